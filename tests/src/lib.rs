@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod alone;
 pub mod backend;
 pub mod bits;
 pub mod capabilities;
@@ -34,6 +35,7 @@ pub mod vendor_rank;
 pub mod watchdog;
 pub mod world;
 
+pub use alone::{alone, test_name};
 pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
 pub use capabilities::{Algorithms, Arithmetic, NanInMinMax};
 pub use companions::{companions, companions_with};

@@ -45,8 +45,8 @@ const VENDORS: &[Vendor] = &[
     },
     // The oldest version that is used. It is for a look now and then.
     Vendor {
-        name: "nccl-2.18",
-        wheels: &[("nvidia-nccl-cu12==2.18.1", &[NCCL])],
+        name: "nccl-2.19",
+        wheels: &[("nvidia-nccl-cu12==2.19.3", &[NCCL])],
         variables: &[("UNISONO_NCCL_LIB", Some(NCCL))],
     },
 ];

@@ -189,12 +189,10 @@ fn status_text(answer: &CallStatus, group: &Group) -> String {
     let doing = match answer {
         CallStatus::NotYet { last: Some(last), .. } => format!("has not called; its last was {last}"),
         CallStatus::NotYet { last: None, .. } => "has not called anything yet".to_owned(),
-        CallStatus::Running { call, ahead: Some(ahead), .. } => {
-            format!(
-                "is in {call}, behind {} of communicator {} on its stream",
-                ahead.call, ahead.communicator
-            )
-        }
+        CallStatus::Running { call, ahead: Some(ahead), .. } => match ahead.communicator {
+            Some(key) => format!("is in {call}, behind {} of communicator {key} on its stream", ahead.call),
+            None => format!("is in {call}, and waits for its turn on its device behind {}", ahead.call),
+        },
         CallStatus::Running { call, .. } => format!("is in {call}"),
         CallStatus::Done { call } => format!("has finished {call}"),
         CallStatus::Forgotten => format!("is more than {CALLS_REMEMBERED} calls ahead"),

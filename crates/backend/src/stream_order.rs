@@ -1,5 +1,6 @@
 //! In which order the calls of several communicators are on the streams of one rank, and whether two ranks have two of
-//! them in different orders: each call then waits for the other, and the communicator of neither can tell why.
+//! them in different orders: each call then waits for the other, and the communicator of neither can tell why. Also
+//! which call of another communicator keeps one from its turn on its device.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,11 +32,12 @@ impl fmt::Display for CommunicatorKey {
     }
 }
 
-/// The first call on a stream that is not finished and not of the communicator that was asked about.
+/// The call of another communicator behind which one waits: the first on its stream that is not finished, or the one
+/// whose turn it is on its device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallAhead {
-    /// Whose it is.
-    pub communicator: CommunicatorKey,
+    /// Whose it is, if it is on the stream; `None` for the one whose turn it is on the device.
+    pub communicator: Option<CommunicatorKey>,
     /// The call.
     pub call: CallInfo,
 }
@@ -50,7 +52,11 @@ struct Place {
 
 /// The calls of one communicator that are on streams and not finished.
 #[derive(Default)]
-pub struct OnStreams(Mutex<VecDeque<(u64, Place)>>);
+pub struct OnStreams {
+    calls: Mutex<VecDeque<(u64, Place)>>,
+    /// Whose turn it is on the device, where the communicator's last call waits for its own.
+    behind: Mutex<Option<CallInfo>>,
+}
 
 impl OnStreams {
     /// Call `number` is about to be put on a stream. It is the communicator's last so far.
@@ -58,22 +64,33 @@ impl OnStreams {
         // Streams belong to a process, whatever the number of its communicators.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let order = LAST.fetch_add(1, Ordering::Relaxed);
-        lock(&self.0).push_back((number, Place { stream, order }));
+        lock(&self.calls).push_back((number, Place { stream, order }));
+    }
+
+    /// The communicator's last call waits for its turn on the device, which this one of another communicator has;
+    /// `None` when it waits no longer.
+    pub fn wait_behind(&self, call: Option<CallInfo>) {
+        *lock(&self.behind) = call;
+    }
+
+    /// The call whose turn on the device keeps the last one waiting, if one does.
+    pub fn behind(&self) -> Option<CallInfo> {
+        lock(&self.behind).clone()
     }
 
     /// Forgets this call and all before it.
     pub(crate) fn finish(&self, number: u64) {
-        let mut calls = lock(&self.0);
+        let mut calls = lock(&self.calls);
         while calls.pop_front_if(|(first, _)| *first <= number).is_some() {}
     }
 
     fn place_of(&self, number: u64) -> Option<Place> {
-        lock(&self.0).iter().find(|(call, _)| *call == number).map(|(_, place)| *place)
+        lock(&self.calls).iter().find(|(call, _)| *call == number).map(|(_, place)| *place)
     }
 
     /// The number of the first call on the stream of `place`, if it is before that place.
     fn first_before(&self, place: Place) -> Option<(u64, Place)> {
-        let calls = lock(&self.0);
+        let calls = lock(&self.calls);
         let first = calls.iter().find(|(_, other)| other.stream == place.stream);
         first.copied().filter(|(_, other)| other.order < place.order)
     }
@@ -96,14 +113,18 @@ impl Membership<'_> {
     }
 }
 
-/// Adds to what a rank answers about its call on `asked` which call of its other communicators is first on the call's
-/// stream, if one is.
+/// Adds to what a rank answers about its call on `asked` which call of its other communicators has the turn on the
+/// device for which it waits, or is first on the call's stream, if one is.
 pub fn with_call_ahead<'m>(
     status: CallStatus,
     asked: Membership<'m>,
     all: impl Iterator<Item = Membership<'m>>,
 ) -> CallStatus {
     let CallStatus::Running { call, awaited, ahead: None } = status else { return status };
+    if let Some(behind) = asked.board.on_streams().behind() {
+        let ahead = Some(Box::new(CallAhead { communicator: None, call: behind }));
+        return CallStatus::Running { call, awaited, ahead };
+    }
     let ahead = asked.board.on_streams().place_of(call.number).and_then(|place| {
         // What a revoked communicator has on streams is ended, or never will be.
         let others = all.filter(|one| one.key != asked.key && !one.board.is_revoked());
@@ -113,7 +134,7 @@ pub fn with_call_ahead<'m>(
         });
         firsts.min_by_key(|(order, ..)| *order)
     });
-    let ahead = ahead.map(|(_, communicator, call)| Box::new(CallAhead { communicator, call }));
+    let ahead = ahead.map(|(_, key, call)| Box::new(CallAhead { communicator: Some(key), call }));
     CallStatus::Running { call, awaited, ahead }
 }
 
@@ -126,7 +147,7 @@ pub fn order_mismatch<'m>(
     others: impl FnOnce(CommunicatorKey) -> Option<Membership<'m>>,
 ) -> Option<Error> {
     let CallStatus::Running { call: theirs, ahead: Some(ahead), .. } = answer else { return None };
-    let other = others(ahead.communicator)?;
+    let other = others(ahead.communicator?)?;
     let number = theirs.number;
     let (first, second) =
         (asked.board.on_streams().place_of(number)?, other.board.on_streams().place_of(ahead.call.number)?);

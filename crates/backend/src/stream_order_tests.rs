@@ -50,7 +50,7 @@ impl Boards {
 fn ahead(answer: &CallStatus) -> Option<(u64, u64)> {
     match answer {
         CallStatus::Running { ahead, .. } => {
-            ahead.as_ref().map(|ahead| (ahead.communicator.id, ahead.call.number))
+            ahead.as_ref().map(|ahead| (ahead.communicator.map_or(u64::MAX, |key| key.id), ahead.call.number))
         }
         other => panic!("{other:?}"),
     }
@@ -71,6 +71,20 @@ fn the_first_call_on_the_stream_is_ahead() {
     assert_eq!(ahead(&boards.answer(0, 0)), Some((2, 1)));
     boards.0[2].revoke(RANKS[0], Error::Closed.into());
     assert_eq!(ahead(&boards.answer(0, 0)), None, "what is revoked keeps nobody waiting");
+}
+
+#[test]
+fn a_call_that_waits_for_its_device_says_who_has_it() {
+    let boards = Boards::of(1);
+    boards.put(1, 7);
+    boards.put(0, 7);
+    let holder = boards.0[1].call_info(0);
+    boards.0[0].on_streams().wait_behind(holder);
+    let answer = boards.answer(0, 0);
+    assert_eq!(ahead(&answer), Some((u64::MAX, 0)), "the device comes before the stream");
+    assert!(boards.judge(0, &answer).is_none(), "no order on a stream");
+    boards.0[0].on_streams().wait_behind(None);
+    assert_eq!(ahead(&boards.answer(0, 0)), Some((1, 0)));
 }
 
 #[test]

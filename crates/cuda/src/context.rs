@@ -54,7 +54,8 @@ impl fmt::Debug for Capability {
 
 /// The primary context of a device, which is given back when the last clone and the last thing made with it is dropped.
 ///
-/// Every method may be called on any thread: it makes the context current and leaves the thread as it was.
+/// Every method may be called on any thread: it makes the context current and leaves the thread as it was. None voids a
+/// capture of a stream into a graph that the program has under way, on this thread or another one.
 #[derive(Clone)]
 pub struct Context(Arc<Primary>);
 
@@ -85,14 +86,28 @@ impl fmt::Debug for Context {
     }
 }
 
-/// The context is current on this thread until it is dropped.
-pub(crate) struct Current<'a>(&'a Driver);
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: c_int = 2;
+
+/// The context is current on this thread until it is dropped, and nothing that the thread does meanwhile voids the
+/// capture of a stream into a graph. The driver refuses questions about events, allocations and others, and voids the
+/// capture, while any thread captures in global mode, or the own thread in any but relaxed mode; no capture of the
+/// program's is meant to have what is done here.
+pub(crate) struct Current<'a> {
+    driver: &'a Driver,
+    /// The mode of the thread before.
+    capture_mode: c_int,
+}
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         let mut popped = ptr::null_mut();
-        // SAFETY: it pops what `Context::enter` has pushed on this thread.
-        unsafe { (self.0.table.ctx_pop_current)(&mut popped) };
+        // SAFETY: it takes the mode back that `Context::enter` has changed on this thread, and pops what that has
+        // pushed.
+        unsafe {
+            (self.driver.table.thread_exchange_capture_mode)(&mut self.capture_mode);
+            (self.driver.table.ctx_pop_current)(&mut popped);
+        }
     }
 }
 
@@ -132,12 +147,20 @@ impl Context {
         self.0.capability
     }
 
-    /// Makes it current on this thread.
+    /// Makes it current on this thread, in the relaxed mode of captures.
     pub(crate) fn enter(&self) -> Result<Current<'_>> {
-        let driver = self.driver();
+        let (driver, mut mode) = (self.driver(), RELAXED);
         // SAFETY: the context lives as long as this value; `Current` pops it.
         driver.check("cuCtxPushCurrent", unsafe { (driver.table.ctx_push_current)(self.0.handle) })?;
-        Ok(Current(driver))
+        // SAFETY: it reads one number and writes another.
+        let code = unsafe { (driver.table.thread_exchange_capture_mode)(&mut mode) };
+        if code != 0 {
+            let mut popped = ptr::null_mut();
+            // SAFETY: it pops what was just pushed.
+            unsafe { (driver.table.ctx_pop_current)(&mut popped) };
+            driver.check("cuThreadExchangeStreamCaptureMode", code)?;
+        }
+        Ok(Current { driver, capture_mode: mode })
     }
 
     /// Bytes of the device's memory that are free now.

@@ -20,6 +20,8 @@ pub(crate) type Handle = *mut c_void;
 
 /// `CUDA_ERROR_NOT_READY`, with which a query says that work is under way.
 pub(crate) const NOT_READY: c_int = 600;
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, with which a query says that a capture forbids it now.
+pub(crate) const CAPTURE_UNSUPPORTED: c_int = 900;
 
 functions! {
     /// The driver's functions, with the signatures of `cuda.h` (CUDA 12.9). A number behind a name is the version of
@@ -50,6 +52,7 @@ functions! {
             stream_synchronize: "cuStreamSynchronize" (Handle);
             stream_destroy: "cuStreamDestroy_v2" (Handle);
             stream_is_capturing: "cuStreamIsCapturing" (Handle, *mut c_int);
+            thread_exchange_capture_mode: "cuThreadExchangeStreamCaptureMode" (*mut c_int);
             stream_get_ctx: "cuStreamGetCtx" (Handle, *mut Handle);
             event_create: "cuEventCreate" (*mut Handle, c_uint);
             event_record: "cuEventRecord" (Handle, Handle);

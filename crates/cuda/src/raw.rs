@@ -10,7 +10,7 @@ use std::ptr;
 use unisono_communicator::Result;
 
 use crate::context::Context;
-use crate::driver::{Address, Handle, NOT_READY};
+use crate::driver::{Address, CAPTURE_UNSUPPORTED, Handle, NOT_READY};
 use crate::module::Function;
 use crate::stream::{Argument, Grid};
 
@@ -243,7 +243,8 @@ impl Context {
         driver.check("cuEventRecord", unsafe { (driver.table.event_record)(event, stream) })
     }
 
-    /// Whether the event is done; does not wait. One that was never recorded is.
+    /// Whether the event is done; does not wait. One that was never recorded is. While a capture of a stream forbids
+    /// the question, it is not known to be.
     ///
     /// # Safety
     /// See above.
@@ -254,7 +255,7 @@ impl Context {
         let (_current, driver) = (self.enter()?, self.driver());
         // SAFETY: the caller's.
         match unsafe { (driver.table.event_query)(event) } {
-            NOT_READY => Ok(false),
+            NOT_READY | CAPTURE_UNSUPPORTED => Ok(false),
             code => driver.check("cuEventQuery", code).map(|()| true),
         }
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use unisono_communicator::{DType, Error, Result};
-use unisono_offload::{Combination, Device, RawEvent, RawStream, Scale};
+use unisono_offload::{Combination, Device, DeviceTurn, RawEvent, RawStream, Scale};
 use unisono_vendor_library::text_at;
 
 use crate::combining;
@@ -31,6 +31,7 @@ pub(crate) struct AclDevice {
     context: Context,
     /// Whether work is left on it that may never end, for which ACL would wait before it frees anything.
     has_left_work: Arc<AtomicBool>,
+    turn: Arc<DeviceTurn>,
     pub(crate) workspaces: Mutex<Vec<Workspace>>,
 }
 
@@ -61,6 +62,7 @@ struct Used {
     count: usize,
     context: Context,
     has_left_work: Arc<AtomicBool>,
+    turn: Arc<DeviceTurn>,
 }
 
 impl fmt::Debug for AclDevice {
@@ -117,8 +119,9 @@ impl AclDevice {
             }
         };
         users.devices.insert(number, used.clone());
-        let Used { context, has_left_work, .. } = used;
-        Ok(AclDevice { library, ordinal: number, context, has_left_work, workspaces: Mutex::default() })
+        let Used { context, has_left_work, turn, .. } = used;
+        let workspaces = Mutex::default();
+        Ok(AclDevice { library, ordinal: number, context, has_left_work, turn, workspaces })
     }
 
     /// Makes its context current on this thread.
@@ -153,7 +156,8 @@ fn take(library: &'static HcclLibrary, ordinal: i32) -> Result<Used> {
     // SAFETY: it writes one handle.
     let code = unsafe { (library.acl.get_current_context)(&mut context) };
     library.check_acl("aclrtGetCurrentContext", code)?;
-    Ok(Used { count: 0, context: Context(context), has_left_work: Arc::default() })
+    let (has_left_work, turn) = (Arc::default(), Arc::default());
+    Ok(Used { count: 0, context: Context(context), has_left_work, turn })
 }
 
 impl HcclLibrary {
@@ -260,6 +264,10 @@ impl AclDevice {
 impl Device for AclDevice {
     fn ordinal(&self) -> u32 {
         self.ordinal.unsigned_abs()
+    }
+
+    fn turn(&self) -> Option<&DeviceTurn> {
+        Some(&self.turn)
     }
 
     fn allocate(&self, bytes: usize) -> Result<*mut c_void> {

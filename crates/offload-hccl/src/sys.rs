@@ -60,7 +60,7 @@ pub(crate) struct SendRecvItem {
 }
 
 /// `HcclSendRecvType`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub(crate) enum SendRecvKind {
     Send = 0,

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::path::PathBuf;
@@ -213,7 +214,7 @@ fn reduction(op: NativeOp) -> Result<ReduceOp> {
     })
 }
 
-/// The messages of a group, which are one call of HCCL's on one communicator and one stream.
+/// The messages of a group, on one communicator and one stream.
 struct Batch {
     items: Vec<SendRecvItem>,
     place: Option<(Handle, Handle)>,
@@ -239,6 +240,22 @@ impl Batch {
         self.items.push(SendRecvItem { kind, buffer, count, dtype, remote_rank });
         Ok(())
     }
+}
+
+/// The messages in batches as HCCL takes them: at most one to each rank, and one from it. The second message of a pair
+/// of ranks and a direction is in the second batch, and so on. Both ends count alike, so each message is in the batch
+/// of one number on both, and no batch waits for a later one.
+fn batches(items: Vec<SendRecvItem>) -> Vec<Vec<SendRecvItem>> {
+    let (mut batches, mut counts) = (Vec::<Vec<SendRecvItem>>::new(), HashMap::new());
+    for item in items {
+        let earlier = counts.entry((item.kind, item.remote_rank)).or_insert(0);
+        if *earlier == batches.len() {
+            batches.push(Vec::new());
+        }
+        batches[*earlier].push(item);
+        *earlier += 1;
+    }
+    batches
 }
 
 /// Notes the message in the group that this thread has open; `None` when there is no group. A call that fails ends the
@@ -350,20 +367,40 @@ impl Vendor for Hccl {
 
     /// Does nothing when a call of the group has failed: that has ended it.
     fn group_end(&self) -> Result<()> {
-        let Some(Batch { mut items, place: Some((comm, stream)) }) = BATCH.take() else { return Ok(()) };
+        let Some(Batch { items, place: Some((comm, stream)) }) = BATCH.take() else { return Ok(()) };
         let _current = self.device.enter()?;
-        // SAFETY: the terms of the calls that were noted; there are as many items as it says.
-        let code = unsafe {
-            let count = items.len() as u32;
-            (self.library.collectives.batch_send_recv)(items.as_mut_ptr(), count, comm, stream)
-        };
-        self.library.check("HcclBatchSendRecv", code)
+        batches(items).iter_mut().try_for_each(|items| {
+            // SAFETY: the terms of the calls that were noted; there are as many items as it says.
+            let code = unsafe {
+                let count = items.len() as u32;
+                (self.library.collectives.batch_send_recv)(items.as_mut_ptr(), count, comm, stream)
+            };
+            self.library.check("HcclBatchSendRecv", code)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_has_one_message_of_a_pair_and_a_direction() {
+        use SendRecvKind::{Recv, Send};
+        let item = |(kind, remote_rank): (SendRecvKind, u32)| {
+            let (buffer, count, dtype) = (ptr::null_mut(), 4, DataType::Uint8);
+            SendRecvItem { kind, buffer, count, dtype, remote_rank }
+        };
+        let messages = [(Send, 1), (Recv, 1), (Send, 1), (Send, 2), (Recv, 2), (Send, 1), (Recv, 2)];
+        let found = batches(messages.map(item).into());
+        let pairs = |batch: &Vec<SendRecvItem>| {
+            batch.iter().map(|item| (item.kind, item.remote_rank)).collect::<Vec<_>>()
+        };
+        assert_eq!(pairs(&found[0]), [(Send, 1), (Recv, 1), (Send, 2), (Recv, 2)]);
+        assert_eq!(pairs(&found[1]), [(Send, 1), (Recv, 2)]);
+        assert_eq!((pairs(&found[2]), found.len()), (vec![(Send, 1)], 3));
+        assert!(batches(Vec::new()).is_empty());
+    }
 
     #[test]
     fn parts_follow_each_other() {

@@ -193,6 +193,33 @@ fn messages_of_a_group_are_one_batch() {
     });
 }
 
+/// HCCL takes one message to a rank in a batch, and one from it; a group may have several, and another number of them
+/// in each direction.
+#[test]
+fn several_messages_to_one_rank_are_several_batches() {
+    watchdog(60, "several_messages_to_one_rank_are_several_batches", || {
+        Double::new("several").world(2, |rank| {
+            let [me, peer] = [rank.rank, 1 - rank.rank];
+            let own = me as f32 * 10.0;
+            let found = rank.result(&[own, own + 1.0, own + 2.0, -1.0, -1.0, -1.0], |memory| {
+                let send = |index| NativeCall::Send { input: at(memory, index), bytes: 4, peer };
+                let recv = |index| NativeCall::Recv { output: at(memory, index), bytes: 4, peer };
+                rank.vendor.group_start()?;
+                // Rank 0 sends three and receives one.
+                let messages = if me == 0 {
+                    [send(0), send(1), recv(3), send(2)]
+                } else {
+                    [recv(3), send(0), recv(4), recv(5)]
+                };
+                messages.iter().try_for_each(|one| call(rank, one))?;
+                rank.vendor.group_end()
+            });
+            let received = if me == 0 { [10.0, -1.0, -1.0] } else { [0.0, 1.0, 2.0] };
+            assert_eq!(found[3..], received);
+        });
+    });
+}
+
 /// A call that does not belong into a group ends it, and none of its messages is sent.
 #[test]
 fn a_call_that_fails_ends_its_group() {

@@ -1,6 +1,12 @@
 //! A communicator of NCCL's, which any thread may abort while others are in a call on it. Abort frees it, so it waits a
 //! little until they have left: functions of a communicator that does not block return at once, and those who wait for
 //! what these have begun look for the abort. A thread that stays is stuck in NCCL, and abort is what gets it out.
+//!
+//! Every other function of a communicator is an [`Operation`], of which there is one at a time: NCCL allows one thread
+//! in a communicator, and since 2.26 `ncclCommGetAsyncError` completes and frees what calls have begun. Whoever only
+//! looks for errors does not wait for its turn: while another thread is in the communicator there is nothing new. An
+//! abort waits for no operation, and ends the wait for one. The turn on the device (`unisono_offload`) is taken
+//! before.
 
 #![allow(unsafe_code)]
 
@@ -29,13 +35,18 @@ pub struct NcclComm(Arc<Shared>);
 struct Shared {
     handle: CommHandle,
     state: Mutex<State>,
-    has_left: Condvar,
+    /// Somebody has left, an operation is over, or the communicator is ending.
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     /// Calls under way, and groups that will make some.
     inside: usize,
+    /// A thread is in a function of NCCL's.
+    is_operated: bool,
+    /// Those who wait until no thread is.
+    waiting: usize,
     /// Nobody may enter any more.
     is_ending: bool,
     /// NCCL has it no more, or shall have it no more.
@@ -69,8 +80,68 @@ impl Shared {
         let mut state = self.state();
         state.inside -= 1;
         if state.inside == 0 {
-            self.has_left.notify_all();
+            self.changed.notify_all();
         }
+    }
+
+    /// The next operation, when it is its turn.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when another thread aborts the communicator.
+    fn operate(&self) -> Result<Operation<'_>> {
+        let is_taken = |state: &mut State| state.is_operated && !state.is_ending;
+        let mut state = self.state();
+        state.waiting += 1;
+        let waited = self.changed.wait_while(state, is_taken);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        if state.is_ending {
+            return Err(Error::Closed);
+        }
+        state.is_operated = true;
+        Ok(Operation(self))
+    }
+
+    /// The next operation, unless another thread is in one, or waits for its own: those who only look come again.
+    ///
+    /// # Errors
+    /// As [`Shared::operate`].
+    fn try_operate(&self) -> Result<Option<Operation<'_>>> {
+        let mut state = self.state();
+        if state.is_ending {
+            return Err(Error::Closed);
+        }
+        if state.is_operated || state.waiting > 0 {
+            return Ok(None);
+        }
+        state.is_operated = true;
+        Ok(Some(Operation(self)))
+    }
+}
+
+/// This thread may call functions of the communicator, but for its abort, until this is dropped.
+pub(crate) struct Operation<'a>(&'a Shared);
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_operated = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Operation<'_> {
+    pub(crate) fn handle(&self) -> CommHandle {
+        self.0.handle
+    }
+
+    /// What the communicator says about what is under way.
+    fn async_error(&self, library: &NcclLibrary) -> Result<c_int> {
+        let mut code = 0;
+        // SAFETY: the communicator lives while somebody is inside, and nobody else is in a function of it; this writes
+        // one number.
+        let own = unsafe { (library.table.comm_get_async_error)(self.0.handle, &mut code) };
+        library.check("ncclCommGetAsyncError", own)?;
+        Ok(code)
     }
 }
 
@@ -84,17 +155,20 @@ impl Drop for Inside<'_> {
 }
 
 impl Inside<'_> {
-    pub(crate) fn handle(&self) -> CommHandle {
-        self.0.handle
+    /// For functions that this thread calls now.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when another thread aborts the communicator.
+    pub(crate) fn operate(&self) -> Result<Operation<'_>> {
+        self.0.operate()
     }
 
-    /// What the communicator says about what is under way.
+    /// What the communicator says about what is under way: that it goes on, if another thread is in the communicator.
+    ///
+    /// # Errors
+    /// [`Error::Vendor`]; [`Error::Closed`] when another thread aborts the communicator.
     pub(crate) fn async_error(&self, library: &NcclLibrary) -> Result<c_int> {
-        let mut code = 0;
-        // SAFETY: the communicator lives while somebody is inside; it writes one number.
-        let own = unsafe { (library.table.comm_get_async_error)(self.0.handle, &mut code) };
-        library.check("ncclCommGetAsyncError", own)?;
-        Ok(code)
+        self.0.try_operate()?.map_or(Ok(IN_PROGRESS), |operation| operation.async_error(library))
     }
 
     /// Waits until what `call` has begun, and returned `code` for, is done.
@@ -128,7 +202,7 @@ impl Inside<'_> {
 impl NcclComm {
     /// Of a communicator that NCCL has made, or begun to make.
     pub(crate) fn new(handle: CommHandle) -> NcclComm {
-        NcclComm(Arc::new(Shared { handle, state: Mutex::default(), has_left: Condvar::new() }))
+        NcclComm(Arc::new(Shared { handle, state: Mutex::default(), changed: Condvar::new() }))
     }
 
     /// Keeps the communicator from being freed.
@@ -142,10 +216,7 @@ impl NcclComm {
 
     /// Ends what is under way, and frees the communicator. False when NCCL has not: what is under way may go on.
     pub(crate) fn abort(&self, library: &NcclLibrary) -> bool {
-        let mut state = self.0.state();
-        state.is_ending = true;
-        let waited = self.0.has_left.wait_timeout_while(state, LEAVE_MAX, |state| state.inside > 0);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.await_leave();
         if std::mem::replace(&mut state.is_freed, true) {
             return !state.has_failed;
         }
@@ -158,22 +229,34 @@ impl NcclComm {
         !has_failed
     }
 
+    /// Lets nobody enter any more, and waits a little until all have left.
+    fn await_leave(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.state();
+        state.is_ending = true;
+        self.0.changed.notify_all();
+        let waited = self.0.changed.wait_timeout_while(state, LEAVE_MAX, |state| state.inside > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     /// Frees the communicator when its work is done, unless it was aborted.
     ///
     /// # Errors
-    /// [`Error::Vendor`].
+    /// [`Error::Vendor`]; [`Error::System`] when another thread does not come out of it, which keeps it then.
     pub(crate) fn destroy(&self, library: &NcclLibrary) -> Result<()> {
-        let mut state = self.0.state();
-        state.is_ending = true;
+        let mut state = self.await_leave();
+        if !state.is_freed && state.inside > 0 {
+            let (what, text) = (DESTROY.to_owned(), "another thread is in the communicator".to_owned());
+            return Err(Error::System { what, text });
+        }
         if std::mem::replace(&mut state.is_freed, true) {
             return Ok(());
         }
         drop(state);
-        // SAFETY: its caller says that no call is under way, nobody can enter, and it is freed once.
+        // SAFETY: nobody is inside, nobody can enter, and it is freed once.
         match unsafe { (library.table.comm_destroy)(self.0.handle) } {
             // It goes on by itself.
             IN_PROGRESS => Ok(()),
-            code => library.check("ncclCommDestroy", code),
+            code => library.check(DESTROY, code),
         }
     }
 }
@@ -209,19 +292,27 @@ pub(crate) fn group_joins(comm: &NcclComm) -> Result<()> {
     })
 }
 
-/// The outermost group of this thread is over, with this code of `ncclGroupEnd`: waits until its calls are made.
+/// Ends the innermost group of this thread by `end`, whose code it takes. The outermost one makes its calls: this waits
+/// until they are made.
 ///
 /// # Errors
 /// As [`Inside::settle`], of the first communicator that has one.
-pub(crate) fn group_closed(library: &NcclLibrary, code: c_int) -> Result<()> {
+pub(crate) fn group_ends(library: &NcclLibrary, end: impl FnOnce() -> c_int) -> Result<()> {
     GROUP.with_borrow_mut(|group| {
         group.depth -= 1;
         if group.depth > 0 {
-            return library.check(GROUP_END, code);
+            return library.check(GROUP_END, end());
         }
+        let mut comms = std::mem::take(&mut group.comms);
+        // Two threads that end groups on the same communicators take their turns in one order.
+        comms.sort_by_key(Arc::as_ptr);
+        // One that is being aborted has none: the group is closed all the same.
+        let operations: Vec<Operation<'_>> = comms.iter().filter_map(|comm| comm.operate().ok()).collect();
+        let code = end();
+        drop(operations);
         let mut result = Ok(());
-        for comm in group.comms.drain(..) {
-            let inside = Inside(&comm);
+        for comm in &comms {
+            let inside = Inside(comm);
             if result.is_ok() {
                 result = inside.settle(library, GROUP_END, code, &|| false);
             }
@@ -232,3 +323,4 @@ pub(crate) fn group_closed(library: &NcclLibrary, code: c_int) -> Result<()> {
 }
 
 const GROUP_END: &str = "ncclGroupEnd";
+const DESTROY: &str = "ncclCommDestroy";

@@ -2,13 +2,15 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use unisono_communicator::{DType, Error, Result};
 use unisono_cuda::{Context, Driver, EventHandle, EventKind, KernelCode, StreamKind};
-use unisono_offload::{Combination, Device, RawEvent, RawStream, Scale};
+use unisono_offload::{Combination, Device, DeviceTurn, RawEvent, RawStream, Scale};
 
 use crate::arithmetic::DeviceArithmetic;
 use crate::vendor::BACKEND;
@@ -19,7 +21,11 @@ use crate::vendor::BACKEND;
 pub struct CudaDevice {
     pub(crate) context: Context,
     pub(crate) arithmetic: DeviceArithmetic,
+    turn: Arc<DeviceTurn>,
 }
+
+/// The turns on the devices of this process, by the driver's file and the device's number.
+static TURNS: Mutex<BTreeMap<(String, u32), Arc<DeviceTurn>>> = Mutex::new(BTreeMap::new());
 
 impl CudaDevice {
     /// The device of this number by the driver in this file, or else by the system's, with kernels that come from
@@ -30,7 +36,9 @@ impl CudaDevice {
     pub fn open(driver: Option<&Path>, ordinal: u32, kernels: &KernelCode) -> Result<CudaDevice> {
         let context = Driver::open(driver)?.context(ordinal)?;
         let arithmetic = DeviceArithmetic::new(&context, kernels);
-        Ok(CudaDevice { context, arithmetic })
+        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turns.entry((context.driver().file().to_owned(), ordinal)).or_default().clone();
+        Ok(CudaDevice { context, arithmetic, turn })
     }
 
     /// Its primary context.
@@ -43,6 +51,9 @@ impl CudaDevice {
         self.arithmetic.combining()
     }
 }
+
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: RawStream = RawStream(2);
 
 /// An address as the driver has it.
 fn address(pointer: *const c_void) -> u64 {
@@ -57,6 +68,10 @@ fn event(event: RawEvent) -> EventHandle {
 impl Device for CudaDevice {
     fn ordinal(&self) -> u32 {
         self.context.ordinal()
+    }
+
+    fn turn(&self) -> Option<&DeviceTurn> {
+        Some(&self.turn)
     }
 
     fn allocate(&self, bytes: usize) -> Result<*mut c_void> {
@@ -178,8 +193,17 @@ impl Device for CudaDevice {
         unsafe { self.context.is_done(event(of)) }
     }
 
+    /// Also refuses the default stream of a thread: NCCL launches calls of a communicator that does not block by a
+    /// thread of its own, whose stream of that name is another one, so that nothing on the caller's would be behind
+    /// them.
     // SAFETY: see above.
     unsafe fn check_stream(&self, stream: RawStream) -> Result<()> {
+        if stream == PER_THREAD {
+            let what = "the default stream of a thread (CU_STREAM_PER_THREAD)".to_owned();
+            let instead =
+                "a stream of cuStreamCreate, or the legacy default stream (CU_STREAM_LEGACY)".to_owned();
+            return Err(Error::Unsupported { what, backend: BACKEND, instead: Some(instead) });
+        }
         // SAFETY: see above.
         if !unsafe { self.context.owns_stream(stream.as_pointer()) }? {
             let problem =

@@ -37,11 +37,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// The oldest that is used: the first with all functions that are required.
-const VERSION_MIN: Version = Version { major: 2, minor: 18, patch: 0 };
+/// The oldest that is used: in 2.18 a call on a communicator that does not block could be lost, since what it has begun
+/// belongs to the thread, and not yet to the communicator (`comm->groupJob`, 2.19).
+const VERSION_MIN: Version = Version { major: 2, minor: 19, patch: 0 };
 
 const NAME: &str = "NCCL";
-const REMEDY: &str = "let UNISONO_NCCL_LIB be the absolute path of libnccl.so.2 of NCCL 2.18 or later, such as the one \
+const REMEDY: &str = "let UNISONO_NCCL_LIB be the absolute path of libnccl.so.2 of NCCL 2.19 or later, such as the one \
                       in the wheel nvidia-nccl-cu12 that PyTorch brings, or install the system's libnccl2";
 
 /// The files that are tried when none is named. Wheels have only the first.
@@ -93,7 +94,7 @@ impl NcclLibrary {
     ///
     /// # Errors
     /// [`unisono_communicator::Error::LibraryMissing`] with every file that was tried: when there is none, it lacks a
-    /// function, or is older than 2.18. [`unisono_communicator::Error::InvalidArgument`] for another file than the one
+    /// function, or is older than 2.19. [`unisono_communicator::Error::InvalidArgument`] for another file than the one
     /// that this process has opened.
     ///
     /// # Cost

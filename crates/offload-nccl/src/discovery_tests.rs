@@ -86,23 +86,27 @@ fn a_file_that_is_no_library_is_named() {
 #[test]
 fn a_missing_function_is_named() {
     let folder = TempDir::new().unwrap();
-    let Some(lacking) = library(&folder, 21_801, &["-DncclCommAbort=another"]) else { return };
+    let Some(lacking) = library(&folder, 21_903, &["-DncclCommAbort=another"]) else { return };
     let tried = missing(&lacking);
     assert!(tried.len() == 1 && tried[0].ends_with("libnccl.so.2 has no ncclCommAbort"), "{tried:?}");
 }
 
 #[test]
 fn an_old_version_is_refused() {
-    let folder = TempDir::new().unwrap();
-    let Some(old) = library(&folder, 21_701, &[]) else { return };
-    let tried = missing(&old);
-    assert!(tried[0].ends_with("libnccl.so.2 is of version 2.17.1, older than 2.18.0"), "{tried:?}");
+    // 2.18.6 is the last one that can lose a call which does not block.
+    for (code, version) in [(21_701, "2.17.1"), (21_806, "2.18.6")] {
+        let folder = TempDir::new().unwrap();
+        let Some(old) = library(&folder, code, &[]) else { return };
+        let tried = missing(&old);
+        let words = format!("libnccl.so.2 is of version {version}, older than 2.19.0");
+        assert!(tried[0].ends_with(&words), "{tried:?}");
+    }
 }
 
 #[test]
 fn a_version_that_cannot_be_told_is_an_error() {
     let folder = TempDir::new().unwrap();
-    let Some(broken) = library(&folder, 21_801, &["-DCODE=3"]) else { return };
+    let Some(broken) = library(&folder, 21_903, &["-DCODE=3"]) else { return };
     let error = open(&broken).unwrap_err();
     let (call, code, text, remedy) = vendor(&error);
     assert_eq!((call, code, text), ("ncclGetVersion", 3, "ncclInternalError: comm argument is NULL"));
@@ -122,12 +126,12 @@ fn rccl_is_told_from_nccl() {
 #[test]
 fn codes_are_errors_with_names_and_remedies() {
     let folder = TempDir::new().unwrap();
-    let Some(oldest) = library(&folder, 21_801, &[]) else { return };
+    let Some(oldest) = library(&folder, 21_903, &[]) else { return };
     let nccl = open(&oldest).unwrap();
     nccl.check("ncclAllReduce", 0).unwrap();
     let error = nccl.check("ncclAllReduce", 4).unwrap_err();
     assert_eq!(vendor(&error).2, "ncclInvalidArgument: invalid argument: comm argument is NULL");
-    assert!(error.to_string().contains(&format!("NCCL 2.18.1 ({})", oldest.display())), "{error}");
+    assert!(error.to_string().contains(&format!("NCCL 2.19.3 ({})", oldest.display())), "{error}");
     // A code that this version has no words for.
     let error = nccl.check("ncclAllReduce", 8).unwrap_err();
     assert_eq!(vendor(&error).2, "ncclTimeout: comm argument is NULL");
@@ -136,7 +140,7 @@ fn codes_are_errors_with_names_and_remedies() {
 #[test]
 fn a_process_has_one() {
     let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
-    let (Some(one), Some(other)) = (library(&folders[0], 22_809, &[]), library(&folders[1], 21_801, &[]))
+    let (Some(one), Some(other)) = (library(&folders[0], 22_809, &[]), library(&folders[1], 21_903, &[]))
     else {
         return;
     };

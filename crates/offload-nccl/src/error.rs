@@ -13,7 +13,7 @@ use crate::discovery::NcclLibrary;
 /// `ncclInProgress`, with which a function of a communicator that does not block says that it goes on.
 pub(crate) const IN_PROGRESS: c_int = 7;
 
-/// What `ncclGetErrorString` says of codes that it does not know: in 2.18 that is 8, of later versions.
+/// What `ncclGetErrorString` says of codes that it does not know: in 2.19 that is 8, of later versions.
 const UNKNOWN: &str = "unknown result code";
 
 /// What NCCL has from CUDA's run-time library on a machine without a device, or with a driver that is too old.

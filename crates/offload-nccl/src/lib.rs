@@ -3,7 +3,7 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `sys` | the C API of NCCL 2.18 to 2.32: types, constants, the table of functions |
+//! | `sys` | the C API of NCCL 2.19 to 2.32: types, constants, the table of functions |
 //! | `discovery` | [`NcclLibrary`]: where its file comes from, and which versions are taken |
 //! | `device` | the device with its memory and streams, through the driver |
 //! | `arithmetic` | the kernels that add messages, for algorithms by name |

@@ -1,4 +1,5 @@
-//! The C API of NCCL: `nccl.h` of 2.18.1, the oldest version that is used, and what later ones up to 2.32.3 have added.
+//! The C API of NCCL: what `nccl.h` of 2.19, the oldest version that is used, has had since 2.18.1, and what later ones
+//! up to 2.32.3 have added.
 
 #![allow(unsafe_code)]
 

@@ -15,7 +15,7 @@ use unisono_offload::{
 };
 use unisono_vendor_library::Optional;
 
-use crate::comm::{NcclComm, group_closed, group_joins, group_opened};
+use crate::comm::{NcclComm, group_ends, group_joins, group_opened};
 use crate::device::CudaDevice;
 use crate::discovery::NcclLibrary;
 use crate::error::IN_PROGRESS;
@@ -338,6 +338,7 @@ impl Vendor for Nccl {
         self.device.context.with_current(|| Ok(comm.abort(self.library))).unwrap_or(false)
     }
 
+    /// Finds nothing while another thread is in the communicator.
     fn late_error(&self, comm: &NcclComm) -> Result<()> {
         match comm.enter()?.async_error(self.library)? {
             IN_PROGRESS => Ok(()),
@@ -350,8 +351,10 @@ impl Vendor for Nccl {
         self.device.context.with_current(|| {
             let inside = comm.enter()?;
             group_joins(comm)?;
+            let operation = inside.operate()?;
             // SAFETY: the caller's; somebody is inside.
-            let (name, code) = unsafe { self.enqueue(inside.handle(), call, stream) }?;
+            let (name, code) = unsafe { self.enqueue(operation.handle(), call, stream) }?;
+            drop(operation);
             inside.settle(self.library, name, code, &|| false)
         })
     }
@@ -367,7 +370,7 @@ impl Vendor for Nccl {
     fn group_end(&self) -> Result<()> {
         self.device.context.with_current(|| {
             // SAFETY: it takes nothing; the communicators of its calls live, as `comm::Group` keeps them.
-            group_closed(self.library, unsafe { (self.library.table.group_end)() })
+            group_ends(self.library, || unsafe { (self.library.table.group_end)() })
         })
     }
 }

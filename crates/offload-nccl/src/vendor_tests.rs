@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use unisono_communicator::{DType, Error, Result};
 use unisono_cuda::Driver;
-use unisono_offload::{Elements, Native, NativeCall, NativeOp, Vendor};
+use unisono_offload::{Elements, Native, NativeCall, NativeOp, RawStream, Vendor};
 use unisono_tests::vendor_rank::{VendorRank, vendor_world};
 use unisono_tests::{doubles, watchdog};
 use unisono_vendor_library::{Library, Process, functions};
@@ -333,7 +333,7 @@ fn an_init_in_which_a_rank_does_not_come_can_be_given_up() {
 #[test]
 fn what_an_older_version_lacks_is_not_claimed() {
     watchdog(60, "what_an_older_version_lacks_is_not_claimed", || {
-        Double::new("older", Some(21_801)).world(1, false, |rank| {
+        Double::new("older", Some(21_903)).world(1, false, |rank| {
             let known = rank.vendor.capabilities();
             assert!(known.has(Native::Groups) && known.has(Native::Broadcast) && known.abort);
             assert!(
@@ -344,7 +344,7 @@ fn what_an_older_version_lacks_is_not_claimed() {
                     let called = call(rank, &one);
                     if ["ncclAlltoAll", "ncclGather", "ncclScatter"].contains(&name) {
                         let words =
-                            format!("nccl does not support {name}, which needs version 2.28: this is 2.18.1");
+                            format!("nccl does not support {name}, which needs version 2.28: this is 2.19.3");
                         assert!(called.unwrap_err().to_string().starts_with(&words));
                     } else {
                         called.unwrap();
@@ -391,6 +391,12 @@ fn streams_and_memory_of_others_are_refused() {
         // SAFETY: all streams live.
         unsafe {
             device.check_stream(own).unwrap();
+            for default in [0, 1] {
+                device.check_stream(RawStream(default)).unwrap();
+            }
+            let error = device.check_stream(RawStream(2)).unwrap_err();
+            assert!(matches!(error, Error::Unsupported { instead: Some(_), .. }), "{error}");
+            assert!(error.to_string().contains("CU_STREAM_PER_THREAD"), "{error}");
             let error = device.check_stream(theirs).unwrap_err();
             assert!(matches!(error, Error::InvalidArgument { argument: "stream", .. }), "{error}");
             let driver = Driver::open(Some(&double.file)).unwrap();

@@ -6,6 +6,8 @@ use std::ffi::c_void;
 
 use unisono_communicator::{DType, Error, Result};
 
+use crate::device_turn::DeviceTurn;
+
 /// How many times, or by what, elements are multiplied or divided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
@@ -67,6 +69,13 @@ pub struct RawEvent(pub usize);
 pub trait Device: Send + Sync {
     /// Its number.
     fn ordinal(&self) -> u32;
+
+    /// Whose turn it is to enqueue calls of the library's on it, and to make and free communicators: one value for all
+    /// that are on the device in this process. `None` where the library itself has a turn
+    /// ([`Vendor::turn`](crate::Vendor::turn)).
+    fn turn(&self) -> Option<&DeviceTurn> {
+        None
+    }
 
     /// `bytes` bytes of its memory, more than none, of any content, where any element may start.
     ///

@@ -4,12 +4,12 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unisono_backend::{Entered, ScopeTurn};
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, DeviceBuffer, DeviceStream, Ending, Error, Finished,
-    Outcome, OwnedCall, Result, Ticket, Work,
+    Outcome, OwnedCall, Result, Ticket, Work, deadline_after,
 };
 
 use crate::device::{Device, RawEvent, RawStream};
@@ -282,8 +282,12 @@ impl<V: Vendor> OffloadedShared<V> {
         let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
         let put = checked.and_then(|()| {
             self.inline(call, scope, means, Some(timeout), |thread, call, number| {
+                let until = deadline_after(Instant::now(), timeout);
+                let pass = thread.take_device((&call.descriptor, Some(number)), Some(until))?;
                 is_in_use = true;
-                thread.enqueue(call, number, means)
+                let enqueued = thread.enqueue(call, number, means);
+                drop(pass);
+                enqueued
             })
         });
         put.map_err(|error| {

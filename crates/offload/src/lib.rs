@@ -19,13 +19,18 @@
 //! | `offloaded`, `scope` | the communicator, and its scopes |
 //! | `thread`, `signal` | the thread that runs calls with deadlines, and what others wait at for it |
 //! | `turn` | [`LibraryTurn`]: libraries that serve one thread at a time |
+//! | `device_turn` | [`DeviceTurn`]: devices on which one communicator is served at a time |
+//! | `together` | how a call takes its turns, and a communicator that is made those of all ranks |
+//! | `connect` | the first calls of a communicator, in which ranks connect |
 //! | `watch` | calls that make no progress in the library |
 
 #![deny(unsafe_code)]
 
 mod capabilities;
 mod compose;
+mod connect;
 mod device;
+mod device_turn;
 mod enqueue;
 mod offloaded;
 mod open;
@@ -39,12 +44,14 @@ mod signal;
 mod staged;
 mod tend;
 mod thread;
+mod together;
 mod turn;
 mod vendor;
 mod watch;
 
 pub use capabilities::{Arithmetic, Capabilities, NanInMinMax, Native};
 pub use device::{Combination, Device, RawEvent, RawStream, Scale};
+pub use device_turn::DeviceTurn;
 pub use offloaded::{HostMemory, OffloadOptions, Offloaded};
 pub use turn::LibraryTurn;
 pub use vendor::{Elements, NativeCall, NativeOp, Vendor, lacks};

@@ -68,7 +68,9 @@ enum Route {
 /// that is dead or late, ends it as it ends a call of the companion's. Then a thread of the communicator runs it, on
 /// memory that is a copy of the caller's unless it has moved in. Blocking calls without a deadline and the others do
 /// not go together: all ranks make a call in the same way. Calls that have not met, by two threads on two communicators
-/// of one library, need the same order on all ranks.
+/// of one library, need the same order on all ranks. On a device whose library serves one communicator at a time
+/// ([`Device::turn`](crate::Device::turn)) any order will do: a call waits for its turn while others are enqueued, at
+/// most until its deadline.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -211,8 +213,9 @@ impl<V: Vendor> OffloadedShared<V> {
 
     /// On this thread, to its end.
     fn run_inline(&self, mut call: Call<'_>, scope: Option<&ScopeTurn>, means: &Means) -> Result<Outcome> {
-        let run = |thread: &VendorShared<V>, call: &mut Call<'_>, _number| {
-            thread.run_call(&call.descriptor, &call.counts, &mut call.buffers, means)
+        let run = |thread: &VendorShared<V>, call: &mut Call<'_>, number| {
+            let named = (&call.descriptor, Some(number));
+            thread.run_call(named, &call.counts, &mut call.buffers, (means, None))
         };
         let ((), entered) = self.inline(&mut call, scope, means, None, run)?;
         self.companion.gate().board().leave(entered.number);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Buffer, BufferMut, Buffers, Error, Result};
 
 use crate::device::{Device, RawEvent, RawStream};
+use crate::device_turn::DevicePass;
 use crate::program::{Program, SCRATCH_ALIGN, Span};
 use crate::run::{Memory, Place, Start};
 use crate::vendor::Vendor;
@@ -91,6 +92,14 @@ struct Way<'a> {
     event: RawEvent,
 }
 
+/// What a call asks of its communicator.
+pub(crate) struct Turns<'a, 't> {
+    /// The turn on the device, to enqueue its work.
+    pub(crate) take_turn: &'a dyn Fn() -> Result<Option<DevicePass<'t>>>,
+    /// Fails when the call is given up; asked now and then.
+    pub(crate) gives_up: &'a dyn Fn() -> Result<()>,
+}
+
 /// How long a thread asks whether work is done without sleeping, and how long it sleeps between two questions then.
 const SPIN: Duration = Duration::from_micros(100);
 const SLEEP_MIN: Duration = Duration::from_micros(10);
@@ -105,18 +114,17 @@ impl<V: Vendor> Staging<V> {
         Staging { vendor: vendor.clone(), state: Mutex::new(Station { stream: None, memory: None }) }
     }
 
-    /// Runs a program by way of `device`; returns when its results are in `buffers`, or when `gives_up` fails, which
-    /// is asked now and then.
+    /// Runs a program by way of `device`; returns when its results are in `buffers`.
     ///
     /// # Errors
-    /// Those of the library, of the device and of `gives_up`.
+    /// Those of the library, of the device and of `turns`.
     pub(crate) fn run(
         &self,
         device: &dyn Device,
         comm: &V::Comm,
         program: &Program,
         buffers: &mut Buffers<'_>,
-        gives_up: &dyn Fn() -> Result<()>,
+        turns: &Turns<'_, '_>,
     ) -> Result<()> {
         let (input_bytes, output_bytes) = match buffers {
             Buffers::InOut(buffer) => (0, buffer.bytes()),
@@ -135,8 +143,11 @@ impl<V: Vendor> Staging<V> {
         let memory = Memory { input, output, scratch: all.part(scratch_at, program.scratch_bytes) };
         let way = Way { device, stream, event };
         way.upload(memory.input, buffers)?;
+        // Not while this waits for the other ranks.
+        let pass = (turns.take_turn)()?;
         let run = Place { vendor: &*self.vendor, comm, stream }.run(program, &memory);
-        if let Err(error) = run.and_then(|()| way.wait(gives_up)) {
+        drop(pass);
+        if let Err(error) = run.and_then(|()| way.wait(turns.gives_up)) {
             // Its work may still use them, and nobody will know when that is over.
             std::mem::forget(state.memory.take());
             state.stream = None;

@@ -58,7 +58,7 @@ impl<V: Vendor> VendorShared<V> {
     }
 
     /// What has gone wrong in the library's work.
-    fn late_error(&self) -> Result<()> {
+    pub(crate) fn late_error(&self) -> Result<()> {
         self.comm().and_then(|comm| self.vendor.late_error(comm))
     }
 
@@ -75,7 +75,7 @@ impl<V: Vendor> VendorShared<V> {
             call: Box::new(call),
             reported_by: group.own_job_rank(),
             waited,
-            not_arrived: awaited.collect(),
+            not_arrived: self.behind().into_iter().chain(awaited).collect(),
         }
     }
 

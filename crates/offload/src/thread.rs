@@ -2,6 +2,7 @@
 //! after a call that another thread is in, and frees the communicator. If the library never returns, the thread stays
 //! in it with the memory of its call, and the process goes on without them.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -11,31 +12,21 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Executor, Job};
 use unisono_communicator::{
-    Buffers, CallInfo, CallOptions, Collectives, Counts, Descriptor, Error, ReduceOp, Result, Severity,
-    deadline_after, log,
+    Buffers, CallInfo, Counts, Descriptor, Error, Result, Severity, deadline_after, log,
 };
 
 use crate::capabilities::Capabilities;
+use crate::device_turn::Purpose;
 use crate::pending::Pending;
 use crate::run::run_on_host;
 use crate::scheduled::Means;
 use crate::signal::Slot;
-use crate::staged::Staging;
-use crate::turn::LibraryPass;
+use crate::staged::{Staging, Turns};
 use crate::vendor::Vendor;
 use crate::watch::{Inline, InlineWatch, Stall, Visit};
 
-/// How long a rank waits for its turn in the library before it asks the others how they fare.
-const TURN_WAIT_MIN: Duration = Duration::from_millis(1);
-const TURN_WAIT_MAX: Duration = Duration::from_millis(64);
-
 /// How often calls on streams are looked at, if nobody waits for them.
 const TEND_PAUSE: Duration = Duration::from_micros(500);
-
-/// What ranks tell each other before a call: the largest counts.
-const HAS_TURN: u8 = 0;
-const WAITS_FOR_TURN: u8 = 1;
-const IS_STUCK: u8 = 2;
 
 /// What the thread and its users share.
 pub(crate) struct VendorShared<V: Vendor> {
@@ -160,9 +151,9 @@ impl<V: Vendor> VendorShared<V> {
         self.comm.get().ok_or(Error::Closed)
     }
 
-    /// Makes the communicator, when all ranks are in the library.
+    /// Makes the communicator, when all ranks are in the library, and connects them there.
     fn make(&self, id: &[u8], until: Instant) -> Result<()> {
-        let pass = self.together(until)?;
+        let passes = self.together(until, Some(Purpose::Init))?;
         let group = self.companion.group();
         let gives_up = || self.is_given_up();
         let tell = |error: &Error| {
@@ -171,10 +162,15 @@ impl<V: Vendor> VendorShared<V> {
             }
         };
         let init = || self.vendor.init(id, group.rank(), group.size(), &gives_up, &tell);
-        let made = self.visit.during(self.vendor.turn(), gives_up, init);
-        drop(pass);
+        let made = self.visit.during(self.vendor.turn(), gives_up, init)?;
         // It is set once, by this thread.
-        drop(self.comm.set(made?));
+        drop(self.comm.set(made));
+        let connected = self.visit.during(self.vendor.turn(), gives_up, || self.connect(until));
+        connected.inspect_err(|error| {
+            tell(error);
+            self.abort_or_leave();
+        })?;
+        drop(passes);
         Ok(())
     }
 
@@ -230,74 +226,45 @@ impl<V: Vendor> VendorShared<V> {
         buffers: &mut Buffers<'_>,
         (deadline, means): (Instant, &Means),
     ) -> Result<()> {
-        let pass = self.together(deadline)?;
-        let call = || self.run_call(descriptor, counts, buffers, means);
+        let passes = self.together(deadline, None)?;
+        let call = || self.run_call((descriptor, None), counts, buffers, (means, Some(deadline)));
         let result = self.visit.during(self.vendor.turn(), || self.is_given_up(), call);
-        drop(pass);
+        drop(passes);
         result
     }
 
-    /// Runs a call on memory of the host on this thread. Every rank does.
+    /// Runs a call on memory of the host on this thread, with this number if that is known. Every rank does.
     pub(crate) fn run_call(
         &self,
-        descriptor: &Descriptor,
+        (descriptor, number): (&Descriptor, Option<u64>),
         counts: &Counts,
         buffers: &mut Buffers<'_>,
-        means: &Means,
+        (means, until): (&Means, Option<Instant>),
     ) -> Result<()> {
         let program = self.program(descriptor, counts, means)?;
         match self.vendor.device() {
             Some(device) => {
                 let comm = self.comm()?;
-                let run = self.staging.run(device, comm, &program, buffers, &|| self.check_progress(comm));
-                run.inspect_err(|_| self.leave_work())
+                let has_begun = Cell::new(true);
+                let take_turn = || {
+                    let pass = self.take_device((descriptor, number), until);
+                    has_begun.set(pass.is_ok());
+                    pass
+                };
+                let turns = Turns { take_turn: &take_turn, gives_up: &|| self.check_progress(comm) };
+                let run = self.staging.run(device, comm, &program, buffers, &turns);
+                run.inspect_err(|_| {
+                    if has_begun.get() {
+                        self.leave_work();
+                    }
+                })
             }
             None => run_on_host(&*self.vendor, self.comm()?, &program, buffers),
         }
     }
 
-    /// Takes the turn in the library on all ranks, which have all come here, if the library needs one. A rank whose
-    /// turn does not come soon makes all of them let go and try again: none holds it while it waits for another's.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] on all ranks when a thread of one hangs in the library; errors of the communicator
-    /// beneath.
-    fn together(&self, until: Instant) -> Result<Option<LibraryPass>> {
-        let Some(turn) = self.vendor.turn() else { return Ok(None) };
-        let mut wait = TURN_WAIT_MIN;
-        loop {
-            let given_up = || self.inner.gate().board().is_revoked();
-            let pass = turn.take(Some(Instant::now() + wait), given_up);
-            let state = match &pass {
-                _ if turn.is_stuck() => IS_STUCK,
-                Some(_) => HAS_TURN,
-                None => WAITS_FOR_TURN,
-            };
-            match self.tell(state, until)? {
-                HAS_TURN => return Ok(pass),
-                WAITS_FOR_TURN => {}
-                _ => return Err(stuck::<V>()),
-            }
-            drop(pass);
-            // Ranks wait for different times, so that two communicators do not get into each other's way for ever.
-            let rank = self.companion.group().own_job_rank().get();
-            std::thread::sleep(wait.mul_f64(f64::from(rank % 7) / 7.0));
-            wait = (wait * 2).min(TURN_WAIT_MAX);
-        }
-    }
-
-    /// The largest of all ranks' states.
-    fn tell(&self, state: u8, until: Instant) -> Result<u8> {
-        let mut largest = [state];
-        // Later than the deadline of the call itself, whose error says more.
-        let timeout = until.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
-        let options = CallOptions::new().timeout(timeout);
-        self.inner.with(options).all_reduce(&mut largest, ReduceOp::Max)?;
-        Ok(largest[0])
-    }
-
     /// Whether nobody waits any more for what the thread is doing.
-    fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.inner.gate().board().is_revoked()
     }
 
@@ -320,8 +287,8 @@ impl<V: Vendor> VendorShared<V> {
         let number = gate.board().entered();
         let call = CallInfo::without_data(number, what);
         let (reported_by, waited) = (gate.group().own_job_rank(), started.elapsed());
-        let error = Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived: Vec::new() };
-        gate.fail(error)
+        let not_arrived = self.behind().into_iter().collect();
+        gate.fail(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
     }
 
     /// Work that was begun on a stream, and failed or was given up, goes on as far as anybody knows.
@@ -357,8 +324,13 @@ impl<V: Vendor> VendorShared<V> {
             turn.recheck();
         }
         match self.vendor.device() {
-            // This may be the control thread, which must not wait for an abort.
-            Some(_) => self.ask_to_tend(),
+            Some(_) => {
+                if let Some(turn) = self.device_turn() {
+                    turn.recheck();
+                }
+                // This may be the control thread, which must not wait for an abort.
+                self.ask_to_tend();
+            }
             None => self.end_inline(),
         }
     }
@@ -393,15 +365,30 @@ impl<V: Vendor> VendorShared<V> {
         };
         // The library would wait for work that was given up.
         let has_failed = self.companion.gate().board().is_revoked();
-        if has_failed && !self.abort() && self.has_left_work.load(Ordering::SeqCst) {
+        let is_aborted = has_failed && self.abort();
+        if has_failed && !is_aborted && self.has_left_work.load(Ordering::SeqCst) {
             return;
+        }
+        let rank = Some(self.companion.group().own_job_rank().get());
+        // What was aborted is free already.
+        let device = self.device_turn().filter(|_| !is_aborted);
+        let device_pass = device.map(|turn| turn.take(&self.user(Purpose::Destroy), Some(until), || false));
+        match &device_pass {
+            Some(None) => {
+                let text = "a communicator stays, since its turn on the device has not come to free it";
+                return log(Severity::Warn, rank, format_args!("{}: {text}", self.vendor.version()));
+            }
+            // The library may wait for the other ranks of the host in it, which do not know of each other here: those
+            // who wait for the device do not wait for them.
+            Some(Some(pass)) => pass.lapse_at(until),
+            None => {}
         }
         if let Some(comm) = self.comm.get()
             && let Err(error) = self.visit.during(self.vendor.turn(), || false, || self.vendor.destroy(comm))
         {
-            log(Severity::Warn, Some(self.companion.group().own_job_rank().get()), format_args!("{error}"));
+            log(Severity::Warn, rank, format_args!("{error}"));
         }
-        drop(pass);
+        drop((device_pass, pass));
     }
 }
 

@@ -418,6 +418,14 @@ EXPORT CUresult cuStreamIsCapturing(void* stream, int* status) {
     return streams.count((Stream*)stream) == 0 ? INVALID_HANDLE : SUCCESS;
 }
 
+EXPORT CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
+    thread_local int own = 0;
+    int before = own;
+    own = *mode;
+    *mode = before;
+    return SUCCESS;
+}
+
 EXPORT CUresult cuEventCreate(void** event, unsigned) {
     *event = new Event;
     return SUCCESS;

@@ -8,6 +8,7 @@
 //! | `calls.rs` | typed calls, lists, handles, refusals, deadlines |
 //! | `faults.rs` | what is injected, and the error in which it ends |
 //! | `moved.rs` | calls on memory of the host, made on memory of the device |
+//! | `turns.rs` | several threads and communicators of one device |
 
 #![allow(unsafe_code)]
 
@@ -15,6 +16,7 @@ pub mod algorithms;
 pub mod calls;
 pub mod faults;
 pub mod moved;
+pub mod turns;
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,7 +67,7 @@ pub struct DeviceRank<D: VendorDouble> {
     pub stream: TestStream<D::Vendor>,
     /// Its number, and that of its device.
     pub rank: u32,
-    _double: PhantomData<D>,
+    _double: PhantomData<fn() -> D>,
 }
 
 /// A stream of a vendor's device.
@@ -154,6 +156,15 @@ impl<V: Vendor> Array<V> {
         unsafe { DeviceSlice::from_raw(self.address, self.elements, rank.rank) }.unwrap()
     }
 
+    /// [`Array::write`] for threads that share it, each of which uses it behind the other.
+    ///
+    /// # Panics
+    /// Never.
+    fn write_again<D: VendorDouble>(&self, rank: &DeviceRank<D>) -> DeviceSliceMut<'static, f32> {
+        // SAFETY: as there.
+        unsafe { DeviceSliceMut::from_raw(self.address, self.elements, rank.rank) }.unwrap()
+    }
+
     /// To be written by a call of `rank`.
     ///
     /// # Panics
@@ -200,7 +211,9 @@ impl<D: VendorDouble> DeviceRank<D> {
             let vendor = Arc::new(D::open(rank).unwrap());
             let comm = Offloaded::open(companion, Ok(vendor.clone()), options).unwrap();
             let stream = TestStream::new(&vendor);
-            body(&DeviceRank { comm, stream, rank, _double: PhantomData })
+            let result = body(&DeviceRank { comm, stream, rank, _double: PhantomData });
+            assert_eq!(D::control().races(), 0, "two threads have met in the library: see above");
+            result
         })
     }
 

@@ -67,6 +67,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload-nccl/src/sys.rs",
     "crates/offload-nccl/src/vendor.rs",
     "crates/offload-nccl/src/vendor_tests.rs",
+    "crates/offload/src/connect.rs",
     "crates/offload/src/device.rs",
     "crates/offload/src/enqueue.rs",
     "crates/offload/src/pending.rs",
@@ -104,8 +105,10 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/src/on_device/calls.rs",
     "tests/src/on_device/mod.rs",
     "tests/src/on_device/moved.rs",
+    "tests/src/on_device/turns.rs",
     "tests/vendors/tests/vendors/nccl_double/cudarc_slices.rs",
     "tests/vendors/tests/vendors/nccl_double/stream_order.rs",
+    "tests/vendors/tests/vendors/nccl_double/streams.rs",
 ];
 
 /// The one table of settings.

@@ -34,8 +34,9 @@
 //! of the first byte: 0 live, 1 gone, 2 lost without proof.
 //!
 //! A status is `u8`: 0 not yet with the last call (`u8` 0, or 1 and a call) and the awaited rank `u32` (all ones:
-//! none), 1 running with a call and the awaited rank, 2 done with a call, 3 forgotten. Calls are laid out in `call.rs`,
-//! errors in `error.rs`.
+//! none), 1 running with a call, the awaited rank, and what the call is behind (`u8` 0, or 1 and a call, which is `u8`
+//! 0 on the device, or 1 on the stream with its communicator and epoch), 2 done with a call, 3 forgotten. Calls are
+//! laid out in `call.rs`, errors in `error.rs`.
 
 mod ballot;
 mod call;
@@ -365,13 +366,21 @@ fn read_awaited(reader: &mut Reader<'_>) -> Result<Option<GroupRank>, Malformed>
 fn write_ahead(writer: &mut Writer, ahead: Option<&CallAhead>) {
     call::write_optional(writer, ahead.map(|ahead| &ahead.call));
     if let Some(ahead) = ahead {
-        write_key(writer, ahead.communicator);
+        writer.u8(u8::from(ahead.communicator.is_some()));
+        if let Some(key) = ahead.communicator {
+            write_key(writer, key);
+        }
     }
 }
 
 fn read_ahead(reader: &mut Reader<'_>) -> Result<Option<CallAhead>, Malformed> {
-    let call = call::read_optional(reader)?;
-    call.map(|call| Ok(CallAhead { call, communicator: read_key(reader)? })).transpose()
+    let Some(call) = call::read_optional(reader)? else { return Ok(None) };
+    let communicator = match reader.u8()? {
+        0 => None,
+        1 => Some(read_key(reader)?),
+        _ => return Err(Malformed { what: "an unknown call ahead" }),
+    };
+    Ok(Some(CallAhead { call, communicator }))
 }
 
 fn certainty_code(certainty: Certainty) -> u8 {
@@ -413,7 +422,9 @@ mod tests {
         let key = CommunicatorKey { id: 7, epoch: 2 };
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
         let call = CallInfo::new(4, descriptor);
-        let ahead = CallAhead { communicator: CommunicatorKey { id: 8, epoch: 1 }, call: call.clone() };
+        let other = Some(CommunicatorKey { id: 8, epoch: 1 });
+        let [on_stream, on_device] =
+            [other, None].map(|communicator| Some(Box::new(CallAhead { communicator, call: call.clone() })));
         let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
         let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Unproven, Fate::Live];
         let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };
@@ -431,7 +442,8 @@ mod tests {
             CallStatus::NotYet { last: None, awaited: None },
             CallStatus::NotYet { last: Some(call.clone()), awaited: Some(GroupRank::new(1)) },
             CallStatus::Running { call: call.clone(), awaited: Some(GroupRank::new(2)), ahead: None },
-            CallStatus::Running { call: call.clone(), awaited: None, ahead: Some(Box::new(ahead)) },
+            CallStatus::Running { call: call.clone(), awaited: None, ahead: on_stream },
+            CallStatus::Running { call: call.clone(), awaited: None, ahead: on_device },
             CallStatus::Done { call },
             CallStatus::Forgotten,
         ];

@@ -181,6 +181,42 @@ impl Control {
         self.read("unisono_double_misuses")
     }
 
+    /// Begins the capture of a stream in the double of the CUDA driver, in this `CUstreamCaptureMode`; its code. A
+    /// context is current on this thread.
+    pub fn begin_capture(&self, stream: usize, mode: i32) -> i32 {
+        // SAFETY: the signature is that of `cuda.h`.
+        let function =
+            unsafe { self.library.get::<unsafe extern "C" fn(usize, i32) -> i32>("cuStreamBeginCapture_v2") };
+        // SAFETY: it takes a handle and a number.
+        function.map_or(-1, |function| unsafe { function(stream, mode) })
+    }
+
+    /// Ends it; its code. The graph, which does nothing, is kept.
+    pub fn end_capture(&self, stream: usize) -> i32 {
+        // SAFETY: the signature is that of `cuda.h`.
+        let function = unsafe {
+            self.library.get::<unsafe extern "C" fn(usize, *mut usize) -> i32>("cuStreamEndCapture")
+        };
+        let mut graph = 0;
+        // SAFETY: it takes a handle, and writes another.
+        function.map_or(-1, |function| unsafe { function(stream, &mut graph) })
+    }
+
+    /// How often two threads have met where the vendor forbids it, since the library was loaded.
+    pub fn races(&self) -> u64 {
+        self.read("unisono_double_races")
+    }
+
+    /// Lets a thread stay so long in a communicator, and on a device, unless another one comes that must not.
+    pub fn meet(&self, in_communicator: Duration, on_device: Duration) {
+        // SAFETY: the signature is that of `export!` where the function is.
+        let function = unsafe { self.library.get::<unsafe extern "C" fn(u64, u64)>("unisono_double_meet") };
+        if let Ok(function) = function {
+            // SAFETY: it takes two numbers.
+            unsafe { function(in_communicator.as_millis() as u64, on_device.as_millis() as u64) };
+        }
+    }
+
     /// How many threads hang now, on request or after such a misuse.
     pub fn hangs(&self) -> u64 {
         self.read("unisono_double_hangs")

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 
-use crate::{Text, clock, export, lock, settings};
+use crate::{Text, callers, clock, export, lock, settings};
 
 /// The code that stands for a hang.
 pub const HANG: i32 = i32::MIN;
@@ -99,9 +99,10 @@ fn due(call: &str) -> Option<Request> {
 
 /// Makes a call of the vendor's ABI: with its fault, or with what it does. `scope` is the communicator's handle, or
 /// 0.
-pub fn call<E: VendorError>(name: &str, scope: usize, body: impl FnOnce() -> Result<(), E>) -> i32 {
+pub fn call<E: VendorError>(name: &'static str, scope: usize, body: impl FnOnce() -> Result<(), E>) -> i32 {
     let _watched = clock::enter(name);
     settings::stay_loaded();
+    let _there = (scope != 0).then(|| callers::enter(scope, name));
     match due(name) {
         Some(request) if request.is_in_stream => OF_WORK.set(Some(request.fault)),
         Some(request) => return fail::<E>(name, request.fault, scope),
@@ -198,6 +199,7 @@ export! {
         lock(&REQUESTS).clear();
         MISUSES.store(0, Ordering::SeqCst);
         crate::stream::hold(false);
+        crate::root::stop_at_reset();
         lock(&ENDINGS).resets += 1;
         ENDED.notify_all();
     }

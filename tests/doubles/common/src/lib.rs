@@ -8,11 +8,13 @@
 //!   connection over loopback ([`mesh`]).
 //! * A collective is one exchange ([`movement`]): each rank sends each other one what that one needs, and computes
 //!   its result in the order of ranks, so that all have the same bits.
+//! * Threads that meet where a vendor forbids it are counted ([`callers`]).
 //! * Everything can be made to fail or to hang ([`fault`]), and everything that lives is counted ([`handles`]).
 //!
 //! Settings come from the environment, `UNISONO_DOUBLE_DEVICES=2`, or from the name of the library's file,
 //! `libnccl-double.devices=2.so` ([`settings`]): a process can open copies that differ.
 
+pub mod callers;
 mod clock;
 pub mod control;
 pub mod element;

@@ -3,7 +3,7 @@
 //! A thread for each connection takes in what comes, so that no write waits for a reader. What has come lies in the
 //! inbox under its channel, its sender and its number, until the work that wants it takes it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::thread;
 use crate::memory::{self, Part};
 use crate::movement::descriptor;
 use crate::root::{JoinError, Stop, accept, connect, listen};
-use crate::{fault, lock};
+use crate::{fault, lock, settings};
 
 /// What a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +90,17 @@ pub struct Mesh {
     /// How often each list of members has made a communicator.
     setups: Mutex<HashMap<u64, u64>>,
     messages: Mutex<HashMap<(u32, bool), u64>>,
+    /// With the setting `connect=late`: with whom calls have connected so far.
+    connected: Mutex<HashSet<Edge>>,
+}
+
+/// What a call connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Edge {
+    /// All ranks, for collectives.
+    All,
+    /// A pair, for messages from the one to the other. The first two are in order.
+    Pair { low: u32, high: u32, is_upwards: bool },
 }
 
 /// A listener that waits for the others.
@@ -158,6 +169,7 @@ impl Mesh {
             collectives: AtomicU64::new(0),
             setups: Mutex::default(),
             messages: Mutex::new(HashMap::new()),
+            connected: Mutex::default(),
         })
     }
 
@@ -275,6 +287,38 @@ impl Mesh {
         }
         let take = |peer: &u32| self.inbox.take(Channel::Setup, &[*peer], number).map(|frame| frame.bytes);
         Ok((number, members.iter().map(take).collect::<Result<_, _>>()?))
+    }
+
+    /// With the setting `connect=late`, waits until those who connect for a call have come to it, the first time: all
+    /// ranks for a collective, both ends of each of `messages` (a peer, and whether it is a send). So does NCCL since
+    /// 2.22 unless `NCCL_RUNTIME_CONNECT=0` (`ncclCollPreconnect`, `ncclP2PPreconnectFunc` in `src/group.cc`), and
+    /// HCCL, which sets links up in the first call, at most for HCCL_CONNECT_TIMEOUT.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub fn connect_for(&self, is_collective: bool, messages: &[(u32, bool)]) -> Result<(), Broken> {
+        if !settings::connects_late() {
+            return Ok(());
+        }
+        let pair = |(peer, is_send): &(u32, bool)| {
+            let (low, high) = (self.rank.min(*peer), self.rank.max(*peer));
+            Edge::Pair { low, high, is_upwards: (self.rank < *peer) == *is_send }
+        };
+        let all = is_collective.then_some(Edge::All);
+        // The same order on all ranks: none waits for one that waits for it.
+        let edges: BTreeSet<Edge> = all.into_iter().chain(messages.iter().map(pair)).collect();
+        for edge in edges {
+            let is_new = lock(&self.connected).insert(edge);
+            let members: Vec<u32> = match edge {
+                _ if !is_new => continue,
+                Edge::All => (0..self.size).collect(),
+                Edge::Pair { low, high, .. } if low == high => continue,
+                Edge::Pair { low, high, is_upwards: true } => vec![low, high],
+                Edge::Pair { low, high, is_upwards: false } => vec![high, low],
+            };
+            self.set_up(&members, &[])?;
+        }
+        Ok(())
     }
 
     /// Ends all work; other communicators can still be made.

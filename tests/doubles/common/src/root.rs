@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -104,6 +104,7 @@ impl From<io::Error> for JoinError {
 #[derive(Debug, Default)]
 pub struct Stop {
     is_stopped: AtomicBool,
+    is_done: AtomicBool,
     sockets: Mutex<Vec<TcpStream>>,
 }
 
@@ -113,6 +114,15 @@ impl Stop {
         let sockets = lock(&self.sockets);
         self.is_stopped.store(true, Ordering::SeqCst);
         sockets.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+    }
+
+    /// The communicator is made.
+    pub fn set_done(&self) {
+        self.is_done.store(true, Ordering::SeqCst);
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::SeqCst)
     }
 
     /// Whether it was stopped.
@@ -135,6 +145,24 @@ impl Stop {
     pub(crate) fn clear(&self) {
         lock(&self.sockets).clear();
     }
+}
+
+/// What the reset of the double stops.
+static AT_RESET: Mutex<Vec<Weak<Stop>>> = Mutex::new(Vec::new());
+
+/// One that the reset of the double stops: the making of a communicator that cannot be aborted, which the vendor's
+/// library gives up by itself when ranks do not come.
+pub fn stopped_at_reset() -> Arc<Stop> {
+    let (stop, mut list) = (Arc::<Stop>::default(), lock(&AT_RESET));
+    list.retain(|other| other.strong_count() > 0);
+    list.push(Arc::downgrade(&stop));
+    stop
+}
+
+/// The double is reset. A communicator that has been made has no use for its own any more.
+pub(crate) fn stop_at_reset() {
+    let list = std::mem::take(&mut *lock(&AT_RESET));
+    list.iter().filter_map(Weak::upgrade).filter(|stop| !stop.is_done()).for_each(|stop| stop.stop());
 }
 
 /// Listens on a port of the loopback interface.

@@ -8,6 +8,9 @@
 //! | version | the vendor's newest | what the library calls itself |
 //! | product | 910b | which of Huawei's products it is: 910b, 910, 310p, 950 |
 //! | delay | 100 | microseconds between the call that gives an idle stream work and the beginning of it |
+//! | meet | 0 | milliseconds that a thread stays in a communicator unless another one comes ([`crate::callers`]) |
+//! | meet_on_device | 0 | the same on a device, for a thread with another communicator |
+//! | connect | early | `late`: ranks connect in their first call ([`crate::mesh::Mesh::connect_for`]) |
 //! | kernels | | the library of kernels for the host (`kernels/cuda/host/kernels.cpp`); in the environment only |
 //! | inject | | faults, as [`crate::fault`] reads them; in the environment only |
 
@@ -88,6 +91,12 @@ pub fn memory_bytes() -> usize {
 pub fn delay() -> Duration {
     static DELAY: OnceLock<Duration> = OnceLock::new();
     *DELAY.get_or_init(|| Duration::from_micros(number("delay", 100)))
+}
+
+/// Whether ranks connect in their first call.
+pub fn connects_late() -> bool {
+    static IS_LATE: OnceLock<bool> = OnceLock::new();
+    *IS_LATE.get_or_init(|| text("connect").is_some_and(|value| value == "late"))
 }
 
 #[cfg(test)]

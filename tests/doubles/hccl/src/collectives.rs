@@ -1,5 +1,7 @@
 //! Collectives and messages.
 
+use std::collections::HashSet;
+
 use unisono_double_common::memory::Part;
 use unisono_double_common::movement::Collective;
 use unisono_double_common::{In, export};
@@ -23,6 +25,14 @@ struct SendRecvItem {
 
 /// INT8, for calls without elements.
 const BYTES: i32 = 0;
+
+/// Refuses two sends to one rank, and two receives from one. CANN's page of the function (8.0 to 8.3) forbids them, and
+/// `CollBatchSendRecvExecutor::GetPairWiseList` (cann-hccl, `coll_batch_send_recv_executor.cc`) answers HCCL_E_PARA.
+fn check_pairs(items: &[SendRecvItem]) -> Result<(), HcclError> {
+    let mut pairs = HashSet::new();
+    let are_apart = items.iter().all(|item| pairs.insert((item.kind, item.peer)));
+    if are_apart { Ok(()) } else { Err(HcclError::PARA) }
+}
 
 fn rank_and_size(comm: usize) -> Result<(u32, u32), HcclError> {
     let communicator = Communicator::of(comm)?;
@@ -183,6 +193,7 @@ export! {
 
     fn HcclBatchSendRecv[comm](items: In<SendRecvItem>, count: u32, comm: usize, stream: usize) -> HcclError {
         let items = items.list(count as usize).filter(|items| !items.is_empty()).ok_or(HcclError::PTR)?;
+        check_pairs(&items)?;
         let messages = items.iter().map(|item| {
             let request = Request::new(comm, stream, item.dtype, Feature::Rooted)?;
             let part = Part::new(item.buffer, bytes_of(item.count, request.element)?);

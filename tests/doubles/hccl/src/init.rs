@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use unisono_double_common::callers;
 use unisono_double_common::fault::{self, Fault};
 use unisono_double_common::mesh::{Door, Mesh};
 use unisono_double_common::movement::descriptor;
@@ -85,10 +86,14 @@ fn initialize(size: u32, info: In<RootInfo>, rank: u32, comm: Out<usize>) -> Res
         return Err(HcclError::PTR);
     }
     let id = RootId::from_bytes(&info.0).filter(|_| rank < size).ok_or(HcclError::PARA)?;
+    // It has no handle yet.
+    let _there = callers::work_on(device, 0, "HcclCommInitRootInfo");
     suffer()?;
-    let (door, stop) = (open_door()?, Arc::<Stop>::default());
+    let (door, stop) = (open_door()?, root::stopped_at_reset());
     let members = root::join(id, size, rank, member(device, &door), &stop)?;
-    put(comm, connect(device, rank, &members, id.nonce(), (&door, stop))?)
+    let made = connect(device, rank, &members, id.nonce(), (&door, stop.clone()))?;
+    stop.set_done();
+    put(comm, made)
 }
 
 /// The ranks of the parent in the order of a child's, if they can be so.
@@ -143,6 +148,7 @@ export! {
 
     fn HcclCommDestroy[comm](comm: usize) -> HcclError {
         let communicator = Communicator::of(comm)?;
+        let _there = callers::work_on(communicator.device, comm, "HcclCommDestroy");
         COMMUNICATORS.remove(comm);
         communicator.launched.wait();
         communicator.mesh.leave();

@@ -8,6 +8,7 @@
 //! `docs/zh/api_ref/comm_op_interface` ([`product`]).
 //!
 //! * A null stream, communicator or buffer is `HCCL_E_PTR`; addresses must be aligned to their elements.
+//! * Two messages to one rank, or from one, in a batch are `HCCL_E_PARA` (`collectives.rs`).
 //! * A dead peer makes the work fail: `HcclGetCommAsyncError` gives `HCCL_E_TCP_TRANSFER`, and so does each later
 //!   call; waiting for the stream gives `ACL_ERROR_RT_INTERNAL_ERROR`. Whether Huawei's library gives these is unknown.
 //! * HCCL has no abort: calls of ranks that do not go together hang, until `unisono_double_reset`.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use unisono_double_common::callers;
 use unisono_double_common::memory::{self, Part};
 use unisono_double_common::mesh::{Mesh, Message};
 use unisono_double_common::movement::{Collective, Movement, descriptor};
@@ -158,6 +159,8 @@ impl Request {
         let (inputs, outputs) = (movement.inputs(), movement.outputs());
         self.check(&inputs)?;
         self.check(&outputs)?;
+        let _there = callers::work_on(self.communicator.device, self.communicator.handle, "a collective");
+        self.communicator.mesh.connect_for(true, &[])?;
         let number = self.communicator.mesh.next_collective();
         let run = move |mesh: &Mesh| movement.run(mesh, number);
         self.communicator.enqueue(&self.stream, [inputs, outputs], run);
@@ -171,6 +174,9 @@ impl Request {
             self.check(&[*part])?;
         }
         let mesh = &self.communicator.mesh;
+        let _there = callers::work_on(self.communicator.device, self.communicator.handle, "messages");
+        let pairs: Vec<_> = messages.iter().map(|(is_send, peer, _)| (*peer, *is_send)).collect();
+        mesh.connect_for(false, &pairs)?;
         let number = |(is_send, peer, part): &(bool, u32, Part)| {
             let number = mesh.number(*peer, *is_send);
             Message { peer: *peer, is_send: *is_send, part: *part, number }

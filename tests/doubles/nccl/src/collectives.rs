@@ -6,13 +6,14 @@ use unisono_double_common::fault;
 use unisono_double_common::memory::{self, FreeError, Part, Place};
 use unisono_double_common::mesh::Message;
 use unisono_double_common::movement::{Collective, Factor, Movement};
-use unisono_double_common::stream::{STREAMS, Stream, default_of};
+use unisono_double_common::stream::Stream;
 use unisono_double_common::{Element, Handles, Out, Reduction, export, lock};
 
 use crate::codes::{INVALID_USAGE, NcclError, UNHANDLED_CUDA_ERROR, put, version};
 use crate::communicator::Communicator;
 use crate::context::current_or_first;
 use crate::driver_memory::synchronize;
+use crate::driver_stream::{PER_THREAD, stream_on};
 use crate::group::{self, Operation, What};
 
 /// The first version with floats of eight bits.
@@ -46,6 +47,8 @@ struct Request<'a> {
     call: &'a str,
     communicator: Arc<Communicator>,
     stream: Arc<Stream>,
+    /// Whether that is the default one of a thread.
+    is_of_thread: bool,
     element: Element,
     bytes: usize,
 }
@@ -64,14 +67,11 @@ impl<'a> Request<'a> {
         let too_large = || NcclError::argument(format!("{call} : invalid count {count}"));
         let bytes =
             count.checked_mul(element.bytes()).filter(|bytes| *bytes < 1 << 48).ok_or_else(too_large)?;
-        let stream = match stream {
-            // The legacy and the per-thread default stream.
-            0..=2 => Some(default_of(communicator.device)),
-            handle => STREAMS.get(handle),
-        };
+        let is_of_thread = stream == PER_THREAD;
+        let stream = stream_on(communicator.device, stream);
         let wrong = || NcclError::new(UNHANDLED_CUDA_ERROR, "Cuda failure 'invalid resource handle'");
         let stream = stream.filter(|stream| stream.device() == communicator.device).ok_or_else(wrong)?;
-        Ok(Request { call, communicator, stream, element, bytes })
+        Ok(Request { call, communicator, stream, is_of_thread, element, bytes })
     }
 
     fn rank(&self, name: &str, rank: i32) -> Result<u32, NcclError> {
@@ -149,7 +149,8 @@ impl<'a> Request<'a> {
 
     fn operate(self, what: What) -> Result<(), NcclError> {
         let fault = fault::take_of_work();
-        group::operate(Operation { communicator: self.communicator, stream: self.stream, fault, what })
+        let Request { communicator, stream, is_of_thread, .. } = self;
+        group::operate(Operation { communicator, stream, is_of_thread, fault, what })
     }
 }
 

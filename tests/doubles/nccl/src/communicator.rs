@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
+use unisono_double_common::callers;
 use unisono_double_common::fault::{self, Fault};
 use unisono_double_common::memory::Part;
 use unisono_double_common::mesh::{Broken, Mesh};
@@ -152,6 +153,7 @@ impl Communicator {
         self: &Arc<Communicator>,
         operation: impl FnOnce() -> Result<(), NcclError> + Send + 'static,
     ) -> Result<(), NcclError> {
+        let there = callers::work_on(self.device, self.handle, "an operation");
         if self.is_blocking {
             return operation();
         }
@@ -161,6 +163,8 @@ impl Communicator {
             thread::sleep(settings::delay());
             await_release();
             let result = operation();
+            // Whoever learns that it is over may begin another.
+            drop(there);
             under_way.0.end_operation(&result);
         });
         Err(NcclError::in_progress())

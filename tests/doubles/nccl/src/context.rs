@@ -27,6 +27,7 @@ impl CuError {
     pub(crate) const ILLEGAL_ADDRESS: CuError = CuError(700);
     pub(crate) const NOT_SUPPORTED: CuError = CuError(801);
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: CuError = CuError(900);
+    pub(crate) const STREAM_CAPTURE_INVALIDATED: CuError = CuError(901);
 }
 
 impl VendorError for CuError {
@@ -54,6 +55,7 @@ const CODES: &[(i32, &str, &str)] = &[
     (719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"),
     (801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"),
     (900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
+    (901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"),
     (999, "CUDA_ERROR_UNKNOWN", "unknown error"),
 ];
 

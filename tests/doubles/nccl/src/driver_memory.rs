@@ -4,6 +4,7 @@ use unisono_double_common::memory::{self, FreeError, Part, Place};
 use unisono_double_common::stream::{STREAMS, default_of};
 use unisono_double_common::{Out, export, settings};
 
+use crate::capture::check_unseen;
 use crate::context::{CuError, context_of, current, end_of_work, put};
 use crate::driver_stream::{enqueue, stream};
 
@@ -18,6 +19,7 @@ pub(crate) fn synchronize(device: u32) -> Result<(), CuError> {
 
 fn allocate(place: Place, bytes: usize, address: Out<usize>) -> Result<(), CuError> {
     current()?;
+    check_unseen()?;
     if bytes == 0 || address.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -26,6 +28,7 @@ fn allocate(place: Place, bytes: usize, address: Out<usize>) -> Result<(), CuErr
 
 fn free(address: usize, is_host: bool) -> Result<(), CuError> {
     let device = current()?;
+    check_unseen()?;
     let owner = match memory::find(Part::new(address, 0)) {
         Some((_, Place::Device(owner))) => owner,
         _ => device,
@@ -120,6 +123,7 @@ export! {
     }
 
     fn cuMemcpyHtoD_v2(to: usize, from: usize, bytes: usize) -> CuError {
+        check_unseen()?;
         check_device_memory(Part::new(to, bytes))?;
         enqueue(0, move || copy(to, Part::new(from, bytes)))?;
         let device = current()?;
@@ -127,6 +131,7 @@ export! {
     }
 
     fn cuMemcpyDtoH_v2(to: usize, from: usize, bytes: usize) -> CuError {
+        check_unseen()?;
         check_device_memory(Part::new(from, bytes))?;
         enqueue(0, move || copy(to, Part::new(from, bytes)))?;
         let device = current()?;
@@ -142,6 +147,7 @@ export! {
     }
 
     fn cuCtxSynchronize() -> CuError {
+        check_unseen()?;
         synchronize(current()?)
     }
 }

@@ -1,26 +1,42 @@
-//! The CUDA driver: streams, events and captures.
+//! The CUDA driver: streams and events.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_double_common::fault::{self, Fault};
 use unisono_double_common::stream::{EVENTS, Event, STREAMS, Stream, default_of};
-use unisono_double_common::{Handles, Out, export};
+use unisono_double_common::{Out, export};
 
+use crate::capture::check_unseen;
 use crate::context::{CuError, context_of, current, end_of_work, put};
 
-/// What captures have made.
-static GRAPHS: Handles<()> = Handles::new("graph");
+/// Null, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+pub(crate) const DEFAULT_STREAMS: [usize; 3] = [0, 1, PER_THREAD];
+pub(crate) const PER_THREAD: usize = 2;
 
-/// CU_STREAM_LEGACY; CU_STREAM_PER_THREAD is taken for the same.
-const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
+thread_local! {
+    /// The default streams of this thread, by device.
+    static OWN: RefCell<BTreeMap<u32, Arc<Stream>>> = const { RefCell::new(BTreeMap::new()) };
+}
 
-/// The stream of a handle, which may be the default one of the current device.
-pub(crate) fn stream(handle: usize) -> Result<Arc<Stream>, CuError> {
-    let device = current()?;
-    if DEFAULT_STREAMS.contains(&handle) {
-        return Ok(default_of(device));
+/// The stream of a handle on a device; `None` for a handle of none. CU_STREAM_PER_THREAD is another one on each thread
+/// (`cuda.h`: "implicit stream with per-thread synchronization behavior"), and so on a thread of NCCL's.
+pub(crate) fn stream_on(device: u32, handle: usize) -> Option<Arc<Stream>> {
+    match handle {
+        PER_THREAD => {
+            Some(OWN.with_borrow_mut(|own| {
+                own.entry(device).or_insert_with(|| Stream::start(device, true)).clone()
+            }))
+        }
+        0 | 1 => Some(default_of(device)),
+        handle => STREAMS.get(handle),
     }
-    STREAMS.get(handle).ok_or(CuError::INVALID_HANDLE)
+}
+
+/// The stream of a handle, which may be a default one of the current device.
+pub(crate) fn stream(handle: usize) -> Result<Arc<Stream>, CuError> {
+    stream_on(current()?, handle).ok_or(CuError::INVALID_HANDLE)
 }
 
 /// Gives work to a stream of the current device.
@@ -57,6 +73,7 @@ fn create(handle: Out<usize>, flags: u32) -> Result<(), CuError> {
 
 /// A stream that is not being captured, to wait for.
 fn waitable(handle: usize) -> Result<Arc<Stream>, CuError> {
+    check_unseen()?;
     let stream = stream(handle)?;
     if stream.is_capturing() { Err(CuError::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(stream) }
 }
@@ -99,28 +116,6 @@ export! {
         put(context, context_of(stream(handle)?.device()))
     }
 
-    fn cuStreamIsCapturing(handle: usize, status: Out<i32>) -> CuError {
-        put(status, i32::from(stream(handle)?.is_capturing()))
-    }
-
-    fn cuStreamBeginCapture_v2(handle: usize, _mode: i32) -> CuError {
-        if DEFAULT_STREAMS.contains(&handle) || stream(handle)?.set_capturing(true) {
-            return Err(CuError::STREAM_CAPTURE_UNSUPPORTED);
-        }
-        Ok(())
-    }
-
-    fn cuStreamEndCapture(handle: usize, graph: Out<usize>) -> CuError {
-        if !stream(handle)?.set_capturing(false) {
-            return Err(CuError::INVALID_VALUE);
-        }
-        put(graph, GRAPHS.insert(()))
-    }
-
-    fn cuGraphDestroy(graph: usize) -> CuError {
-        GRAPHS.remove(graph).map(drop).ok_or(CuError::INVALID_VALUE)
-    }
-
     fn cuEventCreate(handle: Out<usize>, _flags: u32) -> CuError {
         current()?;
         put(handle, EVENTS.insert(Event::default()))
@@ -132,10 +127,12 @@ export! {
     }
 
     fn cuEventQuery(event_handle: usize) -> CuError {
+        check_unseen()?;
         if event(event_handle)?.is_done() { Ok(()) } else { Err(CuError::NOT_READY) }
     }
 
     fn cuEventSynchronize(event_handle: usize) -> CuError {
+        check_unseen()?;
         let code = event(event_handle)?.synchronize();
         end_of_work(current()?, code)
     }

@@ -12,6 +12,7 @@ use unisono_double_common::{Out, export};
 
 use crate::codes::{IN_PROGRESS, INVALID_USAGE, NcclError};
 use crate::communicator::{COMMUNICATORS, Communicator, StreamWork};
+use crate::driver_stream::{PER_THREAD, stream_on};
 
 type Make = Box<dyn FnOnce() -> Result<(), NcclError> + Send>;
 
@@ -29,6 +30,8 @@ pub(crate) struct Initialization {
 pub(crate) struct Operation {
     pub(crate) communicator: Arc<Communicator>,
     pub(crate) stream: Arc<Stream>,
+    /// Whether it is the default one of a thread, which is that of the thread that launches.
+    pub(crate) is_of_thread: bool,
     pub(crate) fault: Option<Fault>,
     pub(crate) what: What,
 }
@@ -117,9 +120,13 @@ impl Initialization {
         let is_blocking = parent.as_ref().unwrap_or(&communicator).is_blocking;
         let child = communicator.clone();
         let is_in = to.is_some();
+        // One that does not block and has no parent ends with its operation, once: it may be in the next one then.
+        let ends_here = is_blocking || parent.is_some();
         let finish = move || {
             let result = make();
-            child.end_operation(&result);
+            if ends_here {
+                child.end_operation(&result);
+            }
             if !is_in || result.is_err() && is_blocking {
                 COMMUNICATORS.remove(child.handle);
             }
@@ -182,10 +189,21 @@ fn begin(mut operations: Vec<Operation>) -> Result<(), NcclError> {
 /// Gives the operations of one communicator to their streams: each collective by itself, all messages as one.
 fn launch(communicator: &Arc<Communicator>, operations: Vec<Operation>) -> Result<(), NcclError> {
     let mesh = communicator.mesh()?;
+    let is_collective = operations.iter().any(|one| matches!(one.what, What::Collective(_)));
+    let pairs = operations.iter().filter_map(|one| match &one.what {
+        What::Message(message) => Some((message.peer, message.is_send)),
+        What::Collective(_) => None,
+    });
+    mesh.connect_for(is_collective, &pairs.collect::<Vec<_>>())?;
     let mut messages = Vec::new();
     let mut streams: Vec<Arc<Stream>> = Vec::new();
     let mut fault = None;
-    for one in operations {
+    for mut one in operations {
+        if one.is_of_thread
+            && let Some(own) = stream_on(communicator.device, PER_THREAD)
+        {
+            one.stream = own;
+        }
         match one.what {
             What::Collective(movement) => {
                 let number = mesh.next_collective();

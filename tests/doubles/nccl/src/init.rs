@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use unisono_double_common::callers;
 use unisono_double_common::fault::{self, Fault};
 use unisono_double_common::mesh::{Door, Mesh};
 use unisono_double_common::root::{self, Member, RootId};
@@ -171,6 +172,7 @@ export! {
         if communicator.mesh.get().is_none() {
             return Err(NcclError::argument("CommDestroy : comm is not initialized"));
         }
+        let _there = callers::work_on(communicator.device, comm, "ncclCommDestroy");
         COMMUNICATORS.remove(comm);
         leave(&communicator);
         Ok(())

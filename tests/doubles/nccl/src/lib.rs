@@ -10,12 +10,15 @@
 //! * Calls of ranks that do not go together hang, until `ncclCommAbort`, and are counted (`unisono_double_misuses`).
 //! * Addresses are always checked, as NCCL does with `NCCL_CHECK_POINTERS=1`.
 //! * Two ranks on one device are refused, as without `NCCL_MULTI_RANK_GPU_ENABLE=1`.
-//! * Captured work is forgotten: a graph cannot be launched.
+//! * Captured work is forgotten: a graph cannot be launched. What a capture does not see voids it (`capture.rs`).
+//! * CU_STREAM_PER_THREAD is another stream on each thread. A call that does not block is launched by a thread of
+//!   NCCL's (`groupLaunchNonBlocking` in `src/group.cc`), and so on another stream than its caller's.
 //!
 //! Of 2.30 it lacks what nobody here calls: `ncclCommInitRankScalable`, `ncclCommGrow`, `ncclCommRevoke`, windows,
 //! signals and the device's functions. One that pretends to be older needs `version` in its settings, and a copy of
 //! its file in which the newer symbols have other names ([`NEWER`]).
 
+mod capture;
 mod children;
 mod codes;
 mod collectives;

@@ -66,6 +66,40 @@ fn hangs_end_with_the_reset() {
     assert_eq!(api.control.live_handles(), 0);
 }
 
+/// One card must not be in two calls at once.
+#[test]
+fn two_communicators_of_one_device_meet_on_two_threads() {
+    let api = &Api::open("device");
+    assert_eq!(api.set_device(0), 0);
+    let make = || {
+        let mut rank = Rank { api, rank: 0, comm: 0, stream: 0 };
+        assert_eq!(api.init_rank(1, &api.new_root(), 0, &mut rank.comm), 0);
+        assert_eq!(api.stream_create(&mut rank.stream), 0);
+        rank
+    };
+    let ranks = [make(), make()];
+    let memory = ranks.map(|rank| rank.put_numbers(&[1]));
+    let call = |index: usize| {
+        assert_eq!(api.set_device(0), 0);
+        let (own, Rank { comm, stream, .. }) = (memory[index], ranks[index]);
+        assert_eq!(api.all_reduce(own, own, 1, I32, SUM, comm, stream), 0);
+    };
+    (0..2).for_each(call);
+    assert_eq!(api.control.races(), 0);
+    let (long, zero) = (Duration::from_secs(20), Duration::ZERO);
+    for (round, (other, meet)) in [(0, [zero, long]), (1, [long, zero])].into_iter().enumerate() {
+        api.control.meet(meet[0], meet[1]);
+        thread::scope(|scope| {
+            scope.spawn(|| call(other));
+            // The same communicator, and another one.
+            scope.spawn(|| call(1));
+        });
+        api.control.meet(zero, zero);
+        assert_eq!(api.control.races(), round as u64 + 1);
+    }
+    ranks.iter().zip(memory).for_each(|(rank, own)| drop(rank.take_numbers(own, 1)));
+}
+
 #[test]
 fn calls_that_do_not_go_together_hang_and_are_counted() {
     let api = &Api::open("mismatch");

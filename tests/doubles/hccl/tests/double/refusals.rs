@@ -1,6 +1,6 @@
 //! What is refused: wrong arguments, and what a product lacks.
 
-use crate::api::{Api, Config, F32, I32, Rank, RootInfo, SUM, TO_DEVICE, TO_HOST, run_well};
+use crate::api::{Api, Config, F32, I32, Item, Rank, RootInfo, SUM, TO_DEVICE, TO_HOST, run_well};
 
 const PARA: i32 = 1;
 const PTR: i32 = 2;
@@ -39,6 +39,24 @@ fn arguments_are_checked() {
         let code = api.all_to_all(own, 1, I32, own, 1, I32, comm, stream);
         assert_eq!(code, PARA, "in place");
         assert_eq!(api.free(own), 0);
+    });
+}
+
+/// Two sends to one rank, or two receives from one; both ways at once is no such thing.
+#[test]
+fn a_batch_has_one_message_to_each_rank_and_one_from_it() {
+    let api = &Api::open("pairs");
+    run_well(api, 2, |rank| {
+        let Rank { comm, stream, .. } = rank;
+        let own = rank.put_numbers(&[1 + rank.rank as i32, 0, 0]);
+        let peer = 1 - rank.rank as u32;
+        let item =
+            |kind: i32, index: usize| Item { kind, buffer: own + 4 * index, count: 1, dtype: I32, peer };
+        for twice in [[item(0, 0), item(0, 1)], [item(1, 1), item(1, 2)]] {
+            assert_eq!(api.batch(twice.as_ptr(), 2, comm, stream), PARA);
+        }
+        assert_eq!(api.batch([item(0, 0), item(1, 1)].as_ptr(), 2, comm, stream), 0);
+        assert_eq!(rank.take_numbers(own, 3)[1], 2 - rank.rank as i32);
     });
 }
 

@@ -82,6 +82,7 @@ functions! {
     is_capturing: "cuStreamIsCapturing"(stream: usize, status: &mut i32) -> i32;
     begin_capture: "cuStreamBeginCapture_v2"(stream: usize, mode: i32) -> i32;
     end_capture: "cuStreamEndCapture"(stream: usize, graph: &mut usize) -> i32;
+    exchange_capture_mode: "cuThreadExchangeStreamCaptureMode"(mode: &mut i32) -> i32;
     graph_destroy: "cuGraphDestroy"(graph: usize) -> i32;
     event_create: "cuEventCreate"(event: &mut usize, flags: u32) -> i32;
     event_record: "cuEventRecord"(event: usize, stream: usize) -> i32;

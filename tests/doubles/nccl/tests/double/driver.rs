@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use crate::api::Api;
-use crate::rank::{Rank, enter, exit};
+use crate::api::{Api, Config};
+use crate::rank::{I32, Rank, SUM, await_that, enter, exit, new_id};
 
 fn on_device(settings: &str, body: impl FnOnce(Rank<'_>)) {
     let api = &Api::open(settings);
@@ -135,6 +135,39 @@ fn the_default_stream_takes_turns_with_blocking_ones() {
     });
 }
 
+/// A call that does not block is launched by a thread of NCCL's, whose per-thread stream is another one: an event
+/// behind the call on its caller's is done although the work hangs. A call that blocks is launched by its caller.
+#[test]
+fn the_stream_of_a_thread_is_another_one_on_a_thread_of_nccls() {
+    const PER_THREAD: usize = 2;
+    let api = &Api::open("per-thread");
+    enter(api, 0);
+    for blocking in [0, 1] {
+        let mut comm = 0;
+        let config = Config::new(blocking);
+        let code = api.init_rank_config(&mut comm, 1, new_id(api), 0, &config);
+        assert_eq!(code, if blocking == 0 { 7 } else { 0 });
+        let rank = Rank { api, rank: 0, comm, stream: PER_THREAD };
+        await_that("the communicator", || rank.async_error() == 0);
+        let (own, mut event) = (rank.put_numbers(&[1]), 0);
+        assert_eq!((api.stream_synchronize(PER_THREAD), api.event_create(&mut event, 0)), (0, 0));
+        api.control.hang_in_stream("ncclAllReduce", 1);
+        let code = api.all_reduce(own, own, 1, I32, SUM, comm, PER_THREAD);
+        assert!([0, 7].contains(&code));
+        await_that("the call", || rank.async_error() == 0);
+        await_that("the hang", || api.control.hangs() == 1);
+        assert_eq!(api.event_record(event, PER_THREAD), 0);
+        if blocking == 0 {
+            await_that("the event", || api.event_query(event) == 0);
+        } else {
+            assert_eq!(api.event_query(event), 600);
+        }
+        assert_eq!(api.control.hangs(), 1);
+        assert_eq!((api.abort(comm), api.event_destroy(event), api.free(own)), (0, 0, 0));
+    }
+    exit(api, 0);
+}
+
 #[test]
 fn a_captured_stream_does_nothing() {
     on_device("capture", |rank| {
@@ -148,12 +181,70 @@ fn a_captured_stream_does_nothing() {
         assert_eq!(api.is_capturing(rank.stream, &mut status), 0);
         assert_eq!(status, 1);
         assert_eq!(api.fill(memory, 2, 1, rank.stream), 0);
-        assert_eq!(api.stream_synchronize(rank.stream), 900);
         assert_eq!(api.end_capture(rank.stream, &mut graph), 0);
         assert_eq!(api.is_capturing(rank.stream, &mut status), 0);
         assert_eq!(status, 0);
         assert_eq!(api.graph_destroy(graph), 0);
         assert_eq!(rank.take_numbers(memory, 1), [1]);
+    });
+}
+
+/// What no capture sees is refused by 900 and voids the capture: on the thread that captures, and on all others while
+/// a capture in global mode goes on, unless the thread's own mode allows it.
+#[test]
+fn a_capture_is_void_after_what_it_does_not_see() {
+    const GLOBAL: i32 = 0;
+    const THREAD_LOCAL: i32 = 1;
+    const RELAXED: i32 = 2;
+    on_device("void", |rank| {
+        let (api, mut event) = (rank.api, 0);
+        let memory = rank.put_numbers(&[1]);
+        assert_eq!((api.stream_synchronize(rank.stream), api.event_create(&mut event, 0)), (0, 0));
+        for (of_capture, of_thread, is_here, is_allowed) in [
+            (GLOBAL, GLOBAL, true, false),
+            (GLOBAL, GLOBAL, false, false),
+            (GLOBAL, THREAD_LOCAL, false, true),
+            (GLOBAL, THREAD_LOCAL, true, false),
+            (GLOBAL, RELAXED, true, true),
+            (GLOBAL, RELAXED, false, true),
+            (THREAD_LOCAL, GLOBAL, false, true),
+            (THREAD_LOCAL, GLOBAL, true, false),
+            (RELAXED, GLOBAL, true, true),
+        ] {
+            let case = (of_capture, of_thread, is_here);
+            let expected = if is_allowed { 0 } else { 900 };
+            let unsafe_calls = || {
+                let (mut mode, mut other) = (of_thread, 0);
+                assert_eq!((api.exchange_capture_mode(&mut mode), mode), (0, GLOBAL));
+                let found = api.allocate(&mut other, 4);
+                if is_allowed {
+                    assert_eq!(api.free(other), 0, "{case:?}");
+                }
+                assert_eq!((found, api.event_query(event)), (expected, expected), "{case:?}");
+                assert_eq!((api.exchange_capture_mode(&mut mode), mode), (0, of_thread));
+            };
+            let (mut status, mut graph) = (-1, 0);
+            assert_eq!(api.begin_capture(rank.stream, of_capture), 0);
+            if is_here {
+                unsafe_calls();
+            } else {
+                let elsewhere = || {
+                    enter(api, 0);
+                    unsafe_calls();
+                    exit(api, 0);
+                };
+                thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
+            }
+            assert_eq!(api.is_capturing(rank.stream, &mut status), 0);
+            assert_eq!(status, if is_allowed { 1 } else { 2 }, "{case:?}");
+            let ended = api.end_capture(rank.stream, &mut graph);
+            assert_eq!(ended, if is_allowed { 0 } else { 901 }, "{case:?}");
+            if is_allowed {
+                assert_eq!(api.graph_destroy(graph), 0);
+            }
+        }
+        assert_eq!(api.exchange_capture_mode(&mut 3), 1, "no mode");
+        assert_eq!((api.event_destroy(event), api.free(memory)), (0, 0));
     });
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod api;
+mod callers;
 mod collectives;
 mod communicators;
 mod driver;

@@ -6,3 +6,4 @@ mod compressed;
 mod faults;
 mod on_device;
 mod suite;
+mod turns;

@@ -9,4 +9,6 @@ mod faults;
 mod job;
 mod on_device;
 mod stream_order;
+mod streams;
 mod suite;
+mod turns;

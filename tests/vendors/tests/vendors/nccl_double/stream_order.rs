@@ -91,7 +91,7 @@ fn are_mixed_up(ends: [Result<()>; 2]) {
 }
 
 fn job(test: &str, ranks: u32, body: impl FnOnce(&Process) + Send + 'static) {
-    let name = format!("stream_order::{test}");
+    let name = format!("nccl_double::stream_order::{test}");
     if is_rank() {
         return watchdog(SECONDS_MAX, "a rank", || {
             let rank = Process::new();

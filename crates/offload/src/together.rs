@@ -1,0 +1,126 @@
+//! The turns that a communicator takes in its library and on its device: for a call on this rank alone, or on all ranks
+//! or on none.
+
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{
+    Awaited, CallInfo, CallOptions, Collectives, Descriptor, Error, ReduceOp, Result,
+};
+
+use crate::device_turn::{DevicePass, DeviceTurn, Purpose, User};
+use crate::thread::{VendorShared, stuck};
+use crate::turn::LibraryPass;
+use crate::vendor::Vendor;
+
+/// How long a rank waits for its turn before it asks the others how they fare.
+const TURN_WAIT_MIN: Duration = Duration::from_millis(1);
+const TURN_WAIT_MAX: Duration = Duration::from_millis(64);
+
+/// What ranks tell each other: the largest counts.
+const HAS_TURN: u8 = 0;
+const WAITS_FOR_TURN: u8 = 1;
+const IS_STUCK: u8 = 2;
+
+/// The turns that a thread has, if they are needed.
+#[derive(Default)]
+pub(crate) struct Passes<'t> {
+    _library: Option<LibraryPass>,
+    _device: Option<DevicePass<'t>>,
+}
+
+impl<V: Vendor> VendorShared<V> {
+    /// The turn on the device, if one is needed.
+    pub(crate) fn device_turn(&self) -> Option<&DeviceTurn> {
+        self.vendor.device().and_then(|device| device.turn())
+    }
+
+    /// Who takes it.
+    pub(crate) fn user(&self, purpose: Purpose) -> User {
+        User { board: self.companion.gate().board().clone(), purpose }
+    }
+
+    /// The turn on the device to enqueue a call, which has this number if that is known, if one is needed.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], which says whose turn it is, when that has not come by then; [`Error::Closed`] when the
+    /// call is given up, or there is a first cause.
+    pub(crate) fn take_device(
+        &self,
+        (descriptor, number): (&Descriptor, Option<u64>),
+        until: Option<Instant>,
+    ) -> Result<Option<DevicePass<'_>>> {
+        let Some(turn) = self.device_turn() else { return Ok(None) };
+        let (started, board) = (Instant::now(), self.companion.gate().board());
+        let gave_up = || self.is_given_up() || board.is_revoked();
+        let user = self.user(Purpose::Call(*descriptor, number));
+        if let Some(pass) = turn.take(&user, until, gave_up) {
+            return Ok(Some(pass));
+        }
+        let not_arrived = self.behind().into_iter().collect();
+        board.on_streams().wait_behind(None);
+        if gave_up() {
+            return Err(Error::Closed);
+        }
+        let number = number.unwrap_or_else(|| board.entered().saturating_sub(1));
+        let call = board.call_info(number).unwrap_or_else(|| CallInfo::new(number, *descriptor));
+        let (reported_by, waited) = (self.companion.group().own_job_rank(), started.elapsed());
+        Err(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
+    }
+
+    /// What this rank waits for, if that is its turn on the device.
+    pub(crate) fn behind(&self) -> Option<Awaited> {
+        let gate = self.companion.gate();
+        let (device, call) = (self.vendor.device()?, gate.board().on_streams().behind()?);
+        let status = format!("waits for its turn on device {}, behind {call}", device.ordinal());
+        Some(Awaited { rank: gate.group().own_job_rank(), status })
+    }
+
+    /// Takes the turn in the library on all ranks, which have all come here, if the library needs one, and the turn on
+    /// each rank's device, if that has a purpose. A rank whose turns do not come soon makes all of them let go and try
+    /// again: none holds one while it waits for another's.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on all ranks when a thread of one hangs in the library; errors of the communicator
+    /// beneath.
+    pub(crate) fn together(&self, until: Instant, purpose: Option<Purpose>) -> Result<Passes<'_>> {
+        let turn = self.vendor.turn();
+        let device = purpose.and_then(|purpose| Some((self.device_turn()?, self.user(purpose))));
+        if turn.is_none() && device.is_none() {
+            return Ok(Passes::default());
+        }
+        let mut wait = TURN_WAIT_MIN;
+        loop {
+            let given_up = || self.inner.gate().board().is_revoked();
+            let end = Some(Instant::now() + wait);
+            let in_library = turn.map(|turn| turn.take(end, given_up));
+            let on_device = device.as_ref().map(|(turn, user)| turn.take(user, end, given_up));
+            let state = match (&in_library, &on_device) {
+                _ if turn.is_some_and(|turn| turn.is_stuck()) => IS_STUCK,
+                (Some(None), _) | (_, Some(None)) => WAITS_FOR_TURN,
+                _ => HAS_TURN,
+            };
+            match self.tell(state, until)? {
+                HAS_TURN => {
+                    return Ok(Passes { _library: in_library.flatten(), _device: on_device.flatten() });
+                }
+                WAITS_FOR_TURN => {}
+                _ => return Err(stuck::<V>()),
+            }
+            drop((in_library, on_device));
+            // Ranks wait for different times, so that two communicators do not get into each other's way for ever.
+            let rank = self.companion.group().own_job_rank().get();
+            std::thread::sleep(wait.mul_f64(f64::from(rank % 7) / 7.0));
+            wait = (wait * 2).min(TURN_WAIT_MAX);
+        }
+    }
+
+    /// The largest of all ranks' states.
+    fn tell(&self, state: u8, until: Instant) -> Result<u8> {
+        let mut largest = [state];
+        // Later than the deadline of the call itself, whose error says more.
+        let timeout = until.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
+        let options = CallOptions::new().timeout(timeout);
+        self.inner.with(options).all_reduce(&mut largest, ReduceOp::Max)?;
+        Ok(largest[0])
+    }
+}
