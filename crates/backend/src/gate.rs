@@ -242,8 +242,9 @@ impl CallGate {
     /// The turn of `call` in an `order`, that of the communicator or of a scope; `info` is what errors show of it.
     ///
     /// # Errors
-    /// [`Error::ConcurrentUse`]; [`Error::Closed`] after a wait for `close`; [`Error::Timeout`] when the turn does not come in time: the other ranks wait for the
-    /// call, so this is everybody's failure; the first cause, when it comes while the call waits.
+    /// [`Error::ConcurrentUse`]; [`Error::Closed`] after a wait for `close`; [`Error::Timeout`] when the turn does not
+    /// come in time: the other ranks wait for the call, so this is everybody's failure; the first cause, when it comes
+    /// while the call waits.
     #[inline]
     pub fn take_turn<H: Deref<Target = Turnstile> + Clone>(
         &self,

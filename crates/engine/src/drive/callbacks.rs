@@ -1,9 +1,9 @@
 //! The thread that runs the program's own code at the end of a call: what was given to `on_done`, the wakers of tasks,
-//! keepers of memory. It holds no lock and no links, so that code may make calls, and code that blocks delays nothing but
-//! the code behind it.
+//! keepers of memory. It holds no lock and no links, so that code may make calls, and code that blocks delays
+//! nothing but the code behind it.
 //!
-//! It starts when a communicator needs it for the first time, and ends with the communicator, when all functions that were
-//! due have been called.
+//! It starts when a communicator needs it for the first time, and ends with the communicator, when all functions
+//! that were due have been called.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

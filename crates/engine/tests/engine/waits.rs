@@ -194,12 +194,12 @@ fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
 }
 
 /// A subscriber that makes a call.
-struct Calling {
+struct CallingSubscriber {
     comm: Arc<in_process::InProcessCommunicator>,
     ended: Mutex<mpsc::Sender<unisono_communicator::Result<()>>>,
 }
 
-impl Subscriber for Calling {
+impl Subscriber for CallingSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() == Level::WARN
     }
@@ -228,7 +228,7 @@ fn a_subscriber_may_make_a_call() {
         let options = EngineOptions { warn_after: Duration::from_millis(10), ..EngineOptions::default() };
         let world = in_process::world_of(2, &options, |_, links| links);
         let (ended, calls) = mpsc::channel();
-        let calling = Calling { comm: world[0].clone(), ended: Mutex::new(ended) };
+        let calling = CallingSubscriber { comm: world[0].clone(), ended: Mutex::new(ended) };
         std::thread::scope(|scope| {
             scope.spawn(|| tracing::subscriber::with_default(calling, || world[0].barrier().unwrap()));
             calls.recv().unwrap().unwrap();

@@ -18,7 +18,8 @@ use leaving::Leaving;
 use witness::ProcessEnd;
 
 use super::hosts::Hosts;
-use super::local_communicators::{Failure, LocalCommunicator, LocalCommunicators};
+use super::local_communicator::{Failure, LocalCommunicator};
+use super::local_communicators::LocalCommunicators;
 use super::plane::{Action, Plane, Presence};
 use super::process_watch::ProcessWatch;
 use super::retransmissions::Retransmissions;

@@ -10,7 +10,8 @@ use unisono_communicator::{
 };
 
 use super::hosts::Hosts;
-use super::local_communicators::{LocalCommunicator, LocalCommunicators};
+use super::local_communicator::LocalCommunicator;
+use super::local_communicators::LocalCommunicators;
 use super::plane::{Action, Intervals, Plane, Presence};
 use super::tasks::{End, read_message};
 use crate::fuzz::input::Input;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, bounded, unbounded};
-use unisono_backend::Question;
-use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Result, Site};
+use unisono_backend::{Board, Question};
+use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Group, Result, Site};
 
 use super::*;
-use crate::wire::ConnectionRole;
+use crate::wire::{ConnectionRole, Departure};
 
 const KEY: CommunicatorKey = CommunicatorKey { id: 5 << ID_LIST_BITS, epoch: 0 };
 

@@ -7,7 +7,7 @@
 //! | `topology`, `detector`, `flood`, `plane` | the state machine: connections, live ranks, forwarded news |
 //! | `hosts` | which ranks share a host, and whose report proves a loss |
 //! | `slots` | which of two simultaneous connections is kept |
-//! | `local_communicators` | the communicators of this rank: what news means to each |
+//! | `local_communicator`, `local_communicators` | one communicator of this rank, all of them: what news means to them |
 //! | `left_communicators` | those that this rank has left: whether all ranks made the same calls |
 //! | `agreement`, `survival` | how survivors agree on a flag and on the ranks that are left |
 //! | `driver`, `tasks`, `process_watch` | the thread: sockets, timers and processes around the above |
@@ -24,6 +24,7 @@ mod hosts;
 #[cfg(test)]
 mod job_tests;
 mod left_communicators;
+mod local_communicator;
 mod local_communicators;
 mod plane;
 #[cfg(test)]
@@ -58,7 +59,7 @@ use crate::secret::Secret;
 use crate::wire::{CommunicatorKey, ConnectionRole};
 
 pub(crate) use handle::{TcpControl, fail_for_all, make_named};
-pub(crate) use local_communicators::LocalCommunicator;
+pub(crate) use local_communicator::LocalCommunicator;
 pub(crate) use plane::Intervals;
 
 /// How many unauthenticated connections may be within their handshake beside those of the job itself.

@@ -24,7 +24,8 @@ use unisono_backend::{Agreed, Ask, Board, CallStatus};
 use unisono_communicator::{Certainty, Group, GroupRank, JobRank, Result};
 
 use super::hosts::Hosts;
-use super::local_communicators::{LocalCommunicator, LocalCommunicators};
+use super::local_communicator::LocalCommunicator;
+use super::local_communicators::LocalCommunicators;
 use super::plane::{Action, Intervals, Plane, Presence};
 use crate::links::Delivery;
 use crate::wire::{CommunicatorKey, Message, News, Topic};

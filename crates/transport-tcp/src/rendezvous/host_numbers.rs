@@ -1,5 +1,6 @@
-//! Which ranks share a host, as far as what they say can be believed. Where it is doubtful they count as on several: then
-//! their streams have checksums, and the loss of a rank is proven less easily. The other mistake splits a job in two.
+//! Which ranks share a host, as far as what they say can be believed. Where it is doubtful they count as on several:
+//! then their streams have checksums, and the loss of a rank is proven less easily. The other mistake splits a job in
+//! two.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -77,8 +77,9 @@ fn parent() -> String {
     format!("{PARENT} {pid}{START}{}", ancestor(pid).map_or(0, |parent| parent.start))
 }
 
-/// What this rank says of its host. It is identified by the setting, else by host name, boot and network namespace: two
-/// namespaces may lose their way to each other while both go on. Containers with host names of their own count as hosts.
+/// What this rank says of its host. It is identified by the setting, else by host name, boot and network namespace:
+/// two namespaces may lose their way to each other while both go on. Containers with host names of their own count as
+/// hosts.
 pub(super) fn host_claim(config: &Config) -> HostClaim {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let found = || {

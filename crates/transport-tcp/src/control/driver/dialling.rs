@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Certainty, Error};
 
-use super::super::local_communicators::Failure;
+use super::super::local_communicator::Failure;
 use super::super::plane::Presence;
 use super::super::slots::Slot;
 use super::super::tasks::{DialFailure, Dialler};

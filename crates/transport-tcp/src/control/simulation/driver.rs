@@ -12,7 +12,7 @@ use super::job::{CutLink, Job, Outside};
 use super::pipe::Pipe;
 use super::{INTERVALS, MS};
 use crate::control::Command;
-use crate::control::local_communicators::Failure;
+use crate::control::local_communicator::Failure;
 use crate::control::plane::Presence;
 use crate::control::slots::Slot;
 use crate::wire::{CommunicatorKey, ConnectionRole, Topic};

@@ -1,0 +1,295 @@
+//! One communicator of this rank as the control thread sees it, and what news means to it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam::channel::Sender;
+use unisono_backend::{Board, CallHistory, CallStatus, Membership, Peers, Revocation, Waker, closing_error};
+use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
+
+use super::CloseAnswer;
+use super::hosts::Hosts;
+use super::survival::Survival;
+use crate::links::Delivery;
+use crate::wire::{CommunicatorKey, Departure, Fate, News, Topic};
+
+pub(super) struct Closing {
+    pub(super) ours: CallHistory,
+    pub(super) deadline: Instant,
+    pub(super) answer: CloseAnswer,
+}
+
+/// Why a wanted connection will never exist.
+pub(crate) enum Failure {
+    /// The other side is gone, with this certainty.
+    Gone(Certainty, String),
+    /// Anything else.
+    Error(Error),
+}
+
+/// One communicator.
+pub(crate) struct LocalCommunicator {
+    pub(super) key: CommunicatorKey,
+    pub(super) group: Group,
+    pub(super) peers: Peers,
+    pub(super) board: Arc<Board>,
+    pub(super) inbox: Sender<Delivery>,
+    pub(super) waker: Waker,
+    /// Per group rank: whether it takes no part any more, and after which calls.
+    pub(super) closed: Vec<Option<Departure>>,
+    /// Per group rank: whether its stream has ended in the middle of a call of this rank.
+    pub(super) ended_streams: Vec<bool>,
+    pub(super) is_told: bool,
+    pub(super) closing: Option<Closing>,
+    pub(super) survival: Survival,
+}
+
+impl LocalCommunicator {
+    pub(crate) fn new(
+        key: CommunicatorKey,
+        group: Group,
+        board: Arc<Board>,
+        (inbox, waker): (Sender<Delivery>, Waker),
+    ) -> LocalCommunicator {
+        let (closed, ended_streams) = (vec![None; group.size() as usize], vec![false; group.size() as usize]);
+        let survival = Survival::new(key, group.clone(), board.clone());
+        let peers = Peers::new(group.clone(), board.clone());
+        LocalCommunicator {
+            key,
+            group,
+            peers,
+            board,
+            inbox,
+            waker,
+            closed,
+            ended_streams,
+            is_told: false,
+            closing: None,
+            survival,
+        }
+    }
+
+    /// Its key.
+    pub(crate) fn key(&self) -> CommunicatorKey {
+        self.key
+    }
+
+    pub(super) fn membership(&self) -> Membership<'_> {
+        Membership { key: self.key, ranks: self.group.job_ranks(), board: &self.board }
+    }
+
+    /// The rank in the job of one of its ranks.
+    pub(crate) fn job_rank(&self, rank: GroupRank) -> JobRank {
+        self.group.job_rank(rank)
+    }
+
+    /// Puts a delivery into the inbox and wakes the thread that waits for it. A communicator that is being dropped
+    /// ignores it.
+    pub(super) fn post(&self, delivery: Delivery) {
+        if self.inbox.send(delivery).is_ok() {
+            (self.waker)();
+        }
+    }
+
+    /// The call that is going on, if there is one.
+    pub(super) fn running(&self) -> Option<CallInfo> {
+        let number = self.board.entered().checked_sub(1)?;
+        match self.board.status(number) {
+            CallStatus::Running { call, .. } => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The loss of `peer`, which `noticed_by` noticed.
+    pub(super) fn peer_lost(
+        &self,
+        peer: GroupRank,
+        noticed_by: JobRank,
+        certainty: Certainty,
+        reason: String,
+    ) -> Error {
+        self.peers.lost(peer, noticed_by, certainty, reason, self.running())
+    }
+
+    /// The failure of a call that needs a rank that is not there any more.
+    pub(super) fn gone(&self, peer: GroupRank, certainty: Certainty, reason: String) -> Error {
+        self.peer_lost(peer, self.group.own_job_rank(), certainty, reason)
+    }
+
+    /// Revokes with a cause found by the rank of the job `origin`.
+    pub(super) fn revoke(&self, origin: JobRank, cause: Error) {
+        // A rank that has reported its own failure stays the culprit, whatever it reports later: it may live, and lose
+        // other ranks that have left because of its failure.
+        let has_told_of_itself =
+            |first: Revocation| first.by == origin && first.cause.lost_ranks() == [origin];
+        if self.board.revocation().is_some_and(has_told_of_itself) {
+            return;
+        }
+        if self.board.revoke_reported(origin, Arc::new(cause)) {
+            (self.waker)();
+        }
+    }
+
+    /// Revokes with a cause found here; returns the topic to publish if it is the first cause.
+    pub(super) fn find(&self, cause: Error) -> Option<Topic> {
+        let is_first = self.board.revoke(self.group.own_job_rank(), Arc::new(cause.clone()));
+        (self.waker)();
+        is_first.then_some(Topic::Revoked { key: self.key, cause })
+    }
+
+    /// Applies news to this communicator; returns what is to be published in turn.
+    pub(super) fn happened(&mut self, news: &News, hosts: &Hosts, now: Instant) -> Vec<Topic> {
+        match &news.topic {
+            Topic::Revoked { key, cause } if *key == self.key => self.revoke(news.origin, cause.clone()),
+            Topic::Lost { rank, certainty, reason } => {
+                let Some(peer) = self.group.group_rank_of(*rank) else { return Vec::new() };
+                if peer == self.group.own_rank() {
+                    self.evicted(news.origin, reason.clone(), now);
+                } else {
+                    let is_proven = hosts.proven_gone(news).is_some();
+                    self.survival.note(peer, if is_proven { Fate::Gone } else { Fate::Unproven });
+                    self.lost(peer, (news.origin, now), *certainty, reason.clone());
+                }
+            }
+            Topic::Closed { key, departure } if *key == self.key => {
+                let early = self.note_closed(news.origin, departure.clone(), now);
+                return early.into_iter().chain(self.survival.step(now)).collect();
+            }
+            // A rank closes its communicators before it leaves the job, so it never made this one.
+            Topic::Goodbye => {
+                let departure = Departure::before_first_call();
+                let early = self.note_closed(news.origin, departure, now);
+                return early.into_iter().chain(self.survival.step(now)).collect();
+            }
+            Topic::Ballot { agreement, ballot } if agreement.communicator == self.key => {
+                if let Some(from) = self.group.group_rank_of(news.origin) {
+                    self.survival.on_ballot(from, *agreement, ballot.clone());
+                }
+            }
+            Topic::Decision { agreement, ballot } if agreement.communicator == self.key => {
+                if let Some(from) = self.group.group_rank_of(news.origin) {
+                    self.survival.on_decision(from, *agreement, ballot.clone());
+                }
+            }
+            Topic::Revoked { .. } | Topic::Closed { .. } | Topic::Ballot { .. } | Topic::Decision { .. } => {}
+        }
+        self.survival.step(now)
+    }
+
+    pub(super) fn lost(
+        &mut self,
+        peer: GroupRank,
+        (noticed_by, now): (JobRank, Instant),
+        certainty: Certainty,
+        reason: String,
+    ) {
+        // A rank that has closed is no loss; a call that still waits for it learns that by asking.
+        if self.closed[peer.index()].is_none() {
+            let cause = self.peer_lost(peer, noticed_by, certainty, reason);
+            self.revoke(noticed_by, cause);
+            self.finish_closing(now);
+        }
+    }
+
+    pub(super) fn evicted(&mut self, noticed_by: JobRank, reason: String, now: Instant) {
+        self.board.evict(noticed_by, reason);
+        (self.waker)();
+        self.finish_closing(now);
+    }
+
+    /// Another rank takes no part any more. What it has sent stays valid, so calls go on. Returns the loss to publish
+    /// if a call of this rank has met the end of its stream.
+    pub(super) fn note_closed(
+        &mut self,
+        origin: JobRank,
+        departure: Departure,
+        now: Instant,
+    ) -> Option<Topic> {
+        let mut early = None;
+        if let Some(peer) = self.group.group_rank_of(origin) {
+            if peer != self.group.own_rank() {
+                // It takes no part any more, whether it lives or not.
+                self.survival.note(peer, Fate::Gone);
+                self.board.closings().note_closed(peer);
+            }
+            // A rank that closes after a failure may have made fewer calls. That is no mismatch.
+            if !self.board.is_revoked() {
+                self.closed[peer.index()].get_or_insert(departure);
+            }
+            early = self.left_too_early(peer);
+            self.finish_closing(now);
+        }
+        early
+    }
+
+    /// The loss of a rank that has left in good order, while a call of this rank needs more than it has sent.
+    pub(super) fn left_too_early(&self, peer: GroupRank) -> Option<Topic> {
+        let departure = self.closed[peer.index()].as_ref().filter(|_| self.ended_streams[peer.index()])?;
+        self.find(self.gone(peer, Certainty::Confirmed, left_after(departure)))
+    }
+
+    /// Answers a waiting `close` once all ranks have closed, or its time is up.
+    pub(super) fn finish_closing(&mut self, now: Instant) {
+        let is_complete = self.closed.iter().all(Option::is_some) || self.board.is_revoked();
+        if let Some(closing) = self.closing.take_if(|closing| is_complete || closing.deadline <= now) {
+            // Nobody takes the answer when the caller has given up.
+            let error = self.closing_error(closing.ours);
+            let _ = closing.answer.send(error.map_or(Ok(()), Err));
+        }
+    }
+
+    /// The error of a rank that closes after these calls. Ranks that have closed too must have made the same calls. A
+    /// rank that has left in another way, after fewer calls, has left too early.
+    pub(super) fn closing_error(&self, ours: CallHistory) -> Option<Error> {
+        let by_close =
+            |one: &Option<Departure>| one.as_ref().filter(|one| one.by_close).map(|one| one.history);
+        let closed: Vec<Option<CallHistory>> = self.closed.iter().map(by_close).collect();
+        let left_early = || {
+            let is_early = |one: &Departure| !one.by_close && one.history.calls < ours.calls;
+            let (peer, departure) = self.group.ranks().zip(&self.closed).find_map(|(peer, one)| {
+                let departure = one.as_ref().filter(|one| is_early(one))?;
+                Some((peer, departure))
+            })?;
+            Some(self.gone(peer, Certainty::Confirmed, left_after(departure)))
+        };
+        closing_error(&self.peers, ours, &closed).or_else(left_early)
+    }
+
+    /// The failure of a call that waits for a rank that has closed before that call.
+    pub(super) fn awaited_has_closed(&self, awaited: GroupRank, number: u64) -> Option<Error> {
+        let departure = self.closed.get(awaited.index())?.as_ref();
+        let departure = departure.filter(|departure| departure.history.calls <= number)?;
+        Some(self.gone(awaited, Certainty::Confirmed, left_after(departure)))
+    }
+
+    /// How this rank leaves it now.
+    pub(super) fn departure(&self, history: CallHistory, by_close: bool) -> Departure {
+        let last = history.calls.checked_sub(1).and_then(|last| self.board.call_info(last));
+        let in_progress = u32::try_from(self.board.calls_in_progress()).unwrap_or(u32::MAX);
+        Departure { history, by_close, in_progress, last }
+    }
+
+    /// Whether started calls go on: some are not over, and nothing has failed.
+    pub(super) fn goes_on(&self) -> bool {
+        self.board.unfinished().started() > 0 && !self.board.is_revoked()
+    }
+
+    /// Whether its calls wait for a rank that has left.
+    pub(super) fn awaits_left(&self) -> bool {
+        let has_left = |rank: GroupRank| self.closed.get(rank.index()).is_some_and(Option::is_some);
+        self.board.awaited().is_some_and(has_left)
+    }
+}
+
+/// The reason that is given for the loss of a rank that has left in good order.
+fn left_after(departure: &Departure) -> String {
+    let when = match departure.history.calls.checked_sub(1) {
+        Some(last) => format!("it left after call {last}"),
+        None => "it left before its first call".to_owned(),
+    };
+    match departure.in_progress {
+        0 => when,
+        1 => format!("{when}, with 1 call in progress"),
+        calls => format!("{when}, with {calls} calls in progress"),
+    }
+}
