@@ -7,7 +7,7 @@
 //! | `topology`, `detector`, `flood`, `plane` | the state machine: connections, live ranks, forwarded news |
 //! | `hosts` | which ranks share a host, and whose report proves a loss |
 //! | `slots` | which of two simultaneous connections is kept |
-//! | `local_communicator`, `local_communicators` | one communicator of this rank, all of them: what news means to them |
+//! | `local_communicator`, `local_communicators` | one communicator of this rank, and all: what news means to them |
 //! | `left_communicators` | those that this rank has left: whether all ranks made the same calls |
 //! | `agreement`, `survival` | how survivors agree on a flag and on the ranks that are left |
 //! | `driver`, `tasks`, `process_watch` | the thread: sockets, timers and processes around the above |

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{JobRank, Severity, log};
+use unisono_communicator::{JobRank, Severity, deadline_after, log};
 
 use super::Driver;
 use crate::links::DataSocket;
@@ -58,7 +58,8 @@ impl Leaving {
 impl Driver {
     /// Begins to leave. Without `finishes`, started calls cannot go on.
     pub(super) fn begin_to_leave(&self, finishes: bool, now: Instant) -> Leaving {
-        let until = now + if finishes { self.settings.drop_timeout } else { Duration::ZERO };
+        let longest = if finishes { self.settings.drop_timeout } else { Duration::ZERO };
+        let until = deadline_after(now, longest);
         Leaving::Finishing { failed: self.communicators.calls_failed(), until, alone_since: None }
     }
 
@@ -102,7 +103,7 @@ impl Driver {
             let text = format_args!("this process ends with {lost} started {calls} not over: {why}");
             log(Severity::Warn, Some(self.identity.rank.get()), text);
         }
-        Leaving::Connecting { until: now + self.settings.handshake_timeout }
+        Leaving::Connecting { until: deadline_after(now, self.settings.handshake_timeout) }
     }
 
     fn say_goodbye(&mut self) {
