@@ -137,9 +137,12 @@ impl LocalCommunicators {
     /// Applies news to all of them. Returns what is to be published in turn.
     pub(crate) fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
         self.left.happened(news);
+        if self.has_left_all {
+            // What others fail of now comes from this rank's leaving.
+            return Vec::new();
+        }
         let topics = self.communicators.values_mut();
-        let topics = topics.flat_map(|communicator| communicator.happened(news, &self.hosts, now)).collect();
-        if self.has_left_all { Vec::new() } else { topics }
+        topics.flat_map(|communicator| communicator.happened(news, &self.hosts, now)).collect()
     }
 
     /// Starts this rank's part in an agreement. Returns what is to be published.
