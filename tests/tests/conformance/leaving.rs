@@ -73,7 +73,7 @@ fn different_roots_are_told_when_the_ranks_leave() {
                 && line.contains("root 0")
                 && line.contains("root 1")
         };
-        one.said == "done" && other.said == "done" && [one, other].iter().any(|rank| names_both(rank))
+        one.said == "done" && other.said == "done" && [one, other].iter().any(names_both)
     });
 }
 
