@@ -26,4 +26,4 @@ mod vendor;
 
 pub use discovery::{Ccl, CclOptions, Version};
 pub use queue::SyclFunctions;
-pub use vendor::{ARITHMETIC, BACKEND, CclComm, CclCommunicator, CclVendor};
+pub use vendor::{BACKEND, CclComm, CclCommunicator, CclVendor, arithmetic};

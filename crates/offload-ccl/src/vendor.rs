@@ -67,13 +67,20 @@ const REDUCIBLE: [DType; 10] = [
     DType::F64,
 ];
 
-/// How that plugin adds and compares.
-pub const ARITHMETIC: Arithmetic = Arithmetic {
-    nan_in_min_max: NanInMinMax::AnyOperand,
-    orders_zeros: false,
-    truncates: &[],
-    equal_bits: true,
-};
+/// How that plugin adds and compares on this processor. Without AVX-512 it cuts the sums of bf16 off (measured with
+/// oneCCL 2022.2).
+pub fn arithmetic() -> Arithmetic {
+    #[cfg(target_arch = "x86_64")]
+    let has_avx512 = std::arch::is_x86_feature_detected!("avx512f");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has_avx512 = false;
+    Arithmetic {
+        nan_in_min_max: NanInMinMax::AnyOperand,
+        orders_zeros: false,
+        truncates: if has_avx512 { &[] } else { &[DType::BF16] },
+        equal_bits: true,
+    }
+}
 
 /// A communicator of oneCCL.
 pub struct CclComm {
@@ -144,7 +151,7 @@ impl Vendor for CclVendor {
         let ops = [NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min];
         let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
         let always = [Native::AllToAll, Native::AllToAllInPlace, Native::Broadcast, Native::Reduce];
-        let mut known = ops.into_iter().fold(Capabilities::new(ARITHMETIC), reducing);
+        let mut known = ops.into_iter().fold(Capabilities::new(arithmetic()), reducing);
         known = always.into_iter().fold(known, Capabilities::with);
         if self.queues.is_none() {
             known = known.scaling(&REDUCIBLE);

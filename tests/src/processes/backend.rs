@@ -41,7 +41,7 @@ pub struct Processes {
     /// The element types that it must reduce; see [`Backend::always_reduces`].
     pub always_reduces: &'static [DType],
     /// What it says of its reductions of floats.
-    pub arithmetic: Arithmetic,
+    pub arithmetic: fn() -> Arithmetic,
     /// What they find in their environment besides that of the test; `None` where they cannot run, after
     /// [`crate::skip`].
     pub environment: fn() -> Option<Environment>,
@@ -128,7 +128,7 @@ impl Backend for Processes {
     }
 
     fn arithmetic(&self) -> Arithmetic {
-        self.arithmetic
+        (self.arithmetic)()
     }
 }
 

@@ -24,7 +24,7 @@ const TCP: Processes = Processes {
     ranks_max: 5,
     algorithms: Algorithms::BuiltIn,
     always_reduces: COMMON_TYPES,
-    arithmetic: Arithmetic::ENGINE,
+    arithmetic: || Arithmetic::ENGINE,
     environment: || Some(&[]),
     worlds_max: 2,
 };

@@ -25,7 +25,7 @@ const CCL: Processes = Processes {
     ranks_max: 4,
     algorithms: Algorithms::None,
     always_reduces: COMMON_TYPES,
-    arithmetic: unisono_offload_ccl::ARITHMETIC,
+    arithmetic: unisono_offload_ccl::arithmetic,
     environment: ccl::ccl_environment,
     worlds_max: 4,
 };
@@ -65,7 +65,7 @@ impl Backend for Inline {
     }
 
     fn arithmetic(&self) -> Arithmetic {
-        CCL.arithmetic
+        unisono_offload_ccl::arithmetic()
     }
 }
 

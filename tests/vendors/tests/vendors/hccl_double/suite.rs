@@ -20,7 +20,7 @@ const HCCL_DOUBLE: Processes = Processes {
     ranks_max: 4,
     algorithms: Algorithms::Named,
     always_reduces: &[DType::F32, DType::I32, DType::I64],
-    arithmetic: ARITHMETIC,
+    arithmetic: || ARITHMETIC,
     environment: || Some(&[]),
     worlds_max: 2,
 };

@@ -21,7 +21,7 @@ const NCCL_DOUBLE: Processes = Processes {
     ranks_max: 4,
     algorithms: Algorithms::Named,
     always_reduces: COMMON_TYPES,
-    arithmetic: ARITHMETIC,
+    arithmetic: || ARITHMETIC,
     environment: kernels_environment,
     worlds_max: 2,
 };
