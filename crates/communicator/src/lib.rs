@@ -83,7 +83,7 @@ pub use ending::{AfterEnd, DoneCallback, Ending, call_back};
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result};
 pub use error_code::ErrorCode;
 pub use group::{Group, Process};
-pub use log::{Holding, LogLevel, Severity, is_logged, log, set_log_level};
+pub use log::{Holding, LogLevel, Severity, flush_log, is_logged, log, set_log_level};
 pub use operation::Operation;
 pub use owned::{OwnedBuffer, OwnedBuffers, OwnedMemory};
 pub use rank::{GroupRank, JobRank};

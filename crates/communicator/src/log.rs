@@ -13,7 +13,8 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::time::Duration;
 
 use tracing::Dispatch;
 
@@ -157,7 +158,26 @@ impl Drop for Holding {
 }
 
 /// The thread that tells subscribers the lines of threads that hold something, and the process in which it runs.
-static TELLER: OnceLock<Option<(Sender<HeldLine>, u32)>> = OnceLock::new();
+static TELLER: OnceLock<Option<(Sender<Held>, u32)>> = OnceLock::new();
+
+/// What that thread is given, in order.
+enum Held {
+    Line(HeldLine),
+    /// Dropped when all lines before it have been told.
+    End(Sender<()>),
+}
+
+/// Waits until the lines so far have been told, at most for `longest`: the process may be about to end.
+pub fn flush_log(longest: Duration) {
+    let (told, all_told) = channel();
+    if let Some(Some((sender, pid))) = TELLER.get()
+        && *pid == std::process::id()
+        && sender.send(Held::End(told)).is_ok()
+    {
+        // Nothing is ever sent: the end of the channel is the answer.
+        let _ = all_told.recv_timeout(longest);
+    }
+}
 
 /// Gives the line back when there is no such thread: the system has no room for it, or this is a forked child.
 fn hand_over(line: HeldLine) -> Option<HeldLine> {
@@ -167,13 +187,23 @@ fn hand_over(line: HeldLine) -> Option<HeldLine> {
         thread.spawn(move || tell_all(lines)).ok().map(|_| (sender, std::process::id()))
     });
     match teller {
-        Some((sender, pid)) if *pid == std::process::id() => sender.send(line).err().map(|unsent| unsent.0),
+        Some((sender, pid)) if *pid == std::process::id() => match sender.send(Held::Line(line)) {
+            Err(SendError(Held::Line(line))) => Some(line),
+            Ok(()) | Err(SendError(Held::End(_))) => None,
+        },
         Some(_) | None => Some(line),
     }
 }
 
-fn tell_all(lines: Receiver<HeldLine>) {
-    for HeldLine { subscriber, severity, rank, text } in lines {
+fn tell_all(held: Receiver<Held>) {
+    for one in held {
+        let HeldLine { subscriber, severity, rank, text } = match one {
+            Held::Line(line) => line,
+            Held::End(told) => {
+                drop(told);
+                continue;
+            }
+        };
         // A subscriber that panics loses its line, and no other.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             tracing::dispatcher::with_default(&subscriber, || {
@@ -185,7 +215,50 @@ fn tell_all(lines: Receiver<HeldLine>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
     use super::*;
+
+    /// Counts events, and takes its time.
+    struct Slow(Arc<AtomicU32>);
+
+    impl Subscriber for Slow {
+        fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _span: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+        fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+        fn event(&self, _event: &Event<'_>) {
+            std::thread::sleep(Duration::from_millis(20));
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn enter(&self, _span: &Id) {}
+
+        fn exit(&self, _span: &Id) {}
+    }
+
+    #[test]
+    fn the_lines_of_a_thread_that_holds_something_are_told_before_the_end() {
+        let events = Arc::new(AtomicU32::new(0));
+        tracing::subscriber::with_default(Slow(events.clone()), || {
+            let _holding = Holding::begin();
+            (0..3).for_each(|line| log(Severity::Warn, None, format_args!("line {line}")));
+        });
+        flush_log(Duration::from_secs(60));
+        assert_eq!(events.load(Ordering::SeqCst), 3);
+    }
 
     #[test]
     fn every_level_has_its_name_and_shows_what_is_more_severe() {

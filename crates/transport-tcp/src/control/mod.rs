@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, TryRecvError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_backend::{Agreed, Ask, CallHistory};
-use unisono_communicator::{Error, GroupRank, Holding, JobRank, Result};
+use unisono_communicator::{Error, GroupRank, Holding, JobRank, Result, flush_log};
 
 use crate::handshake::EarlyListener;
 use crate::handshake::JobId;
@@ -64,6 +64,9 @@ pub(crate) use plane::Intervals;
 
 /// How many unauthenticated connections may be within their handshake beside those of the job itself.
 const UNAUTHENTICATED_MAX: usize = 64;
+
+/// How long the end of the process waits for a subscriber that takes the last lines.
+const LAST_LINES_MAX: Duration = Duration::from_millis(100);
 
 /// Name of the thread.
 const THREAD_NAME: &str = "unisono-control";
@@ -228,6 +231,8 @@ impl ControlThread {
             self.commands.send(Command::Leave { finishes });
             // A panic of that thread has been reported by its own hook, and ends it too.
             let _ = self.ended.recv();
+            // What it has said last goes through another thread, which the end of the process would stop.
+            flush_log(LAST_LINES_MAX);
         }
     }
 
