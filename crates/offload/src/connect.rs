@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use unisono_communicator::{DType, Error, Result};
 
@@ -112,8 +112,8 @@ impl<V: Vendor> VendorShared<V> {
     /// Makes the first calls, if communicators take turns on the library's device.
     ///
     /// # Errors
-    /// Those of the library and of the device; [`Error::Closed`] when the time is over, or nobody waits any more.
-    pub(crate) fn connect(&self, until: Instant) -> Result<()> {
+    /// Those of the library and of the device; [`Error::Closed`] when nobody waits any more.
+    pub(crate) fn connect(&self) -> Result<()> {
         let (group, comm) = (self.companion.group(), self.comm()?);
         let takes_turns = self.device_turn().is_some() && group.size() > 1;
         let Some(device) = self.vendor.device().filter(|_| takes_turns) else { return Ok(()) };
@@ -122,7 +122,7 @@ impl<V: Vendor> VendorShared<V> {
         let (stream, scratch) = (things.stream, things.memory.start());
         let memory = Memory { input: Start::NOTHING, output: Start::NOTHING, scratch };
         let run = Place { vendor: &*self.vendor, comm, stream }.run(&program, &memory);
-        match run.and_then(|()| self.await_first_calls(&things, until)) {
+        match run.and_then(|()| self.await_first_calls(&things)) {
             Ok(()) => {
                 things.give_back();
                 Ok(())
@@ -134,12 +134,12 @@ impl<V: Vendor> VendorShared<V> {
         }
     }
 
-    fn await_first_calls(&self, things: &Things<'_, V>, until: Instant) -> Result<()> {
+    fn await_first_calls(&self, things: &Things<'_, V>) -> Result<()> {
         // SAFETY: both are of this device, and live.
         unsafe { things.device.record(things.event, things.stream) }?;
         // SAFETY: as above.
         while !unsafe { things.device.is_done(things.event) }? {
-            if self.is_given_up() || Instant::now() >= until {
+            if self.is_given_up() {
                 return Err(Error::Closed);
             }
             self.late_error()?;

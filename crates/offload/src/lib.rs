@@ -36,6 +36,7 @@ mod offloaded;
 mod open;
 mod pending;
 mod program;
+mod revocation;
 mod run;
 mod scale;
 mod scheduled;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Executor, Job};
 use unisono_communicator::{
-    Buffers, CallInfo, Counts, Descriptor, Error, Result, Severity, deadline_after, log,
+    Buffers, CallInfo, Counts, Descriptor, Error, Holding, Result, Severity, deadline_after, log,
 };
 
 use crate::capabilities::Capabilities;
@@ -102,6 +102,8 @@ impl<V: Vendor> VendorThread<V> {
         let (mine, at_made, at_end) = (shared.clone(), made.clone(), ended.clone());
         let body = move || {
             let _ended = AtEnd(at_end);
+            // It holds turns that calls of others need.
+            let _holding = Holding::begin();
             let making = catch_unwind(AssertUnwindSafe(|| mine.make(&id, until)));
             let result = making.unwrap_or_else(|_| Err(panicked()));
             let is_made = result.is_ok();
@@ -125,12 +127,15 @@ impl<V: Vendor> VendorThread<V> {
         let (shared, started) = (&self.shared, Instant::now());
         let gates = [shared.companion.gate(), shared.inner.gate()];
         let is_revoked = || gates.iter().any(|gate| gate.board().is_revoked());
-        if let Some(result) = made.take(until, is_revoked) {
-            return result;
+        let known = || gates.iter().try_for_each(|gate| gate.check_revoked());
+        match made.take(until, is_revoked) {
+            // The thread saw that another rank had given up.
+            Some(Err(Error::Closed)) => return known().and(Err(Error::Closed)),
+            Some(result) => return result,
+            None => {}
         }
         // The cause first: giving up aborts what others may wait for.
-        let known = gates.iter().try_for_each(|gate| gate.check_revoked());
-        let error = known.err().unwrap_or_else(|| shared.late("init", started));
+        let error = known().err().unwrap_or_else(|| shared.late("init", started));
         shared.inner.gate().fail(error.clone());
         shared.give_up();
         Err(error)
@@ -165,7 +170,7 @@ impl<V: Vendor> VendorShared<V> {
         let made = self.visit.during(self.vendor.turn(), gives_up, init)?;
         // It is set once, by this thread.
         drop(self.comm.set(made));
-        let connected = self.visit.during(self.vendor.turn(), gives_up, || self.connect(until));
+        let connected = self.visit.during(self.vendor.turn(), gives_up, || self.connect());
         connected.inspect_err(|error| {
             tell(error);
             self.abort_or_leave();
@@ -306,47 +311,6 @@ impl<V: Vendor> VendorShared<V> {
             self.leave_work();
         }
         is_ended
-    }
-
-    /// When the communicator is revoked, calls on streams are ended, and a line says which call hangs that runs on its
-    /// caller's thread, and why.
-    fn watch_revocation(self: &Arc<Self>) {
-        let shared = Arc::downgrade(self);
-        self.companion.gate().board().on_revoke(Arc::new(move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.at_revocation();
-            }
-        }));
-    }
-
-    fn at_revocation(&self) {
-        if let Some(turn) = self.vendor.turn() {
-            turn.recheck();
-        }
-        match self.vendor.device() {
-            Some(_) => {
-                if let Some(turn) = self.device_turn() {
-                    turn.recheck();
-                }
-                // This may be the control thread, which must not wait for an abort.
-                self.ask_to_tend();
-            }
-            None => self.end_inline(),
-        }
-    }
-
-    /// Ends the call that runs on its caller's thread, or says that it hangs and why.
-    fn end_inline(&self) {
-        let Some(Inline { number, .. }) = self.inline.now() else { return };
-        if self.abort() || !self.inline.visit.give_up(self.vendor.turn()) {
-            return;
-        }
-        let (board, group) = (self.companion.gate().board(), self.companion.group());
-        let call = board.call_info(number).map(|call| call.to_string()).unwrap_or_default();
-        let cause = board.revocation_error().map(|cause| cause.to_string()).unwrap_or_default();
-        let rank = Some(group.own_job_rank().get());
-        let text = format_args!("{call} may never return, since it has no deadline: {cause}");
-        log(Severity::Warn, rank, text);
     }
 
     /// Frees the communicator, unless a thread hangs in the library: what failed before or after is no reason to keep

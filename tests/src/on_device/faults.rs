@@ -2,15 +2,16 @@
 //! goes on over TCP. A vendor's part is a [`FaultTable`]. In processes of their own: what is injected concerns every
 //! thread.
 
+use std::fs::DirEntry;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     CallOptions, Collectives, CollectivesOnDevice, Communicator, Error, OnStream, Outcome, ReduceOp, Result,
     With,
 };
 use unisono_double_common::control::Control;
-use unisono_offload::{HostMemory, OffloadOptions, Offloaded};
+use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
 
 use super::{DeviceRank, SECONDS_MAX, VendorDouble};
 use crate::watchdog;
@@ -19,17 +20,16 @@ use crate::watchdog;
 const PART: &str = "TEST_PART";
 /// The parts: most of the time is waited.
 const PARTS: usize = 6;
+/// Of calls that nothing but their deadline ends.
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// Each takes longer than a part of [`TIMEOUT`] that is as small.
+/// Of all others, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// At least two seconds long.
 const ATTEMPTS_MAX: u32 = 2000;
-/// Many times what a thread takes that was given up and goes on.
-const LEFTOVERS: Duration = Duration::from_millis(150);
 /// The algorithm of calls by name: one that adds nothing, which needs no kernels.
 const BY_NAME: &str = "ring";
 /// Of communicators whose making goes wrong: what hangs takes all of it.
 const INIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Of all others, also on a busy machine.
-const INIT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a rank does when it goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,6 +120,13 @@ impl FaultTable {
         row.map(|(_, _, work)| *work)
     }
 
+    /// How long the calls of a row may take.
+    fn timeout(&self, row: Injection) -> Duration {
+        let (call, fault, _) = row;
+        let ends_late = fault.hangs() || self.hanging_work(row).is_some() || self.checks.contains(&call);
+        if ends_late { TIMEOUT } else { PATIENCE }
+    }
+
     /// The rows, those that hang last: what is left of them may still go on behind the next one.
     fn each(&self) -> Vec<Injection> {
         let of = |(call, faults, ways): &FaultRow| -> Vec<Injection> {
@@ -166,7 +173,12 @@ fn inject(control: &Control, (call, fault, _): Injection) {
 type OnRank<'r, D> = OnStream<'r, With<'r, Offloaded<<D as VendorDouble>::Vendor>>>;
 
 /// Makes the call on memory of the device that `way` says, and waits for it.
-fn on_stream<D: VendorDouble>(rank: &DeviceRank<D>, on: &OnRank<'_, D>, way: Way) -> Result<()> {
+fn on_stream<D: VendorDouble>(
+    rank: &DeviceRank<D>,
+    on: &OnRank<'_, D>,
+    way: Way,
+    timeout: Duration,
+) -> Result<()> {
     let [mut one, mut two] = [rank.array(&[rank.own(); 4]), rank.array(&[rank.own(); 4])];
     let (mut half, mut room) = (rank.array(&[0.0; 2]), rank.array(&[0.0; 6]));
     let is_root = rank.rank == 0;
@@ -183,7 +195,7 @@ fn on_stream<D: VendorDouble>(rank: &DeviceRank<D>, on: &OnRank<'_, D>, way: Way
         Way::AllToAll => on.all_to_all(&one.read(rank), &mut two.write(rank)),
         Way::Gather => on.gather(&half.read(rank), is_root.then(|| two.write(rank)), 0),
         Way::Scatter => on.scatter(is_root.then(|| one.read(rank)), &mut half.write(rank), 0),
-        Way::Messages => rank.all_to_all_v(&one, &mut room, TIMEOUT),
+        Way::Messages => rank.all_to_all_v(&one, &mut room, timeout),
         Way::AllReduce | Way::Inline | Way::Met | Way::MetByName | Way::Make => {
             on.all_reduce(&mut one.write(rank), ReduceOp::Sum)
         }
@@ -196,8 +208,8 @@ fn on_stream<D: VendorDouble>(rank: &DeviceRank<D>, on: &OnRank<'_, D>, way: Way
     ended.map(drop)
 }
 
-fn attempt<D: VendorDouble>(rank: &DeviceRank<D>, way: Way) -> Result<()> {
-    let options = CallOptions::new().timeout(TIMEOUT);
+fn attempt<D: VendorDouble>(rank: &DeviceRank<D>, way: Way, timeout: Duration) -> Result<()> {
+    let options = CallOptions::new().timeout(timeout);
     let is_by_name = matches!(way, Way::ByName | Way::MetByName);
     let deadline = rank.comm.with(if is_by_name { options.algorithm(BY_NAME) } else { options });
     match way {
@@ -205,7 +217,7 @@ fn attempt<D: VendorDouble>(rank: &DeviceRank<D>, way: Way) -> Result<()> {
         Way::Met => deadline.all_reduce(&mut [rank.own()], ReduceOp::Sum),
         Way::MetByName => deadline.all_gather(&[rank.own()], &mut [0.0; 2]),
         Way::Make => rank.comm.duplicate().map(drop),
-        _ => on_stream(rank, &deadline.on(rank.device_stream()), way),
+        _ => on_stream(rank, &deadline.on(rank.device_stream()), way, timeout),
     }
 }
 
@@ -219,13 +231,13 @@ fn root(error: &Error) -> &Error {
 
 /// What rank 0 sees.
 fn run<D: VendorDouble>(table: &FaultTable, control: &Control, row: Injection) -> String {
-    let init_timeout = if row.2 == Way::Make { INIT_TIMEOUT } else { INIT_PATIENCE };
+    let init_timeout = if row.2 == Way::Make { INIT_TIMEOUT } else { PATIENCE };
     let options = OffloadOptions::new(init_timeout, false);
     let options = OffloadOptions { host_memory: HostMemory::Staged, ..options };
     let errors = DeviceRank::<D>::run_with(2, &options, |rank| {
         let tcp = rank.comm.companion().unwrap();
         if !table.first.contains(&row.0) {
-            attempt(rank, row.2).unwrap();
+            attempt(rank, row.2, PATIENCE).unwrap();
         }
         tcp.barrier().unwrap();
         if rank.rank == 0 {
@@ -236,15 +248,15 @@ fn run<D: VendorDouble>(table: &FaultTable, control: &Control, row: Injection) -
         }
         tcp.barrier().unwrap();
         if table.harmless.contains(&row.0) {
-            attempt(rank, row.2).unwrap();
+            attempt(rank, row.2, PATIENCE).unwrap();
             tcp.barrier().unwrap();
-            attempt(rank, Way::Met).unwrap();
+            attempt(rank, Way::Met, PATIENCE).unwrap();
             return "a line in the log".to_owned();
         }
         // The rank whose call goes well hears of the other at the latest in one that comes after its deadline.
         let error = (0..ATTEMPTS_MAX).find_map(|_| {
             std::thread::sleep(Duration::from_millis(1));
-            attempt(rank, row.2).err()
+            attempt(rank, row.2, table.timeout(row)).err()
         });
         let error = error.unwrap_or_else(|| panic!("nothing came of {row:?}"));
         table.check(row, &error);
@@ -258,9 +270,23 @@ fn run<D: VendorDouble>(table: &FaultTable, control: &Control, row: Injection) -
     control.reset();
     if row.1.hangs() {
         // Where nothing can be aborted, threads that were given up go on now, and must not meet the next fault.
-        std::thread::sleep(LEFTOVERS);
+        await_end_of_threads(&format!("unisono-{}", D::Vendor::BACKEND));
     }
     errors[0].clone()
+}
+
+/// Waits until this process has no thread of this name.
+fn await_end_of_threads(name: &str) {
+    let started = Instant::now();
+    let is_one = |task: std::io::Result<DirEntry>| {
+        let comm = task.and_then(|task| std::fs::read_to_string(task.path().join("comm")));
+        // It may have ended meanwhile.
+        comm.is_ok_and(|comm| comm.trim_end() == name)
+    };
+    while std::fs::read_dir("/proc/self/task").unwrap().any(is_one) {
+        assert!(started.elapsed() < PATIENCE, "a thread {name} goes on after its fault");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Injects every row, in processes of this program in which only the test of this name runs. Each prints its part of

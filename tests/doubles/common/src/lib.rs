@@ -44,3 +44,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Starts a thread of a double's own. A thread without a name would have that of the caller's, a vendor's thread maybe.
+///
+/// # Panics
+/// When the system has no thread left.
+pub fn start_thread(body: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().name("double".to_owned()).spawn(body).expect("the system has a thread left");
+}

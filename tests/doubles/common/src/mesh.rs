@@ -8,12 +8,11 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
 
 use crate::memory::{self, Part};
 use crate::movement::descriptor;
 use crate::root::{JoinError, Stop, accept, connect, listen};
-use crate::{fault, lock, settings};
+use crate::{fault, lock, settings, start_thread};
 
 /// What a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -156,7 +155,7 @@ impl Mesh {
         for (peer, socket) in (0..).zip(&links) {
             if let Some(socket) = socket {
                 let (socket, inbox) = (socket.try_clone()?, inbox.clone());
-                thread::spawn(move || inbox.take_in(peer, socket));
+                start_thread(move || inbox.take_in(peer, socket));
             }
         }
         Ok(Mesh {

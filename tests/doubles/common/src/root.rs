@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
-use crate::lock;
+use crate::{lock, start_thread};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"unidouble".first_chunk().unwrap());
 const TAIL: u64 = 0x5441_494c_5441_494c;
@@ -209,7 +209,7 @@ pub(crate) fn accept(listener: &TcpListener, stop: &Stop) -> Result<TcpStream, J
 pub fn create() -> io::Result<RootId> {
     let (listener, port) = listen()?;
     let id = RootId { port, nonce: nonce() };
-    thread::spawn(move || drop(serve(&listener, id.nonce)));
+    start_thread(move || drop(serve(&listener, id.nonce)));
     Ok(id)
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::memory::{self, Part};
-use crate::{Handles, export, lock, settings};
+use crate::{Handles, export, lock, settings, start_thread};
 
 /// What is to be done; its code is 0, or that of a vendor's error.
 pub type Work = Box<dyn FnOnce() -> i32 + Send>;
@@ -48,7 +48,7 @@ impl Stream {
         let queue = Mutex::new(Queue::default());
         let stream = Arc::new(Stream { device, is_blocking, queue, changed: Condvar::new() });
         let own = stream.clone();
-        thread::spawn(move || own.work());
+        start_thread(move || own.work());
         stream
     }
 

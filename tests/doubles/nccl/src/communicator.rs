@@ -13,7 +13,7 @@ use unisono_double_common::movement::Factor;
 use unisono_double_common::root::Stop;
 use unisono_double_common::stream::{Stream, await_release};
 use unisono_double_common::work::Launched;
-use unisono_double_common::{Element, Handles, handles, lock, settings};
+use unisono_double_common::{Element, Handles, handles, lock, settings, start_thread};
 
 use crate::codes::{IN_PROGRESS, NcclError, REMOTE_ERROR};
 use crate::context::CuError;
@@ -159,7 +159,7 @@ impl Communicator {
         }
         self.set_in_progress();
         let under_way = UnderWay::new(self);
-        thread::spawn(move || {
+        start_thread(move || {
             thread::sleep(settings::delay());
             await_release();
             let result = operation();

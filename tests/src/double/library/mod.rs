@@ -32,6 +32,8 @@ pub struct LibraryDouble {
     faults: Vec<(Moment, Fault)>,
     calls: AtomicU64,
     inside: AtomicUsize,
+    /// Called by every thread that asks for the turn, and dropped with this.
+    at_turn: Box<dyn Fn() + Send + Sync>,
 }
 
 /// A communicator of the double's.
@@ -223,6 +225,7 @@ impl Vendor for LibraryDouble {
     }
 
     fn turn(&self) -> Option<&LibraryTurn> {
+        (self.at_turn)();
         self.turn.as_ref()
     }
 

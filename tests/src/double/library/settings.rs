@@ -55,6 +55,7 @@ impl LibraryDouble {
             faults: Vec::new(),
             calls: AtomicU64::new(0),
             inside: AtomicUsize::new(0),
+            at_turn: Box::new(|| {}),
         }
     }
 
@@ -112,6 +113,12 @@ impl LibraryDouble {
     pub fn with_abort(mut self) -> LibraryDouble {
         self.capabilities.abort = true;
         self
+    }
+
+    /// Has every thread call `at_turn` that asks for the library's turn, as one does that reports a revocation. It is
+    /// dropped with the library.
+    pub fn with_at_turn(self, at_turn: impl Fn() + Send + Sync + 'static) -> LibraryDouble {
+        LibraryDouble { at_turn: Box::new(at_turn), ..self }
     }
 
     /// In which this goes wrong then.

@@ -1,8 +1,12 @@
 //! Several communicators and threads of each rank, handles that are dropped, calls of every form at random.
 
-use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::{Duration, SystemTime};
 
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 use unisono_backend::Companion;
 use unisono_communicator::{
     CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, ParentCall,
@@ -11,10 +15,10 @@ use unisono_communicator::{
 use unisono_engine::EngineOptions;
 use unisono_offload::{Native, OffloadOptions, Offloaded};
 use unisono_tests::case::{Amount, Case};
-use unisono_tests::double::{LibraryDouble, LibraryRoom};
+use unisono_tests::double::{Fault, LibraryDouble, LibraryRoom, Moment};
 use unisono_tests::sample::mix;
 use unisono_tests::suite::reductions::pairs;
-use unisono_tests::{companions, companions_with, watchdog};
+use unisono_tests::{alone, companions, companions_with, test_name, watchdog};
 
 /// Of one test, on a machine that is busy with others.
 const SECONDS_MAX: u64 = 120;
@@ -136,6 +140,96 @@ fn a_patience_without_end_frees_what_is_dropped() {
             companion.barrier().unwrap();
         });
         assert_eq!(room.open_communicators(), 0);
+    });
+}
+
+/// Where a library is dropped.
+struct SaysThread(Sender<ThreadId>);
+
+impl Drop for SaysThread {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::thread::current().id());
+    }
+}
+
+/// A rank may drop everything while another thread still reports the first cause to it, the control thread maybe: that
+/// one ends nothing.
+#[test]
+fn who_reports_a_cause_ends_no_world() {
+    watchdog(SECONDS_MAX, "who_reports_a_cause", || {
+        let (room, is_reporter) = (LibraryRoom::new(), Arc::new(Mutex::new(None)));
+        let [(told, is_told), (gone, is_gone)] = [channel(), channel()];
+        let ((dropped, where_dropped), is_gone) = (channel(), Mutex::new(is_gone));
+        let (says, reporter) = (SaysThread(dropped), is_reporter.clone());
+        let waits = move || {
+            let _kept = &says;
+            if *reporter.lock().unwrap() == Some(std::thread::current().id()) {
+                told.send(()).unwrap();
+                is_gone.lock().unwrap().recv().unwrap();
+            }
+        };
+        let rooms = [
+            Mutex::new(Some(LibraryDouble::new(&room).with_at_turn(waits))),
+            Mutex::new(Some(LibraryDouble::new(&room))),
+        ];
+        let (is_told, gone) = (Mutex::new(is_told), Mutex::new(Some(gone)));
+        companions(2, |companion| {
+            let rank = companion.group().rank();
+            let library = rooms[rank as usize].lock().unwrap().take().unwrap();
+            let world = open(companion, library, true);
+            if rank == 1 {
+                *is_reporter.lock().unwrap() = Some(std::thread::current().id());
+                world.abort().unwrap();
+                return;
+            }
+            is_told.lock().unwrap().recv().unwrap();
+            drop(world);
+            gone.lock().unwrap().take().unwrap().send(()).unwrap();
+        });
+        let reporter = is_reporter.lock().unwrap().unwrap();
+        assert_ne!(where_dropped.recv().unwrap(), reporter);
+    });
+}
+
+/// Tells the names of the threads on which it is called.
+struct NamesThreads(Mutex<Sender<String>>);
+
+impl Subscriber for NamesThreads {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, _event: &Event<'_>) {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        let _ = self.0.lock().unwrap().send(name);
+    }
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+/// A subscriber may make calls, which need turns that the library's thread holds.
+#[test]
+fn no_subscriber_runs_on_the_thread_of_a_library() {
+    alone(test_name(module_path!(), "no_subscriber_runs_on_the_thread_of_a_library"), &[], || {
+        let (names, told) = channel();
+        tracing::subscriber::set_global_default(NamesThreads(Mutex::new(names))).unwrap();
+        let room = LibraryRoom::new();
+        companions(2, |companion| {
+            // A line is all that comes of it.
+            let library = LibraryDouble::new(&room).with_fault(Moment::Destroy, Fault::Error(3));
+            drop(open(companion, library, true));
+        });
+        assert_eq!([told.recv().unwrap(), told.recv().unwrap()], ["unisono-log"; 2]);
     });
 }
 
