@@ -120,11 +120,14 @@ impl FaultTable {
         row.map(|(_, _, work)| *work)
     }
 
+    /// Whether something hangs in a row.
+    fn hangs(&self, row: Injection) -> bool {
+        row.1.hangs() || self.hanging_work(row).is_some()
+    }
+
     /// How long the calls of a row may take.
     fn timeout(&self, row: Injection) -> Duration {
-        let (call, fault, _) = row;
-        let ends_late = fault.hangs() || self.hanging_work(row).is_some() || self.checks.contains(&call);
-        if ends_late { TIMEOUT } else { PATIENCE }
+        if self.hangs(row) || self.checks.contains(&row.0) { TIMEOUT } else { PATIENCE }
     }
 
     /// The rows, those that hang last: what is left of them may still go on behind the next one.
@@ -134,7 +137,7 @@ impl FaultTable {
             ways.iter().flat_map(|&way| of(way)).collect()
         };
         let mut rows: Vec<Injection> = self.rows.iter().flat_map(of).collect();
-        rows.sort_by_key(|(_, fault, _)| fault.hangs());
+        rows.sort_by_key(|row| self.hangs(*row));
         rows
     }
 
@@ -268,7 +271,7 @@ fn run<D: VendorDouble>(table: &FaultTable, control: &Control, row: Injection) -
         error.to_string()
     });
     control.reset();
-    if row.1.hangs() {
+    if table.hangs(row) {
         // Where nothing can be aborted, threads that were given up go on now, and must not meet the next fault.
         await_end_of_threads(&format!("unisono-{}", D::Vendor::BACKEND));
     }

@@ -148,10 +148,19 @@ static ENDINGS: LazyLock<Mutex<Endings>> =
     LazyLock::new(|| Mutex::new(Endings { scopes: HashSet::new(), resets: 0, hanging: 0 }));
 static ENDED: Condvar = Condvar::new();
 
+/// How often the double was reset.
+pub fn resets() -> u64 {
+    lock(&ENDINGS).resets
+}
+
 /// Waits until the communicator of this handle is aborted, or until the reset of the double.
 pub fn hang(scope: usize) {
+    hang_since(scope, resets());
+}
+
+/// As [`hang`], in work that was given to a stream after so many resets: the next one may have come meanwhile.
+pub fn hang_since(scope: usize, resets: u64) {
     let mut endings = lock(&ENDINGS);
-    let resets = endings.resets;
     endings.hanging += 1;
     while endings.resets == resets && !endings.scopes.contains(&scope) {
         endings = ENDED.wait(endings).unwrap_or_else(PoisonError::into_inner);

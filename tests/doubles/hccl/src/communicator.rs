@@ -74,20 +74,24 @@ impl Communicator {
         run: impl FnOnce(&Mesh) -> Result<(), Broken> + Send + 'static,
     ) {
         let own = self.clone();
-        let fault = fault::take_of_work();
-        self.launched.enqueue(stream, parts, move || own.work(fault, run));
+        let (fault, resets) = (fault::take_of_work(), fault::resets());
+        self.launched.enqueue(stream, parts, move || own.work((fault, resets), run));
     }
 
     /// Does work on the stream's thread.
-    fn work(&self, fault: Option<Fault>, run: impl FnOnce(&Mesh) -> Result<(), Broken>) -> i32 {
+    fn work(
+        &self,
+        (fault, resets): (Option<Fault>, u64),
+        run: impl FnOnce(&Mesh) -> Result<(), Broken>,
+    ) -> i32 {
         let code = match fault {
             Some(Fault::Code(code)) => code,
-            Some(Fault::Hang) => self.hang(),
+            Some(Fault::Hang) => self.hang(resets),
             None => match run(&self.mesh) {
                 Ok(()) => return 0,
                 Err(Broken::Mismatch(_)) => {
                     fault::note_misuse();
-                    self.hang()
+                    self.hang(resets)
                 }
                 Err(broken) => HcclError::from(broken).0,
             },
@@ -97,8 +101,8 @@ impl Communicator {
     }
 
     /// The code of work whose hang was ended.
-    fn hang(&self) -> i32 {
-        fault::hang(self.handle);
+    fn hang(&self, resets: u64) -> i32 {
+        fault::hang_since(self.handle, resets);
         HcclError::INTERNAL.0
     }
 }

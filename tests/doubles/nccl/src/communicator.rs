@@ -173,13 +173,13 @@ impl Communicator {
     /// Gives work to a stream.
     pub(crate) fn enqueue(self: &Arc<Communicator>, stream: &Arc<Stream>, work: StreamWork) -> u64 {
         let StreamWork { fault, inputs, outputs, run } = work;
-        let own = self.clone();
-        self.launched.enqueue(stream, [inputs, outputs], move || own.work(fault, run))
+        let (own, resets) = (self.clone(), fault::resets());
+        self.launched.enqueue(stream, [inputs, outputs], move || own.work((fault, resets), run))
     }
 
     /// Does work on the stream's thread. NCCL's kernels do not end when something is wrong, but when the
     /// communicator is aborted, and then without an error of the stream.
-    fn work(self: &Arc<Communicator>, fault: Option<Fault>, run: Run) -> i32 {
+    fn work(self: &Arc<Communicator>, (fault, resets): (Option<Fault>, u64), run: Run) -> i32 {
         let _under_way = UnderWay::new(self);
         let Some(mesh) = self.mesh.get().filter(|_| !self.stop.is_stopped()) else { return 0 };
         let result = match fault {
@@ -200,7 +200,7 @@ impl Communicator {
         };
         if let Err(error) = result {
             error.iter().for_each(|error| self.fail(error));
-            fault::hang(self.handle);
+            fault::hang_since(self.handle, resets);
         }
         0
     }
