@@ -24,7 +24,7 @@ struct Sheltered {
 fn start(goes_on: &str) -> Sheltered {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.args(["sheltered", "sh", "-c", &format!("{LEAVES}{goes_on}")]);
-    let mut outside = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut outside = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(outside.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let words: Vec<&str> = line.trim_end().splitn(3, ' ').collect();
@@ -57,7 +57,9 @@ impl Sheltered {
 
 #[test]
 fn a_command_that_ends_leaves_nothing() {
-    let sheltered = start("exit 3");
+    let mut sheltered = start("read line; exit 3");
+    // The end of its input.
+    drop(sheltered.outside.stdin.take());
     sheltered.leaves_nothing();
 }
 

@@ -91,11 +91,12 @@ fn a_limit_on_the_size_of_files_ends_no_survivor() {
     let limited = ["env", &variable, "sh", "-c", "ulimit -f 2; exec \"$0\" \"$@\""];
     let done = start_by(&limited, &["demo", "-n", "3", "--kill", "1@300", "--json"]).finish();
     assert!(done.status.success(), "{}", done.err);
-    let lines = done
-        .err
-        .lines()
-        .filter(|line| line.contains("write the flight record ") && line.contains("too large"));
-    assert_eq!((lines.count(), done.err.lines().count()), (2, 2), "{}", done.err);
+    // A rank writes again when a report replaces the first cause.
+    let mut lines: Vec<&str> = done.err.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let is_it = |line: &&str| line.contains("write the flight record ") && line.contains("too large");
+    assert_eq!((lines.len(), lines.iter().filter(|line| is_it(line)).count()), (2, 2), "{}", done.err);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left half written");
 }
 
