@@ -3,6 +3,8 @@
 //! A *location* is the number of a chunk in a rank's buffers. In a call in place, `Input` and `Output` of one location
 //! are the same bytes. In every collective but all-to-all the location is the extent itself.
 
+use std::ops::Range;
+
 use crate::{Collective, Shape};
 
 /// The chunks that one rank holds in one collective.
@@ -116,6 +118,20 @@ impl Layout {
             _ => location,
         };
         if self.output(extent).is_some() { Some(extent) } else { None }
+    }
+
+    /// The locations that the output holds.
+    pub(crate) const fn output_locations(&self) -> Range<u32> {
+        match self.collective {
+            Collective::AllReduce | Collective::AllGather | Collective::Broadcast | Collective::AllToAll => {
+                0..self.width()
+            }
+            Collective::ReduceScatter | Collective::Scatter => {
+                self.rank * self.cut()..(self.rank + 1) * self.cut()
+            }
+            Collective::Reduce | Collective::Gather if self.rank == self.shape.root => 0..self.width(),
+            Collective::Reduce | Collective::Gather | Collective::Barrier => 0..0,
+        }
     }
 
     /// Whether the output holds the result before the first step, as at the root of a broadcast.

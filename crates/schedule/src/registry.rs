@@ -48,7 +48,14 @@ impl From<Proof> for Facts {
 }
 
 /// What was found out about one algorithm, by shape.
-type Known = Arc<Mutex<HashMap<Shape, Result<Facts, Refused>>>>;
+type Known = Arc<Mutex<HashMap<Shape, Finding>>>;
+
+/// What was found out about an algorithm for one shape.
+struct Finding {
+    facts: Result<Facts, Refused>,
+    /// Whether all ranks of a group have found it out together. Else this rank has, perhaps as a rank of another group.
+    is_common: bool,
+}
 
 #[derive(Clone)]
 enum Origin {
@@ -180,7 +187,8 @@ impl Registry {
         if let Some(Entry { origin: Origin::Outside { known, .. }, .. }) =
             self.entry(algorithm.collective, algorithm.name)
         {
-            known.lock().unwrap_or_else(PoisonError::into_inner).insert(*shape, Ok(facts));
+            let common = Finding { facts: Ok(facts), is_common: true };
+            known.lock().unwrap_or_else(PoisonError::into_inner).insert(*shape, common);
         }
     }
 
@@ -227,7 +235,8 @@ impl Entry {
                     Trust::Prove => prove(algorithm, shape, FIRST_USE_STEPS_MAX).map(Facts::from),
                     Trust::Trusted => believed(algorithm, shape),
                 };
-                known.entry(*shape).or_insert_with(found).clone()
+                let own = || Finding { facts: found(), is_common: false };
+                known.entry(*shape).or_insert_with(own).facts.clone()
             }
         }
     }
@@ -240,11 +249,14 @@ impl Entry {
             return Some(facts);
         }
         let Origin::Outside { known, .. } = &self.origin else { return Some(facts) };
-        let is_known =
-            |shape: &Shape| known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(shape);
+        let is_common = |shape: &Shape| {
+            let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.get(shape).is_some_and(|finding| finding.is_common)
+        };
         let mut roots = (0..shape.ranks).map(|root| shape.with_root(root));
+        // What this rank has found out alone does not count: the others may not have, and would choose otherwise.
         if facts.steps * u64::from(shape.ranks) > FIRST_USE_STEPS_MAX
-            && !roots.clone().all(|root| is_known(&root))
+            && !roots.clone().all(|root| is_common(&root))
         {
             return None;
         }

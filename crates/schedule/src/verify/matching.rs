@@ -16,30 +16,30 @@ pub(crate) struct Matching {
 impl Matching {
     /// Matches all sends and receives, which must agree in number and in extent.
     pub(crate) fn of(case: &Case<'_>) -> Checked<Matching> {
-        let (sends, receives) = (Grouped::new(case, true), Grouped::new(case, false));
+        let (sends, receives) = (linked(case, true), linked(case, false));
         let mut partner = vec![None; case.steps_len()];
-        for sender in 0..sends.ranks {
-            for receiver in 0..sends.ranks {
-                let (sent, received) = (sends.of(sender, receiver), receives.of(receiver, sender));
-                for nth in 0..sent.len().max(received.len()) {
-                    let pair = (sent.get(nth).copied(), received.get(nth).copied());
-                    match pair {
-                        (Some(one), Some(other)) if case.step(one).extent == case.step(other).extent => {
-                            partner[one.as_usize()] = Some(other);
-                            partner[other.as_usize()] = Some(one);
-                        }
-                        (one, other) => {
-                            let (sent, received) = (one.map(|s| case.place(s)), other.map(|s| case.place(s)));
-                            let (sender, receiver, nth) = (sender as u32, receiver as u32, nth as u32);
-                            return Err(Fault::Unmatched { sender, receiver, nth, sent, received });
-                        }
+        let mut starts = vec![0];
+        let (mut sends_left, mut receives_left) = (&sends[..], &receives[..]);
+        while let Some(link) = first_link(sends_left, receives_left) {
+            let sent = take_link(&mut sends_left, link);
+            let received = take_link(&mut receives_left, link);
+            for nth in 0..sent.len().max(received.len()) {
+                let step = |steps: &[(Link, StepNumber)]| steps.get(nth).map(|(_, step)| *step);
+                match (step(sent), step(received)) {
+                    (Some(one), Some(other)) if case.step(one).extent == case.step(other).extent => {
+                        partner[one.as_usize()] = Some(other);
+                        partner[other.as_usize()] = Some(one);
+                    }
+                    (one, other) => {
+                        let (sent, received) = (one.map(|s| case.place(s)), other.map(|s| case.place(s)));
+                        let ((sender, receiver), nth) = (link, nth as u32);
+                        return Err(Fault::Unmatched { sender, receiver, nth, sent, received });
                     }
                 }
             }
+            starts.push((sends.len() - sends_left.len()) as u32);
         }
-        let mut starts = sends.starts;
-        starts.dedup();
-        Ok(Matching { partner, sends: sends.steps, starts })
+        Ok(Matching { partner, sends: sends.into_iter().map(|(_, step)| step).collect(), starts })
     }
 
     /// Whether a step is a send or a copy. A send represents its whole transfer.
@@ -58,40 +58,29 @@ impl Matching {
     }
 }
 
-/// The steps of one kind, by rank and peer, each group in list order.
-struct Grouped {
-    ranks: usize,
-    starts: Vec<u32>,
-    steps: Vec<StepNumber>,
+/// A direction of a link: the rank that sends, and the rank that receives.
+type Link = (u32, u32);
+
+/// All sends, or all receives, sorted by link and direction, and then in list order.
+fn linked(case: &Case<'_>, sends: bool) -> Vec<(Link, StepNumber)> {
+    let link_of = |step: StepNumber| {
+        let (peer, sent) = case.step(step).action.link()?;
+        let (own, peer) = (case.rank_of(step), u32::from(peer));
+        (sent == sends).then_some((if sends { (own, peer) } else { (peer, own) }, step))
+    };
+    let mut linked: Vec<(Link, StepNumber)> = case.steps().filter_map(link_of).collect();
+    linked.sort_unstable();
+    linked
 }
 
-impl Grouped {
-    fn new(case: &Case<'_>, sends: bool) -> Self {
-        let ranks = case.shape.ranks as usize;
-        let key = |step: StepNumber| {
-            let (peer, sent) = case.step(step).action.link()?;
-            (sent == sends).then(|| case.rank_of(step) as usize * ranks + usize::from(peer))
-        };
-        let mut starts = vec![0_u32; ranks * ranks + 1];
-        for group in case.steps().filter_map(key) {
-            starts[group + 1] += 1;
-        }
-        for group in 0..ranks * ranks {
-            starts[group + 1] += starts[group];
-        }
-        let mut next = starts.clone();
-        let mut steps = vec![StepNumber::FIRST; starts[ranks * ranks] as usize];
-        for step in case.steps() {
-            if let Some(group) = key(step) {
-                steps[next[group] as usize] = step;
-                next[group] += 1;
-            }
-        }
-        Self { ranks, starts, steps }
-    }
+/// The lowest link of two sorted lists.
+fn first_link(sends: &[(Link, StepNumber)], receives: &[(Link, StepNumber)]) -> Option<Link> {
+    sends.first().into_iter().chain(receives.first()).map(|(link, _)| *link).min()
+}
 
-    fn of(&self, rank: usize, peer: usize) -> &[StepNumber] {
-        let group = rank * self.ranks + peer;
-        &self.steps[self.starts[group] as usize..self.starts[group + 1] as usize]
-    }
+/// Takes the steps of `link` from the front of a sorted list.
+fn take_link<'a>(steps: &mut &'a [(Link, StepNumber)], link: Link) -> &'a [(Link, StepNumber)] {
+    let (of_link, rest) = steps.split_at(steps.partition_point(|(other, _)| *other <= link));
+    *steps = rest;
+    of_link
 }

@@ -15,8 +15,9 @@ pub(super) struct Run<'a> {
     case: &'a Case<'a>,
     trees: &'a mut TreeTable,
     in_place: bool,
-    /// Trees by (rank, location of the output).
+    /// Trees by location of the output, of the locations that it holds, rank by rank.
     outputs: Vec<u32>,
+    first_output: Vec<usize>,
     /// Trees by scratch chunk, rank by rank.
     scratch: Vec<u32>,
     first_scratch: Vec<usize>,
@@ -36,9 +37,13 @@ impl<'a> Run<'a> {
             first_scratch.push(scratch_chunks);
             scratch_chunks += schedule.scratch_chunks as usize;
         }
-        let locations = case.shape.ranks as usize * case.layouts[0].width() as usize;
+        let (mut first_output, mut locations) = (Vec::new(), 0);
+        for layout in &case.layouts {
+            first_output.push(locations);
+            locations += layout.output_locations().len();
+        }
         let (outputs, scratch) = (vec![UNWRITTEN; locations], vec![UNWRITTEN; scratch_chunks]);
-        let mut made = Self { case, trees, in_place, outputs, scratch, first_scratch };
+        let mut made = Self { case, trees, in_place, outputs, first_output, scratch, first_scratch };
         made.begin();
         made
     }
@@ -46,9 +51,9 @@ impl<'a> Run<'a> {
     /// Sets what outputs hold before the first step: the root's vector in a broadcast, and inputs in place.
     fn begin(&mut self) {
         for (rank, layout) in (0..).zip(&self.case.layouts) {
-            for location in 0..layout.width() {
+            for location in layout.output_locations() {
                 let input = self.in_place && layout.input_extent(location).is_some();
-                if layout.output_extent(location).is_some() && (input || layout.starts_with_output()) {
+                if input || layout.starts_with_output() {
                     let at = self.output(rank, location);
                     self.outputs[at] = TreeTable::leaf(rank);
                 }
@@ -57,7 +62,8 @@ impl<'a> Run<'a> {
     }
 
     fn output(&self, rank: u32, location: u32) -> usize {
-        rank as usize * self.case.layouts[0].width() as usize + location as usize
+        let held = self.case.layouts[rank as usize].output_locations();
+        self.first_output[rank as usize] + (location - held.start) as usize
     }
 
     fn scratch(&self, rank: u32, scratch: u32) -> usize {
@@ -143,7 +149,7 @@ impl<'a> Run<'a> {
         let mut sums = Sums { canonical: true, keeps_order: true };
         let mut of_extent: Vec<Option<(u32, u32)>> = vec![None; self.case.chunks as usize];
         for (rank, layout) in (0..).zip(&self.case.layouts) {
-            for location in 0..layout.width() {
+            for location in layout.output_locations() {
                 let Some(extent) = layout.output_extent(location) else { continue };
                 let tree = self.outputs[self.output(rank, location)];
                 let (missing, surplus) = match layout.source(extent) {

@@ -173,6 +173,39 @@ fn schedules_can_be_data() {
     assert_eq!(fault(&data(swapped), 4), Fault::WrongRank { rank: 1, found: 2 });
 }
 
+/// A rank may have proved an algorithm in another group. The choice is that of the ranks that have not.
+#[test]
+fn what_one_rank_has_proved_alone_does_not_change_the_choice() {
+    let star = Algorithm::new("star", Collective::Broadcast, |builder| {
+        let (root, ranks) = (builder.root(), builder.ranks());
+        for extent in 0..3000 {
+            if builder.rank() == root {
+                for rank in (0..ranks).filter(|rank| *rank != root) {
+                    builder.send(rank, extent);
+                }
+            } else {
+                builder.recv(root, extent);
+            }
+        }
+    });
+    let (star, shape) = (Arc::new(star.chunks(|_| 3000)), Shape::new(14));
+    let mut registry = Registry::built_in();
+    registry.add(star.clone(), Trust::Prove).unwrap();
+    let is_admitted = || {
+        let admitted = registry.admitted(Collective::Broadcast, &shape, &Admit::ANY);
+        admitted.iter().any(|(one, _)| one.name == star.name)
+    };
+    let facts = registry.facts(&star, &shape).unwrap();
+    assert!(facts.steps <= FIRST_USE_STEPS_MAX && facts.steps * 14 > FIRST_USE_STEPS_MAX);
+    assert!(!is_admitted());
+    for root in 0..14 {
+        registry.facts(&star, &shape.with_root(root)).unwrap();
+    }
+    assert!(!is_admitted());
+    (0..14).for_each(|root| registry.note(&star, &shape.with_root(root), facts));
+    assert!(is_admitted());
+}
+
 #[test]
 fn a_registry_is_a_value() {
     let named = |name| {

@@ -1,6 +1,6 @@
 //! In the largest group, the sizes, the price and one rank's schedule of every algorithm are computed without overflow.
 
-use unisono_schedule::{Algorithm, Collective, CostModel, Layout, Shape, algorithms};
+use unisono_schedule::{Algorithm, Collective, CostModel, Layout, Shape, algorithms, find_by_name, verify};
 
 /// The most ranks that `algorithm` supports.
 fn widest(algorithm: &Algorithm) -> Shape {
@@ -48,5 +48,19 @@ fn every_algorithm_builds_a_rank_of_the_largest_group() {
         let shape = widest(algorithm);
         let schedule = algorithm.schedule(&shape, shape.ranks - 1);
         assert!(!schedule.steps.is_empty(), "{}", algorithm.qualified_name());
+    }
+}
+
+/// Every rank pays for a proof at first use. Of its memory only sets of ranks, one bit for each, grow with the square of
+/// the number of ranks.
+#[test]
+fn a_proof_for_thousands_of_ranks_takes_little_memory() {
+    const RANKS: u32 = 4096;
+    for name in ["broadcast/binomial", "gather/binomial", "scatter/binomial"] {
+        let (algorithm, shape) = (find_by_name(name).unwrap(), Shape::new(RANKS));
+        let mut steps = 0;
+        let used = allocation_counter::measure(|| steps = verify(algorithm, &shape).unwrap().steps);
+        let sets = u64::from(RANKS) * u64::from(RANKS) / 8;
+        assert!(used.bytes_max < 2 * sets + 512 * (steps + u64::from(RANKS)), "{name}: {used:?}");
     }
 }
