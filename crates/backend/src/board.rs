@@ -1,21 +1,21 @@
 //! What one communicator shows to the thread that answers questions about it: the ring of its last calls, the rank it
 //! waits for, and whether it is revoked.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use unisono_communicator::{
-    CallAlgorithm, CallInfo, Descriptor, Error, GroupRank, JobRank, ParentCall, Site, Sizes,
+    CallAlgorithm, CallInfo, Descriptor, Error, GroupRank, JobRank, ParentCall, Peer, Site, Sizes,
 };
 
 use crate::Waker;
+use crate::answers::Answers;
 use crate::closings::Closings;
 use crate::lock;
 use crate::messages::Messages;
 use crate::peers::Heard;
-use crate::status::{CallHistory, CallStatus};
+use crate::status::{CallHistory, CallStatus, Doing, UnreadMessages};
 use crate::stream_order::OnStreams;
 use crate::unfinished::Unfinished;
 
@@ -24,22 +24,18 @@ pub const CALLS_REMEMBERED: usize = 1024;
 
 const NOBODY: u32 = u32::MAX;
 
-/// What few calls have, and so is not in their entries.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Details {
-    sizes: Option<Arc<Sizes>>,
-    /// The call that it is a part of.
-    parent: Option<Arc<ParentCall>>,
-}
-
 /// One call in the ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct CallEntry {
     number: u64,
     descriptor: Descriptor,
     /// Its name and the hash of its schedules; see [`CallAlgorithm`].
     algorithm: Option<(&'static str, u32)>,
     site: Site,
+    /// What lengths it has besides its count.
+    sizes: Option<Arc<Sizes>>,
+    /// The call that it is a part of.
+    parent: Option<Arc<ParentCall>>,
 }
 
 /// The cause of a revocation and the rank that saw it.
@@ -65,11 +61,7 @@ struct FirstCause {
 
 /// The state of one communicator that its callers and the control plane share.
 pub struct Board {
-    rank: GroupRank,
     entries: Box<[Mutex<Option<CallEntry>>]>,
-    /// The details of those calls in the ring that have some, by number, oldest first: the entries of most calls say
-    /// all, and are copied.
-    details: Mutex<VecDeque<(u64, Details)>>,
     entered: AtomicU64,
     /// The digest of what the calls so far had in common with those of the other ranks.
     digest: AtomicU64,
@@ -89,26 +81,7 @@ pub struct Board {
     on_streams: OnStreams,
     messages: Messages,
     unfinished: Unfinished,
-    notes: Mutex<Vec<Option<Note>>>,
-    /// The number of rounds of questions about calls that make no progress.
-    rounds: AtomicU64,
-    suspicion: Mutex<Option<Suspicion>>,
-}
-
-/// The answer of a rank about a call.
-#[derive(Clone, Debug)]
-struct Note {
-    number: u64,
-    round: u64,
-    status: String,
-    awaited: Option<GroupRank>,
-}
-
-/// A mismatch that a header has shown. It is kept until the rank that sent the header has described its call.
-struct Suspicion {
-    rank: GroupRank,
-    number: u64,
-    difference: String,
+    answers: Answers,
 }
 
 impl Board {
@@ -126,9 +99,7 @@ impl Board {
 
     fn with_first_cause(rank: GroupRank, ranks: u32, first_cause: Arc<FirstCause>) -> Board {
         Board {
-            rank,
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
-            details: Mutex::default(),
             entered: AtomicU64::new(0),
             digest: AtomicU64::new(0),
             returned: AtomicU64::new(0),
@@ -143,9 +114,7 @@ impl Board {
             on_streams: OnStreams::default(),
             messages: Messages::default(),
             unfinished: Unfinished::default(),
-            notes: Mutex::new(vec![None; ranks as usize]),
-            rounds: AtomicU64::new(0),
-            suspicion: Mutex::new(None),
+            answers: Answers::new(rank, ranks),
         }
     }
 
@@ -160,21 +129,11 @@ impl Board {
         parent: Option<&Arc<ParentCall>>,
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        let details = Details { sizes: sizes.cloned(), parent: parent.cloned() };
-        if details != Details::default() {
-            self.remember(number, details);
-        }
-        let entry = CallEntry { number, descriptor: *descriptor, algorithm, site };
+        let (sizes, parent) = (sizes.cloned(), parent.cloned());
+        let entry = CallEntry { number, descriptor: *descriptor, algorithm, site, sizes, parent };
         *lock(self.slot(number)) = Some(entry);
         self.entered.store(number + 1, Ordering::Release);
         number
-    }
-
-    /// Keeps the details as long as the ring keeps the call.
-    fn remember(&self, number: u64, details: Details) {
-        let mut list = lock(&self.details);
-        while list.pop_front_if(|(old, _)| *old + (CALLS_REMEMBERED as u64) < number).is_some() {}
-        list.push_back((number, details));
     }
 
     /// Records that a collective has returned, its data moved.
@@ -222,6 +181,27 @@ impl Board {
     /// The last sends and receives, oldest first, and whether each has ended without an error.
     pub fn messages(&self) -> Vec<(CallInfo, bool)> {
         self.messages.recent()
+    }
+
+    /// What is shown of its messages besides.
+    pub(crate) fn shown_messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// Shows the messages that have no receive.
+    pub fn show_unread(&self, unread: Vec<UnreadMessages>) {
+        self.messages.set_unread(unread);
+    }
+
+    /// What this rank waits for, and what it has not received.
+    pub fn doing(&self) -> Doing {
+        let message = self.messages.waiting();
+        let peer = message.as_ref().and_then(|message| match message.descriptor.peer {
+            Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),
+            Some(Peer::Any) | None => None,
+        });
+        let awaited = self.awaited().or(peer);
+        Doing { awaited, message: message.map(Box::new), unread: self.messages.unread() }
     }
 
     /// What this rank would leave behind if it left now.
@@ -284,24 +264,22 @@ impl Board {
         let entered = self.entered();
         if number >= entered {
             let last = entered.checked_sub(1).and_then(|last| self.call_info(last));
-            return CallStatus::NotYet { last, awaited: self.awaited() };
+            return CallStatus::NotYet { last, doing: self.doing() };
         }
         match self.call_info(number) {
             None => CallStatus::Forgotten,
             Some(call) if number < self.finished() => CallStatus::Done { call },
-            Some(call) => CallStatus::Running { call, awaited: self.awaited(), ahead: None },
+            Some(call) => CallStatus::Running { call, doing: self.doing(), ahead: None },
         }
     }
 
     /// The call of this number, if the ring remembers it.
     pub fn call_info(&self, number: u64) -> Option<CallInfo> {
-        let entry = (*lock(self.slot(number))).filter(|entry| entry.number == number)?;
-        let details = lock(&self.details);
-        let found = details.binary_search_by_key(&number, |(call, _)| *call).ok();
-        let Details { sizes, parent } = found.map(|index| details[index].1.clone()).unwrap_or_default();
+        let entry = lock(self.slot(number)).clone().filter(|entry| entry.number == number)?;
+        let CallEntry { descriptor, sizes, parent, .. } = entry;
         let named = |(name, schedules): (&'static str, u32)| CallAlgorithm { name: name.into(), schedules };
         let (algorithm, site) = (entry.algorithm.map(named), Some(entry.site.into()));
-        Some(CallInfo { number, descriptor: entry.descriptor, algorithm, site, sizes, parent })
+        Some(CallInfo { number, descriptor, algorithm, site, sizes, parent })
     }
 
     /// The rank that the running call waits for.
@@ -399,63 +377,9 @@ impl Board {
         &self.closings
     }
 
-    /// Ranks are about to be asked again about a call.
-    pub fn begin_round(&self) {
-        self.rounds.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Records the answer of a rank about call `number`: its status in words, and the rank that it waits for.
-    pub(crate) fn note(&self, rank: GroupRank, number: u64, status: String, awaited: Option<GroupRank>) {
-        let round = self.rounds.load(Ordering::Relaxed);
-        if let Some(note) = lock(&self.notes).get_mut(rank.index()) {
-            *note = Some(Note { number, round, status, awaited });
-        }
-    }
-
-    /// Whether a rank has answered about call `number` since the last round of questions began.
-    pub(crate) fn is_asked(&self, rank: GroupRank, number: u64) -> bool {
-        let round = self.rounds.load(Ordering::Relaxed);
-        let notes = lock(&self.notes);
-        let note = notes.get(rank.index()).and_then(Option::as_ref);
-        rank == self.rank || note.is_some_and(|note| (note.number, note.round) == (number, round))
-    }
-
-    /// The last answer of a rank about call `number`, in words.
-    pub fn note_of(&self, rank: GroupRank, number: u64) -> String {
-        let notes = lock(&self.notes);
-        let note = notes.get(rank.index()).and_then(Option::as_ref);
-        let status = note.filter(|note| note.number == number).map(|note| note.status.clone());
-        status.unwrap_or_else(|| "has not answered".to_owned())
-    }
-
-    /// The ranks for which call `number` waits if it waits for `direct`: these, and those for which they wait in turn,
-    /// as far as they have answered. Those that wait for nobody come first: the others are their victims.
-    pub fn awaited_in_turn(&self, direct: Vec<GroupRank>, number: u64) -> Vec<GroupRank> {
-        let notes = lock(&self.notes);
-        let awaited_by = |rank: GroupRank| {
-            let note = notes.get(rank.index()).and_then(Option::as_ref);
-            note.filter(|note| note.number == number).and_then(|note| note.awaited)
-        };
-        let (mut ranks, mut next) = (direct, 0);
-        while let Some(&rank) = ranks.get(next) {
-            ranks
-                .extend(awaited_by(rank).filter(|awaited| *awaited != self.rank && !ranks.contains(awaited)));
-            next += 1;
-        }
-        ranks.sort_by_key(|rank| awaited_by(*rank).is_some());
-        ranks
-    }
-
-    /// Records in what call `number` of `rank` differs from ours, according to its header.
-    pub(crate) fn suspect(&self, rank: GroupRank, number: u64, difference: &str) {
-        *lock(&self.suspicion) = Some(Suspicion { rank, number, difference: difference.to_owned() });
-    }
-
-    /// The difference that is known between call `number` of `rank` and ours.
-    pub(crate) fn suspicion(&self, rank: GroupRank, number: u64) -> Option<String> {
-        let suspicion = lock(&self.suspicion);
-        let is_it = |one: &&Suspicion| (one.rank, one.number) == (rank, number);
-        suspicion.as_ref().filter(is_it).map(|one| one.difference.clone())
+    /// What the other ranks have answered.
+    pub fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     fn slot(&self, number: u64) -> &Mutex<Option<CallEntry>> {

@@ -22,7 +22,7 @@ fn remembers_the_last_calls_only() {
     }
     assert_eq!(board.status(3), CallStatus::Forgotten);
     assert!(matches!(board.status(1400), CallStatus::Done { call } if call.descriptor.count == 1400));
-    assert!(matches!(board.status(1499), CallStatus::Running { awaited: None, .. }));
+    assert!(matches!(board.status(1499), CallStatus::Running { doing: Doing { awaited: None, .. }, .. }));
     assert!(matches!(board.status(1500), CallStatus::NotYet { last: Some(call), .. } if call.number == 1499));
 }
 
@@ -89,7 +89,7 @@ fn an_enqueued_call_has_returned_and_is_not_finished() {
     ));
 }
 
-/// Sizes are kept beside the ring, as long as the ring keeps their call.
+/// Sizes are kept as long as the ring keeps their call.
 #[test]
 fn the_sizes_of_a_call_are_remembered_with_it() {
     let board = Board::new(GroupRank::new(0), 2);
@@ -103,17 +103,26 @@ fn the_sizes_of_a_call_are_remembered_with_it() {
         let has_sizes = board.call_info(oldest).unwrap().sizes.is_some();
         assert_eq!(has_sizes, oldest % 2 == 0, "call {oldest} at {call}");
     }
-    assert!(lock(&board.details).len() <= CALLS_REMEMBERED / 2 + 2);
 }
 
+/// The control thread asks while calls go on.
 #[test]
-fn the_rank_that_waits_for_nobody_is_named_before_its_victims() {
-    let [own, one, two, three] = [0, 1, 2, 3].map(GroupRank::new);
-    let board = Board::new(own, 4);
-    board.note(one, 7, "waits for rank 0".into(), Some(own));
-    board.note(two, 7, "waits for rank 3".into(), Some(three));
-    assert_eq!(board.awaited_in_turn(vec![one, two], 7), [three, one, two]);
-    board.note(three, 7, "has not called".into(), None);
-    assert_eq!(board.awaited_in_turn(vec![two, one], 7), [three, two, one]);
-    assert_eq!(board.awaited_in_turn(vec![two, one], 8), [two, one], "nothing is known about another call");
+fn a_part_of_a_scope_is_never_taken_for_a_plain_call() {
+    let board = Board::new(GroupRank::new(0), 2);
+    let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+    let parent = Arc::new(ParentCall::new("whole", barrier));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for _ in 0..300 * CALLS_REMEMBERED {
+                board.enter(&barrier, None, None, Site::caller(), Some(&parent));
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+        while !is_over.load(Ordering::SeqCst) {
+            let oldest = board.entered().saturating_sub(CALLS_REMEMBERED as u64);
+            let parents = (oldest..oldest + 4).filter_map(|number| Some(board.call_info(number)?.parent));
+            parents.for_each(|parent| assert!(parent.is_some()));
+        }
+    });
 }

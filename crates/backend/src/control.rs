@@ -9,7 +9,7 @@ use crate::board::CALLS_REMEMBERED;
 use crate::companion::Companion;
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
 use crate::peers::Peers;
-use crate::status::{CallHistory, CallStatus};
+use crate::status::{CallHistory, CallStatus, Doing, UnreadMessages};
 
 /// How long the error of a call is held back for its cause to be handed over; see [`Control::flood`].
 pub const HANDOVER_MAX: Duration = Duration::from_millis(20);
@@ -109,14 +109,14 @@ pub trait Control: Send + Sync {
 /// the caller revokes with it.
 pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallStatus) -> Option<Error> {
     let (board, group) = (peers.board(), peers.group());
-    board.note(rank, number, status_text(answer, group), awaited_by(answer, group));
+    board.answers().note(rank, number, status_text(answer, group), awaited_by(answer, group));
     let theirs = match answer {
         CallStatus::Running { call, .. } | CallStatus::Done { call } => call,
         CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
     };
     // A call that has ended meanwhile is compared too: two calls of one number may never differ.
     let ours = board.call_info(number)?;
-    let Some(seen) = board.suspicion(rank, number) else {
+    let Some(seen) = board.answers().suspicion(rank, number) else {
         return mismatch((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()));
     };
     // Two ranks need not agree on uneven counts that are not between them, so only a header proves that they differ.
@@ -127,21 +127,24 @@ pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallSt
     Some(described((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()), difference))
 }
 
+/// What the rank that answers waits for and has not received.
+fn doing(answer: &CallStatus) -> Option<&Doing> {
+    match answer {
+        CallStatus::NotYet { doing, .. } | CallStatus::Running { doing, .. } => Some(doing),
+        CallStatus::Done { .. } | CallStatus::Forgotten => None,
+    }
+}
+
 /// The rank for which the one that answers waits. A number that the group does not have, which comes from a peer that
 /// is broken, is nobody's.
 fn awaited_by(answer: &CallStatus, group: &Group) -> Option<GroupRank> {
-    match answer {
-        CallStatus::NotYet { awaited, .. } | CallStatus::Running { awaited, .. } => {
-            awaited.filter(|awaited| awaited.get() < group.size())
-        }
-        CallStatus::Done { .. } | CallStatus::Forgotten => None,
-    }
+    doing(answer)?.awaited.filter(|awaited| awaited.get() < group.size())
 }
 
 /// The ranks to ask next about call `number`, after an answer to a question about it. Asking a rank, then the rank
 /// that it waits for, and so on leads to the ranks that keep all others waiting.
 pub fn asked_next(peers: &Peers, number: u64, answer: &CallStatus) -> Option<GroupRank> {
-    awaited_by(answer, peers.group()).filter(|&awaited| !peers.board().is_asked(awaited, number))
+    awaited_by(answer, peers.group()).filter(|&awaited| !peers.board().answers().is_asked(awaited, number))
 }
 
 fn described(ours: (JobRank, CallInfo), theirs: (JobRank, CallInfo), difference: String) -> Error {
@@ -157,7 +160,7 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Err
     let Some(peer) = peers.group().group_rank_of(*rank) else { return };
     // If only earlier calls differ, an answer about this call that is already on its way must not be reported.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
-        peers.board().suspect(peer, ours.number, difference);
+        peers.board().answers().suspect(peer, ours.number, difference);
     }
     let last = ours.number.min(theirs.number);
     (last.saturating_sub(EARLIER_CALLS_ASKED)..=last).for_each(|number| control.ask(peer, number));
@@ -186,7 +189,7 @@ pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRa
 
 /// An answer in words.
 fn status_text(answer: &CallStatus, group: &Group) -> String {
-    let doing = match answer {
+    let call = match answer {
         CallStatus::NotYet { last: Some(last), .. } => format!("has not called; its last was {last}"),
         CallStatus::NotYet { last: None, .. } => "has not called anything yet".to_owned(),
         CallStatus::Running { call, ahead: Some(ahead), .. } => match ahead.communicator {
@@ -197,10 +200,28 @@ fn status_text(answer: &CallStatus, group: &Group) -> String {
         CallStatus::Done { call } => format!("has finished {call}"),
         CallStatus::Forgotten => format!("is more than {CALLS_REMEMBERED} calls ahead"),
     };
-    match awaited_by(answer, group) {
-        Some(awaited) => format!("{doing} and waits for rank {}", group.job_rank(awaited)),
-        None => doing,
-    }
+    let message = doing(answer).and_then(|doing| doing.message.as_deref());
+    let message = message.map(|message| match &message.site {
+        Some(site) => format!("is in {} at {site}, ", message.descriptor),
+        None => format!("is in {}, ", message.descriptor),
+    });
+    let awaited = awaited_by(answer, group);
+    let awaited = awaited.map(|awaited| format!(" and waits for rank {}", group.job_rank(awaited)));
+    let unread = doing(answer).map(|doing| unread_text(&doing.unread, group)).filter(|text| !text.is_empty());
+    let unread = unread.map(|unread| format!("; there lie {unread}"));
+    [message, Some(call), awaited, unread].into_iter().flatten().collect()
+}
+
+/// Messages that have no receive, in words; empty for none. A sender that the group does not have is nobody.
+pub fn unread_text(unread: &[UnreadMessages], group: &Group) -> String {
+    let known = unread.iter().filter(|unread| unread.from.get() < group.size());
+    let texts: Vec<String> = known
+        .map(|UnreadMessages { from, tag, messages }| {
+            let plural = if *messages == 1 { "" } else { "s" };
+            format!("{messages} message{plural} of tag {tag} from rank {}", group.job_rank(*from))
+        })
+        .collect();
+    if texts.is_empty() { String::new() } else { format!("{} without a receive", texts.join(", ")) }
 }
 
 /// The mismatch of two ranks that closed after different numbers of calls, if they did: the first call that only one
@@ -316,13 +337,13 @@ mod tests {
         };
         let ours = sized([4, 2]);
         board.enter(&ours.descriptor, None, ours.sizes.as_ref(), Site::caller(), None);
-        let answer = |call| CallStatus::Running { call, awaited: None, ahead: None };
+        let answer = |call| CallStatus::Running { call, doing: Doing::default(), ahead: None };
         let judge = |call| match judge_answer(&peers, PEER, 0, &answer(call)) {
             Some(Error::Mismatch { calls, difference }) if calls[1].0 == THEIRS => Some(difference),
             other => other.map(|error| error.to_string()),
         };
         assert_eq!(judge(sized([4, 3])), None, "counts of others");
-        board.suspect(PEER, 0, "counts differ");
+        board.answers().suspect(PEER, 0, "counts differ");
         assert_eq!(judge(sized([4, 3])).as_deref(), Some("counts [4, 2] / [4, 3]"));
         assert_eq!(judge(ours.clone()).as_deref(), Some("counts differ"), "all that is known");
         assert!(judge_answer(&peers, PEER, 7, &answer(ours.clone())).is_none(), "no such call");
@@ -333,9 +354,10 @@ mod tests {
         let peers = peers();
         let status_of = |awaited| {
             let awaited = Some(GroupRank::new(awaited));
-            let answer = CallStatus::Running { call: gather("ring"), awaited, ahead: None };
+            let doing = Doing { awaited, ..Doing::default() };
+            let answer = CallStatus::Running { call: gather("ring"), doing, ahead: None };
             assert!(judge_answer(&peers, PEER, 0, &answer).is_none());
-            peers.board().note_of(PEER, 0)
+            peers.board().answers().text(PEER, 0)
         };
         assert!(status_of(0).ends_with("and waits for rank 2"), "{}", status_of(0));
         assert!(!status_of(2).contains("waits"), "not a rank of the group");

@@ -23,6 +23,7 @@
 #![deny(unsafe_code)]
 
 mod agreement;
+mod answers;
 mod board;
 mod closings;
 mod companion;
@@ -44,21 +45,23 @@ mod unfinished;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use answers::Answers;
 pub use board::{Board, CALLS_REMEMBERED, Revocation};
 pub use closings::Closings;
 pub use companion::{Companion, Done, Entered, Executor, Job, Patience, Survivors};
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, history_difference,
-    judge_answer, mismatch, not_agreed,
+    judge_answer, mismatch, not_agreed, unread_text,
 };
 pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::mix_digest;
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, is_in_call, on_rank};
 pub use group_keys::{GroupKeys, different_lists, list_text};
+pub use messages::MessageWait;
 pub use peers::{Heard, Peers};
 pub use scheduled::{BoundExtent, ScheduledCall};
 pub use scope::{Enclosing, ScopeTurn};
-pub use status::{CallHistory, CallStatus};
+pub use status::{CallHistory, CallStatus, Doing, UnreadMessages};
 pub use stream_order::{CallAhead, CommunicatorKey, Membership, OnStreams, order_mismatch, with_call_ahead};
 pub use tickets::{OpenTicket, Tickets};
 pub use turnstile::{Pass, Turnstile};

@@ -1,13 +1,14 @@
-//! The ring of a communicator's last sends and receives, for the flight record. Their numbers are this rank's own:
-//! messages have no order among ranks.
+//! What a communicator shows of its messages: the ring of its last sends and receives, for the flight record, those in
+//! which threads wait, and what has no receive. Their numbers are this rank's own: messages have no order among ranks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use unisono_communicator::{CallInfo, Descriptor, Site};
 
-use crate::board::CALLS_REMEMBERED;
+use crate::board::{Board, CALLS_REMEMBERED};
 use crate::lock;
+use crate::status::UnreadMessages;
 
 /// One send or receive in the ring.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,32 @@ struct MessageEntry {
 pub(crate) struct Messages {
     entered: AtomicU64,
     entries: OnceLock<Box<[Mutex<Option<MessageEntry>>]>>,
+    /// The sends and receives in which threads wait.
+    waits: Mutex<Vec<(u64, Descriptor, Site)>>,
+    waits_begun: AtomicU64,
+    unread: Mutex<Vec<UnreadMessages>>,
+}
+
+/// A thread waits in a send or receive, until this is dropped.
+pub struct MessageWait {
+    board: Arc<Board>,
+    number: u64,
+}
+
+impl MessageWait {
+    /// This thread waits in such a call, and `board` shows it.
+    pub fn new(board: Arc<Board>, descriptor: &Descriptor, site: Site) -> MessageWait {
+        let messages = board.shown_messages();
+        let number = messages.waits_begun.fetch_add(1, Ordering::Relaxed);
+        lock(&messages.waits).push((number, *descriptor, site));
+        MessageWait { board, number }
+    }
+}
+
+impl Drop for MessageWait {
+    fn drop(&mut self) {
+        lock(&self.board.shown_messages().waits).retain(|(number, ..)| *number != self.number);
+    }
 }
 
 impl Messages {
@@ -48,6 +75,22 @@ impl Messages {
         let numbers = entered.saturating_sub(CALLS_REMEMBERED as u64)..entered;
         let entry = |number| lock(self.slot(number)).filter(|entry| entry.number == number);
         numbers.filter_map(entry).map(|entry| (info(&entry), entry.is_done)).collect()
+    }
+
+    /// The send or receive in which a thread has waited for the longest time.
+    pub(crate) fn waiting(&self) -> Option<CallInfo> {
+        let (_, descriptor, site) = *lock(&self.waits).first()?;
+        Some(CallInfo { site: Some(site.into()), ..CallInfo::new(0, descriptor) })
+    }
+
+    /// Shows what has no receive.
+    pub(crate) fn set_unread(&self, unread: Vec<UnreadMessages>) {
+        *lock(&self.unread) = unread;
+    }
+
+    /// What has no receive, as far as it was shown.
+    pub(crate) fn unread(&self) -> Vec<UnreadMessages> {
+        lock(&self.unread).clone()
     }
 
     fn slot(&self, number: u64) -> &Mutex<Option<MessageEntry>> {

@@ -1,5 +1,5 @@
-//! What a rank says of its calls: the answer to a question about one of them, and the history that it reports when it
-//! closes or leaves.
+//! What a rank says of its calls and messages: the answer to a question about a call, and the history that it reports
+//! when it closes or leaves.
 
 use unisono_communicator::{CallInfo, GroupRank};
 
@@ -12,15 +12,15 @@ pub enum CallStatus {
     NotYet {
         /// The last call it entered, if any.
         last: Option<CallInfo>,
-        /// The rank that it waits for, in that call or in a message, if it waits.
-        awaited: Option<GroupRank>,
+        /// What it does instead.
+        doing: Doing,
     },
     /// It is in this call.
     Running {
         /// The call.
         call: CallInfo,
-        /// The rank that it waits for, if it waits.
-        awaited: Option<GroupRank>,
+        /// What it does in it, or besides.
+        doing: Doing,
         /// The call that it is behind on its stream, if that is another communicator's.
         ahead: Option<Box<CallAhead>>,
     },
@@ -31,6 +31,33 @@ pub enum CallStatus {
     },
     /// The call was too long ago: the ring has forgotten it.
     Forgotten,
+}
+
+/// What a rank waits for, and what it has not received.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Doing {
+    /// The rank that it waits for, in a collective or in a message, if it waits.
+    pub awaited: Option<GroupRank>,
+    /// The send or receive in which a thread of it waits.
+    pub message: Option<Box<CallInfo>>,
+    /// The messages that have arrived and have no receive: at most [`Doing::UNREAD_MAX`] pairs of sender and tag.
+    pub unread: Vec<UnreadMessages>,
+}
+
+impl Doing {
+    /// More pairs of sender and tag are not told.
+    pub const UNREAD_MAX: usize = 4;
+}
+
+/// Messages of one sender and tag that have no receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadMessages {
+    /// The sender.
+    pub from: GroupRank,
+    /// The tag.
+    pub tag: u32,
+    /// How many there are.
+    pub messages: u64,
 }
 
 /// What a rank reports when it closes; equal on all ranks whose calls agreed.

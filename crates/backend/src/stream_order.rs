@@ -120,10 +120,10 @@ pub fn with_call_ahead<'m>(
     asked: Membership<'m>,
     all: impl Iterator<Item = Membership<'m>>,
 ) -> CallStatus {
-    let CallStatus::Running { call, awaited, ahead: None } = status else { return status };
+    let CallStatus::Running { call, doing, ahead: None } = status else { return status };
     if let Some(behind) = asked.board.on_streams().behind() {
         let ahead = Some(Box::new(CallAhead { communicator: None, call: behind }));
-        return CallStatus::Running { call, awaited, ahead };
+        return CallStatus::Running { call, doing, ahead };
     }
     let ahead = asked.board.on_streams().place_of(call.number).and_then(|place| {
         // What a revoked communicator has on streams is ended, or never will be.
@@ -135,7 +135,7 @@ pub fn with_call_ahead<'m>(
         firsts.min_by_key(|(order, ..)| *order)
     });
     let ahead = ahead.map(|(_, key, call)| Box::new(CallAhead { communicator: Some(key), call }));
-    CallStatus::Running { call, awaited, ahead }
+    CallStatus::Running { call, doing, ahead }
 }
 
 /// The mismatch that `rank` shows by its answer about a call of `asked`: on its stream a call of another communicator

@@ -347,7 +347,8 @@ pub trait Collectives: Communicator {
     /// assert_eq!(all, [1, 2, 3]);
     /// # Ok::<(), unisono_communicator::Error>(())
     /// ```
-    fn issue(&self, call: Call<'_>) -> Result<Outcome> {
+    fn issue(&self, mut call: Call<'_>) -> Result<Outcome> {
+        call.descriptor.label = call.descriptor.label.or(call.options.label);
         checked(self, call)
     }
 }

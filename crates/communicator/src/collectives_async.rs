@@ -231,6 +231,7 @@ fn submit<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor, buffers: O
 }
 
 fn checked<C: Communicator + ?Sized>(comm: &C, mut call: OwnedCall) -> Work {
+    call.descriptor.label = call.descriptor.label.or(call.options.label);
     match check(&call.borrow(), comm.group()).and_then(|()| check_dtype(&call)) {
         Ok(()) => comm.submit(call),
         Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),

@@ -270,7 +270,7 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
 
     fn merge(&self, own: &CallOptions, descriptor: &mut Descriptor) -> Result<CallOptions> {
         let options = own.or(&self.options);
-        descriptor.label = options.label;
+        descriptor.label = descriptor.label.or(options.label);
         check_label(descriptor)?;
         check_options(&options)?;
         Ok(options)

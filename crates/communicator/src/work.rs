@@ -23,7 +23,8 @@ pub struct Finished {
 
 /// A backend's side of a [`Work`]. Most of it is in the [`Ending`] that a backend keeps for each call.
 pub trait WorkSource: Send + Sync {
-    /// Whether the call has ended, in success or failure. Never blocks; may advance the call.
+    /// Whether the call has ended, in success or failure. Never blocks; may advance the call. True in a forked child,
+    /// where nothing goes on.
     fn is_done(&self) -> bool;
     /// Blocks until the call has ended, or until `until`. Several threads may wait at once.
     fn wait_until(&self, until: Option<Instant>);
@@ -31,7 +32,8 @@ pub trait WorkSource: Send + Sync {
     fn register(&self, waker: &Waker);
     /// Calls `callback` once, when the call has ended, on a thread that holds nothing.
     fn on_done(&self, callback: DoneCallback);
-    /// The result, for any number of readers; `None` before the end.
+    /// The result, for any number of readers; `None` before the end. A thread that must not wait for the call, because
+    /// it runs a user's function within a call or is a forked child's, gets its refusal.
     fn result(&self) -> Option<Result<Outcome>>;
     /// Takes the buffers, once, after the call has ended.
     fn take_buffers(&self) -> Option<OwnedBuffers>;
@@ -88,7 +90,7 @@ impl Work {
     /// As [`Work::wait`], for at most `timeout`: `None` when the call has not ended by then. It goes on.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<Outcome>> {
         self.source.wait_until(Some(deadline_after(Instant::now(), timeout)));
-        self.source.is_done().then(|| self.result())
+        self.source.result()
     }
 
     /// Blocks until the call has ended, and gives its buffers back.
@@ -137,7 +139,12 @@ impl Future for Work {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
         // The waker is registered before the check: a call that ends between the two still wakes it.
         self.source.register(context.waker());
-        if self.source.is_done() { Poll::Ready(self.take()) } else { Poll::Pending }
+        // This may advance the call. A thread that is refused has a result, although the call has not ended.
+        self.source.is_done();
+        match self.source.result() {
+            Some(result) => Poll::Ready(Finished { result, buffers: self.source.take_buffers() }),
+            None => Poll::Pending,
+        }
     }
 }
 

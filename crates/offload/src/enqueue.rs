@@ -264,10 +264,11 @@ impl<V: Vendor> OffloadedShared<V> {
                 return Work::finished(Finished { result: Err(error), buffers: None });
             }
         };
-        let (shared, ending, number) = (self.thread.shared.clone(), Arc::<Ending>::default(), entered.number);
+        let (ending, number) = (Arc::<Ending>::default(), entered.number);
         let handle = Handle { ending: ending.clone(), buffers };
         let ticket = self.leave(&entered, timeout, enqueued, Some(handle));
-        shared.ask_to_tend();
+        self.thread.shared.ask_to_tend();
+        let shared = Arc::downgrade(&self.thread.shared);
         Work::new(EnqueuedWork { shared, ticket, ending, number, descriptor, site })
     }
 

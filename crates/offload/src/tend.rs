@@ -1,6 +1,6 @@
 //! Looking after calls that are under way on streams: who waits for one, and the thread of the communicator, do it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -69,8 +69,8 @@ impl<V: Vendor> VendorShared<V> {
         let call = board.call_info(number);
         let call = call.unwrap_or_else(|| CallInfo::without_data(number, "an enqueued call"));
         let others = group.ranks().filter(|&rank| rank != group.own_rank()).take(NAMED_MAX);
-        let awaited =
-            others.map(|rank| Awaited { rank: group.job_rank(rank), status: board.note_of(rank, number) });
+        let status = |rank| board.answers().text(rank, number);
+        let awaited = others.map(|rank| Awaited { rank: group.job_rank(rank), status: status(rank) });
         Error::Timeout {
             call: Box::new(call),
             reported_by: group.own_job_rank(),
@@ -153,7 +153,8 @@ impl<V: Vendor> VendorShared<V> {
 
 /// The handle of an asynchronous call on a stream.
 pub(crate) struct EnqueuedWork<V: Vendor> {
-    pub(crate) shared: Arc<VendorShared<V>>,
+    /// The communicator's thread keeps it while calls are on streams.
+    pub(crate) shared: Weak<VendorShared<V>>,
     pub(crate) ticket: Ticket,
     pub(crate) ending: Arc<Ending>,
     pub(crate) number: u64,
@@ -169,7 +170,9 @@ impl<V: Vendor> WorkSource for EnqueuedWork<V> {
     fn wait_until(&self, until: Option<Instant>) {
         let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
         // The result is that of the ending, which the communicator's thread brings about.
-        let _ = self.shared.resolve_within(self.ticket, left());
+        if let Some(shared) = self.shared.upgrade() {
+            let _ = shared.resolve_within(self.ticket, left());
+        }
         while !self.ending.is_done() && !left().is_zero() {
             std::thread::sleep(SLEEP_MIN.min(left()));
         }
@@ -194,10 +197,8 @@ impl<V: Vendor> WorkSource for EnqueuedWork<V> {
     }
 
     fn cancel(&self) {
-        if self.is_done() {
-            return;
-        }
-        let gate = self.shared.companion.gate();
+        let Some(shared) = self.shared.upgrade().filter(|_| !self.is_done()) else { return };
+        let gate = shared.companion.gate();
         let info = gate.board().call_info(self.number);
         let info = info.unwrap_or_else(|| {
             let site = Some(self.site.into());

@@ -155,7 +155,7 @@ impl Stall {
         };
         if now.saturating_duration_since(known.asked) >= patience.probe_after {
             known.asked = now;
-            gate.board().begin_round();
+            gate.board().answers().begin_round();
             let own = gate.group().own_rank();
             let others: Vec<GroupRank> = gate.group().ranks().filter(|&rank| rank != own).collect();
             let now_asked = others.len().min(ASKED_AT_ONCE_MAX);

@@ -12,7 +12,7 @@
 //! * Element types have our names. Of an uneven call only the side that this rank's count stands for has sizes.
 //!
 //! Ours alone are `job`, `rank`, `host`, `pid`, `written_ms`, `pg_id` beside a group's name, `awaited_rank`,
-//! `awaited_since_ms`, `revoked_by` and `first_cause` in its status, and of each call `call`, as our errors print it,
+//! `awaited_since_ms`, `unread`, `revoked_by` and `first_cause` in its status, and of each call `call`, as our errors print it,
 //! and `compared`, which is equal exactly when the calls of two ranks belong together.
 //!
 //! `unisono doctor --flight` reads the records of all ranks. PyTorch's `torchfrtrace` (tried: 2.15) does too, once each
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus};
+use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus, unread_text};
 use unisono_communicator::{
     CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, ParentCall, Peer, Place, Process,
     ReduceOp, Result, SiteText, lengths,
@@ -96,6 +96,9 @@ pub struct GroupStatus {
     pub awaited_rank: Option<u32>,
     /// Since when it waits for that rank, in milliseconds of Unix time.
     pub awaited_since_ms: Option<u64>,
+    /// The messages that have arrived and have no receive, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
     /// The rank of the job that saw the first cause, once the communicator is revoked.
     pub revoked_by: Option<u32>,
     /// That cause; on a rank without which the others go on, that they do.
@@ -215,12 +218,14 @@ impl FlightRecord {
             (None, Some(revocation)) => (Some(revocation.by.get()), Some(revocation.cause.to_string())),
             (None, None) => (None, None),
         };
+        let doing = board.doing();
         let status = GroupStatus {
             last_enqueued_collective: position(entered.checked_sub(1)),
             last_started_collective: position(entered.checked_sub(1)),
             last_completed_collective: position(board.finished().checked_sub(1)),
-            awaited_rank: board.awaited().map(|awaited| group.job_rank(awaited).get()),
+            awaited_rank: doing.awaited.map(|awaited| group.job_rank(awaited).get()),
             awaited_since_ms: board.awaited_since_ms(),
+            unread: Some(unread_text(&doing.unread, group)).filter(|unread| !unread.is_empty()),
             revoked_by,
             first_cause,
         };

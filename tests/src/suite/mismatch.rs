@@ -4,8 +4,8 @@ use std::sync::Barrier;
 
 use bytemuck::{Pod, Zeroable};
 use unisono_communicator::{
-    CallInfo, CallOptions, Collective, Collectives, CollectivesUneven, Communicator, DType, Descriptor,
-    Element, Error, MemoryKind, Place, ReduceOp, Result, UserOp,
+    BufferMut, Buffers, Call, CallInfo, CallOptions, Collective, Collectives, CollectivesUneven,
+    Communicator, DType, Descriptor, Element, Error, MemoryKind, Place, ReduceOp, Result, UserOp,
 };
 
 use crate::backend::Backend;
@@ -41,6 +41,17 @@ fn algorithm(comm: &dyn Communicator, name: &str) -> Result<()> {
 
 fn label(comm: &dyn Communicator, name: &str) -> Result<()> {
     usual(&comm.with(CallOptions::new().label(name)))
+}
+
+fn labelled_by_hand(comm: &dyn Communicator, name: &str) -> Result<()> {
+    let mut buffer = [1i32; 8];
+    let descriptor = Descriptor {
+        op: Some(ReduceOp::Sum),
+        place: Place::InPlace,
+        ..Descriptor::new(Collective::AllReduce, DType::I32, 8)
+    };
+    let call = Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut buffer)));
+    comm.issue(Call { options: CallOptions::new().label(name), ..call }).map(drop)
 }
 
 /// An opaque element of another size than [`Parcel`].
@@ -100,6 +111,7 @@ fn rows(backend: &dyn Backend) -> Vec<Row> {
         ),
         row("label", |c| label(c, "odd"), all_reduce),
         Row { usual: |c| label(c, "usual"), ..row("label", |c| label(c, "odd"), all_reduce) },
+        row("label", |c| labelled_by_hand(c, "odd"), all_reduce),
         Row {
             usual: |c| user(c, "first"),
             usual_descriptor: Descriptor { op: named("first"), ..all_reduce },

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{CallGate, Enclosing, Executor, Heard, Peers};
 use unisono_communicator::{
-    Awaited, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, CallOptions, Collective, Counts,
-    DType, Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result,
-    Segments, Site, Sizes, reserve,
+    Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, CallOptions, Collective, Counts, DType,
+    Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result, Segments, Site,
+    Sizes, reserve,
 };
 
 use crate::drive::crowding::Crowding;
@@ -327,8 +327,7 @@ impl ActiveCall {
     fn timed_out<L: Links>(&self, links: &mut L, gate: &CallGate, now: Instant) -> Error {
         let (board, group, mut direct) = (gate.board(), gate.group(), Vec::new());
         self.awaited(links, &mut direct);
-        let status = |rank| Awaited { rank: group.job_rank(rank), status: board.note_of(rank, self.number) };
-        let not_arrived = board.awaited_in_turn(direct, self.number).into_iter().map(status).collect();
+        let not_arrived = board.answers().not_arrived(group, direct, self.number);
         let (call, reported_by) = (Box::new(self.info()), group.own_job_rank());
         Error::Timeout { call, reported_by, waited: self.wait.waited(now), not_arrived }
     }

@@ -1,104 +1,142 @@
 //! The caller's handle of an asynchronous call: asks, waits, cancels, and drives the links while it waits.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use unisono_communicator::{DoneCallback, Error, Outcome, OwnedBuffers, Result, WorkSource, call_back};
+use unisono_backend::MessageWait;
+use unisono_communicator::{
+    DoneCallback, Error, Operation, Outcome, OwnedBuffers, Result, WorkSource, call_back,
+};
 
 use crate::drive::Shared;
 use crate::drive::request::Request;
 use crate::links::Links;
 
+/// How often a thread looks at a call whose communicator another thread is dropping, which ends the call.
+const DROPPED_PAUSE: Duration = Duration::from_millis(1);
+
 /// The caller's handle of a request.
 pub(crate) struct RequestHandle<L: Links + 'static> {
-    pub(crate) request: Arc<Request>,
-    pub(crate) shared: Arc<Shared<L>>,
+    request: Arc<Request>,
+    /// The progress thread keeps the communicator of a call that goes on. The handle of a call that has ended keeps
+    /// none, so that its rank can leave.
+    shared: Weak<Shared<L>>,
 }
 
 impl<L: Links + 'static> RequestHandle<L> {
+    pub(crate) fn new(request: Arc<Request>, shared: &Arc<Shared<L>>) -> RequestHandle<L> {
+        RequestHandle { request, shared: Arc::downgrade(shared) }
+    }
+
     /// Why this thread must not move the communicator's links on behalf of a call that has not ended: it is a forked
     /// child's, or runs a user's function inside a call.
-    fn refusal(&self) -> Option<Error> {
+    fn refusal(&self, shared: &Shared<L>) -> Option<Error> {
         if self.request.is_done() {
             return None;
         }
-        self.shared.gate.check_caller(&self.request.descriptor).err()
+        shared.gate.check_caller(&self.request.descriptor).err()
     }
 
     /// Why a forked child is told the end of a call at once: no thread of its own brings it about.
-    fn refusal_in_child(&self) -> Option<Error> {
-        if self.shared.gate.is_owner() { None } else { self.refusal() }
+    fn refusal_in_child(&self, shared: &Shared<L>) -> Option<Error> {
+        if shared.gate.is_owner() { None } else { self.refusal(shared) }
+    }
+
+    /// Waits for the end of a call whose communicator another thread is dropping.
+    fn await_drop(&self, until: Option<Instant>) {
+        while !self.request.is_done() && until.is_none_or(|until| Instant::now() < until) {
+            std::thread::sleep(DROPPED_PAUSE);
+        }
     }
 }
 
 impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     fn is_done(&self) -> bool {
-        if self.refusal().is_some() {
-            return true;
-        }
-        if !self.request.is_done()
-            && let Some(mut guard) = self.shared.try_lock_links()
-        {
-            // The error, if there is one, has ended every request.
-            let _ = self.shared.advance_all(&mut guard);
+        if let Some(shared) = self.shared.upgrade().filter(|_| !self.request.is_done()) {
+            if self.refusal(&shared).is_some() {
+                return !shared.gate.is_owner();
+            }
+            if let Some(mut guard) = shared.try_lock_links() {
+                // The error, if there is one, has ended every request.
+                let _ = shared.advance_all(&mut guard);
+            }
         }
         self.request.is_done()
     }
 
     fn wait_until(&self, until: Option<Instant>) {
-        if !self.request.is_done() && self.refusal().is_none() {
-            self.shared.wait_for(until, || self.request.is_done());
+        if self.request.is_done() {
+            return;
         }
+        let Some(shared) = self.shared.upgrade() else { return self.await_drop(until) };
+        if self.refusal(&shared).is_some() {
+            return;
+        }
+        let Request { descriptor, site, .. } = &*self.request;
+        let shown = match descriptor.operation {
+            Operation::Send | Operation::Recv => {
+                Some(MessageWait::new(shared.gate.board().clone(), descriptor, *site))
+            }
+            Operation::Collective(_) => None,
+        };
+        shared.wait_for(until, || self.request.is_done());
+        drop(shown);
     }
 
     fn register(&self, waker: &task::Waker) {
-        // Before any lock: in a forked child, a thread that does not exist there may hold it.
-        if self.refusal().is_some() {
-            return waker.wake_by_ref();
-        }
-        if let Err(error) = self.shared.completions.callbacks().start() {
-            // Nobody else would wake the task when the call has failed.
-            self.shared.gate.fail(error);
-            waker.wake_by_ref();
+        if let Some(shared) = self.shared.upgrade() {
+            // Before any lock: in a forked child, a thread that does not exist there may hold it.
+            if self.refusal(&shared).is_some() {
+                return waker.wake_by_ref();
+            }
+            if let Err(error) = shared.completions.callbacks().start() {
+                // Nobody else would wake the task when the call has failed.
+                shared.gate.fail(error);
+                waker.wake_by_ref();
+            }
         }
         self.request.ending.register(waker);
     }
 
     fn on_done(&self, callback: DoneCallback) {
-        if let Some(error) = self.refusal_in_child() {
-            return call_back(callback, Err(error));
-        }
-        if let Err(error) = self.shared.completions.callbacks().start() {
-            return call_back(callback, Err(self.shared.gate.fail(error)));
+        let shared = self.shared.upgrade();
+        if let Some(shared) = &shared {
+            if let Some(error) = self.refusal_in_child(shared) {
+                return call_back(callback, Err(error));
+            }
+            if let Err(error) = shared.completions.callbacks().start() {
+                return call_back(callback, Err(shared.gate.fail(error)));
+            }
         }
         match self.request.on_done(callback) {
             Some((callback, result)) => call_back(callback, result),
-            None => self.shared.progress.hurry(),
+            None => shared.iter().for_each(|shared| shared.progress.hurry()),
         }
     }
 
     fn result(&self) -> Option<Result<Outcome>> {
-        match self.refusal() {
+        match self.shared.upgrade().and_then(|shared| self.refusal(&shared)) {
             Some(error) => Some(Err(error)),
             None => self.request.ending.result(),
         }
     }
 
     fn take_buffers(&self) -> Option<OwnedBuffers> {
-        match self.refusal() {
+        match self.shared.upgrade().and_then(|shared| self.refusal(&shared)) {
             Some(_) => None,
             None => self.request.ending.take_buffers(),
         }
     }
 
     fn cancel(&self) {
-        if self.request.is_done() || self.refusal().is_some() {
+        let Some(shared) = self.shared.upgrade() else { return };
+        if self.request.is_done() || self.refusal(&shared).is_some() {
             return;
         }
-        let by = self.shared.gate.group().own_job_rank();
-        self.shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
-        let mut guard = self.shared.lock_links();
-        let _ = self.shared.advance_all(&mut guard);
+        let by = shared.gate.group().own_job_rank();
+        shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
+        let mut guard = shared.lock_links();
+        let _ = shared.advance_all(&mut guard);
     }
 }

@@ -186,7 +186,7 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     fn handle(self: &Arc<Self>, request: Arc<Request>) -> Work {
-        Work::new(RequestHandle { request, shared: self.clone() })
+        Work::new(RequestHandle::new(request, self))
     }
 
     /// A call within a scope ends with it, also one that waits for its turn.

@@ -17,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) ending: Ending,
     completions: Arc<Completions>,
     pub(crate) descriptor: Descriptor,
-    site: Site,
+    pub(crate) site: Site,
     /// What the call has from its scope, if it is in one.
     pub(crate) enclosing: Option<Enclosing>,
     /// The board that counts the call until its end, unless its caller waits for it.

@@ -181,9 +181,10 @@ impl Wait {
     ) {
         let (board, group) = (gate.board(), gate.group());
         board.await_rank(awaited.first().copied());
-        self.late = board.awaited_in_turn(awaited.to_vec(), number).first().copied();
+        self.late = board.answers().awaited_in_turn(awaited.to_vec(), number).first().copied();
         if attention.warns {
-            let status = |rank| format!("rank {} {}", group.job_rank(rank), board.note_of(rank, number));
+            let status =
+                |rank| format!("rank {} {}", group.job_rank(rank), board.answers().text(rank, number));
             let mut named: Vec<GroupRank> = self.late.into_iter().chain(awaited.first().copied()).collect();
             named.dedup();
             let mut who: Vec<String> = named.into_iter().map(status).collect();
@@ -196,7 +197,7 @@ impl Wait {
             log(Severity::Warn, Some(group.own_job_rank().get()), text);
         }
         if attention.asks {
-            board.begin_round();
+            board.answers().begin_round();
             for &rank in awaited.iter().take(ASKED_AT_ONCE_MAX) {
                 gate.control().ask(rank, number);
             }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use unisono_backend::MessageWait;
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Counts, Descriptor, Error, Operation, Outcome,
     OwnedBuffers, OwnedCall, OwnedMemory, Result, Segments, SegmentsMut, Site, zeroed,
@@ -37,6 +38,8 @@ struct OneMessage<'c, 'm, L: Links + 'static> {
     idle_turns: u32,
     /// Whether the last turn looked at all streams.
     was_round: bool,
+    /// Shown as soon as its thread sleeps.
+    shown: Option<MessageWait>,
 }
 
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
@@ -107,6 +110,9 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
         lock(&self.shared.messages).pause(&mut engine.links, &self.borrowed, pause);
         pause.end_by(self.wait.next());
         pause.awaited.extend(self.waiting().awaited());
+        let (board, borrowed) = (self.shared.gate.board(), &self.borrowed);
+        self.shown
+            .get_or_insert_with(|| MessageWait::new(board.clone(), &borrowed.descriptor, borrowed.site));
         true
     }
 
@@ -150,6 +156,7 @@ impl<L: Links + 'static> Shared<L> {
                 has_begun: false,
                 idle_turns: 0,
                 was_round: false,
+                shown: None,
             };
             if let Err(error) = guard.drive(&mut task) {
                 return Err(self.gate.settle(&mut guard, error));
@@ -199,7 +206,9 @@ impl<L: Links + 'static> Shared<L> {
 
     /// Waits for a transfer that owns its memory, and fetches what it received.
     fn await_request(&self, request: &Request, output: &mut SegmentsMut<'_>) -> Result<Outcome> {
+        let shown = MessageWait::new(self.gate.board().clone(), &request.descriptor, request.site);
         self.wait_for(None, || request.is_done());
+        drop(shown);
         let outcome = request.ending.result().unwrap_or(Err(Error::Closed))?;
         if let Some(OwnedBuffers::Separate { output: OwnedMemory::One(received), .. }) =
             request.ending.take_buffers()

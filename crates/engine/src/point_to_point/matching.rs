@@ -1,9 +1,10 @@
 //! Matches messages with receives: by source and tag, both sides in order.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use unisono_backend::Board;
+use unisono_backend::{Board, Doing, UnreadMessages};
 use unisono_communicator::{GroupRank, Peer};
 
 use super::frame::Message;
@@ -30,18 +31,43 @@ impl Arrived {
 pub(super) struct Matching {
     receives: VecDeque<Transfer>,
     arrived: VecDeque<(GroupRank, Arrived)>,
-    /// Shows how many messages have no receive.
+    /// How many have arrived of each sender and tag.
+    unread: BTreeMap<(GroupRank, u32), u64>,
+    /// Shows the messages that have no receive: at once how many there are, and which when this rank waits.
     board: Arc<Board>,
+    is_shown: bool,
 }
 
 impl Matching {
     /// Neither receives nor messages.
     pub(super) fn new(board: Arc<Board>) -> Matching {
-        Matching { receives: VecDeque::new(), arrived: VecDeque::new(), board }
+        let (receives, arrived, unread) = (VecDeque::new(), VecDeque::new(), BTreeMap::new());
+        Matching { receives, arrived, unread, board, is_shown: true }
     }
 
-    fn note_unread(&self) {
+    fn note_unread(&mut self) {
         self.board.unfinished().set_unread(self.arrived.len() as u64);
+        if std::mem::take(&mut self.is_shown) {
+            self.board.show_unread(Vec::new());
+        }
+    }
+
+    /// Counts a message that has a receive now, or never will.
+    fn uncount(&mut self, source: GroupRank, tag: u32) {
+        if let Entry::Occupied(mut entry) = self.unread.entry((source, tag)) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Shows which messages have no receive, because this rank is about to wait.
+    pub(super) fn show_unread(&mut self) {
+        if !std::mem::replace(&mut self.is_shown, true) {
+            let one = |(&(from, tag), &messages)| UnreadMessages { from, tag, messages };
+            self.board.show_unread(self.unread.iter().map(one).take(Doing::UNREAD_MAX).collect());
+        }
     }
 
     /// Posts a receive, or gives it back with the first message that fits.
@@ -54,6 +80,7 @@ impl Matching {
             |(source, arrived): &(GroupRank, Arrived)| takes(&receive, borrowed, *source, arrived.message());
         match self.arrived.iter().position(fits).and_then(|position| self.arrived.remove(position)) {
             Some((source, arrived)) => {
+                self.uncount(source, arrived.message().tag);
                 self.note_unread();
                 Some((source, arrived, receive))
             }
@@ -77,6 +104,7 @@ impl Matching {
 
     /// Keeps a message until its receive is posted.
     pub(super) fn keep(&mut self, source: GroupRank, arrived: Arrived) {
+        *self.unread.entry((source, arrived.message().tag)).or_default() += 1;
         self.arrived.push_back((source, arrived));
         self.note_unread();
     }
@@ -87,7 +115,15 @@ impl Matching {
             Arrived::Request { .. } => true,
             Arrived::Whole { .. } => false,
         };
-        self.arrived.retain(|(source, arrived)| *source != peer || !is_request(arrived));
+        let is_gone = |(source, arrived): &(GroupRank, Arrived)| *source == peer && is_request(arrived);
+        let gone: Vec<u32> = self
+            .arrived
+            .iter()
+            .filter(|one| is_gone(one))
+            .map(|(_, arrived)| arrived.message().tag)
+            .collect();
+        self.arrived.retain(|one| !is_gone(one));
+        gone.into_iter().for_each(|tag| self.uncount(peer, tag));
         self.note_unread();
     }
 

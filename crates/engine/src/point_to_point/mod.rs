@@ -397,6 +397,7 @@ impl PointToPoint {
 
     /// What an idle holder of the links waits for on behalf of the messages, including `borrowed`.
     pub(crate) fn pause<L: Links>(&mut self, links: &mut L, borrowed: &Borrowed<'_>, pause: &mut Pause) {
+        self.matching.show_unread();
         self.push_interest(links, borrowed, &mut pause.interest);
         self.owned_mut().for_each(|owned| pause.end_by(owned.wait.next()));
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use unisono_backend::Peers;
+use unisono_backend::{Peers, unread_text};
 use unisono_communicator::{
     Awaited, BufferMut, CallInfo, Collective, Completion, DType, Descriptor, Error, GroupRank, Operation,
     Outcome, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Result, Segments, Site, zeroed,
@@ -186,24 +186,31 @@ impl WaitingTransfer {
 
     /// The error of its passed deadline, after this `wait` on this rank of `peers`.
     pub(super) fn late(&self, wait: &Wait, peers: &Peers, now: Instant) -> Error {
-        let own = peers.group().own_rank();
-        let (rank, status) = match (self.descriptor.operation, self.awaited()) {
-            (Operation::Send, Some(peer)) => (peer, answered(wait, peer, peers, "has not received")),
-            (_, Some(peer)) => (peer, answered(wait, peer, peers, "has not sent")),
-            (_, None) => (own, "waits for any rank, and none has sent".to_owned()),
+        let (group, board) = (peers.group(), peers.board());
+        let missing = match self.descriptor.operation {
+            Operation::Send => "has not received",
+            Operation::Recv | Operation::Collective(_) => "has not sent",
         };
-        let not_arrived = vec![Awaited { rank: peers.group().job_rank(rank), status }];
-        let reported_by = peers.group().own_job_rank();
-        let waited = wait.waited(now);
+        let mut not_arrived = match (self.awaited(), wait.asked_about()) {
+            (Some(peer), Some(number)) => {
+                let mut list = board.answers().not_arrived(group, vec![peer], number);
+                let peer = group.job_rank(peer);
+                let of_peer = list.iter_mut().filter(|awaited| awaited.rank == peer);
+                of_peer.for_each(|awaited| awaited.status = format!("{missing} and {}", awaited.status));
+                list
+            }
+            (Some(peer), None) => vec![Awaited { rank: group.job_rank(peer), status: missing.to_owned() }],
+            (None, _) => {
+                let status = "waits for any rank, and none has sent".to_owned();
+                vec![Awaited { rank: group.own_job_rank(), status }]
+            }
+        };
+        let here = unread_text(&board.doing().unread, group);
+        if let Some(first) = not_arrived.first_mut().filter(|_| !here.is_empty()) {
+            first.status += &format!("; on rank {} lie {here}", group.own_job_rank());
+        }
+        let (reported_by, waited) = (group.own_job_rank(), wait.waited(now));
         Error::Timeout { call: Box::new(self.info()), reported_by, waited, not_arrived }
-    }
-}
-
-/// What the awaited rank has not done, and what it has answered when it was asked.
-fn answered(wait: &Wait, peer: GroupRank, peers: &Peers, missing: &str) -> String {
-    match wait.asked_about() {
-        Some(number) => format!("{missing} and {}", peers.board().note_of(peer, number)),
-        None => missing.to_owned(),
     }
 }
 

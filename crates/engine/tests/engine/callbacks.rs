@@ -1,11 +1,11 @@
 //! A user's function that runs inside a call may not use the communicator of that call: it would wait for itself.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use unisono_communicator::{
     CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, Error,
-    MemoryKind, Peer, ReduceOp, UserOp,
+    MemoryKind, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Place, ReduceOp, UserOp, Work,
 };
 use unisono_engine::in_process;
 
@@ -68,4 +68,33 @@ fn try_inside(comm: &Arc<dyn Communicator>, attempt: Attempt) -> Option<Result<(
     comm.all_reduce_user(&mut value, op, function).unwrap();
     assert_eq!(value, [2]);
     outcomes.try_recv().ok()
+}
+
+/// A reduce function that asks for the call within which it runs: it has not ended, and whoever would wait is refused.
+#[test]
+fn a_call_within_which_a_reduce_function_asks_for_it_has_not_ended() {
+    let (sender, said) = mpsc::channel();
+    std::thread::spawn(move || {
+        in_process::run(2, move |comm| {
+            let (works, handle) = mpsc::channel::<Arc<Work>>();
+            let (handle, sender) = (Mutex::new(handle), sender.clone());
+            let function = move |left: &[u8], _: &[u8], out: &mut [u8]| {
+                let work = handle.lock().unwrap().recv().unwrap();
+                let waited = work.wait_timeout(Duration::from_millis(1));
+                let is_refused = matches!(waited, Some(Err(Error::ConcurrentUse { .. })));
+                sender.send((work.is_done(), is_refused)).unwrap();
+                out.copy_from_slice(left);
+            };
+            let op = Some(ReduceOp::User(UserOp::commutative("asks")));
+            let all_reduce = Descriptor::new(Collective::AllReduce, DType::U32, 1);
+            let descriptor = Descriptor { op, place: Place::InPlace, ..all_reduce };
+            let buffers = OwnedBuffers::InOut(OwnedMemory::of(vec![1u32]));
+            let call = OwnedCall::new(descriptor, buffers);
+            let work = Arc::new(comm.start(OwnedCall { user_function: Some(Arc::new(function)), ..call }));
+            // The function runs on one of the ranks, or on both.
+            (0..2).for_each(|_| drop(works.send(work.clone())));
+            work.wait().unwrap();
+        });
+    });
+    assert_eq!(said.recv_timeout(TEST_TIME_MAX), Ok((false, true)));
 }

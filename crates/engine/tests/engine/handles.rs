@@ -254,3 +254,32 @@ fn uneven_counts_that_differ_are_found_now_or_at_the_next_call() {
         });
     });
 }
+
+/// Who keeps a handle to look at it later has left all the same.
+#[test]
+fn a_handle_of_a_call_that_has_ended_keeps_no_rank_here() {
+    watched(Duration::from_secs(20), || {
+        let mut world = in_process::world(2);
+        let works = [0, 1].map(|rank: usize| world[rank].all_reduce_async(vec![1u32; 4], ReduceOp::Sum));
+        for work in &works {
+            work.as_work().wait().unwrap();
+        }
+        drop(world.remove(0));
+        let error = world[0].barrier().unwrap_err();
+        assert!(matches!(error.root_cause(), Error::PeerLost { .. }), "{error}");
+        works.into_iter().for_each(|work| assert_eq!(work.wait().unwrap(), [2; 4]));
+    });
+}
+
+/// The handle of a call that goes on keeps the communicator for it.
+#[test]
+fn a_call_goes_on_without_its_communicator() {
+    watched(Duration::from_secs(20), || {
+        let mut world = in_process::world(2);
+        let early = world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum);
+        drop(world.remove(0));
+        assert!(early.as_work().wait_timeout(Duration::from_millis(1)).is_none());
+        world[0].all_reduce(&mut [1u32; 4], ReduceOp::Sum).unwrap();
+        assert_eq!(early.wait().unwrap(), [2; 4]);
+    });
+}

@@ -272,3 +272,105 @@ fn a_call_that_never_waits_reads_no_clock() {
         assert!(!is_read.load(Ordering::SeqCst));
     });
 }
+
+/// Ranks of a world whose calls have this long.
+fn hurried(ranks: u32, timeout_ms: u64) -> Vec<Arc<in_process::InProcessCommunicator>> {
+    let options = EngineOptions {
+        timeout: Duration::from_millis(timeout_ms),
+        probe_after: Duration::from_millis(10),
+        ..EngineOptions::default()
+    };
+    in_process::world_of(ranks, &options, |_, links| links)
+}
+
+/// What the first rank to give up says, if all make these calls.
+fn first_timeout(
+    world: &[Arc<in_process::InProcessCommunicator>],
+    call: impl Fn(u32, &in_process::InProcessCommunicator) -> unisono_communicator::Result<()> + Sync,
+) -> String {
+    let errors: Vec<Error> = std::thread::scope(|scope| {
+        let ranks = world.iter().zip(0..).map(|(comm, rank)| {
+            scope.spawn({
+                let call = &call;
+                move || call(rank, comm)
+            })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().filter_map(|rank| rank.join().unwrap().err()).collect()
+    });
+    let root = errors[0].root_cause();
+    assert!(matches!(root, Error::Timeout { .. }), "{root}");
+    root.to_string()
+}
+
+/// More than is sent without asking.
+const LONG: usize = 1 << 20;
+
+#[test]
+fn a_rank_that_is_in_a_message_says_so() {
+    watched(|| {
+        let world = hurried(2, 2000);
+        let text = first_timeout(&world, |rank, comm| match rank {
+            0 => comm.barrier(),
+            _ => comm.with(CallOptions::new().timeout(Duration::from_secs(60))).send(&vec![1u8; LONG], 0, 5),
+        });
+        let told =
+            "rank 1 is in send(1048576 x u8, peer 0, tag 5) at crates/engine/tests/engine/waits.rs:";
+        assert!(text.contains(told), "{text}");
+        assert!(text.contains(", has not called anything yet and waits for rank 0"), "{text}");
+        assert!(text.contains("; ranks 0 -> 1 -> 0 wait for each other"), "{text}");
+    });
+}
+
+#[test]
+fn messages_of_other_tags_that_lie_here_are_told() {
+    watched(|| {
+        let world = hurried(2, 1000);
+        (0..3).for_each(|number| world[0].send(&[number], 1, 7 + number / 2).unwrap());
+        let text = world[1].recv(&mut [0u8], Peer::Rank(0), 5).unwrap_err().to_string();
+        let told = "; on rank 1 lie 2 messages of tag 7 from rank 0, 1 message of tag 8 from rank 0 without a receive";
+        assert!(text.contains(told), "{text}");
+        // What has a receive lies there no more.
+        let world = hurried(2, 1000);
+        (0..2u8).for_each(|number| world[0].send(&[number], 1, 7 + u32::from(number)).unwrap());
+        world[1]
+            .with(CallOptions::new().timeout(Duration::from_millis(300)))
+            .recv(&mut [0u8], Peer::Rank(0), 7)
+            .unwrap();
+        let text = world[1].recv(&mut [0u8], Peer::Rank(0), 5).unwrap_err().to_string();
+        assert!(text.contains("; on rank 1 lie 1 message of tag 8 from rank 0 without a receive"), "{text}");
+    });
+}
+
+#[test]
+fn sends_in_a_circle_are_named_as_a_circle() {
+    watched(|| {
+        let world = hurried(3, 2000);
+        let text = first_timeout(&world, |rank, comm| comm.send(&vec![1u8; LONG], (rank + 1) % 3, 0));
+        let circles = ["0 -> 1 -> 2 -> 0", "1 -> 2 -> 0 -> 1", "2 -> 0 -> 1 -> 2"];
+        assert!(
+            circles.iter().any(|circle| text.contains(&format!("; ranks {circle} wait for each other"))),
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn the_rank_that_waits_for_nobody_is_named_first_for_a_message_too() {
+    watched(|| {
+        let world = hurried(3, 2000);
+        let text = first_timeout(&world, |rank, comm| match rank {
+            0 => comm.recv(&mut [0u8], Peer::Rank(1), 0).map(drop),
+            1 => comm
+                .with(CallOptions::new().timeout(Duration::from_secs(60)))
+                .recv(&mut [0u8], Peer::Rank(2), 4)
+                .map(drop),
+            _ => Ok(()),
+        });
+        let (late, victim) = (
+            text.find("rank 2 has not called"),
+            text.find("rank 1 has not sent and is in recv(1 x u8, peer 2, tag 4)"),
+        );
+        assert!(late.is_some() && victim > late, "{text}");
+    });
+}

@@ -92,7 +92,7 @@ impl LocalCommunicator {
     }
 
     /// The call that is going on, if there is one.
-    pub(super) fn running(&self) -> Option<CallInfo> {
+    fn running(&self) -> Option<CallInfo> {
         let number = self.board.entered().checked_sub(1)?;
         match self.board.status(number) {
             CallStatus::Running { call, .. } => Some(call),
@@ -101,13 +101,7 @@ impl LocalCommunicator {
     }
 
     /// The loss of `peer`, which `noticed_by` noticed.
-    pub(super) fn peer_lost(
-        &self,
-        peer: GroupRank,
-        noticed_by: JobRank,
-        certainty: Certainty,
-        reason: String,
-    ) -> Error {
+    fn peer_lost(&self, peer: GroupRank, noticed_by: JobRank, certainty: Certainty, reason: String) -> Error {
         self.peers.lost(peer, noticed_by, certainty, reason, self.running())
     }
 
@@ -117,7 +111,7 @@ impl LocalCommunicator {
     }
 
     /// Revokes with a cause found by the rank of the job `origin`.
-    pub(super) fn revoke(&self, origin: JobRank, cause: Error) {
+    fn revoke(&self, origin: JobRank, cause: Error) {
         // A rank that has reported its own failure stays the culprit, whatever it reports later: it may live, and lose
         // other ranks that have left because of its failure.
         let has_told_of_itself =
@@ -176,7 +170,7 @@ impl LocalCommunicator {
         self.survival.step(now)
     }
 
-    pub(super) fn lost(
+    fn lost(
         &mut self,
         peer: GroupRank,
         (noticed_by, now): (JobRank, Instant),
@@ -191,7 +185,7 @@ impl LocalCommunicator {
         }
     }
 
-    pub(super) fn evicted(&mut self, noticed_by: JobRank, reason: String, now: Instant) {
+    fn evicted(&mut self, noticed_by: JobRank, reason: String, now: Instant) {
         self.board.evict(noticed_by, reason);
         (self.waker)();
         self.finish_closing(now);
@@ -199,12 +193,7 @@ impl LocalCommunicator {
 
     /// Another rank takes no part any more. What it has sent stays valid, so calls go on. Returns the loss to publish
     /// if a call of this rank has met the end of its stream.
-    pub(super) fn note_closed(
-        &mut self,
-        origin: JobRank,
-        departure: Departure,
-        now: Instant,
-    ) -> Option<Topic> {
+    fn note_closed(&mut self, origin: JobRank, departure: Departure, now: Instant) -> Option<Topic> {
         let mut early = None;
         if let Some(peer) = self.group.group_rank_of(origin) {
             if peer != self.group.own_rank() {
@@ -240,7 +229,7 @@ impl LocalCommunicator {
 
     /// The error of a rank that closes after these calls. Ranks that have closed too must have made the same calls. A
     /// rank that has left in another way, after fewer calls, has left too early.
-    pub(super) fn closing_error(&self, ours: CallHistory) -> Option<Error> {
+    fn closing_error(&self, ours: CallHistory) -> Option<Error> {
         let by_close =
             |one: &Option<Departure>| one.as_ref().filter(|one| one.by_close).map(|one| one.history);
         let closed: Vec<Option<CallHistory>> = self.closed.iter().map(by_close).collect();

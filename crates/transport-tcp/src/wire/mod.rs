@@ -15,7 +15,7 @@
 //! | 4 | news | origin `u32`, sequence `u64`, topic `u8`, the fields of the topic |
 //! | 5 | other list | communicator `u64`, epoch `u32` of the sender and of the receiver; ranks of the sender's text |
 //!
-//! Ranks are those of the job, but the awaited rank of a status is one of the communicator.
+//! Ranks are those of the job, but those in a status are of the communicator.
 //!
 //! Every rank forwards each piece of news once, to every rank that it is connected to. The sequence counts what the
 //! origin has published, from 1.
@@ -33,17 +33,19 @@
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
 //! of the first byte: 0 live, 1 gone, 2 lost without proof.
 //!
-//! A status is `u8`: 0 not yet with the last call (`u8` 0, or 1 and a call) and the awaited rank `u32` (all ones:
-//! none), 1 running with a call, the awaited rank, and what the call is behind (`u8` 0, or 1 and a call, which is `u8`
-//! 0 on the device, or 1 on the stream with its communicator and epoch), 2 done with a call, 3 forgotten. Calls are
-//! laid out in `call.rs`, errors in `error.rs`.
+//! A status is `u8`: 0 not yet with the last call (`u8` 0, or 1 and a call) and what the rank does, 1 running with a
+//! call, what the rank does, and what the call is behind (`u8` 0, or 1 and a call, which is `u8` 0 on the device, or 1
+//! on the stream with its communicator and epoch), 2 done with a call, 3 forgotten. What a rank does is the awaited
+//! rank `u32` (all ones: none), the message in which it waits (`u8` 0, or 1 and a call), and the messages that have no
+//! receive: `u8` pairs of sender and tag, each as sender `u32`, tag `u32` and number `u64`. Calls are laid out in
+//! `call.rs`, errors in `error.rs`.
 
 mod ballot;
 mod call;
 mod error;
 
 pub(crate) use unisono_backend::CommunicatorKey;
-use unisono_backend::{CallAhead, CallHistory, CallStatus};
+use unisono_backend::{CallAhead, CallHistory, CallStatus, Doing, UnreadMessages};
 use unisono_communicator::{CallInfo, Certainty, Error, GroupRank, JobRank};
 
 use crate::codec::{Malformed, Reader, Writer};
@@ -325,13 +327,13 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
 
 fn write_status(writer: &mut Writer, status: &CallStatus) {
     match status {
-        CallStatus::NotYet { last, awaited } => {
+        CallStatus::NotYet { last, doing } => {
             call::write_optional(writer.u8(0), last.as_ref());
-            write_awaited(writer, *awaited);
+            write_doing(writer, doing);
         }
-        CallStatus::Running { call, awaited, ahead } => {
+        CallStatus::Running { call, doing, ahead } => {
             call::write(writer.u8(1), call);
-            write_awaited(writer, *awaited);
+            write_doing(writer, doing);
             write_ahead(writer, ahead.as_deref());
         }
         CallStatus::Done { call } => call::write(writer.u8(2), call),
@@ -343,10 +345,10 @@ fn write_status(writer: &mut Writer, status: &CallStatus) {
 
 fn read_status(reader: &mut Reader<'_>) -> Result<CallStatus, Malformed> {
     Ok(match reader.u8()? {
-        0 => CallStatus::NotYet { last: call::read_optional(reader)?, awaited: read_awaited(reader)? },
+        0 => CallStatus::NotYet { last: call::read_optional(reader)?, doing: read_doing(reader)? },
         1 => CallStatus::Running {
             call: call::read(reader)?,
-            awaited: read_awaited(reader)?,
+            doing: read_doing(reader)?,
             ahead: read_ahead(reader)?.map(Box::new),
         },
         2 => CallStatus::Done { call: call::read(reader)? },
@@ -355,12 +357,29 @@ fn read_status(reader: &mut Reader<'_>) -> Result<CallStatus, Malformed> {
     })
 }
 
-fn write_awaited(writer: &mut Writer, awaited: Option<GroupRank>) {
-    writer.u32(awaited.map_or(NOBODY, GroupRank::get));
+fn write_doing(writer: &mut Writer, doing: &Doing) {
+    writer.u32(doing.awaited.map_or(NOBODY, GroupRank::get));
+    call::write_optional(writer, doing.message.as_deref());
+    let unread = &doing.unread[..doing.unread.len().min(Doing::UNREAD_MAX)];
+    writer.u8(unread.len() as u8);
+    for UnreadMessages { from, tag, messages } in unread {
+        writer.u32(from.get()).u32(*tag).u64(*messages);
+    }
 }
 
-fn read_awaited(reader: &mut Reader<'_>) -> Result<Option<GroupRank>, Malformed> {
-    Ok(Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(GroupRank::new))
+fn read_doing(reader: &mut Reader<'_>) -> Result<Doing, Malformed> {
+    let awaited = Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(GroupRank::new);
+    let message = call::read_optional(reader)?.map(Box::new);
+    let pairs = usize::from(reader.u8()?);
+    if pairs > Doing::UNREAD_MAX {
+        return Err(Malformed { what: "too many messages without a receive" });
+    }
+    let mut unread = Vec::with_capacity(pairs);
+    for _ in 0..pairs {
+        let from = GroupRank::new(reader.u32()?);
+        unread.push(UnreadMessages { from, tag: reader.u32()?, messages: reader.u64()? });
+    }
+    Ok(Doing { awaited, message, unread })
 }
 
 fn write_ahead(writer: &mut Writer, ahead: Option<&CallAhead>) {
@@ -438,12 +457,17 @@ mod tests {
             Topic::Ballot { agreement, ballot: ballot(5) },
             Topic::Decision { agreement, ballot: ballot(4) },
         ];
+        let doing = Doing {
+            awaited: Some(GroupRank::new(2)),
+            message: Some(Box::new(call.clone())),
+            unread: vec![UnreadMessages { from: GroupRank::new(1), tag: 7, messages: 3 }; Doing::UNREAD_MAX],
+        };
         let statuses = [
-            CallStatus::NotYet { last: None, awaited: None },
-            CallStatus::NotYet { last: Some(call.clone()), awaited: Some(GroupRank::new(1)) },
-            CallStatus::Running { call: call.clone(), awaited: Some(GroupRank::new(2)), ahead: None },
-            CallStatus::Running { call: call.clone(), awaited: None, ahead: on_stream },
-            CallStatus::Running { call: call.clone(), awaited: None, ahead: on_device },
+            CallStatus::NotYet { last: None, doing: Doing::default() },
+            CallStatus::NotYet { last: Some(call.clone()), doing: doing.clone() },
+            CallStatus::Running { call: call.clone(), doing, ahead: None },
+            CallStatus::Running { call: call.clone(), doing: Doing::default(), ahead: on_stream },
+            CallStatus::Running { call: call.clone(), doing: Doing::default(), ahead: on_device },
             CallStatus::Done { call },
             CallStatus::Forgotten,
         ];

@@ -184,6 +184,9 @@ impl<'a> Group<'a> {
         }
         phrases.extend(self.standing_phrases(&standings, mismatch));
         phrases.extend(messages);
+        phrases.extend(self.circle_phrase());
+        let unread = self.statuses.iter().filter_map(|(rank, status)| Some((rank, status.unread.as_ref()?)));
+        phrases.extend(unread.map(|(rank, unread)| format!("on rank {rank} lie {unread}")));
         phrases.extend(mismatch.map(|number| self.mismatch_phrase(number)));
         phrases.extend(
             causes.iter().map(|cause| format!("rank {} saw: {}", cause.by, in_one_line(&cause.text))),
@@ -255,6 +258,24 @@ impl<'a> Group<'a> {
             }
         }
         causes.into_iter().map(|(by, text)| Cause { by, text: text.to_owned() }).collect()
+    }
+
+    /// The ranks that wait for each other in a circle.
+    fn circle_phrase(&self) -> Option<String> {
+        let awaited_by = |rank: u32| self.statuses.get(&rank).and_then(|status| status.awaited_rank);
+        self.statuses.keys().find_map(|&first| {
+            let (mut path, mut next) = (vec![first], awaited_by(first));
+            while let Some(rank) = next.filter(|&rank| rank != first) {
+                if path.contains(&rank) {
+                    return None;
+                }
+                path.push(rank);
+                next = awaited_by(rank);
+            }
+            next?;
+            let ranks: Vec<String> = path.iter().chain([&first]).map(u32::to_string).collect();
+            Some(format!("ranks {} wait for each other", ranks.join(" -> ")))
+        })
     }
 
     fn mismatch(&self) -> Option<u64> {

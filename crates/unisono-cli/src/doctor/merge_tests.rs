@@ -222,3 +222,22 @@ fn many_ranks_stay_short() {
     assert_eq!(ranks_text(&[0, 1, 2, 3, 9, 11, 12, 13]), "ranks 0-3,9,11-13");
     assert_eq!(ranks_text(&[5, 4, u32::MAX, 0]), "ranks 5,4,4294967295,0");
 }
+
+/// As the error of a deadline says it.
+#[test]
+fn ranks_that_wait_for_each_other_and_messages_without_a_receive_are_told() {
+    let mut records: Vec<FlightRecord> = (0..3).map(|rank| record(rank, 3, &[], 0)).collect();
+    let mut set = |rank: usize, awaited: Option<u32>, unread: Option<&str>| {
+        let status = records[rank].pg_status.get_mut(&0).unwrap();
+        (status.awaited_rank, status.unread) = (awaited, unread.map(str::to_owned));
+    };
+    set(0, Some(2), None);
+    set(1, Some(0), None);
+    set(2, Some(1), Some("1 message of tag 7 from rank 0 without a receive"));
+    let text = judge(&records).text;
+    assert!(text.contains("; ranks 0 -> 2 -> 1 -> 0 wait for each other;"), "{text}");
+    assert!(text.ends_with("; on rank 2 lie 1 message of tag 7 from rank 0 without a receive"), "{text}");
+    let status = records[1].pg_status.get_mut(&0).unwrap();
+    status.awaited_rank = None;
+    assert!(!judge(&records).text.contains("wait for each other"));
+}

@@ -25,8 +25,8 @@ const GOODBYES_MAX: Duration = Duration::from_millis(100);
 pub(super) enum Leaving {
     /// It takes part.
     No,
-    /// Its started calls go on: how many had failed before, and since when they wait for ranks that have left.
-    Finishing { failed: u64, until: Instant, alone_since: Option<Instant> },
+    /// Its started calls go on.
+    Finishing(Finishing),
     /// The first connections come about, which carry the goodbye. The ranks that still dial this one would count it as
     /// lost if it left without a goodbye.
     Connecting { until: Instant },
@@ -36,12 +36,24 @@ pub(super) enum Leaving {
     Over,
 }
 
+/// Started calls go on while a rank leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finishing {
+    /// How many had failed before.
+    failed: u64,
+    until: Instant,
+    /// Why they do not go on after that.
+    over: &'static str,
+    /// Since when they wait for ranks that have left.
+    alone_since: Option<Instant>,
+}
+
 impl Leaving {
     /// When to look again.
     pub(super) fn due(self, now: Instant) -> Option<Instant> {
         match self {
             Leaving::No | Leaving::Over => None,
-            Leaving::Finishing { until, .. } => Some(until.min(now + LOOK_PAUSE)),
+            Leaving::Finishing(finishing) => Some(finishing.until.min(now + LOOK_PAUSE)),
             Leaving::Connecting { until } | Leaving::Hearing { until } => Some(until),
         }
     }
@@ -49,7 +61,7 @@ impl Leaving {
     /// Whether a failure of this rank comes from its leaving, so that no other rank is told.
     pub(super) fn hides_failures(self) -> bool {
         match self {
-            Leaving::No | Leaving::Finishing { .. } => false,
+            Leaving::No | Leaving::Finishing(_) => false,
             Leaving::Connecting { .. } | Leaving::Hearing { .. } | Leaving::Over => true,
         }
     }
@@ -58,9 +70,12 @@ impl Leaving {
 impl Driver {
     /// Begins to leave. Without `finishes`, started calls cannot go on.
     pub(super) fn begin_to_leave(&self, finishes: bool, now: Instant) -> Leaving {
-        let longest = if finishes { self.settings.drop_timeout } else { Duration::ZERO };
-        let until = deadline_after(now, longest);
-        Leaving::Finishing { failed: self.communicators.calls_failed(), until, alone_since: None }
+        let (longest, over) = match finishes {
+            true => (self.settings.drop_timeout, "their time is over"),
+            false => (Duration::ZERO, "it ends within a function of the program's that a call runs"),
+        };
+        let (failed, until) = (self.communicators.calls_failed(), deadline_after(now, longest));
+        Leaving::Finishing(Finishing { failed, until, over, alone_since: None })
     }
 
     /// Goes on with leaving as far as it can at `now`.
@@ -68,9 +83,7 @@ impl Driver {
         loop {
             let next = match leaving {
                 Leaving::No | Leaving::Over => leaving,
-                Leaving::Finishing { failed, until, alone_since } => {
-                    self.finish((failed, until, alone_since), now)
-                }
+                Leaving::Finishing(finishing) => self.finish(finishing, now),
                 Leaving::Connecting { until } if self.plane.is_connected() || now >= until => {
                     self.say_goodbye();
                     Leaving::Hearing { until: now + GOODBYES_MAX }
@@ -85,18 +98,19 @@ impl Driver {
         }
     }
 
-    fn finish(&self, (failed, until, alone_since): (u64, Instant, Option<Instant>), now: Instant) -> Leaving {
+    fn finish(&self, finishing: Finishing, now: Instant) -> Leaving {
+        let Finishing { failed, until, over, alone_since } = finishing;
         let alone_since = self.communicators.await_left().then(|| alone_since.unwrap_or(now));
         let is_given_up = alone_since.is_some_and(|since| now >= since + AWAITS_LEFT_MAX);
         let goes_on = self.communicators.go_on();
         if goes_on && now < until && !is_given_up {
-            return Leaving::Finishing { failed, until, alone_since };
+            return Leaving::Finishing(Finishing { alone_since, ..finishing });
         }
         let lost = self.communicators.calls_started() + self.communicators.calls_failed() - failed;
         if lost > 0 {
             let why = match self.communicators.first_cause() {
                 Some(cause) => cause.to_string(),
-                None if goes_on && !is_given_up => "their time is over".to_owned(),
+                None if goes_on && !is_given_up => over.to_owned(),
                 None => "the rank for which they wait has left".to_owned(),
             };
             let calls = if lost == 1 { "call that is" } else { "calls that are" };
