@@ -68,7 +68,10 @@ fn timeouts_follow_waits_in_earlier_calls(backend: &dyn Backend) {
         if backend.algorithms().are_ours() {
             let told = status(2).unwrap_or_default();
             assert!(told.starts_with("is in recv(1 x u8, peer 1, tag 5) at "), "rank {rank}: {error}");
-            assert!(told.ends_with(", has not called anything yet and waits for rank 1"), "rank {rank}: {error}");
+            assert!(
+                told.ends_with(", has not called anything yet and waits for rank 1"),
+                "rank {rank}: {error}"
+            );
         }
         assert_eq!(status(1), Some("has not called anything yet"), "rank {rank}: {error}");
     }

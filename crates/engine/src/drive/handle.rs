@@ -1,5 +1,6 @@
 //! The caller's handle of an asynchronous call: asks, waits, cancels, and drives the links while it waits.
 
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::task;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use unisono_communicator::{
 };
 
 use crate::drive::Shared;
+use crate::drive::progress::Progress;
 use crate::drive::request::Request;
 use crate::links::Links;
 
@@ -24,9 +26,33 @@ pub(crate) struct RequestHandle<L: Links + 'static> {
     shared: Weak<Shared<L>>,
 }
 
+/// The communicator, as long as a thread looks at a call of its. If the program has dropped it meanwhile and the call
+/// has ended, the progress thread ends it, which may take its time: a thread that only asks does not wait for that.
+struct Kept<L: Links + 'static>(Arc<Shared<L>>);
+
+impl<L: Links + 'static> Deref for Kept<L> {
+    type Target = Shared<L>;
+
+    fn deref(&self) -> &Shared<L> {
+        &self.0
+    }
+}
+
+impl<L: Links + 'static> Drop for Kept<L> {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.0) == 1 && self.gate.is_owner() {
+            Progress::end_last(&self.0);
+        }
+    }
+}
+
 impl<L: Links + 'static> RequestHandle<L> {
     pub(crate) fn new(request: Arc<Request>, shared: &Arc<Shared<L>>) -> RequestHandle<L> {
         RequestHandle { request, shared: Arc::downgrade(shared) }
+    }
+
+    fn shared(&self) -> Option<Kept<L>> {
+        self.shared.upgrade().map(Kept)
     }
 
     /// Why this thread must not move the communicator's links on behalf of a call that has not ended: it is a forked
@@ -53,7 +79,7 @@ impl<L: Links + 'static> RequestHandle<L> {
 
 impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     fn is_done(&self) -> bool {
-        if let Some(shared) = self.shared.upgrade().filter(|_| !self.request.is_done()) {
+        if let Some(shared) = self.shared().filter(|_| !self.request.is_done()) {
             if self.refusal(&shared).is_some() {
                 return !shared.gate.is_owner();
             }
@@ -69,7 +95,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         if self.request.is_done() {
             return;
         }
-        let Some(shared) = self.shared.upgrade() else { return self.await_drop(until) };
+        let Some(shared) = self.shared() else { return self.await_drop(until) };
         if self.refusal(&shared).is_some() {
             return;
         }
@@ -85,7 +111,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     }
 
     fn register(&self, waker: &task::Waker) {
-        if let Some(shared) = self.shared.upgrade() {
+        if let Some(shared) = self.shared() {
             // Before any lock: in a forked child, a thread that does not exist there may hold it.
             if self.refusal(&shared).is_some() {
                 return waker.wake_by_ref();
@@ -100,7 +126,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     }
 
     fn on_done(&self, callback: DoneCallback) {
-        let shared = self.shared.upgrade();
+        let shared = self.shared();
         if let Some(shared) = &shared {
             if let Some(error) = self.refusal_in_child(shared) {
                 return call_back(callback, Err(error));
@@ -116,21 +142,21 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     }
 
     fn result(&self) -> Option<Result<Outcome>> {
-        match self.shared.upgrade().and_then(|shared| self.refusal(&shared)) {
+        match self.shared().and_then(|shared| self.refusal(&shared)) {
             Some(error) => Some(Err(error)),
             None => self.request.ending.result(),
         }
     }
 
     fn take_buffers(&self) -> Option<OwnedBuffers> {
-        match self.shared.upgrade().and_then(|shared| self.refusal(&shared)) {
+        match self.shared().and_then(|shared| self.refusal(&shared)) {
             Some(_) => None,
             None => self.request.ending.take_buffers(),
         }
     }
 
     fn cancel(&self) {
-        let Some(shared) = self.shared.upgrade() else { return };
+        let Some(shared) = self.shared() else { return };
         if self.request.is_done() || self.refusal(&shared).is_some() {
             return;
         }

@@ -78,6 +78,14 @@ impl<L: Links + 'static> Progress<L> {
         }
     }
 
+    /// Hands the last handle of a communicator without work to the thread, which ends it. Without a thread the caller
+    /// does.
+    pub(crate) fn end_last(shared: &Arc<Shared<L>>) {
+        if shared.progress.is_started.load(Ordering::SeqCst) {
+            shared.progress.tell(ThreadCommand::Work(shared.clone()));
+        }
+    }
+
     fn start(self: &Arc<Self>) -> Result<(), Error> {
         if self.is_started.swap(true, Ordering::SeqCst) {
             return Ok(());

@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::clocked::{Clock, Clocked};
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
     Communicator, DType, Descriptor, Error, Finished, Group, Peer, Place, ReduceOp, SegmentsMut, Solo,
@@ -268,6 +269,42 @@ fn a_handle_of_a_call_that_has_ended_keeps_no_rank_here() {
         let error = world[0].barrier().unwrap_err();
         assert!(matches!(error.root_cause(), Error::PeerLost { .. }), "{error}");
         works.into_iter().for_each(|work| assert_eq!(work.wait().unwrap(), [2; 4]));
+    });
+}
+
+/// Says on which thread its communicator is ended.
+struct Ended(mpsc::Sender<Option<String>>);
+
+impl Clock for Ended {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::thread::current().name().map(str::to_owned));
+    }
+}
+
+/// The end of a communicator may wait for other ranks, and `is_done` and `poll` must not.
+#[test]
+fn who_only_asks_for_a_call_ends_no_communicator() {
+    watched(Duration::from_secs(60), || {
+        for _ in 0..100 {
+            let (sender, ended) = mpsc::channel();
+            let mut world = in_process::world_of(2, &EngineOptions::default(), |_, links| Clocked {
+                links,
+                clock: Ended(sender.clone()),
+            });
+            let early = world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum);
+            drop(world.remove(0));
+            world[0].all_reduce(&mut [1u32; 4], ReduceOp::Sum).unwrap();
+            while !early.is_done() {
+                std::hint::spin_loop();
+            }
+            assert_eq!(ended.recv().unwrap().as_deref(), Some("unisono-progress"));
+        }
     });
 }
 
