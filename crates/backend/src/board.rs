@@ -264,12 +264,12 @@ impl Board {
         let entered = self.entered();
         if number >= entered {
             let last = entered.checked_sub(1).and_then(|last| self.call_info(last));
-            return CallStatus::NotYet { last, doing: self.doing() };
+            return CallStatus::NotYet { last, doing: Box::new(self.doing()) };
         }
         match self.call_info(number) {
             None => CallStatus::Forgotten,
             Some(call) if number < self.finished() => CallStatus::Done { call },
-            Some(call) => CallStatus::Running { call, doing: self.doing(), ahead: None },
+            Some(call) => CallStatus::Running { call, doing: Box::new(self.doing()), ahead: None },
         }
     }
 

@@ -130,7 +130,7 @@ pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallSt
 /// What the rank that answers waits for and has not received.
 fn doing(answer: &CallStatus) -> Option<&Doing> {
     match answer {
-        CallStatus::NotYet { doing, .. } | CallStatus::Running { doing, .. } => Some(doing),
+        CallStatus::NotYet { doing, .. } | CallStatus::Running { doing, .. } => Some(&**doing),
         CallStatus::Done { .. } | CallStatus::Forgotten => None,
     }
 }
@@ -337,7 +337,7 @@ mod tests {
         };
         let ours = sized([4, 2]);
         board.enter(&ours.descriptor, None, ours.sizes.as_ref(), Site::caller(), None);
-        let answer = |call| CallStatus::Running { call, doing: Doing::default(), ahead: None };
+        let answer = |call| CallStatus::Running { call, doing: Box::default(), ahead: None };
         let judge = |call| match judge_answer(&peers, PEER, 0, &answer(call)) {
             Some(Error::Mismatch { calls, difference }) if calls[1].0 == THEIRS => Some(difference),
             other => other.map(|error| error.to_string()),
@@ -354,7 +354,7 @@ mod tests {
         let peers = peers();
         let status_of = |awaited| {
             let awaited = Some(GroupRank::new(awaited));
-            let doing = Doing { awaited, ..Doing::default() };
+            let doing = Box::new(Doing { awaited, ..Doing::default() });
             let answer = CallStatus::Running { call: gather("ring"), doing, ahead: None };
             assert!(judge_answer(&peers, PEER, 0, &answer).is_none());
             peers.board().answers().text(PEER, 0)

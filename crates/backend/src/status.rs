@@ -13,14 +13,14 @@ pub enum CallStatus {
         /// The last call it entered, if any.
         last: Option<CallInfo>,
         /// What it does instead.
-        doing: Doing,
+        doing: Box<Doing>,
     },
     /// It is in this call.
     Running {
         /// The call.
         call: CallInfo,
         /// What it does in it, or besides.
-        doing: Doing,
+        doing: Box<Doing>,
         /// The call that it is behind on its stream, if that is another communicator's.
         ahead: Option<Box<CallAhead>>,
     },

@@ -12,8 +12,8 @@
 //! * Element types have our names. Of an uneven call only the side that this rank's count stands for has sizes.
 //!
 //! Ours alone are `job`, `rank`, `host`, `pid`, `written_ms`, `pg_id` beside a group's name, `awaited_rank`,
-//! `awaited_since_ms`, `unread`, `revoked_by` and `first_cause` in its status, and of each call `call`, as our errors print it,
-//! and `compared`, which is equal exactly when the calls of two ranks belong together.
+//! `awaited_since_ms`, `unread`, `revoked_by` and `first_cause` in its status, and of each call `call`, as our errors
+//! print it, and `compared`, which is equal exactly when the calls of two ranks belong together.
 //!
 //! `unisono doctor --flight` reads the records of all ranks. PyTorch's `torchfrtrace` (tried: 2.15) does too, once each
 //! is a pickle: `pickle.dump(json.load(open("rank-0.json")), open("trace_0", "wb"))`.

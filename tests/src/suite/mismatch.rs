@@ -54,6 +54,13 @@ fn labelled_by_hand(comm: &dyn Communicator, name: &str) -> Result<()> {
     comm.issue(Call { options: CallOptions::new().label(name), ..call }).map(drop)
 }
 
+/// Calls with two labels, or with one and with none.
+const LABELS: [(Action, Action); 3] = [
+    (usual, |c| label(c, "odd")),
+    (usual, |c| labelled_by_hand(c, "odd")),
+    (|c| label(c, "usual"), |c| label(c, "odd")),
+];
+
 /// An opaque element of another size than [`Parcel`].
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(transparent)]
@@ -109,9 +116,6 @@ fn rows(backend: &dyn Backend) -> Vec<Row> {
             |c| c.all_reduce_into(&[1i32; 8], &mut [0; 8], ReduceOp::Sum),
             Descriptor { place: Place::Separate, ..all_reduce },
         ),
-        row("label", |c| label(c, "odd"), all_reduce),
-        Row { usual: |c| label(c, "usual"), ..row("label", |c| label(c, "odd"), all_reduce) },
-        row("label", |c| labelled_by_hand(c, "odd"), all_reduce),
         Row {
             usual: |c| user(c, "first"),
             usual_descriptor: Descriptor { op: named("first"), ..all_reduce },
@@ -127,6 +131,7 @@ fn rows(backend: &dyn Backend) -> Vec<Row> {
             )
         },
     ];
+    rows.extend(LABELS.map(|(usual, odd)| Row { usual, ..row("label", odd, all_reduce) }));
     if backend.algorithms() != Algorithms::None {
         rows.push(Row {
             usual: |c| algorithm(c, "ring"),

@@ -28,9 +28,9 @@ pub(crate) struct RequestHandle<L: Links + 'static> {
 
 /// The communicator, as long as a thread looks at a call of its. If the program has dropped it meanwhile and the call
 /// has ended, the progress thread ends it, which may take its time: a thread that only asks does not wait for that.
-struct Kept<L: Links + 'static>(Arc<Shared<L>>);
+struct Upgraded<L: Links + 'static>(Arc<Shared<L>>);
 
-impl<L: Links + 'static> Deref for Kept<L> {
+impl<L: Links + 'static> Deref for Upgraded<L> {
     type Target = Shared<L>;
 
     fn deref(&self) -> &Shared<L> {
@@ -38,7 +38,7 @@ impl<L: Links + 'static> Deref for Kept<L> {
     }
 }
 
-impl<L: Links + 'static> Drop for Kept<L> {
+impl<L: Links + 'static> Drop for Upgraded<L> {
     fn drop(&mut self) {
         if Arc::strong_count(&self.0) == 1 && self.gate.is_owner() {
             Progress::end_last(&self.0);
@@ -51,8 +51,8 @@ impl<L: Links + 'static> RequestHandle<L> {
         RequestHandle { request, shared: Arc::downgrade(shared) }
     }
 
-    fn shared(&self) -> Option<Kept<L>> {
-        self.shared.upgrade().map(Kept)
+    fn shared(&self) -> Option<Upgraded<L>> {
+        self.shared.upgrade().map(Upgraded)
     }
 
     /// Why this thread must not move the communicator's links on behalf of a call that has not ended: it is a forked

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_backend::{
-    Ask, CallHistory, CallStatus, Doing, asked_next, different_lists, judge_answer, list_text, on_rank,
+    Ask, CallHistory, CallStatus, asked_next, different_lists, judge_answer, list_text, on_rank,
     order_mismatch, with_call_ahead,
 };
 use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
@@ -227,7 +227,7 @@ impl LocalCommunicators {
 
     /// What this rank answers about its call.
     pub(crate) fn status(&self, key: CommunicatorKey, number: u64) -> CallStatus {
-        self.get(key).map_or(CallStatus::NotYet { last: None, doing: Doing::default() }, |communicator| {
+        self.get(key).map_or(CallStatus::NotYet { last: None, doing: Box::default() }, |communicator| {
             let all = self.communicators.values().map(LocalCommunicator::membership);
             with_call_ahead(communicator.board.status(number), communicator.membership(), all)
         })

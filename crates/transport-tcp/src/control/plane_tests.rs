@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unisono_backend::{Ask, CallStatus, Doing, Question};
+use unisono_backend::{Ask, CallStatus, Question};
 use unisono_communicator::{Certainty, Culprit, Error, GroupRank, JobRank};
 
 use super::hosts::Hosts;
@@ -116,7 +116,7 @@ fn questions_reach_ranks_without_a_standing_connection() {
         plane.ask(JobRank::new(far), key, 4);
     });
     simulation.run(MS * 50);
-    let nothing = CallStatus::NotYet { last: None, doing: Doing::default() };
+    let nothing = CallStatus::NotYet { last: None, doing: Box::default() };
     assert_eq!(simulation.answers, [(0, far, nothing.clone()), (0, far, nothing)]);
 }
 

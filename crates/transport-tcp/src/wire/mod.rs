@@ -33,20 +33,16 @@
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
 //! of the first byte: 0 live, 1 gone, 2 lost without proof.
 //!
-//! A status is `u8`: 0 not yet with the last call (`u8` 0, or 1 and a call) and what the rank does, 1 running with a
-//! call, what the rank does, and what the call is behind (`u8` 0, or 1 and a call, which is `u8` 0 on the device, or 1
-//! on the stream with its communicator and epoch), 2 done with a call, 3 forgotten. What a rank does is the awaited
-//! rank `u32` (all ones: none), the message in which it waits (`u8` 0, or 1 and a call), and the messages that have no
-//! receive: `u8` pairs of sender and tag, each as sender `u32`, tag `u32` and number `u64`. Calls are laid out in
-//! `call.rs`, errors in `error.rs`.
+//! Calls are laid out in `call.rs`, statuses in `status.rs`, errors in `error.rs`.
 
 mod ballot;
 mod call;
 mod error;
+mod status;
 
 pub(crate) use unisono_backend::CommunicatorKey;
-use unisono_backend::{CallAhead, CallHistory, CallStatus, Doing, UnreadMessages};
-use unisono_communicator::{CallInfo, Certainty, Error, GroupRank, JobRank};
+use unisono_backend::{CallHistory, CallStatus};
+use unisono_communicator::{CallInfo, Certainty, Error, JobRank};
 
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -204,7 +200,7 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) {
             writer.u8(3);
             write_key(&mut writer, *key);
             writer.u64(*number);
-            write_status(&mut writer, status);
+            status::write(&mut writer, status);
         }
         Message::News(news) => {
             writer.u8(4).u32(news.origin.get()).u64(news.sequence);
@@ -240,7 +236,7 @@ pub(crate) fn decode(frame: &[u8]) -> Result<Message, Malformed> {
         2 => Message::Ask { key: read_key(&mut reader)?, number: reader.u64()? },
         3 => {
             let (key, number) = (read_key(&mut reader)?, reader.u64()?);
-            Message::Answer { key, number, status: read_status(&mut reader)? }
+            Message::Answer { key, number, status: status::read(&mut reader)? }
         }
         4 => {
             let (origin, sequence) = (read_job_rank(&mut reader)?, reader.u64()?);
@@ -325,83 +321,6 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
     })
 }
 
-fn write_status(writer: &mut Writer, status: &CallStatus) {
-    match status {
-        CallStatus::NotYet { last, doing } => {
-            call::write_optional(writer.u8(0), last.as_ref());
-            write_doing(writer, doing);
-        }
-        CallStatus::Running { call, doing, ahead } => {
-            call::write(writer.u8(1), call);
-            write_doing(writer, doing);
-            write_ahead(writer, ahead.as_deref());
-        }
-        CallStatus::Done { call } => call::write(writer.u8(2), call),
-        CallStatus::Forgotten => {
-            writer.u8(3);
-        }
-    }
-}
-
-fn read_status(reader: &mut Reader<'_>) -> Result<CallStatus, Malformed> {
-    Ok(match reader.u8()? {
-        0 => CallStatus::NotYet { last: call::read_optional(reader)?, doing: read_doing(reader)? },
-        1 => CallStatus::Running {
-            call: call::read(reader)?,
-            doing: read_doing(reader)?,
-            ahead: read_ahead(reader)?.map(Box::new),
-        },
-        2 => CallStatus::Done { call: call::read(reader)? },
-        3 => CallStatus::Forgotten,
-        _ => return Err(Malformed { what: "an unknown status" }),
-    })
-}
-
-fn write_doing(writer: &mut Writer, doing: &Doing) {
-    writer.u32(doing.awaited.map_or(NOBODY, GroupRank::get));
-    call::write_optional(writer, doing.message.as_deref());
-    let unread = &doing.unread[..doing.unread.len().min(Doing::UNREAD_MAX)];
-    writer.u8(unread.len() as u8);
-    for UnreadMessages { from, tag, messages } in unread {
-        writer.u32(from.get()).u32(*tag).u64(*messages);
-    }
-}
-
-fn read_doing(reader: &mut Reader<'_>) -> Result<Doing, Malformed> {
-    let awaited = Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(GroupRank::new);
-    let message = call::read_optional(reader)?.map(Box::new);
-    let pairs = usize::from(reader.u8()?);
-    if pairs > Doing::UNREAD_MAX {
-        return Err(Malformed { what: "too many messages without a receive" });
-    }
-    let mut unread = Vec::with_capacity(pairs);
-    for _ in 0..pairs {
-        let from = GroupRank::new(reader.u32()?);
-        unread.push(UnreadMessages { from, tag: reader.u32()?, messages: reader.u64()? });
-    }
-    Ok(Doing { awaited, message, unread })
-}
-
-fn write_ahead(writer: &mut Writer, ahead: Option<&CallAhead>) {
-    call::write_optional(writer, ahead.map(|ahead| &ahead.call));
-    if let Some(ahead) = ahead {
-        writer.u8(u8::from(ahead.communicator.is_some()));
-        if let Some(key) = ahead.communicator {
-            write_key(writer, key);
-        }
-    }
-}
-
-fn read_ahead(reader: &mut Reader<'_>) -> Result<Option<CallAhead>, Malformed> {
-    let Some(call) = call::read_optional(reader)? else { return Ok(None) };
-    let communicator = match reader.u8()? {
-        0 => None,
-        1 => Some(read_key(reader)?),
-        _ => return Err(Malformed { what: "an unknown call ahead" }),
-    };
-    Ok(Some(CallAhead { call, communicator }))
-}
-
 fn certainty_code(certainty: Certainty) -> u8 {
     match certainty {
         Certainty::Confirmed => 1,
@@ -420,7 +339,8 @@ fn read_certainty(reader: &mut Reader<'_>) -> Result<Certainty, Malformed> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use unisono_backend::Question;
+    use unisono_backend::{CallAhead, Doing, Question, UnreadMessages};
+    use unisono_communicator::GroupRank;
     use unisono_communicator::{CallInfo, Collective, DType, Descriptor};
 
     use super::*;
@@ -457,17 +377,17 @@ mod tests {
             Topic::Ballot { agreement, ballot: ballot(5) },
             Topic::Decision { agreement, ballot: ballot(4) },
         ];
-        let doing = Doing {
+        let doing = Box::new(Doing {
             awaited: Some(GroupRank::new(2)),
             message: Some(Box::new(call.clone())),
             unread: vec![UnreadMessages { from: GroupRank::new(1), tag: 7, messages: 3 }; Doing::UNREAD_MAX],
-        };
+        });
         let statuses = [
-            CallStatus::NotYet { last: None, doing: Doing::default() },
+            CallStatus::NotYet { last: None, doing: Box::default() },
             CallStatus::NotYet { last: Some(call.clone()), doing: doing.clone() },
             CallStatus::Running { call: call.clone(), doing, ahead: None },
-            CallStatus::Running { call: call.clone(), doing: Doing::default(), ahead: on_stream },
-            CallStatus::Running { call: call.clone(), doing: Doing::default(), ahead: on_device },
+            CallStatus::Running { call: call.clone(), doing: Box::default(), ahead: on_stream },
+            CallStatus::Running { call: call.clone(), doing: Box::default(), ahead: on_device },
             CallStatus::Done { call },
             CallStatus::Forgotten,
         ];

@@ -1,0 +1,88 @@
+//! A status on the wire, `u8`: 0 not yet with the last call (`u8` 0, or 1 and a call) and what the rank does, 1 running
+//! with a call, what the rank does, and what the call is behind (`u8` 0, or 1 and a call, which is `u8` 0 on the
+//! device, or 1 on the stream with its communicator and epoch), 2 done with a call, 3 forgotten. What a rank does is
+//! the awaited rank `u32` (all ones: none), the message in which it waits (`u8` 0, or 1 and a call), and the messages
+//! that have no receive: `u8` pairs of sender and tag, each as sender `u32`, tag `u32` and number `u64`.
+
+use unisono_backend::{CallAhead, CallStatus, Doing, UnreadMessages};
+use unisono_communicator::GroupRank;
+
+use super::{NOBODY, call, read_key, write_key};
+use crate::codec::{Malformed, Reader, Writer};
+
+pub(super) fn write(writer: &mut Writer, status: &CallStatus) {
+    match status {
+        CallStatus::NotYet { last, doing } => {
+            call::write_optional(writer.u8(0), last.as_ref());
+            write_doing(writer, doing);
+        }
+        CallStatus::Running { call, doing, ahead } => {
+            call::write(writer.u8(1), call);
+            write_doing(writer, doing);
+            write_ahead(writer, ahead.as_deref());
+        }
+        CallStatus::Done { call } => call::write(writer.u8(2), call),
+        CallStatus::Forgotten => {
+            writer.u8(3);
+        }
+    }
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallStatus, Malformed> {
+    Ok(match reader.u8()? {
+        0 => CallStatus::NotYet { last: call::read_optional(reader)?, doing: Box::new(read_doing(reader)?) },
+        1 => CallStatus::Running {
+            call: call::read(reader)?,
+            doing: Box::new(read_doing(reader)?),
+            ahead: read_ahead(reader)?.map(Box::new),
+        },
+        2 => CallStatus::Done { call: call::read(reader)? },
+        3 => CallStatus::Forgotten,
+        _ => return Err(Malformed { what: "an unknown status" }),
+    })
+}
+
+fn write_doing(writer: &mut Writer, doing: &Doing) {
+    writer.u32(doing.awaited.map_or(NOBODY, GroupRank::get));
+    call::write_optional(writer, doing.message.as_deref());
+    let unread = &doing.unread[..doing.unread.len().min(Doing::UNREAD_MAX)];
+    writer.u8(unread.len() as u8);
+    for UnreadMessages { from, tag, messages } in unread {
+        writer.u32(from.get()).u32(*tag).u64(*messages);
+    }
+}
+
+fn read_doing(reader: &mut Reader<'_>) -> Result<Doing, Malformed> {
+    let awaited = Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(GroupRank::new);
+    let message = call::read_optional(reader)?.map(Box::new);
+    let pairs = usize::from(reader.u8()?);
+    if pairs > Doing::UNREAD_MAX {
+        return Err(Malformed { what: "too many messages without a receive" });
+    }
+    let mut unread = Vec::with_capacity(pairs);
+    for _ in 0..pairs {
+        let from = GroupRank::new(reader.u32()?);
+        unread.push(UnreadMessages { from, tag: reader.u32()?, messages: reader.u64()? });
+    }
+    Ok(Doing { awaited, message, unread })
+}
+
+fn write_ahead(writer: &mut Writer, ahead: Option<&CallAhead>) {
+    call::write_optional(writer, ahead.map(|ahead| &ahead.call));
+    if let Some(ahead) = ahead {
+        writer.u8(u8::from(ahead.communicator.is_some()));
+        if let Some(key) = ahead.communicator {
+            write_key(writer, key);
+        }
+    }
+}
+
+fn read_ahead(reader: &mut Reader<'_>) -> Result<Option<CallAhead>, Malformed> {
+    let Some(call) = call::read_optional(reader)? else { return Ok(None) };
+    let communicator = match reader.u8()? {
+        0 => None,
+        1 => Some(read_key(reader)?),
+        _ => return Err(Malformed { what: "an unknown call ahead" }),
+    };
+    Ok(Some(CallAhead { call, communicator }))
+}
