@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
@@ -18,9 +17,7 @@ use crate::companion::Companion;
 use crate::control::{Control, ask_for_the_call};
 use crate::fork::ForkGuard;
 use crate::group_keys::members;
-use crate::lock;
 use crate::peers::Peers;
-use crate::scope::ScopeThread;
 use crate::turnstile::{Pass, Turnstile};
 
 /// How long a failure waits for a better explanation: after a broken stream for the cause that another rank may be
@@ -50,7 +47,6 @@ pub struct CallGate {
     pub(crate) agreements: Agreements,
     /// Passed while a collective is issued; by a blocking one until it returns, by a scope until it ends.
     order: Arc<Turnstile>,
-    pub(crate) scope_thread: Arc<ScopeThread>,
 }
 
 /// The right to issue a collective in an order, until it is dropped.
@@ -143,7 +139,6 @@ impl CallGate {
             derived: AtomicU64::new(0),
             agreements: Agreements::default(),
             order,
-            scope_thread: Arc::default(),
         }
     }
 
@@ -247,9 +242,9 @@ impl CallGate {
     /// The turn of `call` in an `order`, that of the communicator or of a scope; `info` is what errors show of it.
     ///
     /// # Errors
-    /// [`Error::ConcurrentUse`], also for a patient call of the thread that uses the open scope; [`Error::Closed`]
-    /// after a wait for `close`; [`Error::Timeout`] when the turn does not come in time: the other ranks wait for the
-    /// call, so this is everybody's failure; the first cause, when it comes while the call waits.
+    /// [`Error::ConcurrentUse`]; [`Error::Closed`] after a wait for `close`; [`Error::Timeout`] when the turn does not
+    /// come in time: the other ranks wait for the call, so this is everybody's failure; the first cause, when it comes
+    /// while the call waits.
     #[inline]
     pub fn take_turn<H: Deref<Target = Turnstile> + Clone>(
         &self,
@@ -260,7 +255,7 @@ impl CallGate {
     ) -> Result<Turn<H>> {
         match (Turnstile::try_pass(order.clone()), patience) {
             (Some(pass), _) => Ok(Turn { pass, waited: Duration::ZERO }),
-            (None, Some(patience)) if !self.would_wait_for_itself(&order) => {
+            (None, Some(patience)) => {
                 let started = Instant::now();
                 let pass = self.wait_for_turn(order, patience)?;
                 let waited = started.elapsed();
@@ -268,13 +263,8 @@ impl CallGate {
                 self.check_open()?;
                 pass.map(|pass| Turn { pass, waited }).ok_or_else(|| self.late(info(), waited))
             }
-            (None, _) => Err(Error::ConcurrentUse { call: call.to_string() }),
+            (None, None) => Err(Error::ConcurrentUse { call: call.to_string() }),
         }
-    }
-
-    /// Whether the turn in `order` is that of a scope which this thread has to end.
-    fn would_wait_for_itself(&self, order: &Turnstile) -> bool {
-        std::ptr::eq(order, &*self.order) && *lock(&self.scope_thread) == Some(thread::current().id())
     }
 
     /// The failure of a call whose turn has not come in time.
@@ -285,8 +275,7 @@ impl CallGate {
         self.fail(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
     }
 
-    /// Waits for the calls before this one, at most for `timeout`; `None` when they are not over by then, and at once
-    /// within this thread's own scope.
+    /// Waits for the calls before this one, at most for `timeout`; `None` when they are not over by then.
     ///
     /// # Errors
     /// The first cause, when it comes meanwhile.
@@ -295,9 +284,6 @@ impl CallGate {
         order: H,
         timeout: Duration,
     ) -> Result<Option<Pass<H>>> {
-        if self.would_wait_for_itself(&order) {
-            return Ok(None);
-        }
         let until = deadline_after(Instant::now(), timeout);
         match Turnstile::wait(order, Some(until), || self.board.is_revoked()) {
             Some(pass) => Ok(Some(pass)),

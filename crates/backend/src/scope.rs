@@ -1,8 +1,7 @@
 //! What a scope is on any backend: the turn that it holds, the deadline of its calls, the call that they are parts of.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
-use std::thread::{self, ThreadId};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{CallInfo, CallOptions, ParentCall, Result, deadline_after};
@@ -10,7 +9,6 @@ use unisono_communicator::{CallInfo, CallOptions, ParentCall, Result, deadline_a
 use crate::board::Board;
 use crate::fork::ForkGuard;
 use crate::gate::CallGate;
-use crate::lock;
 use crate::turnstile::{Pass, Turnstile};
 
 /// What a call within a scope has from it.
@@ -30,9 +28,6 @@ impl Enclosing {
     }
 }
 
-/// The thread that has made the last call of the open scope, or has opened it.
-pub(crate) type ScopeThread = Mutex<Option<ThreadId>>;
-
 /// The turn of a scope, held until this is dropped.
 pub struct ScopeTurn {
     /// Of the scope's own calls.
@@ -42,16 +37,14 @@ pub struct ScopeTurn {
     board: Arc<Board>,
     first: u64,
     pass: Option<Pass<Arc<Turnstile>>>,
-    thread: Arc<ScopeThread>,
     owner: ForkGuard,
 }
 
 impl Drop for ScopeTurn {
     fn drop(&mut self) {
-        // In a forked child, the locks can be held by a thread that the child does not have.
-        match self.owner.check() {
-            Ok(()) => *lock(&self.thread) = None,
-            Err(_) => std::mem::forget(self.pass.take()),
+        // In a forked child, the lock that a pass may need can be held by a thread that the child does not have.
+        if self.owner.check().is_err() {
+            std::mem::forget(self.pass.take());
         }
     }
 }
@@ -66,7 +59,6 @@ impl CallGate {
         let patience = self.patience(parent.descriptor.label, options);
         let info = || CallInfo { parent: Some(Arc::new(parent)), ..CallInfo::new(0, parent.descriptor) };
         let turn = self.take_turn(self.order().clone(), &parent, info, patience)?;
-        *lock(&self.scope_thread) = Some(thread::current().id());
         Ok(ScopeTurn {
             order: Turnstile::new(),
             enclosing: Enclosing { parent: Arc::new(parent), context, deadline },
@@ -74,7 +66,6 @@ impl CallGate {
             board: self.board().clone(),
             first: self.board().entered(),
             pass: Some(turn.pass),
-            thread: self.scope_thread.clone(),
             owner: ForkGuard::new(),
         })
     }
@@ -91,9 +82,8 @@ impl ScopeTurn {
         &self.enclosing
     }
 
-    /// The options of a call within it, which this thread makes, that has `own`.
+    /// The options of a call within it that has `own`.
     pub fn options(&self, own: &CallOptions) -> CallOptions {
-        *lock(&self.thread) = Some(thread::current().id());
         own.or(&self.options)
     }
 

@@ -66,10 +66,9 @@ impl fmt::Display for ParentCall {
 /// A communicator for the calls that another call is made of, until it is dropped; see [`Communicator::scope`]. It
 /// can be moved to another thread.
 ///
-/// While it is open, the communicator serves no other collective. One of another thread is refused with
-/// [`Error::ConcurrentUse`] if it has no label, and waits with one, at most for its timeout. One of the thread that has
-/// opened the scope, or has made the last call within it, is refused: it would wait for itself. Sends and receives
-/// have no order and go on. Between the calls of the scope the same holds.
+/// While it is open, the communicator serves no other collective: one of another thread, or of this one past the
+/// scope, is refused with [`Error::ConcurrentUse`] if it has no label, and waits with one, at most for its timeout.
+/// Sends and receives have no order and go on. Within the scope the same holds between its own calls.
 ///
 /// All its calls end by one deadline, that of the scope: each gets what is left of it, or its own timeout if that is
 /// shorter. Errors and logs name the call that they are parts of.

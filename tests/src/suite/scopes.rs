@@ -55,8 +55,6 @@ pub fn threads_wait_or_are_refused(backend: &dyn Backend) {
             sum(&*scope).unwrap();
             threads.spawn(|| is_refused(&|| comm.barrier())).join().unwrap();
             is_refused(&|| comm.barrier());
-            // It would wait for itself.
-            is_refused(&|| labelled.barrier());
             is_refused(&|| comm.scope(parent("second", 8), &CallOptions::new()).map(drop));
             sum(&*scope).unwrap();
             assert_eq!(scope.numbers(), 1..3, "the labelled call waits");

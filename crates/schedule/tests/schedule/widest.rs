@@ -51,7 +51,7 @@ fn every_algorithm_builds_a_rank_of_the_largest_group() {
     }
 }
 
-/// Every rank pays for a proof at first use. Only sets of ranks, one bit for each, grow with the square of their number.
+/// Every rank pays for a proof at first use. Only sets of ranks, of one bit each, grow with the square of the number.
 #[test]
 fn a_proof_for_thousands_of_ranks_takes_little_memory() {
     const RANKS: u32 = 4096;
