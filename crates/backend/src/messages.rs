@@ -19,8 +19,10 @@ struct MessageEntry {
     is_done: bool,
 }
 
-/// The ring. It takes no memory before the first message, since most communicators send none.
-#[derive(Default)]
+/// So many threads wait in messages before a list grows.
+const WAITS_EXPECTED: usize = 4;
+
+/// What is shown of messages. The ring takes no memory before the first one, since most communicators send none.
 pub(crate) struct Messages {
     entered: AtomicU64,
     entries: OnceLock<Box<[Mutex<Option<MessageEntry>>]>>,
@@ -49,6 +51,18 @@ impl MessageWait {
 impl Drop for MessageWait {
     fn drop(&mut self) {
         lock(&self.board.shown_messages().waits).retain(|(number, ..)| *number != self.number);
+    }
+}
+
+impl Default for Messages {
+    fn default() -> Messages {
+        Messages {
+            entered: AtomicU64::new(0),
+            entries: OnceLock::new(),
+            waits: Mutex::new(Vec::with_capacity(WAITS_EXPECTED)),
+            waits_begun: AtomicU64::new(0),
+            unread: Mutex::default(),
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Matches messages with receives: by source and tag, both sides in order.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use unisono_backend::{Board, Doing, UnreadMessages};
@@ -32,7 +31,7 @@ pub(super) struct Matching {
     receives: VecDeque<Transfer>,
     arrived: VecDeque<(GroupRank, Arrived)>,
     /// How many have arrived of each sender and tag.
-    unread: BTreeMap<(GroupRank, u32), u64>,
+    unread: Vec<UnreadMessages>,
     /// Shows the messages that have no receive: at once how many there are, and which when this rank waits.
     board: Arc<Board>,
     is_shown: bool,
@@ -41,7 +40,7 @@ pub(super) struct Matching {
 impl Matching {
     /// Neither receives nor messages.
     pub(super) fn new(board: Arc<Board>) -> Matching {
-        let (receives, arrived, unread) = (VecDeque::new(), VecDeque::new(), BTreeMap::new());
+        let (receives, arrived, unread) = (VecDeque::new(), VecDeque::new(), Vec::new());
         Matching { receives, arrived, unread, board, is_shown: true }
     }
 
@@ -52,12 +51,21 @@ impl Matching {
         }
     }
 
-    /// Counts a message that has a receive now, or never will.
-    fn uncount(&mut self, source: GroupRank, tag: u32) {
-        if let Entry::Occupied(mut entry) = self.unread.entry((source, tag)) {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
-                entry.remove();
+    /// Counts a message that has no receive.
+    fn count(&mut self, from: GroupRank, tag: u32) {
+        match self.unread.iter_mut().find(|unread| (unread.from, unread.tag) == (from, tag)) {
+            Some(unread) => unread.messages += 1,
+            None => self.unread.push(UnreadMessages { from, tag, messages: 1 }),
+        }
+    }
+
+    /// Counts a message no more that has a receive now, or never will.
+    fn uncount(&mut self, from: GroupRank, tag: u32) {
+        let is_it = |unread: &UnreadMessages| (unread.from, unread.tag) == (from, tag);
+        if let Some(position) = self.unread.iter().position(is_it) {
+            self.unread[position].messages -= 1;
+            if self.unread[position].messages == 0 {
+                self.unread.remove(position);
             }
         }
     }
@@ -65,8 +73,7 @@ impl Matching {
     /// Shows which messages have no receive, because this rank is about to wait.
     pub(super) fn show_unread(&mut self) {
         if !std::mem::replace(&mut self.is_shown, true) {
-            let one = |(&(from, tag), &messages)| UnreadMessages { from, tag, messages };
-            self.board.show_unread(self.unread.iter().map(one).take(Doing::UNREAD_MAX).collect());
+            self.board.show_unread(self.unread.iter().copied().take(Doing::UNREAD_MAX).collect());
         }
     }
 
@@ -104,7 +111,7 @@ impl Matching {
 
     /// Keeps a message until its receive is posted.
     pub(super) fn keep(&mut self, source: GroupRank, arrived: Arrived) {
-        *self.unread.entry((source, arrived.message().tag)).or_default() += 1;
+        self.count(source, arrived.message().tag);
         self.arrived.push_back((source, arrived));
         self.note_unread();
     }
