@@ -24,7 +24,7 @@ struct Sheltered {
 fn start(goes_on: &str) -> Sheltered {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.args(["sheltered", "sh", "-c", &format!("{LEAVES}{goes_on}")]);
-    let mut outside = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut outside = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(outside.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let words: Vec<&str> = line.trim_end().splitn(3, ' ').collect();
@@ -57,9 +57,8 @@ impl Sheltered {
 
 #[test]
 fn a_command_that_ends_leaves_nothing() {
-    let mut sheltered = start("read line; exit 3");
-    // The end of its input.
-    drop(sheltered.outside.stdin.take());
+    let sheltered = start("while [ ! -e \"$TMPDIR/end\" ]; do sleep 0.01; done; exit 3");
+    std::fs::write(sheltered.folder.join("end"), "").unwrap();
     sheltered.leaves_nothing();
 }
 
