@@ -89,7 +89,7 @@ impl Answers {
             ranks.extend(awaited.filter(|awaited| *awaited != self.rank && !ranks.contains(awaited)));
             next += 1;
         }
-        ranks.sort_by_key(|rank| self.awaited_by(*rank, number).is_some());
+        ranks.sort_by_cached_key(|rank| self.awaited_by(*rank, number).is_some());
         ranks
     }
 

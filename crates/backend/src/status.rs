@@ -56,7 +56,7 @@ pub struct UnreadMessages {
     pub from: GroupRank,
     /// The tag.
     pub tag: u32,
-    /// How many there are.
+    /// How many of the oldest thousand there are.
     pub messages: u64,
 }
 

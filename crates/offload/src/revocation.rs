@@ -53,8 +53,8 @@ impl<V: Vendor> VendorShared<V> {
     }
 }
 
-/// Lets go on a thread that reports a revocation, where the program may have dropped everything else meanwhile. The end
-/// of a world waits for its control thread, and this may be that thread: another one ends it.
+/// Lets go of the communicator. Its program may have dropped it meanwhile, and then this is the last handle. The end of
+/// a world waits for its control thread, which may be this thread: another thread ends the world.
 fn release<V: Vendor>(shared: Arc<VendorShared<V>>) {
     let Some(last) = Arc::into_inner(shared) else { return };
     // Without a thread nothing of it ends before the process does.

@@ -24,7 +24,7 @@ const PARTS: usize = 6;
 const TIMEOUT: Duration = Duration::from_millis(300);
 /// Of all others, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// At least two seconds long.
+/// The attempts of a rank whose call goes well, each at least a millisecond long.
 const ATTEMPTS_MAX: u32 = 2000;
 /// The algorithm of calls by name: one that adds nothing, which needs no kernels.
 const BY_NAME: &str = "ring";

@@ -26,8 +26,8 @@ pub(crate) struct RequestHandle<L: Links + 'static> {
     shared: Weak<Shared<L>>,
 }
 
-/// The communicator, as long as a thread looks at a call of its. If the program has dropped it meanwhile and the call
-/// has ended, the progress thread ends it, which may take its time: a thread that only asks does not wait for that.
+/// The communicator, while a thread looks at one of its calls. The program may have dropped it, and the call may have
+/// ended meanwhile. Then the progress thread ends the communicator: that may take seconds, and `is_done` must not wait.
 struct Upgraded<L: Links + 'static>(Arc<Shared<L>>);
 
 impl<L: Links + 'static> Deref for Upgraded<L> {

@@ -9,6 +9,9 @@ use unisono_communicator::{GroupRank, Peer};
 use super::frame::Message;
 use super::transfer::{Borrowed, Transfer};
 
+/// So many of the oldest messages without a receive are counted for the other ranks to see.
+const UNREAD_LOOKED_AT: usize = 1000;
+
 /// A message without a receive.
 pub(super) enum Arrived {
     /// A short one, with its bytes.
@@ -30,8 +33,6 @@ impl Arrived {
 pub(super) struct Matching {
     receives: VecDeque<Transfer>,
     arrived: VecDeque<(GroupRank, Arrived)>,
-    /// How many have arrived of each sender and tag.
-    unread: Vec<UnreadMessages>,
     /// Shows the messages that have no receive: at once how many there are, and which when this rank waits.
     board: Arc<Board>,
     is_shown: bool,
@@ -40,8 +41,7 @@ pub(super) struct Matching {
 impl Matching {
     /// Neither receives nor messages.
     pub(super) fn new(board: Arc<Board>) -> Matching {
-        let (receives, arrived, unread) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Matching { receives, arrived, unread, board, is_shown: true }
+        Matching { receives: VecDeque::new(), arrived: VecDeque::new(), board, is_shown: true }
     }
 
     fn note_unread(&mut self) {
@@ -51,30 +51,24 @@ impl Matching {
         }
     }
 
-    /// Counts a message that has no receive.
-    fn count(&mut self, from: GroupRank, tag: u32) {
-        match self.unread.iter_mut().find(|unread| (unread.from, unread.tag) == (from, tag)) {
-            Some(unread) => unread.messages += 1,
-            None => self.unread.push(UnreadMessages { from, tag, messages: 1 }),
-        }
-    }
-
-    /// Counts a message no more that has a receive now, or never will.
-    fn uncount(&mut self, from: GroupRank, tag: u32) {
-        let is_it = |unread: &UnreadMessages| (unread.from, unread.tag) == (from, tag);
-        if let Some(position) = self.unread.iter().position(is_it) {
-            self.unread[position].messages -= 1;
-            if self.unread[position].messages == 0 {
-                self.unread.remove(position);
-            }
-        }
-    }
-
     /// Shows which messages have no receive, because this rank is about to wait.
     pub(super) fn show_unread(&mut self) {
-        if !std::mem::replace(&mut self.is_shown, true) {
-            self.board.show_unread(self.unread.iter().copied().take(Doing::UNREAD_MAX).collect());
+        if std::mem::replace(&mut self.is_shown, true) {
+            return;
         }
+        let mut shown: Vec<UnreadMessages> = Vec::new();
+        for (from, arrived) in self.arrived.iter().take(UNREAD_LOOKED_AT) {
+            let (from, tag) = (*from, arrived.message().tag);
+            let known = shown.iter().position(|unread| (unread.from, unread.tag) == (from, tag));
+            match known {
+                Some(position) => shown[position].messages += 1,
+                None if shown.len() < Doing::UNREAD_MAX => {
+                    shown.push(UnreadMessages { from, tag, messages: 1 });
+                }
+                None => {}
+            }
+        }
+        self.board.show_unread(shown);
     }
 
     /// Posts a receive, or gives it back with the first message that fits.
@@ -87,7 +81,6 @@ impl Matching {
             |(source, arrived): &(GroupRank, Arrived)| takes(&receive, borrowed, *source, arrived.message());
         match self.arrived.iter().position(fits).and_then(|position| self.arrived.remove(position)) {
             Some((source, arrived)) => {
-                self.uncount(source, arrived.message().tag);
                 self.note_unread();
                 Some((source, arrived, receive))
             }
@@ -111,7 +104,6 @@ impl Matching {
 
     /// Keeps a message until its receive is posted.
     pub(super) fn keep(&mut self, source: GroupRank, arrived: Arrived) {
-        self.count(source, arrived.message().tag);
         self.arrived.push_back((source, arrived));
         self.note_unread();
     }
@@ -122,15 +114,7 @@ impl Matching {
             Arrived::Request { .. } => true,
             Arrived::Whole { .. } => false,
         };
-        let is_gone = |(source, arrived): &(GroupRank, Arrived)| *source == peer && is_request(arrived);
-        let gone: Vec<u32> = self
-            .arrived
-            .iter()
-            .filter(|one| is_gone(one))
-            .map(|(_, arrived)| arrived.message().tag)
-            .collect();
-        self.arrived.retain(|one| !is_gone(one));
-        gone.into_iter().for_each(|tag| self.uncount(peer, tag));
+        self.arrived.retain(|(source, arrived)| *source != peer || !is_request(arrived));
         self.note_unread();
     }
 

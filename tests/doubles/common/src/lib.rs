@@ -45,7 +45,8 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a thread of a double's own. A thread without a name would have that of the caller's, a vendor's thread maybe.
+/// Starts a thread of a double's own, under a name of its own: without one it would inherit its caller's name, maybe
+/// that of a vendor's thread.
 ///
 /// # Panics
 /// When the system has no thread left.
