@@ -4,15 +4,18 @@
 use std::fmt::{self, Debug};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::clocked::{Clock, Clocked};
 use crate::support::watched;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::NoSubscriber;
 use tracing::{Event, Level, Metadata, Subscriber};
-use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, Work};
+use unisono_communicator::{
+    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, Work, flush_log,
+};
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
 /// A clock that goes on by a millisecond whenever messages are looked at, and jumps to the end of every sleep.
@@ -173,6 +176,17 @@ impl Subscriber for Warnings {
     fn exit(&self, _span: &Id) {}
 }
 
+/// Calls with a subscriber of this thread's own.
+///
+/// While a thread's subscriber is the only one of the process, tracing-core (0.1.36, `Rebuilder::JustOne`) asks the
+/// thread that first comes to an event whether the event is wanted, and keeps that answer for all threads. Another
+/// test, which has no subscriber, would silence the event for this one. A subscriber of the whole process makes two.
+fn with_subscriber<T>(subscriber: impl Subscriber + Send + Sync + 'static, call: impl FnOnce() -> T) -> T {
+    static OF_ALL: Once = Once::new();
+    OF_ALL.call_once(|| tracing::subscriber::set_global_default(NoSubscriber::new()).unwrap());
+    tracing::subscriber::with_default(subscriber, call)
+}
+
 #[test]
 fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
     watched(|| {
@@ -183,8 +197,10 @@ fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
         ];
         for (name, call) in calls {
             let (warnings, (world, _)) = (Warnings::default(), world());
-            let error = tracing::subscriber::with_default(warnings.clone(), || call(&world));
+            let error = with_subscriber(warnings.clone(), || call(&world));
             assert!(matches!(error, Error::Timeout { .. }), "{name}: {error}");
+            // A thread that holds links hands its lines to another thread.
+            flush_log(Duration::from_secs(60));
             let lines = warnings.lines.lock().unwrap().clone();
             assert_eq!(lines.len(), 1, "{name}: {lines:?}");
             let expected = "has not moved for 30.0s: rank 1 has not called anything yet; its deadline is ";
@@ -230,7 +246,7 @@ fn a_subscriber_may_make_a_call() {
         let (ended, calls) = mpsc::channel();
         let calling = CallingSubscriber { comm: world[0].clone(), ended: Mutex::new(ended) };
         std::thread::scope(|scope| {
-            scope.spawn(|| tracing::subscriber::with_default(calling, || world[0].barrier().unwrap()));
+            scope.spawn(|| with_subscriber(calling, || world[0].barrier().unwrap()));
             calls.recv().unwrap().unwrap();
             world[1].barrier().unwrap();
         });
