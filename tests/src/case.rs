@@ -427,7 +427,7 @@ mod tests {
             self.0.group()
         }
 
-        fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+        fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
             let (Buffers::InOut(output) | Buffers::Separate { output, .. }) = &mut call.buffers;
             if let BufferMut::Host(SegmentsMut::One(bytes)) = output
                 && let Some(last) = bytes.last_mut()

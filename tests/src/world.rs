@@ -118,12 +118,12 @@ impl Communicator for Watched {
         self.inner.group()
     }
 
-    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
-        self.noted(format!("{} at {}", call.descriptor, call.site), || self.inner.execute(call))
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        self.noted(call.to_string(), || self.inner.execute(call))
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        self.noted(format!("submit of {} at {}", call.descriptor, call.site), || self.inner.submit(call))
+        self.noted(format!("submit of {call}"), || self.inner.submit(call))
     }
 
     fn backend(&self) -> &'static str {

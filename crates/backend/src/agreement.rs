@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, GroupRank, Result, deadline_after};
+use unisono_communicator::{GroupRank, Result, deadline_after};
 
 use crate::companion::Survivors;
 use crate::control::{Agreed, Ask, Question};
@@ -60,9 +60,7 @@ impl CallGate {
 
     fn ask_survivors(&self, (question, number): (Question, u64), flag: bool, now: Instant) -> Result<Agreed> {
         self.check_caller(&"shrink or agree")?;
-        if self.is_closed() {
-            return Err(Error::Closed);
-        }
+        self.check_open(&"shrink or agree")?;
         let deadline = deadline_after(now, self.timeout());
         let finished_calls = self.board().finished();
         self.control().agree(&Ask { question, number, flag, finished_calls, deadline, heeds_cause: false })

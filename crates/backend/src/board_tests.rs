@@ -36,7 +36,7 @@ fn the_boards_of_threads_have_one_first_cause() {
             woken.fetch_add(1, Ordering::Relaxed);
         }));
     }
-    assert!(boards[2].revoke(JobRank::new(2), Arc::new(Error::Closed)));
+    assert!(boards[2].revoke(JobRank::new(2), Arc::new(Error::closed())));
     assert!(!boards[0].revoke(JobRank::new(0), Arc::new(Error::invalid("x", "later"))));
     assert_eq!(woken.load(Ordering::Relaxed), 3);
     assert!(boards.iter().all(|board| board.revocation().is_some_and(|first| first.by.get() == 2)));
@@ -45,9 +45,9 @@ fn the_boards_of_threads_have_one_first_cause() {
 #[test]
 fn the_first_cause_stays() {
     let board = Board::new(GroupRank::new(1), 2);
-    assert!(board.revoke(JobRank::new(0), Arc::new(Error::Closed)));
+    assert!(board.revoke(JobRank::new(0), Arc::new(Error::closed())));
     assert!(!board.revoke(JobRank::new(1), Arc::new(Error::invalid("x", "later"))));
-    assert!(matches!(board.revocation_error(), Some(Error::Closed)));
+    assert!(matches!(board.revocation_error(), Some(Error::Closed { .. })));
 }
 
 #[test]

@@ -377,7 +377,7 @@ mod tests {
         let error = closing_error(&here, same, &[Some(same), Some(same)]);
         assert!(matches!(error, Some(Error::Mismatch { .. })));
         let other = peers();
-        assert!(other.board().revoke(THEIRS, Arc::new(Error::Closed)));
+        assert!(other.board().revoke(THEIRS, Arc::new(Error::closed())));
         assert!(closing_error(&other, same, &[Some(same), Some(same)]).is_none());
     }
 }

@@ -189,12 +189,12 @@ impl CallGate {
     pub fn admit(&self, what: &dyn Display) -> Result<()> {
         self.check_caller(what)?;
         self.check_revoked()?;
-        self.check_open()
+        self.check_open(what)
     }
 
     #[inline]
-    fn check_open(&self) -> Result<()> {
-        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    pub(crate) fn check_open(&self, call: &dyn Display) -> Result<()> {
+        if self.is_closed() { Err(Error::closed().in_call(call)) } else { Ok(()) }
     }
 
     /// Whether this process made the communicator. A forked child must not touch it.
@@ -260,7 +260,7 @@ impl CallGate {
                 let pass = self.wait_for_turn(order, patience)?;
                 let waited = started.elapsed();
                 // The call before this one may have been `close`.
-                self.check_open()?;
+                self.check_open(call)?;
                 pass.map(|pass| Turn { pass, waited }).ok_or_else(|| self.late(info(), waited))
             }
             (None, None) => Err(Error::ConcurrentUse { call: call.to_string() }),

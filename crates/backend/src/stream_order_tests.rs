@@ -69,7 +69,7 @@ fn the_first_call_on_the_stream_is_ahead() {
     assert_eq!(ahead(&boards.answer(2, 0)), None, "alone on its stream");
     boards.0[1].finish(0);
     assert_eq!(ahead(&boards.answer(0, 0)), Some((2, 1)));
-    boards.0[2].revoke(RANKS[0], Error::Closed.into());
+    boards.0[2].revoke(RANKS[0], Error::closed().into());
     assert_eq!(ahead(&boards.answer(0, 0)), None, "what is revoked keeps nobody waiting");
 }
 

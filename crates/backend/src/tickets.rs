@@ -175,7 +175,7 @@ mod tests {
 
     fn problem(result: Result<Option<Outcome>>) -> String {
         match result {
-            Err(Error::InvalidArgument { argument: "ticket", problem }) => problem,
+            Err(Error::InvalidArgument { argument: "ticket", problem, .. }) => problem,
             other => panic!("{other:?}"),
         }
     }
@@ -193,12 +193,12 @@ mod tests {
             let (ticket, outcome) = (second.ticket(), Outcome::done(8, "test"));
             second.end(Ok(outcome));
             assert_eq!((ask(ticket).unwrap(), ask(ticket).unwrap()), (Some(outcome), Some(outcome)));
-            first.end(Err(Error::Closed));
+            first.end(Err(Error::closed()));
             for thread in waiting {
-                assert!(matches!(thread.join().unwrap(), Err(Error::Closed)));
+                assert!(matches!(thread.join().unwrap(), Err(Error::Closed { .. })));
             }
         });
-        assert!(matches!(ask(waited), Err(Error::Closed)));
+        assert!(matches!(ask(waited), Err(Error::Closed { .. })));
     }
 
     #[test]

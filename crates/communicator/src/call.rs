@@ -1,5 +1,6 @@
 //! One call value: a descriptor, the buffers, and the caller's options.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::algorithm_name::AlgorithmName;
@@ -184,6 +185,20 @@ pub struct OwnedCall {
     pub user_function: Option<UserFunction>,
     /// The line that called.
     pub site: Site,
+}
+
+/// The call and the line that made it, as errors show a call without a number.
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.descriptor, self.site)
+    }
+}
+
+/// As [`Call`] is shown.
+impl fmt::Display for OwnedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.descriptor, self.site)
+    }
 }
 
 impl<'a> Call<'a> {

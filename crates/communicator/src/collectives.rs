@@ -8,7 +8,7 @@ use crate::check::check;
 use crate::communicator::{Communicator, With};
 use crate::descriptor::{Descriptor, Peer, Place};
 use crate::dtype::{DType, Element};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::operation::Operation;
 use crate::reduce_op::{ReduceOp, UserFunction, UserOp};
 use crate::segments::Division;
@@ -141,7 +141,7 @@ pub trait Collectives: Communicator {
     /// shares are indeterminate.
     #[track_caller]
     fn reduce_scatter_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
-        let share = share_of(self, buffer.len(), "buffer")?;
+        let share = share_of(self, (Collective::ReduceScatter, T::DTYPE), buffer.len(), "buffer")?;
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
         issue_in_place(self, descriptor, BufferMut::of(buffer))
     }
@@ -172,7 +172,7 @@ pub trait Collectives: Communicator {
     /// [`Collectives::all_gather`] on one buffer of p n elements in which rank r has filled share r.
     #[track_caller]
     fn all_gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
-        let share = share_of(self, buffer.len(), "buffer")?;
+        let share = share_of(self, (Collective::AllGather, T::DTYPE), buffer.len(), "buffer")?;
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, share as u64);
         issue_in_place(self, descriptor, BufferMut::of(buffer))
     }
@@ -198,7 +198,7 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        let share = share_of(self, input.len(), "input")?;
+        let share = share_of(self, (Collective::AllToAll, T::DTYPE), input.len(), "input")?;
         let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
         issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
     }
@@ -206,7 +206,7 @@ pub trait Collectives: Communicator {
     /// [`Collectives::all_to_all`] in place: what a rank sends to another is replaced by what it receives from it.
     #[track_caller]
     fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
-        let share = share_of(self, buffer.len(), "buffer")?;
+        let share = share_of(self, (Collective::AllToAll, T::DTYPE), buffer.len(), "buffer")?;
         let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
         issue_in_place(self, descriptor, BufferMut::of(buffer))
     }
@@ -373,8 +373,11 @@ pub(crate) fn point_to_point(
     Descriptor { peer: Some(peer), tag, ..Descriptor::new(operation, dtype, count as u64) }
 }
 
+/// The elements of each rank's share in a call of the function's caller.
+#[track_caller]
 pub(crate) fn share_of<C: Communicator + ?Sized>(
     comm: &C,
+    (collective, dtype): (Collective, DType),
     elements: usize,
     argument: &'static str,
 ) -> Result<usize> {
@@ -384,7 +387,8 @@ pub(crate) fn share_of<C: Communicator + ?Sized>(
     }
     let problem =
         format!("{elements} elements do not divide among {ranks} ranks; the _v forms take uneven counts");
-    Err(crate::Error::invalid(argument, problem))
+    let call = format_args!("{collective} of {elements} x {dtype} at {}", Site::caller());
+    Err(Error::invalid(argument, problem).in_call(&call))
 }
 
 pub(crate) fn optional<T: Element>(output: Option<&mut [T]>) -> BufferMut<'_> {
@@ -454,7 +458,7 @@ pub(crate) fn issue_with_counts<C: Communicator + ?Sized>(
     checked(comm, Call { descriptor, buffers, stream: None, counts, options, user_function: None, site })
 }
 
-fn checked<C: Communicator + ?Sized>(comm: &C, call: Call<'_>) -> Result<Outcome> {
-    check(&call, comm.group())?;
-    comm.execute(call)
+fn checked<C: Communicator + ?Sized>(comm: &C, mut call: Call<'_>) -> Result<Outcome> {
+    let outcome = check(&call, comm.group()).and_then(|()| comm.execute(&mut call));
+    outcome.map_err(|error| error.in_call(&call))
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::scope::{ParentCall, Scope};
 use crate::ticket::Ticket;
-use crate::work::{Finished, Work};
+use crate::work::Work;
 
 /// A group of ranks that communicate.
 ///
@@ -24,13 +24,14 @@ pub trait Communicator: Send + Sync {
     /// Rank, size, members.
     fn group(&self) -> &Group;
 
-    /// Runs a call to its end on the calling thread. One on device memory is enqueued on its stream, and the outcome
-    /// has the ticket ([`Outcome::ticket`]) that [`Communicator::resolve`] takes.
+    /// Runs a call to its end on the calling thread. A call on device memory is enqueued on its stream, and the outcome
+    /// has the ticket ([`Outcome::ticket`]) that [`Communicator::resolve`] takes. What the call lends and gives may be
+    /// used up afterwards: it is made anew for the next one.
     ///
     /// # Errors
     /// Any [`Error`]; see [`Error::is_before_start`] for what it leaves behind. What goes wrong after a call was
     /// enqueued is told by its ticket, and by every later call.
-    fn execute(&self, call: Call<'_>) -> Result<Outcome>;
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome>;
 
     /// Starts a call; its buffers move in and come back through the handle. One on device memory has ended when it has
     /// completed in the order of its stream; the handle knows a late error.
@@ -282,7 +283,7 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
         self.inner.group()
     }
 
-    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         call.options = self.merge(&call.options, &mut call.descriptor)?;
         self.inner.execute(call)
     }
@@ -293,7 +294,7 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
                 call.options = options;
                 self.inner.submit(call)
             }
-            Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),
+            Err(error) => Work::refused(call, error),
         }
     }
 

@@ -123,12 +123,14 @@ pub struct Awaited {
 #[non_exhaustive]
 pub enum Error {
     /// An argument is not valid; nothing was sent.
-    #[error("invalid {argument}: {problem}")]
+    #[error("invalid {argument}: {problem}{}", in_text(call.as_deref()))]
     InvalidArgument {
         /// The argument's name.
         argument: &'static str,
         /// What is wrong with it, with the value and what is allowed.
         problem: String,
+        /// The call and its line, such as `all_reduce(8 x f32, sum) at src/main.rs:7`; `None` outside a call.
+        call: Option<String>,
     },
     /// An algorithm from outside is not used: it is not right, not the same on all ranks, or does not fit. The
     /// communicator is as it was.
@@ -155,7 +157,7 @@ pub enum Error {
          duplicate() gives each thread its own"
     )]
     ConcurrentUse {
-        /// The call that was refused.
+        /// The call that was refused, and its line.
         call: String,
     },
     /// Ranks made different calls.
@@ -292,8 +294,11 @@ pub enum Error {
         problem: String,
     },
     /// The communicator was closed.
-    #[error("the communicator is closed")]
-    Closed,
+    #[error("the communicator is closed{}", in_text(call.as_deref()))]
+    Closed {
+        /// The call that came after, and its line; `None` for what was in progress.
+        call: Option<String>,
+    },
     /// The work was cancelled; all ranks get it as the cause of an [`Error::Revoked`].
     #[error("rank {by} cancelled {call}")]
     Cancelled {
@@ -381,7 +386,21 @@ impl fmt::Debug for Error {
 impl Error {
     /// An [`Error::InvalidArgument`].
     pub fn invalid(argument: &'static str, problem: impl Into<String>) -> Error {
-        Error::InvalidArgument { argument, problem: problem.into() }
+        Error::InvalidArgument { argument, problem: problem.into(), call: None }
+    }
+
+    /// An [`Error::Closed`] of no call.
+    pub fn closed() -> Error {
+        Error::Closed { call: None }
+    }
+
+    /// This error, which is that of `call`, if it has no call yet and can name one.
+    #[must_use]
+    pub fn in_call(mut self, call: &dyn fmt::Display) -> Error {
+        if let Error::InvalidArgument { call: named, .. } | Error::Closed { call: named } = &mut self {
+            named.get_or_insert_with(|| call.to_string());
+        }
+        self
     }
 
     /// The [`Error::Unsupported`] of a backend that reaches host memory only.
@@ -453,6 +472,10 @@ fn instead_text(instead: Option<&str>) -> String {
 
 fn call_text(call: Option<&CallInfo>) -> String {
     call.map(|call| format!(" in {call}")).unwrap_or_default()
+}
+
+fn in_text(call: Option<&str>) -> String {
+    call.map(|call| format!(", in {call}")).unwrap_or_default()
 }
 
 fn awaited_text(awaited: &[Awaited]) -> String {

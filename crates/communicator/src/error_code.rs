@@ -10,7 +10,7 @@ macro_rules! codes {
         ///
         /// ```
         /// use unisono_communicator::{Error, ErrorCode};
-        /// let code = Error::Closed.code();
+        /// let code = Error::closed().code();
         /// assert_eq!((code, code.number()), (ErrorCode::Closed, 6));
         /// assert_eq!(ErrorCode::from_number(6), Some(ErrorCode::Closed));
         /// ```

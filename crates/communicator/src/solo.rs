@@ -56,7 +56,7 @@ impl Communicator for Solo {
         &self.group
     }
 
-    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         refuse_device(call.memory())?;
         self.queue.check()?;
         match call.descriptor.operation {
@@ -68,13 +68,13 @@ impl Communicator for Solo {
 
     fn submit(&self, call: OwnedCall) -> Work {
         if let Err(error) = refuse_device(call.memory()) {
-            return Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) });
+            return Work::refused(call, error);
         }
         match call.descriptor.operation {
             Operation::Recv => self.queue.post(call),
             Operation::Collective(_) | Operation::Send => {
                 let mut call = call;
-                let result = self.execute(call.borrow());
+                let result = self.execute(&mut call.borrow());
                 Work::finished(Finished { result, buffers: Some(call.buffers) })
             }
         }
@@ -133,19 +133,19 @@ pub(crate) fn refuse_device(memory: MemoryKind) -> Result<()> {
     }
 }
 
-fn collective(call: Call<'_>) -> Result<Outcome> {
+fn collective(call: &mut Call<'_>) -> Result<Outcome> {
     let factor = match call.descriptor.op {
         Some(ReduceOp::PreMulSum(factor)) => Some(factor),
         _ => None,
     };
-    let bytes = match call.buffers {
-        Buffers::InOut(BufferMut::Host(mut buffer)) => {
-            scale(&mut buffer, call.descriptor.dtype, factor);
+    let bytes = match &mut call.buffers {
+        Buffers::InOut(BufferMut::Host(buffer)) => {
+            scale(buffer, call.descriptor.dtype, factor);
             buffer.bytes()
         }
-        Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(mut output) } => {
-            copy(&input, &mut output);
-            scale(&mut output, call.descriptor.dtype, factor);
+        Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } => {
+            copy(input, output);
+            scale(output, call.descriptor.dtype, factor);
             output.bytes()
         }
         _ => 0,

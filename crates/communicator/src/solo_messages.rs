@@ -75,7 +75,7 @@ impl MessageQueue {
     }
 
     /// Gives the message to the receive that waits for it, or keeps it.
-    pub(crate) fn send(&self, call: Call<'_>) -> Result<Outcome> {
+    pub(crate) fn send(&self, call: &Call<'_>) -> Result<Outcome> {
         let Buffers::Separate { input: Buffer::Host(input), .. } = &call.buffers else {
             return Ok(Outcome::done(0, ALGORITHM));
         };
@@ -104,8 +104,8 @@ impl MessageQueue {
     }
 
     /// Waits for the message of a blocking receive.
-    pub(crate) fn receive(&self, call: Call<'_>) -> Result<Outcome> {
-        let (started, deadline) = (Instant::now(), deadline(&call));
+    pub(crate) fn receive(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        let (started, deadline) = (Instant::now(), deadline(call));
         let mut waiting = self.lock();
         loop {
             self.check()?;
@@ -113,7 +113,7 @@ impl MessageQueue {
                 drop(waiting);
                 return deliver(call, &message);
             }
-            let Some(left) = time_left(deadline) else { return Err(timeout(&call, started.elapsed())) };
+            let Some(left) = time_left(deadline) else { return Err(timeout(call, started.elapsed())) };
             waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -154,14 +154,14 @@ fn time_left(until: Instant) -> Option<Duration> {
     until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
 }
 
-fn deliver(call: Call<'_>, message: &Message) -> Result<Outcome> {
+fn deliver(call: &mut Call<'_>, message: &Message) -> Result<Outcome> {
     let Descriptor { tag, dtype, .. } = call.descriptor;
     if dtype != message.dtype {
         return Err(Error::invalid("dtype", format!("{dtype}, but rank 0 sent {}", message.dtype)));
     }
     let message = &message.bytes;
     let mut bytes = 0;
-    if let Buffers::Separate { output: BufferMut::Host(mut output), .. } = call.buffers {
+    if let Buffers::Separate { output: BufferMut::Host(output), .. } = &mut call.buffers {
         bytes = message.len() as u64;
         let room_bytes = output.bytes() as u64;
         if bytes > room_bytes {
@@ -197,15 +197,15 @@ impl PostedReceive {
             Some(message) => deliver(call, &message),
             None => {
                 let waited = call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT);
-                Err(timeout(&call, waited))
+                Err(timeout(call, waited))
             }
         });
     }
 
-    fn end_with(&self, result: impl FnOnce(Call<'_>) -> Result<Outcome>) {
+    fn end_with(&self, result: impl FnOnce(&mut Call<'_>) -> Result<Outcome>) {
         let call = self.call.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut call) = call else { return };
-        let result = result(call.borrow());
+        let result = result(&mut call.borrow()).map_err(|error| error.in_call(&call));
         self.ending.end(result, Some(call.buffers)).into_iter().for_each(AfterEnd::run);
     }
 }
@@ -264,7 +264,7 @@ impl WorkSource for ReceiveHandle {
 
     fn cancel(&self) {
         if self.queue.withdraw(&self.receive) {
-            self.receive.end_with(|call| Err(Error::Cancelled { by: OWN, call: info(&call) }));
+            self.receive.end_with(|call| Err(Error::Cancelled { by: OWN, call: info(call) }));
             self.queue.notify();
         }
     }

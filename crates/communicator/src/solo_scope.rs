@@ -67,7 +67,7 @@ impl Communicator for SoloScope {
         self.solo.group()
     }
 
-    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         refuse_device(call.memory())?;
         call.options = self.enter(call.descriptor.operation, &call.options);
         self.solo.execute(call)

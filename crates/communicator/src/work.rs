@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::call::{Outcome, deadline_after};
+use crate::call::{Outcome, OwnedCall, deadline_after};
 use crate::dtype::Element;
 use crate::ending::{DoneCallback, Ending, call_back};
 use crate::error::{Error, Result};
@@ -72,6 +72,11 @@ impl Work {
         Work::new(Ready(Ending::ended(finished.result, finished.buffers)))
     }
 
+    /// A call that was refused: `error` names it, and its memory comes back.
+    pub fn refused(call: OwnedCall, error: Error) -> Work {
+        Work::finished(Finished { result: Err(error.in_call(&call)), buffers: Some(call.buffers) })
+    }
+
     /// Whether the call has ended. Does not block.
     pub fn is_done(&self) -> bool {
         self.source.is_done()
@@ -125,7 +130,7 @@ impl Work {
     }
 
     fn result(&self) -> Result<Outcome> {
-        self.source.result().unwrap_or(Err(Error::Closed))
+        self.source.result().unwrap_or(Err(Error::closed()))
     }
 
     fn take(&self) -> Finished {

@@ -79,7 +79,7 @@ pub trait CompressedCollectives: Communicator {
         let float = FloatType::of(T::DTYPE)?;
         let bytes = buffers.iter_mut().map(|buffer| bytemuck::cast_slice_mut(buffer));
         let mut vector = Elements::new(float, bytes);
-        let scope = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state)?;
+        let scope = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)?;
         within(&*scope, &mut vector, op, state, site)
     }
 
@@ -94,7 +94,7 @@ pub trait CompressedCollectives: Communicator {
         state: &mut CompressionState<D>,
     ) -> Result<()> {
         let site = Site::caller();
-        let scope = open(self, DType::F32, &Shape::Whole(vector.words()), Some(op), state)?;
+        let scope = open(self, DType::F32, &Shape::Whole(vector.words()), Some(op), state, site)?;
         let device = state.device.clone();
         let weight = weight(op, self.group().size())?;
         exchange::run(&*scope, &mut OnDevice { device: &device, vector }, weight, state, site)
@@ -131,8 +131,9 @@ pub trait CompressedCollectives: Communicator {
         let float = FloatType::of(T::DTYPE)?;
         let lengths: Vec<usize> = inputs.iter().map(|input| input.len()).collect();
         let (own, ranks) = (self.group().rank() as usize, self.group().size() as usize);
-        check_outputs(outputs, lengths.iter().map(|length| chunk(*length, own, ranks).len()))?;
-        let scope = open(self, T::DTYPE, &Shape::Vectors(lengths), Some(op), state)?;
+        check_outputs(outputs, lengths.iter().map(|length| chunk(*length, own, ranks).len()))
+            .map_err(|error| error.in_call(&format_args!("compressed_reduce_scatter at {site}")))?;
+        let scope = open(self, T::DTYPE, &Shape::Vectors(lengths), Some(op), state, site)?;
         let chunks = |rank: usize| inputs.iter().map(move |input| &input[chunk(input.len(), rank, ranks)]);
         let input =
             Elements::new(float, (0..ranks).flat_map(chunks).map(|chunk| bytemuck::cast_slice(chunk)));
@@ -166,10 +167,11 @@ pub trait CompressedCollectives: Communicator {
         state: &mut CompressionState,
     ) -> Result<()> {
         let site = Site::caller();
+        let call = format!("compressed_all_gather at {site}");
         let float = FloatType::of(T::DTYPE)?;
         let Shape::Shares(shares) = &state.shape else {
             let problem = format!("is for {}, the call is all_gather", state.shape.collective());
-            return Err(Error::invalid("state", problem));
+            return Err(Error::invalid("state", problem).in_call(&call));
         };
         let own = shares.get(self.group().rank() as usize).copied().unwrap_or_default();
         for (argument, has, needs) in
@@ -177,10 +179,10 @@ pub trait CompressedCollectives: Communicator {
         {
             if has != needs {
                 let problem = format!("has {has} elements, by its state the call needs {needs}");
-                return Err(Error::invalid(argument, problem));
+                return Err(Error::invalid(argument, problem).in_call(&call));
             }
         }
-        let scope = open(self, T::DTYPE, &state.shape.clone(), None, state)?;
+        let scope = open(self, T::DTYPE, &state.shape.clone(), None, state, site)?;
         let input = Elements::new(float, [bytemuck::cast_slice::<T, u8>(input)]);
         let output = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(output)]);
         let mut data = Apart { input, input_at: state.owned().start, output, output_at: 0 };
@@ -214,7 +216,8 @@ pub trait CompressedCollectives: Communicator {
         let site = Site::caller();
         let float = FloatType::of(T::DTYPE);
         let shape = Shape::Whole(buffer.len());
-        let opened = float.and_then(|float| Ok((float, open(self, T::DTYPE, &shape, Some(op), &state)?)));
+        let opened =
+            float.and_then(|float| Ok((float, open(self, T::DTYPE, &shape, Some(op), &state, site)?)));
         match opened {
             Err(error) => CompressedWork::finished(Err(error), buffer, state),
             Ok((float, scope)) => CompressedWork::start(buffer, state, move |buffer, state| {
@@ -252,10 +255,9 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
     shape: &Shape,
     op: Option<ReduceOp>,
     state: &CompressionState<D>,
+    site: Site,
 ) -> Result<Box<dyn Scope>> {
-    op.map(|op| weight(op, comm.group().size())).transpose()?;
-    state.check(comm.group(), dtype, shape)?;
-    let elements = state.elements() as u64;
+    let elements = shape.elements().unwrap_or(usize::MAX) as u64;
     let place =
         if op.is_some() && matches!(shape, Shape::Whole(_)) { Place::InPlace } else { Place::Separate };
     let descriptor = Descriptor { op, place, ..Descriptor::new(shape.collective(), dtype, elements) };
@@ -272,7 +274,10 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
         (Shape::Shares(_), _, _) => "all_gather",
     };
     let parent = ParentCall::new(&format!("{kind}/{}", state.codec().tag()), descriptor);
-    comm.scope(parent, &CallOptions::new())
+    let opened = op.map_or(Ok(1.0), |op| weight(op, comm.group().size()));
+    let opened = opened.and_then(|_| state.check(comm.group(), dtype, shape));
+    let opened = opened.and_then(|()| comm.scope(parent, &CallOptions::new()));
+    opened.map_err(|error| error.in_call(&format_args!("{parent} at {site}")))
 }
 
 /// What a sum over `ranks` is multiplied by.

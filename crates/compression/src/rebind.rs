@@ -72,7 +72,7 @@ impl<D: KernelDevice> CompressionState<D> {
         let moved = match (moved, is_whole?) {
             (Err(error), _) => return Err(error),
             // Another rank could not, and has revoked the communicator.
-            (Ok(_), false) => return Err(comm.barrier().err().unwrap_or(Error::Closed)),
+            (Ok(_), false) => return Err(comm.barrier().err().unwrap_or(Error::closed())),
             (Ok(moved), true) => moved,
         };
         let is_gone = |rank: &usize| !members.ranks.contains(&self.members.ranks[*rank]);

@@ -66,7 +66,7 @@ impl Shape {
     }
 
     /// Elements of all vectors, if memory can have so many.
-    fn elements(&self) -> Option<usize> {
+    pub(crate) fn elements(&self) -> Option<usize> {
         let total = match self {
             Shape::Whole(elements) => Some(*elements),
             Shape::Vectors(lengths) | Shape::Shares(lengths) => {

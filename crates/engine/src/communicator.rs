@@ -75,8 +75,8 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         self.shared.gate.group()
     }
 
-    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
-        self.shared.execute(&mut call, None, None)
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        self.shared.execute(call, None, None)
     }
 
     fn submit(&self, call: OwnedCall) -> Work {

@@ -68,8 +68,8 @@ impl<L: Links + 'static> Communicator for EngineScope<L> {
         self.shared.gate.group()
     }
 
-    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
-        self.shared.execute(&mut call, None, Some(&self.turn))
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        self.shared.execute(call, None, Some(&self.turn))
     }
 
     fn submit(&self, call: OwnedCall) -> Work {

@@ -70,7 +70,7 @@ impl Shared {
     fn enter(&self) -> Result<()> {
         let mut state = self.state();
         if state.is_ending {
-            return Err(Error::Closed);
+            return Err(Error::closed());
         }
         state.inside += 1;
         Ok(())
@@ -96,7 +96,7 @@ impl Shared {
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
         if state.is_ending {
-            return Err(Error::Closed);
+            return Err(Error::closed());
         }
         state.is_operated = true;
         Ok(Operation(self))
@@ -109,7 +109,7 @@ impl Shared {
     fn try_operate(&self) -> Result<Option<Operation<'_>>> {
         let mut state = self.state();
         if state.is_ending {
-            return Err(Error::Closed);
+            return Err(Error::closed());
         }
         if state.is_operated || state.waiting > 0 {
             return Ok(None);
@@ -185,7 +185,7 @@ impl Inside<'_> {
         let mut yields = 0;
         while code == IN_PROGRESS {
             if self.0.state().is_ending || gives_up() {
-                return Err(Error::Closed);
+                return Err(Error::closed());
             }
             if yields < YIELDS_MAX {
                 yields += 1;

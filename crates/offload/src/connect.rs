@@ -140,7 +140,7 @@ impl<V: Vendor> VendorShared<V> {
         // SAFETY: as above.
         while !unsafe { things.device.is_done(things.event) }? {
             if self.is_given_up() {
-                return Err(Error::Closed);
+                return Err(Error::closed());
             }
             self.late_error()?;
             std::thread::sleep(PAUSE);

@@ -232,13 +232,13 @@ impl<V: Vendor> OffloadedShared<V> {
     /// Those of the arguments, before the call has a number; those of the library and of the device; the first cause.
     pub(crate) fn issue(
         &self,
-        mut call: Call<'_>,
+        call: &mut Call<'_>,
         scope: Option<&ScopeTurn>,
         (options, means): (&CallOptions, &Means),
     ) -> Result<Outcome> {
         let timeout = self.timeout(options, scope);
         let (enqueued, entered) =
-            self.put_on_stream(&mut call, scope, means, timeout).map_err(|failed| failed.error)?;
+            self.put_on_stream(call, scope, means, timeout).map_err(|failed| failed.error)?;
         let (bytes, algorithm) = (enqueued.bytes, enqueued.algorithm);
         let ticket = self.leave(&entered, timeout, enqueued, None);
         Ok(Outcome::enqueued(ticket, bytes, algorithm))
@@ -253,17 +253,18 @@ impl<V: Vendor> OffloadedShared<V> {
     ) -> Work {
         let timeout = self.timeout(options, scope);
         let put = self.put_on_stream(&mut call.borrow(), scope, means, timeout);
-        let OwnedCall { buffers, descriptor, site, .. } = call;
         let (enqueued, entered) = match put {
             Ok(put) => put,
             Err(NotEnqueued { error, is_in_use: false }) => {
-                return Work::finished(Finished { result: Err(error), buffers: Some(buffers) });
+                return Work::refused(call, error);
             }
             Err(NotEnqueued { error, is_in_use: true }) => {
-                std::mem::forget(buffers);
-                return Work::finished(Finished { result: Err(error), buffers: None });
+                let result = Err(error.in_call(&call));
+                std::mem::forget(call.buffers);
+                return Work::finished(Finished { result, buffers: None });
             }
         };
+        let OwnedCall { buffers, descriptor, site, .. } = call;
         let (ending, number) = (Arc::<Ending>::default(), entered.number);
         let handle = Handle { ending: ending.clone(), buffers };
         let ticket = self.leave(&entered, timeout, enqueued, Some(handle));

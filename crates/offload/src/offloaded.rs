@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Entered, Executor, ScopeTurn, Survivors};
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, CostModel, Counts, Descriptor, Error, Finished, Group,
-    MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work, check_request,
+    Algorithm, Call, CallOptions, Communicator, CostModel, Counts, Descriptor, Error, Group, MemoryKind,
+    Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work, check_request,
     deadline_after,
 };
 
@@ -187,18 +187,18 @@ impl<V: Vendor> OffloadedShared<V> {
     /// Runs a call to its end, within `scope` if there is one; `has_deadline` says whether the scope has one.
     pub(crate) fn execute(
         &self,
-        mut call: Call<'_>,
+        call: &mut Call<'_>,
         scope: Option<&ScopeTurn>,
         has_deadline: bool,
     ) -> Result<Outcome> {
-        self.companion.gate().admit(&call.descriptor)?;
+        self.companion.gate().admit(call)?;
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
         let (route, means) = self.route(&call.descriptor, &call.counts, &options, call.memory())?;
         let is_met = has_deadline || self.options.deadlines || call.options.timeout.is_some();
         match route {
-            Route::Companion => self.companion.execute_by(None, &mut call, scope),
+            Route::Companion => self.companion.execute_by(None, call, scope),
             Route::Stream => self.issue(call, scope, (&options, &means)),
-            Route::Host if is_met => self.companion.execute_by(Some(&self.executor(means)), &mut call, scope),
+            Route::Host if is_met => self.companion.execute_by(Some(&self.executor(means)), call, scope),
             Route::Host => self.run_inline(call, scope, &means),
         }
     }
@@ -212,12 +212,12 @@ impl<V: Vendor> OffloadedShared<V> {
     }
 
     /// On this thread, to its end.
-    fn run_inline(&self, mut call: Call<'_>, scope: Option<&ScopeTurn>, means: &Means) -> Result<Outcome> {
+    fn run_inline(&self, call: &mut Call<'_>, scope: Option<&ScopeTurn>, means: &Means) -> Result<Outcome> {
         let run = |thread: &VendorShared<V>, call: &mut Call<'_>, number| {
             let named = (&call.descriptor, Some(number));
             thread.run_call(named, &call.counts, &mut call.buffers, (means, None))
         };
-        let ((), entered) = self.inline(&mut call, scope, means, None, run)?;
+        let ((), entered) = self.inline(call, scope, means, None, run)?;
         self.companion.gate().board().leave(entered.number);
         Ok(Outcome::done(call.buffers.bytes_max(), means.named::<V>().0))
     }
@@ -253,12 +253,12 @@ impl<V: Vendor> OffloadedShared<V> {
     /// Starts a call, within `scope` if there is one.
     pub(crate) fn submit(&self, call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
-        let admitted = self.companion.gate().admit(&call.descriptor);
+        let admitted = self.companion.gate().admit(&call);
         match admitted.and_then(|()| self.route(&call.descriptor, &call.counts, &options, call.memory())) {
             Ok((Route::Companion, _)) => self.companion.submit_by(None, call, scope),
             Ok((Route::Stream, means)) => self.submit_on_stream(call, scope, (&options, &means)),
             Ok((Route::Host, means)) => self.companion.submit_by(Some(&self.executor(means)), call, scope),
-            Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),
+            Err(error) => Work::refused(call, error),
         }
     }
 
@@ -282,7 +282,7 @@ impl<V: Vendor> Communicator for Offloaded<V> {
         self.shared.companion.group()
     }
 
-    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         self.shared.execute(call, None, false)
     }
 

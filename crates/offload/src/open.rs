@@ -72,7 +72,7 @@ fn all_have<V: Vendor>(
             Err(seen)
         }
         // That rank does not come: the barrier ends when it has told why.
-        Ok(_) | Err(_) => Err(asked.barrier().err().unwrap_or(Error::Closed)),
+        Ok(_) | Err(_) => Err(asked.barrier().err().unwrap_or(Error::closed())),
     }
 }
 

@@ -51,7 +51,7 @@ impl<V: Vendor> Communicator for OffloadedScope<V> {
         self.shared.companion.group()
     }
 
-    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         self.shared.execute(call, Some(&self.turn), self.has_deadline)
     }
 

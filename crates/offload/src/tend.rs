@@ -82,7 +82,7 @@ impl<V: Vendor> VendorShared<V> {
     /// Ends all calls on streams with the first cause, and their work if the library can.
     pub(crate) fn fail_pending(&self) {
         let board = self.companion.gate().board();
-        let cause = board.revocation_error().unwrap_or(Error::Closed);
+        let cause = board.revocation_error().unwrap_or(Error::closed());
         self.pending.fail(board, &cause, &|| self.late_error(), || self.abort_or_leave());
     }
 

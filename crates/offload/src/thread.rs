@@ -130,7 +130,7 @@ impl<V: Vendor> VendorThread<V> {
         let known = || gates.iter().try_for_each(|gate| gate.check_revoked());
         match made.take(until, is_revoked) {
             // The thread saw that another rank had given up.
-            Some(Err(Error::Closed)) => return known().and(Err(Error::Closed)),
+            Some(Err(Error::Closed { .. })) => return known().and(Err(Error::closed())),
             Some(result) => return result,
             None => {}
         }
@@ -146,14 +146,14 @@ impl<V: Vendor> VendorShared<V> {
     /// Whether a call on a stream may still come to a good end.
     fn check_progress(&self, comm: &V::Comm) -> Result<()> {
         if self.is_given_up() || self.companion.gate().board().is_revoked() {
-            return Err(Error::Closed);
+            return Err(Error::closed());
         }
         self.vendor.late_error(comm)
     }
 
     /// The library's communicator.
     pub(crate) fn comm(&self) -> Result<&V::Comm> {
-        self.comm.get().ok_or(Error::Closed)
+        self.comm.get().ok_or(Error::closed())
     }
 
     /// Makes the communicator, when all ranks are in the library, and connects them there.

@@ -59,7 +59,7 @@ impl<V: Vendor> VendorShared<V> {
         let not_arrived = self.behind().into_iter().collect();
         board.on_streams().wait_behind(None);
         if gave_up() {
-            return Err(Error::Closed);
+            return Err(Error::closed());
         }
         let number = number.unwrap_or_else(|| board.entered().saturating_sub(1));
         let call = board.call_info(number).unwrap_or_else(|| CallInfo::new(number, *descriptor));

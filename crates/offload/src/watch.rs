@@ -39,7 +39,7 @@ impl Visit {
         let _leaving = Leaving { visit: self, turn };
         // Whoever gives up says so before it looks whether a thread is inside: one of the two sees the other.
         fence(Ordering::SeqCst);
-        if gave_up() { Err(Error::Closed) } else { call() }
+        if gave_up() { Err(Error::closed()) } else { call() }
     }
 
     /// The thread may never come out again. False when it is not inside, or that was said before.

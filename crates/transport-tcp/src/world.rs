@@ -230,7 +230,7 @@ impl World {
     pub fn companion(&self) -> Result<Arc<dyn Companion>> {
         let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = &*whole {
-            let companion: Arc<dyn Companion> = made.upgrade().ok_or(Error::Closed)?;
+            let companion: Arc<dyn Companion> = made.upgrade().ok_or(Error::closed())?;
             return Ok(companion);
         }
         let registry = self.shared.options.registry.inherit();

@@ -83,7 +83,7 @@ fn ran(comm: &dyn Communicator, count: usize, options: CallOptions) -> Result<&'
         ..Descriptor::new(Collective::AllReduce, DType::U64, count as u64)
     };
     let call = Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut values)));
-    let outcome = comm.execute(Call { options, ..call })?;
+    let outcome = comm.execute(&mut Call { options, ..call })?;
     let sum = ranks * (ranks + 1) / 2;
     assert!((0..).zip(&values).all(|(index, value)| index * sum == *value), "a wrong result");
     Ok(outcome.algorithm)

@@ -113,5 +113,5 @@ fn until_failure(comm: &dyn Communicator) -> Error {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Error::Closed
+    Error::closed()
 }

@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use unisono_backend::Tickets;
 use unisono_communicator::{
     AfterEnd, Buffer, BufferMut, Buffers, Call, CallInfo, CallOptions, Communicator, DType, Descriptor,
-    DeviceBuffer, DeviceStream, DoneCallback, Ending, Error, Finished, Group, MemoryKind, Outcome,
-    OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Result, SegmentList, Site, Ticket, Work, WorkSource,
-    call_back,
+    DeviceBuffer, DeviceStream, DoneCallback, Ending, Error, Group, MemoryKind, Outcome, OwnedBuffer,
+    OwnedBuffers, OwnedCall, OwnedMemory, Result, SegmentList, Site, Ticket, Work, WorkSource, call_back,
 };
 
 use super::device::Device;
@@ -63,7 +62,7 @@ impl Shared {
     /// Refuses what cannot be enqueued, before it has a number.
     fn admit(&self, memory: MemoryKind, stream: Option<DeviceStream>) -> Result<DeviceStream> {
         if self.is_closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
+            return Err(Error::closed());
         }
         if let Some(failure) = self.failure.get() {
             return Err(failure.clone());
@@ -101,7 +100,7 @@ impl Shared {
         if let Some(failure) = self.failure.get() {
             return Err(failure.clone());
         }
-        let run = catch_unwind(AssertUnwindSafe(|| self.inner.execute(call.borrow())));
+        let run = catch_unwind(AssertUnwindSafe(|| self.inner.execute(&mut call.borrow())));
         let result = run.unwrap_or_else(|_| {
             Err(Error::System { what: "a call on a stream".to_owned(), text: "it has panicked".to_owned() })
         });
@@ -175,13 +174,14 @@ fn host_buffers(buffers: &Buffers<'_>, dtype: DType) -> Result<OwnedBuffers> {
 }
 
 /// The same call on host memory, and its size in bytes.
-fn on_host(call: Call<'_>) -> Result<(OwnedCall, u64)> {
+fn on_host(call: &mut Call<'_>) -> Result<(OwnedCall, u64)> {
     let buffers = host_buffers(&call.buffers, call.descriptor.dtype)?;
     let bytes = match &call.buffers {
         Buffers::InOut(buffer) => buffer.bytes(),
         Buffers::Separate { input, output } => input.bytes().max(output.bytes()),
     };
-    let Call { descriptor, counts, options, user_function, site, .. } = call;
+    let &mut Call { descriptor, options, site, .. } = call;
+    let (counts, user_function) = (std::mem::take(&mut call.counts), call.user_function.take());
     let call = OwnedCall { descriptor, buffers, stream: None, counts, options, user_function, site };
     Ok((call, bytes as u64))
 }
@@ -191,7 +191,7 @@ impl Communicator for DeviceDouble {
         self.shared.inner.group()
     }
 
-    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         let stream = self.shared.admit(call.memory(), call.stream)?;
         let (call, bytes) = on_host(call)?;
         let ticket = self.shared.enqueue(stream, call, drop)?;
@@ -209,7 +209,7 @@ impl Communicator for DeviceDouble {
         // Held until the buffers are in the slot: the call may run at once.
         let mut guard = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let enqueued = self.shared.admit(call.memory(), call.stream).and_then(|stream| {
-            let (call, _) = on_host(call.borrow())?;
+            let (call, _) = on_host(&mut call.borrow())?;
             self.shared.enqueue(stream, call, end)
         });
         match enqueued {
@@ -217,7 +217,7 @@ impl Communicator for DeviceDouble {
                 *guard = Some(call.buffers);
                 Work::new(StreamWork { shared: self.shared.clone(), ticket, ending, descriptor, site })
             }
-            Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),
+            Err(error) => Work::refused(call, error),
         }
     }
 

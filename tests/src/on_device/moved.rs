@@ -147,15 +147,17 @@ impl<V: Vendor> Communicator for OnDevice<V> {
         self.comm.group()
     }
 
-    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
-        let Call { mut buffers, descriptor, counts, options, user_function, site, .. } = call;
-        let call = |buffers| Call { descriptor, buffers, stream: None, counts, options, user_function, site };
-        let (outcome, written) = match &mut buffers {
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        let &mut Call { descriptor, options, site, .. } = call;
+        let (counts, user_function) = (std::mem::take(&mut call.counts), call.user_function.take());
+        let on_device =
+            |buffers| Call { descriptor, buffers, stream: None, counts, options, user_function, site };
+        let (outcome, written) = match &mut call.buffers {
             Buffers::InOut(buffer) => {
                 let content = written_to(buffer)?;
                 let mut both = self.copied(content)?;
                 let mut lent = both.lent_mut()?;
-                let outcome = self.made(call(Buffers::InOut(BufferMut::Device(&mut lent))));
+                let outcome = self.made(on_device(Buffers::InOut(BufferMut::Device(&mut lent))));
                 (outcome, [Some(both), None])
             }
             Buffers::Separate { input, output } => {
@@ -165,7 +167,7 @@ impl<V: Vendor> Communicator for OnDevice<V> {
                     input: Buffer::Device(&read),
                     output: BufferMut::Device(&mut written),
                 };
-                (self.made(call(buffers)), [Some(to), Some(from)])
+                (self.made(on_device(buffers)), [Some(to), Some(from)])
             }
         };
         let outcome = match outcome {
@@ -179,7 +181,7 @@ impl<V: Vendor> Communicator for OnDevice<V> {
             }
         };
         if let (Some(result), Buffers::InOut(buffer) | Buffers::Separate { output: buffer, .. }) =
-            (&written[0], &mut buffers)
+            (&written[0], &mut call.buffers)
         {
             written_to(buffer)?.copy_from_slice(&result.read()?);
         }

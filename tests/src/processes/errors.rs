@@ -12,9 +12,10 @@ use super::wire::Wire;
 impl Wire for Error {
     fn write(&self, writer: &mut Writer) {
         match self {
-            Error::InvalidArgument { argument, problem } => {
+            Error::InvalidArgument { argument, problem, call } => {
                 argument.write(writer.u8(1));
                 problem.write(writer);
+                call.write(writer);
             }
             Error::AlgorithmRefused { algorithm, reason } => {
                 algorithm.write(writer.u8(2));
@@ -55,7 +56,11 @@ impl Wire for Error {
     fn read(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
         Ok(match reader.u8()? {
             0 => read_error(reader)?,
-            1 => Error::InvalidArgument { argument: Wire::read(reader)?, problem: Wire::read(reader)? },
+            1 => Error::InvalidArgument {
+                argument: Wire::read(reader)?,
+                problem: Wire::read(reader)?,
+                call: Wire::read(reader)?,
+            },
             2 => Error::AlgorithmRefused { algorithm: Wire::read(reader)?, reason: Wire::read(reader)? },
             3 => Error::Unsupported {
                 what: Wire::read(reader)?,
@@ -100,6 +105,7 @@ mod tests {
         let call = Box::new(unisono_communicator::CallInfo::new(4, descriptor));
         let errors = [
             Error::invalid("root", text()),
+            Error::invalid("root", text()).in_call(&text()),
             Error::AlgorithmRefused { algorithm: text(), reason: text() },
             Error::no_device("tcp"),
             Error::Unsupported { what: text(), backend: "tcp", instead: None },
@@ -109,7 +115,7 @@ mod tests {
             Error::Rendezvous { missing: vec![rank, rank], problem: text() },
             Error::Configuration { name: text(), value: String::new(), problem: text() },
             Error::Forked { owner: 1, pid: 2 },
-            Error::Closed,
+            Error::closed(),
             Error::Aborted { by: rank },
             Error::Timeout { call, reported_by: rank, waited: timeout, not_arrived: vec![] },
             Error::Revoked { by: rank, cause: Arc::new(Error::invalid("x", text())) },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, DeviceStream, Error, Finished, Group,
+    Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, DeviceStream, Error, Group,
     MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
 };
 
@@ -61,13 +61,13 @@ impl<P: Send + Sync> Communicator for Proxy<P> {
         &self.info.group
     }
 
-    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         let function = call.user_function.as_ref().map(|function| self.remote.keep_function(function));
         let asked = CallMessage {
             descriptor: call.descriptor,
             buffers: message(&call.buffers, call.descriptor.dtype),
             stream: call.stream.map(stream_message),
-            counts: call.counts,
+            counts: call.counts.clone(),
             options: call.options,
             function,
             site: call.site,
@@ -89,14 +89,14 @@ impl<P: Send + Sync> Communicator for Proxy<P> {
             descriptor: call.descriptor,
             buffers,
             stream: call.stream.map(stream_message),
-            counts: call.counts,
+            counts: call.counts.clone(),
             options: call.options,
             function,
             site: call.site,
         };
         match self.remote.ask::<Id>(&Request::Submit { on: self.id(), call: asked }) {
             Ok(id) => Work::new(ProxyWork(WorkState::new(self.remote.clone(), id, function, call.buffers))),
-            Err(gone) => Work::finished(Finished { result: Err(gone), buffers: Some(call.buffers) }),
+            Err(gone) => Work::refused(call, gone),
         }
     }
 

@@ -40,8 +40,9 @@ pub(super) fn execute(
     let user_function = user.map(|id| function(id, connection));
     let stream = on.map(|(handle, device)| stream(handle, device));
     let call = |buffers| {
-        let call = Call { stream, counts, options, user_function, site, ..Call::new(descriptor, buffers) };
-        communicator.execute(call)
+        let mut call =
+            Call { stream, counts, options, user_function, site, ..Call::new(descriptor, buffers) };
+        communicator.execute(&mut call)
     };
     match buffers {
         BuffersMessage::None {} => unreachable!("a blocking call has buffers"),

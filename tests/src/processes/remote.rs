@@ -131,7 +131,7 @@ impl Kept {
         let lent = std::mem::take(&mut *lock(&self.lent));
         drop(lent);
         let works = std::mem::take(&mut *lock(&self.works));
-        works.into_values().for_each(|work| work.has_ended(Err(Error::Closed)));
+        works.into_values().for_each(|work| work.has_ended(Err(Error::closed())));
     }
 
     fn call(&self, function: Id, left: &[u8], right: &[u8], out_bytes: u64) -> Result<Bytes, String> {

@@ -93,7 +93,7 @@ pub fn wrong_names(backend: &dyn Backend) {
             let options = CallOptions::new().algorithm("by_pigeon");
             let error = Case { options, ..Case::new(collective, DType::U8, 0) }.check(comm).unwrap_err();
             assert!(
-                matches!(&error, Error::InvalidArgument { argument: "algorithm", problem } if
+                matches!(&error, Error::InvalidArgument { argument: "algorithm", problem, .. } if
                 problem.contains("by_pigeon")),
                 "{collective}: {error}"
             );

@@ -93,6 +93,12 @@ const WRONG: &[WrongCall] = &[
     }),
 ];
 
+/// Fails unless the error names a call of this file.
+fn names_its_line(error: &Error) {
+    let text = error.to_string();
+    assert!(text.contains(", in ") && text.contains(concat!(" at ", file!(), ":")), "{text}");
+}
+
 /// One rank alone makes the mistake; the next call of all ranks works, so nothing was sent and nothing counted.
 pub fn bad_arguments_change_nothing(backend: &dyn Backend) {
     // Where there are no algorithms every name is refused, right or wrong: `algorithms::wrong_names` sees to it.
@@ -104,6 +110,7 @@ pub fn bad_arguments_change_nothing(backend: &dyn Backend) {
                 let is_named =
                     matches!(&error, Error::InvalidArgument { argument: named, .. } if named == argument);
                 assert!(is_named && error.is_before_start(), "{what} must name {argument}: {error}");
+                names_its_line(&error);
             }
             let mut value = [1i32];
             comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
@@ -122,10 +129,11 @@ pub fn closed_communicators_say_so(backend: &dyn Backend) {
             comm.barrier(),
             comm.all_reduce_async(vec![1u8], ReduceOp::Sum).wait().map(|_| ()),
             comm.send(&[1u8], 0, 0),
-            comm.duplicate().map(|_| ()),
         ];
         for result in results {
-            assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+            assert!(matches!(result, Err(Error::Closed { .. })), "{result:?}");
+            names_its_line(&result.unwrap_err());
         }
+        assert!(matches!(comm.duplicate().map(|_| ()), Err(Error::Closed { .. })));
     });
 }

@@ -208,7 +208,7 @@ pub fn buffers_come_back(backend: &dyn Backend) {
         if comm.group().rank() == 0 {
             entered.unwrap();
             let work = comm.recv_async(vec![7u16; 9], Peer::Rank(1), 5);
-            comm.revoke(Error::Closed).unwrap();
+            comm.revoke(Error::closed()).unwrap();
             let Some(OwnedBuffers::Separate { output, .. }) = work.finish().buffers else {
                 panic!("no buffers")
             };

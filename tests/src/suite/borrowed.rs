@@ -146,7 +146,7 @@ pub fn keepers_of_failed_calls(backend: &dyn Backend) {
     run(backend, 2, &options(), |comm| {
         if comm.group().rank() == 1 {
             let error = comm.recv(&mut [0u8], Peer::Rank(0), 1).unwrap_err();
-            assert!(matches!(error.root_cause(), Error::Closed), "{error}");
+            assert!(matches!(error.root_cause(), Error::Closed { .. }), "{error}");
             return;
         }
         let lent: Vec<_> = (0..2).map(|_| lend(vec![1; 100], false)).collect();
@@ -157,7 +157,7 @@ pub fn keepers_of_failed_calls(backend: &dyn Backend) {
                 returned
             })
             .collect();
-        comm.revoke(Error::Closed).unwrap();
+        comm.revoke(Error::closed()).unwrap();
         returned.iter().for_each(|returned| assert_eq!(returned.recv_timeout(LONG).unwrap().len(), 100));
         let (buffer, returned) = lend(vec![1; 100], false);
         assert!(all_reduce(comm, buffer, 100).wait().is_err());

@@ -197,10 +197,10 @@ pub fn functions_get_the_error(backend: &dyn Backend) {
         work.on_done(move |result| sender.send(result.unwrap_err()).unwrap());
         together.wait();
         if comm.group().rank() == 0 {
-            comm.revoke(Error::Closed).unwrap();
+            comm.revoke(Error::closed()).unwrap();
         }
         drop(work);
         let error = called.recv_timeout(LONG).unwrap();
-        assert!(matches!(error.root_cause(), Error::Closed), "{error}");
+        assert!(matches!(error.root_cause(), Error::Closed { .. }), "{error}");
     });
 }

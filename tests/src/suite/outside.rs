@@ -143,7 +143,7 @@ pub fn shares_cut_further(backend: &dyn Backend) {
 pub(super) fn ran(comm: &dyn Communicator, options: CallOptions) -> Result<&'static str, Error> {
     let (input, ranks) = ([u64::from(comm.group().rank())], comm.group().size());
     let mut output = vec![u64::MAX; ranks as usize];
-    let outcome = comm.execute(Call {
+    let outcome = comm.execute(&mut Call {
         descriptor: Descriptor::new(Collective::AllGather, DType::U64, 1),
         buffers: Buffers::Separate { input: Buffer::of(&input), output: BufferMut::of(&mut output) },
         stream: None,

@@ -183,7 +183,7 @@ pub fn failures_within(backend: &dyn Backend) {
                 sum(&*scope).unwrap();
                 // Who has done this knows that all have done the one before. It may come too late for a slow rank.
                 match sum(&*scope) {
-                    Ok(()) if comm.group().rank() == ranks - 1 => scope.revoke(Error::Closed).unwrap(),
+                    Ok(()) if comm.group().rank() == ranks - 1 => scope.revoke(Error::closed()).unwrap(),
                     Ok(()) => {}
                     Err(late) => is_it(Err(late)),
                 }

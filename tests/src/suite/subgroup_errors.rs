@@ -110,7 +110,7 @@ pub fn user_panics(backend: &dyn Backend) {
 pub fn revocations(backend: &dyn Backend) {
     let errors = in_subgroup(backend, &options(), |comm| {
         if comm.group().rank() == 2 {
-            comm.revoke(Error::Closed).unwrap();
+            comm.revoke(Error::closed()).unwrap();
         }
         comm.barrier().unwrap_err()
     });

@@ -214,7 +214,7 @@ fn tickets_after_close() {
         rank.comm.close().unwrap();
         assert!(rank.comm.resolve_within(ticket, Duration::ZERO).unwrap().is_some());
         assert_eq!(rank.copied(values), vec![4; 1000]);
-        assert!(matches!(rank.issue_in_place(sum(1000), values.buffer_mut()), Err(Error::Closed)));
+        assert!(matches!(rank.issue_in_place(sum(1000), values.buffer_mut()), Err(Error::Closed { .. })));
         rank.comm.resolve(ticket).unwrap();
     });
 }

@@ -18,7 +18,7 @@ fn assert_unsupported(result: Result<()>, texts: &[&str]) {
 
 fn assert_invalid(result: Result<()>, argument: &str, text: &str) {
     let error = result.unwrap_err();
-    let Error::InvalidArgument { argument: found, problem } = &error else { panic!("{error}") };
+    let Error::InvalidArgument { argument: found, problem, .. } = &error else { panic!("{error}") };
     assert!(*found == argument && problem.contains(text), "{error}");
 }
 

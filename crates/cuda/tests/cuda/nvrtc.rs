@@ -54,7 +54,7 @@ fn a_broken_program_is_an_error_with_its_line() {
     let Some(nvrtc) = nvrtc() else { return };
     let text = "\n\nextern \"C\" __global__ void broken() { undeclared = 1; }";
     let error = nvrtc.compile(&Source { text, ..TWICE }, Capability::from_number(80)).unwrap_err();
-    let Error::InvalidArgument { argument: "source", problem } = &error else { panic!("{error}") };
+    let Error::InvalidArgument { argument: "source", problem, .. } = &error else { panic!("{error}") };
     assert!(problem.contains("twice.cu(3)") && problem.contains("undeclared"), "{problem}");
     let missing = nvrtc.compile(&Source { headers: &[], ..TWICE }, Capability::from_number(80)).unwrap_err();
     assert!(missing.to_string().contains("two.cuh"), "{missing}");

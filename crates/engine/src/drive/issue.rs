@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use unisono_backend::{Companion, Enclosing, Entered, Executor, ScopeTurn, Survivors};
 use unisono_communicator::{
-    Call, CallInfo, CallOptions, Collective, Descriptor, Error, Finished, MemoryKind, Operation, Outcome,
-    OwnedCall, Result, Site, Sizes, Work, check_request,
+    Call, CallInfo, CallOptions, Collective, Descriptor, Error, MemoryKind, Operation, Outcome, OwnedCall,
+    Result, Site, Sizes, Work, check_request,
 };
 
 use crate::drive::Shared;
@@ -31,7 +31,7 @@ impl<L: Links + 'static> Shared<L> {
         executor: Option<&Arc<dyn Executor>>,
         scope: Option<&ScopeTurn>,
     ) -> Result<Outcome> {
-        self.admit(&call.descriptor)?;
+        self.admit(call)?;
         self.refuse_device(call.memory())?;
         match call.descriptor.operation {
             Operation::Collective(collective) => self.run_collective(collective, call, executor, scope),
@@ -49,7 +49,7 @@ impl<L: Links + 'static> Shared<L> {
         executor: Option<&Arc<dyn Executor>>,
         scope: Option<&ScopeTurn>,
     ) -> Work {
-        let admitted = self.admit(&call.descriptor).and_then(|()| {
+        let admitted = self.admit(&call).and_then(|()| {
             self.refuse_device(call.memory())?;
             // It drops the keeper.
             let started =
@@ -57,7 +57,7 @@ impl<L: Links + 'static> Shared<L> {
             started.map_err(|error| self.end_everywhere(error))
         });
         if let Err(error) = admitted {
-            return refused(call, error);
+            return Work::refused(call, error);
         }
         match call.descriptor.operation {
             Operation::Collective(collective) => self.queue_collective(collective, call, executor, scope),
@@ -138,7 +138,7 @@ impl<L: Links + 'static> Shared<L> {
                 self.queue.push(queued);
                 request
             }
-            Err(error) => return refused(call, error),
+            Err(error) => return Work::refused(call, error),
         };
         self.nudge_holder();
         if let Err(error) = Progress::notify(self) {
@@ -157,7 +157,7 @@ impl<L: Links + 'static> Shared<L> {
         call: &Call<'_>,
         scope: Option<&'a ScopeTurn>,
     ) -> Result<Entered<'a>> {
-        self.admit(&call.descriptor)?;
+        self.admit(call)?;
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
         let order = scope.map_or(&**self.gate.order(), ScopeTurn::order);
         let patience = self.gate.patience(call.descriptor.label, &options);
@@ -254,7 +254,7 @@ impl<L: Links + 'static> Shared<L> {
             // No thread may use the streams of an epoch that has ended.
             let mut guard = self.lock_links();
             guard.links.close();
-            lock(&self.messages).fail(&Error::Closed);
+            lock(&self.messages).fail(&Error::closed());
         }
         Ok(shrunk)
     }
@@ -293,9 +293,4 @@ impl<L: Links + 'static> Shared<L> {
 /// A call that has no number, as errors show it.
 fn uncounted(descriptor: &Descriptor, site: Site) -> CallInfo {
     CallInfo { site: Some(site.into()), ..CallInfo::new(0, *descriptor) }
-}
-
-/// The handle of a call that has not begun, with its memory.
-fn refused(call: OwnedCall, error: Error) -> Work {
-    Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) })
 }

@@ -171,8 +171,8 @@ impl<L: Links + 'static> Drop for Shared<L> {
             // Links may still read the memory that the calls give back.
             self.lock_links().links.shut_down();
         }
-        pending.iter().for_each(|call| call.request.fail(Error::Closed));
-        lock(&self.messages).fail(&Error::Closed);
+        pending.iter().for_each(|call| call.request.fail(Error::closed()));
+        lock(&self.messages).fail(&Error::closed());
         self.completions.callbacks().end();
     }
 }

@@ -105,6 +105,8 @@ impl Request {
             }
             board.unfinished().note_end(result.is_ok());
         }
+        let call = format_args!("{} at {}", self.descriptor, self.site);
+        let result = result.map_err(|error| error.in_call(&call));
         self.completions.announce(self.ending.end(result, buffers));
     }
 
@@ -151,9 +153,9 @@ mod tests {
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
         let request = Request::new(OwnedCall::new(descriptor, OwnedBuffers::None), Arc::default());
         drop(std::mem::replace(&mut *lock(&request.state), RequestState::Taken));
-        request.fail(Error::Closed);
+        request.fail(Error::closed());
         assert!(request.is_done());
-        assert!(matches!(request.ending.result(), Some(Err(Error::Closed))));
+        assert!(matches!(request.ending.result(), Some(Err(Error::Closed { .. }))));
         assert!(request.ending.take_buffers().is_none());
     }
 }

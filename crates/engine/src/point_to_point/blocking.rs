@@ -209,7 +209,7 @@ impl<L: Links + 'static> Shared<L> {
         let shown = MessageWait::new(self.gate.board().clone(), &request.descriptor, request.site);
         self.wait_for(None, || request.is_done());
         drop(shown);
-        let outcome = request.ending.result().unwrap_or(Err(Error::Closed))?;
+        let outcome = request.ending.result().unwrap_or(Err(Error::closed()))?;
         if let Some(OwnedBuffers::Separate { output: OwnedMemory::One(received), .. }) =
             request.ending.take_buffers()
             && request.descriptor.operation == Operation::Recv

@@ -68,7 +68,7 @@ pub(crate) fn messages(input: &mut Input<'_>) {
     }
     wire.is_closed = true;
     if advance(&mut messages, &mut wire) {
-        messages.fail(&unisono_communicator::Error::Closed);
+        messages.fail(&unisono_communicator::Error::closed());
     }
     requests.iter().for_each(|request| check(request, is_junk));
 }

@@ -29,9 +29,9 @@ impl PointToPoint {
     /// Says goodbye on every stream. Operations that wait for messages of other ranks end.
     fn say_goodbye<L: Links>(&mut self, links: &mut L) {
         self.is_closing = true;
-        self.posted.drain(..).for_each(|(request, _)| request.fail(Error::Closed));
+        self.posted.drain(..).for_each(|(request, _)| request.fail(Error::closed()));
         let borrowed = &mut Borrowed::none();
-        self.matching.drain().for_each(|receive| receive.fail(borrowed, Error::Closed));
+        self.matching.drain().for_each(|receive| receive.fail(borrowed, Error::closed()));
         for (peer, lane) in self.peers.group().ranks().zip(&mut self.lanes) {
             if peer != self.rank && links.is_open(edge(peer)) {
                 lane.set_connected();

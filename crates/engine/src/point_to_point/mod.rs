@@ -179,7 +179,7 @@ impl PointToPoint {
 
     fn begin<L: Links>(&mut self, transfer: Transfer, links: &mut L, borrowed: &mut Borrowed<'_>) {
         if self.is_closing {
-            return transfer.fail(borrowed, Error::Closed);
+            return transfer.fail(borrowed, Error::closed());
         }
         let descriptor = transfer.descriptor(borrowed);
         match (descriptor.operation, descriptor.peer) {

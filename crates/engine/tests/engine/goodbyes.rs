@@ -119,7 +119,7 @@ fn a_receive_that_waits_in_another_thread_ends_when_its_rank_closes() {
         let world = in_process::world(2);
         let work = world[0].recv_async(vec![0u8; 10], Peer::Rank(1), 1);
         world[0].close().unwrap();
-        assert!(matches!(work.wait(), Err(Error::Closed)));
+        assert!(matches!(work.wait(), Err(Error::Closed { .. })));
     });
 }
 

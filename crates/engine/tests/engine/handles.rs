@@ -102,7 +102,7 @@ fn a_call_that_waits_behind_close_is_told() {
             first.join().unwrap().unwrap();
             closing.join().unwrap().unwrap();
             let error = behind.join().unwrap().unwrap_err();
-            assert!(matches!(error, Error::Closed), "{error}");
+            assert!(matches!(error, Error::Closed { .. }), "{error}");
         });
     });
 }

@@ -84,7 +84,7 @@ mod tests {
     fn the_last_news_is_kept_by_communicator() {
         let key = CommunicatorKey { id: 4, epoch: 0 };
         let mut flood = Flood::new(JobRank::new(0), 1);
-        flood.publish(Topic::Revoked { key, cause: Error::Closed });
+        flood.publish(Topic::Revoked { key, cause: Error::closed() });
         flood.publish(Topic::Goodbye);
         let other = CommunicatorKey { id: 5, ..key };
         let about = |flood: &Flood| flood.about(key).iter().map(|news| news.sequence).collect::<Vec<_>>();

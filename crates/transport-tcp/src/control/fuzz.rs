@@ -392,7 +392,7 @@ fn topic(input: &mut Input<'_>) -> Topic {
 
 fn cause(input: &mut Input<'_>) -> Error {
     match input.below(4) {
-        0 => Error::Closed,
+        0 => Error::closed(),
         1 => Error::Evicted { reported_by: JobRank::new(0), evidence: "r".into() },
         2 => Error::Corrupted { from: JobRank::new(0), to: JobRank::new(2), call: None, reason: "r".into() },
         _ => Error::Refused { problem: "p".into() },

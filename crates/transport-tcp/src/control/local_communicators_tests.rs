@@ -73,7 +73,7 @@ fn a_lost_rank_ends_the_communicators_that_need_it() {
     communicators.happened(&news(3, lost(5)), Instant::now());
     assert!(!board.is_revoked(), "not a member");
     communicators.happened(&news(3, lost(6)), Instant::now());
-    communicators.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
+    communicators.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::closed() }), Instant::now());
     let Some(Error::PeerLost { culprits, call, reported_by, .. }) = board.revocation_error() else {
         panic!("the first cause stays, and it was seen by nobody in the group")
     };
@@ -149,7 +149,7 @@ fn closing_waits_for_all_and_compares() {
 fn the_goodbye_of_who_has_failed_is_not_compared() {
     let (mut communicators, board, _inbox) = local_communicators();
     let answered = close(&mut communicators, 3);
-    communicators.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
+    communicators.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::closed() }), Instant::now());
     communicators.happened(&news(6, closed(2, true)), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.is_revoked());
 }
@@ -210,7 +210,7 @@ fn ranks_that_leave_after_different_calls_differ() {
     assert!(is_open && told.len() == 1 && told[0].contains("root 0 / 1"), "{told:?}");
     let (_, told) = left(CallHistory { calls: 3, digest: 1 }, None);
     assert!(told[0].contains("1 / 3 calls at their leave"), "{told:?}");
-    let failed = Topic::Revoked { key: KEY, cause: Error::Closed };
+    let failed = Topic::Revoked { key: KEY, cause: Error::closed() };
     assert_eq!(left(CallHistory { calls: 1, digest: 2 }, Some(failed)), (false, Vec::new()));
 }
 
@@ -219,11 +219,11 @@ fn what_came_before_the_communicator_counts() {
     let (communicator, board, _inbox) = local_communicator();
     LocalCommunicators::new(hosts()).add(
         communicator,
-        &[news(2, Topic::Revoked { key: KEY, cause: Error::Closed })],
+        &[news(2, Topic::Revoked { key: KEY, cause: Error::closed() })],
         Instant::now(),
     );
     assert!(matches!(board.revocation(), Some(revocation) if revocation.by.get() == 2));
-    assert!(matches!(board.revocation_error(), Some(Error::Closed)));
+    assert!(matches!(board.revocation_error(), Some(Error::Closed { .. })));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn mail_reaches_members_only() {
     let (communicators, _board, inbox) = local_communicators();
     let slot = Slot { key: KEY, role: ConnectionRole::First, peer: JobRank::new(6) };
     let failure = Failure::Gone(Certainty::Suspected, "no answer".into());
-    communicators.deliver_failure(Slot { peer: JobRank::new(3), ..slot }, Failure::Error(Error::Closed));
+    communicators.deliver_failure(Slot { peer: JobRank::new(3), ..slot }, Failure::Error(Error::closed()));
     assert!(inbox.is_empty(), "not a member");
     communicators.deliver_failure(slot, failure);
     let Ok(Delivery::Failed(Error::PeerLost { culprits, reported_by, .. })) = inbox.try_recv() else {

@@ -77,7 +77,7 @@ fn everybody_hears_the_first_cause_before_the_death_that_follows_it() {
         simulation.run(MS * 200);
         let key = CommunicatorKey { id: 1, epoch: 0 };
         let author = seed as u32 % size;
-        simulation.publish(author, Topic::Revoked { key, cause: Error::Closed });
+        simulation.publish(author, Topic::Revoked { key, cause: Error::closed() });
         simulation.kill(author);
         simulation.run(MS * 100);
         for rank in (0..size).filter(|&rank| rank != author) {
@@ -150,7 +150,7 @@ fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
             }
             let key = CommunicatorKey { id, epoch: 0 };
             let author = simulation.random.below(u64::from(size)) as u32;
-            simulation.publish(author, Topic::Revoked { key, cause: Error::Closed });
+            simulation.publish(author, Topic::Revoked { key, cause: Error::closed() });
             let pause = MS * simulation.random.below(5) as u32;
             simulation.run(pause);
         }

@@ -57,7 +57,7 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn the_names_are_pytorchs() {
     let board = board();
-    board.revoke(JobRank::new(6), Arc::new(Error::Closed));
+    board.revoke(JobRank::new(6), Arc::new(Error::closed()));
     let record = record_of(&board);
     let mut value = serde_json::to_value(&record).unwrap();
     assert_eq!(value["version"], "2.10");
@@ -214,11 +214,11 @@ fn a_record_is_written_for_every_cause_and_nothing_before() {
         record.pg_status.get(&id).and_then(|status| status.first_cause.clone())
     };
     assert!(!path.exists());
-    other.revoke(JobRank::new(2), Arc::new(Error::Closed));
+    other.revoke(JobRank::new(2), Arc::new(Error::closed()));
     // Its user has dropped it, but the record keeps it.
     drop(other);
     wait_for(&path, |record| cause(record, 0).is_none() && cause(record, 1).is_some());
-    world.revoke(JobRank::new(2), Arc::new(Error::Closed));
+    world.revoke(JobRank::new(2), Arc::new(Error::closed()));
     wait_for(&path, |record| cause(record, 0).is_some() && cause(record, 1).is_some());
     world.evict(JobRank::new(2), "silent".to_owned());
     wait_for(&path, |record| {
@@ -235,7 +235,7 @@ fn who_ends_at_once_leaves_the_record_and_who_is_well_leaves_none() {
         let board = Arc::new(board());
         recorder.register(WORLD, group(), &board);
         if fails {
-            board.revoke(JobRank::new(2), Arc::new(Error::Closed));
+            board.revoke(JobRank::new(2), Arc::new(Error::closed()));
         }
         drop(board);
         drop(recorder);
@@ -256,7 +256,7 @@ fn a_recorder_without_a_folder_only_answers() {
     recorder.register(WORLD, group(), &world);
     recorder.register(OTHER, group(), &other);
     drop(other);
-    world.revoke(JobRank::new(2), Arc::new(Error::Closed));
+    world.revoke(JobRank::new(2), Arc::new(Error::closed()));
     let record = recorder.record();
     assert_eq!(record.pg_config.keys().collect::<Vec<_>>(), ["world"]);
     assert_eq!((record.rank, record.entries.len()), (4, 2));

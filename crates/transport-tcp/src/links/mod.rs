@@ -220,7 +220,7 @@ impl Links for TcpLinks {
     fn close(&mut self) {
         self.sockets.fill(None);
         self.links.iter_mut().for_each(|link| *link = None);
-        self.failed.get_or_insert(Error::Closed);
+        self.failed.get_or_insert(Error::closed());
     }
 }
 

@@ -92,7 +92,9 @@ fn write_fields(fields: &mut Writer, error: &Error) -> bool {
             call::write(fields.u32(rank.get()), call);
             fields.text(text, TEXT_BYTES_MAX);
         }
-        Error::Closed => {}
+        Error::Closed { call } => {
+            fields.text(call.as_deref().unwrap_or_default(), TEXT_BYTES_MAX);
+        }
         Error::Refused { problem } => {
             fields.text(problem, TEXT_BYTES_MAX);
         }
@@ -222,7 +224,7 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
             call: Box::new(call::read(fields)?),
             text: text(fields)?,
         },
-        ErrorCode::Closed => Error::Closed,
+        ErrorCode::Closed => Error::Closed { call: Some(text(fields)?).filter(|call| !call.is_empty()) },
         ErrorCode::Refused => Error::Refused { problem: text(fields)? },
         ErrorCode::System => Error::System { what: text(fields)?, text: text(fields)? },
         ErrorCode::Corrupted => Error::Corrupted {
@@ -338,7 +340,8 @@ mod tests {
             },
             Error::Cancelled { by: rank(1), call: call(7, text) },
             Error::Panicked { rank: rank(1), call: call(7, text), text: own() },
-            Error::Closed,
+            Error::closed(),
+            Error::closed().in_call(&"barrier(0 x u8) at train.py:7"),
             Error::Revoked {
                 by: rank(5),
                 cause: Arc::new(Error::Cancelled { by: rank(5), call: call(9, text) }),
@@ -382,10 +385,10 @@ mod tests {
     #[test]
     fn a_revocation_keeps_its_root_and_the_rest_its_words() {
         let once = |cause| Error::Revoked { by: JobRank::new(3), cause: Arc::new(cause) };
-        for nested in [once(Error::Closed), once(once(Error::Closed))] {
+        for nested in [once(Error::closed()), once(once(Error::closed()))] {
             let Error::Revoked { by, cause } = round_trip(&nested) else { panic!("{nested}") };
             assert_eq!(by, JobRank::new(3));
-            assert!(matches!(*cause, Error::Closed));
+            assert!(matches!(*cause, Error::Closed { .. }));
         }
         let other = Error::invalid("root", "is 9 of 2");
         let Error::System { text, .. } = round_trip(&other) else { panic!("not kept as words") };

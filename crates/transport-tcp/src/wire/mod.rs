@@ -370,7 +370,7 @@ mod tests {
         let history = CallHistory { calls: 5, digest: 6 };
         let departure = Departure { history, by_close: false, in_progress: 2, last: Some(call.clone()) };
         let topics = [
-            Topic::Revoked { key, cause: Error::Closed },
+            Topic::Revoked { key, cause: Error::closed() },
             Topic::Lost { rank: JobRank::new(3), certainty: Certainty::Suspected, reason: "silent".into() },
             Topic::Closed { key, departure },
             Topic::Goodbye,

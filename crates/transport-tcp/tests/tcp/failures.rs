@@ -112,9 +112,9 @@ fn a_failure_of_one_communicator_leaves_the_others_alone() {
         // Nobody is inside that barrier any more.
         communicator.barrier().expect("barrier");
         if communicator.group().rank() == 1 {
-            copy.revoke(Error::Closed).expect("revoke");
+            copy.revoke(Error::closed()).expect("revoke");
         }
-        assert!(matches!(copy.barrier().expect_err("revoked").root_cause(), Error::Closed));
+        assert!(matches!(copy.barrier().expect_err("revoked").root_cause(), Error::Closed { .. }));
         let mut values = [1u32; 10];
         communicator.all_reduce(&mut values, ReduceOp::Sum).expect("the other communicator");
         assert_eq!(values, [3; 10]);

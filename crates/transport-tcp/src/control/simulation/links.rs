@@ -197,7 +197,7 @@ impl Links for SimulatedLinks {
         for link in self.links.iter_mut().filter_map(Option::take) {
             job.hang_up((link.outward, link.inward));
         }
-        self.failed.get_or_insert(Error::Closed);
+        self.failed.get_or_insert(Error::closed());
     }
 
     fn now(&self) -> Instant {
