@@ -107,6 +107,12 @@ pub struct Awaited {
     pub status: String,
 }
 
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} {}", self.rank, self.status)
+    }
+}
+
 /// Any failure of a communicator. Ranks are ranks of the job, also in the errors of a subgroup: a log is one of a job.
 /// Only what repeats an argument of the caller is a rank of the group: the root and the peer of a call, and the source
 /// of a message.
@@ -123,7 +129,7 @@ pub struct Awaited {
 #[non_exhaustive]
 pub enum Error {
     /// An argument is not valid; nothing was sent.
-    #[error("invalid {argument}: {problem}{}", in_text(call.as_deref()))]
+    #[error("invalid {argument}: {problem}{}", after(", in ", call.as_deref()))]
     InvalidArgument {
         /// The argument's name.
         argument: &'static str,
@@ -142,7 +148,7 @@ pub enum Error {
         reason: String,
     },
     /// The backend cannot do this call; nothing was sent.
-    #[error("{backend} does not support {what}{}", instead_text(instead.as_deref()))]
+    #[error("{backend} does not support {what}{}", after("; instead: ", instead.as_deref()))]
     Unsupported {
         /// What was asked for.
         what: String,
@@ -174,8 +180,8 @@ pub enum Error {
     /// Ranks died or went silent.
     #[error(
         "lost {}, reported by rank {reported_by} ({certainty:?}: {evidence}){}",
-        culprits_text(culprits),
-        call_text(call.as_deref())
+        joined(culprits, ", "),
+        after(" in ", call.as_deref())
     )]
     PeerLost {
         /// The ranks that are gone; after one failure the same on every survivor.
@@ -190,7 +196,7 @@ pub enum Error {
         evidence: String,
     },
     /// Bytes were changed between two ranks that both live, as their checksum shows; none of them was returned as data.
-    #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", call_text(call.as_deref()))]
+    #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", after(" in ", call.as_deref()))]
     Corrupted {
         /// The rank that sent them.
         from: JobRank,
@@ -228,7 +234,7 @@ pub enum Error {
     /// The deadline passed.
     #[error(
         "{call} timed out on rank {reported_by} after {waited:.1?}; still awaited: {}",
-        awaited_text(not_arrived)
+        joined(not_arrived, "; ")
     )]
     Timeout {
         /// The call.
@@ -294,7 +300,7 @@ pub enum Error {
         problem: String,
     },
     /// The communicator was closed.
-    #[error("the communicator is closed{}", in_text(call.as_deref()))]
+    #[error("the communicator is closed{}", after(", in ", call.as_deref()))]
     Closed {
         /// The call that came after, and its line; `None` for what was in progress.
         call: Option<String>,
@@ -452,35 +458,21 @@ impl Error {
     }
 }
 
-fn ranks_text(ranks: &[JobRank]) -> String {
-    let list: Vec<_> = ranks.iter().map(JobRank::to_string).collect();
-    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))
+fn joined<T: fmt::Display>(list: &[T], separator: &str) -> String {
+    list.iter().map(T::to_string).collect::<Vec<_>>().join(separator)
 }
 
-fn culprits_text(culprits: &[Culprit]) -> String {
-    let list: Vec<_> = culprits.iter().map(Culprit::to_string).collect();
-    list.join(", ")
+fn ranks_text(ranks: &[JobRank]) -> String {
+    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, joined(ranks, ", "))
+}
+
+/// `before` and the text, or nothing.
+fn after(before: &str, text: Option<impl fmt::Display>) -> String {
+    text.map(|text| format!("{before}{text}")).unwrap_or_default()
 }
 
 fn missing_text(missing: &[JobRank]) -> String {
-    if missing.is_empty() { String::new() } else { format!("; missing: {}", ranks_text(missing)) }
-}
-
-fn instead_text(instead: Option<&str>) -> String {
-    instead.map(|instead| format!("; instead: {instead}")).unwrap_or_default()
-}
-
-fn call_text(call: Option<&CallInfo>) -> String {
-    call.map(|call| format!(" in {call}")).unwrap_or_default()
-}
-
-fn in_text(call: Option<&str>) -> String {
-    call.map(|call| format!(", in {call}")).unwrap_or_default()
-}
-
-fn awaited_text(awaited: &[Awaited]) -> String {
-    let list: Vec<_> = awaited.iter().map(|one| format!("rank {} {}", one.rank, one.status)).collect();
-    list.join("; ")
+    after("; missing: ", (!missing.is_empty()).then(|| ranks_text(missing)))
 }
 
 #[cfg(test)]

@@ -293,3 +293,36 @@ pub fn closing_after_unequal_calls(backend: &dyn Backend) {
         }
     }
 }
+
+/// Every rank is a root and waits for nobody, so no message shows that calls 1 and 2 differ. All ranks name the same
+/// two calls, of the first number that differs.
+pub fn closing_names_the_first_difference(backend: &dyn Backend) {
+    // Where the ranks meet first, call 1 fails.
+    if !backend.algorithms().are_ours() {
+        return;
+    }
+    let ranks = 4;
+    // A goodbye waits 100 ms for the others: on a busy machine a rank may be later.
+    for _ in 0..20 {
+        let together = Barrier::new(ranks as usize);
+        let results = run(backend, ranks, &options(), |comm| {
+            let own = comm.group().rank();
+            let made = comm.barrier();
+            let made = made.and_then(|()| comm.broadcast(&mut [own], own));
+            let made = made.and_then(|()| comm.broadcast(&mut [own], own));
+            together.wait();
+            made.and_then(|()| comm.close())
+        });
+        let errors = results.iter().filter_map(|result| result.as_ref().err());
+        let texts: Vec<String> = errors.map(Error::to_string).collect();
+        if texts.len() == ranks as usize {
+            let call =
+                |rank: u32| format!("rank {rank} called call 1 broadcast(1 x u32, root {rank}, in place)");
+            let names = |rank: u32| texts[0].contains(&call(rank));
+            assert!(names(0) && (1..ranks).any(names), "{}", texts[0]);
+            assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+            return;
+        }
+    }
+    panic!("in 20 attempts not all ranks have noticed");
+}

@@ -52,7 +52,8 @@ macro_rules! conformance {
                 concurrent_use_is_refused labelled_threads_take_turns
                 queued_threads_take_turns a_turn_that_does_not_come;
             arguments: bad_arguments_change_nothing closed_communicators_say_so;
-            mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls;
+            mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls
+                closing_names_the_first_difference;
             failures: timeouts_name_who_is_missing revocation_reaches_everybody first_cause_stays
                 panics_in_user_functions leaving_without_closing_harms_nobody;
             supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting;

@@ -64,7 +64,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         let mut vector = [1.0f32; 8];
         let text = |result: unisono_communicator::Result<()>| result.unwrap_err().to_string();
         let longer = text(comm.compressed_all_reduce(&mut [0.0f32; 9], ReduceOp::Sum, &mut state));
-        let call = "compressed_all_reduce/int8(9 x f32, sum, in place) at crates/compression/tests/compression/calls.rs:";
+        let call = concat!("compressed_all_reduce/int8(9 x f32, sum, in place) at ", file!(), ":");
         let expected = format!("invalid state: is for 8 elements, the call has 9, in {call}");
         assert!(longer.starts_with(&expected), "{longer}");
         let max = text(comm.compressed_all_reduce(&mut vector, ReduceOp::Max, &mut state));

@@ -6,7 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_backend::{
-    Agreed, Ask, CallHistory, Peers, Question, closing_error, different_lists, list_text, not_agreed,
+    Agreed, Ask, CallHistory, FirstDifference, Peers, Question, SearchStep, closed_differently,
+    closing_error, different_lists, judge_answer, list_text, not_agreed,
 };
 use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 
@@ -18,6 +19,9 @@ pub(super) const THREAD_PANICKED: &str = "its thread panicked";
 
 /// How long `close` waits for the other ranks' goodbyes.
 const GOODBYE_MAX: Duration = Duration::from_millis(100);
+
+/// How long ranks that have closed after different calls wait for the first one to be found.
+const SEARCH_MAX: Duration = Duration::from_secs(1);
 
 /// All communicators of one world.
 #[derive(Default)]
@@ -140,24 +144,35 @@ impl World {
         deadline: Instant,
     ) -> Result<()> {
         let rank = peers.group().own_rank();
-        let until = deadline.min(Instant::now() + GOODBYE_MAX);
+        let mut until = deadline.min(Instant::now() + GOODBYE_MAX);
         room.boards.iter().for_each(|board| board.closings().note_closed(rank));
         let mut rooms = lock(&self.rooms);
         rooms.open(room.number).goodbyes[rank.index()] = Some(ours);
         rooms.exit(room.number, rank, None);
         self.news.notify_all();
-        loop {
-            let goodbyes = &rooms.open(room.number).goodbyes;
-            if let Some(error) = closing_error(peers, ours, goodbyes) {
-                return Err(error);
+        let is_complete = || room.exits.iter().all(|exit| exit.get().is_some());
+        let mut is_searched = false;
+        while !(room.boards[rank.index()].is_revoked() || Instant::now() >= until) {
+            if is_complete() && !is_searched {
+                let goodbyes = rooms.open(room.number).goodbyes.clone();
+                if !closed_differently(&goodbyes) {
+                    break;
+                }
+                drop(rooms);
+                // All others have closed too, and wait for what the lowest of them finds.
+                if let Some(error) = first_difference(room, peers, &goodbyes) {
+                    room.boards[rank.index()].revoke(peers.group().own_job_rank(), Arc::new(error));
+                }
+                (is_searched, until) = (true, Instant::now() + SEARCH_MAX);
+                rooms = lock(&self.rooms);
+                self.news.notify_all();
+                continue;
             }
-            let is_waiting = room.exits.iter().any(|exit| exit.get().is_none());
-            let now = Instant::now();
-            if !is_waiting || now >= until {
-                return Ok(());
-            }
-            rooms = self.wait(rooms, until - now);
+            rooms = self.wait(rooms, until.saturating_duration_since(Instant::now()));
         }
+        let goodbyes = rooms.open(room.number).goodbyes.clone();
+        drop(rooms);
+        closing_error(peers, ours, &goodbyes).map_or(Ok(()), Err)
     }
 
     /// Agrees with all ranks of `group` that have not left.
@@ -196,6 +211,28 @@ impl World {
     #[cfg(test)]
     pub(super) fn open_rooms(&self) -> usize {
         lock(&self.rooms).open.len()
+    }
+}
+
+/// The first difference of ranks that have closed so, if this rank is the one that looks for it.
+fn first_difference(room: &Room, peers: &Peers, closed: &[Option<CallHistory>]) -> Option<Error> {
+    let mut search = FirstDifference::begin(peers.group().own_rank(), closed)?;
+    let mut step = search.start(peers);
+    loop {
+        match step {
+            SearchStep::Ask(ranks, number) => {
+                step = SearchStep::Wait;
+                for rank in ranks {
+                    let answer = room.boards[rank.index()].status(number);
+                    if let Some(error) = judge_answer(peers, rank, number, &answer) {
+                        return Some(error);
+                    }
+                    step = search.answered(peers, (rank, number), &answer);
+                }
+            }
+            SearchStep::Wait => return None,
+            SearchStep::Found(error) => return Some(*error),
+        }
     }
 }
 

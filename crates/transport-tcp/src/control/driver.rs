@@ -447,10 +447,10 @@ impl Driver {
             Action::Answered { from, key, number, status } => {
                 let topic = self.communicators.answered(from, key, number, &status);
                 self.publish(topic);
-                if let Some(next) = self.communicators.asked_next(key, number, &status) {
-                    self.ask(key, next, number);
-                }
             }
+        }
+        for (key, rank, number) in self.communicators.take_questions() {
+            self.ask(key, rank, number);
         }
     }
 

@@ -276,6 +276,15 @@ impl FuzzedNode {
                 topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
             }
         }
+        for (key, rank, number) in self.communicators.take_questions() {
+            match self.communicators.before_asking(key, rank, number) {
+                Some(topic) => self.plane.publish(topic, self.now),
+                None if self.plane.presence(JobRank::new(rank.get())) == Presence::Live => {
+                    self.plane.ask(JobRank::new(rank.get()), key, number);
+                }
+                None => {}
+            }
+        }
     }
 
     /// Checks what must hold after every event.

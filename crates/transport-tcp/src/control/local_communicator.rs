@@ -1,10 +1,13 @@
 //! One communicator of this rank as the control thread sees it, and what news means to it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
-use unisono_backend::{Board, CallHistory, CallStatus, Membership, Peers, Revocation, Waker, closing_error};
+use unisono_backend::{
+    Board, CallHistory, CallStatus, FirstDifference, Membership, Peers, Revocation, SearchStep, Waker,
+    asked_next, closed_differently, closing_error,
+};
 use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
 
 use super::CloseAnswer;
@@ -17,7 +20,14 @@ pub(super) struct Closing {
     pub(super) ours: CallHistory,
     pub(super) deadline: Instant,
     pub(super) answer: CloseAnswer,
+    /// Whether ranks have closed after different calls, and the lowest of them looks for the first one.
+    pub(super) is_searched: bool,
+    /// The search, if this rank is the lowest.
+    pub(super) search: Option<FirstDifference>,
 }
+
+/// How long ranks that have closed after different calls wait for the first one to be found.
+const SEARCH_MAX: Duration = Duration::from_secs(1);
 
 /// Why a wanted connection will never exist.
 pub(crate) enum Failure {
@@ -42,6 +52,8 @@ pub(crate) struct LocalCommunicator {
     pub(super) is_told: bool,
     pub(super) closing: Option<Closing>,
     pub(super) survival: Survival,
+    /// Ranks that are to be asked about calls.
+    pub(super) questions: Vec<(GroupRank, u64)>,
 }
 
 impl LocalCommunicator {
@@ -66,6 +78,7 @@ impl LocalCommunicator {
             is_told: false,
             closing: None,
             survival,
+            questions: Vec::new(),
         }
     }
 
@@ -134,7 +147,10 @@ impl LocalCommunicator {
     /// Applies news to this communicator; returns what is to be published in turn.
     pub(super) fn happened(&mut self, news: &News, hosts: &Hosts, now: Instant) -> Vec<Topic> {
         match &news.topic {
-            Topic::Revoked { key, cause } if *key == self.key => self.revoke(news.origin, cause.clone()),
+            Topic::Revoked { key, cause } if *key == self.key => {
+                self.revoke(news.origin, cause.clone());
+                self.finish_closing(now);
+            }
             Topic::Lost { rank, certainty, reason } => {
                 let Some(peer) = self.group.group_rank_of(*rank) else { return Vec::new() };
                 if peer == self.group.own_rank() {
@@ -146,14 +162,14 @@ impl LocalCommunicator {
                 }
             }
             Topic::Closed { key, departure } if *key == self.key => {
-                let early = self.note_closed(news.origin, departure.clone(), now);
-                return early.into_iter().chain(self.survival.step(now)).collect();
+                let found = self.note_closed(news.origin, departure.clone(), now);
+                return found.into_iter().chain(self.survival.step(now)).collect();
             }
             // A rank closes its communicators before it leaves the job, so it never made this one.
             Topic::Goodbye => {
                 let departure = Departure::before_first_call();
-                let early = self.note_closed(news.origin, departure, now);
-                return early.into_iter().chain(self.survival.step(now)).collect();
+                let found = self.note_closed(news.origin, departure, now);
+                return found.into_iter().chain(self.survival.step(now)).collect();
             }
             Topic::Ballot { agreement, ballot } if agreement.communicator == self.key => {
                 if let Some(from) = self.group.group_rank_of(news.origin) {
@@ -191,10 +207,10 @@ impl LocalCommunicator {
         self.finish_closing(now);
     }
 
-    /// Another rank takes no part any more. What it has sent stays valid, so calls go on. Returns the loss to publish
-    /// if a call of this rank has met the end of its stream.
+    /// Another rank takes no part any more. What it has sent stays valid, so calls go on. Returns the failure to
+    /// publish: the loss of that rank if a call of this one has met the end of its stream, or the ranks' difference.
     fn note_closed(&mut self, origin: JobRank, departure: Departure, now: Instant) -> Option<Topic> {
-        let mut early = None;
+        let mut found = None;
         if let Some(peer) = self.group.group_rank_of(origin) {
             if peer != self.group.own_rank() {
                 // It takes no part any more, whether it lives or not.
@@ -205,10 +221,10 @@ impl LocalCommunicator {
             if !self.board.is_revoked() {
                 self.closed[peer.index()].get_or_insert(departure);
             }
-            early = self.left_too_early(peer);
+            found = self.left_too_early(peer).or_else(|| self.search_difference(now));
             self.finish_closing(now);
         }
-        early
+        found
     }
 
     /// The loss of a rank that has left in good order, while a call of this rank needs more than it has sent.
@@ -219,20 +235,70 @@ impl LocalCommunicator {
 
     /// Answers a waiting `close` once all ranks have closed, or its time is up.
     pub(super) fn finish_closing(&mut self, now: Instant) {
-        let is_complete = self.closed.iter().all(Option::is_some) || self.board.is_revoked();
-        if let Some(closing) = self.closing.take_if(|closing| is_complete || closing.deadline <= now) {
+        let (is_complete, is_revoked) = (self.closed.iter().all(Option::is_some), self.board.is_revoked());
+        let is_over = |closing: &mut Closing| {
+            is_revoked || closing.deadline <= now || is_complete && !closing.is_searched
+        };
+        if let Some(closing) = self.closing.take_if(is_over) {
             // Nobody takes the answer when the caller has given up.
             let error = self.closing_error(closing.ours);
             let _ = closing.answer.send(error.map_or(Ok(()), Err));
         }
     }
 
+    /// What the ranks said that have closed.
+    fn closed_histories(&self) -> Vec<Option<CallHistory>> {
+        let by_close =
+            |one: &Option<Departure>| one.as_ref().filter(|one| one.by_close).map(|one| one.history);
+        self.closed.iter().map(by_close).collect()
+    }
+
+    /// Once all ranks have closed, begins to look for their first difference. Returns it if it is known already.
+    fn search_difference(&mut self, now: Instant) -> Option<Topic> {
+        let is_complete = self.closed.iter().all(Option::is_some) && !self.board.is_revoked();
+        let closed = self.closed_histories();
+        let closing = self.closing.as_mut().filter(|closing| is_complete && !closing.is_searched)?;
+        if !closed_differently(&closed) {
+            return None;
+        }
+        (closing.is_searched, closing.deadline) = (true, now + SEARCH_MAX);
+        closing.search = FirstDifference::begin(self.group.own_rank(), &closed);
+        let step = closing.search.as_mut()?.start(&self.peers);
+        self.search_on(step)
+    }
+
+    fn search_on(&mut self, step: SearchStep) -> Option<Topic> {
+        match step {
+            SearchStep::Ask(ranks, number) => {
+                self.questions.extend(ranks.into_iter().map(|rank| (rank, number)));
+                None
+            }
+            SearchStep::Wait => None,
+            SearchStep::Found(error) => self.find(*error),
+        }
+    }
+
+    /// A rank has answered a question about a call, and the answer shows `cause` or no failure. Returns the failure to
+    /// publish.
+    pub(super) fn answered(
+        &mut self,
+        (rank, number): (GroupRank, u64),
+        status: &CallStatus,
+        cause: Option<Error>,
+    ) -> Option<Topic> {
+        self.questions.extend(asked_next(&self.peers, number, status).map(|next| (next, number)));
+        if let Some(cause) = cause {
+            return self.find(cause);
+        }
+        let search = self.closing.as_mut().and_then(|closing| closing.search.as_mut())?;
+        let step = search.answered(&self.peers, (rank, number), status);
+        self.search_on(step)
+    }
+
     /// The error of a rank that closes after these calls. Ranks that have closed too must have made the same calls. A
     /// rank that has left in another way, after fewer calls, has left too early.
     fn closing_error(&self, ours: CallHistory) -> Option<Error> {
-        let by_close =
-            |one: &Option<Departure>| one.as_ref().filter(|one| one.by_close).map(|one| one.history);
-        let closed: Vec<Option<CallHistory>> = self.closed.iter().map(by_close).collect();
+        let closed = self.closed_histories();
         let left_early = || {
             let is_early = |one: &Departure| !one.by_close && one.history.calls < ours.calls;
             let (peer, departure) = self.group.ranks().zip(&self.closed).find_map(|(peer, one)| {

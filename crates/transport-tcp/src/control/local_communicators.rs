@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_backend::{
-    Ask, CallHistory, CallStatus, asked_next, different_lists, judge_answer, list_text, on_rank,
-    order_mismatch, with_call_ahead,
+    Ask, CallHistory, CallStatus, different_lists, judge_answer, list_text, on_rank, order_mismatch,
+    with_call_ahead,
 };
 use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
 
@@ -208,7 +208,7 @@ impl LocalCommunicators {
         let communicator = self.communicators.get_mut(&key)?;
         let is_first = !std::mem::replace(&mut communicator.is_told, true);
         let departure = communicator.departure(ours, true);
-        communicator.closing = Some(Closing { ours, deadline, answer });
+        communicator.closing = Some(Closing { ours, deadline, answer, is_searched: false, search: None });
         communicator.finish_closing(now);
         is_first.then_some(Topic::Closed { key, departure })
     }
@@ -235,7 +235,7 @@ impl LocalCommunicators {
 
     /// A rank of the job has answered our question. Returns the failure to publish, if the answer shows one.
     pub(crate) fn answered(
-        &self,
+        &mut self,
         from: JobRank,
         key: CommunicatorKey,
         number: u64,
@@ -246,18 +246,17 @@ impl LocalCommunicators {
         let cause = judge_answer(&communicator.peers, rank, number, status).or_else(|| {
             let asked = (communicator.group.own_job_rank(), communicator.membership());
             order_mismatch(asked, (from, status), |key| self.get(key).map(LocalCommunicator::membership))
-        })?;
-        communicator.find(cause)
+        });
+        self.communicators.get_mut(&key)?.answered((rank, number), status, cause)
     }
 
-    /// Who is to be asked next after that answer.
-    pub(crate) fn asked_next(
-        &self,
-        key: CommunicatorKey,
-        number: u64,
-        status: &CallStatus,
-    ) -> Option<GroupRank> {
-        asked_next(&self.get(key)?.peers, number, status)
+    /// The ranks that are to be asked about calls now, after what has happened.
+    pub(crate) fn take_questions(&mut self) -> Vec<(CommunicatorKey, GroupRank, u64)> {
+        let all = self.communicators.iter_mut();
+        let taken = all.flat_map(|(key, communicator)| {
+            communicator.questions.drain(..).map(|(rank, number)| (*key, rank, number))
+        });
+        taken.collect()
     }
 
     /// A connection for `slot` came. What to tell its other side, if this rank has a communicator that was made in the

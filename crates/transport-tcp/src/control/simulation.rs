@@ -338,14 +338,12 @@ impl Simulation {
                 self.with_node(rank, |_, communicators, _| {
                     communicators.answered(from, key, number, &status)
                 });
-                let node = self.nodes[rank as usize].as_ref();
-                if let Some(next) = node.and_then(|node| node.communicators.asked_next(key, number, &status))
-                {
-                    self.ask(rank, (key, next, number));
-                }
                 self.answers.push((rank, from.get(), status));
             }
         }
+        let node = self.nodes[rank as usize].as_mut();
+        let questions = node.map(|node| node.communicators.take_questions()).unwrap_or_default();
+        questions.into_iter().for_each(|question| self.ask(rank, question));
     }
 
     fn connect(&mut self, rank: u32, peer: u32) {

@@ -1,0 +1,240 @@
+//! Finds the first call in which ranks that have closed a communicator differ, by asking them call after call.
+//!
+//! Ranks report the number of their calls and a digest when they close. That shows that they differ, and not where. The
+//! lowest rank asks one rank of every other history about call after call, and reports the first difference to all: so
+//! every rank names the same two calls.
+
+use unisono_communicator::{CallInfo, Error, GroupRank};
+
+use crate::board::CALLS_REMEMBERED;
+use crate::control::history_difference;
+use crate::peers::Peers;
+use crate::status::{CallHistory, CallStatus};
+
+/// Ranks that are asked, at most: more histories than these say nothing new.
+const ASKED_MAX: usize = 8;
+
+/// The search of one rank.
+#[derive(Debug)]
+pub struct FirstDifference {
+    ours: CallHistory,
+    /// The call that the others are asked about.
+    number: u64,
+    /// One rank of every other history, in rank order, and the last call that it has told.
+    others: Vec<(GroupRank, CallHistory, Option<CallInfo>)>,
+    /// The ranks that have not answered yet.
+    awaited: Vec<GroupRank>,
+}
+
+/// What comes next in a search.
+#[derive(Debug)]
+pub enum SearchStep {
+    /// These ranks are to be asked about this call.
+    Ask(Vec<GroupRank>, u64),
+    /// Answers are on their way.
+    Wait,
+    /// The difference.
+    Found(Box<Error>),
+}
+
+/// Whether ranks have closed after different calls.
+pub fn closed_differently(closed: &[Option<CallHistory>]) -> bool {
+    let mut said = closed.iter().flatten();
+    said.next().is_some_and(|first| said.any(|other| other != first))
+}
+
+impl FirstDifference {
+    /// The search of rank `own` of the ranks that have closed so. `None` when they made the same calls, and on all
+    /// ranks but the lowest.
+    pub fn begin(own: GroupRank, closed: &[Option<CallHistory>]) -> Option<FirstDifference> {
+        let ranks = GroupRank::all(closed.len() as u32);
+        let mut said = ranks.zip(closed).filter_map(|(rank, history)| Some((rank, (*history)?)));
+        let (_, ours) = said.next().filter(|(lowest, _)| *lowest == own)?;
+        let mut others: Vec<(GroupRank, CallHistory, Option<CallInfo>)> = Vec::new();
+        for (rank, history) in said.filter(|(_, history)| *history != ours) {
+            if others.len() < ASKED_MAX && others.iter().all(|(_, other, _)| *other != history) {
+                others.push((rank, history, None));
+            }
+        }
+        let longest = others.iter().map(|(_, history, _)| history.calls).max()?.max(ours.calls);
+        let number = longest.saturating_sub(CALLS_REMEMBERED as u64);
+        Some(FirstDifference { ours, number, others, awaited: Vec::new() })
+    }
+
+    /// The first questions.
+    pub fn start(&mut self, peers: &Peers) -> SearchStep {
+        self.next(peers)
+    }
+
+    /// Takes the answer of `rank` about call `number`, in which nobody has found a difference between two calls.
+    pub fn answered(
+        &mut self,
+        peers: &Peers,
+        (rank, number): (GroupRank, u64),
+        answer: &CallStatus,
+    ) -> SearchStep {
+        let Some(position) = self.awaited.iter().position(|awaited| *awaited == rank) else {
+            return SearchStep::Wait;
+        };
+        if number != self.number {
+            return SearchStep::Wait;
+        }
+        self.awaited.swap_remove(position);
+        if let CallStatus::Running { call, .. } | CallStatus::Done { call } = answer
+            && let Some((.., last)) = self.others.iter_mut().find(|(other, ..)| *other == rank)
+        {
+            *last = Some(call.clone());
+        }
+        if !self.awaited.is_empty() {
+            return SearchStep::Wait;
+        }
+        self.found(peers).unwrap_or_else(|| {
+            self.number += 1;
+            self.next(peers)
+        })
+    }
+
+    /// Asks the ranks that made the call; the others have ended before.
+    fn next(&mut self, peers: &Peers) -> SearchStep {
+        let made = self.others.iter().filter(|(_, history, _)| history.calls > self.number);
+        self.awaited = made.map(|(rank, ..)| *rank).collect();
+        if self.awaited.is_empty() {
+            // Every other rank has ended before this call, so this one differs from the first of them.
+            return self.found(peers).unwrap_or(SearchStep::Wait);
+        }
+        SearchStep::Ask(self.awaited.clone(), self.number)
+    }
+
+    /// The difference from a rank of which no later call can differ: it has ended before this call, or this rank has.
+    fn found(&self, peers: &Peers) -> Option<SearchStep> {
+        let is_last = |theirs: &CallHistory| self.number >= theirs.calls.min(self.ours.calls);
+        let (rank, theirs, last) = self.others.iter().find(|(_, theirs, _)| is_last(theirs))?;
+        // A rank that has ended before has told nothing of this call.
+        let last = last.as_ref().filter(|_| theirs.calls >= self.ours.calls);
+        let rank = peers.group().job_rank(*rank);
+        let error = history_difference(peers, self.ours, (rank, *theirs, last), "close")?;
+        Some(SearchStep::Found(Box::new(error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use unisono_communicator::{Collective, DType, Descriptor, Group, JobRank, Site};
+
+    use super::*;
+    use crate::board::Board;
+    use crate::control::judge_answer;
+
+    /// The boards of ranks that have made broadcasts from these roots, and what they said when they closed. Two
+    /// histories have one digest if and only if they are equal.
+    fn closed(roots: &[&[u32]]) -> (Vec<Arc<Board>>, Vec<Option<CallHistory>>) {
+        let boards = GroupRank::all(roots.len() as u32).zip(roots).map(|(rank, roots)| {
+            let board = Board::new(rank, 4);
+            for root in *roots {
+                let broadcast = Descriptor::new(Collective::Broadcast, DType::F32, 1);
+                let call = Descriptor { root: Some(*root), ..broadcast };
+                let number = board.enter(&call, None, None, Site::caller(), None);
+                board.leave(number);
+            }
+            Arc::new(board)
+        });
+        let digest = |calls: &&[u32]| calls.iter().fold(1, |digest, root| digest * 31 + u64::from(*root));
+        let history = |calls: &&[u32]| CallHistory { calls: calls.len() as u64, digest: digest(calls) };
+        (boards.collect(), roots.iter().map(|calls| Some(history(calls))).collect())
+    }
+
+    /// What rank `own` finds, and how many questions it has asked.
+    fn search(own: u32, roots: &[&[u32]]) -> Option<(String, usize)> {
+        let (boards, said) = closed(roots);
+        let ranks = JobRank::all(roots.len() as u32).collect();
+        let hosts = vec![0; roots.len()].into();
+        let own = GroupRank::new(own);
+        let peers = Peers::new(Group::new(own, ranks, hosts, 0), boards[own.index()].clone());
+        let mut search = FirstDifference::begin(own, &said)?;
+        let (mut step, mut asked) = (search.start(&peers), 0);
+        loop {
+            match step {
+                SearchStep::Found(error) => return Some((error.to_string(), asked)),
+                SearchStep::Wait => panic!("nobody is asked: {search:?}"),
+                SearchStep::Ask(ranks, number) => {
+                    step = SearchStep::Wait;
+                    asked += ranks.len();
+                    for rank in ranks {
+                        let answer = boards[rank.index()].status(number);
+                        if let Some(error) = judge_answer(&peers, rank, number, &answer) {
+                            return Some((error.to_string(), asked));
+                        }
+                        step = search.answered(&peers, (rank, number), &answer);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_lowest_rank_finds_the_first_call_that_differs() {
+        // Rank 2 differs in call 1, rank 1 in call 2, rank 3 as rank 1.
+        let roots: &[&[u32]] = &[&[0, 0, 0, 0], &[0, 0, 1, 0], &[0, 2, 0, 0], &[0, 0, 1, 0]];
+        let (text, asked) = search(0, roots).unwrap();
+        assert!(text.starts_with("mismatch: rank 0 called call 1 broadcast(1 x f32, root 0)"), "{text}");
+        assert!(text.contains("; rank 2 called call 1 broadcast(1 x f32, root 2)"), "{text}");
+        assert!(asked <= 4, "one of equal histories is asked, and no later call: {asked}");
+        assert!((1..4).all(|other| search(other, roots).is_none()), "one rank looks");
+    }
+
+    #[test]
+    fn a_rank_that_has_made_fewer_calls_differs_in_the_first_that_it_has_not_made() {
+        for (roots, lower, higher) in [
+            (
+                [&[0u32, 0][..], &[0, 0, 5]],
+                "call 2 barrier(0 x u8) by close",
+                "call 2 broadcast(1 x f32, root 5)",
+            ),
+            (
+                [&[0, 0, 5][..], &[0, 0]],
+                "call 2 broadcast(1 x f32, root 5)",
+                "call 2 barrier(0 x u8) by close",
+            ),
+        ] {
+            let (text, _) = search(0, &roots).unwrap();
+            assert!(text.contains(&format!("rank 0 called {lower}")), "{text}");
+            assert!(text.contains(&format!("rank 1 called {higher}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_difference_that_no_call_shows_is_told_as_such() {
+        let (boards, mut said) = closed(&[&[0, 0], &[0, 0]]);
+        said[1] = Some(CallHistory { calls: 2, digest: 7 });
+        assert!(closed_differently(&said));
+        let group = Group::new(GroupRank::new(0), JobRank::all(2).collect(), vec![0; 2].into(), 0);
+        let peers = Peers::new(group, boards[0].clone());
+        let mut search = FirstDifference::begin(GroupRank::new(0), &said).unwrap();
+        let mut step = search.start(&peers);
+        while let SearchStep::Ask(_, number) = step {
+            let other = GroupRank::new(1);
+            step = search.answered(&peers, (other, number), &boards[1].status(number));
+        }
+        let SearchStep::Found(error) = step else { panic!("{step:?}") };
+        assert!(error.to_string().contains("(earlier calls differ)"), "{error}");
+    }
+
+    #[test]
+    fn equal_histories_and_answers_that_nobody_awaits_end_in_nothing() {
+        let (boards, said) = closed(&[&[0, 0], &[0, 0]]);
+        assert!(!closed_differently(&said) && !closed_differently(&[None, said[1]]));
+        assert!(FirstDifference::begin(GroupRank::new(0), &said).is_none());
+        let group = Group::new(GroupRank::new(0), JobRank::all(2).collect(), vec![0; 2].into(), 0);
+        let peers = Peers::new(group, boards[0].clone());
+        let other = Some(CallHistory { calls: 3, digest: 7 });
+        let mut search = FirstDifference::begin(GroupRank::new(0), &[said[0], other]).unwrap();
+        assert!(matches!(search.start(&peers), SearchStep::Ask(_, 0)));
+        for (rank, number) in [(0, 0), (1, 5)] {
+            let answer = CallStatus::Forgotten;
+            let step = search.answered(&peers, (GroupRank::new(rank), number), &answer);
+            assert!(matches!(step, SearchStep::Wait), "{step:?}");
+        }
+    }
+}
