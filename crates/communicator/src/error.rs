@@ -129,7 +129,7 @@ impl fmt::Display for Awaited {
 #[non_exhaustive]
 pub enum Error {
     /// An argument is not valid; nothing was sent.
-    #[error("invalid {argument}: {problem}{}", after(", in ", call.as_deref()))]
+    #[error("invalid {argument}: {problem}{}", after(", in ", call))]
     InvalidArgument {
         /// The argument's name.
         argument: &'static str,
@@ -148,7 +148,7 @@ pub enum Error {
         reason: String,
     },
     /// The backend cannot do this call; nothing was sent.
-    #[error("{backend} does not support {what}{}", after("; instead: ", instead.as_deref()))]
+    #[error("{backend} does not support {what}{}", after("; instead: ", instead))]
     Unsupported {
         /// What was asked for.
         what: String,
@@ -181,7 +181,7 @@ pub enum Error {
     #[error(
         "lost {}, reported by rank {reported_by} ({certainty:?}: {evidence}){}",
         joined(culprits, ", "),
-        after(" in ", call.as_deref())
+        after(" in ", call)
     )]
     PeerLost {
         /// The ranks that are gone; after one failure the same on every survivor.
@@ -196,7 +196,7 @@ pub enum Error {
         evidence: String,
     },
     /// Bytes were changed between two ranks that both live, as their checksum shows; none of them was returned as data.
-    #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", after(" in ", call.as_deref()))]
+    #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", after(" in ", call))]
     Corrupted {
         /// The rank that sent them.
         from: JobRank,
@@ -300,7 +300,7 @@ pub enum Error {
         problem: String,
     },
     /// The communicator was closed.
-    #[error("the communicator is closed{}", after(", in ", call.as_deref()))]
+    #[error("the communicator is closed{}", after(", in ", call))]
     Closed {
         /// The call that came after, and its line; `None` for what was in progress.
         call: Option<String>,
@@ -467,12 +467,12 @@ fn ranks_text(ranks: &[JobRank]) -> String {
 }
 
 /// `before` and the text, or nothing.
-fn after(before: &str, text: Option<impl fmt::Display>) -> String {
-    text.map(|text| format!("{before}{text}")).unwrap_or_default()
+fn after(before: &str, text: &Option<impl fmt::Display>) -> String {
+    text.as_ref().map(|text| format!("{before}{text}")).unwrap_or_default()
 }
 
 fn missing_text(missing: &[JobRank]) -> String {
-    after("; missing: ", (!missing.is_empty()).then(|| ranks_text(missing)))
+    if missing.is_empty() { String::new() } else { format!("; missing: {}", ranks_text(missing)) }
 }
 
 #[cfg(test)]
