@@ -1,7 +1,7 @@
 //! Rules that need the tokens of a Rust file.
 
+use super::source::{Source, Violation};
 use super::tokens::Token;
-use super::{Source, Violation};
 
 const FUNCTION_LINES_MAX: usize = 70;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Source, Violation};
+use super::source::{Source, Violation};
 
 const FILE_LINES_MAX: usize = 500;
 const LINE_COLUMNS_MAX: usize = 120;

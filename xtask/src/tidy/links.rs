@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Source, Violation};
+use super::source::{Source, Violation};
 
 pub(crate) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
     if !source.path.ends_with(".md") {

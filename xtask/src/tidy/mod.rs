@@ -1,53 +1,18 @@
 //! The house rules, each a small function over a file, a crate or the workspace; a violation names file, line and rule.
 
+mod circles;
 mod code;
 mod lines;
 mod links;
+mod outline;
+mod source;
 mod tokens;
 mod types;
 mod workspace;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One place that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Violation {
-    /// Relative to the repository.
-    path: String,
-    line: usize,
-    rule: &'static str,
-    text: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}: {}: {}", self.path, self.line, self.rule, self.text)
-    }
-}
-
-/// A text file of the repository.
-pub(crate) struct Source<'a> {
-    /// Relative to the repository, with `/`.
-    path: &'a str,
-    text: &'a str,
-}
-
-impl Source<'_> {
-    fn violation(&self, line: usize, rule: &'static str, text: impl Into<String>) -> Violation {
-        Violation { path: self.path.to_owned(), line, rule, text: text.into() }
-    }
-
-    fn is_rust(&self) -> bool {
-        self.path.ends_with(".rs")
-    }
-
-    /// Files that hold nothing but tests, by their place: a `tests` or `benches` folder, `tests.rs`, `*_tests.rs`.
-    fn is_test(&self) -> bool {
-        let folders = self.path.split('/').any(|part| part == "tests" || part == "benches");
-        folders || self.path.ends_with("/tests.rs") || self.path.ends_with("_tests.rs")
-    }
-}
+use source::{Source, Violation};
 
 /// Checks the repository and prints what it finds.
 pub(crate) fn run(repository: &Path) -> bool {
@@ -68,37 +33,43 @@ pub(crate) fn run(repository: &Path) -> bool {
 fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     let paths = text_files(repository)?;
     let mut violations = workspace::check(repository)?;
-    let mut declarations = Vec::new();
+    let (mut declarations, mut outlines) = (Vec::new(), Vec::new());
     for path in &paths {
         let bytes =
             std::fs::read(repository.join(path)).map_err(|error| format!("{}: {error}", path.display()))?;
         // What is not text (data sets, pictures) has no lines to judge.
         let Ok(text) = String::from_utf8(bytes) else { continue };
         let path = path.to_string_lossy();
-        let (found, declared) = check_source(&Source { path: &path, text: &text }, repository);
+        let (found, declared, outline) = check_source(&Source { path: &path, text: &text }, repository);
         violations.extend(found);
         declarations.extend(declared);
+        outlines.extend(outline);
     }
     let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     violations.extend(types::check(&names, &declarations));
+    violations.extend(circles::check(&names, &outlines));
     Ok((paths.len(), violations))
 }
 
-/// What breaks a rule in this file, and the types that it declares.
-fn check_source(source: &Source<'_>, repository: &Path) -> (Vec<Violation>, Vec<types::Declaration>) {
+/// What breaks a rule in this file, the types that it declares, and what it says of modules.
+fn check_source(
+    source: &Source<'_>,
+    repository: &Path,
+) -> (Vec<Violation>, Vec<types::Declaration>, Option<outline::Outline>) {
     let mut violations = lines::check(source, repository);
     violations.extend(links::check(source, repository));
-    let mut declarations = Vec::new();
+    let (mut declarations, mut outline) = (Vec::new(), None);
     if source.is_rust() {
         match tokens::parse(source) {
             Ok(tokens) => {
                 violations.extend(code::check(source, &tokens));
                 declarations = types::declarations(source, &tokens);
+                outline = Some(outline::outline(source, &tokens));
             }
             Err(violation) => violations.push(violation),
         }
     }
-    (violations, declarations)
+    (violations, declarations, outline)
 }
 
 /// Every file that git would see, relative to the repository; also where there is no git.
@@ -138,7 +109,7 @@ mod tests {
     #[test]
     fn a_violation_says_where_and_which_rule() {
         let source = Source { path: "crates/x/src/lib.rs", text: "fn f() {}\n" };
-        let (list, _) = check_source(&source, crate::repository());
+        let (list, _, _) = check_source(&source, crate::repository());
         assert_eq!(list.len(), 1, "{list:?}");
         assert!(list[0].to_string().starts_with("crates/x/src/lib.rs:1: header: "), "{}", list[0]);
     }

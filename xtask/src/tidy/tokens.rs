@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::{Source, Violation};
+use super::source::{Source, Violation};
 
 /// A token, or one side of a pair of brackets.
 #[derive(Clone, Debug)]
@@ -60,7 +60,13 @@ fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
 fn mark_tests(tokens: &mut [Token]) {
     for index in 0..tokens.len() {
         let text = |offset: usize| tokens.get(index + offset).map_or("", |token| token.text.as_str());
-        let is_cfg = [0, 1, 2, 3, 4, 5].map(text) == ["#", "[", "cfg", "(", "test", ")"];
+        let is_cfg = match [0, 1, 2, 3].map(text) {
+            ["#", "[", "cfg", "("] => match text(4) {
+                "all" | "any" => text(6) == "test",
+                first => first == "test",
+            },
+            _ => false,
+        };
         let is_test = [0, 1, 2, 3].map(text) == ["#", "[", "test", "]"];
         if !(is_cfg || is_test) {
             continue;
@@ -98,10 +104,14 @@ mod tests {
     #[test]
     fn only_test_items_are_marked() {
         let list = tokens(
-            "fn a() {}\n#[cfg(test)]\nmod tests { fn b() {} }\n#[test] fn c(x: [u8; 1]) { d() }\nfn e() {}",
+            "fn a() {}\n#[cfg(test)]\nmod tests { fn b() {} }\n#[test] fn c(x: [u8; 1]) { d() }\n\
+             #[cfg(not(test))]\nfn e() {}\n#[cfg(any(test, fuzzing))]\nfn f() {}\nfn g() {}",
         );
         let marked = |name: &str| list.iter().find(|token| token.text == name).unwrap().is_test;
-        assert_eq!(["a", "b", "c", "d", "e"].map(marked), [false, true, true, true, false]);
+        assert_eq!(
+            ["a", "b", "c", "d", "e", "f", "g"].map(marked),
+            [false, true, true, true, false, true, false]
+        );
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::source::{Source, Violation};
 use super::tokens::Token;
-use super::{Source, Violation};
 
 const RULE: &str = "type name";
 

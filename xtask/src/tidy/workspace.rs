@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::Violation;
+use super::source::Violation;
 
 /// What each package may use of the workspace. The command line is a leaf, so it stands in no list.
 const ARROWS: &[(&str, &[&str])] = &[
