@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
-use crate::buffer::MemoryKind;
+use crate::call::descriptor::Descriptor;
+use crate::call::outcome::Ticket;
+use crate::call::parent::{ParentCall, Scope};
 use crate::call::{Call, CallOptions, Outcome, OwnedCall};
 use crate::check::{check_label, check_options, check_request};
-use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
 use crate::group::Group;
-use crate::scope::{ParentCall, Scope};
-use crate::ticket::Ticket;
+use crate::memory::MemoryKind;
 use crate::work::Work;
 
 /// A group of ranks that communicate.

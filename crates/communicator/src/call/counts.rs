@@ -1,0 +1,121 @@
+//! The lengths that a call has besides its count: of coalesced segments, or counts that differ by rank. Remembered and
+//! sent to other ranks up to a bound, so that errors can show them.
+
+use crate::call::Counts;
+use crate::elements::dtype::DType;
+use crate::memory::Buffers;
+use crate::memory::segments::Division;
+
+/// How many lengths of a list are remembered.
+pub const LENGTHS_KNOWN_MAX: usize = 64;
+
+/// A list of lengths in elements, of which the first [`LENGTHS_KNOWN_MAX`] are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LengthList {
+    known: Vec<u64>,
+    count: u64,
+}
+
+impl LengthList {
+    /// A list, of which the first [`LENGTHS_KNOWN_MAX`] lengths are kept.
+    pub fn new(lengths: impl ExactSizeIterator<Item = u64>) -> LengthList {
+        let count = lengths.len() as u64;
+        LengthList { known: lengths.take(LENGTHS_KNOWN_MAX).collect(), count }
+    }
+
+    /// A list of `count` lengths that begins with `known`. `None` unless `known` has exactly the lengths that are kept
+    /// of such a list.
+    pub fn from_known(known: Vec<u64>, count: u64) -> Option<LengthList> {
+        let is_whole = known.len() as u64 == count.min(LENGTHS_KNOWN_MAX as u64);
+        is_whole.then_some(LengthList { known, count })
+    }
+
+    /// The first lengths.
+    pub fn known(&self) -> &[u64] {
+        &self.known
+    }
+
+    /// How many lengths there are, the forgotten ones included.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+/// The lengths that a call has besides its count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// Of the segments of a coalesced call.
+    Segments(LengthList),
+    /// Of each rank's share.
+    PerRank(LengthList),
+    /// Of what this rank sends to and receives from each rank.
+    PerPair {
+        /// To each rank.
+        send: LengthList,
+        /// From each rank.
+        receive: LengthList,
+    },
+}
+
+impl Sizes {
+    /// Those of a call with these counts, or with coalesced segments that end at these bytes; `None` when its count
+    /// says all.
+    pub fn of(dtype: DType, counts: &Counts, segment_ends: Option<&[usize]>) -> Option<Sizes> {
+        let list = |counts: &[u64]| LengthList::new(counts.iter().copied());
+        match counts {
+            Counts::PerRank(counts) => Some(Sizes::PerRank(list(counts))),
+            Counts::PerPair { send, receive } => {
+                Some(Sizes::PerPair { send: list(send), receive: list(receive) })
+            }
+            Counts::Even => {
+                let ends = segment_ends?;
+                let start = |index: usize| index.checked_sub(1).map_or(0, |before| ends[before]);
+                let length = |index| ((ends[index] - start(index)) / dtype.bytes()) as u64;
+                Some(Sizes::Segments(LengthList::new((0..ends.len()).map(length))))
+            }
+        }
+    }
+}
+
+impl Buffers<'_> {
+    /// Where the segments of a coalesced call end, in bytes. `None` for any other call, and for one segment, which
+    /// changes nothing.
+    pub fn segment_ends(&self) -> Option<&[usize]> {
+        let (input, output) = match self {
+            Buffers::InOut(buffer) => (None, buffer),
+            Buffers::Separate { input, output } => (Some(input), output),
+        };
+        let ends = input.and_then(|input| coalesced(input.divided())).or_else(|| coalesced(output.divided()));
+        ends.filter(|ends| ends.len() != 1)
+    }
+}
+
+fn coalesced(divided: Option<(Division, &[usize])>) -> Option<&[usize]> {
+    divided.filter(|(division, _)| *division == Division::Coalesced).map(|(_, ends)| ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_those_between_the_ends() {
+        let of = |ends: &[usize]| match Sizes::of(DType::F32, &Counts::Even, Some(ends)) {
+            Some(Sizes::Segments(list)) => (list.known().to_vec(), list.count()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(of(&[16, 16, 24]), (vec![4, 0, 2], 3));
+        assert_eq!(of(&[]), (vec![], 0));
+        let ends: Vec<usize> = (1..=100).map(|index| index * 4).collect();
+        assert_eq!(of(&ends), (vec![1; LENGTHS_KNOWN_MAX], 100));
+        assert_eq!(Sizes::of(DType::F32, &Counts::Even, None), None);
+    }
+
+    #[test]
+    fn only_lists_of_what_is_remembered_are_taken() {
+        assert!(LengthList::from_known(vec![1, 2], 2).is_some());
+        assert!(LengthList::from_known(vec![1; LENGTHS_KNOWN_MAX], 1000).is_some());
+        assert!(LengthList::from_known(vec![1, 2], 3).is_none());
+        assert!(LengthList::from_known(vec![1, 2], 1).is_none());
+    }
+}

@@ -1,0 +1,109 @@
+//! What a call is, without its data: the value that is checked, scheduled, logged, compared between ranks and
+//! printed in errors.
+
+use std::fmt;
+
+use crate::call::operation::Operation;
+use crate::elements::dtype::DType;
+use crate::elements::reduce_op::ReduceOp;
+use crate::short_text::ShortText;
+
+/// Where the result goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Input and output are separate buffers; the input is left as it was.
+    Separate,
+    /// One buffer is input and output; after an error its content is indeterminate.
+    InPlace,
+}
+
+/// The other side of a point-to-point call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// This rank of the group.
+    Rank(u32),
+    /// Any rank: the first message with this tag matches (receives only).
+    Any,
+}
+
+/// Everything about a call that is not data.
+///
+/// `count` is in elements and means, per operation: all_reduce, broadcast and reduce the whole vector;
+/// reduce_scatter, all_gather, gather and scatter the share of one rank; all_to_all what one rank sends to one
+/// other; send and recv the message. With uneven counts it is the total this rank contributes or receives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Descriptor {
+    /// What it does.
+    pub operation: Operation,
+    /// The element type.
+    pub dtype: DType,
+    /// Elements; see above.
+    pub count: u64,
+    /// The reduce operator, for the collectives that reduce.
+    pub op: Option<ReduceOp>,
+    /// The root, for rooted collectives.
+    pub root: Option<u32>,
+    /// The other side, for point-to-point calls.
+    pub peer: Option<Peer>,
+    /// The tag, for point-to-point calls.
+    pub tag: u32,
+    /// A text that the caller gives to the call; calls whose labels differ between ranks are a mismatch.
+    pub label: Option<ShortText>,
+    /// In place or not.
+    pub place: Place,
+    /// Whether counts differ by rank (the `_v` forms); they are then compared by the plan hash.
+    pub uneven: bool,
+}
+
+impl Descriptor {
+    /// A descriptor with no op, root, peer, tag or label, even counts and separate buffers.
+    pub fn new(operation: impl Into<Operation>, dtype: DType, count: u64) -> Descriptor {
+        Descriptor {
+            operation: operation.into(),
+            dtype,
+            count,
+            op: None,
+            root: None,
+            peer: None,
+            tag: 0,
+            label: None,
+            place: Place::Separate,
+            uneven: false,
+        }
+    }
+}
+
+impl fmt::Display for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.operation)?;
+        self.fmt_arguments(f)
+    }
+}
+
+impl Descriptor {
+    /// Everything but the operation, as errors show it.
+    pub(crate) fn fmt_arguments(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.uneven {
+            f.write_str("_v")?;
+        }
+        write!(f, "({} x {}", self.count, self.dtype)?;
+        if let Some(op) = self.op {
+            write!(f, ", {op}")?;
+        }
+        if let Some(root) = self.root {
+            write!(f, ", root {root}")?;
+        }
+        match self.peer {
+            Some(Peer::Rank(rank)) => write!(f, ", peer {rank}, tag {}", self.tag)?,
+            Some(Peer::Any) => write!(f, ", any peer, tag {}", self.tag)?,
+            None => {}
+        }
+        if self.place == Place::InPlace {
+            f.write_str(", in place")?;
+        }
+        if let Some(label) = self.label {
+            write!(f, ", label {label:?}")?;
+        }
+        f.write_str(")")
+    }
+}

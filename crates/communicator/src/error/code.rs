@@ -1,0 +1,118 @@
+//! A number for every kind of error, which never changes: for bindings, exit codes and the wire.
+
+use std::fmt;
+
+use crate::error::Error;
+
+macro_rules! codes {
+    ($($number:literal $name:ident,)*) => {
+        /// The kind of an [`Error`], as a number that stays the same in every version. `docs/errors.md` lists them.
+        ///
+        /// ```
+        /// use unisono_communicator::{Error, ErrorCode};
+        /// let code = Error::closed().code();
+        /// assert_eq!((code, code.number()), (ErrorCode::Closed, 6));
+        /// assert_eq!(ErrorCode::from_number(6), Some(ErrorCode::Closed));
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[repr(u16)]
+        pub enum ErrorCode {
+            $(#[doc = concat!("The code of [`Error::", stringify!($name), "`].")] $name = $number,)*
+        }
+
+        impl ErrorCode {
+            /// Every code, in ascending order.
+            pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$name),*];
+
+            /// The name of the variant of [`Error`].
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(ErrorCode::$name => stringify!($name),)*
+                }
+            }
+
+            /// The code of this number, if there is one.
+            pub const fn from_number(number: u16) -> Option<ErrorCode> {
+                match number {
+                    $($number => Some(ErrorCode::$name),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl Error {
+            /// The kind of this error, as a number that never changes.
+            pub fn code(&self) -> ErrorCode {
+                match self {
+                    $(Error::$name { .. } => ErrorCode::$name,)*
+                }
+            }
+        }
+    };
+}
+
+// A number is never given to another kind, also when its own is gone.
+codes! {
+    1 Mismatch,
+    2 PeerLost,
+    3 Timeout,
+    4 Cancelled,
+    5 Panicked,
+    6 Closed,
+    7 Refused,
+    8 System,
+    9 Evicted,
+    10 Corrupted,
+    11 Revoked,
+    12 InvalidArgument,
+    13 Unsupported,
+    14 ConcurrentUse,
+    15 NoQuorum,
+    16 Truncated,
+    17 Rendezvous,
+    18 Configuration,
+    19 Forked,
+    20 Aborted,
+    21 AlgorithmRefused,
+    22 NonFinite,
+    23 LibraryMissing,
+    24 Vendor,
+}
+
+impl ErrorCode {
+    /// The number.
+    pub const fn number(self) -> u16 {
+        self as u16
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The compiler checks that each variant has a code and that no two have the same number; this checks the page.
+    #[test]
+    fn the_page_lists_every_code() {
+        let page = include_str!("../../../../docs/errors.md");
+        let rows: Vec<(u16, &str)> = page
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_prefix("| ")?.split(" | ");
+                Some((cells.next()?.parse().ok()?, cells.next()?.trim_matches('`')))
+            })
+            .collect();
+        let codes: Vec<_> = ErrorCode::ALL.iter().map(|code| (code.number(), code.name())).collect();
+        assert_eq!(rows, codes);
+        assert!(
+            codes.iter().zip(1..).all(|(code, number)| code.0 == number),
+            "no number is left out or used again"
+        );
+    }
+}

@@ -1,0 +1,506 @@
+//! The errors of a communicator. Each variant says what was expected, what came instead, and from which rank.
+
+pub(crate) mod code;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use unisono_schedule::{Collective, Refused};
+
+use crate::call::counts::Sizes;
+use crate::call::descriptor::Descriptor;
+use crate::call::options::CallAlgorithm;
+use crate::call::parent::ParentCall;
+use crate::call::site::SiteText;
+use crate::elements::dtype::DType;
+use crate::group::Process;
+use crate::group::rank::{GroupRank, JobRank};
+
+/// The result of a call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// One call of one rank, as errors name it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallInfo {
+    /// Which collective of its communicator this is, counted from 0.
+    pub number: u64,
+    /// What was called.
+    pub descriptor: Descriptor,
+    /// The algorithm it ran, if one was chosen already.
+    pub algorithm: Option<CallAlgorithm>,
+    /// The line that called; `None` when only a header of the call is known.
+    pub site: Option<SiteText>,
+    /// The lengths that the descriptor leaves out; `None` when there are none, or they are not known.
+    pub sizes: Option<Arc<Sizes>>,
+    /// The call that this one is a part of, for a call within a scope.
+    pub parent: Option<Arc<ParentCall>>,
+}
+
+impl CallInfo {
+    /// A call of which nothing else is known.
+    pub fn new(number: u64, descriptor: Descriptor) -> CallInfo {
+        CallInfo { number, descriptor, algorithm: None, site: None, sizes: None, parent: None }
+    }
+
+    /// What is no collective but has its place among them, such as `close`: shown as a barrier by this name.
+    pub fn without_data(number: u64, name: &'static str) -> CallInfo {
+        let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        CallInfo { algorithm: Some(name.into()), ..CallInfo::new(number, barrier) }
+    }
+}
+
+impl fmt::Display for CallInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {} {}", self.number, self.descriptor)?;
+        if let Some(parent) = &self.parent {
+            write!(f, " of {parent}")?;
+        }
+        if let Some(algorithm) = &self.algorithm {
+            write!(f, " by {algorithm}")?;
+        }
+        match &self.site {
+            Some(site) => write!(f, " at {site}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How sure a failure report is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// The peer's process has ended, or its host has closed or reset the connection.
+    Confirmed,
+    /// The peer has been silent for longer than the detector allows.
+    Suspected,
+}
+
+/// One rank that is gone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Culprit {
+    /// The rank.
+    pub rank: JobRank,
+    /// Its process, if that is known. Ranks that are threads of one process have none.
+    pub process: Option<Process>,
+    /// The last collective of the failed communicator in which the reporting rank received something from this one;
+    /// `None` when it received nothing. Other ranks may have received more.
+    pub last_call: Option<Box<CallInfo>>,
+}
+
+impl fmt::Display for Culprit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.rank)?;
+        match (&self.process, &self.last_call) {
+            (Some(process), Some(call)) => write!(f, " ({process}, last heard of in {call})"),
+            (Some(process), None) => write!(f, " ({process})"),
+            (None, Some(call)) => write!(f, " (last heard of in {call})"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// One rank that a call waits for when its deadline passes: directly, or because an awaited rank waits for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Awaited {
+    /// The rank.
+    pub rank: JobRank,
+    /// What it is doing, as far as that is known:
+    /// "has not called", "is in call 7 all_reduce(...) at x.rs:3 and waits for rank 2", ...
+    pub status: String,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} {}", self.rank, self.status)
+    }
+}
+
+/// Any failure of a communicator. Ranks are ranks of the job, also in the errors of a subgroup: a log is one of a job.
+/// Only what repeats an argument of the caller is a rank of the group: the root and the peer of a call, and the source
+/// of a message.
+///
+/// One failure is the same error on all ranks: the same kind and culprits, for a mismatch the same two calls. A rank
+/// that learns of a failure from another returns that rank's error. If several ranks notice at once, `reported_by`,
+/// the evidence and the call in which it was noticed may differ. `Debug` prints what `Display` prints, because
+/// `main() -> unisono::Result<()>` shows `Debug`.
+///
+/// An error of argument or support ([`Error::is_before_start`]) is found before anything is sent and leaves the
+/// communicator usable. After any other error the communicator is revoked on every rank. Inputs are then intact;
+/// outputs and in-place buffers are indeterminate.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument is not valid; nothing was sent.
+    #[error("invalid {argument}: {problem}{}", after(", in ", call))]
+    InvalidArgument {
+        /// The argument's name.
+        argument: &'static str,
+        /// What is wrong with it, with the value and what is allowed.
+        problem: String,
+        /// The call and its line, such as `all_reduce(8 x f32, sum) at src/main.rs:7`; `None` outside a call.
+        call: Option<String>,
+    },
+    /// An algorithm from outside is not used: it is not right, not the same on all ranks, or does not fit. The
+    /// communicator is as it was.
+    #[error("refused: {reason}")]
+    AlgorithmRefused {
+        /// Its qualified name, such as `all_reduce/ring`.
+        algorithm: String,
+        /// Why, with the counterexample if there is one.
+        reason: String,
+    },
+    /// The backend cannot do this call; nothing was sent.
+    #[error("{backend} does not support {what}{}", after("; instead: ", instead))]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// The backend.
+        backend: &'static str,
+        /// What to do instead, if there is something.
+        instead: Option<String>,
+    },
+    /// Two threads issued calls on one communicator at once; nothing was sent.
+    #[error(
+        "{call} was issued while another thread was inside a call or a scope on the same communicator; \
+         duplicate() gives each thread its own"
+    )]
+    ConcurrentUse {
+        /// The call that was refused, and its line.
+        call: String,
+    },
+    /// Ranks made different calls.
+    #[error(
+        "mismatch: rank {} called {}; rank {} called {} ({difference})",
+        calls[0].0, calls[0].1, calls[1].0, calls[1].1
+    )]
+    Mismatch {
+        /// Two ranks and their calls; the first of them reports the mismatch.
+        calls: Box<[(JobRank, CallInfo); 2]>,
+        /// The fields that differ, in the order of the calls.
+        difference: String,
+    },
+    /// Ranks died or went silent.
+    #[error(
+        "lost {}, reported by rank {reported_by} ({certainty:?}: {evidence}){}",
+        joined(culprits, ", "),
+        after(" in ", call)
+    )]
+    PeerLost {
+        /// The ranks that are gone; after one failure the same on every survivor.
+        culprits: Vec<Culprit>,
+        /// The call in which it was noticed.
+        call: Option<Box<CallInfo>>,
+        /// The rank that noticed first.
+        reported_by: JobRank,
+        /// Whether its connection ended, or it is only silent.
+        certainty: Certainty,
+        /// How it was noticed.
+        evidence: String,
+    },
+    /// Bytes were changed between two ranks that both live, as their checksum shows; none of them was returned as data.
+    #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", after(" in ", call))]
+    Corrupted {
+        /// The rank that sent them.
+        from: JobRank,
+        /// The rank that noticed.
+        to: JobRank,
+        /// The call that they belong to, if it is a collective.
+        call: Option<Box<CallInfo>>,
+        /// What does not match.
+        reason: String,
+    },
+    /// The other ranks have taken this one for dead, because it was stopped or cut off for too long, and go on without
+    /// it. It cannot come back; only a new process can join a new job.
+    #[error(
+        "this rank was taken for dead by rank {reported_by} ({evidence}), and the others go on without it"
+    )]
+    Evicted {
+        /// The rank that noticed first.
+        reported_by: JobRank,
+        /// How it was noticed.
+        evidence: String,
+    },
+    /// So many ranks of other hosts are lost, without a rank there confirming it, that they may be on the other side of
+    /// a network partition and go on there.
+    #[error(
+        "no quorum: {} may go on without this rank, which is left with {}",
+        ranks_text(silent),
+        ranks_text(survivors)
+    )]
+    NoQuorum {
+        /// The ranks on this side.
+        survivors: Vec<JobRank>,
+        /// The lost ranks that may live.
+        silent: Vec<JobRank>,
+    },
+    /// The deadline passed.
+    #[error(
+        "{call} timed out on rank {reported_by} after {waited:.1?}; still awaited: {}",
+        joined(not_arrived, "; ")
+    )]
+    Timeout {
+        /// The call.
+        call: Box<CallInfo>,
+        /// The rank whose deadline it was.
+        reported_by: JobRank,
+        /// How long it ran.
+        waited: Duration,
+        /// The ranks that it waited for, and the ranks that those wait for in turn. Those that wait for nobody come
+        /// first: the others are their victims.
+        not_arrived: Vec<Awaited>,
+    },
+    /// A rank has revoked the communicator, by [`crate::Communicator::revoke`] or by cancelling its work.
+    #[error("revoked by rank {by}: {cause}")]
+    Revoked {
+        /// The rank that revoked it.
+        by: JobRank,
+        /// The cause that it gave.
+        cause: Arc<Error>,
+    },
+    /// A rank has aborted the communicator by [`crate::Communicator::abort`].
+    #[error("rank {by} aborted the communicator")]
+    Aborted {
+        /// The rank that aborted it.
+        by: JobRank,
+    },
+    /// A receive was too small for the message that matched it. The message is dropped; nothing else is affected.
+    #[error(
+        "message of {sent_bytes} bytes from rank {source_rank}, tag {tag}, does not fit into {room_bytes} bytes"
+    )]
+    Truncated {
+        /// The sender, as a receive names it.
+        source_rank: GroupRank,
+        /// The tag.
+        tag: u32,
+        /// Size of the message.
+        sent_bytes: u64,
+        /// Size of the receive.
+        room_bytes: u64,
+    },
+    /// Not all ranks of the job arrived, or they could not join.
+    #[error("rendezvous failed: {problem}{}", missing_text(missing))]
+    Rendezvous {
+        /// The ranks that did not arrive.
+        missing: Vec<JobRank>,
+        /// What happened.
+        problem: String,
+    },
+    /// A connection was refused, by us or by the other side.
+    #[error("connection refused in the handshake: {problem}")]
+    Refused {
+        /// Why: wrong secret, world size, rank, job, epoch, ...
+        problem: String,
+    },
+    /// An environment variable or setting that cannot be used.
+    #[error("{name}={value}: {problem}")]
+    Configuration {
+        /// The setting.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The communicator was closed.
+    #[error("the communicator is closed{}", after(", in ", call))]
+    Closed {
+        /// The call that came after, and its line; `None` for what was in progress.
+        call: Option<String>,
+    },
+    /// The work was cancelled; all ranks get it as the cause of an [`Error::Revoked`].
+    #[error("rank {by} cancelled {call}")]
+    Cancelled {
+        /// The rank that cancelled.
+        by: JobRank,
+        /// What was cancelled.
+        call: Box<CallInfo>,
+    },
+    /// A buffer of a compressed call, or the sum of all, has a NaN, an infinity, or a number that is too large for the
+    /// codec, which would stay in its residuals for ever. No rank's residual has changed, and no buffer but that of a
+    /// call that was exact (a warm-up, a state that has declined), which holds the sum.
+    #[error(
+        "a NaN, an infinity or too large a number on rank {rank}, in block {block} (from element {} on), in {call}; no \
+         rank's residual has changed",
+        block.saturating_mul(*block_elements)
+    )]
+    NonFinite {
+        /// The rank whose buffer has it, or whose sum of all buffers.
+        rank: JobRank,
+        /// The first block with one, counted from 0.
+        block: u64,
+        /// Elements of a block; the last one may be shorter.
+        block_elements: u64,
+        /// The call.
+        call: Box<CallInfo>,
+    },
+    /// A user function panicked.
+    #[error("a user function panicked on rank {rank} in {call}: {text}")]
+    Panicked {
+        /// On which rank.
+        rank: JobRank,
+        /// In which call.
+        call: Box<CallInfo>,
+        /// The panic's text.
+        text: String,
+    },
+    /// A communicator of the parent process was used in a forked child.
+    #[error("the process has forked: pid {pid} uses a communicator of pid {owner}")]
+    Forked {
+        /// The process that created the communicator.
+        owner: u32,
+        /// This process.
+        pid: u32,
+    },
+    /// The operating system refused something.
+    #[error("{what}: {text}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// What the system said.
+        text: String,
+    },
+    /// A vendor's library, or a function in it, is not there; nothing was sent.
+    #[error("{library} cannot be used: {}; {remedy}", tried.join("; "))]
+    LibraryMissing {
+        /// The library's name, such as `CUDA driver`.
+        library: Box<str>,
+        /// Each file that was tried, and what is wrong with it, in the order of the attempts.
+        tried: Vec<String>,
+        /// What to do.
+        remedy: Box<str>,
+    },
+    /// A function of a vendor's library failed.
+    #[error("{call} of {library} failed with {code} ({text}); {remedy}")]
+    Vendor {
+        /// The library's name and file.
+        library: Box<str>,
+        /// The function.
+        call: Box<str>,
+        /// What it returned.
+        code: i32,
+        /// What the library says about this code.
+        text: Box<str>,
+        /// What to do.
+        remedy: Box<str>,
+    },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error {
+    /// An [`Error::InvalidArgument`].
+    pub fn invalid(argument: &'static str, problem: impl Into<String>) -> Error {
+        Error::InvalidArgument { argument, problem: problem.into(), call: None }
+    }
+
+    /// An [`Error::Closed`] of no call.
+    pub fn closed() -> Error {
+        Error::Closed { call: None }
+    }
+
+    /// This error, which is that of `call`, if it has no call yet and can name one.
+    #[must_use]
+    pub fn in_call(mut self, call: &dyn fmt::Display) -> Error {
+        if let Error::InvalidArgument { call: named, .. } | Error::Closed { call: named } = &mut self {
+            named.get_or_insert_with(|| call.to_string());
+        }
+        self
+    }
+
+    /// The [`Error::Unsupported`] of a backend that reaches host memory only.
+    pub fn no_device(backend: &'static str) -> Error {
+        let instead = Some("a vendor's backend, or copy to the host".to_owned());
+        Error::Unsupported { what: "device memory and streams".to_owned(), backend, instead }
+    }
+
+    /// An [`Error::AlgorithmRefused`].
+    pub fn refused(refused: Refused) -> Error {
+        let reason = refused.to_string();
+        Error::AlgorithmRefused { algorithm: refused.algorithm, reason }
+    }
+
+    /// An [`Error::System`] from an I/O error.
+    pub fn system(what: impl Into<String>, error: &std::io::Error) -> Error {
+        Error::System { what: what.into(), text: error.to_string() }
+    }
+
+    /// Whether the communicator is as usable as before the call: nothing was sent, nothing is lost but the message that
+    /// was too long for its receive, or all ranks have agreed that nothing changes ([`Error::NonFinite`]).
+    pub fn is_before_start(&self) -> bool {
+        matches!(
+            self,
+            Error::InvalidArgument { .. }
+                | Error::AlgorithmRefused { .. }
+                | Error::Unsupported { .. }
+                | Error::ConcurrentUse { .. }
+                | Error::Truncated { .. }
+                | Error::NonFinite { .. }
+                | Error::LibraryMissing { .. }
+        )
+    }
+
+    /// The ranks that are gone if the first cause is [`Error::PeerLost`]; else none.
+    pub fn lost_ranks(&self) -> Vec<JobRank> {
+        match self.root_cause() {
+            Error::PeerLost { culprits, .. } => culprits.iter().map(|culprit| culprit.rank).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The root cause: for [`Error::Revoked`] the root cause of what it carries, else the error itself.
+    pub fn root_cause(&self) -> &Error {
+        match self {
+            Error::Revoked { cause, .. } => cause.root_cause(),
+            other => other,
+        }
+    }
+}
+
+fn joined<T: fmt::Display>(list: &[T], separator: &str) -> String {
+    list.iter().map(T::to_string).collect::<Vec<_>>().join(separator)
+}
+
+fn ranks_text(ranks: &[JobRank]) -> String {
+    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, joined(ranks, ", "))
+}
+
+/// `before` and the text, or nothing.
+fn after(before: &str, text: &Option<impl fmt::Display>) -> String {
+    text.as_ref().map(|text| format!("{before}{text}")).unwrap_or_default()
+}
+
+fn missing_text(missing: &[JobRank]) -> String {
+    if missing.is_empty() { String::new() } else { format!("; missing: {}", ranks_text(missing)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_libraries_say_what_was_tried_and_what_to_do() {
+        let missing = Error::LibraryMissing {
+            library: "CUDA driver".into(),
+            tried: vec!["libcuda.so.1: no file".to_owned(), "libcuda.so: no cuInit".to_owned()],
+            remedy: "install the driver".into(),
+        };
+        let expected =
+            "CUDA driver cannot be used: libcuda.so.1: no file; libcuda.so: no cuInit; install the driver";
+        assert_eq!(missing.to_string(), expected);
+        assert!(missing.is_before_start());
+        let failed = Error::Vendor {
+            library: "libcuda.so.1".into(),
+            call: "cuMemAlloc_v2".into(),
+            code: 2,
+            text: "out of memory".into(),
+            remedy: "free memory".into(),
+        };
+        let expected = "cuMemAlloc_v2 of libcuda.so.1 failed with 2 (out of memory); free memory";
+        assert_eq!(failed.to_string(), expected);
+        assert!(!failed.is_before_start());
+    }
+}

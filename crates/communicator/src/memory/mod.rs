@@ -1,0 +1,151 @@
+//! The memory of a call: lists of segments on the host, or lists of spans on a device.
+
+pub(crate) mod allocation;
+#[cfg(feature = "cudarc")]
+mod cudarc_elements;
+pub(crate) mod device;
+pub(crate) mod device_slice;
+pub(crate) mod owned;
+pub(crate) mod raw;
+pub(crate) mod segments;
+
+use crate::elements::dtype::Element;
+use crate::memory::device::{DeviceBuffer, DeviceBufferMut};
+use crate::memory::segments::{Division, SegmentList, Segments, SegmentsMut};
+
+/// Where the memory of a call lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryKind {
+    /// In the memory of the process.
+    Host,
+    /// On a device, used in the order of a stream.
+    Device,
+}
+
+/// Memory that is read.
+#[derive(Debug)]
+pub enum Buffer<'a> {
+    /// On the host.
+    Host(Segments<'a>),
+    /// On a device.
+    Device(&'a DeviceBuffer),
+}
+
+/// Memory that is written.
+#[derive(Debug)]
+pub enum BufferMut<'a> {
+    /// On the host.
+    Host(SegmentsMut<'a>),
+    /// On a device.
+    Device(&'a mut DeviceBufferMut),
+}
+
+impl<'a> Buffer<'a> {
+    /// The bytes of a slice of elements.
+    pub fn of<T: Element>(slice: &'a [T]) -> Buffer<'a> {
+        Buffer::Host(Segments::One(bytemuck::cast_slice(slice)))
+    }
+
+    /// The bytes of a list of slices.
+    pub fn of_list<T: Element>(list: &[&'a [T]], division: Division) -> Buffer<'a> {
+        let slices: Vec<&[u8]> = list.iter().map(|slice| bytemuck::cast_slice(slice)).collect();
+        Buffer::Host(Segments::Many(SegmentList::from(slices).divided(division)))
+    }
+
+    /// How a list is divided, and where its segments end; `None` for one segment.
+    pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
+        match self {
+            Buffer::Host(segments) => segments.divided(),
+            Buffer::Device(buffer) => buffer.divided(),
+        }
+    }
+
+    /// Nothing.
+    pub fn empty() -> Buffer<'static> {
+        Buffer::Host(Segments::One(&[]))
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Buffer::Host(segments) => segments.bytes(),
+            Buffer::Device(buffer) => buffer.bytes(),
+        }
+    }
+}
+
+impl<'a> BufferMut<'a> {
+    /// The bytes of a slice of elements.
+    pub fn of<T: Element>(slice: &'a mut [T]) -> BufferMut<'a> {
+        BufferMut::Host(SegmentsMut::One(bytemuck::cast_slice_mut(slice)))
+    }
+
+    /// The bytes of a list of slices.
+    pub fn of_list<T: Element>(
+        list: impl IntoIterator<Item = &'a mut [T]>,
+        division: Division,
+    ) -> BufferMut<'a> {
+        let slices: Vec<&mut [u8]> = list.into_iter().map(|slice| bytemuck::cast_slice_mut(slice)).collect();
+        BufferMut::Host(SegmentsMut::Many(SegmentList::from(slices).divided(division)))
+    }
+
+    /// How a list is divided, and where its segments end; `None` for one segment.
+    pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
+        match self {
+            BufferMut::Host(segments) => segments.divided(),
+            BufferMut::Device(buffer) => buffer.divided(),
+        }
+    }
+
+    /// Nothing.
+    pub fn empty() -> BufferMut<'static> {
+        BufferMut::Host(SegmentsMut::One(&mut []))
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            BufferMut::Host(segments) => segments.bytes(),
+            BufferMut::Device(buffer) => buffer.bytes(),
+        }
+    }
+}
+
+/// The buffers of a call: never two slices that may alias.
+#[derive(Debug)]
+pub enum Buffers<'a> {
+    /// One buffer that is input and output.
+    InOut(BufferMut<'a>),
+    /// Two buffers; either may be empty on a rank that has no part in that side.
+    Separate {
+        /// What is read.
+        input: Buffer<'a>,
+        /// What is written.
+        output: BufferMut<'a>,
+    },
+}
+
+impl Buffers<'_> {
+    /// No data: a barrier.
+    pub fn none() -> Buffers<'static> {
+        Buffers::Separate { input: Buffer::empty(), output: BufferMut::empty() }
+    }
+
+    /// Size of the larger one in bytes.
+    pub fn bytes_max(&self) -> u64 {
+        match self {
+            Buffers::InOut(buffer) => buffer.bytes() as u64,
+            Buffers::Separate { input, output } => input.bytes().max(output.bytes()) as u64,
+        }
+    }
+
+    /// Whether any part lies on a device.
+    pub(crate) fn on_device(&self) -> bool {
+        match self {
+            Buffers::InOut(buffer) => matches!(buffer, BufferMut::Device(_)),
+            Buffers::Separate { input, output } => {
+                matches!(input, Buffer::Device(_)) || matches!(output, BufferMut::Device(_))
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The memory of asynchronous calls: it moves in, and comes back from the handle.
+
+use std::any::Any;
+use std::fmt;
+
+use crate::elements::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::memory::device::DeviceBufferMut;
+use crate::memory::raw::{Keeper, RawMemory};
+use crate::memory::segments::{Division, SegmentList, Segments, SegmentsMut};
+use crate::memory::{Buffer, BufferMut, Buffers};
+
+pub(crate) trait ElementVec: Send + Sync {
+    fn bytes(&self) -> &[u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
+
+impl<T: Element> ElementVec for Vec<T> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self)
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+/// One contiguous buffer of an asynchronous call: a vector that moved in, its type remembered, or memory that stays
+/// where it is ([`OwnedBuffer::from_raw`]).
+pub struct OwnedBuffer {
+    pub(crate) dtype: DType,
+    pub(crate) elements: OwnedElements,
+}
+
+/// Where the elements are.
+pub(crate) enum OwnedElements {
+    Vector(Box<dyn ElementVec>),
+    Raw(RawMemory),
+    /// They were raw, and their call has ended.
+    Released,
+}
+
+impl OwnedBuffer {
+    /// Takes the vector; no copy.
+    pub fn new<T: Element>(elements: Vec<T>) -> OwnedBuffer {
+        OwnedBuffer { dtype: T::DTYPE, elements: OwnedElements::Vector(Box::new(elements)) }
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.elements {
+            OwnedElements::Vector(elements) => elements.bytes(),
+            OwnedElements::Raw(memory) => memory.bytes(),
+            OwnedElements::Released => &[],
+        }
+    }
+
+    /// The bytes, to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.elements {
+            OwnedElements::Vector(elements) => elements.bytes_mut(),
+            OwnedElements::Raw(memory) => memory.bytes_mut(),
+            OwnedElements::Released => &mut [],
+        }
+    }
+
+    /// The same memory as elements of another type, for a call; it still comes back as what moved in.
+    ///
+    /// ```
+    /// use unisono_communicator::{DType, OwnedBuffer};
+    /// let codes = OwnedBuffer::new(vec![0x0403_0201u32]).as_elements(DType::I8)?;
+    /// assert_eq!((codes.dtype(), codes.bytes().len()), (DType::I8, 4));
+    /// assert_eq!(codes.into_vec::<u32>(), Some(vec![0x0403_0201]));
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a type that is longer than the memory's own.
+    pub fn as_elements(self, dtype: DType) -> Result<OwnedBuffer> {
+        if dtype.bytes() > self.dtype.bytes() {
+            return Err(Error::invalid("dtype", format!("{dtype}, which is longer than {}", self.dtype)));
+        }
+        Ok(OwnedBuffer { dtype, ..self })
+    }
+
+    /// Gives the vector back; no copy. `None` when `T` is not the type that moved in, or when no vector moved in.
+    pub fn into_vec<T: Element>(self) -> Option<Vec<T>> {
+        match self.elements {
+            OwnedElements::Vector(elements) => elements.into_any().downcast().ok().map(|vec| *vec),
+            OwnedElements::Raw(_) | OwnedElements::Released => None,
+        }
+    }
+
+    fn has_keeper(&self) -> bool {
+        matches!(self.elements, OwnedElements::Raw(_))
+    }
+
+    fn release(&mut self, keepers: &mut Vec<Keeper>) {
+        if self.has_keeper()
+            && let OwnedElements::Raw(memory) = std::mem::replace(&mut self.elements, OwnedElements::Released)
+        {
+            keepers.push(memory.into_keeper());
+        }
+    }
+}
+
+impl fmt::Debug for OwnedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedBuffer({} bytes of {})", self.bytes().len(), self.dtype)
+    }
+}
+
+/// What one argument of an asynchronous call may be.
+#[derive(Debug)]
+pub enum OwnedMemory {
+    /// Contiguous, on the host.
+    One(OwnedBuffer),
+    /// A list, on the host. Where its parts end is computed once, so that a turn of the engine allocates nothing.
+    Many(SegmentList<OwnedBuffer>),
+    /// On a device.
+    Device {
+        /// The memory. When the call has ended, it comes back whole without a keeper, and empty if there was one.
+        buffer: DeviceBufferMut,
+        /// What keeps the memory alive: dropped when the call has ended in the order of its stream, or was refused.
+        /// Whoever enqueues the borrowed call ([`crate::OwnedCall::borrow`]) keeps it until the ticket is resolved.
+        keeper: Option<Keeper>,
+    },
+}
+
+impl From<OwnedBuffer> for OwnedMemory {
+    fn from(buffer: OwnedBuffer) -> OwnedMemory {
+        OwnedMemory::One(buffer)
+    }
+}
+
+impl From<DeviceBufferMut> for OwnedMemory {
+    fn from(buffer: DeviceBufferMut) -> OwnedMemory {
+        OwnedMemory::Device { buffer, keeper: None }
+    }
+}
+
+impl OwnedMemory {
+    /// Takes the vector; no copy.
+    pub fn of<T: Element>(elements: Vec<T>) -> OwnedMemory {
+        OwnedMemory::One(OwnedBuffer::new(elements))
+    }
+
+    /// Takes a list of vectors; no copy.
+    pub fn of_list<T: Element>(list: Vec<Vec<T>>, division: Division) -> OwnedMemory {
+        let buffers: Vec<_> = list.into_iter().map(OwnedBuffer::new).collect();
+        OwnedMemory::Many(SegmentList::from(buffers).divided(division))
+    }
+
+    /// To read, for one turn of the engine. Allocates nothing.
+    pub fn borrow(&self) -> Buffer<'_> {
+        match self {
+            OwnedMemory::One(buffer) => Buffer::Host(Segments::One(buffer.bytes())),
+            OwnedMemory::Many(list) => Buffer::Host(Segments::Owned(list)),
+            OwnedMemory::Device { buffer, .. } => Buffer::Device(buffer),
+        }
+    }
+
+    /// To write, for one turn of the engine. Allocates nothing.
+    pub fn borrow_mut(&mut self) -> BufferMut<'_> {
+        match self {
+            OwnedMemory::One(buffer) => BufferMut::Host(SegmentsMut::One(buffer.bytes_mut())),
+            OwnedMemory::Many(list) => BufferMut::Host(SegmentsMut::Owned(list)),
+            OwnedMemory::Device { buffer, .. } => BufferMut::Device(buffer),
+        }
+    }
+
+    /// Gives the vector back; `None` when it is not one of `T`.
+    pub fn into_vec<T: Element>(self) -> Option<Vec<T>> {
+        match self {
+            OwnedMemory::One(buffer) => buffer.into_vec(),
+            OwnedMemory::Many(_) | OwnedMemory::Device { .. } => None,
+        }
+    }
+
+    /// Gives the list of vectors back; `None` when it is not one of `T`.
+    pub fn into_list<T: Element>(self) -> Option<Vec<Vec<T>>> {
+        match self {
+            OwnedMemory::Many(list) => list.into_slices().into_iter().map(OwnedBuffer::into_vec).collect(),
+            OwnedMemory::One(_) | OwnedMemory::Device { .. } => None,
+        }
+    }
+
+    /// An element type of it that is not `dtype`.
+    fn other_dtype(&self, dtype: DType) -> Option<DType> {
+        let buffers = match self {
+            OwnedMemory::One(buffer) => std::slice::from_ref(buffer),
+            OwnedMemory::Many(list) => list.slices(),
+            OwnedMemory::Device { .. } => &[],
+        };
+        buffers.iter().map(OwnedBuffer::dtype).find(|other| *other != dtype)
+    }
+
+    fn has_keeper(&self) -> bool {
+        match self {
+            OwnedMemory::One(buffer) => buffer.has_keeper(),
+            OwnedMemory::Many(list) => list.slices().iter().any(OwnedBuffer::has_keeper),
+            OwnedMemory::Device { keeper, .. } => keeper.is_some(),
+        }
+    }
+
+    fn release(&mut self, keepers: &mut Vec<Keeper>) {
+        match self {
+            OwnedMemory::One(buffer) => buffer.release(keepers),
+            OwnedMemory::Many(list) => {
+                list.slices_mut().iter_mut().for_each(|buffer| buffer.release(keepers));
+                list.measure();
+            }
+            OwnedMemory::Device { buffer, keeper } => {
+                if let Some(keeper) = keeper.take() {
+                    buffer.release();
+                    keepers.push(keeper);
+                }
+            }
+        }
+    }
+}
+
+/// The buffers of an asynchronous call; they move in and come back.
+#[derive(Debug)]
+pub enum OwnedBuffers {
+    /// No data: a barrier.
+    None,
+    /// One buffer that is input and output.
+    InOut(OwnedMemory),
+    /// Two buffers; either may be empty.
+    Separate {
+        /// What is read.
+        input: OwnedMemory,
+        /// What is written.
+        output: OwnedMemory,
+    },
+}
+
+impl OwnedBuffers {
+    /// The same buffers, borrowed for one turn of the engine. Allocates nothing.
+    pub fn borrow(&mut self) -> Buffers<'_> {
+        match self {
+            OwnedBuffers::None => Buffers::none(),
+            OwnedBuffers::InOut(buffer) => Buffers::InOut(buffer.borrow_mut()),
+            OwnedBuffers::Separate { input, output } => {
+                Buffers::Separate { input: input.borrow(), output: output.borrow_mut() }
+            }
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &OwnedMemory> {
+        let pair = match self {
+            OwnedBuffers::None => [None, None],
+            OwnedBuffers::InOut(buffer) => [Some(buffer), None],
+            OwnedBuffers::Separate { input, output } => [Some(input), Some(output)],
+        };
+        pair.into_iter().flatten()
+    }
+
+    /// An element type of theirs that is not `dtype`.
+    pub(crate) fn other_dtype(&self, dtype: DType) -> Option<DType> {
+        self.each().find_map(|memory| memory.other_dtype(dtype))
+    }
+
+    /// Whether any part lies on a device.
+    pub(crate) fn on_device(&self) -> bool {
+        self.each().any(|memory| matches!(memory, OwnedMemory::Device { .. }))
+    }
+
+    /// Whether a keeper must be dropped when the call has ended.
+    pub fn has_keeper(&self) -> bool {
+        self.each().any(OwnedMemory::has_keeper)
+    }
+
+    /// Takes the keepers out, with the memory that they keep. The call has ended.
+    pub(crate) fn release(&mut self) -> Vec<Keeper> {
+        let mut keepers = Vec::new();
+        match self {
+            OwnedBuffers::None => {}
+            OwnedBuffers::InOut(buffer) => buffer.release(&mut keepers),
+            OwnedBuffers::Separate { input, output } => {
+                input.release(&mut keepers);
+                output.release(&mut keepers);
+            }
+        }
+        keepers
+    }
+}

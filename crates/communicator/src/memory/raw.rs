@@ -1,0 +1,168 @@
+//! Memory of someone else's that an asynchronous call works on, and the keeper that keeps it alive meanwhile.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+use crate::elements::dtype::DType;
+use crate::error::{Error, Result};
+use crate::log::{Severity, log};
+use crate::memory::owned::{OwnedBuffer, OwnedElements};
+
+/// What keeps borrowed memory alive: a value that the call drops when it has ended. A panic of its drop is reported in
+/// the log, and goes no further.
+pub struct Keeper(Option<Box<dyn Any + Send>>);
+
+impl Keeper {
+    /// Keeps `owner` until it is dropped itself.
+    pub fn new(owner: impl Any + Send) -> Keeper {
+        Keeper(Some(Box::new(owner)))
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let kept = self.0.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(kept))).is_err() {
+            log(
+                Severity::Warn,
+                None,
+                format_args!("the keeper of a call's memory has panicked when it was dropped"),
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keeper")
+    }
+}
+
+/// Bytes at an address that the maker of the buffer vouches for, as long as the keeper lives.
+pub(crate) struct RawMemory {
+    start: NonNull<u8>,
+    bytes: usize,
+    keeper: Keeper,
+}
+
+// SAFETY: whoever made it has promised that nothing else touches the bytes, on whatever thread the call works.
+unsafe impl Send for RawMemory {}
+
+// SAFETY: through a shared reference the bytes are only read, and the keeper is out of reach.
+unsafe impl Sync for RawMemory {}
+
+impl RawMemory {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the maker of the buffer has promised that the bytes are valid and that nobody writes them.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the maker of the buffer has promised that the bytes are valid and that nobody else uses them.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    pub(crate) fn into_keeper(self) -> Keeper {
+        self.keeper
+    }
+}
+
+impl OwnedBuffer {
+    /// Memory that stays where it is: `bytes` bytes of elements of `dtype` at `start`, which may be null when there are
+    /// none. `keeper` owns the memory or keeps its owner alive, such as a reference to a tensor. It is dropped when the
+    /// call has ended, also when its handle is dropped before, when the call fails, and when it is refused; on a thread
+    /// that holds no lock of the communicator. A keeper whose drop blocks delays those behind it and the functions
+    /// given to [`crate::Work::on_done`], and no call. The buffer that comes back from the handle is empty.
+    ///
+    /// # Safety
+    /// Until `keeper` is dropped, the bytes must be valid and initialized, and nothing but the call may write them; if
+    /// the call writes them, nothing but the call may read them. The buffer of an input is only read.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when `bytes` is no whole number of elements or exceeds the address space, or when
+    /// `start` is null.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use unisono_communicator::{
+    ///     Collective, CollectivesAsync, DType, Descriptor, OwnedBuffer, OwnedBuffers, OwnedCall, Place, ReduceOp,
+    ///     Solo,
+    /// };
+    /// let mut memory = vec![1.0f32, 2.0];
+    /// let (start, bytes) = (memory.as_mut_ptr().cast(), size_of_val(&memory[..]));
+    /// let descriptor = Descriptor {
+    ///     op: Some(ReduceOp::Sum),
+    ///     place: Place::InPlace,
+    ///     ..Descriptor::new(Collective::AllReduce, DType::F32, 2)
+    /// };
+    /// let owner = Arc::new(memory);
+    /// // SAFETY: the vector lives as long as the keeper, and nobody looks at it before the call has ended.
+    /// let buffer = unsafe { OwnedBuffer::from_raw(start, bytes, DType::F32, Box::new(owner.clone())) }?;
+    /// let call = OwnedCall::new(descriptor, OwnedBuffers::InOut(buffer.into()));
+    /// let work = Solo::new().start(call);
+    /// work.wait()?;
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    pub unsafe fn from_raw(
+        start: *mut u8,
+        bytes: usize,
+        dtype: DType,
+        keeper: Box<dyn Any + Send>,
+    ) -> Result<OwnedBuffer> {
+        let keeper = Keeper(Some(keeper));
+        if !bytes.is_multiple_of(dtype.bytes()) {
+            let problem = format!("{bytes}, but elements of {dtype} have {}", dtype.bytes());
+            return Err(Error::invalid("bytes", problem));
+        }
+        if isize::try_from(bytes).is_err() {
+            return Err(Error::invalid("bytes", format!("{bytes}, which exceeds the address space")));
+        }
+        let start = match NonNull::new(start) {
+            Some(start) => start,
+            None if bytes == 0 => NonNull::dangling(),
+            None => return Err(Error::invalid("start", format!("null, but there are {bytes} bytes"))),
+        };
+        let memory = RawMemory { start, bytes, keeper };
+        Ok(OwnedBuffer { dtype, elements: OwnedElements::Raw(memory) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_length_that_does_not_fit_is_refused_and_the_keeper_dropped() {
+        let mut memory = [0u8; 8];
+        let keeper = Arc::new(());
+        for (start, bytes) in
+            [(memory.as_mut_ptr(), 7), (memory.as_mut_ptr(), usize::MAX - 3), (std::ptr::null_mut(), 8)]
+        {
+            // SAFETY: the arguments are refused before they are used.
+            let refused =
+                unsafe { OwnedBuffer::from_raw(start, bytes, DType::F32, Box::new(keeper.clone())) };
+            assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{bytes} bytes at {start:?}");
+        }
+        assert_eq!(Arc::strong_count(&keeper), 1);
+        // SAFETY: nothing is ever read or written.
+        let empty = unsafe { OwnedBuffer::from_raw(std::ptr::null_mut(), 0, DType::F32, Box::new(())) };
+        assert!(empty.is_ok_and(|empty| empty.bytes().is_empty()));
+    }
+
+    #[test]
+    fn a_keeper_may_panic() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("in a test");
+            }
+        }
+        drop(Keeper(Some(Box::new(Panics))));
+    }
+}

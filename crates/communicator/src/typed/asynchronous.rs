@@ -1,0 +1,248 @@
+//! The asynchronous operations: they take owned buffers and return a handle.
+
+use unisono_schedule::Collective;
+
+use crate::call::descriptor::{Descriptor, Peer, Place};
+use crate::call::operation::Operation;
+use crate::call::{CallOptions, OwnedCall};
+use crate::check::check;
+use crate::communicator::Communicator;
+use crate::elements::dtype::{DType, Element};
+use crate::elements::reduce_op::ReduceOp;
+use crate::error::{Error, Result};
+use crate::memory::MemoryKind;
+use crate::memory::allocation::zeroed;
+use crate::memory::owned::{OwnedBuffers, OwnedMemory};
+use crate::memory::segments::Division;
+use crate::typed::{Collectives, point_to_point, reducing, rooted, share_of};
+use crate::work::{Finished, TypedWork, Work, WorkResult};
+
+/// Operations that return at once. The vector moves in and comes back from the handle, so that no call works on
+/// memory that its caller may free.
+///
+/// Asynchronous and blocking calls happen in the order of issue. When a rank has no memory for the output of one, the
+/// calls of all ranks end, since the others wait for this one.
+pub trait CollectivesAsync: Communicator {
+    /// [`crate::Collectives::all_reduce`]; the handle gives the reduced vector.
+    ///
+    /// ```
+    /// use unisono_communicator::{CollectivesAsync, ReduceOp, Solo};
+    /// let work = Solo::new().all_reduce_async(vec![1.0f32, 2.0], ReduceOp::Sum);
+    /// assert_eq!(work.wait()?, [1.0, 2.0]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce_async<T: Element>(&self, buffer: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
+        in_place(self, descriptor, OwnedMemory::of(buffer))
+    }
+
+    /// [`crate::Collectives::all_reduce_coalesced`]; the handle gives the list of reduced vectors.
+    ///
+    /// ```
+    /// use unisono_communicator::{CollectivesAsync, ReduceOp, Solo};
+    /// let (weights, biases) = (vec![1.0f32; 6], vec![2.0f32; 2]);
+    /// let work = Solo::new().all_reduce_coalesced_async(vec![weights, biases], ReduceOp::Sum);
+    /// assert_eq!(work.wait()?, [vec![1.0; 6], vec![2.0; 2]]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce_coalesced_async<T: Element>(
+        &self,
+        buffers: Vec<Vec<T>>,
+        op: ReduceOp,
+    ) -> TypedWork<Vec<Vec<T>>> {
+        let count = buffers.iter().map(Vec::len).sum();
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, count, op);
+        in_place(self, descriptor, OwnedMemory::of_list(buffers, Division::Coalesced))
+    }
+
+    /// [`crate::Collectives::reduce_scatter_list`]: `inputs[r]` goes to rank r; the handle gives this rank's share.
+    #[track_caller]
+    fn reduce_scatter_list_async<T: Element>(&self, inputs: Vec<Vec<T>>, op: ReduceOp) -> TypedWork<Vec<T>> {
+        let share = inputs.get(self.group().rank() as usize).map_or(0, Vec::len);
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
+        let inputs = OwnedMemory::of_list(inputs, Division::Shares);
+        separate_memory(self, descriptor, inputs, || zeroed::<T>(share).map(OwnedMemory::of))
+    }
+
+    /// [`crate::Collectives::all_gather_list`]; the handle gives a vector for each rank.
+    ///
+    /// ```
+    /// use unisono_communicator::{CollectivesAsync, Solo};
+    /// assert_eq!(Solo::new().all_gather_list_async(vec![7u8, 8]).wait()?, [[7, 8]]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_gather_list_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<Vec<T>>> {
+        let (count, ranks) = (input.len(), self.group().size());
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, count as u64);
+        separate_memory(self, descriptor, OwnedMemory::of(input), || {
+            let outputs = (0..ranks).map(|_| zeroed::<T>(count)).collect::<Result<Vec<_>>>()?;
+            Ok(OwnedMemory::of_list(outputs, Division::Shares))
+        })
+    }
+
+    /// [`crate::Collectives::reduce_scatter`]; `input` has p shares, the handle gives this rank's.
+    #[track_caller]
+    fn reduce_scatter_async<T: Element>(&self, input: Vec<T>, op: ReduceOp) -> Result<TypedWork<Vec<T>>> {
+        let share = share_of(self, (Collective::ReduceScatter, T::DTYPE), input.len(), "input")?;
+        Ok(separate(self, reducing(Collective::ReduceScatter, T::DTYPE, share, op), input, share))
+    }
+
+    /// [`crate::Collectives::all_gather`]; the handle gives all inputs in rank order.
+    #[track_caller]
+    fn all_gather_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<T>> {
+        let output = input.len() * self.group().size() as usize;
+        separate(self, Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64), input, output)
+    }
+
+    /// [`crate::Collectives::all_to_all`].
+    #[track_caller]
+    fn all_to_all_async<T: Element>(&self, input: Vec<T>) -> Result<TypedWork<Vec<T>>> {
+        let share = share_of(self, (Collective::AllToAll, T::DTYPE), input.len(), "input")?;
+        let output = input.len();
+        Ok(separate(self, Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64), input, output))
+    }
+
+    /// [`crate::Collectives::broadcast`].
+    #[track_caller]
+    fn broadcast_async<T: Element>(&self, buffer: Vec<T>, root: u32) -> TypedWork<Vec<T>> {
+        let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
+        in_place(self, descriptor, OwnedMemory::of(buffer))
+    }
+
+    /// [`crate::Collectives::reduce`]; the handle gives the reduction at the root, an empty vector elsewhere.
+    #[track_caller]
+    fn reduce_async<T: Element>(&self, input: Vec<T>, op: ReduceOp, root: u32) -> TypedWork<Vec<T>> {
+        let output = if self.group().rank() == root { input.len() } else { 0 };
+        let descriptor =
+            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, input.len(), root) };
+        separate(self, descriptor, input, output)
+    }
+
+    /// [`crate::Collectives::gather`]; the handle gives all inputs at the root, an empty vector elsewhere.
+    #[track_caller]
+    fn gather_async<T: Element>(&self, input: Vec<T>, root: u32) -> TypedWork<Vec<T>> {
+        let ranks = if self.group().rank() == root { self.group().size() as usize } else { 0 };
+        let output = input.len() * ranks;
+        separate(self, rooted(Collective::Gather, T::DTYPE, input.len(), root), input, output)
+    }
+
+    /// [`crate::Collectives::scatter`] of shares of `count` elements; `input` is empty except at the root.
+    #[track_caller]
+    fn scatter_async<T: Element>(&self, input: Vec<T>, count: usize, root: u32) -> TypedWork<Vec<T>> {
+        separate(self, rooted(Collective::Scatter, T::DTYPE, count, root), input, count)
+    }
+
+    /// [`crate::Collectives::barrier`].
+    #[track_caller]
+    fn barrier_async(&self) -> Work {
+        let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        submit(self, descriptor, OwnedBuffers::None)
+    }
+
+    /// [`crate::Collectives::send`]; the handle gives the message back.
+    #[track_caller]
+    fn send_async<T: Element>(&self, message: Vec<T>, peer: u32, tag: u32) -> Work {
+        let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
+        let buffers = OwnedBuffers::Separate {
+            input: OwnedMemory::of(message),
+            output: OwnedMemory::of(Vec::<T>::new()),
+        };
+        submit(self, descriptor, buffers)
+    }
+
+    /// [`crate::Collectives::recv`]; the outcome in [`Finished`] has source, tag and bytes.
+    #[track_caller]
+    fn recv_async<T: Element>(&self, buffer: Vec<T>, peer: Peer, tag: u32) -> Work {
+        let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
+        let buffers = OwnedBuffers::Separate {
+            input: OwnedMemory::of(Vec::<T>::new()),
+            output: OwnedMemory::of(buffer),
+        };
+        submit(self, descriptor, buffers)
+    }
+
+    /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
+    /// ([`crate::OwnedBuffer::from_raw`]). Its arguments are checked; an error is that of the handle.
+    fn start(&self, call: OwnedCall) -> Work {
+        checked(self, call)
+    }
+}
+
+impl<C: Communicator + ?Sized> CollectivesAsync for C {}
+
+#[track_caller]
+fn in_place<R: WorkResult, C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    buffer: OwnedMemory,
+) -> TypedWork<R> {
+    let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
+    TypedWork::new(submit(comm, descriptor, OwnedBuffers::InOut(buffer)))
+}
+
+#[track_caller]
+fn separate<T: Element, C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    input: Vec<T>,
+    output_elements: usize,
+) -> TypedWork<Vec<T>> {
+    let output = || zeroed::<T>(output_elements).map(OwnedMemory::of);
+    separate_memory(comm, descriptor, OwnedMemory::of(input), output)
+}
+
+#[track_caller]
+fn separate_memory<R: WorkResult, C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    input: OwnedMemory,
+    output: impl FnOnce() -> Result<OwnedMemory>,
+) -> TypedWork<R> {
+    TypedWork::new(match output() {
+        Ok(output) => submit(comm, descriptor, OwnedBuffers::Separate { input, output }),
+        Err(shortage) => {
+            let error = end_everywhere(comm, &descriptor, shortage);
+            let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
+            Work::finished(Finished { result: Err(error), buffers: Some(buffers) })
+        }
+    })
+}
+
+/// The error of a call for which this rank has no memory: the others would wait for it, so every call on every rank
+/// ends. A call that is refused anyway ends nothing.
+fn end_everywhere<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor, shortage: Error) -> Error {
+    if let Err(refused) = comm.supports(descriptor, &CallOptions::new(), MemoryKind::Host) {
+        return refused;
+    }
+    match comm.revoke(shortage.clone()) {
+        // The first cause, which may be another one.
+        Ok(()) => comm.barrier().err().unwrap_or(shortage),
+        // Nobody else waits, or nobody can be told.
+        Err(_) => shortage,
+    }
+}
+
+#[track_caller]
+fn submit<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor, buffers: OwnedBuffers) -> Work {
+    checked(comm, OwnedCall::new(descriptor, buffers))
+}
+
+fn checked<C: Communicator + ?Sized>(comm: &C, mut call: OwnedCall) -> Work {
+    call.descriptor.label = call.descriptor.label.or(call.options.label);
+    match check(&call.borrow(), comm.group()).and_then(|()| check_dtype(&call)) {
+        Ok(()) => comm.submit(call),
+        Err(error) => Work::refused(call, error),
+    }
+}
+
+/// Refuses buffers whose elements are not those of the descriptor.
+fn check_dtype(call: &OwnedCall) -> Result<()> {
+    let dtype = call.descriptor.dtype;
+    match call.buffers.other_dtype(dtype) {
+        Some(other) => Err(Error::invalid("dtype", format!("{dtype}, but a buffer has elements of {other}"))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,468 @@
+//! The typed operations that users call, on every communicator. Arguments are checked here, once, above all backends.
+
+pub(crate) mod asynchronous;
+pub(crate) mod on_device;
+pub(crate) mod uneven;
+
+use unisono_schedule::Collective;
+
+use crate::call::descriptor::{Descriptor, Peer, Place};
+use crate::call::operation::Operation;
+use crate::call::site::Site;
+use crate::call::{Call, CallOptions, Counts, Outcome};
+use crate::check::check;
+use crate::communicator::{Communicator, With};
+use crate::elements::dtype::{DType, Element};
+use crate::elements::reduce_op::{ReduceOp, UserFunction, UserOp};
+use crate::error::{Error, Result};
+use crate::memory::segments::Division;
+use crate::memory::{Buffer, BufferMut, Buffers};
+
+/// The result of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The sender's rank.
+    pub source: u32,
+    /// The message's tag.
+    pub tag: u32,
+    /// Elements received; the rest of the buffer is untouched.
+    pub count: usize,
+}
+
+/// The blocking operations.
+///
+/// All of them must be called by every rank of the group in the same order (`send` and `recv`: by the two ranks
+/// concerned). Shapes: `n` is the length of the slice named, `p` the number of ranks.
+///
+/// # Errors
+/// Each returns [`crate::Error::InvalidArgument`] before anything is sent when lengths, root, peer or op do not fit;
+/// [`crate::Error::Mismatch`] when ranks call different things; [`crate::Error::PeerLost`],
+/// [`crate::Error::Timeout`] or [`crate::Error::Revoked`] when the job fails. After such a failure inputs are intact
+/// and outputs indeterminate.
+pub trait Collectives: Communicator {
+    /// Adds options to every call made through the result.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use unisono_communicator::{CallOptions, Collectives, ReduceOp, Solo};
+    /// let comm = Solo::new();
+    /// let patient = comm.with(CallOptions::new().timeout(Duration::from_secs(60)).label("loss"));
+    /// patient.all_reduce(&mut [1u32], ReduceOp::Max)?;
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    fn with(&self, options: CallOptions) -> With<'_, Self> {
+        With::new(self, options)
+    }
+
+    /// Every rank's `buffer` becomes the reduction of all ranks' buffers, the same bits everywhere.
+    ///
+    /// Cost: about 2 (p-1)/p n elements sent per rank for long buffers, log2 p messages for short ones.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, ReduceOp, Solo};
+    /// let mut values = [3i64, -1];
+    /// Solo::new().all_reduce(&mut values, ReduceOp::Sum)?;
+    /// assert_eq!(values, [3, -1]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
+        issue_in_place(self, descriptor, BufferMut::of(buffer))
+    }
+
+    /// [`Collectives::all_reduce`] from `input` to `output`, both of n elements; `input` is left as it was.
+    #[track_caller]
+    fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, input.len(), op);
+        issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
+    }
+
+    /// One all-reduce over many buffers, without copying them together. Every rank gives as many buffers of the same
+    /// lengths; one buffer is the same as [`Collectives::all_reduce`] of it.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, ReduceOp, Solo};
+    /// let (mut weights, mut biases) = ([1.0f32; 6], [2.0f32; 2]);
+    /// Solo::new().all_reduce_coalesced(&mut [&mut weights, &mut biases], ReduceOp::Sum)?;
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce_coalesced<T: Element>(&self, buffers: &mut [&mut [T]], op: ReduceOp) -> Result<()> {
+        let count = buffers.iter().map(|buffer| buffer.len()).sum();
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, count, op);
+        let list = buffers.iter_mut().map(|buffer| &mut **buffer);
+        issue_in_place(self, descriptor, BufferMut::of_list(list, Division::Coalesced))
+    }
+
+    /// [`Collectives::all_reduce`] with the caller's own operator: `function(left, right, out)` over slices of equal
+    /// length. It must be associative; unless `op.commutative`, the order of ranks is kept.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Solo, UserOp};
+    /// let op = UserOp::commutative("gcd_step");
+    /// Solo::new().all_reduce_user(&mut [12u32, 8], op, |a, b, out| {
+    ///     for i in 0..out.len() { out[i] = a[i].min(b[i]); }
+    /// })?;
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce_user<T: Element>(
+        &self,
+        buffer: &mut [T],
+        op: UserOp,
+        function: impl Fn(&[T], &[T], &mut [T]) + Send + Sync + 'static,
+    ) -> Result<()> {
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), ReduceOp::User(op));
+        let call = Call {
+            descriptor: Descriptor { place: Place::InPlace, ..descriptor },
+            buffers: Buffers::InOut(BufferMut::of(buffer)),
+            stream: None,
+            counts: Counts::Even,
+            options: CallOptions::default(),
+            user_function: Some(typed_function(function)),
+            site: Site::caller(),
+        };
+        checked(self, call).map(|_| ())
+    }
+
+    /// Rank r's `output` (n elements) becomes share r of the reduction of all inputs (p n elements).
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, ReduceOp, Solo};
+    /// let mut share = [0.0f64; 2];
+    /// Solo::new().reduce_scatter(&[1.0, 2.0], &mut share, ReduceOp::Sum)?;
+    /// assert_eq!(share, [1.0, 2.0]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
+        issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
+    }
+
+    /// [`Collectives::reduce_scatter`] on one buffer of p n elements: share r holds the result on rank r, the other
+    /// shares are indeterminate.
+    #[track_caller]
+    fn reduce_scatter_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
+        let share = share_of(self, (Collective::ReduceScatter, T::DTYPE), buffer.len(), "buffer")?;
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
+        issue_in_place(self, descriptor, BufferMut::of(buffer))
+    }
+
+    /// [`Collectives::reduce_scatter`] with the input as a list: `inputs[r]`, as long as `output`,
+    /// goes to rank r. Other ranks may give theirs in one slice.
+    #[track_caller]
+    fn reduce_scatter_list<T: Element>(&self, inputs: &[&[T]], output: &mut [T], op: ReduceOp) -> Result<()> {
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
+        issue(self, descriptor, Buffer::of_list(inputs, Division::Shares), BufferMut::of(output))
+    }
+
+    /// Every rank's `output` (p n elements) becomes the inputs (n elements) of all ranks in rank order.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Solo};
+    /// let mut all = [0u8; 3];
+    /// Solo::new().all_gather(&[1, 2, 3], &mut all)?;
+    /// assert_eq!(all, [1, 2, 3]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
+        issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
+    }
+
+    /// [`Collectives::all_gather`] on one buffer of p n elements in which rank r has filled share r.
+    #[track_caller]
+    fn all_gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
+        let share = share_of(self, (Collective::AllGather, T::DTYPE), buffer.len(), "buffer")?;
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, share as u64);
+        issue_in_place(self, descriptor, BufferMut::of(buffer))
+    }
+
+    /// [`Collectives::all_gather`] into a list: `outputs[r]`, as long as `input`, receives rank r's
+    /// input. Other ranks may give one slice.
+    #[track_caller]
+    fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
+        let output = BufferMut::of_list(outputs.iter_mut().map(|output| &mut **output), Division::Shares);
+        issue(self, descriptor, Buffer::of(input), output)
+    }
+
+    /// Part j of every rank's `input` goes to rank j, which finds the parts in rank order in `output`; both have p
+    /// times n elements.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Solo};
+    /// let mut output = [0i8; 2];
+    /// Solo::new().all_to_all(&[5, 6], &mut output)?;
+    /// assert_eq!(output, [5, 6]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        let share = share_of(self, (Collective::AllToAll, T::DTYPE), input.len(), "input")?;
+        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
+        issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
+    }
+
+    /// [`Collectives::all_to_all`] in place: what a rank sends to another is replaced by what it receives from it.
+    #[track_caller]
+    fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
+        let share = share_of(self, (Collective::AllToAll, T::DTYPE), buffer.len(), "buffer")?;
+        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
+        issue_in_place(self, descriptor, BufferMut::of(buffer))
+    }
+
+    /// Every rank's `buffer` becomes the root's.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Solo};
+    /// Solo::new().broadcast(&mut [1.5f32], 0)?;
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
+        let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
+        issue_in_place(self, descriptor, BufferMut::of(buffer))
+    }
+
+    /// The root's `output` becomes the reduction of all inputs; the other ranks give `None`.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, ReduceOp, Solo};
+    /// let mut sum = [0u16];
+    /// Solo::new().reduce(&[7], Some(&mut sum), ReduceOp::Sum, 0)?;
+    /// assert_eq!(sum, [7]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn reduce<T: Element>(
+        &self,
+        input: &[T],
+        output: Option<&mut [T]>,
+        op: ReduceOp,
+        root: u32,
+    ) -> Result<()> {
+        let descriptor =
+            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, input.len(), root) };
+        issue(self, descriptor, Buffer::of(input), optional(output))
+    }
+
+    /// [`Collectives::reduce`] in place: the root's `buffer` becomes the reduction, the others' are left as they were.
+    #[track_caller]
+    fn reduce_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp, root: u32) -> Result<()> {
+        let descriptor =
+            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, buffer.len(), root) };
+        if self.group().rank() == root {
+            issue_in_place(self, descriptor, BufferMut::of(buffer))
+        } else {
+            issue(self, descriptor, Buffer::of(buffer), BufferMut::empty())
+        }
+    }
+
+    /// The root's `output` (p n elements) becomes all inputs (n elements) in rank order; the other ranks give `None`.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Solo};
+    /// let mut all = [0u64; 1];
+    /// Solo::new().gather(&[9], Some(&mut all), 0)?;
+    /// assert_eq!(all, [9]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: u32) -> Result<()> {
+        let descriptor = rooted(Collective::Gather, T::DTYPE, input.len(), root);
+        issue(self, descriptor, Buffer::of(input), optional(output))
+    }
+
+    /// Rank r's `output` (n elements) becomes share r of the root's `input` (p n elements); the other ranks give
+    /// `None`.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Solo};
+    /// let mut share = [0i16; 2];
+    /// Solo::new().scatter(Some(&[3, 4]), &mut share, 0)?;
+    /// assert_eq!(share, [3, 4]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: u32) -> Result<()> {
+        let descriptor = rooted(Collective::Scatter, T::DTYPE, output.len(), root);
+        issue(self, descriptor, Buffer::of(input.unwrap_or(&[])), BufferMut::of(output))
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Solo};
+    /// Solo::new().barrier()?;
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn barrier(&self) -> Result<()> {
+        let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        issue(self, descriptor, Buffer::empty(), BufferMut::empty())
+    }
+
+    /// Sends `message` to `peer`, and returns when the buffer may be used again. Above 512 KiB that is not before the
+    /// receive has been posted; a shorter message waits for it only while streams and queue are full. Messages of one
+    /// pair and tag arrive in order.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Peer, Solo};
+    /// let comm = Solo::new();
+    /// comm.send(&[1u8, 2], 0, 7)?;
+    /// let mut buffer = [0u8; 4];
+    /// assert_eq!(comm.recv(&mut buffer, Peer::Any, 7)?.count, 2);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn send<T: Element>(&self, message: &[T], peer: u32, tag: u32) -> Result<()> {
+        let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
+        issue(self, descriptor, Buffer::of(message), BufferMut::empty())
+    }
+
+    /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message.
+    ///
+    /// # Errors
+    /// [`crate::Error::Truncated`] when the message is larger. It is dropped, and nothing else is affected.
+    #[track_caller]
+    fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
+        let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
+        let outcome = issue_for_outcome(self, descriptor, Buffer::empty(), BufferMut::of(buffer))?;
+        let count = outcome.bytes as usize / size_of::<T>();
+        Ok(Received { source: outcome.source.unwrap_or_default(), tag: outcome.tag, count })
+    }
+
+    /// Any call, made by hand: lists, uneven counts, device memory ([`crate::DeviceBufferMut`] has an example). Its
+    /// arguments are checked. [`crate::CollectivesAsync::start`] is the same for memory that moves in.
+    ///
+    /// ```
+    /// use unisono_communicator::{
+    ///     Buffer, BufferMut, Buffers, Call, Collective, Collectives, DType, Descriptor, Division, Solo,
+    /// };
+    /// let mut all = [0u16; 3];
+    /// let input = Buffer::of_list(&[&[1u16][..], &[2, 3]], Division::Anywhere);
+    /// let buffers = Buffers::Separate { input, output: BufferMut::of(&mut all) };
+    /// let descriptor = Descriptor::new(Collective::AllGather, DType::U16, 3);
+    /// assert_eq!(Solo::new().issue(Call::new(descriptor, buffers))?.bytes, 6);
+    /// assert_eq!(all, [1, 2, 3]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    fn issue(&self, mut call: Call<'_>) -> Result<Outcome> {
+        call.descriptor.label = call.descriptor.label.or(call.options.label);
+        checked(self, call)
+    }
+}
+
+impl<C: Communicator + ?Sized> Collectives for C {}
+
+pub(crate) fn reducing(collective: Collective, dtype: DType, count: usize, op: ReduceOp) -> Descriptor {
+    Descriptor { op: Some(op), ..Descriptor::new(collective, dtype, count as u64) }
+}
+
+pub(crate) fn rooted(collective: Collective, dtype: DType, count: usize, root: u32) -> Descriptor {
+    Descriptor { root: Some(root), ..Descriptor::new(collective, dtype, count as u64) }
+}
+
+pub(crate) fn point_to_point(
+    operation: Operation,
+    dtype: DType,
+    count: usize,
+    peer: Peer,
+    tag: u32,
+) -> Descriptor {
+    Descriptor { peer: Some(peer), tag, ..Descriptor::new(operation, dtype, count as u64) }
+}
+
+/// The elements of each rank's share in a call of the function's caller.
+#[track_caller]
+pub(crate) fn share_of<C: Communicator + ?Sized>(
+    comm: &C,
+    (collective, dtype): (Collective, DType),
+    elements: usize,
+    argument: &'static str,
+) -> Result<usize> {
+    let ranks = comm.group().size() as usize;
+    if elements.is_multiple_of(ranks) {
+        return Ok(elements / ranks);
+    }
+    let problem =
+        format!("{elements} elements do not divide among {ranks} ranks; the _v forms take uneven counts");
+    let call = format_args!("{collective} of {elements} x {dtype} at {}", Site::caller());
+    Err(Error::invalid(argument, problem).in_call(&call))
+}
+
+pub(crate) fn optional<T: Element>(output: Option<&mut [T]>) -> BufferMut<'_> {
+    output.map_or(BufferMut::empty(), BufferMut::of)
+}
+
+fn typed_function<T: Element>(
+    function: impl Fn(&[T], &[T], &mut [T]) + Send + Sync + 'static,
+) -> UserFunction {
+    std::sync::Arc::new(move |left, right, out| {
+        // The engine may hand over bytes at any address, so unaligned ones are copied.
+        match (
+            bytemuck::try_cast_slice(left),
+            bytemuck::try_cast_slice(right),
+            bytemuck::try_cast_slice_mut(out),
+        ) {
+            (Ok(left), Ok(right), Ok(out)) => function(left, right, out),
+            _ => {
+                let left: Vec<T> = bytemuck::allocation::pod_collect_to_vec(left);
+                let right: Vec<T> = bytemuck::allocation::pod_collect_to_vec(right);
+                let mut result = left.clone();
+                function(&left, &right, &mut result);
+                out.copy_from_slice(bytemuck::cast_slice(&result));
+            }
+        }
+    })
+}
+
+#[track_caller]
+fn issue<C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    input: Buffer<'_>,
+    output: BufferMut<'_>,
+) -> Result<()> {
+    issue_for_outcome(comm, descriptor, input, output).map(|_| ())
+}
+
+#[track_caller]
+fn issue_for_outcome<C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    input: Buffer<'_>,
+    output: BufferMut<'_>,
+) -> Result<Outcome> {
+    issue_with_counts(comm, descriptor, Buffers::Separate { input, output }, Counts::Even)
+}
+
+#[track_caller]
+fn issue_in_place<C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    buffer: BufferMut<'_>,
+) -> Result<()> {
+    let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
+    issue_with_counts(comm, descriptor, Buffers::InOut(buffer), Counts::Even).map(|_| ())
+}
+
+#[track_caller]
+pub(crate) fn issue_with_counts<C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    buffers: Buffers<'_>,
+    counts: Counts,
+) -> Result<Outcome> {
+    let (options, site) = (CallOptions::default(), Site::caller());
+    checked(comm, Call { descriptor, buffers, stream: None, counts, options, user_function: None, site })
+}
+
+fn checked<C: Communicator + ?Sized>(comm: &C, mut call: Call<'_>) -> Result<Outcome> {
+    let outcome = check(&call, comm.group()).and_then(|()| comm.execute(&mut call));
+    outcome.map_err(|error| error.in_call(&call))
+}

@@ -1,0 +1,271 @@
+//! Handles of asynchronous calls: to wait, to ask, to be called at the end, to await, to cancel.
+
+pub(crate) mod ending;
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::call::{Outcome, OwnedCall, deadline_after};
+use crate::elements::dtype::Element;
+use crate::error::{Error, Result};
+use crate::memory::owned::{OwnedBuffers, OwnedMemory};
+use crate::work::ending::{DoneCallback, Ending, call_back};
+
+/// What a finished asynchronous call gives back.
+pub struct Finished {
+    /// The call's result.
+    pub result: Result<Outcome>,
+    /// The buffers that moved in; `None` when a vendor library still holds them.
+    pub buffers: Option<OwnedBuffers>,
+}
+
+/// A backend's side of a [`Work`]. Most of it is in the [`Ending`] that a backend keeps for each call.
+pub trait WorkSource: Send + Sync {
+    /// Whether the call has ended, in success or failure. Never blocks; may advance the call. True in a forked child,
+    /// where nothing goes on.
+    fn is_done(&self) -> bool;
+    /// Blocks until the call has ended, or until `until`. Several threads may wait at once.
+    fn wait_until(&self, until: Option<Instant>);
+    /// Wakes `waker` when the call has ended. Only the last waker counts.
+    fn register(&self, waker: &Waker);
+    /// Calls `callback` once, when the call has ended, on a thread that holds nothing.
+    fn on_done(&self, callback: DoneCallback);
+    /// The result, for any number of readers; `None` before the end. A thread that must not wait for the call, because
+    /// it runs a user's function within a call or is a forked child's, gets its refusal.
+    fn result(&self) -> Option<Result<Outcome>>;
+    /// Takes the buffers, once, after the call has ended.
+    fn take_buffers(&self) -> Option<OwnedBuffers>;
+    /// Revokes the communicator with [`Error::Cancelled`], unless the call has ended.
+    fn cancel(&self);
+}
+
+/// The handle of an asynchronous call.
+///
+/// Any number of threads may wait for it and ask it. Dropping it detaches the call: it goes on, and its buffers are
+/// freed at its end. [`Work::cancel`] revokes the communicator, since the other ranks cannot go on without this one.
+///
+/// ```
+/// use std::time::Duration;
+/// use unisono_communicator::{CollectivesAsync, Solo};
+/// let work = Solo::new().send_async(vec![1u8, 2], 0, 7);
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| assert_eq!(work.wait().unwrap().bytes, 2));
+///     assert!(work.wait_timeout(Duration::from_secs(1)).is_some_and(|result| result.is_ok()));
+/// });
+/// let finished = work.finish();
+/// assert!(finished.result.is_ok() && finished.buffers.is_some());
+/// ```
+pub struct Work {
+    source: Box<dyn WorkSource>,
+}
+
+impl Work {
+    /// A handle for a backend's call.
+    pub fn new(source: impl WorkSource + 'static) -> Work {
+        Work { source: Box::new(source) }
+    }
+
+    /// A call that ended before it was returned.
+    pub fn finished(finished: Finished) -> Work {
+        Work::new(Ready(Ending::ended(finished.result, finished.buffers)))
+    }
+
+    /// A call that was refused: `error` names it, and its memory comes back.
+    pub fn refused(call: OwnedCall, error: Error) -> Work {
+        Work::finished(Finished { result: Err(error.in_call(&call)), buffers: Some(call.buffers) })
+    }
+
+    /// Whether the call has ended. Does not block.
+    pub fn is_done(&self) -> bool {
+        self.source.is_done()
+    }
+
+    /// Blocks until the call has ended; a calling thread does the work. Every caller gets the same result; the buffers
+    /// are fetched with [`Work::finish`].
+    ///
+    /// # Errors
+    /// The call's error.
+    pub fn wait(&self) -> Result<Outcome> {
+        self.source.wait_until(None);
+        self.result()
+    }
+
+    /// As [`Work::wait`], for at most `timeout`: `None` when the call has not ended by then. It goes on.
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<Outcome>> {
+        self.source.wait_until(Some(deadline_after(Instant::now(), timeout)));
+        self.source.result()
+    }
+
+    /// Blocks until the call has ended, and gives its buffers back.
+    pub fn finish(self) -> Finished {
+        self.source.wait_until(None);
+        self.take()
+    }
+
+    /// Calls `callback` with the result, exactly once: on this thread if the call has ended, else when it ends. No
+    /// lock of the communicator is held then, so it may make calls. Any number of callbacks may be given, and a call
+    /// with one is moved at once, not only after the time for which the progress thread leaves work to its callers.
+    ///
+    /// A callback must not block: all of a communicator run on one thread, one after the other, so that one that blocks
+    /// delays those behind it. It delays no call. A panic of it is reported in the log. A forked child does not run
+    /// those of its parent.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use unisono_communicator::{CollectivesAsync, Solo};
+    /// let (sender, received) = mpsc::channel();
+    /// let work = Solo::new().barrier_async();
+    /// work.on_done(move |result| sender.send(result.is_ok()).unwrap());
+    /// assert_eq!(received.recv(), Ok(true));
+    /// ```
+    pub fn on_done(&self, callback: impl FnOnce(Result<Outcome>) + Send + 'static) {
+        self.source.on_done(Box::new(callback));
+    }
+
+    /// Revokes the communicator unless the call has ended.
+    pub fn cancel(&self) {
+        self.source.cancel();
+    }
+
+    fn result(&self) -> Result<Outcome> {
+        self.source.result().unwrap_or(Err(Error::closed()))
+    }
+
+    fn take(&self) -> Finished {
+        Finished { result: self.result(), buffers: self.source.take_buffers() }
+    }
+}
+
+impl Future for Work {
+    type Output = Finished;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
+        // The waker is registered before the check: a call that ends between the two still wakes it.
+        self.source.register(context.waker());
+        // This may advance the call. A thread that is refused has a result, although the call has not ended.
+        self.source.is_done();
+        match self.source.result() {
+            Some(result) => Poll::Ready(Finished { result, buffers: self.source.take_buffers() }),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Work(done: {})", self.is_done())
+    }
+}
+
+struct Ready(Ending);
+
+impl WorkSource for Ready {
+    fn is_done(&self) -> bool {
+        true
+    }
+
+    fn wait_until(&self, _until: Option<Instant>) {}
+
+    fn register(&self, _waker: &Waker) {}
+
+    fn on_done(&self, callback: DoneCallback) {
+        if let Some((callback, result)) = self.0.on_done(callback) {
+            call_back(callback, result);
+        }
+    }
+
+    fn result(&self) -> Option<Result<Outcome>> {
+        self.0.result()
+    }
+
+    fn take_buffers(&self) -> Option<OwnedBuffers> {
+        self.0.take_buffers()
+    }
+
+    fn cancel(&self) {}
+}
+
+/// What a [`TypedWork`] gives: a vector of elements, or a list of them.
+pub trait WorkResult: Default {
+    /// Takes it out of the memory in which it came; `None` when something else is in there.
+    fn take_from(memory: OwnedMemory) -> Option<Self>;
+}
+
+impl<T: Element> WorkResult for Vec<T> {
+    fn take_from(memory: OwnedMemory) -> Option<Vec<T>> {
+        memory.into_vec()
+    }
+}
+
+impl<T: Element> WorkResult for Vec<Vec<T>> {
+    fn take_from(memory: OwnedMemory) -> Option<Vec<Vec<T>>> {
+        memory.into_list()
+    }
+}
+
+/// A [`Work`] whose result is an `R`: the output, or the buffer that was input and output.
+///
+/// It comes back, once, from [`TypedWork::wait`] and from `.await`, which therefore consume the handle. Whoever only
+/// waits, on any number of threads, does so with [`TypedWork::as_work`].
+#[derive(Debug)]
+pub struct TypedWork<R> {
+    work: Work,
+    result: PhantomData<fn() -> R>,
+}
+
+impl<R: WorkResult> TypedWork<R> {
+    /// Gives the buffers of `work` their type.
+    pub fn new(work: Work) -> TypedWork<R> {
+        TypedWork { work, result: PhantomData }
+    }
+
+    /// Whether the call has ended. Does not block.
+    pub fn is_done(&self) -> bool {
+        self.work.is_done()
+    }
+
+    /// Blocks until the call has ended.
+    ///
+    /// # Errors
+    /// The call's error; the buffers are dropped then. [`TypedWork::into_work`] keeps them.
+    pub fn wait(self) -> Result<R> {
+        typed(self.work.finish())
+    }
+
+    /// Revokes the communicator unless the call has ended.
+    pub fn cancel(&self) {
+        self.work.cancel();
+    }
+
+    /// The handle without the type, to wait without fetching the result.
+    pub fn as_work(&self) -> &Work {
+        &self.work
+    }
+
+    /// The handle without the type, which gives the buffers back after an error too.
+    pub fn into_work(self) -> Work {
+        self.work
+    }
+}
+
+impl<R: WorkResult> Future for TypedWork<R> {
+    type Output = Result<R>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
+        Pin::new(&mut self.work).poll(context).map(typed)
+    }
+}
+
+fn typed<R: WorkResult>(finished: Finished) -> Result<R> {
+    finished.result?;
+    let memory = match finished.buffers {
+        Some(OwnedBuffers::InOut(buffer)) => Some(buffer),
+        Some(OwnedBuffers::Separate { output, .. }) => Some(output),
+        Some(OwnedBuffers::None) | None => None,
+    };
+    Ok(memory.and_then(R::take_from).unwrap_or_default())
+}
