@@ -1,14 +1,16 @@
-//! The one trait of every backend, decorator and test double.
+//! The one trait of every backend, decorator and test double, and what it gives: a scope, the survivors.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
 use crate::call::descriptor::Descriptor;
-use crate::call::outcome::Ticket;
-use crate::call::parent::{ParentCall, Scope};
-use crate::call::{Call, CallOptions, Outcome, OwnedCall};
+use crate::call::options::CallOptions;
+use crate::call::outcome::{Outcome, Ticket};
+use crate::call::parent::ParentCall;
+use crate::call::{Call, OwnedCall};
 use crate::check::{check_label, check_options, check_request};
 use crate::error::{Error, Result};
 use crate::group::Group;
@@ -240,6 +242,35 @@ pub trait Communicator: Send + Sync {
     fn close(&self) -> Result<()> {
         Err(unsupported(self.backend(), "close"))
     }
+}
+
+/// A communicator for the calls that another call is made of, until it is dropped; see [`Communicator::scope`]. It
+/// can be moved to another thread.
+///
+/// While it is open, the communicator serves no other collective: one of another thread, or of this one past the
+/// scope, is refused with [`Error::ConcurrentUse`] if it has no label, and waits with one, at most for its timeout.
+/// Sends and receives have no order and go on. Within the scope the same holds between its own calls.
+///
+/// All its calls end by one deadline, that of the scope: each gets what is left of it, or its own timeout if that is
+/// shorter. Errors and logs name the call that they are parts of.
+///
+/// Dropping the scope ends it, also in a panic, and says nothing about success: who has all data and then finds that
+/// it is not good returns an error of his own, and the communicator is as usable as after any call. All ranks must
+/// find the same, for instance by a flag that travels with the data. After the failure of a call within the scope
+/// every later call returns the first cause, as ever. An asynchronous call that is still running goes on, and the next
+/// call of the communicator comes behind it.
+///
+/// A ticket of a call on device memory within it is one of the communicator's, and outlives it.
+///
+/// Scopes do not nest, and a scope is not closed: [`Communicator::scope`] and [`Communicator::close`] of a scope are
+/// [`Error::Unsupported`].
+pub trait Scope: Communicator {
+    /// The call that this scope's calls are parts of.
+    fn parent(&self) -> &Arc<ParentCall>;
+
+    /// The numbers that its collectives have so far, as in errors and in [`crate::Shrunk::last_common_call`]. After a
+    /// failure, the whole call was completed by all survivors if the last common call is not below the end of this.
+    fn numbers(&self) -> Range<u64>;
 }
 
 /// What [`Communicator::shrink`] gives.

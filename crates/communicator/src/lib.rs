@@ -32,35 +32,36 @@ mod solo;
 mod typed;
 mod work;
 
-pub use call::counts::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
+pub use call::counts::{Counts, LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use call::descriptor::{Descriptor, Peer, Place};
+pub use call::info::{CallAlgorithm, CallInfo, SiteText};
 pub use call::operation::Operation;
-pub use call::options::{AlgorithmName, CallAlgorithm};
-pub use call::outcome::Ticket;
-pub use call::parent::{ParentCall, Scope};
-pub use call::site::{Site, SiteText};
-pub use call::{
-    CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall, WhenBusy,
-    deadline_after,
+pub use call::options::{
+    AlgorithmName, CALL_TIMEOUT_DEFAULT, CallOptions, Determinism, WhenBusy, deadline_after,
 };
+pub use call::outcome::{Completion, Outcome, Ticket};
+pub use call::parent::ParentCall;
+pub use call::site::Site;
+pub use call::{Call, OwnedCall};
 pub use check::{Lengths, check, check_request, lengths};
-pub use communicator::{Communicator, Shrunk, With};
+pub use communicator::{Communicator, Scope, Shrunk, With};
 pub use elements::dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
 };
 pub use elements::reduce_op::{ReduceOp, UserFunction, UserOp};
 pub use error::code::ErrorCode;
-pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result};
+pub use error::{Awaited, Certainty, Culprit, Error, Result};
 pub use group::rank::{GroupRank, JobRank};
 pub use group::{Group, Process};
 pub use log::{Holding, LogLevel, Severity, flush_log, is_logged, log, set_log_level};
 pub use memory::allocation::{reserve, zeroed};
 pub use memory::device::{DeviceBuffer, DeviceBufferMut, DeviceSpan, DeviceStream};
 pub use memory::device_slice::{DeviceElements, DeviceSlice, DeviceSliceMut};
-pub use memory::owned::{OwnedBuffer, OwnedBuffers, OwnedMemory};
-pub use memory::raw::Keeper;
-pub use memory::segments::{Division, Segment, SegmentList, Segments, SegmentsMut};
+pub use memory::host::{Segments, SegmentsMut};
+pub use memory::owned::{OwnedBuffers, OwnedMemory};
+pub use memory::raw::{Keeper, OwnedBuffer};
+pub use memory::segments::{Division, Segment, SegmentList};
 pub use memory::{Buffer, BufferMut, Buffers, MemoryKind};
 pub use short_text::ShortText;
 pub use solo::Solo;

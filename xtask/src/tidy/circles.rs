@@ -14,7 +14,6 @@ const CIRCLES: &[(&str, usize)] = &[
     ("benches/converge", 4),
     ("benches/soak", 16),
     ("crates/backend", 5),
-    ("crates/communicator", 18),
     ("crates/compression", 8),
     ("crates/compression-cuda", 3),
     ("crates/compression-npu", 2),

@@ -1,10 +1,24 @@
 //! The lengths that a call has besides its count: of coalesced segments, or counts that differ by rank. Remembered and
 //! sent to other ranks up to a bound, so that errors can show them.
 
-use crate::call::Counts;
 use crate::elements::dtype::DType;
-use crate::memory::Buffers;
-use crate::memory::segments::Division;
+
+/// Element counts per rank, for the calls whose counts differ by rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Counts {
+    /// The descriptor's count holds for every rank.
+    #[default]
+    Even,
+    /// The share of each rank, for all_gather_v, reduce_scatter_v, gather_v and scatter_v: every rank gives all.
+    PerRank(Vec<u64>),
+    /// What this rank sends to each rank and receives from each, for all_to_all_v.
+    PerPair {
+        /// Elements to each rank.
+        send: Vec<u64>,
+        /// Elements from each rank.
+        receive: Vec<u64>,
+    },
+}
 
 /// How many lengths of a list are remembered.
 pub const LENGTHS_KNOWN_MAX: usize = 64;
@@ -75,23 +89,6 @@ impl Sizes {
             }
         }
     }
-}
-
-impl Buffers<'_> {
-    /// Where the segments of a coalesced call end, in bytes. `None` for any other call, and for one segment, which
-    /// changes nothing.
-    pub fn segment_ends(&self) -> Option<&[usize]> {
-        let (input, output) = match self {
-            Buffers::InOut(buffer) => (None, buffer),
-            Buffers::Separate { input, output } => (Some(input), output),
-        };
-        let ends = input.and_then(|input| coalesced(input.divided())).or_else(|| coalesced(output.divided()));
-        ends.filter(|ends| ends.len() != 1)
-    }
-}
-
-fn coalesced(divided: Option<(Division, &[usize])>) -> Option<&[usize]> {
-    divided.filter(|(division, _)| *division == Division::Coalesced).map(|(_, ends)| ends)
 }
 
 #[cfg(test)]

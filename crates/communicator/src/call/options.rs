@@ -1,11 +1,11 @@
-//! The names of algorithms: of the one that a caller forces, and of the one that a call runs.
+//! What a caller may ask of a call: its deadline, its label, an algorithm, an order of reduction, a place in the queue.
 
-use std::borrow::Cow;
-use std::fmt;
+use std::time::{Duration, Instant};
 
-use unisono_schedule::{INTERNED_BYTES_MAX, NotInterned, intern};
+use unisono_schedule::{NotInterned, intern};
 
 use crate::error::{Error, Result};
+use crate::short_text::ShortText;
 
 /// The name of an algorithm that a caller forces. It is copied with every call; its text is kept as long as the process
 /// lives.
@@ -38,28 +38,123 @@ impl AlgorithmName {
     }
 }
 
-/// The algorithm that a call runs, as ranks compare it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallAlgorithm {
-    /// Its name.
-    pub name: Cow<'static, str>,
-    /// A hash of its schedules, for one that does not come with the library; 0 for the others, whose name says as much.
-    pub schedules: u32,
+/// Default deadline of a call.
+pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
+
+/// The longest timeout. A year is as good as never, and every clock can represent it.
+const ENDLESS: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// The end of `timeout`, counted from `now`; at most a year away, so that [`Duration::MAX`] means "no timeout".
+pub fn deadline_after(now: Instant, timeout: Duration) -> Instant {
+    now + timeout.min(ENDLESS)
 }
 
-impl CallAlgorithm {
-    /// The most bytes of a name.
-    pub const NAME_BYTES_MAX: usize = INTERNED_BYTES_MAX;
+/// What a caller may require of the order of a reduction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Determinism {
+    /// Any proven algorithm. The result is bit-identical on all ranks, and from run to run of the same shape.
+    #[default]
+    AnyOrder,
+    /// The canonical summation tree only: the same bits at any size, piece size and transport.
+    Fixed,
 }
 
-impl From<&'static str> for CallAlgorithm {
-    fn from(name: &'static str) -> CallAlgorithm {
-        CallAlgorithm { name: Cow::Borrowed(name), schedules: 0 }
+/// What becomes of a call while another thread is in a call of the same communicator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenBusy {
+    /// [`crate::Error::ConcurrentUse`], since nothing says that the other ranks' threads come in the same order. Only a
+    /// labelled call waits its turn: its label reveals a wrong order.
+    #[default]
+    Refuse,
+    /// It waits its turn, first come first served. The caller vouches for the order on the other ranks.
+    Queue,
+}
+
+/// A caller's options for one call; see [`crate::Collectives::with`].
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use unisono_communicator::CallOptions;
+/// let options = CallOptions::new().timeout(Duration::from_secs(5)).algorithm("ring");
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallOptions {
+    /// The deadline, from the call's start; the communicator's default when `None`.
+    pub timeout: Option<Duration>,
+    /// Compared between ranks.
+    pub label: Option<ShortText>,
+    /// The algorithm by name. The call fails if it does not fit.
+    pub algorithm: Option<AlgorithmName>,
+    /// The order of reduction.
+    pub determinism: Determinism,
+    /// Whether it waits for another thread's call.
+    pub when_busy: WhenBusy,
+}
+
+impl CallOptions {
+    /// No option set.
+    pub fn new() -> CallOptions {
+        CallOptions::default()
     }
-}
 
-impl fmt::Display for CallAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
+    /// Ends the call with [`crate::Error::Timeout`] after this long.
+    pub fn timeout(mut self, timeout: Duration) -> CallOptions {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Gives the call a name of at most [`ShortText::BYTES_MAX`] bytes, compared between ranks. A longer one is
+    /// [`crate::Error::InvalidArgument`] when the call is made.
+    pub fn label(mut self, text: &str) -> CallOptions {
+        self.label = Some(ShortText::new(text));
+        self
+    }
+
+    /// Forces an algorithm; see [`AlgorithmName`].
+    pub fn algorithm(mut self, name: &str) -> CallOptions {
+        self.algorithm = Some(AlgorithmName::new(name));
+        self
+    }
+
+    /// Chooses the order of reduction.
+    pub fn determinism(mut self, determinism: Determinism) -> CallOptions {
+        self.determinism = determinism;
+        self
+    }
+
+    /// Queues the call behind those of other threads in place of [`crate::Error::ConcurrentUse`]. The wait counts: when
+    /// the deadline passes in it, the communicator is revoked with [`crate::Error::Timeout`], as by any late call. An
+    /// asynchronous call waits before its handle is returned.
+    ///
+    /// ```
+    /// use unisono_communicator::{CallOptions, Collectives, ReduceOp, Solo};
+    /// let comm = Solo::new();
+    /// let queued = comm.with(CallOptions::new().queued());
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..4 {
+    ///         scope.spawn(|| queued.all_reduce(&mut [1u32], ReduceOp::Sum).unwrap());
+    ///     }
+    /// });
+    /// ```
+    pub fn queued(mut self) -> CallOptions {
+        self.when_busy = WhenBusy::Queue;
+        self
+    }
+
+    /// These options, with those of `outer` for what is not set here.
+    pub fn or(&self, outer: &CallOptions) -> CallOptions {
+        CallOptions {
+            timeout: self.timeout.or(outer.timeout),
+            label: self.label.or(outer.label),
+            algorithm: self.algorithm.or(outer.algorithm),
+            determinism: match self.determinism {
+                Determinism::AnyOrder => outer.determinism,
+                Determinism::Fixed => Determinism::Fixed,
+            },
+            when_busy: match self.when_busy {
+                WhenBusy::Refuse => outer.when_busy,
+                WhenBusy::Queue => WhenBusy::Queue,
+            },
+        }
     }
 }

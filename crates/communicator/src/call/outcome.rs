@@ -1,4 +1,4 @@
-//! The name of a call that was enqueued on a device's stream.
+//! What is known of a call that has ended, and the name of one that was enqueued on a device's stream.
 
 use std::fmt;
 
@@ -30,5 +30,52 @@ impl Ticket {
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ticket {} of issuer {}", self.number, self.issuer)
+    }
+}
+
+/// How far a call got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The result is in the buffer.
+    Done,
+    /// The operation is switched off; the buffers are untouched.
+    Skipped,
+    /// Enqueued on the device's stream: the result will be in the buffer for what is enqueued there behind it. The
+    /// ticket tells when that is so, and a late error.
+    StreamOrdered(Ticket),
+}
+
+/// What is known of a call that has ended, or of one that was enqueued on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How far it got.
+    pub completion: Completion,
+    /// The rank that sent the message (receives).
+    pub source: Option<u32>,
+    /// The message's tag (receives).
+    pub tag: u32,
+    /// Bytes received (receives) or bytes of this rank's buffer (collectives).
+    pub bytes: u64,
+    /// The algorithm that ran.
+    pub algorithm: &'static str,
+}
+
+impl Outcome {
+    /// A call that was enqueued on a stream, and moves `bytes` by `algorithm`.
+    pub const fn enqueued(ticket: Ticket, bytes: u64, algorithm: &'static str) -> Outcome {
+        Outcome { completion: Completion::StreamOrdered(ticket), ..Outcome::done(bytes, algorithm) }
+    }
+
+    /// The ticket of a call that was enqueued on a stream; `None` when the call has ended.
+    pub const fn ticket(&self) -> Option<Ticket> {
+        match self.completion {
+            Completion::StreamOrdered(ticket) => Some(ticket),
+            Completion::Done | Completion::Skipped => None,
+        }
+    }
+
+    /// A finished call that moved `bytes` by `algorithm`.
+    pub const fn done(bytes: u64, algorithm: &'static str) -> Outcome {
+        Outcome { completion: Completion::Done, source: None, tag: 0, bytes, algorithm }
     }
 }

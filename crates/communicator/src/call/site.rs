@@ -6,6 +6,7 @@ use std::panic::Location;
 
 use unisono_schedule::intern;
 
+use crate::call::info::SiteText;
 use crate::error::{Error, Result};
 
 /// The line of the caller's program that issued a call. It is copied with every call.
@@ -74,24 +75,9 @@ impl fmt::Debug for Site {
     }
 }
 
-/// A [`Site`] as errors hold it. That of another rank arrives as text, which nothing keeps longer than the error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SiteText {
-    /// Source file.
-    pub file: Cow<'static, str>,
-    /// Line, from 1.
-    pub line: u32,
-}
-
 impl From<Site> for SiteText {
     fn from(site: Site) -> SiteText {
         SiteText { file: Cow::Borrowed(site.file), line: site.line }
-    }
-}
-
-impl fmt::Display for SiteText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
     }
 }
 

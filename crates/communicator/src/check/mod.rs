@@ -5,10 +5,12 @@ mod segments;
 
 use unisono_schedule::Collective;
 
+use crate::call::Call;
+use crate::call::counts::Counts;
 use crate::call::descriptor::{Descriptor, Peer, Place};
 use crate::call::operation::Operation;
-use crate::call::options::AlgorithmName;
-use crate::call::{Call, CallOptions, Counts};
+use crate::call::options::{AlgorithmName, CallOptions};
+use crate::call::parent::ParentCall;
 use crate::check::memory::check_memory;
 use crate::check::segments::check_segments;
 use crate::elements::dtype::DType;
@@ -170,8 +172,28 @@ pub(crate) fn check_options(options: &CallOptions) -> Result<()> {
     options.algorithm.map(AlgorithmName::text).transpose().map(drop)
 }
 
-pub(crate) fn too_long(argument: &'static str, text: ShortText) -> Error {
+fn too_long(argument: &'static str, text: ShortText) -> Error {
     Error::invalid(argument, format!("\"{text}...\" has more than {} bytes", ShortText::BYTES_MAX))
+}
+
+impl ParentCall {
+    /// The same with the label of the scope's options, which is its own.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a name or a label that is too long, and for no name.
+    pub fn labelled(mut self, options: &CallOptions) -> Result<ParentCall> {
+        self.descriptor.label = options.label;
+        let texts = [("name", Some(self.name)), ("label", options.label)];
+        for (argument, text) in texts {
+            if let Some(text) = text.filter(ShortText::is_too_long) {
+                return Err(too_long(argument, text));
+            }
+        }
+        if self.name.as_str().is_empty() {
+            return Err(Error::invalid("name", "a scope has one, which errors show"));
+        }
+        Ok(self)
+    }
 }
 
 fn check_op(descriptor: &Descriptor) -> Result<()> {

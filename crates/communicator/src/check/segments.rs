@@ -3,9 +3,10 @@
 
 use unisono_schedule::Collective;
 
+use crate::call::Call;
+use crate::call::counts::Counts;
 use crate::call::descriptor::Place;
 use crate::call::operation::Operation;
-use crate::call::{Call, Counts};
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::memory::Buffers;

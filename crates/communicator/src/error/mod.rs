@@ -6,65 +6,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_schedule::{Collective, Refused};
+use unisono_schedule::Refused;
 
-use crate::call::counts::Sizes;
-use crate::call::descriptor::Descriptor;
-use crate::call::options::CallAlgorithm;
-use crate::call::parent::ParentCall;
-use crate::call::site::SiteText;
-use crate::elements::dtype::DType;
+use crate::call::info::CallInfo;
 use crate::group::Process;
 use crate::group::rank::{GroupRank, JobRank};
 
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// One call of one rank, as errors name it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CallInfo {
-    /// Which collective of its communicator this is, counted from 0.
-    pub number: u64,
-    /// What was called.
-    pub descriptor: Descriptor,
-    /// The algorithm it ran, if one was chosen already.
-    pub algorithm: Option<CallAlgorithm>,
-    /// The line that called; `None` when only a header of the call is known.
-    pub site: Option<SiteText>,
-    /// The lengths that the descriptor leaves out; `None` when there are none, or they are not known.
-    pub sizes: Option<Arc<Sizes>>,
-    /// The call that this one is a part of, for a call within a scope.
-    pub parent: Option<Arc<ParentCall>>,
-}
-
-impl CallInfo {
-    /// A call of which nothing else is known.
-    pub fn new(number: u64, descriptor: Descriptor) -> CallInfo {
-        CallInfo { number, descriptor, algorithm: None, site: None, sizes: None, parent: None }
-    }
-
-    /// What is no collective but has its place among them, such as `close`: shown as a barrier by this name.
-    pub fn without_data(number: u64, name: &'static str) -> CallInfo {
-        let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        CallInfo { algorithm: Some(name.into()), ..CallInfo::new(number, barrier) }
-    }
-}
-
-impl fmt::Display for CallInfo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call {} {}", self.number, self.descriptor)?;
-        if let Some(parent) = &self.parent {
-            write!(f, " of {parent}")?;
-        }
-        if let Some(algorithm) = &self.algorithm {
-            write!(f, " by {algorithm}")?;
-        }
-        match &self.site {
-            Some(site) => write!(f, " at {site}"),
-            None => Ok(()),
-        }
-    }
-}
 
 /// How sure a failure report is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,15 @@ pub(crate) mod allocation;
 mod cudarc_elements;
 pub(crate) mod device;
 pub(crate) mod device_slice;
+pub(crate) mod host;
 pub(crate) mod owned;
 pub(crate) mod raw;
 pub(crate) mod segments;
 
 use crate::elements::dtype::Element;
 use crate::memory::device::{DeviceBuffer, DeviceBufferMut};
-use crate::memory::segments::{Division, SegmentList, Segments, SegmentsMut};
+use crate::memory::host::{Segments, SegmentsMut};
+use crate::memory::segments::{Division, SegmentList};
 
 /// Where the memory of a call lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,6 +141,17 @@ impl Buffers<'_> {
         }
     }
 
+    /// Where the segments of a coalesced call end, in bytes. `None` for any other call, and for one segment, which
+    /// changes nothing.
+    pub fn segment_ends(&self) -> Option<&[usize]> {
+        let (input, output) = match self {
+            Buffers::InOut(buffer) => (None, buffer),
+            Buffers::Separate { input, output } => (Some(input), output),
+        };
+        let ends = input.and_then(|input| coalesced(input.divided())).or_else(|| coalesced(output.divided()));
+        ends.filter(|ends| ends.len() != 1)
+    }
+
     /// Whether any part lies on a device.
     pub(crate) fn on_device(&self) -> bool {
         match self {
@@ -148,4 +161,8 @@ impl Buffers<'_> {
             }
         }
     }
+}
+
+fn coalesced(divided: Option<(Division, &[usize])>) -> Option<&[usize]> {
+    divided.filter(|(division, _)| *division == Division::Coalesced).map(|(_, ends)| ends)
 }

@@ -1,4 +1,5 @@
-//! Memory of someone else's that an asynchronous call works on, and the keeper that keeps it alive meanwhile.
+//! Contiguous memory on the host that an asynchronous call works on: a vector that moved in, or raw memory of someone
+//! else's with the keeper that keeps it alive meanwhile.
 
 #![allow(unsafe_code)]
 
@@ -7,10 +8,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use crate::elements::dtype::DType;
+use crate::elements::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::log::{Severity, log};
-use crate::memory::owned::{OwnedBuffer, OwnedElements};
+use crate::memory::segments::Segment;
 
 /// What keeps borrowed memory alive: a value that the call drops when it has ended. A panic of its drop is reported in
 /// the log, and goes no further.
@@ -43,7 +44,7 @@ impl fmt::Debug for Keeper {
 }
 
 /// Bytes at an address that the maker of the buffer vouches for, as long as the keeper lives.
-pub(crate) struct RawMemory {
+struct RawMemory {
     start: NonNull<u8>,
     bytes: usize,
     keeper: Keeper,
@@ -56,22 +57,58 @@ unsafe impl Send for RawMemory {}
 unsafe impl Sync for RawMemory {}
 
 impl RawMemory {
-    pub(crate) fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         // SAFETY: the maker of the buffer has promised that the bytes are valid and that nobody writes them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the maker of the buffer has promised that the bytes are valid and that nobody else uses them.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
+}
 
-    pub(crate) fn into_keeper(self) -> Keeper {
-        self.keeper
+trait ElementVec: Send + Sync {
+    fn bytes(&self) -> &[u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
+
+impl<T: Element> ElementVec for Vec<T> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self)
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
     }
 }
 
+/// One contiguous buffer of an asynchronous call: a vector that moved in, its type remembered, or memory that stays
+/// where it is ([`OwnedBuffer::from_raw`]).
+pub struct OwnedBuffer {
+    dtype: DType,
+    elements: OwnedElements,
+}
+
+/// Where the elements are.
+enum OwnedElements {
+    Vector(Box<dyn ElementVec>),
+    Raw(RawMemory),
+    /// They were raw, and their call has ended.
+    Released,
+}
+
 impl OwnedBuffer {
+    /// Takes the vector; no copy.
+    pub fn new<T: Element>(elements: Vec<T>) -> OwnedBuffer {
+        OwnedBuffer { dtype: T::DTYPE, elements: OwnedElements::Vector(Box::new(elements)) }
+    }
+
     /// Memory that stays where it is: `bytes` bytes of elements of `dtype` at `start`, which may be null when there are
     /// none. `keeper` owns the memory or keeps its owner alive, such as a reference to a tensor. It is dropped when the
     /// call has ended, also when its handle is dropped before, when the call fails, and when it is refused; on a thread
@@ -128,6 +165,80 @@ impl OwnedBuffer {
         };
         let memory = RawMemory { start, bytes, keeper };
         Ok(OwnedBuffer { dtype, elements: OwnedElements::Raw(memory) })
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.elements {
+            OwnedElements::Vector(elements) => elements.bytes(),
+            OwnedElements::Raw(memory) => memory.bytes(),
+            OwnedElements::Released => &[],
+        }
+    }
+
+    /// The bytes, to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.elements {
+            OwnedElements::Vector(elements) => elements.bytes_mut(),
+            OwnedElements::Raw(memory) => memory.bytes_mut(),
+            OwnedElements::Released => &mut [],
+        }
+    }
+
+    /// The same memory as elements of another type, for a call; it still comes back as what moved in.
+    ///
+    /// ```
+    /// use unisono_communicator::{DType, OwnedBuffer};
+    /// let codes = OwnedBuffer::new(vec![0x0403_0201u32]).as_elements(DType::I8)?;
+    /// assert_eq!((codes.dtype(), codes.bytes().len()), (DType::I8, 4));
+    /// assert_eq!(codes.into_vec::<u32>(), Some(vec![0x0403_0201]));
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a type that is longer than the memory's own.
+    pub fn as_elements(self, dtype: DType) -> Result<OwnedBuffer> {
+        if dtype.bytes() > self.dtype.bytes() {
+            return Err(Error::invalid("dtype", format!("{dtype}, which is longer than {}", self.dtype)));
+        }
+        Ok(OwnedBuffer { dtype, ..self })
+    }
+
+    /// Gives the vector back; no copy. `None` when `T` is not the type that moved in, or when no vector moved in.
+    pub fn into_vec<T: Element>(self) -> Option<Vec<T>> {
+        match self.elements {
+            OwnedElements::Vector(elements) => elements.into_any().downcast().ok().map(|vec| *vec),
+            OwnedElements::Raw(_) | OwnedElements::Released => None,
+        }
+    }
+
+    pub(super) fn has_keeper(&self) -> bool {
+        matches!(self.elements, OwnedElements::Raw(_))
+    }
+
+    pub(super) fn release(&mut self, keepers: &mut Vec<Keeper>) {
+        if self.has_keeper()
+            && let OwnedElements::Raw(memory) = std::mem::replace(&mut self.elements, OwnedElements::Released)
+        {
+            keepers.push(memory.keeper);
+        }
+    }
+}
+
+impl fmt::Debug for OwnedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedBuffer({} bytes of {})", self.bytes().len(), self.dtype)
+    }
+}
+
+impl Segment for OwnedBuffer {
+    fn length(&self) -> usize {
+        self.bytes().len()
     }
 }
 

@@ -7,17 +7,21 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::call::descriptor::Descriptor;
-use crate::call::{CALL_TIMEOUT_DEFAULT, Call, Completion, Outcome, OwnedCall, deadline_after};
+use crate::call::info::CallInfo;
+use crate::call::options::{CALL_TIMEOUT_DEFAULT, deadline_after};
+use crate::call::outcome::{Completion, Outcome};
+use crate::call::{Call, OwnedCall};
 use crate::elements::dtype::DType;
-use crate::error::{Awaited, CallInfo, Error, Result};
+use crate::error::{Awaited, Error, Result};
 use crate::group::rank::{GroupRank, JobRank};
+use crate::memory::host::Segments;
 use crate::memory::owned::OwnedBuffers;
-use crate::memory::segments::Segments;
 use crate::memory::{Buffer, BufferMut, Buffers};
-use crate::solo::ALGORITHM;
 use crate::work::ending::{AfterEnd, DoneCallback, Ending, call_back};
 use crate::work::{Work, WorkSource};
 
+/// The name of what moves bytes, in outcomes.
+pub(crate) const ALGORITHM: &str = "local";
 /// The only rank of the job.
 const OWN: JobRank = JobRank::new(0);
 

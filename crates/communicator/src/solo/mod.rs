@@ -1,29 +1,32 @@
-//! The world of one: every operation without a network. The examples in the documentation use it.
+//! The world of one: every operation without a network. The examples in the documentation use it. It has nobody to keep
+//! an order with, so a scope in it only counts its calls.
 
 mod messages;
-mod scope;
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use unisono_schedule::{Algorithm, Registry, Trust};
 
+use crate::call::descriptor::Descriptor;
 use crate::call::operation::Operation;
-use crate::call::parent::{ParentCall, Scope};
-use crate::call::{Call, CallOptions, Outcome, OwnedCall};
-use crate::communicator::{Communicator, Shrunk};
+use crate::call::options::{CALL_TIMEOUT_DEFAULT, CallOptions, deadline_after};
+use crate::call::outcome::Outcome;
+use crate::call::parent::ParentCall;
+use crate::call::{Call, OwnedCall};
+use crate::communicator::{Communicator, Scope, Shrunk};
 use crate::elements::dtype::{DType, Kind};
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::{Error, Result};
 use crate::group::Group;
-use crate::memory::segments::{Segments, SegmentsMut};
+use crate::memory::host::{Segments, SegmentsMut};
 use crate::memory::{Buffer, BufferMut, Buffers, MemoryKind};
-use crate::solo::messages::MessageQueue;
-use crate::solo::scope::SoloScope;
+use crate::solo::messages::{ALGORITHM, MessageQueue};
 use crate::work::{Finished, Work};
 
 const BACKEND: &str = "solo";
-/// The name of what moves bytes, in outcomes.
-pub(crate) const ALGORITHM: &str = "local";
 
 /// A communicator with one rank, without a thread of its own: a receive that waits for its message ends, and calls its
 /// callbacks, on the thread that sends it. All algorithms do the same here, so every name is accepted as a forced one.
@@ -128,8 +131,113 @@ impl Communicator for Solo {
     }
 }
 
+/// A scope of [`Solo`].
+struct SoloScope {
+    solo: Solo,
+    parent: Arc<ParentCall>,
+    deadline: Instant,
+    options: CallOptions,
+    calls: AtomicU64,
+}
+
+impl SoloScope {
+    fn open(solo: Solo, parent: ParentCall, options: &CallOptions) -> Result<SoloScope> {
+        Ok(SoloScope {
+            solo,
+            parent: Arc::new(parent.labelled(options)?),
+            deadline: deadline_after(Instant::now(), options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT)),
+            options: CallOptions { timeout: None, label: None, ..*options },
+            calls: AtomicU64::new(0),
+        })
+    }
+
+    /// Notes a call, and gives the options that it has within the scope.
+    fn enter(&self, operation: Operation, own: &CallOptions) -> CallOptions {
+        if operation.collective().is_some() {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+        }
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let timeout = own.timeout.unwrap_or(left).min(left);
+        CallOptions { timeout: Some(timeout), ..own.or(&self.options) }
+    }
+
+    fn unsupported(&self, what: &str) -> Error {
+        let instead = Some("end the scope first".to_owned());
+        Error::Unsupported { what: format!("{what} within a scope"), backend: self.backend(), instead }
+    }
+}
+
+impl Scope for SoloScope {
+    fn parent(&self) -> &Arc<ParentCall> {
+        &self.parent
+    }
+
+    fn numbers(&self) -> Range<u64> {
+        0..self.calls.load(Ordering::Relaxed)
+    }
+}
+
+impl Communicator for SoloScope {
+    fn group(&self) -> &Group {
+        self.solo.group()
+    }
+
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        refuse_device(call.memory())?;
+        call.options = self.enter(call.descriptor.operation, &call.options);
+        self.solo.execute(call)
+    }
+
+    fn submit(&self, mut call: OwnedCall) -> Work {
+        if call.memory() == MemoryKind::Host {
+            call.options = self.enter(call.descriptor.operation, &call.options);
+        }
+        self.solo.submit(call)
+    }
+
+    fn backend(&self) -> &'static str {
+        self.solo.backend()
+    }
+
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        self.solo.supports(descriptor, options, memory)
+    }
+
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.solo.subgroup(ranks)
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.solo.duplicate()
+    }
+
+    fn shrink(&self) -> Result<Shrunk> {
+        self.solo.shrink()
+    }
+
+    fn agree(&self, flag: bool) -> Result<bool> {
+        self.solo.agree(flag)
+    }
+
+    fn scope(&self, _: ParentCall, _: &CallOptions) -> Result<Box<dyn Scope>> {
+        Err(self.unsupported("scope"))
+    }
+
+    fn revoke(&self, cause: Error) -> Result<()> {
+        self.solo.revoke(cause)
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.solo.abort()
+    }
+
+    fn close(&self) -> Result<()> {
+        Err(self.unsupported("close"))
+    }
+}
+
 /// Refuses device memory, before a call counts.
-pub(crate) fn refuse_device(memory: MemoryKind) -> Result<()> {
+fn refuse_device(memory: MemoryKind) -> Result<()> {
     match memory {
         MemoryKind::Host => Ok(()),
         MemoryKind::Device => Err(Error::no_device(BACKEND)),

@@ -2,9 +2,10 @@
 
 use unisono_schedule::Collective;
 
+use crate::call::OwnedCall;
 use crate::call::descriptor::{Descriptor, Peer, Place};
 use crate::call::operation::Operation;
-use crate::call::{CallOptions, OwnedCall};
+use crate::call::options::CallOptions;
 use crate::check::check;
 use crate::communicator::Communicator;
 use crate::elements::dtype::{DType, Element};

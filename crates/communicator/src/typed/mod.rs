@@ -6,10 +6,13 @@ pub(crate) mod uneven;
 
 use unisono_schedule::Collective;
 
+use crate::call::Call;
+use crate::call::counts::Counts;
 use crate::call::descriptor::{Descriptor, Peer, Place};
 use crate::call::operation::Operation;
+use crate::call::options::CallOptions;
+use crate::call::outcome::Outcome;
 use crate::call::site::Site;
-use crate::call::{Call, CallOptions, Counts, Outcome};
 use crate::check::check;
 use crate::communicator::{Communicator, With};
 use crate::elements::dtype::{DType, Element};

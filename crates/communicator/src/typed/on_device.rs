@@ -3,7 +3,8 @@
 use unisono_schedule::Collective;
 
 use crate::call::descriptor::{Descriptor, Place};
-use crate::call::{Call, Outcome, OwnedCall};
+use crate::call::outcome::Outcome;
+use crate::call::{Call, OwnedCall};
 use crate::communicator::Communicator;
 use crate::elements::dtype::{DType, Element};
 use crate::elements::reduce_op::ReduceOp;

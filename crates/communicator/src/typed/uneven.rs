@@ -2,7 +2,7 @@
 
 use unisono_schedule::Collective;
 
-use crate::call::Counts;
+use crate::call::counts::Counts;
 use crate::call::descriptor::Descriptor;
 use crate::communicator::Communicator;
 use crate::elements::dtype::Element;

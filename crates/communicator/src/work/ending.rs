@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::call::Outcome;
+use crate::call::outcome::Outcome;
 use crate::error::Result;
 use crate::log::{Severity, log};
 use crate::memory::owned::OwnedBuffers;

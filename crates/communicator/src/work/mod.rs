@@ -9,7 +9,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::call::{Outcome, OwnedCall, deadline_after};
+use crate::call::OwnedCall;
+use crate::call::options::deadline_after;
+use crate::call::outcome::Outcome;
 use crate::elements::dtype::Element;
 use crate::error::{Error, Result};
 use crate::memory::owned::{OwnedBuffers, OwnedMemory};
