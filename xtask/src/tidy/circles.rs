@@ -19,7 +19,7 @@ const CIRCLES: &[(&str, usize)] = &[
     ("crates/compression-npu", 2),
     ("crates/compression-wgpu", 2),
     ("crates/cuda", 6),
-    ("crates/engine", 13),
+    ("crates/engine", 3),
     ("crates/offload", 8),
     ("crates/offload-ccl", 2),
     ("crates/offload-hccl", 8),

@@ -11,12 +11,9 @@ use unisono_communicator::Result;
 
 use crate::drive::LinksGuard;
 use crate::drive::call::Engine;
-use crate::drive::pause::Pause;
+use crate::drive::pause::{Pause, SLEEP_MAX};
 use crate::drive::time_slice;
 use crate::links::Links;
-
-/// Longest sleep without looking at the queue, against a wake-up lost in a transport.
-pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// The result of a turn under the lock on the links.
 pub(crate) enum Step {

@@ -1,10 +1,13 @@
 //! What an idle call waits for, gathered by everything that is in progress.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono_communicator::GroupRank;
 
 use crate::links::Interest;
+
+/// Longest sleep without looking at the queue, against a wake-up lost in a transport.
+pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// What an idle holder waits for.
 #[derive(Default)]

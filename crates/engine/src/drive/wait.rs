@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::CallGate;
 use unisono_communicator::{Group, GroupRank, Severity, deadline_after, log};
 
-use crate::drive::drive_loop::SLEEP_MAX;
+use crate::drive::pause::SLEEP_MAX;
 use crate::options::EngineOptions;
 
 /// Shortest pause before the second question about one call; the pauses double.

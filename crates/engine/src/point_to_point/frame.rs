@@ -19,6 +19,9 @@ use unisono_communicator::{DTYPE_CODE_BYTES, DType};
 /// Size of a frame header.
 pub(super) const FRAME_BYTES: usize = 32;
 
+/// Longest message that is sent without asking.
+pub(super) const EAGER_BYTES_MAX: u64 = 512 * 1024;
+
 /// The version of the format.
 const VERSION: u8 = 4;
 

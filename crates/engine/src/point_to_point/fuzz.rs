@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use unisono_communicator::{DType, Descriptor, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer};
 
-use super::frame::{FRAME_BYTES, Frame, Message};
-use super::{Borrowed, EAGER_BYTES_MAX, PointToPoint};
+use super::frame::{EAGER_BYTES_MAX, FRAME_BYTES, Frame, Message};
+use super::{Borrowed, PointToPoint};
 use crate::drive::completion::Completions;
 use crate::drive::request::Request;
 use crate::fuzz::LONG_ONE_IN;

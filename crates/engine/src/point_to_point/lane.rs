@@ -7,8 +7,7 @@ use unisono_communicator::GroupRank;
 
 use crate::links::{Broken, Link};
 
-use super::EAGER_BYTES_MAX;
-use super::frame::{Frame, Message};
+use super::frame::{EAGER_BYTES_MAX, Frame, Message};
 use super::input::{Input, READ_AHEAD_BYTES};
 use super::matching::Arrived;
 use super::outgoing::{Outbox, is_pause};

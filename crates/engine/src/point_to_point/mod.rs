@@ -1,9 +1,9 @@
 //! Sends and receives: tags, any source, their own stream for each pair, no order with collectives.
 //!
-//! A message of at most [`EAGER_BYTES_MAX`] is sent at once while the receiver's queue has room for it (credits);
-//! any other asks first and is sent when its receive is there, straight into the receive's buffer. Whoever holds the
-//! guard moves all posted transfers, so the order in which a program waits for them does not matter. A blocking call
-//! that finds the links free lends its memory instead of copying it (`blocking.rs`).
+//! A message of at most [`frame::EAGER_BYTES_MAX`] is sent at once while the receiver's queue has room for it
+//! (credits); any other asks first and is sent when its receive is there, straight into the receive's buffer. Whoever
+//! holds the guard moves all posted transfers, so the order in which a program waits for them does not matter. A
+//! blocking call that finds the links free lends its memory instead of copying it (`blocking.rs`).
 
 mod blocking;
 mod frame;
@@ -33,9 +33,6 @@ use matching::{Arrived, Matching};
 use transfer::{Owned, Sink, Transfer, WaitingTransfer};
 
 pub(crate) use transfer::Borrowed;
-
-/// Longest message that is sent without asking.
-pub(crate) const EAGER_BYTES_MAX: u64 = 512 * 1024;
 
 /// The call about which the rank that a message waits for is asked: the collective in progress here, or the next one.
 /// The answer says which call that rank is in.
