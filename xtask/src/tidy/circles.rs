@@ -216,8 +216,12 @@ pub(super) fn check(paths: &[String], outlines: &[Outline]) -> Vec<Violation> {
 }
 
 fn check_table(paths: &[String], outlines: &[Outline], table: &[(&str, usize)]) -> Vec<Violation> {
-    let packages = paths.iter().filter_map(|path| path.strip_suffix("/Cargo.toml"));
-    packages.filter_map(|package| check_package(package, outlines, table)).collect()
+    let packages: Vec<&str> = paths.iter().filter_map(|path| path.strip_suffix("/Cargo.toml")).collect();
+    let gone = table.iter().filter(|(name, _)| !packages.contains(name)).map(|(name, _)| {
+        let text = "a row of xtask/src/tidy/circles.rs, but no package".to_owned();
+        Violation { path: (*name).to_owned(), line: 1, rule: RULE, text }
+    });
+    packages.iter().filter_map(|package| check_package(package, outlines, table)).chain(gone).collect()
 }
 
 fn check_package(package: &str, outlines: &[Outline], table: &[(&str, usize)]) -> Option<Violation> {
@@ -289,6 +293,8 @@ mod tests {
     fn a_row_is_exact() {
         let text = "x/Cargo.toml:1: circle: lower its row in xtask/src/tidy/circles.rs to 1";
         assert_eq!(said_of(2, &[ROOT, ("a.rs", "use crate::b::B;"), ("b.rs", "")]), [text]);
+        let gone = check_table(&[], &[], &[("x", 2)]);
+        assert_eq!(gone[0].to_string(), "x:1: circle: a row of xtask/src/tidy/circles.rs, but no package");
     }
 
     #[test]
