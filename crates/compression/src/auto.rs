@@ -10,7 +10,7 @@ use unisono_communicator::{
 use crate::elements::{Elements, FloatType};
 use crate::exchange;
 use crate::message::Fault;
-use crate::state::CompressionState;
+use crate::state::{CompressionState, LastCall};
 use crate::wire::Wire;
 
 /// Elements of the vector that is measured with, at most: as many bytes as a link holds in a few milliseconds.
@@ -53,7 +53,7 @@ impl CompressionState {
 }
 
 /// Whether the call is to be exact; decides it if that is not known. Collective.
-pub(crate) fn declines(scope: &dyn Scope, state: &mut CompressionState, site: Site) -> Result<bool> {
+fn declines(scope: &dyn Scope, state: &mut CompressionState, site: Site) -> Result<bool> {
     if state.auto == Some(Auto::Undecided) {
         let [exact, compressed] = measure(scope, state, site)?;
         let is_slower = compressed >= exact;
@@ -73,13 +73,32 @@ pub(crate) fn declines(scope: &dyn Scope, state: &mut CompressionState, site: Si
     Ok(state.auto == Some(Auto::Decline))
 }
 
+/// Whether the state declines the call, which is made exactly then, within its scope. Collective.
+///
+/// # Errors
+/// As [`checked`].
+pub(crate) fn is_exact(
+    scope: &dyn Scope,
+    vector: &mut Elements<&mut [u8]>,
+    op: ReduceOp,
+    state: &mut CompressionState,
+    site: Site,
+) -> Result<bool> {
+    let declines = declines(scope, state, site)?;
+    if declines {
+        checked(scope, vector, op, state, site)?;
+        state.end_call(LastCall::Exact)?;
+    }
+    Ok(declines)
+}
+
 /// An exact all-reduce of the vector for a state that has declined. A sum that is not finite is refused on all ranks,
 /// as a compressed call would: whoever has this state relies on it, and the sum stays in the vector.
 ///
 /// # Errors
 /// [`Error::NonFinite`](unisono_communicator::Error::NonFinite), and the communicator is as usable as before; errors of
 /// the collectives.
-pub(crate) fn checked(
+fn checked(
     scope: &dyn Scope,
     vector: &mut Elements<&mut [u8]>,
     op: ReduceOp,

@@ -11,7 +11,7 @@ use crate::device::{DeviceMemory, KernelDevice};
 use crate::elements::{Elements, FloatType};
 use crate::exchange;
 use crate::route::Route;
-use crate::state::{CompressionState, LastCall, Shape, chunk};
+use crate::state::{CompressionState, Shape, chunk};
 use crate::work::CompressedWork;
 
 /// Compressed collectives, on every communicator: one call made of an all-to-all and an all-gather for each piece, with
@@ -51,7 +51,13 @@ pub trait CompressedCollectives: Communicator {
         op: ReduceOp,
         state: &mut CompressionState,
     ) -> Result<()> {
-        self.compressed_all_reduce_coalesced(&mut [buffer], op, state)
+        let site = Site::caller();
+        let mut vector = Elements::new(FloatType::of(T::DTYPE)?, [bytemuck::cast_slice_mut(buffer)]);
+        let scope = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)?;
+        if auto::is_exact(&*scope, &mut vector, op, state, site)? {
+            return Ok(());
+        }
+        exchange::run(&*scope, &mut vector, weight(op, self.group().size())?, state, site)
     }
 
     /// [`CompressedCollectives::compressed_all_reduce`] of many buffers as if they followed each other in one, without
@@ -80,7 +86,10 @@ pub trait CompressedCollectives: Communicator {
         let bytes = buffers.iter_mut().map(|buffer| bytemuck::cast_slice_mut(buffer));
         let mut vector = Elements::new(float, bytes);
         let scope = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)?;
-        within(&*scope, &mut vector, op, state, site)
+        if auto::is_exact(&*scope, &mut vector, op, state, site)? {
+            return Ok(());
+        }
+        exchange::run(&*scope, &mut vector, weight(op, self.group().size())?, state, site)
     }
 
     /// [`CompressedCollectives::compressed_all_reduce`] of a vector of f32 in the memory of a device, where it stays;
@@ -222,7 +231,10 @@ pub trait CompressedCollectives: Communicator {
             Err(error) => CompressedWork::finished(Err(error), buffer, state),
             Ok((float, scope)) => CompressedWork::start(buffer, state, move |buffer, state| {
                 let mut vector = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(buffer)]);
-                within(&*scope, &mut vector, op, state, site)
+                if auto::is_exact(&*scope, &mut vector, op, state, site)? {
+                    return Ok(());
+                }
+                exchange::run(&*scope, &mut vector, weight(op, scope.group().size())?, state, site)
             }),
         }
     }
@@ -291,19 +303,4 @@ fn weight(op: ReduceOp, ranks: u32) -> Result<f32> {
             instead: Some("sum or avg, or an exact all_reduce".to_owned()),
         }),
     }
-}
-
-/// The call, within its scope.
-fn within(
-    scope: &dyn Scope,
-    vector: &mut Elements<&mut [u8]>,
-    op: ReduceOp,
-    state: &mut CompressionState,
-    site: Site,
-) -> Result<()> {
-    if auto::declines(scope, state, site)? {
-        auto::checked(scope, vector, op, state, site)?;
-        return state.end_call(LastCall::Exact);
-    }
-    exchange::run(scope, vector, weight(op, scope.group().size())?, state, site)
 }

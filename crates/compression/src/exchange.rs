@@ -21,7 +21,7 @@ use crate::route::Route;
 use crate::state::{CompressionState, LastCall, Shape};
 use crate::summed;
 use crate::turn::Turn;
-use crate::wire::{Issue, Wire, Words};
+use crate::wire::{Issue, Wire, Words, WordsCall};
 
 /// Runs the call within `scope`: what is written is the sum times `weight`. After an error the residuals are as before,
 /// and in place the vector is.
@@ -259,7 +259,7 @@ fn to_others<D: KernelDevice>(
     let receive: Vec<u64> = ranks.map(|from| words(from, own)).collect();
     let arriving = receive.iter().sum::<u64>() as usize;
     let words = rank.assemble(turn, codes, data)?.with_arriving(arriving, rank.device, rank.pool)?;
-    wire.all_to_all([send, receive], words, issue, rank.pool)
+    wire.call(WordsCall::AllToAll { send, receive }, words, issue, rank.pool)
 }
 
 /// Sends this rank's sum of a piece to all; gives all sums in rank order. Of the last piece this thread moves it.
@@ -274,5 +274,5 @@ pub(crate) fn to_all<D: KernelDevice>(
     let of_ranks: Vec<u64> = (0..rank.layout.ranks).map(|owner| rank.words(piece, owner) as u64).collect();
     let arriving = of_ranks.iter().sum::<u64>() as usize;
     let words = message.with_arriving(arriving, rank.device, rank.pool)?;
-    wire.all_gather(of_ranks, words, issue, rank.pool)
+    wire.call(WordsCall::AllGather { of_ranks }, words, issue, rank.pool)
 }

@@ -20,7 +20,7 @@ use crate::message::Fault;
 use crate::message_memory::{Message, SendReceive};
 use crate::rank::{MEASURED_ELEMENTS, Rank};
 use crate::residuals::feed;
-use crate::wire::{Issue, Wire, Words};
+use crate::wire::{Issue, Wire, Words, WordsCall};
 
 /// The bytes of a sum of codes of `ranks` ranks.
 ///
@@ -95,7 +95,8 @@ fn reduce<D: KernelDevice>(
     let ranks = 0..rank.layout.ranks;
     let counts = ranks.map(|owner| (rank.code_words(piece, owner, shared.size) * in_word) as u64).collect();
     let arriving = rank.pool.take(rank.code_words(piece, rank.own, shared.size))?;
-    wire.reduce_scatter(shared.size, counts, SendReceive::Host([codes, arriving]), issue, rank.pool)
+    let call = WordsCall::SumOfCodes { size: shared.size, of_ranks: counts };
+    wire.call(call, SendReceive::Host([codes, arriving]), issue, rank.pool)
 }
 
 /// What all ranks know of a call's codes.

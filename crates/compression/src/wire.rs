@@ -63,6 +63,36 @@ impl<M> Words<M> {
     }
 }
 
+/// What the words of a call go through.
+pub(crate) enum WordsCall {
+    /// So many words to each rank, and from each.
+    AllToAll { send: Vec<u64>, receive: Vec<u64> },
+    /// So many words of each rank, to all.
+    AllGather { of_ranks: Vec<u64> },
+    /// A sum of codes of a size, of which each rank gets so many.
+    SumOfCodes { size: CodeSize, of_ranks: Vec<u64> },
+}
+
+impl WordsCall {
+    /// The call of rank `own`.
+    fn asked(self, own: u32) -> (Descriptor, Counts) {
+        let (descriptor, counts) = match self {
+            WordsCall::AllToAll { send, receive } => {
+                let descriptor = Descriptor::new(Collective::AllToAll, DType::U32, send.iter().sum());
+                (descriptor, Counts::PerPair { send, receive })
+            }
+            WordsCall::AllGather { of_ranks } => {
+                let descriptor = Descriptor::new(Collective::AllGather, DType::U32, of_ranks[own as usize]);
+                (descriptor, Counts::PerRank(of_ranks))
+            }
+            WordsCall::SumOfCodes { size, of_ranks } => {
+                (sum_of_codes(size, of_ranks[own as usize]), Counts::PerRank(of_ranks))
+            }
+        };
+        (Descriptor { uneven: true, ..descriptor }, counts)
+    }
+}
+
 pub(crate) struct Wire<'a> {
     pub(crate) scope: &'a dyn Scope,
     pub(crate) site: Site,
@@ -91,53 +121,15 @@ impl Wire<'_> {
         }
     }
 
-    /// Sends words to each rank; gives those that came, in rank order.
-    pub(crate) fn all_to_all<M: DeviceMemory>(
+    /// Makes a call with words; gives those that came, in rank order.
+    pub(crate) fn call<M: DeviceMemory>(
         &self,
-        [send, receive]: [Vec<u64>; 2],
+        call: WordsCall,
         words: SendReceive<M>,
         issue: Issue,
         pool: &mut Pool,
     ) -> Result<Words<M>> {
-        let descriptor = Descriptor::new(Collective::AllToAll, DType::U32, send.iter().sum());
-        self.call(descriptor, Counts::PerPair { send, receive }, words, issue, pool)
-    }
-
-    /// Sends words to all; gives those of all, in rank order.
-    pub(crate) fn all_gather<M: DeviceMemory>(
-        &self,
-        of_ranks: Vec<u64>,
-        words: SendReceive<M>,
-        issue: Issue,
-        pool: &mut Pool,
-    ) -> Result<Words<M>> {
-        let own = of_ranks[self.scope.group().rank() as usize];
-        let descriptor = Descriptor::new(Collective::AllGather, DType::U32, own);
-        self.call(descriptor, Counts::PerRank(of_ranks), words, issue, pool)
-    }
-
-    /// Adds codes of `size` bytes, of which each rank gets so many; gives those of this rank.
-    pub(crate) fn reduce_scatter<M: DeviceMemory>(
-        &self,
-        size: CodeSize,
-        of_ranks: Vec<u64>,
-        words: SendReceive<M>,
-        issue: Issue,
-        pool: &mut Pool,
-    ) -> Result<Words<M>> {
-        let count = of_ranks[self.scope.group().rank() as usize];
-        self.call(sum_of_codes(size, count), Counts::PerRank(of_ranks), words, issue, pool)
-    }
-
-    fn call<M: DeviceMemory>(
-        &self,
-        descriptor: Descriptor,
-        counts: Counts,
-        words: SendReceive<M>,
-        issue: Issue,
-        pool: &mut Pool,
-    ) -> Result<Words<M>> {
-        let descriptor = Descriptor { uneven: true, ..descriptor };
+        let (descriptor, counts) = call.asked(self.scope.group().rank());
         let site = self.site;
         match (words, issue) {
             (SendReceive::Host([input, mut output]), Issue::Blocking) => {

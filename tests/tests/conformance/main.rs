@@ -6,6 +6,7 @@ mod compressing;
 mod device;
 mod endings;
 mod faulty;
+mod frames;
 mod in_process;
 mod kernels;
 mod late;

@@ -12,13 +12,13 @@ pub(crate) mod site;
 use std::fmt;
 
 use crate::call::counts::Counts;
-use crate::call::descriptor::Descriptor;
+use crate::call::descriptor::{Descriptor, Place};
 use crate::call::options::CallOptions;
 use crate::call::site::Site;
 use crate::elements::reduce_op::UserFunction;
 use crate::memory::device::DeviceStream;
 use crate::memory::owned::OwnedBuffers;
-use crate::memory::{Buffers, MemoryKind};
+use crate::memory::{Buffer, BufferMut, Buffers, MemoryKind};
 
 /// A call on borrowed memory: blocking on the host, enqueued on a device. [`crate::Collectives::issue`] makes it.
 pub struct Call<'a> {
@@ -76,6 +76,18 @@ impl<'a> Call<'a> {
     pub fn new(descriptor: Descriptor, buffers: Buffers<'a>) -> Call<'a> {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
         Call { descriptor, buffers, stream: None, counts, options, user_function: None, site }
+    }
+
+    /// Such a call from one buffer to another.
+    #[track_caller]
+    pub(crate) fn separate(descriptor: Descriptor, input: Buffer<'a>, output: BufferMut<'a>) -> Call<'a> {
+        Call::new(descriptor, Buffers::Separate { input, output })
+    }
+
+    /// Such a call on one buffer.
+    #[track_caller]
+    pub(crate) fn in_place(descriptor: Descriptor, buffer: BufferMut<'a>) -> Call<'a> {
+        Call::new(Descriptor { place: Place::InPlace, ..descriptor }, Buffers::InOut(buffer))
     }
 
     /// Where its memory lies. What has no memory, such as a barrier, is a call on the device if it has a stream.

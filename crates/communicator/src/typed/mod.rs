@@ -7,8 +7,7 @@ pub(crate) mod uneven;
 use unisono_schedule::Collective;
 
 use crate::call::Call;
-use crate::call::counts::Counts;
-use crate::call::descriptor::{Descriptor, Peer, Place};
+use crate::call::descriptor::{Descriptor, Peer};
 use crate::call::operation::Operation;
 use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
@@ -19,7 +18,7 @@ use crate::elements::dtype::{DType, Element};
 use crate::elements::reduce_op::{ReduceOp, UserFunction, UserOp};
 use crate::error::{Error, Result};
 use crate::memory::segments::Division;
-use crate::memory::{Buffer, BufferMut, Buffers};
+use crate::memory::{Buffer, BufferMut};
 
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +70,14 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn all_reduce<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
-        issue_in_place(self, descriptor, BufferMut::of(buffer))
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
 
     /// [`Collectives::all_reduce`] from `input` to `output`, both of n elements; `input` is left as it was.
     #[track_caller]
     fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, input.len(), op);
-        issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
+        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
     }
 
     /// One all-reduce over many buffers, without copying them together. Every rank gives as many buffers of the same
@@ -95,7 +94,7 @@ pub trait Collectives: Communicator {
         let count = buffers.iter().map(|buffer| buffer.len()).sum();
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, count, op);
         let list = buffers.iter_mut().map(|buffer| &mut **buffer);
-        issue_in_place(self, descriptor, BufferMut::of_list(list, Division::Coalesced))
+        self.issue(Call::in_place(descriptor, BufferMut::of_list(list, Division::Coalesced))).map(drop)
     }
 
     /// [`Collectives::all_reduce`] with the caller's own operator: `function(left, right, out)` over slices of equal
@@ -117,16 +116,9 @@ pub trait Collectives: Communicator {
         function: impl Fn(&[T], &[T], &mut [T]) + Send + Sync + 'static,
     ) -> Result<()> {
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), ReduceOp::User(op));
-        let call = Call {
-            descriptor: Descriptor { place: Place::InPlace, ..descriptor },
-            buffers: Buffers::InOut(BufferMut::of(buffer)),
-            stream: None,
-            counts: Counts::Even,
-            options: CallOptions::default(),
-            user_function: Some(typed_function(function)),
-            site: Site::caller(),
-        };
-        checked(self, call).map(|_| ())
+        let mut call = Call::in_place(descriptor, BufferMut::of(buffer));
+        call.user_function = Some(typed_function(function));
+        self.issue(call).map(drop)
     }
 
     /// Rank r's `output` (n elements) becomes share r of the reduction of all inputs (p n elements).
@@ -141,7 +133,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
-        issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
+        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
     }
 
     /// [`Collectives::reduce_scatter`] on one buffer of p n elements: share r holds the result on rank r, the other
@@ -150,7 +142,7 @@ pub trait Collectives: Communicator {
     fn reduce_scatter_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
         let share = share_of(self, (Collective::ReduceScatter, T::DTYPE), buffer.len(), "buffer")?;
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
-        issue_in_place(self, descriptor, BufferMut::of(buffer))
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
 
     /// [`Collectives::reduce_scatter`] with the input as a list: `inputs[r]`, as long as `output`,
@@ -158,7 +150,12 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn reduce_scatter_list<T: Element>(&self, inputs: &[&[T]], output: &mut [T], op: ReduceOp) -> Result<()> {
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
-        issue(self, descriptor, Buffer::of_list(inputs, Division::Shares), BufferMut::of(output))
+        self.issue(Call::separate(
+            descriptor,
+            Buffer::of_list(inputs, Division::Shares),
+            BufferMut::of(output),
+        ))
+        .map(drop)
     }
 
     /// Every rank's `output` (p n elements) becomes the inputs (n elements) of all ranks in rank order.
@@ -173,7 +170,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
-        issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
+        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
     }
 
     /// [`Collectives::all_gather`] on one buffer of p n elements in which rank r has filled share r.
@@ -181,7 +178,7 @@ pub trait Collectives: Communicator {
     fn all_gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let share = share_of(self, (Collective::AllGather, T::DTYPE), buffer.len(), "buffer")?;
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, share as u64);
-        issue_in_place(self, descriptor, BufferMut::of(buffer))
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
 
     /// [`Collectives::all_gather`] into a list: `outputs[r]`, as long as `input`, receives rank r's
@@ -190,7 +187,7 @@ pub trait Collectives: Communicator {
     fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
         let output = BufferMut::of_list(outputs.iter_mut().map(|output| &mut **output), Division::Shares);
-        issue(self, descriptor, Buffer::of(input), output)
+        self.issue(Call::separate(descriptor, Buffer::of(input), output)).map(drop)
     }
 
     /// Part j of every rank's `input` goes to rank j, which finds the parts in rank order in `output`; both have p
@@ -207,7 +204,7 @@ pub trait Collectives: Communicator {
     fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         let share = share_of(self, (Collective::AllToAll, T::DTYPE), input.len(), "input")?;
         let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
-        issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
+        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
     }
 
     /// [`Collectives::all_to_all`] in place: what a rank sends to another is replaced by what it receives from it.
@@ -215,7 +212,7 @@ pub trait Collectives: Communicator {
     fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let share = share_of(self, (Collective::AllToAll, T::DTYPE), buffer.len(), "buffer")?;
         let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
-        issue_in_place(self, descriptor, BufferMut::of(buffer))
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
 
     /// Every rank's `buffer` becomes the root's.
@@ -228,7 +225,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
         let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
-        issue_in_place(self, descriptor, BufferMut::of(buffer))
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
 
     /// The root's `output` becomes the reduction of all inputs; the other ranks give `None`.
@@ -250,7 +247,7 @@ pub trait Collectives: Communicator {
     ) -> Result<()> {
         let descriptor =
             Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, input.len(), root) };
-        issue(self, descriptor, Buffer::of(input), optional(output))
+        self.issue(Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
     }
 
     /// [`Collectives::reduce`] in place: the root's `buffer` becomes the reduction, the others' are left as they were.
@@ -259,9 +256,9 @@ pub trait Collectives: Communicator {
         let descriptor =
             Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, buffer.len(), root) };
         if self.group().rank() == root {
-            issue_in_place(self, descriptor, BufferMut::of(buffer))
+            self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
         } else {
-            issue(self, descriptor, Buffer::of(buffer), BufferMut::empty())
+            self.issue(Call::separate(descriptor, Buffer::of(buffer), BufferMut::empty())).map(drop)
         }
     }
 
@@ -277,7 +274,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: u32) -> Result<()> {
         let descriptor = rooted(Collective::Gather, T::DTYPE, input.len(), root);
-        issue(self, descriptor, Buffer::of(input), optional(output))
+        self.issue(Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
     }
 
     /// Rank r's `output` (n elements) becomes share r of the root's `input` (p n elements); the other ranks give
@@ -293,7 +290,8 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: u32) -> Result<()> {
         let descriptor = rooted(Collective::Scatter, T::DTYPE, output.len(), root);
-        issue(self, descriptor, Buffer::of(input.unwrap_or(&[])), BufferMut::of(output))
+        self.issue(Call::separate(descriptor, Buffer::of(input.unwrap_or(&[])), BufferMut::of(output)))
+            .map(drop)
     }
 
     /// Returns when every rank has called it.
@@ -306,7 +304,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn barrier(&self) -> Result<()> {
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        issue(self, descriptor, Buffer::empty(), BufferMut::empty())
+        self.issue(Call::separate(descriptor, Buffer::empty(), BufferMut::empty())).map(drop)
     }
 
     /// Sends `message` to `peer`, and returns when the buffer may be used again. Above 512 KiB that is not before the
@@ -324,7 +322,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn send<T: Element>(&self, message: &[T], peer: u32, tag: u32) -> Result<()> {
         let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
-        issue(self, descriptor, Buffer::of(message), BufferMut::empty())
+        self.issue(Call::separate(descriptor, Buffer::of(message), BufferMut::empty())).map(drop)
     }
 
     /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message.
@@ -334,7 +332,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
         let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
-        let outcome = issue_for_outcome(self, descriptor, Buffer::empty(), BufferMut::of(buffer))?;
+        let outcome = self.issue(Call::separate(descriptor, Buffer::empty(), BufferMut::of(buffer)))?;
         let count = outcome.bytes as usize / size_of::<T>();
         Ok(Received { source: outcome.source.unwrap_or_default(), tag: outcome.tag, count })
     }
@@ -356,7 +354,10 @@ pub trait Collectives: Communicator {
     /// ```
     fn issue(&self, mut call: Call<'_>) -> Result<Outcome> {
         call.descriptor.label = call.descriptor.label.or(call.options.label);
-        checked(self, call)
+        if let Err(error) = check(&call, self.group()) {
+            return Err(error.in_call(&call));
+        }
+        self.execute(&mut call).map_err(|error| error.in_call(&call))
     }
 }
 
@@ -422,50 +423,4 @@ fn typed_function<T: Element>(
             }
         }
     })
-}
-
-#[track_caller]
-fn issue<C: Communicator + ?Sized>(
-    comm: &C,
-    descriptor: Descriptor,
-    input: Buffer<'_>,
-    output: BufferMut<'_>,
-) -> Result<()> {
-    issue_for_outcome(comm, descriptor, input, output).map(|_| ())
-}
-
-#[track_caller]
-fn issue_for_outcome<C: Communicator + ?Sized>(
-    comm: &C,
-    descriptor: Descriptor,
-    input: Buffer<'_>,
-    output: BufferMut<'_>,
-) -> Result<Outcome> {
-    issue_with_counts(comm, descriptor, Buffers::Separate { input, output }, Counts::Even)
-}
-
-#[track_caller]
-fn issue_in_place<C: Communicator + ?Sized>(
-    comm: &C,
-    descriptor: Descriptor,
-    buffer: BufferMut<'_>,
-) -> Result<()> {
-    let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
-    issue_with_counts(comm, descriptor, Buffers::InOut(buffer), Counts::Even).map(|_| ())
-}
-
-#[track_caller]
-pub(crate) fn issue_with_counts<C: Communicator + ?Sized>(
-    comm: &C,
-    descriptor: Descriptor,
-    buffers: Buffers<'_>,
-    counts: Counts,
-) -> Result<Outcome> {
-    let (options, site) = (CallOptions::default(), Site::caller());
-    checked(comm, Call { descriptor, buffers, stream: None, counts, options, user_function: None, site })
-}
-
-fn checked<C: Communicator + ?Sized>(comm: &C, mut call: Call<'_>) -> Result<Outcome> {
-    let outcome = check(&call, comm.group()).and_then(|()| comm.execute(&mut call));
-    outcome.map_err(|error| error.in_call(&call))
 }

@@ -2,6 +2,7 @@
 
 use unisono_schedule::Collective;
 
+use crate::call::Call;
 use crate::call::counts::Counts;
 use crate::call::descriptor::Descriptor;
 use crate::communicator::Communicator;
@@ -9,7 +10,7 @@ use crate::elements::dtype::Element;
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::Result;
 use crate::memory::{Buffer, BufferMut, Buffers};
-use crate::typed::{issue_with_counts, optional, reducing, rooted};
+use crate::typed::{Collectives, optional, reducing, rooted};
 
 /// Operations whose counts differ by rank; buffers hold the shares contiguously in rank order.
 ///
@@ -31,7 +32,7 @@ pub trait CollectivesUneven: Communicator {
     fn all_gather_v<T: Element>(&self, input: &[T], output: &mut [T], counts: &[usize]) -> Result<()> {
         let descriptor = uneven(Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64));
         let buffers = Buffers::Separate { input: Buffer::of(input), output: BufferMut::of(output) };
-        issue_with_counts(self, descriptor, buffers, per_rank(counts)).map(|_| ())
+        self.issue(Call { counts: per_rank(counts), ..Call::new(descriptor, buffers) }).map(drop)
     }
 
     /// [`crate::Collectives::reduce_scatter`] with `counts[r]` elements to rank r.
@@ -45,7 +46,7 @@ pub trait CollectivesUneven: Communicator {
     ) -> Result<()> {
         let descriptor = uneven(reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op));
         let buffers = Buffers::Separate { input: Buffer::of(input), output: BufferMut::of(output) };
-        issue_with_counts(self, descriptor, buffers, per_rank(counts)).map(|_| ())
+        self.issue(Call { counts: per_rank(counts), ..Call::new(descriptor, buffers) }).map(drop)
     }
 
     /// [`crate::Collectives::gather`] with `counts[r]` elements from rank r.
@@ -59,7 +60,7 @@ pub trait CollectivesUneven: Communicator {
     ) -> Result<()> {
         let descriptor = uneven(rooted(Collective::Gather, T::DTYPE, input.len(), root));
         let buffers = Buffers::Separate { input: Buffer::of(input), output: optional(output) };
-        issue_with_counts(self, descriptor, buffers, per_rank(counts)).map(|_| ())
+        self.issue(Call { counts: per_rank(counts), ..Call::new(descriptor, buffers) }).map(drop)
     }
 
     /// [`crate::Collectives::scatter`] with `counts[r]` elements to rank r.
@@ -74,7 +75,7 @@ pub trait CollectivesUneven: Communicator {
         let descriptor = uneven(rooted(Collective::Scatter, T::DTYPE, output.len(), root));
         let buffers =
             Buffers::Separate { input: Buffer::of(input.unwrap_or(&[])), output: BufferMut::of(output) };
-        issue_with_counts(self, descriptor, buffers, per_rank(counts)).map(|_| ())
+        self.issue(Call { counts: per_rank(counts), ..Call::new(descriptor, buffers) }).map(drop)
     }
 
     /// [`crate::Collectives::all_to_all`] with `send_counts[j]` elements to rank j and `receive_counts[i]` from rank i.
@@ -97,7 +98,7 @@ pub trait CollectivesUneven: Communicator {
         let descriptor = uneven(Descriptor::new(Collective::AllToAll, T::DTYPE, input.len() as u64));
         let buffers = Buffers::Separate { input: Buffer::of(input), output: BufferMut::of(output) };
         let counts = Counts::PerPair { send: wide(send_counts), receive: wide(receive_counts) };
-        issue_with_counts(self, descriptor, buffers, counts).map(|_| ())
+        self.issue(Call { counts, ..Call::new(descriptor, buffers) }).map(drop)
     }
 }
 

@@ -14,6 +14,8 @@ use unisono_communicator::{
 use crate::drive::crowding::Crowding;
 use crate::drive::executed::Executed;
 use crate::drive::pause::Pause;
+use crate::drive::step::Step;
+use crate::drive::time_slice;
 use crate::drive::wait::{Due, Wait};
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
@@ -167,42 +169,66 @@ impl ActiveCall {
         }
     }
 
-    /// Moves what can move; true when something did.
-    pub(crate) fn advance<L: Links>(
+    /// One turn: moves what can move.
+    ///
+    /// # Errors
+    /// What ends the call.
+    pub(crate) fn step<L: Links>(
         &mut self,
         engine: &mut Engine<L>,
         buffers: &mut Buffers<'_>,
-    ) -> Result<bool, Failure> {
-        let Planned { run, reducer, .. } = &mut *self.planned;
-        let is_complete = self.shortage.is_none();
-        if let Some(executed) = self.executed.as_mut().filter(|_| is_complete && run.is_finished()) {
-            return executed.advance(&self.descriptor, || engine.links.waker()).map_err(Failure::Executor);
-        }
-        if !self.links_open {
-            if let Some(error) = self.shortage.take() {
-                return Err(Failure::NotOpened(*error));
+        gate: &CallGate,
+    ) -> Result<Step> {
+        let _callback = matches!(self.descriptor.op, Some(ReduceOp::User(_))).then(|| {
+            // The function may start threads, which would inherit it.
+            time_slice::be_short(false);
+            gate.enter_callback()
+        });
+        let has_met = self.shortage.is_none() && self.planned.run.is_finished();
+        let moved = if let Some(executed) = self.executed.as_mut().filter(|_| has_met) {
+            executed.advance(&self.descriptor, || engine.links.waker())?
+        } else if self.open_links(&mut engine.links)? {
+            let Planned { run, reducer, .. } = &mut *self.planned;
+            let is_barrier = self.collective == Collective::Barrier;
+            let scaled = self.scaled.as_deref().map(Segments::One);
+            let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
+            // Ranks that only meet have no data, whatever memory the call has.
+            let mut none = Buffers::none();
+            let buffers = if self.executed.is_some() { &mut none } else { buffers };
+            let memory = Memory::new(buffers, substitute, &mut engine.scratch);
+            // INVARIANT: `execute` and `submit` have refused device memory.
+            let memory = memory.expect("host memory");
+            let Engine { links, staging, .. } = engine;
+            match run.advance(&mut Turn { memory, links, staging, reducer }) {
+                Ok(moved) => moved,
+                Err(failure) => return Err(self.error(failure, gate.peers())),
             }
-            match engine.links.open(&run.plan.edges) {
-                Poll::Ready(Ok(())) => self.links_open = true,
-                Poll::Ready(Err(error)) => return Err(Failure::NotOpened(error)),
-                Poll::Pending => return Ok(false),
+        } else {
+            false
+        };
+        Ok(match (self.is_finished(), moved) {
+            (true, _) => Step::Finished,
+            (false, true) => {
+                self.wait.moved();
+                Step::Moved
             }
-        }
-        let is_barrier = self.collective == Collective::Barrier;
-        let scaled = self.scaled.as_deref().map(Segments::One);
-        let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
-        // Ranks that only meet have no data, whatever memory the call has.
-        let mut none = Buffers::none();
-        let buffers = if self.executed.is_some() { &mut none } else { buffers };
-        let memory = Memory::new(buffers, substitute, &mut engine.scratch);
-        // INVARIANT: `execute` and `submit` have refused device memory.
-        let memory = memory.expect("host memory");
-        run.advance(&mut Turn { memory, links: &mut engine.links, staging: &mut engine.staging, reducer })
+            (false, false) => Step::Idle,
+        })
     }
 
-    /// Whether a function of the user's may run in [`ActiveCall::advance`].
-    pub(crate) fn runs_user_function(&self) -> bool {
-        matches!(self.descriptor.op, Some(ReduceOp::User(_)))
+    /// Whether the links are open that the plan uses.
+    fn open_links<L: Links>(&mut self, links: &mut L) -> Result<bool> {
+        if !self.links_open {
+            if let Some(error) = self.shortage.take() {
+                return Err(*error);
+            }
+            match links.open(&self.planned.run.plan.edges) {
+                Poll::Ready(opened) => opened?,
+                Poll::Pending => return Ok(false),
+            }
+            self.links_open = true;
+        }
+        Ok(true)
     }
 
     /// Whether the call is over.
@@ -219,11 +245,6 @@ impl ActiveCall {
     /// The memory of a call that an executor runs, as far as it is here; `None` for any other call.
     pub(crate) fn executed_buffers(&mut self) -> Option<Option<OwnedBuffers>> {
         self.executed.as_mut().map(Executed::take_buffers)
-    }
-
-    /// Something of the call has moved.
-    pub(crate) fn moved(&mut self) {
-        self.wait.moved();
     }
 
     /// Notes that nothing of the call has moved at `now`, and does what is due.
@@ -304,7 +325,6 @@ impl ActiveCall {
         let (call, group) = (self.info(), peers.group());
         let rank = group.own_job_rank();
         match failure {
-            Failure::NotOpened(error) | Failure::Executor(error) => error,
             Failure::Broken { peer, broken } => broken.error(peers, peer, Some(call)),
             Failure::Mismatch { peer, theirs, difference } => {
                 let theirs = (group.job_rank(peer), *theirs);

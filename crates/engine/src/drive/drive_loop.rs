@@ -12,20 +12,9 @@ use unisono_communicator::Result;
 use crate::drive::LinksGuard;
 use crate::drive::call::Engine;
 use crate::drive::pause::{Pause, SLEEP_MAX};
+use crate::drive::step::Step;
 use crate::drive::time_slice;
 use crate::links::Links;
-
-/// The result of a turn under the lock on the links.
-pub(crate) enum Step {
-    /// The task is finished.
-    Finished,
-    /// The task's own call moved.
-    Moved,
-    /// Only calls of others moved: the task's own waits.
-    OthersMoved,
-    /// Nothing can move until a link or a thread does something.
-    Idle,
-}
 
 /// What a holder of the links drives.
 pub(crate) trait Task<L> {

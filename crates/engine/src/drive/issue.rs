@@ -33,48 +33,10 @@ impl<L: Links + 'static> Shared<L> {
     ) -> Result<Outcome> {
         self.admit(call)?;
         self.refuse_device(call.memory())?;
-        match call.descriptor.operation {
-            Operation::Collective(collective) => self.run_collective(collective, call, executor, scope),
-            Operation::Send | Operation::Recv => {
-                self.bound_by(scope, &mut call.options);
-                self.run_point_to_point(call)
-            }
-        }
-    }
-
-    /// Starts a call, within `scope` if there is one.
-    pub(crate) fn submit(
-        self: &Arc<Self>,
-        mut call: OwnedCall,
-        executor: Option<&Arc<dyn Executor>>,
-        scope: Option<&ScopeTurn>,
-    ) -> Work {
-        let admitted = self.admit(&call).and_then(|()| {
-            self.refuse_device(call.memory())?;
-            // It drops the keeper.
-            let started =
-                if call.buffers.has_keeper() { self.completions.callbacks().start() } else { Ok(()) };
-            started.map_err(|error| self.end_everywhere(error))
-        });
-        if let Err(error) = admitted {
-            return Work::refused(call, error);
-        }
-        match call.descriptor.operation {
-            Operation::Collective(collective) => self.queue_collective(collective, call, executor, scope),
-            Operation::Send | Operation::Recv => {
-                self.bound_by(scope, &mut call.options);
-                self.submit_message(call)
-            }
-        }
-    }
-
-    fn run_collective(
-        self: &Arc<Self>,
-        collective: Collective,
-        call: &mut Call<'_>,
-        executor: Option<&Arc<dyn Executor>>,
-        scope: Option<&ScopeTurn>,
-    ) -> Result<Outcome> {
+        let Operation::Collective(collective) = call.descriptor.operation else {
+            self.bound_by(scope, &mut call.options);
+            return self.run_point_to_point(call);
+        };
         let (shared, gate) = (&**self, &self.gate);
         if let Some(scope) = scope {
             call.options = scope.options(&call.options);
@@ -109,6 +71,32 @@ impl<L: Links + 'static> Shared<L> {
         }
         let bytes = call.buffers.bytes_max();
         Ok(active.finish(&mut guard, gate.group(), bytes))
+    }
+
+    /// Starts a call, within `scope` if there is one.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        mut call: OwnedCall,
+        executor: Option<&Arc<dyn Executor>>,
+        scope: Option<&ScopeTurn>,
+    ) -> Work {
+        let admitted = self.admit(&call).and_then(|()| {
+            self.refuse_device(call.memory())?;
+            // It drops the keeper.
+            let started =
+                if call.buffers.has_keeper() { self.completions.callbacks().start() } else { Ok(()) };
+            started.map_err(|error| self.end_everywhere(error))
+        });
+        if let Err(error) = admitted {
+            return Work::refused(call, error);
+        }
+        match call.descriptor.operation {
+            Operation::Collective(collective) => self.queue_collective(collective, call, executor, scope),
+            Operation::Send | Operation::Recv => {
+                self.bound_by(scope, &mut call.options);
+                self.submit_message(call)
+            }
+        }
     }
 
     /// Queues an asynchronous collective, for whoever holds the links.

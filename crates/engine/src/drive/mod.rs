@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | `links_lock` | the lock on the links |
 //! | `issue` | what is done with an admitted call, of the communicator or of one of its scopes |
-//! | `drive_loop`, `wait` | the one loop and its `Task`; how long a call has waited, and what is done about it |
+//! | `drive_loop`, `step` | the one loop and its `Task`; what a turn has done |
+//! | `wait` | how long a call has waited, and what is done about it |
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
 //! | `call`, `executed` | one collective in progress; the part of it that an executor does |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
@@ -25,6 +26,7 @@ pub(crate) mod pending;
 pub(crate) mod progress;
 pub(crate) mod queue;
 pub(crate) mod request;
+pub(crate) mod step;
 pub(crate) mod time_slice;
 pub(crate) mod wait;
 
@@ -46,9 +48,10 @@ use crate::options::EngineOptions;
 use crate::plan::selector::Selector;
 use crate::point_to_point::PointToPoint;
 
-pub(crate) use drive_loop::{Step, Task};
+pub(crate) use drive_loop::Task;
 pub(crate) use links_lock::LinksGuard;
 pub(crate) use pause::Pause;
+pub(crate) use step::Step;
 
 /// What all handles and threads of one communicator share.
 pub(crate) struct Shared<L: Links + 'static> {

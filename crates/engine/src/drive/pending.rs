@@ -8,7 +8,7 @@ use unisono_communicator::{Buffers, OwnedBuffers, Result};
 use crate::drive::call::{ActiveCall, Engine};
 use crate::drive::queue::QueuedCollective;
 use crate::drive::request::{ActiveRequest, RequestState};
-use crate::drive::{LinksGuard, Pause, Shared, Step, Task, time_slice};
+use crate::drive::{LinksGuard, Pause, Shared, Step, Task};
 use crate::links::Links;
 use crate::lock;
 use crate::point_to_point::Borrowed;
@@ -25,7 +25,7 @@ pub(crate) struct OneCollective<'c, 'b, L: Links + 'static> {
 
 impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
     fn step(&mut self, engine: &mut Engine<L>) -> Result<Step> {
-        let step = self.shared.step_active(self.active, engine, self.buffers)?;
+        let step = self.active.step(engine, self.buffers, &self.shared.gate)?;
         self.shared.with_messages(engine, step)
     }
 
@@ -95,34 +95,6 @@ impl<L: Links + 'static> Shared<L> {
     /// Whether asynchronous work is not finished.
     pub(crate) fn has_pending(&self) -> bool {
         !self.queue.is_empty() || lock(&self.messages).is_pending()
-    }
-
-    /// One turn of one collective.
-    pub(crate) fn step_active(
-        &self,
-        active: &mut ActiveCall,
-        engine: &mut Engine<L>,
-        buffers: &mut Buffers<'_>,
-    ) -> Result<Step> {
-        let _scope = active.runs_user_function().then(|| {
-            // The function may start threads, which would inherit it.
-            time_slice::be_short(false);
-            self.gate.enter_callback()
-        });
-        let moved = match active.advance(engine, buffers) {
-            Ok(moved) => moved,
-            Err(failure) => {
-                return Err(active.error(failure, self.gate.peers()));
-            }
-        };
-        Ok(match (active.is_finished(), moved) {
-            (true, _) => Step::Finished,
-            (false, true) => {
-                active.moved();
-                Step::Moved
-            }
-            (false, false) => Step::Idle,
-        })
     }
 
     /// Calls `act` with the asynchronous collective in progress, if there is one.
@@ -214,7 +186,7 @@ impl<L: Links + 'static> Shared<L> {
         }
         let RequestState::Active(active_request) = &mut *state else { return Ok(Step::Moved) };
         let ActiveRequest { active, call } = &mut **active_request;
-        let step = self.step_active(active, engine, &mut call.buffers.borrow())?;
+        let step = active.step(engine, &mut call.buffers.borrow(), &self.gate)?;
         let Step::Finished = step else { return Ok(step) };
         let RequestState::Active(finished) = std::mem::replace(&mut *state, RequestState::Taken) else {
             return Ok(Step::Moved);

@@ -14,7 +14,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use unisono_communicator::{CallInfo, Error, GroupRank, OPAQUE_BYTES_MAX};
+use unisono_communicator::{CallInfo, GroupRank, OPAQUE_BYTES_MAX};
 use unisono_schedule::StepIndex;
 
 use crate::links::{Broken, Interest, Links};
@@ -43,10 +43,6 @@ const PARTS_MAX: usize = 32;
 /// Why a run cannot go on.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A stream could not be opened.
-    NotOpened(Error),
-    /// What runs the call in place of its schedule has failed.
-    Executor(Error),
     /// The stream to a peer cannot go on.
     Broken { peer: GroupRank, broken: Broken },
     /// The header of a peer differs from ours.

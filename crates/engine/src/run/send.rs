@@ -42,17 +42,29 @@ impl State {
         if !self.gather_sends(plan, link, &mut turn.staging.parts) {
             return Ok(false);
         }
-        let taken = match self.send_parts(plan, link, turn) {
-            Ok(taken) => taken,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Ok(false);
+        let plan_link = &plan.links[link];
+        let header = self.header.with_plan_hash(plan_link.send.plan_hash);
+        let header = &header[self.links[link].header_sent..];
+        let Turn { memory, links, staging, .. } = turn;
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (count, copied_bytes) = fill(plan, staging, memory, header, &mut slices);
+        let mut taken = Taken { bytes: 0, unreleased_bytes: self.links[link].held_bytes };
+        if count > 0 {
+            let stream = links.link(plan_link.edge);
+            let sent = stream.try_send(&slices[..count], copied_bytes);
+            let sent =
+                sent.and_then(|bytes| Ok(Taken { bytes, unreleased_bytes: stream.unreleased_bytes()? }));
+            match sent {
+                Ok(sent) => taken = sent,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Ok(false);
+                }
+                Err(error) => {
+                    return Err(Failure::Broken { peer: plan_link.edge.peer, broken: error.into() });
+                }
             }
-            Err(error) => {
-                let peer = plan.links[link].edge.peer;
-                return Err(Failure::Broken { peer, broken: error.into() });
-            }
-        };
-        self.commit_send(plan, link, &turn.staging.parts, &taken);
+        }
+        self.commit_send(plan, link, &staging.parts, &taken);
         Ok(true)
     }
 
@@ -88,36 +100,6 @@ impl State {
             }
         }
         !parts.list.is_empty()
-    }
-
-    /// Calls the link once.
-    fn send_parts<K: Links>(
-        &self,
-        plan: &Plan,
-        link: usize,
-        turn: &mut Turn<'_, '_, '_, K>,
-    ) -> std::io::Result<Taken> {
-        let plan_link = &plan.links[link];
-        let header_sent = self.links[link].header_sent;
-        let header = self.header.with_plan_hash(plan_link.send.plan_hash);
-        let header = &header[header_sent..];
-        let Turn { memory, links, staging: Staging { stage, staged_send_bytes_max, parts, .. }, .. } = turn;
-        let total = header.len() + parts.bytes as usize;
-        if total == 0 {
-            return Ok(Taken { bytes: 0, unreleased_bytes: self.links[link].held_bytes });
-        }
-        let stream = links.link(plan_link.edge);
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        if total > *staged_send_bytes_max {
-            let (count, bytes) = fill_slices(plan, parts, memory, header, &mut slices);
-            if bytes == total || bytes > STAGED_RUNS_BYTES_MAX {
-                let copied_bytes = header.len() + bytes_to_buffer(plan, parts);
-                return offer(stream, &slices[..count], copied_bytes);
-            }
-        }
-        let room = total.min(STAGED_RUNS_BYTES_MAX);
-        fill_stage(plan, parts, memory, header, &mut stage[..room]);
-        offer(stream, &[IoSlice::new(&stage[..room])], COPY_ALL)
     }
 
     fn commit_send(&mut self, plan: &Plan, link: usize, parts: &GatherList, taken: &Taken) {
@@ -156,10 +138,30 @@ impl State {
     }
 }
 
-/// Offers bytes to a link, of which it must copy the first `copied_bytes`.
-fn offer<L: Link>(stream: &mut L, slices: &[IoSlice<'_>], copied_bytes: usize) -> std::io::Result<Taken> {
-    let bytes = stream.try_send(slices, copied_bytes)?;
-    Ok(Taken { bytes, unreleased_bytes: stream.unreleased_bytes()? })
+/// Fills `slices` with the bytes of one call of the link: the header and the parts where they lie, or a copy of them in
+/// the stage if that is cheaper. Returns the number of slices, and how many bytes the link must copy.
+fn fill<'m>(
+    plan: &Plan,
+    staging: &'m mut Staging,
+    memory: &'m Memory<'_, '_>,
+    header: &'m [u8],
+    slices: &mut [IoSlice<'m>; SLICES_MAX],
+) -> (usize, usize) {
+    let Staging { stage, staged_send_bytes_max, parts, .. } = staging;
+    let total = header.len() + parts.bytes as usize;
+    if total == 0 {
+        return (0, 0);
+    }
+    if total > *staged_send_bytes_max {
+        let (count, bytes) = fill_slices(plan, parts, memory, header, slices);
+        if bytes == total || bytes > STAGED_RUNS_BYTES_MAX {
+            return (count, header.len() + bytes_to_buffer(plan, parts));
+        }
+    }
+    let room = total.min(STAGED_RUNS_BYTES_MAX);
+    fill_stage(plan, parts, memory, header, &mut stage[..room]);
+    slices[0] = IoSlice::new(&stage[..room]);
+    (1, COPY_ALL)
 }
 
 /// The bytes of the parts up to the last one that is to be buffered.

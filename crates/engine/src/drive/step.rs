@@ -1,0 +1,13 @@
+//! What one turn of a task or of a call has done.
+
+/// The result of a turn under the lock on the links.
+pub(crate) enum Step {
+    /// The task is finished.
+    Finished,
+    /// The task's own call moved.
+    Moved,
+    /// Only calls of others moved: the task's own waits.
+    OthersMoved,
+    /// Nothing can move until a link or a thread does something.
+    Idle,
+}

@@ -1,0 +1,99 @@
+//! How many functions of ours a call passes, from the typed call to the link that takes its first bytes: the figures of
+//! docs/measurements.md.
+//!
+//! Functions that the compiler has inlined count, as the lines of the backtrace show them.
+
+use std::backtrace::Backtrace;
+use std::fmt::Write;
+use std::io;
+use std::sync::{Arc, Mutex, mpsc};
+
+use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Peer, ReduceOp};
+use unisono_compression::{CompressedCollectives, CompressionState, Int8};
+use unisono_engine::{Edge, EngineOptions, Flow, Tap, Tapped, in_process};
+use unisono_tests::watchdog;
+
+/// Keeps the backtrace of the first bytes that a rank sends after the place was emptied. The link that holds it stands
+/// where `TcpLink` does.
+struct Stack {
+    first: Arc<Mutex<Option<String>>>,
+}
+
+impl Tap for Stack {
+    fn before(&mut self, _edge: Edge, flow: Flow, bytes: usize) -> io::Result<usize> {
+        if flow == Flow::Out {
+            self.first.lock().unwrap().get_or_insert_with(|| Backtrace::force_capture().to_string());
+        }
+        Ok(bytes)
+    }
+
+    fn after(&mut self, _edge: Edge, _flow: Flow, _bytes: usize) {}
+
+    fn forbids_sleep(&mut self) -> bool {
+        false
+    }
+}
+
+/// The functions of ours between the link and the test or the standard library's start of a thread, the link first.
+fn our_frames(backtrace: &str) -> Vec<String> {
+    let lines: Vec<&str> = backtrace.lines().map(str::trim).collect();
+    let frames = lines.windows(2).filter_map(|pair| {
+        let at = pair[1].strip_prefix("at ")?;
+        let is_ours = at.contains("src/") && !at.starts_with("/rustc/");
+        let name = pair[0].split_once(": ")?.1.split('<').next()?;
+        is_ours.then(|| format!("{name} ({})", at.rsplit("src/").next().unwrap_or(at)))
+    });
+    frames.collect()
+}
+
+/// The frames of rank 0's first bytes in `call`, which both ranks make.
+fn frames(call: impl Fn(&dyn Communicator) + Sync) -> Vec<String> {
+    let first = Arc::new(Mutex::new(None));
+    let world = in_process::world_of(2, &EngineOptions::default(), |rank, links| {
+        let first = if rank == 0 { first.clone() } else { Arc::default() };
+        Tapped::with_tap(links, Stack { first })
+    });
+    std::thread::scope(|scope| {
+        for comm in &world {
+            let call = &call;
+            scope.spawn(move || call(&**comm));
+        }
+    });
+    let backtrace = first.lock().unwrap().take().expect("rank 0 has sent something");
+    our_frames(&backtrace)
+}
+
+/// Fails when a call passes more functions than `most`, or so few that they are not all seen, and shows them.
+fn check(name: &str, most: usize, frames: &[String]) {
+    let mut list = format!("{name}: {} frames, at most {most}", frames.len());
+    frames.iter().for_each(|frame| write!(list, "\n  {frame}").unwrap());
+    assert!((3..=most).contains(&frames.len()), "{list}");
+}
+
+#[test]
+fn calls_pass_few_functions() {
+    watchdog(60, "calls_pass_few_functions", || {
+        let blocking = frames(|comm| comm.all_reduce(&mut [1.0f32; 8], ReduceOp::Sum).unwrap());
+        check("a blocking all_reduce", 10, &blocking);
+        let message = frames(|comm| match comm.group().rank() {
+            0 => comm.send(&[1.0f32; 8], 1, 0).unwrap(),
+            _ => drop(comm.recv(&mut [0.0f32; 8], Peer::Rank(0), 0).unwrap()),
+        });
+        check("a blocking send", 13, &message);
+        let compressed = frames(|comm| {
+            let mut state = CompressionState::new::<f32>(comm, Int8::default(), 8).unwrap();
+            comm.compressed_all_reduce(&mut [1.0f32; 8], ReduceOp::Sum, &mut state).unwrap();
+        });
+        check("a compressed all_reduce", 16, &compressed);
+        let moved = frames(|comm| {
+            let work = comm.all_reduce_async(vec![1.0f32; 8], ReduceOp::Sum);
+            // Nobody waits for it or asks, so the progress thread moves it.
+            let (ended, end) = mpsc::channel();
+            work.as_work().on_done(move |_| ended.send(()).unwrap());
+            end.recv().unwrap();
+        });
+        let thread_loop = moved.iter().position(|frame| frame.starts_with("run (drive/progress.rs"));
+        let moved = &moved[..=thread_loop.expect("the progress thread has moved it")];
+        check("an all_reduce by the progress thread, from its loop", 12, moved);
+    });
+}
