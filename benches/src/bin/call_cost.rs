@@ -1,0 +1,28 @@
+//! Makes typed calls on a replayed link, so many as its argument says, and prints what one takes: for callgrind, which
+//! counts instructions. The difference of two runs leaves out what they make before (docs/measurements.md).
+
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot run ends")]
+#![allow(clippy::print_stdout, reason = "it is what this program is for")]
+
+use std::time::Instant;
+
+use unisono_benches::replay;
+use unisono_communicator::{Collectives, ReduceOp};
+
+/// Elements of the vector: one short message in each direction.
+const COUNT: usize = 64;
+
+fn main() {
+    let calls: u32 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100_000);
+    let comm = replay(2, |comm| {
+        let mut values = [comm.group().rank() + 1; COUNT];
+        comm.all_reduce(&mut values, ReduceOp::Sum)
+    });
+    let began = Instant::now();
+    for _ in 0..calls {
+        let mut values = [1u32; COUNT];
+        comm.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+        assert_eq!(values, [3; COUNT]);
+    }
+    println!("{:.0} ns a call of {calls}", began.elapsed().as_nanos() as f64 / f64::from(calls.max(1)));
+}
