@@ -152,14 +152,15 @@ impl World {
         self.news.notify_all();
         let is_complete = || room.exits.iter().all(|exit| exit.get().is_some());
         let mut is_searched = false;
-        while !(room.boards[rank.index()].is_revoked() || Instant::now() >= until) {
-            if is_complete() && !is_searched {
+        while !room.boards[rank.index()].is_revoked() {
+            let is_late = Instant::now() >= until;
+            if !is_searched && (is_late || is_complete()) {
                 let goodbyes = rooms.open(room.number).goodbyes.clone();
                 if !closed_differently(&goodbyes) {
                     break;
                 }
                 drop(rooms);
-                // All others have closed too, and wait for what the lowest of them finds.
+                // The others that have closed wait for what the lowest of them finds.
                 if let Some(error) = first_difference(room, peers, &goodbyes) {
                     room.boards[rank.index()].revoke(peers.group().own_job_rank(), Arc::new(error));
                 }
@@ -167,6 +168,9 @@ impl World {
                 rooms = lock(&self.rooms);
                 self.news.notify_all();
                 continue;
+            }
+            if is_late {
+                break;
             }
             rooms = self.wait(rooms, until.saturating_duration_since(Instant::now()));
         }

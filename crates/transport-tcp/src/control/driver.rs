@@ -139,7 +139,8 @@ impl Driver {
             self.plane.on_tick(now);
             self.slots.retain_parked(|stream| !has_ended(stream));
         }
-        self.communicators.on_time(now);
+        let topics = self.communicators.on_time(now);
+        self.publish(topics);
         self.judge_ended(now);
         let sockets = self.delivered.iter().filter_map(Weak::upgrade);
         self.retransmissions.look(&self.identity, sockets, now);
@@ -412,6 +413,9 @@ impl Driver {
     /// Carries out the actions of the plane, until there are none left.
     fn act(&mut self) {
         loop {
+            for (key, rank, number) in self.communicators.take_questions() {
+                self.ask(key, rank, number);
+            }
             let actions = self.plane.take_actions();
             if actions.is_empty() {
                 return;
@@ -448,9 +452,6 @@ impl Driver {
                 let topic = self.communicators.answered(from, key, number, &status);
                 self.publish(topic);
             }
-        }
-        for (key, rank, number) in self.communicators.take_questions() {
-            self.ask(key, rank, number);
         }
     }
 

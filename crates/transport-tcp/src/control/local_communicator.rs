@@ -253,12 +253,13 @@ impl LocalCommunicator {
         self.closed.iter().map(by_close).collect()
     }
 
-    /// Once all ranks have closed, begins to look for their first difference. Returns it if it is known already.
-    fn search_difference(&mut self, now: Instant) -> Option<Topic> {
-        let is_complete = self.closed.iter().all(Option::is_some) && !self.board.is_revoked();
-        let closed = self.closed_histories();
-        let closing = self.closing.as_mut().filter(|closing| is_complete && !closing.is_searched)?;
-        if !closed_differently(&closed) {
+    /// Once all ranks have closed, or the time is up for the others, begins to look for the first difference of those
+    /// that have. Returns it if it is known already.
+    pub(super) fn search_difference(&mut self, now: Instant) -> Option<Topic> {
+        let (is_complete, closed) = (self.closed.iter().all(Option::is_some), self.closed_histories());
+        let is_revoked = self.board.is_revoked();
+        let closing = self.closing.as_mut().filter(|closing| !is_revoked && !closing.is_searched)?;
+        if !(is_complete || closing.deadline <= now) || !closed_differently(&closed) {
             return None;
         }
         (closing.is_searched, closing.deadline) = (true, now + SEARCH_MAX);

@@ -290,12 +290,15 @@ impl LocalCommunicators {
         closings.map(|closing| closing.deadline).chain(agreements).min()
     }
 
-    /// Answers the callers whose time is up.
-    pub(crate) fn on_time(&mut self, now: Instant) {
+    /// Answers the callers whose time is up. Returns what is to be published.
+    pub(crate) fn on_time(&mut self, now: Instant) -> Vec<Topic> {
+        let mut topics = Vec::new();
         for communicator in self.communicators.values_mut() {
+            topics.extend(communicator.search_difference(now));
             communicator.finish_closing(now);
             communicator.survival.answer(now);
         }
+        topics
     }
 }
 

@@ -128,7 +128,11 @@ fn closing_waits_for_all_and_compares() {
     let (mut unequal, _board, _inbox) = local_communicators();
     unequal.happened(&news(6, closed(4, true)), Instant::now());
     let answered = close(&mut unequal, 3);
-    unequal.on_time(Instant::now() + Duration::from_secs(61));
+    // Its time is up, and it looks for the first call that differs. It is not answered, and has a second for that.
+    let late = Instant::now() + Duration::from_secs(61);
+    assert!(unequal.on_time(late).is_empty() && answered.is_empty());
+    assert_eq!(unequal.take_questions(), [(KEY, LAST, 0)]);
+    unequal.on_time(late + Duration::from_secs(2));
     assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { calls, .. })) if calls[1].0.get() == 6));
 
     let (mut early, _board, _inbox) = local_communicators();

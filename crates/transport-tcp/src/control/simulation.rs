@@ -303,6 +303,9 @@ impl Simulation {
             return;
         }
         while let Some(node) = &mut self.nodes[rank as usize] {
+            let questions = node.communicators.take_questions();
+            questions.into_iter().for_each(|question| self.ask(rank, question));
+            let Some(node) = &mut self.nodes[rank as usize] else { break };
             let actions = node.plane.take_actions();
             if actions.is_empty() {
                 break;
@@ -341,9 +344,6 @@ impl Simulation {
                 self.answers.push((rank, from.get(), status));
             }
         }
-        let node = self.nodes[rank as usize].as_mut();
-        let questions = node.map(|node| node.communicators.take_questions()).unwrap_or_default();
-        questions.into_iter().for_each(|question| self.ask(rank, question));
     }
 
     fn connect(&mut self, rank: u32, peer: u32) {
@@ -423,7 +423,8 @@ impl Simulation {
             }
             SimulatedEvent::Tick => {
                 plane.on_tick(at);
-                node.communicators.on_time(at);
+                let topics = node.communicators.on_time(at);
+                topics.into_iter().for_each(|topic| plane.publish(topic, at));
                 let due = node.clock.when(plane.due());
                 self.push(rank, due - self.now, SimulatedEvent::Tick);
             }
