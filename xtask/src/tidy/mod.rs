@@ -2,6 +2,7 @@
 
 mod circles;
 mod code;
+mod english;
 mod lines;
 mod links;
 mod outline;
@@ -33,21 +34,26 @@ pub(crate) fn run(repository: &Path) -> bool {
 fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     let paths = text_files(repository)?;
     let mut violations = workspace::check(repository)?;
-    let (mut declarations, mut outlines) = (Vec::new(), Vec::new());
+    let (mut declarations, mut outlines, mut riddles) = (Vec::new(), Vec::new(), Vec::new());
     for path in &paths {
         let bytes =
             std::fs::read(repository.join(path)).map_err(|error| format!("{}: {error}", path.display()))?;
         // What is not text (data sets, pictures) has no lines to judge.
         let Ok(text) = String::from_utf8(bytes) else { continue };
         let path = path.to_string_lossy();
-        let (found, declared, outline) = check_source(&Source { path: &path, text: &text }, repository);
+        let source = Source { path: &path, text: &text };
+        let (found, declared, outline) = check_source(&source, repository);
         violations.extend(found);
         declarations.extend(declared);
         outlines.extend(outline);
+        if source.is_rust() {
+            riddles.extend(english::riddles(&source));
+        }
     }
     let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     violations.extend(types::check(&names, &declarations));
     violations.extend(circles::check(&names, &outlines));
+    violations.extend(english::check(&names, &riddles));
     Ok((paths.len(), violations))
 }
 
