@@ -27,22 +27,22 @@ pub trait Communicator: Send + Sync {
     fn group(&self) -> &Group;
 
     /// Runs a call to its end on the calling thread. A call on device memory is enqueued on its stream, and the outcome
-    /// has the ticket ([`Outcome::ticket`]) that [`Communicator::resolve`] takes. What the call lends and gives may be
-    /// used up afterwards: it is made anew for the next one.
+    /// has the ticket ([`Outcome::ticket`]) that [`Communicator::resolve`] takes. The call may be used up afterwards:
+    /// its caller makes a new one for the next.
     ///
     /// # Errors
-    /// Any [`Error`]; see [`Error::is_before_start`] for what it leaves behind. What goes wrong after a call was
-    /// enqueued is told by its ticket, and by every later call.
+    /// Any [`Error`]; see [`Error::is_before_start`] for what it leaves behind. The ticket, and every later call, tells
+    /// an error that comes after the call was enqueued.
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome>;
 
-    /// Starts a call; its buffers move in and come back through the handle. One on device memory has ended when it has
-    /// completed in the order of its stream; the handle knows a late error.
+    /// Starts a call; its buffers move in and come back through the handle. A call on device memory has ended when it
+    /// has completed in the order of its stream; the handle knows a late error.
     fn submit(&self, call: OwnedCall) -> Work;
 
     /// The backend's name, for messages.
     fn backend(&self) -> &'static str;
 
-    /// The figures of the network by which calls are planned, the same on all ranks; those of loopback where the
+    /// The figures of the network by which calls are planned, the same on all ranks; the figures of loopback where the
     /// backend has none of its own.
     fn cost_model(&self) -> CostModel {
         CostModel::LOOPBACK
@@ -72,7 +72,7 @@ pub trait Communicator: Send + Sync {
     /// ```
     ///
     /// # Errors
-    /// Those of the call: [`Error::InvalidArgument`], or [`Error::Unsupported`] with what to do instead.
+    /// The errors of the call: [`Error::InvalidArgument`], or [`Error::Unsupported`] with what to do instead.
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
         check_request(descriptor, options, self.group())?;
         match memory {
@@ -82,14 +82,15 @@ pub trait Communicator: Send + Sync {
     }
 
     /// Waits, for at most `timeout`, until the call of `ticket` has completed in the order of its stream. `None` when
-    /// it has not by then: it goes on, and can be asked for again. [`Duration::ZERO`] asks without waiting.
+    /// the call has not completed by then: it goes on, and can be asked for again. [`Duration::ZERO`] asks without
+    /// waiting.
     ///
-    /// Whoever asks gets the same answer once there is one, on any thread, also after [`Communicator::close`] and after
-    /// the failure of another call. Backends remember at least the last 1,024 calls that have completed.
+    /// Every thread that asks gets the same answer once there is one, also after [`Communicator::close`] and after the
+    /// failure of another call. Backends remember at least the last 1,024 calls that have completed.
     ///
     /// # Errors
-    /// The late error of the call. [`Error::InvalidArgument`] for a ticket of another communicator, and for one that is
-    /// forgotten. [`Error::Unsupported`] from a backend that issues none.
+    /// The late error of the call. [`Error::InvalidArgument`] for a ticket of another communicator, and for a forgotten
+    /// ticket. [`Error::Unsupported`] from a backend that issues no tickets.
     fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
         let _ = timeout;
         let instead = Some("ask the communicator that has issued it".to_owned());
@@ -109,13 +110,13 @@ pub trait Communicator: Send + Sync {
         }
     }
 
-    /// Adds an algorithm to those of this communicator and of the ones that are derived from it later. From then on it
-    /// takes part in choice, and can be asked for by name. Collective: every rank calls with the same algorithm, and no
-    /// other thread calls meanwhile. Rank 0 proves it for this group, for all roots, and compares the digests of the
-    /// ranks' schedules; all ranks return the same verdict.
+    /// Adds an algorithm to this communicator and to communicators that are derived from it later. From then on the
+    /// algorithm takes part in choice, and callers can name it. Collective: every rank calls with the same algorithm,
+    /// and no other thread calls meanwhile. Rank 0 proves it for this group, for all roots, and compares the digests of
+    /// the ranks' schedules; all ranks return the same verdict.
     ///
-    /// With [`Trust::Trusted`] nothing is proved and no rank builds the schedules of others: compared are the
-    /// algorithm's name and claims. Then a rank whose schedules differ from what the others expect is not noticed, and
+    /// With [`Trust::Trusted`] the ranks prove nothing and build no schedules of other ranks: they compare the
+    /// algorithm's name and claims. Nobody then notices a rank whose schedules differ from the others' expectation, and
     /// calls give wrong results or end at their deadlines.
     ///
     /// # Errors
@@ -168,9 +169,9 @@ pub trait Communicator: Send + Sync {
     }
 
     /// A scope for the collectives that `parent` is made of. It waits until the asynchronous calls that were submitted
-    /// before have ended. Of the options, the timeout is that of all its calls together, the label is that of the
-    /// parent, and algorithm and determinism are for its calls that set none of their own. Collective in so far as its
-    /// calls are: it sends nothing itself.
+    /// before have ended. Of the options, the timeout holds for all its calls together, the label for the parent, and
+    /// algorithm and determinism for calls that set none of their own. The scope sends nothing itself: it is collective
+    /// as far as its calls are.
     ///
     /// ```
     /// use unisono_communicator::{
@@ -210,10 +211,10 @@ pub trait Communicator: Send + Sync {
         Err(unsupported(self.backend(), "revoke"))
     }
 
-    /// Ends every call on every rank with [`Error::Aborted`] as the first cause, unless there is one already: calls in
-    /// which other threads of this process wait, at once; those of other ranks when the news has reached them, a few
-    /// milliseconds later. Handles of asynchronous calls end too, and threads that wait for their turn. A call whose
-    /// bytes have all been sent may still succeed. May be called from any thread, also while others are in a call;
+    /// Ends every call on every rank with [`Error::Aborted`] as the first cause, unless there is one already. Calls in
+    /// which other threads of this process wait end at once. Calls of other ranks end when the news reaches them, a few
+    /// milliseconds later. Handles of asynchronous calls end too, and so do waits for a turn. A call whose bytes have
+    /// all been sent may still succeed. May be called from any thread, also while others are in a call;
     /// [`Communicator::shrink`] and [`Communicator::agree`] come after it and do not end.
     ///
     /// ```
@@ -247,20 +248,21 @@ pub trait Communicator: Send + Sync {
 /// A communicator for the calls that another call is made of, until it is dropped; see [`Communicator::scope`]. It
 /// can be moved to another thread.
 ///
-/// While it is open, the communicator serves no other collective: one of another thread, or of this one past the
-/// scope, is refused with [`Error::ConcurrentUse`] if it has no label, and waits with one, at most for its timeout.
-/// Sends and receives have no order and go on. Within the scope the same holds between its own calls.
+/// While it is open, the communicator serves no other collective. A collective of another thread, or of this thread
+/// past the scope, waits for at most its timeout if it has a label. Without a label it is refused with
+/// [`Error::ConcurrentUse`]. Sends and receives have no order and go on. Within the scope the same holds between its
+/// own calls.
 ///
-/// All its calls end by one deadline, that of the scope: each gets what is left of it, or its own timeout if that is
+/// All its calls end by the deadline of the scope: each call gets the time that remains, or its own timeout if that is
 /// shorter. Errors and logs name the call that they are parts of.
 ///
-/// Dropping the scope ends it, also in a panic, and says nothing about success: who has all data and then finds that
-/// it is not good returns an error of his own, and the communicator is as usable as after any call. All ranks must
-/// find the same, for instance by a flag that travels with the data. After the failure of a call within the scope
-/// every later call returns the first cause, as ever. An asynchronous call that is still running goes on, and the next
-/// call of the communicator comes behind it.
+/// Dropping the scope ends it, also in a panic, and says nothing about success. A caller that has all data and rejects
+/// it returns an error of its own, and the communicator is as usable as after any call. All ranks must decide the same,
+/// for instance by a flag that travels with the data. After the failure of a call within the scope every later call
+/// returns the first cause, as ever. An asynchronous call that is still running goes on, and the next call of the
+/// communicator comes behind it.
 ///
-/// A ticket of a call on device memory within it is one of the communicator's, and outlives it.
+/// A ticket of a call on device memory within the scope belongs to the communicator, and outlives the scope.
 ///
 /// Scopes do not nest, and a scope is not closed: [`Communicator::scope`] and [`Communicator::close`] of a scope are
 /// [`Error::Unsupported`].
@@ -277,7 +279,7 @@ pub trait Scope: Communicator {
 pub struct Shrunk {
     /// The survivors.
     pub communicator: Arc<dyn Communicator>,
-    /// The new rank of each old one; `None` for those that failed.
+    /// The new rank of each old rank; `None` for failed ranks.
     pub new_ranks: Vec<Option<u32>>,
     /// How many collectives every survivor has completed without a gap. After calls that need data from every rank
     /// (all_reduce, all_gather, reduce_scatter, all_to_all, barrier) a survivor has completed at most one more; after

@@ -4,7 +4,7 @@
 //! there is one.
 //!
 //! A subscriber is the program's own code: it may take locks, and make calls. So it never runs on a thread that holds
-//! what a call needs. The lines of such a thread go through a thread of their own.
+//! things which a call needs. Another thread gives it the lines of such a thread.
 
 use std::cell::Cell;
 use std::fmt;

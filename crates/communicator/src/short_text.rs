@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A text of at most [`ShortText::BYTES_MAX`] bytes: the label of a call, the name of a user's reduce operator.
 ///
-/// A longer one can be made, so that constants need no `unwrap`; a call that contains it is refused
+/// The constructor takes longer texts, so that constants need no `unwrap`. A call refuses a longer text
 /// ([`crate::Error::InvalidArgument`]).
 ///
 /// ```
@@ -24,7 +24,7 @@ impl ShortText {
     /// Longest text in bytes.
     pub const BYTES_MAX: usize = 32;
 
-    /// The text, or the beginning of one that is too long.
+    /// The text, or the beginning of a text that is too long.
     pub const fn new(text: &str) -> ShortText {
         let text = text.as_bytes();
         let mut bytes = [0; ShortText::BYTES_MAX];
@@ -42,7 +42,7 @@ impl ShortText {
         self.length as usize > ShortText::BYTES_MAX
     }
 
-    /// The text; of one that is too long, the beginning.
+    /// The text, or the beginning of a text that is too long.
     pub fn as_str(&self) -> &str {
         let bytes = &self.bytes[..usize::from(self.length).min(ShortText::BYTES_MAX)];
         // A text that is too long may have been cut within a character.

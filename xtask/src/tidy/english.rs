@@ -25,7 +25,6 @@ const LIMITS: &[(&str, usize)] = &[
     ("benches/gpu-check", 8),
     ("benches/soak", 21),
     ("crates/backend", 29),
-    ("crates/communicator", 49),
     ("crates/compression", 74),
     ("crates/compression-cuda", 8),
     ("crates/compression-npu", 5),

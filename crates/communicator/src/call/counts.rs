@@ -1,5 +1,5 @@
-//! The lengths that a call has besides its count: of coalesced segments, or counts that differ by rank. Remembered and
-//! sent to other ranks up to a bound, so that errors can show them.
+//! The lengths of a call besides its count: coalesced segments, or counts that differ by rank. A call remembers a
+//! bounded number of them and sends these to other ranks, so that errors can show them.
 
 use crate::elements::dtype::DType;
 
@@ -72,8 +72,8 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// Those of a call with these counts, or with coalesced segments that end at these bytes; `None` when its count
-    /// says all.
+    /// The lengths of a call with these counts, or with coalesced segments that end at these bytes; `None` when its
+    /// count says all.
     pub fn of(dtype: DType, counts: &Counts, segment_ends: Option<&[usize]>) -> Option<Sizes> {
         let list = |counts: &[u64]| LengthList::new(counts.iter().copied());
         match counts {

@@ -16,7 +16,7 @@ use crate::elements::dtype::DType;
 pub struct CallInfo {
     /// Which collective of its communicator this is, counted from 0.
     pub number: u64,
-    /// What was called.
+    /// The operation and its arguments.
     pub descriptor: Descriptor,
     /// The algorithm it ran, if one was chosen already.
     pub algorithm: Option<CallAlgorithm>,
@@ -34,7 +34,8 @@ impl CallInfo {
         CallInfo { number, descriptor, algorithm: None, site: None, sizes: None, parent: None }
     }
 
-    /// What is no collective but has its place among them, such as `close`: shown as a barrier by this name.
+    /// A call such as `close`, which is no collective but has a place among them. Errors show it as a barrier by this
+    /// name.
     pub fn without_data(number: u64, name: &'static str) -> CallInfo {
         let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
         CallInfo { algorithm: Some(name.into()), ..CallInfo::new(number, barrier) }
@@ -62,7 +63,8 @@ impl fmt::Display for CallInfo {
 pub struct CallAlgorithm {
     /// Its name.
     pub name: Cow<'static, str>,
-    /// A hash of its schedules, for one that does not come with the library; 0 for the others, whose name says as much.
+    /// A hash of the schedules of an algorithm from outside; 0 for the library's own algorithms, whose name says as
+    /// much.
     pub schedules: u32,
 }
 
@@ -83,8 +85,7 @@ impl fmt::Display for CallAlgorithm {
     }
 }
 
-/// A [`crate::Site`] as errors hold it. That of another rank arrives as text, which nothing keeps longer than the
-/// error.
+/// A [`crate::Site`] as errors hold it. The site of another rank arrives as text. Only the error keeps this text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteText {
     /// Source file.

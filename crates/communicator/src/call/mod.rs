@@ -90,7 +90,7 @@ impl<'a> Call<'a> {
         Call::new(Descriptor { place: Place::InPlace, ..descriptor }, Buffers::InOut(buffer))
     }
 
-    /// Where its memory lies. What has no memory, such as a barrier, is a call on the device if it has a stream.
+    /// Where its memory lies. A call without memory, such as a barrier, is on the device if it has a stream.
     #[inline]
     pub fn memory(&self) -> MemoryKind {
         memory_kind(self.stream, self.buffers.on_device())

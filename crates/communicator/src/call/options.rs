@@ -7,10 +7,9 @@ use unisono_schedule::{NotInterned, intern};
 use crate::error::{Error, Result};
 use crate::short_text::ShortText;
 
-/// The name of an algorithm that a caller forces. It is copied with every call; its text is kept as long as the process
-/// lives.
+/// The name of an algorithm that a caller forces. Every call copies it; the process keeps its text for ever.
 ///
-/// One that cannot be kept can be made, so that options need no `unwrap`; a call with it is refused
+/// The constructor takes any name, so that options need no `unwrap`. A call refuses a name that the process cannot keep
 /// ([`Error::InvalidArgument`]).
 ///
 /// ```
@@ -122,9 +121,9 @@ impl CallOptions {
         self
     }
 
-    /// Queues the call behind those of other threads in place of [`crate::Error::ConcurrentUse`]. The wait counts: when
-    /// the deadline passes in it, the communicator is revoked with [`crate::Error::Timeout`], as by any late call. An
-    /// asynchronous call waits before its handle is returned.
+    /// Queues the call behind the calls of other threads in place of [`crate::Error::ConcurrentUse`]. The wait counts:
+    /// a deadline that passes meanwhile revokes the communicator with [`crate::Error::Timeout`], as any late call does.
+    /// An asynchronous call waits before its handle is returned.
     ///
     /// ```
     /// use unisono_communicator::{CallOptions, Collectives, ReduceOp, Solo};
@@ -141,7 +140,7 @@ impl CallOptions {
         self
     }
 
-    /// These options, with those of `outer` for what is not set here.
+    /// These options; each option that is not set here has the value of `outer`.
     pub fn or(&self, outer: &CallOptions) -> CallOptions {
         CallOptions {
             timeout: self.timeout.or(outer.timeout),

@@ -1,9 +1,9 @@
-//! What is known of a call that has ended, and the name of one that was enqueued on a device's stream.
+//! The outcome of a call that has ended, and the ticket of a call that was enqueued on a device's stream.
 
 use std::fmt;
 
-/// What [`crate::Communicator::execute`] gives for a call that it has enqueued on a stream. The communicator resolves
-/// it to the call's end or to its late error ([`crate::Communicator::resolve`]), any number of times, on any thread.
+/// The name of a call that [`crate::Communicator::execute`] has enqueued on a stream. The communicator resolves it to
+/// the call's end or to its late error ([`crate::Communicator::resolve`]), any number of times, on any thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     issuer: u64,
@@ -40,12 +40,12 @@ pub enum Completion {
     Done,
     /// The operation is switched off; the buffers are untouched.
     Skipped,
-    /// Enqueued on the device's stream: the result will be in the buffer for what is enqueued there behind it. The
-    /// ticket tells when that is so, and a late error.
+    /// Enqueued on the device's stream: work that is enqueued there behind it finds the result in the buffer. The
+    /// ticket tells the end of the call, and a late error.
     StreamOrdered(Ticket),
 }
 
-/// What is known of a call that has ended, or of one that was enqueued on a stream.
+/// The outcome of a call that has ended, or that was enqueued on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// How far it got.

@@ -7,8 +7,8 @@ use crate::short_text::ShortText;
 
 /// A call that is made of other calls: a compressed all-reduce is an all-to-all and an all-gather.
 ///
-/// Its name and what ranks compare of its descriptor must be equal on all ranks, as for any call. Calls that are parts
-/// of different ones, or of one on this rank and of none on another, are a mismatch that names both.
+/// Its name and the compared fields of its descriptor must be equal on all ranks, as for any call. Calls with different
+/// parents, or with a parent on some ranks only, are a mismatch that names both.
 ///
 /// ```
 /// use unisono_communicator::{Collective, DType, Descriptor, ParentCall, ReduceOp};
@@ -18,7 +18,7 @@ use crate::short_text::ShortText;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ParentCall {
-    /// What errors call it, with everything that must be equal on all ranks and is not in the descriptor, such as how
+    /// Its name in errors, with everything that must be equal on all ranks and is not in the descriptor, such as how
     /// the data is compressed.
     pub name: ShortText,
     /// Its arguments. They are compared and shown; nothing is moved by them.

@@ -45,7 +45,7 @@ struct Placed<'a> {
     buffer: Option<&'a DeviceBuffer>,
 }
 
-/// The buffers of a call without those that it does not have.
+/// The buffers that a call has.
 fn sides<'a>(buffers: &'a Buffers<'_>) -> [Option<Placed<'a>>; 2] {
     let (input, output, name) = match buffers {
         Buffers::InOut(buffer) => (None, buffer, "buffer"),

@@ -1,4 +1,4 @@
-//! What is refused about the place of a call's memory, and what the message names.
+//! Tests of the check of a call's memory: which places it refuses, and what the message names.
 
 #![allow(unsafe_code)]
 

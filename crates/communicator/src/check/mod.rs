@@ -77,7 +77,7 @@ pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     check_lengths(call, group)
 }
 
-/// Checks what a call says before it has buffers: what [`check`] checks of the descriptor and the options.
+/// Checks the descriptor and the options of a call that has no buffers yet, as [`check`] does.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] that names the argument.

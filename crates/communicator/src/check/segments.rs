@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::memory::Buffers;
 use crate::memory::segments::Division;
 
-/// What a buffer is to its call.
+/// The role of a buffer in its call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Side {
     Input,
@@ -143,8 +143,8 @@ fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Resul
     }
 }
 
-/// Checks that the collective can be coalesced: in those with shares, the shares of one buffer would lie between those
-/// of another.
+/// Checks that the collective can be coalesced. A collective with shares cannot: the shares of one buffer would lie
+/// between the shares of another.
 fn check_coalesced(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
     match call.descriptor.operation {
         Operation::Collective(Collective::AllReduce | Collective::Broadcast | Collective::Reduce) => Ok(()),

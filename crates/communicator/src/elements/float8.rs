@@ -77,7 +77,7 @@ macro_rules! float8 {
                 f32::from_bits((finite | special | (self.0 as i32 & 0x80) << 24) as u32)
             }
 
-            /// The nearest number; of two that are equally near, the one whose last bit is 0.
+            /// The nearest number; of two equally near numbers, the number with last bit 0.
             #[inline(always)]
             pub const fn from_f32(wide: f32) -> $name {
                 let magnitude = wide.to_bits() as i32 & MAGNITUDE;
@@ -224,7 +224,7 @@ mod tests {
             if self.has_infinity { all_ones } else { all_ones | ((1 << self.stored) - 1) }
         }
 
-        /// The code of `wide`, found by search: the nearest value, of two the one whose last bit is 0.
+        /// The code of `wide`, found by search: the nearest value; of two such values, the value with last bit 0.
         fn nearest(&self, wide: f32) -> u8 {
             // Far outside the format's range, f64 cannot tell the distances apart.
             let magnitude = f64::from(wide).abs().min(self.value(self.first_special()));

@@ -1,4 +1,4 @@
-//! What a buffer is made of and what is computed with it: the element types, the reduce operators.
+//! The element types of buffers, and the reduce operators on them.
 
 pub(crate) mod dtype;
 mod float8;

@@ -74,7 +74,7 @@ impl UserOp {
 /// parts of the buffer in any order. A panic in it fails the call and revokes the communicator.
 pub type UserFunction = Arc<dyn Fn(&[u8], &[u8], &mut [u8]) + Send + Sync>;
 
-/// Factors are equal when their bits are: 0.0 and -0.0 are two operators, and one with a NaN equals itself.
+/// Factors are equal when their bits are: 0.0 and -0.0 are two operators, and an operator with a NaN equals itself.
 impl PartialEq for ReduceOp {
     fn eq(&self, other: &ReduceOp) -> bool {
         match (self, other) {

@@ -1,4 +1,4 @@
-//! The errors of a communicator. Each variant says what was expected, what came instead, and from which rank.
+//! The errors of a communicator. Each variant says what a rank expected, what came instead, and from which rank.
 
 pub(crate) mod code;
 
@@ -64,9 +64,9 @@ impl fmt::Display for Awaited {
     }
 }
 
-/// Any failure of a communicator. Ranks are ranks of the job, also in the errors of a subgroup: a log is one of a job.
-/// Only what repeats an argument of the caller is a rank of the group: the root and the peer of a call, and the source
-/// of a message.
+/// Any failure of a communicator. Ranks are ranks of the job, also in the errors of a subgroup, because a log belongs
+/// to a job. Only a repeated argument of the caller is a rank of the group: the root and the peer of a call, and the
+/// source of a message.
 ///
 /// One failure is the same error on all ranks: the same kind and culprits, for a mismatch the same two calls. A rank
 /// that learns of a failure from another returns that rank's error. If several ranks notice at once, `reported_by`,
@@ -84,7 +84,7 @@ pub enum Error {
     InvalidArgument {
         /// The argument's name.
         argument: &'static str,
-        /// What is wrong with it, with the value and what is allowed.
+        /// The fault, with the value and the values that are allowed.
         problem: String,
         /// The call and its line, such as `all_reduce(8 x f32, sum) at src/main.rs:7`; `None` outside a call.
         call: Option<String>,
@@ -101,7 +101,7 @@ pub enum Error {
     /// The backend cannot do this call; nothing was sent.
     #[error("{backend} does not support {what}{}", after("; instead: ", instead))]
     Unsupported {
-        /// What was asked for.
+        /// The unsupported request.
         what: String,
         /// The backend.
         backend: &'static str,
@@ -194,7 +194,7 @@ pub enum Error {
         reported_by: JobRank,
         /// How long it ran.
         waited: Duration,
-        /// The ranks that it waited for, and the ranks that those wait for in turn. Those that wait for nobody come
+        /// The ranks that it waited for, and the ranks that these wait for in turn. Ranks that wait for nobody come
         /// first: the others are their victims.
         not_arrived: Vec<Awaited>,
     },
@@ -247,13 +247,13 @@ pub enum Error {
         name: String,
         /// Its value.
         value: String,
-        /// What is wrong with it.
+        /// The fault of the value.
         problem: String,
     },
     /// The communicator was closed.
     #[error("the communicator is closed{}", after(", in ", call))]
     Closed {
-        /// The call that came after, and its line; `None` for what was in progress.
+        /// The call that came after, and its line; `None` for calls in progress.
         call: Option<String>,
     },
     /// The work was cancelled; all ranks get it as the cause of an [`Error::Revoked`].
@@ -261,12 +261,12 @@ pub enum Error {
     Cancelled {
         /// The rank that cancelled.
         by: JobRank,
-        /// What was cancelled.
+        /// The work that it cancelled.
         call: Box<CallInfo>,
     },
     /// A buffer of a compressed call, or the sum of all, has a NaN, an infinity, or a number that is too large for the
-    /// codec, which would stay in its residuals for ever. No rank's residual has changed, and no buffer but that of a
-    /// call that was exact (a warm-up, a state that has declined), which holds the sum.
+    /// codec, which would stay in its residuals for ever. No residual and no buffer of any rank has changed, except the
+    /// buffer of an exact call (a warm-up, a state that has declined), which holds the sum.
     #[error(
         "a NaN, an infinity or too large a number on rank {rank}, in block {block} (from element {} on), in {call}; no \
          rank's residual has changed",
@@ -303,7 +303,7 @@ pub enum Error {
     /// The operating system refused something.
     #[error("{what}: {text}")]
     System {
-        /// What was attempted.
+        /// The action that failed.
         what: String,
         /// What the system said.
         text: String,
@@ -313,7 +313,7 @@ pub enum Error {
     LibraryMissing {
         /// The library's name, such as `CUDA driver`.
         library: Box<str>,
-        /// Each file that was tried, and what is wrong with it, in the order of the attempts.
+        /// Each file that was tried, and its fault, in the order of the attempts.
         tried: Vec<String>,
         /// What to do.
         remedy: Box<str>,
@@ -351,7 +351,7 @@ impl Error {
         Error::Closed { call: None }
     }
 
-    /// This error, which is that of `call`, if it has no call yet and can name one.
+    /// This error, with the name of `call` if it can name a call and names none yet.
     #[must_use]
     pub fn in_call(mut self, call: &dyn fmt::Display) -> Error {
         if let Error::InvalidArgument { call: named, .. } | Error::Closed { call: named } = &mut self {
@@ -400,7 +400,7 @@ impl Error {
         }
     }
 
-    /// The root cause: for [`Error::Revoked`] the root cause of what it carries, else the error itself.
+    /// The root cause: for [`Error::Revoked`] the root cause of the error that it carries, else the error itself.
     pub fn root_cause(&self) -> &Error {
         match self {
             Error::Revoked { cause, .. } => cause.root_cause(),

@@ -10,8 +10,7 @@ use crate::memory::device::{DeviceBuffer, DeviceBufferMut};
 use crate::memory::owned::OwnedMemory;
 use crate::memory::raw::Keeper;
 
-/// A framework's vector or tensor on a device, contiguous. Who implements it for a type can give values of that type
-/// to typed calls:
+/// A framework's vector or tensor on a device, contiguous. Typed calls take values of any type that implements it:
 ///
 /// ```
 /// use unisono_communicator::DeviceElements;
@@ -31,8 +30,8 @@ use crate::memory::raw::Keeper;
 /// is contiguous. With the feature `cudarc` it is implemented for cudarc's `CudaSlice`, `CudaView` and `CudaViewMut`.
 ///
 /// # Safety
-/// The memory from the address on must hold so many elements on that device, as long as the value lives and until what
-/// was enqueued with it is done.
+/// The memory from the address on must hold so many elements on that device, as long as the value lives and until the
+/// work that was enqueued with it is done.
 pub unsafe trait DeviceElements<T: Element> {
     /// Where they start, for the vendor's library.
     fn address(&self) -> usize;

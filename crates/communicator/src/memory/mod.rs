@@ -120,9 +120,9 @@ pub enum Buffers<'a> {
     InOut(BufferMut<'a>),
     /// Two buffers; either may be empty on a rank that has no part in that side.
     Separate {
-        /// What is read.
+        /// The memory that the call reads.
         input: Buffer<'a>,
-        /// What is written.
+        /// The memory that the call writes.
         output: BufferMut<'a>,
     },
 }

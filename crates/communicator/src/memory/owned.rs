@@ -18,8 +18,9 @@ pub enum OwnedMemory {
     Device {
         /// The memory. When the call has ended, it comes back whole without a keeper, and empty if there was one.
         buffer: DeviceBufferMut,
-        /// What keeps the memory alive: dropped when the call has ended in the order of its stream, or was refused.
-        /// Whoever enqueues the borrowed call ([`crate::OwnedCall::borrow`]) keeps it until the ticket is resolved.
+        /// The keeper of the memory. It is dropped when the call has ended in the order of its stream, or was refused.
+        /// A backend that enqueues the borrowed call ([`crate::OwnedCall::borrow`]) keeps it until the ticket is
+        /// resolved.
         keeper: Option<Keeper>,
     },
 }
@@ -126,9 +127,9 @@ pub enum OwnedBuffers {
     InOut(OwnedMemory),
     /// Two buffers; either may be empty.
     Separate {
-        /// What is read.
+        /// The memory that the call reads.
         input: OwnedMemory,
-        /// What is written.
+        /// The memory that the call writes.
         output: OwnedMemory,
     },
 }

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::log::{Severity, log};
 use crate::memory::segments::Segment;
 
-/// What keeps borrowed memory alive: a value that the call drops when it has ended. A panic of its drop is reported in
-/// the log, and goes no further.
+/// The keeper of borrowed memory: a value that the call drops when it has ended. The log reports a panic of its drop,
+/// which goes no further.
 pub struct Keeper(Option<Box<dyn Any + Send>>);
 
 impl Keeper {
@@ -50,7 +50,7 @@ struct RawMemory {
     keeper: Keeper,
 }
 
-// SAFETY: whoever made it has promised that nothing else touches the bytes, on whatever thread the call works.
+// SAFETY: the maker of the buffer has promised that nothing else touches the bytes, whatever thread runs the call.
 unsafe impl Send for RawMemory {}
 
 // SAFETY: through a shared reference the bytes are only read, and the keeper is out of reach.

@@ -101,7 +101,7 @@ impl MessageQueue {
         Ok(outcome)
     }
 
-    /// Notifies the threads that wait. One that has looked but does not sleep yet holds the lock.
+    /// Notifies the threads that wait. A thread that has looked but does not sleep yet holds the lock.
     fn notify(&self) {
         drop(self.lock());
         self.changed.notify_all();

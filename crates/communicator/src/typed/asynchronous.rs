@@ -21,8 +21,8 @@ use crate::work::{Finished, TypedWork, Work, WorkResult};
 /// Operations that return at once. The vector moves in and comes back from the handle, so that no call works on
 /// memory that its caller may free.
 ///
-/// Asynchronous and blocking calls happen in the order of issue. When a rank has no memory for the output of one, the
-/// calls of all ranks end, since the others wait for this one.
+/// Asynchronous and blocking calls happen in the order of issue. When a rank has no memory for the output of a call,
+/// the calls of all ranks end, since the others wait for this one.
 pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::all_reduce`]; the handle gives the reduced vector.
     ///
@@ -166,7 +166,7 @@ pub trait CollectivesAsync: Communicator {
     }
 
     /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
-    /// ([`crate::OwnedBuffer::from_raw`]). Its arguments are checked; an error is that of the handle.
+    /// ([`crate::OwnedBuffer::from_raw`]). Its arguments are checked; the handle gives an error.
     fn start(&self, call: OwnedCall) -> Work {
         checked(self, call)
     }

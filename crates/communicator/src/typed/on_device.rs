@@ -27,8 +27,9 @@ pub trait CollectivesOnDevice: Communicator {
 
 impl<C: Communicator + ?Sized> CollectivesOnDevice for C {}
 
-/// The collectives in the order of a stream. A call returns when it is enqueued: what is enqueued on the stream behind
-/// it sees its result. Its outcome has a ticket, which [`OnStream::wait`] resolves to the call's end on the host.
+/// The collectives in the order of a stream. A call returns when it is enqueued: work that is enqueued on the stream
+/// behind it sees its result. Its outcome has a ticket, which [`OnStream::wait`] resolves to the call's end on the
+/// host.
 ///
 /// Slices are as long as on the host ([`Collectives`]), and errors are the same; besides,
 /// [`crate::Error::InvalidArgument`] for memory and streams of another device, and [`crate::Error::Unsupported`] from a
@@ -193,7 +194,7 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
         self.separate(descriptor, input.as_ref(), Some(output))
     }
 
-    /// As [`Collectives::barrier`]: what is enqueued behind it starts when every rank's stream has come to it.
+    /// As [`Collectives::barrier`]: work that is enqueued behind it starts when every rank's stream has come to it.
     #[track_caller]
     pub fn barrier(&self) -> Result<Outcome> {
         self.issue(Descriptor::new(Collective::Barrier, DType::U8, 0), Buffers::none())

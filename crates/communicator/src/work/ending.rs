@@ -31,7 +31,7 @@ fn wake(waker: Waker) {
 
 /// The end of one asynchronous call, which comes once. Backends keep one in each [`crate::WorkSource`].
 ///
-/// It calls nothing by itself: whoever brings the end about may hold locks.
+/// It calls nothing by itself: the thread that brings the end about may hold locks.
 #[derive(Default)]
 pub struct Ending {
     is_done: AtomicBool,
@@ -49,8 +49,8 @@ impl Default for EndingState {
     }
 }
 
-/// What is done after the end of a call by a thread that holds nothing: all of it is the program's own code, which may
-/// make calls.
+/// The work after the end of a call, for a thread that holds nothing: it is all the program's own code, which may make
+/// calls.
 #[must_use]
 pub struct AfterEnd {
     keepers: Vec<Keeper>,
@@ -77,7 +77,7 @@ impl AfterEnd {
 }
 
 impl Ending {
-    /// That of a call that ended before its handle was made.
+    /// The end of a call that ended before its handle was made.
     pub fn ended(result: Result<Outcome>, mut buffers: Option<OwnedBuffers>) -> Ending {
         buffers.iter_mut().for_each(|buffers| drop(buffers.release()));
         let state = Mutex::new(EndingState::Ended { result, buffers });
@@ -94,7 +94,7 @@ impl Ending {
         self.is_done.load(Ordering::Acquire)
     }
 
-    /// Ends the call, unless it has ended. Returns what is left to do, if anything is.
+    /// Ends the call, unless it has ended. Returns the remaining work, if there is any.
     pub fn end(&self, result: Result<Outcome>, mut buffers: Option<OwnedBuffers>) -> Option<AfterEnd> {
         let keepers: Vec<_> = buffers.iter_mut().flat_map(OwnedBuffers::release).collect();
         let mut state = self.lock();

@@ -108,13 +108,13 @@ impl Work {
         self.take()
     }
 
-    /// Calls `callback` with the result, exactly once: on this thread if the call has ended, else when it ends. No
-    /// lock of the communicator is held then, so it may make calls. Any number of callbacks may be given, and a call
-    /// with one is moved at once, not only after the time for which the progress thread leaves work to its callers.
+    /// Calls `callback` with the result, exactly once: on this thread if the call has ended, else when it ends. No lock
+    /// of the communicator is held then, so it may make calls. Any number of callbacks may be given, and a call with a
+    /// callback is moved at once, not only after the time for which the progress thread leaves work to its callers.
     ///
-    /// A callback must not block: all of a communicator run on one thread, one after the other, so that one that blocks
-    /// delays those behind it. It delays no call. A panic of it is reported in the log. A forked child does not run
-    /// those of its parent.
+    /// A callback must not block: one thread runs all callbacks of a communicator in turn, so a blocked callback delays
+    /// the callbacks behind it. It delays no call. The log reports its panic. A forked child runs no callbacks of its
+    /// parent.
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -211,8 +211,8 @@ impl<T: Element> WorkResult for Vec<Vec<T>> {
 
 /// A [`Work`] whose result is an `R`: the output, or the buffer that was input and output.
 ///
-/// It comes back, once, from [`TypedWork::wait`] and from `.await`, which therefore consume the handle. Whoever only
-/// waits, on any number of threads, does so with [`TypedWork::as_work`].
+/// The result comes back, once, from [`TypedWork::wait`] and from `.await`, which therefore consume the handle. Any
+/// number of threads may wait without taking it, by [`TypedWork::as_work`].
 #[derive(Debug)]
 pub struct TypedWork<R> {
     work: Work,
