@@ -1,4 +1,4 @@
-//! Verifies every registered algorithm for a range of group sizes and prints what was proved, and how long it took.
+//! Verifies every registered algorithm for a range of group sizes and prints the proofs and their duration.
 //!
 //! `cargo run --release -p unisono-schedule --features parallel --example verify_all -- 1 128`
 

@@ -18,8 +18,8 @@ pub struct Requires {
     pub commutative: bool,
     /// The number of ranks must be a power of two.
     pub power_of_two: bool,
-    /// All extents must have the same length, up to one element. An all-to-all in which a rank passes on what goes from
-    /// one rank to another must require it: only then the rank knows how long that is.
+    /// All extents must have the same length, up to one element. An all-to-all in which a rank passes on data between
+    /// two other ranks must require it: only then the rank knows the length of that data.
     pub even_counts: bool,
     /// Input and output must not be the same bytes. No algorithm of a collective with a root can require it: the root
     /// may pass one buffer for both, which no other rank sees.
@@ -47,24 +47,24 @@ pub struct Cost {
     pub messages: u64,
     /// The number of ranks with which one rank exchanges messages.
     pub peers: u64,
-    /// What one rank sends.
+    /// The bytes that one rank sends.
     pub sent: Fraction,
-    /// What one rank receives.
+    /// The bytes that one rank receives.
     pub received: Fraction,
-    /// What one rank reduces.
+    /// The bytes that one rank reduces.
     pub reduced: Fraction,
     /// The totals of all ranks.
     pub all: Totals,
 }
 
-/// What all ranks do together. This decides the time when ranks share cores.
+/// The totals of all ranks. They decide the time when ranks share cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// The messages, where consecutive sends to one peer count as one.
     pub messages: u64,
-    /// What is sent, which is also what is received.
+    /// The sent bytes, which are also the received bytes.
     pub sent: Fraction,
-    /// What is reduced.
+    /// The reduced bytes.
     pub reduced: Fraction,
 }
 
@@ -95,7 +95,7 @@ impl Cost {
 
 /// A number that depends on the shape.
 type Count = Arc<dyn Fn(&Shape) -> u32 + Send + Sync>;
-/// Whether a group is one of those that it is for.
+/// Whether an algorithm fits a group.
 type Fits = Arc<dyn Fn(&Shape) -> bool + Send + Sync>;
 /// A cost that depends on the shape.
 type Claim = Arc<dyn Fn(&Shape) -> Cost + Send + Sync>;
@@ -104,7 +104,7 @@ type Make = Arc<dyn Fn(&Algorithm, &Shape, u32) -> Schedule + Send + Sync>;
 
 /// An algorithm for one collective: a pure function of (rank, shape) to a schedule, with claims that are proved.
 ///
-/// Anyone can make one. What its author does not state is found in its schedules.
+/// Anyone can make an algorithm. The verifier finds unstated figures in its schedules.
 ///
 /// ```
 /// use unisono_schedule::{Algorithm, Collective, Shape, verify};
@@ -329,7 +329,7 @@ impl Algorithm {
         self.caught(shape, Some(rank), || Ok((self.make)(self, shape, rank)))
     }
 
-    /// Runs what calls the functions of this algorithm; a panic becomes an error.
+    /// Runs code that calls the functions of this algorithm; a panic becomes an error.
     pub(crate) fn guarded<T>(
         &self,
         shape: &Shape,

@@ -1,4 +1,4 @@
-//! The builder: an algorithm says what is sent and received, and the builder infers which steps wait for which.
+//! The builder: an algorithm says what each rank sends and receives, and the builder infers which steps wait for which.
 
 use std::collections::HashMap;
 

@@ -55,7 +55,7 @@ impl Fold {
         if virtual_rank < self.remainder { 2 * virtual_rank } else { virtual_rank + self.remainder }
     }
 
-    /// The virtual rank of a rank; `None` for one that waits.
+    /// The virtual rank of a rank; `None` for a rank that waits.
     pub const fn virtual_rank(&self, rank: u32) -> Option<u32> {
         if rank >= 2 * self.remainder {
             Some(rank - self.remainder)

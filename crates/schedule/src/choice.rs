@@ -49,7 +49,7 @@ impl Choice {
     /// and at most half of the ranks. Every other name leaves the shape as it is.
     ///
     /// # Errors
-    /// [`UnknownChoice`] says what is wrong with the name, and which names there are.
+    /// [`UnknownChoice`] says the fault of the name, and which names there are.
     ///
     /// ```
     /// use unisono_schedule::{Choice, Collective, Registry, Shape};

@@ -103,8 +103,8 @@ struct Candidate {
 }
 
 impl Chooser {
-    /// The chooser of a group among these algorithms. It computes nothing yet. What is to be known of an algorithm from
-    /// outside is found out when a table is made.
+    /// The chooser of a group among these algorithms. It computes nothing yet. The facts about an algorithm from
+    /// outside are found when a table is made.
     pub fn new(registry: &Registry, shape: &Shape, model: &CostModel) -> Self {
         let tables = vec![OnceLock::new(); Collective::ALL.len() * Admit::COMBINATIONS];
         Self { registry: registry.clone(), shape: *shape, model: *model, tables }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(Some(chosen.cost_of(&shape).unwrap().all.messages), fewest, "{}", chosen.name);
     }
 
-    /// What the chosen algorithm costs. Which algorithm that is, depends on the cost model.
+    /// The cost of the chosen algorithm. The choice depends on the cost model.
     fn chosen(chooser: &Chooser, collective: Collective, shape: &Shape, bytes: u64) -> Cost {
         chooser.choose(collective, bytes, &Admit::ANY).unwrap().cost_of(shape).unwrap()
     }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     /// As measured with 8 ranks on 2 cores: up to some 100 KiB the algorithm with the fewest messages wins, from some
-    /// MiB on the one with the fewest bytes.
+    /// MiB on the algorithm with the fewest bytes.
     #[test]
     fn ranks_that_share_cores_send_few_messages() {
         let (shape, crowded) = (Shape::new(8).with_leaders(2), CostModel::LOOPBACK.with_ranks_on_cores(8, 2));

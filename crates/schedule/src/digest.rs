@@ -1,4 +1,4 @@
-//! A digest of schedules: two ranks that have the same one have the same steps.
+//! A digest of schedules: two ranks with the same digest have the same steps.
 
 use std::collections::HashMap;
 
@@ -42,9 +42,9 @@ impl Digest {
         digests.fold(Self::default(), Self::number)
     }
 
-    /// What the sends of a schedule add, and its receives subtract, for each link and the extents on it in order. Over
-    /// the schedules of all ranks this comes to 0 when every send has its receive. `seed` tells apart what is added up
-    /// together.
+    /// A sum to which the sends of a schedule add, and from which its receives subtract, for each link and the extents
+    /// on it in order. The sum over the schedules of all ranks is 0 when every send has its receive. `seed` tells sums
+    /// apart that are added up together.
     pub fn balance(schedule: &Schedule, seed: u64) -> u64 {
         let mut links: HashMap<(u32, bool), Digest> = HashMap::new();
         for step in &schedule.steps {

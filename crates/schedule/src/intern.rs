@@ -1,4 +1,4 @@
-//! Names that live as long as the process, so that whatever holds one can be copied.
+//! Names that live as long as the process, so that a value that holds a name can be `Copy`.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -38,7 +38,7 @@ impl Error for NotInterned {}
 /// Cost: a lock and a search; the first time, also the memory, which is never freed.
 ///
 /// # Errors
-/// [`NotInterned`] for a text that is too long, or one too many.
+/// [`NotInterned`] for a text that is too long, and when there are too many texts.
 ///
 /// ```
 /// use unisono_schedule::intern;

@@ -21,8 +21,8 @@ pub enum Refusal {
     BadName(&'static str),
     /// Its collective has another algorithm of this name.
     NameTaken,
-    /// It requires an output apart from the input, but its collective has a root. That may pass one buffer, which no
-    /// other rank sees, and all ranks must choose the same algorithm.
+    /// It requires an output apart from the input, but its collective has a root. The root may pass one buffer, which
+    /// no other rank sees, and all ranks must choose the same algorithm.
     RootMayPassOneBuffer,
     /// It is not in the registry.
     NotRegistered,

@@ -1,4 +1,4 @@
-//! The algorithms that a communicator has: those of this crate, and those of the user.
+//! The algorithms that a communicator has: the algorithms of this crate and of the user.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -12,20 +12,20 @@ pub const PROOF_STEPS_MAX: u64 = 10_000_000;
 /// The most steps that a rank proves by itself when it first uses an algorithm in a group.
 pub const FIRST_USE_STEPS_MAX: u64 = 1_000_000;
 
-/// An unknown name is answered with so many that are like it.
+/// The answer to an unknown name has so many similar names.
 const NEAREST_MAX: usize = 3;
 
-/// What is done before an algorithm from outside is used.
+/// The check of an algorithm from outside before its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// It is proved for every group that uses it.
     Prove,
-    /// Nothing is proved but that every send has its receive: a wrong algorithm gives wrong results, or hangs. For one
-    /// that was proved elsewhere, and that is too large to prove again.
+    /// The only proof is that every send has its receive: a wrong algorithm gives wrong results, or hangs. For an
+    /// algorithm that was proved elsewhere, and that is too large to prove again.
     Trusted,
 }
 
-/// What is known of an algorithm in a group.
+/// The facts about an algorithm in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The cost, claimed or counted. Without it the algorithm runs only when it is asked for by name.
@@ -47,13 +47,14 @@ impl From<Proof> for Facts {
     }
 }
 
-/// What was found out about one algorithm, by shape.
+/// The findings about one algorithm, by shape.
 type Known = Arc<Mutex<HashMap<Shape, Finding>>>;
 
-/// What was found out about an algorithm for one shape.
+/// The findings about an algorithm for one shape.
 struct Finding {
     facts: Result<Facts, Refused>,
-    /// Whether all ranks of a group have found it out together. Else this rank has, perhaps as a rank of another group.
+    /// Whether all ranks of a group have found them together. Else this rank has found them alone, perhaps as a rank of
+    /// another group.
     is_common: bool,
 }
 
@@ -121,12 +122,12 @@ impl Registry {
         BUILT_IN.clone()
     }
 
-    /// All algorithms; those from outside last.
+    /// All algorithms; algorithms from outside come last.
     pub fn algorithms(&self) -> impl Iterator<Item = &Arc<Algorithm>> {
         self.entries.iter().map(|entry| &entry.algorithm)
     }
 
-    /// Adds an algorithm. What is to be known of it is found out when a group first asks.
+    /// Adds an algorithm. The facts about it are found when a group first asks.
     ///
     /// # Errors
     /// [`Refusal::BadName`], [`Refusal::NameTaken`], [`Refusal::RootMayPassOneBuffer`].
@@ -172,7 +173,7 @@ impl Registry {
         nearest_names(self.algorithms().map(|one| one.qualified_name()), name)
     }
 
-    /// What is known of an algorithm for `shape`. For one from outside this proves it the first time.
+    /// The facts about an algorithm for `shape`. The first call proves an algorithm from outside.
     ///
     /// # Errors
     /// Why it may not be used for such a shape.
@@ -241,8 +242,9 @@ impl Entry {
         }
     }
 
-    /// What holds for every root. An algorithm is chosen only for calls with any root, so that the choice does not
-    /// depend on it. `None` if it is refused for some root, or if that is too much to find out here.
+    /// The facts that hold for every root. An algorithm is chosen only for calls with any root, so that the choice does
+    /// not depend on the root. `None` if the algorithm is refused for some root, or if the proof for all roots would
+    /// take too long here.
     fn facts_of_all_roots(&self, shape: &Shape) -> Option<Facts> {
         let facts = self.facts(shape).ok()?;
         if !self.algorithm.collective.is_rooted() || facts.digest.is_none() {
@@ -254,7 +256,7 @@ impl Entry {
             known.get(shape).is_some_and(|finding| finding.is_common)
         };
         let mut roots = (0..shape.ranks).map(|root| shape.with_root(root));
-        // What this rank has found out alone does not count: the others may not have, and would choose otherwise.
+        // The findings of this rank alone do not count: the others may lack them, and would choose otherwise.
         if facts.steps * u64::from(shape.ranks) > FIRST_USE_STEPS_MAX
             && !roots.clone().all(|root| is_common(&root))
         {
@@ -267,7 +269,7 @@ impl Entry {
     }
 }
 
-/// What an algorithm that is not to be proved says of itself. Its schedules are built for their digest.
+/// The claims of an algorithm that is not to be proved. Its schedules are built for their digest.
 fn believed(algorithm: &Algorithm, shape: &Shape) -> Result<Facts, Refused> {
     let schedules = schedules(algorithm, shape, FIRST_USE_STEPS_MAX)?;
     check_messages(algorithm, shape, &schedules)?;
@@ -281,7 +283,7 @@ fn believed(algorithm: &Algorithm, shape: &Shape) -> Result<Facts, Refused> {
     })
 }
 
-/// Why `name` is none. A name is part of paths, settings and lists.
+/// Why `name` is no valid name. A name is part of paths, settings and lists.
 fn problem_of(name: &str) -> Option<&'static str> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
     if name.is_empty() {
@@ -295,7 +297,7 @@ fn problem_of(name: &str) -> Option<&'static str> {
     }
 }
 
-/// What stands behind the collective, as in `all_reduce/ring`.
+/// The name behind the collective, as in `all_reduce/ring`.
 fn unqualified(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }

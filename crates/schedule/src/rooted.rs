@@ -1,7 +1,7 @@
 //! A broadcast as a list of transfers. Run backwards, it is a reduce.
 //!
 //! Backwards, a rank that received a chunk sends its sum, once it has the sums of all ranks to which it passed that
-//! chunk. Both have the same number of messages, bytes and rounds; what is sent and what is received swap.
+//! chunk. Both have the same number of messages, bytes and rounds; sent and received bytes swap.
 
 use crate::{Builder, Cost, Own, Totals};
 

@@ -1,20 +1,20 @@
 //! A schedule in rounds: for networks whose messages go in groups, each of which is over before the next one begins,
 //! such as the grouped sends and receives of NCCL (`ncclGroupStart`).
 //!
-//! There is no piece that overtakes another: a step runs whole, when all steps that it waits for are done. Rounds are
-//! found by playing the schedules of all ranks: in each round every message goes whose two ends may. A round has the
-//! same messages on both ends, so groups that are issued in the order of rounds never wait for each other in a circle.
+//! No piece overtakes another: a step runs whole, when all steps that it waits for are done. Rounds come from playing
+//! the schedules of all ranks: a message goes in the first round in which both its ends may go. A round has the same
+//! messages on both ends, so groups that are issued in the order of rounds never wait for each other in a circle.
 //!
-//! What is received to be reduced is received *apart*, in memory of its own, and reduced behind the group. Two ranks
-//! that exchange and add may thus send what they overwrite behind it. Every other receive goes to its place: the
-//! verifier refuses algorithms whose ranks receive, around a circle, into what they still have to send.
+//! A value to be reduced is received *apart*, in memory of its own, and reduced behind the group. Two ranks that
+//! exchange and add may thus send bytes that they overwrite behind the group. Every other receive goes to its place:
+//! the verifier refuses algorithms whose ranks receive, around a circle, into bytes that they still have to send.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::verify::{Case, Fault, Matching, StepNumber, schedules};
 use crate::{Action, Algorithm, Counterexample, Refusal, Refused, Schedule, Shape, StepIndex};
 
-/// One thing that a rank does. What is between two groups happens in the order of the list, behind the group before it.
+/// One action of a rank. Moves between two groups happen in the order of the list, behind the group before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// The messages up to the next [`Move::EndGroup`] go at the same time.
@@ -27,7 +27,7 @@ pub enum Move {
     RecvApart(StepIndex, u32),
     /// All messages of the group are done.
     EndGroup,
-    /// What was received into the memory apart of this number is reduced, as the step says.
+    /// The value in the memory apart of this number is reduced, as the step says.
     Reduce(StepIndex, u32),
     /// The copy of this step.
     Copy(StepIndex),
@@ -46,8 +46,8 @@ pub struct Rounds {
 /// and memory linear in the number of all their steps, so callers keep the result.
 ///
 /// # Errors
-/// Those of [`Algorithm::try_schedule`]; [`Refusal::TooLarge`] for more than `steps_max` steps of all ranks;
-/// [`Refusal::Wrong`] for one that was not proved, whose messages do not match or wait for each other.
+/// The errors of [`Algorithm::try_schedule`]; [`Refusal::TooLarge`] for more than `steps_max` steps of all ranks;
+/// [`Refusal::Wrong`] for an unproved algorithm whose messages do not match or wait for each other.
 ///
 /// ```
 /// use unisono_schedule::{Move, Shape, find_by_name, rounds};
@@ -76,7 +76,7 @@ pub fn rounds(
     })
 }
 
-/// How far the messages and steps of all ranks are, and the moves of one of them.
+/// The progress of the messages and steps of all ranks, and the moves of one rank.
 struct Play<'a> {
     case: &'a Case<'a>,
     matching: &'a Matching,
@@ -85,14 +85,14 @@ struct Play<'a> {
     followers: Followers,
     /// Sends that may go, whose receives perhaps may not yet.
     open: BTreeSet<StepNumber>,
-    /// Steps that wait for no other any more.
+    /// Steps that no longer wait for another step.
     free: VecDeque<StepNumber>,
     done: usize,
     rank: u32,
     rounds: Rounds,
     /// Which reductions of `rank` have received, and into which memory apart.
     apart: Vec<(StepNumber, u32)>,
-    /// Memories apart of `rank` that nothing is in.
+    /// Free memories apart of `rank`.
     empty: Vec<u32>,
 }
 
@@ -101,7 +101,7 @@ struct Play<'a> {
 struct Waiting {
     sends: u32,
     others: u32,
-    /// What it reduces is there.
+    /// The value that it reduces is there.
     has_received: bool,
 }
 
@@ -111,7 +111,7 @@ impl Waiting {
     }
 }
 
-/// For each step, those that depend on it, one list after the other.
+/// For each step, its dependent steps, one list after the other.
 struct Followers {
     starts: Vec<u32>,
     steps: Vec<StepNumber>,
@@ -242,7 +242,7 @@ impl<'a> Play<'a> {
         self.rounds.moves.push(message);
     }
 
-    /// Does what needs no message any more.
+    /// Does the steps that need no further message.
     fn go_on(&mut self) {
         while let Some(step) = self.free.pop_front() {
             let (index, is_own) = (self.case.index_of(step), self.case.rank_of(step) == self.rank);

@@ -75,8 +75,8 @@ impl Schedule {
     /// Whether `step` is a send that must be buffered, as in MPI's buffered mode: the link copies the bytes, so that
     /// they may be overwritten at once.
     ///
-    /// That is a send that a reduction of the same extent waits for, as in an exchange: each of the peers adds to the
-    /// value that it has sent. If each of them waited until the other had received it, both would wait for ever.
+    /// A reduction of the same extent waits for such a send, as in an exchange: each of the peers adds to the value
+    /// that it has sent. If each of them waited until the other had received it, both would wait for ever.
     pub fn is_buffered(&self, step: StepIndex) -> bool {
         self.buffered[step.index()]
     }

@@ -82,7 +82,7 @@ pub enum Action {
 pub struct Step {
     /// Index into the table of offsets and lengths that is filled in at run time.
     pub extent: u32,
-    /// What is done.
+    /// The action.
     pub action: Action,
 }
 
@@ -91,8 +91,8 @@ pub const STEP_BYTES_MAX: usize = 24;
 const _: () = assert!(size_of::<Step>() <= STEP_BYTES_MAX);
 
 impl Action {
-    /// A rank as the `peer` of a step. No group has a rank 65535, so what does not fit becomes that, and is refused
-    /// where the schedule is checked.
+    /// A rank as the `peer` of a step. No group has a rank 65535, so a rank that does not fit becomes 65535, and the
+    /// check of the schedule refuses it.
     pub const fn peer(rank: u32) -> u16 {
         if rank < u16::MAX as u32 { rank as u16 } else { u16::MAX }
     }

@@ -35,7 +35,6 @@ const LIMITS: &[(&str, usize)] = &[
     ("crates/offload-ccl", 8),
     ("crates/offload-hccl", 17),
     ("crates/offload-nccl", 22),
-    ("crates/schedule", 45),
     ("crates/transport-tcp", 158),
     ("crates/unisono", 14),
     ("crates/unisono-cli", 77),

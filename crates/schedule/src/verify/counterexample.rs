@@ -1,4 +1,4 @@
-//! What the verifier finds wrong, in words that name the rank, the step and the chunk.
+//! The faults that the verifier finds, in words that name the rank, the step and the chunk.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub struct Counterexample {
     pub shape: Shape,
     /// How the schedules were run when the fault showed, "in place" or "out of place"; empty if it shows in both.
     pub setting: String,
-    /// What is wrong.
+    /// The fault.
     pub fault: Box<Fault>,
 }
 
@@ -78,10 +78,10 @@ impl fmt::Display for StepPlace {
     }
 }
 
-/// A figure that an algorithm claims, and what was counted.
+/// A figure that an algorithm claims, and the count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongFigure {
-    /// What is claimed: a field of [`crate::Cost`] in words, or a size.
+    /// The claimed figure: a field of [`crate::Cost`] in words, or a size.
     pub figure: &'static str,
     /// The claimed value.
     pub claimed: String,
@@ -100,14 +100,14 @@ impl fmt::Display for WrongFigure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The algorithm claims figures that its schedules do not have: those that differ, at least one.
+    /// The algorithm claims figures that its schedules do not have. There is at least one such figure.
     Claim {
         /// The figures.
         figures: Vec<WrongFigure>,
     },
     /// A function of the algorithm panicked.
     Panicked {
-        /// The rank whose schedule was built; `None` if it was none's.
+        /// The rank whose schedule was built; `None` if no schedule was being built.
         rank: Option<u32>,
         /// The panic's text.
         text: String,
@@ -120,7 +120,7 @@ pub enum Fault {
     ExtentCount {
         /// The number that the algorithm claims.
         claimed: u32,
-        /// What it must be a multiple of.
+        /// The number of which it must be a multiple.
         unit: u32,
     },
     /// The number of schedules is not the number of ranks.
@@ -141,7 +141,7 @@ pub enum Fault {
     Malformed {
         /// The step.
         place: StepPlace,
-        /// What is wrong with it.
+        /// The fault of the step, in words.
         problem: String,
     },
     /// The n-th send from one rank to another and its n-th receive do not agree.
@@ -150,23 +150,23 @@ pub enum Fault {
         sender: u32,
         /// The receiving rank.
         receiver: u32,
-        /// The number of transfers before this one that do agree.
+        /// The number of earlier transfers, which do agree.
         nth: u32,
         /// The n-th send, if there is one.
         sent: Option<StepPlace>,
         /// The n-th receive, if there is one.
         received: Option<StepPlace>,
     },
-    /// A step reads what no step has written.
+    /// A step reads bytes that no step has written.
     Unwritten {
         /// The step.
         place: StepPlace,
-        /// What it reads.
+        /// The slot that it reads.
         slot: Slot,
         /// The extent that the scratch chunk holds instead, if any.
         holds: Option<u32>,
     },
-    /// In place, a step reads its input after another one overwrote it.
+    /// In place, a step reads its input after another step overwrote it.
     Overwritten {
         /// The step.
         place: StepPlace,

@@ -38,15 +38,16 @@
 //! Suppose nothing can move, and take the first event in this order that has not finished. Everything it waits for has
 //! finished. So its link carries nothing older that is unread or unreleased, and it is the next event at both ends. If
 //! it is a copy or an empty transfer, it can go on. If it is any other transfer outside a soft group, it can send as
-//! long as its link takes bytes, receive what has arrived, and release what was received. In a soft group every
-//! transfer may send, and its bytes are released as soon as the link has taken them. Take the transfer of the group
-//! whose receiver has stored the least. The sends on that receiver's rank are at least one element ahead of it, or have
-//! ended, and so is the send at the other end, because a link holds at least a header and an element. So the receiver
-//! may store that element, and something can move after all.
+//! long as its link takes bytes, receive arrived bytes, and release received bytes. In a soft group every transfer may
+//! send, and its bytes are released as soon as the link has taken them. Take the transfer of the group whose receiver
+//! has stored the least. The sends on that receiver's rank are at least one element ahead of it, or have ended, and so
+//! is the send at the other end, because a link holds at least a header and an element. So the receiver may store that
+//! element, and something can move after all.
 //!
 //! The proof assumes that each direction of a link can hold a header and one element unread, and that a link releases
-//! what the peer has received without further help from the peer. It also assumes that an element is no longer than a
-//! piece and than what one receive may take; the engine checks both. `races` proves that the bytes are right as well.
+//! bytes that the peer has received without further help from the peer. It also assumes that an element is no longer
+//! than a piece and than what one receive may take; the engine checks both. `races` proves that the bytes are right as
+//! well.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::{Fault, StepPlace};

@@ -34,7 +34,7 @@ use trees::TreeTable;
 
 use crate::{Algorithm, Collective, Cost, Digest, Refusal, Refused, Schedule, Shape};
 
-/// What was proved of schedules, besides that they are right.
+/// The proved facts about schedules, besides that they are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// Whether every result of a reduction has the canonical tree.
@@ -53,7 +53,7 @@ pub struct Proof {
 
 /// Proves that `algorithm` is right for `shape`, and that its claims and its stated cost are true.
 ///
-/// Takes about a microsecond per step. What is not claimed is not compared.
+/// Takes about a microsecond per step. Only claims are compared.
 ///
 /// # Panics
 /// If the algorithm does not support the shape.
@@ -71,7 +71,7 @@ pub fn verify(algorithm: &Algorithm, shape: &Shape) -> Result<Proof, Counterexam
     }
 }
 
-/// As [`verify`], for an algorithm of which nothing is known: whatever is wrong with it is an error.
+/// As [`verify`], for an unknown algorithm: each of its faults is an error.
 ///
 /// # Errors
 /// [`Refusal::DoesNotFit`], [`Refusal::Wrong`]; [`Refusal::TooLarge`] if all ranks have more than `steps_max` steps.
@@ -114,7 +114,7 @@ pub(crate) fn schedules(
     Ok(all)
 }
 
-/// What is checked without a proof: that every step can be carried out, and that every send has its receive.
+/// The check without a proof: every step can be carried out, and every send has its receive.
 pub(crate) fn check_messages(
     algorithm: &Algorithm,
     shape: &Shape,

@@ -8,7 +8,7 @@ use crate::{Algorithm, Refusal, Refused, Shape};
 /// Up to this number of ranks every root is tried.
 const ALL_ROOTS_RANKS_MAX: u32 = 16;
 
-/// What was proved of one algorithm.
+/// The proof of one algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The number of shapes.

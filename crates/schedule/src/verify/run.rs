@@ -23,7 +23,7 @@ pub(super) struct Run<'a> {
     first_scratch: Vec<usize>,
 }
 
-/// What is true of all outputs of a reduction.
+/// The properties of all outputs of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) canonical: bool,
@@ -48,7 +48,7 @@ impl<'a> Run<'a> {
         made
     }
 
-    /// Sets what outputs hold before the first step: the root's vector in a broadcast, and inputs in place.
+    /// Sets the outputs before the first step: the root's vector in a broadcast, and inputs in place.
     fn begin(&mut self) {
         for (rank, layout) in (0..).zip(&self.case.layouts) {
             for location in layout.output_locations() {

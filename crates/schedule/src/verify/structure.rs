@@ -12,7 +12,7 @@ pub(super) fn check(case: &Case<'_>) -> Checked<()> {
     of_rank.into_iter().try_for_each(|(schedule, layout)| rules.check(schedule, layout))
 }
 
-/// Checks the schedule of one rank, when those of the others are not at hand.
+/// Checks the schedule of one rank, when the schedules of the others are not at hand.
 pub(crate) fn check_structure(algorithm: &Algorithm, shape: &Shape, schedule: &Schedule) -> Checked<()> {
     let (collective, chunks) = (algorithm.collective, algorithm.chunks_of(shape));
     extents(collective, shape, chunks)?;
@@ -20,12 +20,12 @@ pub(crate) fn check_structure(algorithm: &Algorithm, shape: &Shape, schedule: &S
     Rules::of(algorithm, shape, chunks).check(schedule, &layout)
 }
 
-/// What the steps of any rank must keep to.
+/// The limits for the steps of any rank.
 struct Rules {
     collective: Collective,
     ranks: u32,
     chunks: u32,
-    /// Whether a rank knows the length of every extent, and not only of those that it sends or receives for itself.
+    /// Whether a rank knows the length of every extent, and not only of extents that it sends or receives for itself.
     knows_all_lengths: bool,
 }
 

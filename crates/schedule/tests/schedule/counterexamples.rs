@@ -54,7 +54,7 @@ fn everybody_receiving_first_is_a_deadlock() {
 }
 
 /// All ranks send around a ring the bytes into which they receive. A link that keeps the bytes until the peer has
-/// received them would stop them all.
+/// received them would stop all ranks.
 #[test]
 fn a_rotation_in_place_needs_room() {
     let rotation = |into_scratch: bool| {
@@ -199,7 +199,8 @@ fn writing_the_input_and_bad_indices_are_named() {
     assert!(text.ends_with("uses scratch chunk 0 of 0"), "{text}");
 }
 
-/// With uneven counts a rank knows the lengths of what it sends and what it receives for itself, and no others.
+/// With uneven counts a rank knows the lengths of the data that it sends and that it receives for itself, and no
+/// others.
 #[test]
 fn an_all_to_all_that_relays_must_require_even_counts() {
     let mut bruck = Algorithm::clone(find_by_name("all_to_all/bruck").unwrap());

@@ -1,4 +1,4 @@
-//! Proofs of algorithms, and what is no proof.
+//! Proofs of algorithms, and failures to prove.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -156,7 +156,7 @@ fn with_peer(action: Action, to: u16) -> Action {
     action
 }
 
-/// The action as another type of action, such as a receive that becomes one that reduces.
+/// The action as another type of action, such as a receive that becomes a receive that reduces.
 fn retyped(action: Action) -> Vec<Action> {
     match action {
         Action::RecvReduce { peer, destination, .. } => vec![Action::Recv { peer, destination }],
@@ -233,7 +233,7 @@ fn in_one_scratch(action: Action) -> Action {
 
 type Judge = dyn Fn(&Algorithm, &Shape, &[Schedule]) -> bool;
 
-/// The number of mutants of each kind, and those that `accepts` accepts.
+/// The number of mutants of each kind, and the mutants that `accepts` accepts.
 fn survivors(accepts: &Judge) -> (BTreeMap<&'static str, usize>, Vec<String>) {
     let (mut counts, mut accepted) = (BTreeMap::new(), Vec::new());
     for algorithm in algorithms() {

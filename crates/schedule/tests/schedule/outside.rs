@@ -129,7 +129,7 @@ fn what_is_wrong_with_it_is_an_error_and_no_panic() {
     assert_eq!(refusal(&for_twelve, 2), Refusal::DoesNotFit { ranks: 2, root: 0 });
 }
 
-/// What is run without a proof can at least be carried out, and is of a rank that there is.
+/// A schedule that runs without a proof can at least be carried out, and belongs to an existing rank.
 #[test]
 fn a_single_schedule_is_well_formed() {
     let shape = Shape::new(2);
@@ -173,7 +173,7 @@ fn schedules_can_be_data() {
     assert_eq!(fault(&data(swapped), 4), Fault::WrongRank { rank: 1, found: 2 });
 }
 
-/// A rank may have proved an algorithm in another group. The choice is that of the ranks that have not.
+/// A rank may have proved an algorithm in another group. The group chooses as the ranks without that proof do.
 #[test]
 fn what_one_rank_has_proved_alone_does_not_change_the_choice() {
     let star = Algorithm::new("star", Collective::Broadcast, |builder| {
@@ -230,7 +230,8 @@ fn a_registry_is_a_value() {
     assert!(unknown.to_string().contains("the nearest are both_ways, "), "{unknown}");
 }
 
-/// A root may pass one buffer, which the other ranks do not see: they would choose what the root cannot.
+/// A root may pass one buffer, which the other ranks do not see: they would choose an algorithm that the root cannot
+/// run.
 #[test]
 fn a_rooted_algorithm_that_needs_two_buffers_is_not_registered() {
     let apart = Requires { out_of_place: true, ..Requires::COMMUTATIVE };

@@ -86,7 +86,7 @@ rank 1: 3 extents, 1 scratch chunks
     assert_eq!(text, expected);
 }
 
-/// Links copy what is buffered. So only exchanges are, and a ring or a tree is not.
+/// Links copy buffered sends. So only exchanges are buffered, and a ring or a tree is not.
 #[test]
 fn only_exchanges_are_buffered() {
     for algorithm in algorithms() {

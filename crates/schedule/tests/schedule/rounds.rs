@@ -8,7 +8,7 @@ use unisono_schedule::{
     roots, rounds,
 };
 
-/// The groups' sizes: small ones, a power of two, and one that is none.
+/// The groups' sizes: small sizes, a power of two, and a size that is no power of two.
 const RANKS: [u32; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 12, 16];
 
 fn shapes() -> impl Iterator<Item = Shape> {
