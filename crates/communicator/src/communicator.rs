@@ -238,8 +238,8 @@ pub trait Communicator: Send + Sync {
     /// Tells the other ranks that this one makes no more calls. Idempotent.
     ///
     /// # Errors
-    /// The first cause if the communicator was revoked; [`Error::Mismatch`] when ranks close after different numbers
-    /// of calls.
+    /// The first cause if the communicator was revoked; [`Error::Mismatch`] when ranks close after different calls: of
+    /// the first call that differs, and of the same two ranks on every rank that closes meanwhile.
     fn close(&self) -> Result<()> {
         Err(unsupported(self.backend(), "close"))
     }

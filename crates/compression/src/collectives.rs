@@ -176,11 +176,11 @@ pub trait CompressedCollectives: Communicator {
         state: &mut CompressionState,
     ) -> Result<()> {
         let site = Site::caller();
-        let call = format!("compressed_all_gather at {site}");
+        let refused = |error: Error| error.in_call(&format_args!("compressed_all_gather at {site}"));
         let float = FloatType::of(T::DTYPE)?;
         let Shape::Shares(shares) = &state.shape else {
             let problem = format!("is for {}, the call is all_gather", state.shape.collective());
-            return Err(Error::invalid("state", problem).in_call(&call));
+            return Err(refused(Error::invalid("state", problem)));
         };
         let own = shares.get(self.group().rank() as usize).copied().unwrap_or_default();
         for (argument, has, needs) in
@@ -188,7 +188,7 @@ pub trait CompressedCollectives: Communicator {
         {
             if has != needs {
                 let problem = format!("has {has} elements, by its state the call needs {needs}");
-                return Err(Error::invalid(argument, problem).in_call(&call));
+                return Err(refused(Error::invalid(argument, problem)));
             }
         }
         let scope = open(self, T::DTYPE, &state.shape.clone(), None, state, site)?;
