@@ -4,6 +4,8 @@
 //! lowest rank asks one rank of every other history about call after call, and reports the first difference to all: so
 //! every rank names the same two calls.
 
+use std::time::Duration;
+
 use unisono_communicator::{CallInfo, Error, GroupRank};
 
 use crate::board::CALLS_REMEMBERED;
@@ -11,7 +13,10 @@ use crate::control::history_difference;
 use crate::peers::Peers;
 use crate::status::{CallHistory, CallStatus};
 
-/// Ranks that are asked, at most: more histories than these say nothing new.
+/// How long ranks that have closed after different calls wait for the first one to be found.
+pub const SEARCH_MAX: Duration = Duration::from_secs(1);
+
+/// Ranks that are asked, at most. Where ranks have more histories, an earlier difference of the others is not found.
 const ASKED_MAX: usize = 8;
 
 /// The search of one rank.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_backend::{
-    Agreed, Ask, CallHistory, FirstDifference, Peers, Question, SearchStep, closed_differently,
+    Agreed, Ask, CallHistory, FirstDifference, Peers, Question, SEARCH_MAX, SearchStep, closed_differently,
     closing_error, different_lists, judge_answer, list_text, not_agreed,
 };
 use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
@@ -19,9 +19,6 @@ pub(super) const THREAD_PANICKED: &str = "its thread panicked";
 
 /// How long `close` waits for the other ranks' goodbyes.
 const GOODBYE_MAX: Duration = Duration::from_millis(100);
-
-/// How long ranks that have closed after different calls wait for the first one to be found.
-const SEARCH_MAX: Duration = Duration::from_secs(1);
 
 /// All communicators of one world.
 #[derive(Default)]

@@ -1,12 +1,12 @@
 //! One communicator of this rank as the control thread sees it, and what news means to it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use unisono_backend::{
-    Board, CallHistory, CallStatus, FirstDifference, Membership, Peers, Revocation, SearchStep, Waker,
-    asked_next, closed_differently, closing_error,
+    Board, CallHistory, CallStatus, FirstDifference, Membership, Peers, Revocation, SEARCH_MAX, SearchStep,
+    Waker, asked_next, closed_differently, closing_error,
 };
 use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
 
@@ -25,9 +25,6 @@ pub(super) struct Closing {
     /// The search, if this rank is the lowest.
     pub(super) search: Option<FirstDifference>,
 }
-
-/// How long ranks that have closed after different calls wait for the first one to be found.
-const SEARCH_MAX: Duration = Duration::from_secs(1);
 
 /// Why a wanted connection will never exist.
 pub(crate) enum Failure {
