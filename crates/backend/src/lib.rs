@@ -5,8 +5,8 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `gate` | [`CallGate`]: which thread may issue a call, and how a failure is handled |
-//! | `board`, `messages`, `peers` | what a communicator shows: its last calls, the rank it waits for, its first cause |
-//! | `closings` | [`Closings`]: which ranks have closed, and which threads are woken then |
+//! | `board` | [`Board`]: what a communicator shows, one part a file |
+//! | `peers` | [`Peers`]: what errors say of the other ranks |
 //! | `companion` | [`Companion`]: the communicator beneath a vendor's; [`Executor`]: who runs calls for it |
 //! | `control` | [`Control`]: what a backend asks of its control plane, and what the answers mean |
 //! | `agreement` | shrink and agree |
@@ -18,14 +18,11 @@
 //! | `group_keys` | [`GroupKeys`]: groups that only their members make |
 //! | `tickets` | [`Tickets`]: how calls ended that were enqueued on a device's stream |
 //! | `turnstile` | [`Turnstile`]: one holder at a time, the others in the order in which they came |
-//! | `unfinished` | [`Unfinished`]: what a rank that leaves now leaves behind |
 
 #![deny(unsafe_code)]
 
 mod agreement;
-mod answers;
 mod board;
-mod closings;
 mod companion;
 mod control;
 mod difference;
@@ -34,7 +31,6 @@ mod first_difference;
 mod fork;
 mod gate;
 mod group_keys;
-mod messages;
 mod peers;
 mod scheduled;
 mod scope;
@@ -42,13 +38,10 @@ mod status;
 mod stream_order;
 mod tickets;
 mod turnstile;
-mod unfinished;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use answers::Answers;
-pub use board::{Board, CALLS_REMEMBERED, Revocation};
-pub use closings::Closings;
+pub use board::{Answers, Board, CALLS_REMEMBERED, Closings, MessageWait, Revocation, Unfinished};
 pub use companion::{Companion, Done, Entered, Executor, Job, Patience, Survivors};
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, history_difference,
@@ -59,7 +52,6 @@ pub use digest::mix_digest;
 pub use first_difference::{FirstDifference, SEARCH_MAX, SearchStep, closed_differently};
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, is_in_call, on_rank};
 pub use group_keys::{GroupKeys, different_lists, list_text};
-pub use messages::MessageWait;
 pub use peers::{Heard, Peers};
 pub use scheduled::{BoundExtent, ScheduledCall};
 pub use scope::{Enclosing, ScopeTurn};
@@ -67,7 +59,6 @@ pub use status::{CallHistory, CallStatus, Doing, UnreadMessages};
 pub use stream_order::{CallAhead, CommunicatorKey, Membership, OnStreams, order_mismatch, with_call_ahead};
 pub use tickets::{OpenTicket, Tickets};
 pub use turnstile::{Pass, Turnstile};
-pub use unfinished::Unfinished;
 
 /// Wakes a thread that waits for news of a communicator, or makes its next wait return at once. May be called from any
 /// thread.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use unisono_communicator::{CallInfo, Descriptor, Site};
 
-use crate::board::{Board, CALLS_REMEMBERED};
+use super::{Board, CALLS_REMEMBERED};
 use crate::lock;
 use crate::status::UnreadMessages;
 

@@ -1,6 +1,11 @@
 //! What one communicator shows to the thread that answers questions about it: the ring of its last calls, the rank it
 //! waits for, and whether it is revoked.
 
+mod answers;
+mod closings;
+mod messages;
+mod unfinished;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,15 +14,17 @@ use unisono_communicator::{
     CallAlgorithm, CallInfo, Descriptor, Error, GroupRank, JobRank, ParentCall, Peer, Site, Sizes,
 };
 
+use self::messages::Messages;
 use crate::Waker;
-use crate::answers::Answers;
-use crate::closings::Closings;
 use crate::lock;
-use crate::messages::Messages;
 use crate::peers::Heard;
 use crate::status::{CallHistory, CallStatus, Doing, UnreadMessages};
 use crate::stream_order::OnStreams;
-use crate::unfinished::Unfinished;
+
+pub use self::answers::Answers;
+pub use self::closings::Closings;
+pub use self::messages::MessageWait;
+pub use self::unfinished::Unfinished;
 
 /// The number of calls that the ring remembers.
 pub const CALLS_REMEMBERED: usize = 1024;
@@ -392,5 +399,4 @@ fn unix_ms() -> u64 {
 }
 
 #[cfg(test)]
-#[path = "board_tests.rs"]
 mod tests;
