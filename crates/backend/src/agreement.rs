@@ -62,7 +62,7 @@ impl CallGate {
         self.check_caller(&"shrink or agree")?;
         self.check_open(&"shrink or agree")?;
         let deadline = deadline_after(now, self.timeout());
-        let finished_calls = self.board().finished();
+        let finished_calls = self.board().progress().finished();
         self.control().agree(&Ask { question, number, flag, finished_calls, deadline, heeds_cause: false })
     }
 }

@@ -115,7 +115,7 @@ pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallSt
         CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
     };
     // A call that has ended meanwhile is compared too: two calls of one number may never differ.
-    let ours = board.call_info(number)?;
+    let ours = board.calls().info(number)?;
     let Some(seen) = board.answers().suspicion(rank, number) else {
         return mismatch((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()));
     };
@@ -232,7 +232,7 @@ pub fn unread_text(unread: &[UnreadMessages], group: &Group) -> String {
 /// no later call will report it. Any other failure does not concern a rank that has finished.
 pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHistory>]) -> Option<Error> {
     let (board, group) = (peers.board(), peers.group());
-    let found = board.revocation_error();
+    let found = board.first_cause().error();
     if let Some(error) = found.filter(|error| matches!(error.root_cause(), Error::Mismatch { .. })) {
         return Some(error);
     }
@@ -254,7 +254,7 @@ pub fn history_difference(
     }
     let (own, board) = (peers.group().own_job_rank(), peers.board());
     let ended = |number| CallInfo::without_data(number, ending);
-    let our_call = |number| board.call_info(number).unwrap_or_else(|| ended(number));
+    let our_call = |number| board.calls().info(number).unwrap_or_else(|| ended(number));
     let their_call = last.cloned().unwrap_or_else(|| ended(theirs.calls));
     if ours.calls == theirs.calls {
         let our_call = our_call(ours.calls.saturating_sub(1));
@@ -336,7 +336,7 @@ mod tests {
             CallInfo { descriptor, sizes, ..gather("ring") }
         };
         let ours = sized([4, 2]);
-        board.enter(&ours.descriptor, None, ours.sizes.as_ref(), Site::caller(), None);
+        board.calls().enter(&ours.descriptor, None, ours.sizes.as_ref(), Site::caller(), None);
         let answer = |call| CallStatus::Running { call, doing: Box::default(), ahead: None };
         let judge = |call| match judge_answer(&peers, PEER, 0, &answer(call)) {
             Some(Error::Mismatch { calls, difference }) if calls[1].0 == THEIRS => Some(difference),
@@ -373,11 +373,11 @@ mod tests {
         }
         assert!(closing_error(&here, same, &[Some(same), Some(same)]).is_none());
         let cause = mismatch((OURS, gather("ring")), (THEIRS, gather("direct"))).map(Arc::new);
-        assert!(cause.is_some_and(|cause| here.board().revoke(THEIRS, cause)));
+        assert!(cause.is_some_and(|cause| here.board().first_cause().revoke(THEIRS, cause)));
         let error = closing_error(&here, same, &[Some(same), Some(same)]);
         assert!(matches!(error, Some(Error::Mismatch { .. })));
         let other = peers();
-        assert!(other.board().revoke(THEIRS, Arc::new(Error::closed())));
+        assert!(other.board().first_cause().revoke(THEIRS, Arc::new(Error::closed())));
         assert!(closing_error(&other, same, &[Some(same), Some(same)]).is_none());
     }
 }

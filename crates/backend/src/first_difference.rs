@@ -140,8 +140,8 @@ mod tests {
             for root in *roots {
                 let broadcast = Descriptor::new(Collective::Broadcast, DType::F32, 1);
                 let call = Descriptor { root: Some(*root), ..broadcast };
-                let number = board.enter(&call, None, None, Site::caller(), None);
-                board.leave(number);
+                let number = board.calls().enter(&call, None, None, Site::caller(), None);
+                board.progress().leave(number);
             }
             Arc::new(board)
         });

@@ -126,7 +126,7 @@ impl CallGate {
     ) -> CallGate {
         let order = Arc::<Turnstile>::default();
         let waiting = order.clone();
-        board.on_revoke(Arc::new(move || waiting.recheck()));
+        board.first_cause().on_revoke(Arc::new(move || waiting.recheck()));
         CallGate {
             peers: Peers::new(group.clone(), board.clone()),
             group,
@@ -207,7 +207,7 @@ impl CallGate {
     /// # Errors
     /// That cause.
     pub fn check_revoked(&self) -> Result<()> {
-        self.board.tell_cause().map_or(Ok(()), Err)
+        self.board.first_cause().tell().map_or(Ok(()), Err)
     }
 
     /// Whether a running call must end, given that its last byte has moved `idle` ago. News of a failure overtakes the
@@ -216,10 +216,14 @@ impl CallGate {
     /// [`IDLE_AFTER_CAUSE_MAX`]. A failure of this rank itself ends its calls at once.
     #[inline]
     pub fn must_end(&self, idle: Duration) -> bool {
-        let is_own =
-            || self.board.revocation().is_some_and(|revocation| revocation.by == self.group.own_job_rank());
-        self.board.is_revoked()
-            && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.eviction().is_some() || is_own())
+        let is_own = || {
+            self.board
+                .first_cause()
+                .revocation()
+                .is_some_and(|revocation| revocation.by == self.group.own_job_rank())
+        };
+        self.board.first_cause().is_revoked()
+            && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.first_cause().eviction().is_some() || is_own())
     }
 
     /// Who may issue the next collective of the communicator.
@@ -285,7 +289,7 @@ impl CallGate {
         timeout: Duration,
     ) -> Result<Option<Pass<H>>> {
         let until = deadline_after(Instant::now(), timeout);
-        match Turnstile::wait(order, Some(until), || self.board.is_revoked()) {
+        match Turnstile::wait(order, Some(until), || self.board.first_cause().is_revoked()) {
             Some(pass) => Ok(Some(pass)),
             None => self.check_revoked().map(|()| None),
         }
@@ -322,7 +326,7 @@ impl CallGate {
         let cause = self.check_revoked();
         // After a failure too, the other ranks must learn that this one takes no part any more: survivors would wait
         // for it.
-        let closed = self.control.close(self.board.history(), deadline_after(now, self.timeout));
+        let closed = self.control.close(self.board.calls().history(), deadline_after(now, self.timeout));
         cause.and(closed)
     }
 
@@ -352,10 +356,10 @@ impl CallGate {
     pub fn fail(&self, error: Error) -> Error {
         let own = self.group.own_job_rank();
         let cause = Arc::new(on_rank(error, own));
-        if self.board.revoke(own, cause.clone()) {
+        if self.board.first_cause().revoke(own, cause.clone()) {
             self.control.flood(cause.clone());
         }
-        self.board.tell_cause().unwrap_or_else(|| (*cause).clone())
+        self.board.first_cause().tell().unwrap_or_else(|| (*cause).clone())
     }
 
     /// After the failure of a call: makes it the first cause unless a better one is on its way, and ends what is
@@ -371,7 +375,7 @@ impl CallGate {
             ask_for_the_call(&*self.control, &self.peers, &error);
         }
         if let Error::PeerLost { .. } = &error
-            && !self.board.is_revoked()
+            && !self.board.first_cause().is_revoked()
         {
             let lost = error.lost_ranks().into_iter().filter_map(|lost| self.group.group_rank_of(lost));
             lost.for_each(|peer| self.control.stream_ended(peer));
@@ -391,7 +395,7 @@ impl CallGate {
     /// Waits a short time for the cause that another rank may already be spreading.
     fn await_first_cause(&self, backend: &mut impl Failing, window: Duration) {
         let until = backend.now() + window;
-        while !self.board.is_revoked() && backend.now() < until {
+        while !self.board.first_cause().is_revoked() && backend.now() < until {
             backend.wait_for_news(until);
         }
     }

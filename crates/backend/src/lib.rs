@@ -41,7 +41,10 @@ mod turnstile;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use board::{Answers, Board, CALLS_REMEMBERED, Closings, MessageWait, Revocation, Unfinished};
+pub use board::{
+    Answers, Board, CALLS_REMEMBERED, CallRing, Closings, FirstCause, MessageWait, Messages, Progress,
+    Revocation, Unfinished,
+};
 pub use companion::{Companion, Done, Entered, Executor, Job, Patience, Survivors};
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, history_difference,

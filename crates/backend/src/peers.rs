@@ -59,7 +59,7 @@ impl Peers {
     fn culprit(&self, peer: GroupRank) -> Culprit {
         let rank = self.group.job_rank(peer);
         // Its header was equal to ours, so its call was ours, apart from the place where it was issued.
-        let last_call = self.board.heard().last(peer).and_then(|number| self.board.call_info(number));
+        let last_call = self.board.heard().last(peer).and_then(|number| self.board.calls().info(number));
         let last_call = last_call.map(|call| Box::new(CallInfo { site: None, sizes: None, ..call }));
         Culprit { rank, process: self.group.process(rank).cloned(), last_call }
     }
@@ -115,7 +115,7 @@ mod tests {
         let lost = || peers.lost(peer, JobRank::new(5), Certainty::Confirmed, "it ended".to_owned(), None);
         assert!(text(&lost()).contains("lost rank 3 (pid 103 on node), reported by rank 5"), "{}", lost());
         for count in [7, 8] {
-            board.enter(
+            board.calls().enter(
                 &Descriptor::new(Collective::AllGather, DType::U8, count),
                 None,
                 None,

@@ -64,7 +64,7 @@ impl CallGate {
             enclosing: Enclosing { parent: Arc::new(parent), context, deadline },
             options: CallOptions { timeout: None, label: None, ..*options },
             board: self.board().clone(),
-            first: self.board().entered(),
+            first: self.board().calls().entered(),
             pass: Some(turn.pass),
             owner: ForkGuard::new(),
         })
@@ -89,11 +89,11 @@ impl ScopeTurn {
 
     /// The collectives before it have all got their numbers: its own come from here on.
     pub fn begin(&mut self) {
-        self.first = self.board.entered();
+        self.first = self.board.calls().entered();
     }
 
     /// The numbers of its collectives.
     pub fn numbers(&self) -> Range<u64> {
-        self.first..self.board.entered()
+        self.first..self.board.calls().entered()
     }
 }

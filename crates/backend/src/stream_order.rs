@@ -127,10 +127,10 @@ pub fn with_call_ahead<'m>(
     }
     let ahead = asked.board.on_streams().place_of(call.number).and_then(|place| {
         // What a revoked communicator has on streams is ended, or never will be.
-        let others = all.filter(|one| one.key != asked.key && !one.board.is_revoked());
+        let others = all.filter(|one| one.key != asked.key && !one.board.first_cause().is_revoked());
         let firsts = others.filter_map(|one| {
             let (number, first) = one.board.on_streams().first_before(place)?;
-            Some((first.order, one.key, one.board.call_info(number)?))
+            Some((first.order, one.key, one.board.calls().info(number)?))
         });
         firsts.min_by_key(|(order, ..)| *order)
     });
@@ -156,7 +156,7 @@ pub fn order_mismatch<'m>(
     }
     let (a, b) = (asked.call_text(number), other.call_text(ahead.call.number));
     let difference = format!("order on one stream: {a} before {b} / {b} before {a}");
-    let calls = [(own, asked.board.call_info(number)?), (rank, ahead.call.clone())];
+    let calls = [(own, asked.board.calls().info(number)?), (rank, ahead.call.clone())];
     Some(Error::Mismatch { calls: Box::new(calls), difference })
 }
 

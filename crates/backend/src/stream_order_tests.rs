@@ -28,10 +28,10 @@ impl Boards {
     /// Puts a call of a communicator on a stream.
     fn put(&self, which: usize, stream: usize) -> u64 {
         let (board, descriptor) = (&self.0[which], Descriptor::new(Collective::Barrier, DType::U8, 0));
-        let number = board.enter(&descriptor, None, None, Site::caller(), None);
+        let number = board.calls().enter(&descriptor, None, None, Site::caller(), None);
         // SAFETY: nobody uses it.
         board.on_streams().note(number, unsafe { DeviceStream::from_raw(stream, 0) });
-        board.leave_enqueued(number);
+        board.progress().leave_enqueued(number);
         number
     }
 
@@ -69,7 +69,7 @@ fn the_first_call_on_the_stream_is_ahead() {
     assert_eq!(ahead(&boards.answer(2, 0)), None, "alone on its stream");
     boards.0[1].finish(0);
     assert_eq!(ahead(&boards.answer(0, 0)), Some((2, 1)));
-    boards.0[2].revoke(RANKS[0], Error::closed().into());
+    boards.0[2].first_cause().revoke(RANKS[0], Error::closed().into());
     assert_eq!(ahead(&boards.answer(0, 0)), None, "what is revoked keeps nobody waiting");
 }
 
@@ -78,7 +78,7 @@ fn a_call_that_waits_for_its_device_says_who_has_it() {
     let boards = Boards::of(1);
     boards.put(1, 7);
     boards.put(0, 7);
-    let holder = boards.0[1].call_info(0);
+    let holder = boards.0[1].calls().info(0);
     boards.0[0].on_streams().wait_behind(holder);
     let answer = boards.answer(0, 0);
     assert_eq!(ahead(&answer), Some((u64::MAX, 0)), "the device comes before the stream");

@@ -68,12 +68,12 @@ pub(crate) struct User {
 impl User {
     /// As errors name it.
     fn info(&self) -> CallInfo {
-        let last = self.board.entered().saturating_sub(1);
+        let last = self.board.calls().entered().saturating_sub(1);
         match self.purpose {
             Purpose::Init => CallInfo::without_data(last, "init"),
             Purpose::Destroy => CallInfo::without_data(last, "destroy"),
             Purpose::Call(descriptor, number) => {
-                let known = number.and_then(|number| self.board.call_info(number));
+                let known = number.and_then(|number| self.board.calls().info(number));
                 known.unwrap_or_else(|| CallInfo::new(number.unwrap_or(last), descriptor))
             }
         }

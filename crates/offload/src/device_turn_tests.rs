@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn user() -> User {
     let board = Arc::new(Board::new(GroupRank::new(0), 2));
     let descriptor = Descriptor::new(Collective::Broadcast, DType::U16, 7);
-    let number = board.enter(&descriptor, None, None, Site::caller(), None);
+    let number = board.calls().enter(&descriptor, None, None, Site::caller(), None);
     User { board, purpose: Purpose::Call(descriptor, Some(number)) }
 }
 

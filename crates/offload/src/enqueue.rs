@@ -316,7 +316,7 @@ impl<V: Vendor> OffloadedShared<V> {
     ) -> Ticket {
         let pending = &self.thread.shared.pending;
         // Before anybody can learn that its work is done.
-        self.companion.gate().board().leave_enqueued(entered.number);
+        self.companion.gate().board().progress().leave_enqueued(entered.number);
         pending.push(entered.number, timeout, enqueued, handle)
     }
 }

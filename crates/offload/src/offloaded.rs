@@ -218,7 +218,7 @@ impl<V: Vendor> OffloadedShared<V> {
             thread.run_call(named, &call.counts, &mut call.buffers, (means, None))
         };
         let ((), entered) = self.inline(call, scope, means, None, run)?;
-        self.companion.gate().board().leave(entered.number);
+        self.companion.gate().board().progress().leave(entered.number);
         Ok(Outcome::done(call.buffers.bytes_max(), means.named::<V>().0))
     }
 
@@ -233,7 +233,7 @@ impl<V: Vendor> OffloadedShared<V> {
     ) -> Result<(R, Entered<'a>)> {
         let (thread, gate) = (&*self.thread.shared, self.companion.gate());
         let entered = self.companion.enter(means.named_inline::<V>(), call, scope)?;
-        let is_revoked = || gate.board().is_revoked();
+        let is_revoked = || gate.board().first_cause().is_revoked();
         let pass = match thread.vendor.turn().map(|turn| turn.take(None, is_revoked)) {
             Some(None) => {
                 gate.check_revoked()?;

@@ -45,10 +45,10 @@ pub(crate) fn open<V: Vendor>(
 fn end_with(companion: &Arc<dyn Companion>, inner: &Arc<dyn Companion>) {
     let (board, ended) = (companion.gate().board(), Arc::downgrade(inner.gate().board()));
     let revoked = Arc::downgrade(board);
-    board.on_revoke(Arc::new(move || {
-        let first = revoked.upgrade().and_then(|board| board.revocation());
+    board.first_cause().on_revoke(Arc::new(move || {
+        let first = revoked.upgrade().and_then(|board| board.first_cause().revocation());
         if let (Some(first), Some(ended)) = (first, ended.upgrade()) {
-            ended.revoke(first.by, first.cause);
+            ended.first_cause().revoke(first.by, first.cause);
         }
     }));
 }
@@ -104,7 +104,7 @@ fn meet<V: Vendor>(
     let capabilities = agree(&asked, vendor.capabilities(), is_free)?.ok_or_else(stuck::<V>)?;
     let mut id = vec![0u8; V::ID_BYTES];
     // The rank that makes it fails alone: the others are told by the communicator beneath.
-    let gives_up = || inner.gate().board().is_revoked();
+    let gives_up = || inner.gate().board().first_cause().is_revoked();
     let is_first = companion.group().rank() == 0;
     let made = if is_first { make_id(&vendor, &mut id, until, gives_up) } else { Ok(()) };
     made.map_err(|error| inner.gate().fail(error))?;

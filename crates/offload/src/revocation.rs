@@ -14,7 +14,7 @@ impl<V: Vendor> VendorShared<V> {
     /// caller's thread, and why.
     pub(crate) fn watch_revocation(self: &Arc<Self>) {
         let shared = Arc::downgrade(self);
-        self.companion.gate().board().on_revoke(Arc::new(move || {
+        self.companion.gate().board().first_cause().on_revoke(Arc::new(move || {
             if let Some(shared) = shared.upgrade() {
                 shared.at_revocation();
                 release(shared);
@@ -45,8 +45,8 @@ impl<V: Vendor> VendorShared<V> {
             return;
         }
         let (board, group) = (self.companion.gate().board(), self.companion.group());
-        let call = board.call_info(number).map(|call| call.to_string()).unwrap_or_default();
-        let cause = board.revocation_error().map(|cause| cause.to_string()).unwrap_or_default();
+        let call = board.calls().info(number).map(|call| call.to_string()).unwrap_or_default();
+        let cause = board.first_cause().error().map(|cause| cause.to_string()).unwrap_or_default();
         let rank = Some(group.own_job_rank().get());
         let text = format_args!("{call} may never return, since it has no deadline: {cause}");
         log(Severity::Warn, rank, text);

@@ -42,7 +42,7 @@ impl<V: Vendor> VendorShared<V> {
             Some(oldest) if oldest.since.elapsed() >= LOOK_AFTER => self.look(oldest),
             Some(_) | None => {}
         }
-        if board.is_revoked() {
+        if board.first_cause().is_revoked() {
             self.fail_pending();
         }
     }
@@ -66,7 +66,7 @@ impl<V: Vendor> VendorShared<V> {
     pub(crate) fn timed_out(&self, number: u64, waited: Duration) -> Error {
         let gate = self.companion.gate();
         let (board, group) = (gate.board(), gate.group());
-        let call = board.call_info(number);
+        let call = board.calls().info(number);
         let call = call.unwrap_or_else(|| CallInfo::without_data(number, "an enqueued call"));
         let others = group.ranks().filter(|&rank| rank != group.own_rank()).take(NAMED_MAX);
         let status = |rank| board.answers().text(rank, number);
@@ -82,7 +82,7 @@ impl<V: Vendor> VendorShared<V> {
     /// Ends all calls on streams with the first cause, and their work if the library can.
     pub(crate) fn fail_pending(&self) {
         let board = self.companion.gate().board();
-        let cause = board.revocation_error().unwrap_or(Error::closed());
+        let cause = board.first_cause().error().unwrap_or(Error::closed());
         self.pending.fail(board, &cause, &|| self.late_error(), || self.abort_or_leave());
     }
 
@@ -199,7 +199,7 @@ impl<V: Vendor> WorkSource for EnqueuedWork<V> {
     fn cancel(&self) {
         let Some(shared) = self.shared.upgrade().filter(|_| !self.is_done()) else { return };
         let gate = shared.companion.gate();
-        let info = gate.board().call_info(self.number);
+        let info = gate.board().calls().info(self.number);
         let info = info.unwrap_or_else(|| {
             let site = Some(self.site.into());
             CallInfo { site, ..CallInfo::new(self.number, self.descriptor) }

@@ -126,7 +126,7 @@ impl<V: Vendor> VendorThread<V> {
     fn await_made(&self, made: &Slot<Result<()>>, until: Instant) -> Result<()> {
         let (shared, started) = (&self.shared, Instant::now());
         let gates = [shared.companion.gate(), shared.inner.gate()];
-        let is_revoked = || gates.iter().any(|gate| gate.board().is_revoked());
+        let is_revoked = || gates.iter().any(|gate| gate.board().first_cause().is_revoked());
         let known = || gates.iter().try_for_each(|gate| gate.check_revoked());
         match made.take(until, is_revoked) {
             // The thread saw that another rank had given up.
@@ -145,7 +145,7 @@ impl<V: Vendor> VendorThread<V> {
 impl<V: Vendor> VendorShared<V> {
     /// Whether a call on a stream may still come to a good end.
     fn check_progress(&self, comm: &V::Comm) -> Result<()> {
-        if self.is_given_up() || self.companion.gate().board().is_revoked() {
+        if self.is_given_up() || self.companion.gate().board().first_cause().is_revoked() {
             return Err(Error::closed());
         }
         self.vendor.late_error(comm)
@@ -191,7 +191,10 @@ impl<V: Vendor> VendorShared<V> {
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => return self.free(),
             }
             self.tend();
-            if !has_ended && self.vendor.device().is_some() && self.companion.gate().board().is_revoked() {
+            if !has_ended
+                && self.vendor.device().is_some()
+                && self.companion.gate().board().first_cause().is_revoked()
+            {
                 has_ended = true;
                 self.fail_pending();
                 // A call that has failed may have left work on its stream, for which others wait there.
@@ -207,7 +210,9 @@ impl<V: Vendor> VendorShared<V> {
         let Some(Inline { number, timeout }) = self.inline.now() else { return };
         let deadline = if timeout.is_some() { "" } else { ", and has no deadline," };
         let still = self.inline_stall.look(&*self.companion, number, &format!("in {}{deadline}", V::BACKEND));
-        if timeout.is_some_and(|timeout| still >= timeout) && !self.companion.gate().board().is_revoked() {
+        if timeout.is_some_and(|timeout| still >= timeout)
+            && !self.companion.gate().board().first_cause().is_revoked()
+        {
             self.companion.gate().fail(self.timed_out(number, still));
         }
     }
@@ -270,7 +275,7 @@ impl<V: Vendor> VendorShared<V> {
 
     /// Whether nobody waits any more for what the thread is doing.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.inner.gate().board().is_revoked()
+        self.inner.gate().board().first_cause().is_revoked()
     }
 
     /// Gives up what the thread is doing.
@@ -289,7 +294,7 @@ impl<V: Vendor> VendorShared<V> {
     /// The failure of something that has no number.
     fn late(&self, what: &'static str, started: Instant) -> Error {
         let gate = self.companion.gate();
-        let number = gate.board().entered();
+        let number = gate.board().calls().entered();
         let call = CallInfo::without_data(number, what);
         let (reported_by, waited) = (gate.group().own_job_rank(), started.elapsed());
         let not_arrived = self.behind().into_iter().collect();
@@ -328,7 +333,7 @@ impl<V: Vendor> VendorShared<V> {
             None => None,
         };
         // The library would wait for work that was given up.
-        let has_failed = self.companion.gate().board().is_revoked();
+        let has_failed = self.companion.gate().board().first_cause().is_revoked();
         let is_aborted = has_failed && self.abort();
         if has_failed && !is_aborted && self.has_left_work.load(Ordering::SeqCst) {
             return;

@@ -51,7 +51,7 @@ impl<V: Vendor> VendorShared<V> {
     ) -> Result<Option<DevicePass<'_>>> {
         let Some(turn) = self.device_turn() else { return Ok(None) };
         let (started, board) = (Instant::now(), self.companion.gate().board());
-        let gave_up = || self.is_given_up() || board.is_revoked();
+        let gave_up = || self.is_given_up() || board.first_cause().is_revoked();
         let user = self.user(Purpose::Call(*descriptor, number));
         if let Some(pass) = turn.take(&user, until, gave_up) {
             return Ok(Some(pass));
@@ -61,8 +61,8 @@ impl<V: Vendor> VendorShared<V> {
         if gave_up() {
             return Err(Error::closed());
         }
-        let number = number.unwrap_or_else(|| board.entered().saturating_sub(1));
-        let call = board.call_info(number).unwrap_or_else(|| CallInfo::new(number, *descriptor));
+        let number = number.unwrap_or_else(|| board.calls().entered().saturating_sub(1));
+        let call = board.calls().info(number).unwrap_or_else(|| CallInfo::new(number, *descriptor));
         let (reported_by, waited) = (self.companion.group().own_job_rank(), started.elapsed());
         Err(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
     }
@@ -90,7 +90,7 @@ impl<V: Vendor> VendorShared<V> {
         }
         let mut wait = TURN_WAIT_MIN;
         loop {
-            let given_up = || self.inner.gate().board().is_revoked();
+            let given_up = || self.inner.gate().board().first_cause().is_revoked();
             let end = Some(Instant::now() + wait);
             let in_library = turn.map(|turn| turn.take(end, given_up));
             let on_device = device.as_ref().map(|(turn, user)| turn.take(user, end, given_up));

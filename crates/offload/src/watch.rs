@@ -166,7 +166,7 @@ impl Stall {
         let still = now.saturating_duration_since(known.since);
         if still >= patience.warn_after && !known.has_warned {
             known.has_warned = true;
-            let call = gate.board().call_info(number).map(|call| call.to_string()).unwrap_or_default();
+            let call = gate.board().calls().info(number).map(|call| call.to_string()).unwrap_or_default();
             let text = format_args!("{call} has been {place} for {still:.1?}");
             log(Severity::Warn, Some(gate.group().own_job_rank().get()), text);
         }

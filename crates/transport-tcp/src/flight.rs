@@ -198,7 +198,7 @@ impl FlightRecord {
     /// Adds what the board of a communicator shows.
     fn add(&mut self, pg_id: u32, key: CommunicatorKey, group: &Group, board: &Board) {
         let (name, desc) = group_names(key, group);
-        let entered = board.entered();
+        let entered = board.calls().entered();
         for number in entered.saturating_sub(CALLS_REMEMBERED as u64)..entered {
             let (call, state) = match board.status(number) {
                 CallStatus::Done { call } => (call, CallState::Completed),
@@ -208,23 +208,24 @@ impl FlightRecord {
             };
             self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, &call, state));
         }
-        for (call, is_done) in board.messages() {
+        for (call, is_done) in board.messages().recent() {
             let state = if is_done { CallState::Completed } else { CallState::Started };
             self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, &call, state));
         }
         let position = |number: Option<u64>| number.map_or(-1, |number| number as i64);
-        let (revoked_by, first_cause) = match (board.eviction(), board.revocation()) {
-            (Some(eviction), _) => (Some(self.rank), Some(eviction.to_string())),
-            (None, Some(revocation)) => (Some(revocation.by.get()), Some(revocation.cause.to_string())),
-            (None, None) => (None, None),
-        };
+        let (revoked_by, first_cause) =
+            match (board.first_cause().eviction(), board.first_cause().revocation()) {
+                (Some(eviction), _) => (Some(self.rank), Some(eviction.to_string())),
+                (None, Some(revocation)) => (Some(revocation.by.get()), Some(revocation.cause.to_string())),
+                (None, None) => (None, None),
+            };
         let doing = board.doing();
         let status = GroupStatus {
             last_enqueued_collective: position(entered.checked_sub(1)),
             last_started_collective: position(entered.checked_sub(1)),
-            last_completed_collective: position(board.finished().checked_sub(1)),
+            last_completed_collective: position(board.progress().finished().checked_sub(1)),
             awaited_rank: doing.awaited.map(|awaited| group.job_rank(awaited).get()),
-            awaited_since_ms: board.awaited_since_ms(),
+            awaited_since_ms: board.progress().awaited_since_ms(),
             unread: Some(unread_text(&doing.unread, group)).filter(|unread| !unread.is_empty()),
             revoked_by,
             first_cause,

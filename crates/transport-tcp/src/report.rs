@@ -187,9 +187,11 @@ impl Reporter {
     /// Reports the first cause of a communicator of `rank`, as it is now and whenever it changes.
     pub(crate) fn watch(&self, rank: JobRank, communicator: String, board: &Arc<Board>) {
         let (this, watched) = (self.clone(), Arc::downgrade(board));
-        board.on_revoke(Arc::new(move || {
+        board.first_cause().on_revoke(Arc::new(move || {
             let Some(board) = watched.upgrade() else { return };
-            if let (Some(revocation), Some(error)) = (board.revocation(), board.revocation_error()) {
+            if let (Some(revocation), Some(error)) =
+                (board.first_cause().revocation(), board.first_cause().error())
+            {
                 this.send(&ErrorReport::new(rank.get(), Some(communicator.clone()), revocation.by, &error));
             }
         }));
@@ -274,8 +276,8 @@ mod tests {
         reporter.watch(JobRank::new(6), "world".to_owned(), &board);
         assert_eq!(reports(&pipe), []);
         let lost = |rank| Error::Aborted { by: JobRank::new(rank) };
-        board.revoke(JobRank::new(7), Arc::new(lost(9)));
-        board.revoke(JobRank::new(8), Arc::new(lost(8)));
+        board.first_cause().revoke(JobRank::new(7), Arc::new(lost(9)));
+        board.first_cause().revoke(JobRank::new(8), Arc::new(lost(8)));
         let report = ErrorReport {
             rank: 6,
             communicator: Some("world".to_owned()),
@@ -287,7 +289,7 @@ mod tests {
             at_exit: false,
         };
         assert_eq!(reports(&pipe), [report]);
-        board.evict(JobRank::new(7), "silence".to_owned());
+        board.first_cause().evict(JobRank::new(7), "silence".to_owned());
         let [evicted] = &reports(&pipe)[..] else { panic!("one report") };
         assert_eq!((&*evicted.kind, evicted.text.contains("silence")), ("Evicted", true));
     }

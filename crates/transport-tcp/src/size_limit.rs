@@ -62,7 +62,7 @@ mod tests {
         let group = Group::new(GroupRank::new(0), vec![JobRank::new(0)].into(), vec![0].into(), 0);
         let board = Arc::new(Board::new(GroupRank::new(0), 1));
         recorder.register(CommunicatorKey { id: 0, epoch: 0 }, group, &board);
-        board.revoke(JobRank::new(0), Arc::new(Error::closed()));
+        board.first_cause().revoke(JobRank::new(0), Arc::new(Error::closed()));
         let asked = recorder.record().write(&folder).unwrap_err().to_string();
         assert!(asked.contains("rank-0.json") && asked.contains("File too large"), "{asked}");
         let secret = Secret::random().unwrap().create_file(&folder.join("secret")).unwrap_err().to_string();

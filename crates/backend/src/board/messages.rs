@@ -23,7 +23,7 @@ struct MessageEntry {
 const WAITS_EXPECTED: usize = 4;
 
 /// What is shown of messages. The ring takes no memory before the first one, since most communicators send none.
-pub(crate) struct Messages {
+pub struct Messages {
     entered: AtomicU64,
     entries: OnceLock<Box<[Mutex<Option<MessageEntry>>]>>,
     /// The sends and receives in which threads wait.
@@ -41,7 +41,7 @@ pub struct MessageWait {
 impl MessageWait {
     /// This thread waits in such a call, and `board` shows it.
     pub fn new(board: Arc<Board>, descriptor: &Descriptor, site: Site) -> MessageWait {
-        let messages = board.shown_messages();
+        let messages = board.messages();
         let number = messages.waits_begun.fetch_add(1, Ordering::Relaxed);
         lock(&messages.waits).push((number, *descriptor, site));
         MessageWait { board, number }
@@ -50,7 +50,7 @@ impl MessageWait {
 
 impl Drop for MessageWait {
     fn drop(&mut self) {
-        lock(&self.board.shown_messages().waits).retain(|(number, ..)| *number != self.number);
+        lock(&self.board.messages().waits).retain(|(number, ..)| *number != self.number);
     }
 }
 
@@ -68,7 +68,7 @@ impl Default for Messages {
 
 impl Messages {
     /// Records that a send or receive starts, and returns its number. Any thread may call this.
-    pub(crate) fn enter(&self, descriptor: &Descriptor, site: Site) -> u64 {
+    pub fn enter(&self, descriptor: &Descriptor, site: Site) -> u64 {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         let entry = MessageEntry { number, descriptor: *descriptor, site, is_done: false };
         *lock(self.slot(number)) = Some(entry);
@@ -76,7 +76,7 @@ impl Messages {
     }
 
     /// Records that it has ended without an error.
-    pub(crate) fn leave(&self, number: u64) {
+    pub fn leave(&self, number: u64) {
         let mut slot = lock(self.slot(number));
         if let Some(entry) = slot.as_mut().filter(|entry| entry.number == number) {
             entry.is_done = true;
@@ -84,7 +84,7 @@ impl Messages {
     }
 
     /// The messages in the ring, oldest first, and whether each has ended without an error.
-    pub(crate) fn recent(&self) -> Vec<(CallInfo, bool)> {
+    pub fn recent(&self) -> Vec<(CallInfo, bool)> {
         let entered = self.entered.load(Ordering::Relaxed);
         let numbers = entered.saturating_sub(CALLS_REMEMBERED as u64)..entered;
         let entry = |number| lock(self.slot(number)).filter(|entry| entry.number == number);
@@ -98,7 +98,7 @@ impl Messages {
     }
 
     /// Shows what has no receive.
-    pub(crate) fn set_unread(&self, unread: Vec<UnreadMessages>) {
+    pub fn set_unread(&self, unread: Vec<UnreadMessages>) {
         *lock(&self.unread) = unread;
     }
 

@@ -364,10 +364,10 @@ pub(crate) fn enter(
     reset: impl FnOnce(CallHeader),
 ) -> u64 {
     let (board, parent) = (gate.board(), enclosing.map(|enclosing| &enclosing.parent));
-    let number = board.enter(&call.descriptor, Some(named), sizes, call.site, parent);
+    let number = board.calls().enter(&call.descriptor, Some(named), sizes, call.site, parent);
     let context = enclosing.map_or(0, |enclosing| enclosing.context);
-    let header = header.numbered(number).within(context).behind(board.history().digest);
-    board.set_digest(header.digest());
+    let header = header.numbered(number).within(context).behind(board.calls().history().digest);
+    board.calls().set_digest(header.digest());
     reset(header);
     number
 }

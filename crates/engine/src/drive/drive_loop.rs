@@ -84,18 +84,18 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
                 self.sleep(task, now, still_since);
             }
         }
-        self.shared.gate.board().await_rank(None);
+        self.shared.gate.board().progress().await_rank(None);
         Ok(())
     }
 
     fn sleep(&mut self, task: &mut impl Task<L>, now: Instant, still_since: Instant) {
         let mut pause = std::mem::take(&mut self.pause).emptied();
         pause.end_by(Some(now + SLEEP_MAX));
-        if self.shared.gate.board().is_revoked() {
+        if self.shared.gate.board().first_cause().is_revoked() {
             pause.end_by(Some(still_since + IDLE_AFTER_CAUSE_MAX + task.grace()));
         }
         if task.pause(self, &mut pause) {
-            self.shared.gate.board().await_rank(pause.awaited.first().copied());
+            self.shared.gate.board().progress().await_rank(pause.awaited.first().copied());
             self.links.wait(&pause.interest, pause.until.unwrap_or(now));
         }
         self.pause = pause;

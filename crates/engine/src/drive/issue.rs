@@ -65,7 +65,7 @@ impl<L: Links + 'static> Shared<L> {
         if let Err(error) = guard.drive(&mut task) {
             return Err(gate.settle(&mut guard, error));
         }
-        gate.board().leave(active.number);
+        gate.board().progress().leave(active.number);
         if let Some(Some(copy)) = active.executed_buffers() {
             write_back(copy, &mut call.buffers);
         }
@@ -238,7 +238,7 @@ impl<L: Links + 'static> Shared<L> {
         let gate = &self.gate;
         gate.check_caller(&"shrink")?;
         let shrunk = gate.shrink(self.now())?;
-        if gate.board().is_revoked() {
+        if gate.board().first_cause().is_revoked() {
             // No thread may use the streams of an epoch that has ended.
             let mut guard = self.lock_links();
             guard.links.close();

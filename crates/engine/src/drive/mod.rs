@@ -82,7 +82,7 @@ impl<L: Links + 'static> Shared<L> {
         engine: Engine<L>,
     ) -> Arc<Shared<L>> {
         let wake = engine.links.waker();
-        gate.board().on_revoke(wake.clone());
+        gate.board().first_cause().on_revoke(wake.clone());
         let shared = Arc::new(Shared {
             gate,
             options,
@@ -117,7 +117,7 @@ impl<L: Links + 'static> Shared<L> {
     /// As [`CallGate::admit`].
     pub(crate) fn admit(&self, call: &dyn Display) -> Result<()> {
         self.gate.admit(call).inspect_err(|error| {
-            if self.gate.is_owner() && self.gate.board().is_revoked() {
+            if self.gate.is_owner() && self.gate.board().first_cause().is_revoked() {
                 self.give_up(error);
             }
         })

@@ -75,7 +75,7 @@ impl Request {
         board: &Arc<Board>,
     ) -> Arc<Request> {
         board.unfinished().note_start();
-        let message = Some(board.enter_message(&call.descriptor, call.site));
+        let message = Some(board.messages().enter(&call.descriptor, call.site));
         Arc::new(Request { message, board: Some(board.clone()), ..Request::with(call, completions) })
     }
 
@@ -101,7 +101,7 @@ impl Request {
     pub(crate) fn finish(&self, result: Result<Outcome>, buffers: Option<OwnedBuffers>) {
         if let Some(board) = &self.board {
             if let (Some(number), Ok(_)) = (self.message, &result) {
-                board.leave_message(number);
+                board.messages().leave(number);
             }
             board.unfinished().note_end(result.is_ok());
         }

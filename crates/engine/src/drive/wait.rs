@@ -180,7 +180,7 @@ impl Wait {
         number: u64,
     ) {
         let (board, group) = (gate.board(), gate.group());
-        board.await_rank(awaited.first().copied());
+        board.progress().await_rank(awaited.first().copied());
         self.late = board.answers().awaited_in_turn(awaited.to_vec(), number).first().copied();
         if attention.warns {
             let status =

@@ -57,10 +57,11 @@ impl Control for InProcessControl {
     fn stream_ended(&self, peer: GroupRank) {
         let Some(exit) = self.room.exit_of(peer) else { return };
         let (own, board) = (self.peers.group().own_job_rank(), self.peers.board());
-        let running = board.entered().checked_sub(1).filter(|&last| last >= board.finished());
-        let call = running.and_then(|last| board.call_info(last));
+        let running =
+            board.calls().entered().checked_sub(1).filter(|&last| last >= board.progress().finished());
+        let call = running.and_then(|last| board.calls().info(last));
         let cause = self.peers.lost(peer, own, Certainty::Confirmed, exit.evidence(), call);
-        board.revoke(own, Arc::new(cause));
+        board.first_cause().revoke(own, Arc::new(cause));
     }
 
     fn ask(&self, awaited: GroupRank, number: u64) {
@@ -69,7 +70,7 @@ impl Control for InProcessControl {
             let answer = self.answer(asked, number);
             let cause = judge_answer(&self.peers, asked, number, &answer);
             if let Some(cause) = cause.or_else(|| self.order_mismatch(asked, &answer)) {
-                self.peers.board().revoke(self.peers.group().own_job_rank(), Arc::new(cause));
+                self.peers.board().first_cause().revoke(self.peers.group().own_job_rank(), Arc::new(cause));
             }
             next = asked_next(&self.peers, number, &answer);
         }

@@ -142,10 +142,10 @@ impl Room {
         let (board, job_rank) = (&self.boards[rank.index()], self.job_ranks[rank.index()]);
         let exit = match death {
             Some(evidence) => {
-                board.revoke(job_rank, Arc::new(loss(board, job_rank, evidence)));
+                board.first_cause().revoke(job_rank, Arc::new(loss(board, job_rank, evidence)));
                 Exit::Died { evidence: evidence.to_owned() }
             }
-            None => Exit::Left { finished_calls: board.finished() },
+            None => Exit::Left { finished_calls: board.progress().finished() },
         };
         // The caller holds the world's lock, so no other thread has noted another exit meanwhile.
         let _ = self.exits[rank.index()].set(exit);
@@ -188,7 +188,7 @@ impl Room {
 
 /// The death of a rank of the job, which it reports itself while it unwinds.
 fn loss(board: &Board, rank: JobRank, evidence: &str) -> Error {
-    let last_call = board.entered().checked_sub(1).and_then(|last| board.call_info(last));
+    let last_call = board.calls().entered().checked_sub(1).and_then(|last| board.calls().info(last));
     let last_call = last_call.map(|call| Box::new(CallInfo { site: None, ..call }));
     Error::PeerLost {
         culprits: vec![Culprit { rank, process: None, last_call }],

@@ -88,8 +88,8 @@ impl World {
         open.members[group.own_rank().index()] = Member::Here;
         let room = open.room.clone();
         if let Some((other, cause)) = conflict {
-            other.boards[0].revoke(own, cause.clone());
-            room.boards[0].revoke(own, cause);
+            other.boards[0].first_cause().revoke(own, cause.clone());
+            room.boards[0].first_cause().revoke(own, cause);
         }
         Ok(room)
     }
@@ -149,7 +149,7 @@ impl World {
         self.news.notify_all();
         let is_complete = || room.exits.iter().all(|exit| exit.get().is_some());
         let mut is_searched = false;
-        while !room.boards[rank.index()].is_revoked() {
+        while !room.boards[rank.index()].first_cause().is_revoked() {
             let is_late = Instant::now() >= until;
             if !is_searched && (is_late || is_complete()) {
                 let goodbyes = rooms.open(room.number).goodbyes.clone();
@@ -159,7 +159,9 @@ impl World {
                 drop(rooms);
                 // The others that have closed wait for what the lowest of them finds.
                 if let Some(error) = first_difference(room, peers, &goodbyes) {
-                    room.boards[rank.index()].revoke(peers.group().own_job_rank(), Arc::new(error));
+                    room.boards[rank.index()]
+                        .first_cause()
+                        .revoke(peers.group().own_job_rank(), Arc::new(error));
                 }
                 (is_searched, until) = (true, Instant::now() + SEARCH_MAX);
                 rooms = lock(&self.rooms);

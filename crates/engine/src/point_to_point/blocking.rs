@@ -131,9 +131,9 @@ impl<L: Links + 'static> OneMessage<'_, '_, L> {
 impl<L: Links + 'static> Shared<L> {
     /// A blocking send or receive.
     pub(crate) fn run_point_to_point(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
-        let number = self.gate.board().enter_message(&call.descriptor, call.site);
+        let number = self.gate.board().messages().enter(&call.descriptor, call.site);
         let outcome = self.exchange(call)?;
-        self.gate.board().leave_message(number);
+        self.gate.board().messages().leave(number);
         Ok(outcome)
     }
 

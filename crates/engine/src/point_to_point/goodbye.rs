@@ -176,7 +176,7 @@ impl<L: Links + 'static> Shared<L> {
             status: "has not taken what was sent to it".to_owned(),
         };
         Error::Timeout {
-            call: Box::new(CallInfo::without_data(self.gate.board().entered(), "close")),
+            call: Box::new(CallInfo::without_data(self.gate.board().calls().entered(), "close")),
             reported_by: group.own_job_rank(),
             waited: guard.links.now().saturating_duration_since(started),
             not_arrived: ranks.into_iter().map(awaits).collect(),

@@ -47,7 +47,7 @@ impl Matching {
     fn note_unread(&mut self) {
         self.board.unfinished().set_unread(self.arrived.len() as u64);
         if std::mem::take(&mut self.is_shown) {
-            self.board.show_unread(Vec::new());
+            self.board.messages().set_unread(Vec::new());
         }
     }
 
@@ -68,7 +68,7 @@ impl Matching {
                 None => {}
             }
         }
-        self.board.show_unread(shown);
+        self.board.messages().set_unread(shown);
     }
 
     /// Posts a receive, or gives it back with the first message that fits.

@@ -37,7 +37,7 @@ pub(crate) use transfer::Borrowed;
 /// The call about which the rank that a message waits for is asked: the collective in progress here, or the next one.
 /// The answer says which call that rank is in.
 fn call_asked_about(gate: &CallGate) -> u64 {
-    gate.board().finished()
+    gate.board().progress().finished()
 }
 
 /// Notifies the log and the rank that `waiting` waits for. A rank that has closed is not asked: its stream shows what

@@ -188,12 +188,12 @@ impl FuzzedNode {
             0 => {
                 let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
                 let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
-                self.board.enter(&descriptor, None, None, Site::caller(), None);
-                self.board.await_rank(Some(in_world(peer)));
+                self.board.calls().enter(&descriptor, None, None, Site::caller(), None);
+                self.board.progress().await_rank(Some(in_world(peer)));
             }
-            1 => self.board.leave(self.board.entered().saturating_sub(1)),
+            1 => self.board.progress().leave(self.board.calls().entered().saturating_sub(1)),
             2 if self.plane.presence(peer) == Presence::Live => {
-                let number = self.board.entered().saturating_sub(1);
+                let number = self.board.calls().entered().saturating_sub(1);
                 match self.communicators.before_asking(WORLD, in_world(peer), number) {
                     Some(topic) => self.plane.publish(topic, self.now),
                     None => self.plane.ask(peer, WORLD, number),
@@ -204,12 +204,12 @@ impl FuzzedNode {
             5 if self.closing.is_none() => {
                 let (answer, closing) = bounded(1);
                 let deadline = self.now + PATIENCE;
-                let ours = self.board.history();
+                let ours = self.board.calls().history();
                 let topic = self.communicators.close(WORLD, ours, (self.now, deadline), answer);
                 self.closing = Some(closing);
                 topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
             }
-            6 => self.is_told |= self.board.tell_cause().is_some(),
+            6 => self.is_told |= self.board.first_cause().tell().is_some(),
             _ => {}
         }
     }
@@ -225,7 +225,7 @@ impl FuzzedNode {
                 question,
                 number: *number,
                 flag,
-                finished_calls: self.board.finished(),
+                finished_calls: self.board.progress().finished(),
                 deadline,
                 heeds_cause: false,
             };
@@ -295,7 +295,7 @@ impl FuzzedNode {
             assert!(is_gone || !*gone, "rank {rank} is back");
             *gone = is_gone;
         }
-        let revocation = self.board.revocation();
+        let revocation = self.board.first_cause().revocation();
         if let Some(first) = &self.first_cause {
             let Some(Revocation { by, cause }) = &revocation else { panic!("{} is taken back", first.cause) };
             // What a rank reports replaces the loss of that rank, unless it has told that itself.

@@ -149,7 +149,7 @@ impl Control for TcpControl {
 
 impl Drop for TcpControl {
     fn drop(&mut self) {
-        self.send(Command::Unregister { key: self.key, ours: self.board.history() });
+        self.send(Command::Unregister { key: self.key, ours: self.board.calls().history() });
     }
 }
 

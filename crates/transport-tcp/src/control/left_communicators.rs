@@ -23,7 +23,7 @@ struct LeftCommunicator {
 impl LeftCommunicator {
     /// The first rank that has left after other calls than this one.
     fn difference(&self) -> Option<Error> {
-        if self.peers.board().is_revoked() {
+        if self.peers.board().first_cause().is_revoked() {
             return None;
         }
         let said = self.peers.group().job_ranks().iter().zip(&self.others);
@@ -56,7 +56,7 @@ pub(crate) struct LeftCommunicators {
 impl LeftCommunicators {
     /// Counts what one leaves behind that has been dropped.
     pub(super) fn count(&mut self, board: &Board) {
-        self.has_failed |= board.is_revoked();
+        self.has_failed |= board.first_cause().is_revoked();
         self.unread += board.unfinished().unread();
         self.calls_failed += board.unfinished().failed();
     }
@@ -71,7 +71,7 @@ impl LeftCommunicators {
         others: Vec<Option<Departure>>,
     ) {
         let left = LeftCommunicator { key, peers, ours, others };
-        if left.peers.board().is_revoked() || left.is_settled() {
+        if left.peers.board().first_cause().is_revoked() || left.is_settled() {
             return;
         }
         if self.open.len() == REMEMBERED_MAX {

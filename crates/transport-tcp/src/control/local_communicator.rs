@@ -103,7 +103,7 @@ impl LocalCommunicator {
 
     /// The call that is going on, if there is one.
     fn running(&self) -> Option<CallInfo> {
-        let number = self.board.entered().checked_sub(1)?;
+        let number = self.board.calls().entered().checked_sub(1)?;
         match self.board.status(number) {
             CallStatus::Running { call, .. } => Some(call),
             _ => None,
@@ -126,17 +126,17 @@ impl LocalCommunicator {
         // other ranks that have left because of its failure.
         let has_told_of_itself =
             |first: Revocation| first.by == origin && first.cause.lost_ranks() == [origin];
-        if self.board.revocation().is_some_and(has_told_of_itself) {
+        if self.board.first_cause().revocation().is_some_and(has_told_of_itself) {
             return;
         }
-        if self.board.revoke_reported(origin, Arc::new(cause)) {
+        if self.board.first_cause().revoke_reported(origin, Arc::new(cause)) {
             (self.waker)();
         }
     }
 
     /// Revokes with a cause found here; returns the topic to publish if it is the first cause.
     pub(super) fn find(&self, cause: Error) -> Option<Topic> {
-        let is_first = self.board.revoke(self.group.own_job_rank(), Arc::new(cause.clone()));
+        let is_first = self.board.first_cause().revoke(self.group.own_job_rank(), Arc::new(cause.clone()));
         (self.waker)();
         is_first.then_some(Topic::Revoked { key: self.key, cause })
     }
@@ -199,7 +199,7 @@ impl LocalCommunicator {
     }
 
     fn evicted(&mut self, noticed_by: JobRank, reason: String, now: Instant) {
-        self.board.evict(noticed_by, reason);
+        self.board.first_cause().evict(noticed_by, reason);
         (self.waker)();
         self.finish_closing(now);
     }
@@ -215,7 +215,7 @@ impl LocalCommunicator {
                 self.board.closings().note_closed(peer);
             }
             // A rank that closes after a failure may have made fewer calls. That is no mismatch.
-            if !self.board.is_revoked() {
+            if !self.board.first_cause().is_revoked() {
                 self.closed[peer.index()].get_or_insert(departure);
             }
             found = self.left_too_early(peer).or_else(|| self.search_difference(now));
@@ -232,7 +232,8 @@ impl LocalCommunicator {
 
     /// Answers a waiting `close` once all ranks have closed, or its time is up.
     pub(super) fn finish_closing(&mut self, now: Instant) {
-        let (is_complete, is_revoked) = (self.closed.iter().all(Option::is_some), self.board.is_revoked());
+        let (is_complete, is_revoked) =
+            (self.closed.iter().all(Option::is_some), self.board.first_cause().is_revoked());
         let is_over = |closing: &mut Closing| {
             is_revoked || closing.deadline <= now || is_complete && !closing.is_searched
         };
@@ -254,7 +255,7 @@ impl LocalCommunicator {
     /// that have. Returns it if it is known already.
     pub(super) fn search_difference(&mut self, now: Instant) -> Option<Topic> {
         let (is_complete, closed) = (self.closed.iter().all(Option::is_some), self.closed_histories());
-        let is_revoked = self.board.is_revoked();
+        let is_revoked = self.board.first_cause().is_revoked();
         let closing = self.closing.as_mut().filter(|closing| !is_revoked && !closing.is_searched)?;
         if !(is_complete || closing.deadline <= now) || !closed_differently(&closed) {
             return None;
@@ -317,20 +318,20 @@ impl LocalCommunicator {
 
     /// How this rank leaves it now.
     pub(super) fn departure(&self, history: CallHistory, by_close: bool) -> Departure {
-        let last = history.calls.checked_sub(1).and_then(|last| self.board.call_info(last));
+        let last = history.calls.checked_sub(1).and_then(|last| self.board.calls().info(last));
         let in_progress = u32::try_from(self.board.calls_in_progress()).unwrap_or(u32::MAX);
         Departure { history, by_close, in_progress, last }
     }
 
     /// Whether started calls go on: some are not over, and nothing has failed.
     pub(super) fn goes_on(&self) -> bool {
-        self.board.unfinished().started() > 0 && !self.board.is_revoked()
+        self.board.unfinished().started() > 0 && !self.board.first_cause().is_revoked()
     }
 
     /// Whether its calls wait for a rank that has left.
     pub(super) fn awaits_left(&self) -> bool {
         let has_left = |rank: GroupRank| self.closed.get(rank.index()).is_some_and(Option::is_some);
-        self.board.awaited().is_some_and(has_left)
+        self.board.progress().awaited().is_some_and(has_left)
     }
 }
 

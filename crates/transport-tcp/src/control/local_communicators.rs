@@ -71,7 +71,7 @@ impl LocalCommunicators {
         let mut topics = Vec::new();
         for communicator in self.communicators.values_mut() {
             if !std::mem::replace(&mut communicator.is_told, true) {
-                let (key, ours) = (communicator.key, communicator.board.history());
+                let (key, ours) = (communicator.key, communicator.board.calls().history());
                 topics.push(Topic::Closed { key, departure: communicator.departure(ours, false) });
                 self.left.add(key, communicator.peers.clone(), ours, communicator.closed.clone());
             }
@@ -102,12 +102,12 @@ impl LocalCommunicators {
 
     /// The first cause of one that has failed and was not dropped, if one has.
     pub(crate) fn first_cause(&self) -> Option<Error> {
-        self.communicators.values().find_map(|communicator| communicator.board.revocation_error())
+        self.communicators.values().find_map(|communicator| communicator.board.first_cause().error())
     }
 
     /// Whether one of them has failed. Then it is no wonder that messages were not received.
     pub(crate) fn have_failed(&self) -> bool {
-        self.left.have_failed() || self.communicators.values().any(|one| one.board.is_revoked())
+        self.left.have_failed() || self.communicators.values().any(|one| one.board.first_cause().is_revoked())
     }
 
     /// How many messages have arrived that nobody has received.

@@ -69,12 +69,18 @@ fn close(communicators: &mut LocalCommunicators, calls: u64) -> Receiver<Result<
 #[test]
 fn a_lost_rank_ends_the_communicators_that_need_it() {
     let (mut communicators, board, _inbox) = local_communicators();
-    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, None, Site::caller(), None);
+    board.calls().enter(
+        &Descriptor::new(Collective::Barrier, DType::U8, 0),
+        None,
+        None,
+        Site::caller(),
+        None,
+    );
     communicators.happened(&news(3, lost(5)), Instant::now());
-    assert!(!board.is_revoked(), "not a member");
+    assert!(!board.first_cause().is_revoked(), "not a member");
     communicators.happened(&news(3, lost(6)), Instant::now());
     communicators.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::closed() }), Instant::now());
-    let Some(Error::PeerLost { culprits, call, reported_by, .. }) = board.revocation_error() else {
+    let Some(Error::PeerLost { culprits, call, reported_by, .. }) = board.first_cause().error() else {
         panic!("the first cause stays, and it was seen by nobody in the group")
     };
     let ranks = (culprits[0].rank.get(), reported_by.get());
@@ -94,7 +100,7 @@ fn who_has_told_its_own_failure_takes_nothing_back() {
             communicators.happened(&news(2, lost(6)), Instant::now());
         }
         communicators.happened(&news(6, lost(2)), Instant::now());
-        let blamed = board.revocation_error().map(|error| error.lost_ranks());
+        let blamed = board.first_cause().error().map(|error| error.lost_ranks());
         assert_eq!(blamed, Some(vec![JobRank::new(if tells_itself { 6 } else { 2 })]));
     }
 }
@@ -104,7 +110,7 @@ fn who_has_closed_may_go() {
     let (mut communicators, board, _inbox) = local_communicators();
     communicators.happened(&news(6, closed(2, true)), Instant::now());
     communicators.happened(&news(2, lost(6)), Instant::now());
-    assert!(!board.is_revoked());
+    assert!(!board.first_cause().is_revoked());
     assert!(communicators.before_asking(KEY, LAST, 1).is_none(), "it has done that call");
     let Some(Topic::Revoked { cause: Error::PeerLost { culprits, evidence, .. }, .. }) =
         communicators.before_asking(KEY, LAST, 2)
@@ -155,7 +161,7 @@ fn the_goodbye_of_who_has_failed_is_not_compared() {
     let answered = close(&mut communicators, 3);
     communicators.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::closed() }), Instant::now());
     communicators.happened(&news(6, closed(2, true)), Instant::now());
-    assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.is_revoked());
+    assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.first_cause().is_revoked());
 }
 
 /// Others may never be reached, and would be named although they wait.
@@ -181,11 +187,11 @@ fn a_rank_that_begins_without_descriptors_says_so_in_its_time() {
     assert!(matches!(&topics[..], [Topic::Revoked { key: KEY, cause: Error::System { .. } }]), "{topics:?}");
     let error = answered.try_recv().unwrap().unwrap_err();
     assert!(error.to_string().contains("cannot connect on rank 4: no descriptors"), "{error}");
-    assert!(board.is_revoked());
+    assert!(board.first_cause().is_revoked());
     // Survivors of a failure have more time.
     let (mut survivors, board, _inbox) = local_communicators();
     let answered = ask(&mut survivors, false);
-    assert!(short(&mut survivors, 5).is_empty() && answered.is_empty() && !board.is_revoked());
+    assert!(short(&mut survivors, 5).is_empty() && answered.is_empty() && !board.first_cause().is_revoked());
 }
 
 /// A broadcast from two roots shares no message.
@@ -195,8 +201,8 @@ fn ranks_that_leave_after_different_calls_differ() {
         let (mut communicators, board, _inbox) = local_communicators();
         let root =
             |root| Descriptor { root: Some(root), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };
-        board.enter(&root(0), None, None, Site::caller(), None);
-        board.leave(0);
+        board.calls().enter(&root(0), None, None, Site::caller(), None);
+        board.progress().leave(0);
         let ours = history(1);
         assert!(matches!(communicators.leave(KEY, ours), Some(Topic::Closed { .. })));
         let last = Some(CallInfo::new(0, root(1)));
@@ -226,8 +232,8 @@ fn what_came_before_the_communicator_counts() {
         &[news(2, Topic::Revoked { key: KEY, cause: Error::closed() })],
         Instant::now(),
     );
-    assert!(matches!(board.revocation(), Some(revocation) if revocation.by.get() == 2));
-    assert!(matches!(board.revocation_error(), Some(Error::Closed { .. })));
+    assert!(matches!(board.first_cause().revocation(), Some(revocation) if revocation.by.get() == 2));
+    assert!(matches!(board.first_cause().error(), Some(Error::Closed { .. })));
 }
 
 #[test]
@@ -256,11 +262,11 @@ fn other_lists_of_the_same_origin_are_a_conflict() {
     assert!(communicators.other_list(other_origin).is_none());
     let told = communicators.other_list(other_list).unwrap();
     assert_eq!((told.mine, told.yours, told.list.as_str()), (KEY, other_list.key, "[2, 4, 6]"));
-    assert!(!board.is_revoked(), "the other side knows both lists, and publishes");
+    assert!(!board.first_cause().is_revoked(), "the other side knows both lists, and publishes");
     let theirs = OtherList { mine: told.yours, yours: told.mine, list: "[6, 1]".to_owned() };
     assert!(communicators.differs(JobRank::new(6), &told).is_empty(), "not ours");
     let keys: Vec<_> = communicators.differs(JobRank::new(6), &theirs).iter().map(Topic::key).collect();
     assert_eq!(keys, [Some(KEY), Some(other_list.key)]);
-    let error = board.revocation_error().unwrap();
+    let error = board.first_cause().error().unwrap();
     assert!(matches!(&error, Error::Refused { problem } if problem.contains("rank 6 for [6, 1]")), "{error}");
 }

@@ -59,7 +59,7 @@ impl Survival {
         let own = self.group.own_rank().index();
         if decision.fates.get(own).is_some_and(|fate| *fate != Fate::Live) {
             let reason = "the others have agreed on the survivors".to_owned();
-            self.board.evict(self.group.job_rank(from), reason);
+            self.board.first_cause().evict(self.group.job_rank(from), reason);
         } else if let Some(agreement) = self.agreement(key.question, key.number) {
             agreement.on_decision(decision);
         }
@@ -118,12 +118,12 @@ impl Survival {
     }
 
     fn result(&self, asking: &Asking, now: Instant) -> Option<Result<Agreed>> {
-        if let Some(eviction) = self.board.eviction() {
+        if let Some(eviction) = self.board.first_cause().eviction() {
             return Some(Err(eviction.clone()));
         }
         let ask = &asking.ask;
         if ask.heeds_cause
-            && let Some(cause) = self.board.revocation_error()
+            && let Some(cause) = self.board.first_cause().error()
         {
             return Some(Err(cause));
         }

@@ -89,7 +89,7 @@ impl Recorder {
         if self.thread.is_some() {
             // Weak: the board holds this, and may be held by us.
             let (shared, this) = (Arc::downgrade(&self.shared), Arc::downgrade(board));
-            board.on_revoke(Arc::new(move || {
+            board.first_cause().on_revoke(Arc::new(move || {
                 if let (Some(shared), Some(board)) = (shared.upgrade(), this.upgrade()) {
                     shared.on_revoked(pg_id, board);
                 }

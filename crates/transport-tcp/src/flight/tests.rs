@@ -30,17 +30,17 @@ fn sum(count: u64) -> Descriptor {
 }
 
 fn enter(board: &Board, descriptor: &Descriptor) -> u64 {
-    board.enter(descriptor, None, None, Site::caller(), None)
+    board.calls().enter(descriptor, None, None, Site::caller(), None)
 }
 
 /// A board that has finished a call, and is in another one.
 fn board() -> Board {
     let board = Board::new(OWN, 3);
     let first = enter(&board, &sum(10));
-    board.leave(first);
+    board.progress().leave(first);
     let gather = Descriptor { root: Some(1), ..Descriptor::new(Collective::Gather, DType::U8, 5) };
     enter(&board, &gather);
-    board.await_rank(Some(GroupRank::new(2)));
+    board.progress().await_rank(Some(GroupRank::new(2)));
     board
 }
 
@@ -57,7 +57,7 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn the_names_are_pytorchs() {
     let board = board();
-    board.revoke(JobRank::new(6), Arc::new(Error::closed()));
+    board.first_cause().revoke(JobRank::new(6), Arc::new(Error::closed()));
     let record = record_of(&board);
     let mut value = serde_json::to_value(&record).unwrap();
     assert_eq!(value["version"], "2.10");
@@ -98,10 +98,10 @@ fn sends_and_receives_are_behind_the_collectives() {
     let board = board();
     let message =
         |operation, peer| Descriptor { peer: Some(peer), ..Descriptor::new(operation, DType::F32, 6) };
-    let send = board.enter_message(&message(Operation::Send, Peer::Rank(2)), Site::caller());
-    board.enter_message(&message(Operation::Recv, Peer::Rank(0)), Site::caller());
-    board.enter_message(&message(Operation::Recv, Peer::Any), Site::caller());
-    board.leave_message(send);
+    let send = board.messages().enter(&message(Operation::Send, Peer::Rank(2)), Site::caller());
+    board.messages().enter(&message(Operation::Recv, Peer::Rank(0)), Site::caller());
+    board.messages().enter(&message(Operation::Recv, Peer::Any), Site::caller());
+    board.messages().leave(send);
     let record = record_of(&board);
     assert_eq!(
         record.entries.iter().map(|one| one.is_p2p).collect::<Vec<_>>(),
@@ -126,7 +126,7 @@ fn a_board_without_calls_and_one_with_too_many() {
     assert_eq!((status.last_enqueued_collective, status.last_completed_collective), (-1, -1));
     for count in 0..1500 {
         let number = enter(&board, &sum(count));
-        board.leave(number);
+        board.progress().leave(number);
     }
     let record = record_of(&board);
     let numbers: Vec<u64> = record.entries.iter().map(|entry| entry.collective_seq_id).collect();
@@ -180,7 +180,7 @@ fn a_file_is_replaced_at_once_and_a_failure_is_said() {
     let folder = directory.0.join("new");
     let board = board();
     let path = record_of(&board).write(&folder).unwrap();
-    board.leave(1);
+    board.progress().leave(1);
     let record = record_of(&board);
     assert_eq!(record.write(&folder).unwrap(), path);
     assert_eq!(path, folder.join("rank-4.json"));
@@ -214,13 +214,13 @@ fn a_record_is_written_for_every_cause_and_nothing_before() {
         record.pg_status.get(&id).and_then(|status| status.first_cause.clone())
     };
     assert!(!path.exists());
-    other.revoke(JobRank::new(2), Arc::new(Error::closed()));
+    other.first_cause().revoke(JobRank::new(2), Arc::new(Error::closed()));
     // Its user has dropped it, but the record keeps it.
     drop(other);
     wait_for(&path, |record| cause(record, 0).is_none() && cause(record, 1).is_some());
-    world.revoke(JobRank::new(2), Arc::new(Error::closed()));
+    world.first_cause().revoke(JobRank::new(2), Arc::new(Error::closed()));
     wait_for(&path, |record| cause(record, 0).is_some() && cause(record, 1).is_some());
-    world.evict(JobRank::new(2), "silent".to_owned());
+    world.first_cause().evict(JobRank::new(2), "silent".to_owned());
     wait_for(&path, |record| {
         let status = &record.pg_status[&0];
         status.revoked_by == Some(4) && cause(record, 0).is_some_and(|text| text.contains("taken for dead"))
@@ -235,7 +235,7 @@ fn who_ends_at_once_leaves_the_record_and_who_is_well_leaves_none() {
         let board = Arc::new(board());
         recorder.register(WORLD, group(), &board);
         if fails {
-            board.revoke(JobRank::new(2), Arc::new(Error::closed()));
+            board.first_cause().revoke(JobRank::new(2), Arc::new(Error::closed()));
         }
         drop(board);
         drop(recorder);
@@ -256,7 +256,7 @@ fn a_recorder_without_a_folder_only_answers() {
     recorder.register(WORLD, group(), &world);
     recorder.register(OTHER, group(), &other);
     drop(other);
-    world.revoke(JobRank::new(2), Arc::new(Error::closed()));
+    world.first_cause().revoke(JobRank::new(2), Arc::new(Error::closed()));
     let record = recorder.record();
     assert_eq!(record.pg_config.keys().collect::<Vec<_>>(), ["world"]);
     assert_eq!((record.rank, record.entries.len()), (4, 2));

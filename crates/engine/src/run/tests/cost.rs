@@ -180,13 +180,13 @@ fn cost_of_header_and_slot() {
     let compare = nanoseconds(|| assert!(black_box(&ours) == black_box(&theirs)));
     let board = Board::new(GroupRank::new(0), 2);
     let publish = nanoseconds(|| {
-        let number = board.enter(black_box(&descriptor), None, None, Site::caller(), None);
-        board.leave(number);
+        let number = board.calls().enter(black_box(&descriptor), None, None, Site::caller(), None);
+        board.progress().leave(number);
     });
     let send = Descriptor { peer: Some(Peer::Rank(1)), ..Descriptor::new(Operation::Send, DType::U8, 64) };
     let message = nanoseconds(|| {
-        let number = board.enter_message(black_box(&send), Site::caller());
-        board.leave_message(number);
+        let number = board.messages().enter(black_box(&send), Site::caller());
+        board.messages().leave(number);
     });
     eprintln!("header: encode {encode:.1} ns, compare {compare:.1} ns");
     eprintln!("slot: a call entered and left {publish:.1} ns, a message {message:.1} ns");

@@ -294,6 +294,6 @@ impl Control for SimulatedControl {
 
 impl Drop for SimulatedControl {
     fn drop(&mut self) {
-        self.send(Command::Unregister { key: self.key, ours: self.board.history() });
+        self.send(Command::Unregister { key: self.key, ours: self.board.calls().history() });
     }
 }

@@ -1,0 +1,184 @@
+//! The first cause of a communicator's failure, the eviction of this rank, and who is woken by both.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use unisono_communicator::{Error, JobRank};
+
+use crate::Waker;
+use crate::lock;
+
+/// The cause of a revocation and the rank that saw it.
+#[derive(Clone, Debug)]
+pub struct Revocation {
+    /// The rank that saw the cause first.
+    pub by: JobRank,
+    /// The first cause.
+    pub cause: Arc<Error>,
+}
+
+/// The first cause, and the sleepers to wake when there is one. It belongs to one board, or to all boards of ranks
+/// that are threads of one process.
+#[derive(Default)]
+struct SharedCause {
+    revocation: Mutex<Option<Revocation>>,
+    /// Whether there is a first cause. A running call reads this again and again.
+    is_revoked: AtomicBool,
+    /// Whether a caller has got the first cause. From then on it does not change.
+    is_told: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+/// The first cause as one rank sees it.
+#[derive(Default)]
+pub struct FirstCause {
+    shared: Arc<SharedCause>,
+    eviction: OnceLock<Error>,
+}
+
+impl FirstCause {
+    /// The same first cause, for the board of another rank that is a thread of this process.
+    pub(super) fn of_another_thread(&self) -> FirstCause {
+        FirstCause { shared: self.shared.clone(), eviction: OnceLock::new() }
+    }
+
+    /// Makes `cause` the first cause, unless there is one already, and wakes every sleeper. Returns whether it became
+    /// the first cause.
+    pub fn revoke(&self, by: JobRank, cause: Arc<Error>) -> bool {
+        self.set(by, cause, |_| false)
+    }
+
+    /// Like [`FirstCause::revoke`], for a cause that `by` reports. It also replaces the loss of that same rank, as long
+    /// as no caller here has got that error: a rank that fails, reports why and exits at once is not the culprit.
+    pub fn revoke_reported(&self, by: JobRank, cause: Arc<Error>) -> bool {
+        self.set(by, cause, |first| first.lost_ranks() == [by])
+    }
+
+    fn set(&self, by: JobRank, cause: Arc<Error>, gives_way: impl FnOnce(&Error) -> bool) -> bool {
+        let mut revocation = lock(&self.shared.revocation);
+        let may_replace =
+            |first: &Revocation| !self.shared.is_told.load(Ordering::SeqCst) && gives_way(&first.cause);
+        if revocation.as_ref().is_some_and(|first| !may_replace(first)) {
+            return false;
+        }
+        *revocation = Some(Revocation { by, cause });
+        self.shared.is_revoked.store(true, Ordering::SeqCst);
+        drop(revocation);
+        self.wake();
+        true
+    }
+
+    fn wake(&self) {
+        let wakers = lock(&self.shared.wakers).clone();
+        wakers.iter().for_each(|wake| wake());
+    }
+
+    /// The other ranks go on without this one: from now on every call returns `error`, whatever it would have
+    /// returned.
+    pub fn evict(&self, reported_by: JobRank, evidence: String) {
+        let error = self.eviction.get_or_init(|| Error::Evicted { reported_by, evidence }).clone();
+        if !self.revoke(reported_by, Arc::new(error)) {
+            // Sleepers that were woken for another cause are woken again for this one.
+            self.wake();
+        }
+    }
+
+    /// The error that says why the other ranks go on without this one, if they do.
+    pub fn eviction(&self) -> Option<&Error> {
+        self.eviction.get()
+    }
+
+    /// Whether there is a first cause. One atomic load.
+    #[inline]
+    pub fn is_revoked(&self) -> bool {
+        self.shared.is_revoked.load(Ordering::SeqCst)
+    }
+
+    /// The first cause, once there is one.
+    pub fn revocation(&self) -> Option<Revocation> {
+        if self.is_revoked() { lock(&self.shared.revocation).clone() } else { None }
+    }
+
+    /// The error of a call on a revoked communicator: that of an eviction, else the first cause, as the rank that
+    /// reports it saw it.
+    pub fn error(&self) -> Option<Error> {
+        let revocation = self.revocation()?;
+        Some(self.eviction().cloned().unwrap_or_else(|| (*revocation.cause).clone()))
+    }
+
+    /// Like [`FirstCause::error`], for a caller of this rank that gets the error. From then on the first cause stays.
+    pub fn tell(&self) -> Option<Error> {
+        if !self.is_revoked() {
+            return None;
+        }
+        // Under the lock, so that nothing replaces the cause before the caller gets it.
+        let revocation = lock(&self.shared.revocation);
+        self.shared.is_told.store(true, Ordering::SeqCst);
+        let cause = revocation.as_ref().map(|revocation| (*revocation.cause).clone());
+        self.eviction().cloned().or(cause)
+    }
+
+    /// Adds a waker to be called at revocation and at eviction.
+    pub fn on_revoke(&self, waker: Waker) {
+        lock(&self.shared.wakers).push(waker.clone());
+        if self.is_revoked() {
+            waker();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use unisono_communicator::{Certainty, Group, GroupRank};
+
+    use super::*;
+    use crate::board::Board;
+    use crate::peers::Peers;
+
+    #[test]
+    fn the_boards_of_threads_have_one_first_cause() {
+        let boards = Board::of_threads(3);
+        let causes: Vec<&FirstCause> = boards.iter().map(Board::first_cause).collect();
+        let woken = Arc::new(AtomicU32::new(0));
+        for cause in &causes {
+            let woken = woken.clone();
+            cause.on_revoke(Arc::new(move || {
+                woken.fetch_add(1, Ordering::Relaxed);
+            }));
+        }
+        assert!(causes[2].revoke(JobRank::new(2), Arc::new(Error::closed())));
+        assert!(!causes[0].revoke(JobRank::new(0), Arc::new(Error::invalid("x", "later"))));
+        assert_eq!(woken.load(Ordering::Relaxed), 3);
+        assert!(causes.iter().all(|cause| cause.revocation().is_some_and(|first| first.by.get() == 2)));
+    }
+
+    #[test]
+    fn the_first_cause_stays() {
+        let first = FirstCause::default();
+        assert!(first.revoke(JobRank::new(0), Arc::new(Error::closed())));
+        assert!(!first.revoke(JobRank::new(1), Arc::new(Error::invalid("x", "later"))));
+        assert!(matches!(first.error(), Some(Error::Closed { .. })));
+    }
+
+    #[test]
+    fn what_a_lost_rank_has_reported_is_the_cause_until_a_caller_is_told() {
+        let ranks: Vec<JobRank> = JobRank::all(3).collect();
+        let lost = |rank| {
+            let peers = Peers::new(Group::world(0, 3), Arc::new(Board::new(GroupRank::new(0), 3)));
+            let evidence = "its connection ended".to_owned();
+            Arc::new(peers.lost(GroupRank::new(rank), ranks[0], Certainty::Confirmed, evidence, None))
+        };
+        for is_told in [false, true] {
+            let first = FirstCause::default();
+            assert!(first.revoke(ranks[0], lost(2)));
+            if is_told {
+                assert_eq!(first.tell().map(|cause| cause.lost_ranks()), Some(vec![ranks[2]]));
+            }
+            assert!(!first.revoke_reported(ranks[1], lost(2)), "nobody has lost rank 1");
+            assert_eq!(first.revoke_reported(ranks[2], lost(1)), !is_told);
+            assert_eq!(first.error().unwrap().lost_ranks(), [ranks[if is_told { 2 } else { 1 }]]);
+        }
+    }
+}

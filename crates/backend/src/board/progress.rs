@@ -1,0 +1,94 @@
+//! How far a rank's calls have come: how many have returned, how many are finished, and for whom the running one waits.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use unisono_communicator::GroupRank;
+
+const NOBODY: u32 = u32::MAX;
+
+/// The counts of one communicator's collectives, and the rank that the running one waits for.
+pub struct Progress {
+    /// How many have returned. They return in the order in which they were entered.
+    returned: AtomicU64,
+    /// How many are finished: a call on a device returns when it is enqueued.
+    finished: AtomicU64,
+    /// How many have returned and are not finished.
+    enqueued: AtomicU64,
+    awaited: AtomicU32,
+    /// Since when, in milliseconds of Unix time: records of several processes are compared by it. 0 for nobody.
+    awaited_since_ms: AtomicU64,
+}
+
+impl Progress {
+    /// No calls, which wait for nobody.
+    pub(super) fn new() -> Progress {
+        Progress {
+            returned: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            enqueued: AtomicU64::new(0),
+            awaited: AtomicU32::new(NOBODY),
+            awaited_since_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Records that a collective has returned, its data moved.
+    pub fn leave(&self, number: u64) {
+        self.note_return(number);
+        if self.enqueued.load(Ordering::SeqCst) == 0 {
+            self.finished.fetch_max(number + 1, Ordering::AcqRel);
+        }
+    }
+
+    /// Records that a collective has returned and is only enqueued on a device: in stream order, the data moves later.
+    pub fn leave_enqueued(&self, number: u64) {
+        self.enqueued.fetch_add(1, Ordering::SeqCst);
+        self.note_return(number);
+    }
+
+    fn note_return(&self, number: u64) {
+        self.returned.store(number + 1, Ordering::Release);
+        self.await_rank(None);
+    }
+
+    /// Records that the data of an enqueued collective, and of all before it, has moved.
+    pub(super) fn finish(&self, number: u64) {
+        let is_last = self.enqueued.fetch_sub(1, Ordering::SeqCst) == 1;
+        let finished = if is_last { self.returned() } else { number + 1 };
+        self.finished.fetch_max(finished, Ordering::AcqRel);
+    }
+
+    /// The number of collectives that have returned without an error; those on a device may not be finished.
+    pub fn returned(&self) -> u64 {
+        self.returned.load(Ordering::Acquire)
+    }
+
+    /// The number of collectives that are finished, with no failed one among them: what survivors compare.
+    pub fn finished(&self) -> u64 {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    /// Records the rank that the running call waits for.
+    pub fn await_rank(&self, rank: Option<GroupRank>) {
+        let awaited = rank.map_or(NOBODY, GroupRank::get);
+        // The clock is read only by a call that waits, and once for each rank that it waits for.
+        if self.awaited.load(Ordering::Relaxed) != awaited {
+            self.awaited_since_ms.store(rank.map_or(0, |_| unix_ms()), Ordering::Relaxed);
+            self.awaited.store(awaited, Ordering::Relaxed);
+        }
+    }
+
+    /// The rank that the running call waits for.
+    pub fn awaited(&self) -> Option<GroupRank> {
+        Some(self.awaited.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY).map(GroupRank::new)
+    }
+
+    /// Since when the running call waits for [`Progress::awaited`], in milliseconds of Unix time.
+    pub fn awaited_since_ms(&self) -> Option<u64> {
+        Some(self.awaited_since_ms.load(Ordering::Relaxed)).filter(|&since| since > 0)
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,138 @@
+//! The ring of a communicator's last calls, and the digest of all.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use unisono_communicator::{CallAlgorithm, CallInfo, Descriptor, ParentCall, Site, Sizes};
+
+use crate::lock;
+use crate::status::CallHistory;
+
+/// The number of calls that the ring remembers.
+pub const CALLS_REMEMBERED: usize = 1024;
+
+/// One call in the ring.
+#[derive(Clone, Debug)]
+struct CallEntry {
+    number: u64,
+    descriptor: Descriptor,
+    /// Its name and the hash of its schedules; see [`CallAlgorithm`].
+    algorithm: Option<(&'static str, u32)>,
+    site: Site,
+    /// What lengths it has besides its count.
+    sizes: Option<Arc<Sizes>>,
+    /// The call that it is a part of.
+    parent: Option<Arc<ParentCall>>,
+}
+
+/// The collectives that have been entered.
+pub struct CallRing {
+    entries: Box<[Mutex<Option<CallEntry>>]>,
+    entered: AtomicU64,
+    /// The digest of what the calls so far had in common with those of the other ranks.
+    digest: AtomicU64,
+}
+
+impl CallRing {
+    /// No calls.
+    pub(super) fn new() -> CallRing {
+        CallRing {
+            entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
+            entered: AtomicU64::new(0),
+            digest: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes the entry into a collective, the algorithm that runs it if that is known, and what lengths it has besides
+    /// its count, the call that it is a part of if there is one, and gives it its number. Calls enter one at a time.
+    pub fn enter(
+        &self,
+        descriptor: &Descriptor,
+        algorithm: Option<(&'static str, u32)>,
+        sizes: Option<&Arc<Sizes>>,
+        site: Site,
+        parent: Option<&Arc<ParentCall>>,
+    ) -> u64 {
+        let number = self.entered.load(Ordering::Relaxed);
+        let (sizes, parent) = (sizes.cloned(), parent.cloned());
+        let entry = CallEntry { number, descriptor: *descriptor, algorithm, site, sizes, parent };
+        *lock(self.slot(number)) = Some(entry);
+        self.entered.store(number + 1, Ordering::Release);
+        number
+    }
+
+    /// The number of collectives that have been entered.
+    pub fn entered(&self) -> u64 {
+        self.entered.load(Ordering::Acquire)
+    }
+
+    /// Records the digest of all calls so far; see [`crate::mix_digest`].
+    pub fn set_digest(&self, digest: u64) {
+        self.digest.store(digest, Ordering::Release);
+    }
+
+    /// What this rank reports when it closes.
+    pub fn history(&self) -> CallHistory {
+        CallHistory { calls: self.entered(), digest: self.digest.load(Ordering::Acquire) }
+    }
+
+    /// The call of this number, if the ring remembers it.
+    pub fn info(&self, number: u64) -> Option<CallInfo> {
+        let entry = lock(self.slot(number)).clone().filter(|entry| entry.number == number)?;
+        let CallEntry { descriptor, sizes, parent, .. } = entry;
+        let named = |(name, schedules): (&'static str, u32)| CallAlgorithm { name: name.into(), schedules };
+        let (algorithm, site) = (entry.algorithm.map(named), Some(entry.site.into()));
+        Some(CallInfo { number, descriptor, algorithm, site, sizes, parent })
+    }
+
+    fn slot(&self, number: u64) -> &Mutex<Option<CallEntry>> {
+        &self.entries[(number % CALLS_REMEMBERED as u64) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use unisono_communicator::{Collective, Counts, DType};
+
+    use super::*;
+
+    /// Sizes are kept as long as the ring keeps their call.
+    #[test]
+    fn the_sizes_of_a_call_are_remembered_with_it() {
+        let ring = CallRing::new();
+        let gather = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 3) };
+        for call in 0..3 * CALLS_REMEMBERED as u64 {
+            let counts = Counts::PerRank(vec![call, 3]);
+            let sizes = Sizes::of(DType::U8, &counts, None).filter(|_| call % 2 == 0).map(Arc::new);
+            let number = ring.enter(&gather, None, sizes.as_ref(), Site::caller(), None);
+            assert_eq!(ring.info(number).unwrap().sizes, sizes);
+            let oldest = (call + 1).saturating_sub(CALLS_REMEMBERED as u64);
+            let has_sizes = ring.info(oldest).unwrap().sizes.is_some();
+            assert_eq!(has_sizes, oldest % 2 == 0, "call {oldest} at {call}");
+        }
+    }
+
+    /// The control thread asks while calls go on.
+    #[test]
+    fn a_part_of_a_scope_is_never_taken_for_a_plain_call() {
+        let ring = CallRing::new();
+        let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        let parent = Arc::new(ParentCall::new("whole", barrier));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for _ in 0..300 * CALLS_REMEMBERED {
+                    ring.enter(&barrier, None, None, Site::caller(), Some(&parent));
+                }
+                is_over.store(true, Ordering::SeqCst);
+            });
+            while !is_over.load(Ordering::SeqCst) {
+                let oldest = ring.entered().saturating_sub(CALLS_REMEMBERED as u64);
+                let parents = (oldest..oldest + 4).filter_map(|number| Some(ring.info(number)?.parent));
+                parents.for_each(|parent| assert!(parent.is_some()));
+            }
+        });
+    }
+}
