@@ -13,7 +13,7 @@
 //! | `difference`, `digest` | finding calls that differ and should be equal |
 //! | `fork` | refusing a forked child |
 //! | `status` | [`CallStatus`], [`CallHistory`]: what a rank says of its calls |
-//! | `stream_order` | [`OnStreams`]: calls of several communicators on one stream, and their order on two ranks |
+//! | `stream_order` | [`order_mismatch`]: calls of several communicators on one stream, and their order on two ranks |
 //! | `scope` | [`ScopeTurn`]: a turn for several calls, with one deadline |
 //! | `group_keys` | [`GroupKeys`]: groups that only their members make |
 //! | `tickets` | [`Tickets`]: how calls ended that were enqueued on a device's stream |
@@ -42,8 +42,8 @@ mod turnstile;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use board::{
-    Answers, Board, CALLS_REMEMBERED, CallRing, Closings, FirstCause, MessageWait, Messages, Progress,
-    Revocation, Unfinished,
+    Answers, Board, CALLS_REMEMBERED, CallRing, Closings, FirstCause, Heard, MessageWait, Messages,
+    OnStreams, Progress, Revocation, Unfinished,
 };
 pub use companion::{Companion, Done, Entered, Executor, Job, Patience, Survivors};
 pub use control::{
@@ -55,11 +55,11 @@ pub use digest::mix_digest;
 pub use first_difference::{FirstDifference, SEARCH_MAX, SearchStep, closed_differently};
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, is_in_call, on_rank};
 pub use group_keys::{GroupKeys, different_lists, list_text};
-pub use peers::{Heard, Peers};
+pub use peers::Peers;
 pub use scheduled::{BoundExtent, ScheduledCall};
 pub use scope::{Enclosing, ScopeTurn};
-pub use status::{CallHistory, CallStatus, Doing, UnreadMessages};
-pub use stream_order::{CallAhead, CommunicatorKey, Membership, OnStreams, order_mismatch, with_call_ahead};
+pub use status::{CallAhead, CallHistory, CallStatus, CommunicatorKey, Doing, UnreadMessages};
+pub use stream_order::{Membership, order_mismatch, with_call_ahead};
 pub use tickets::{OpenTicket, Tickets};
 pub use turnstile::{Pass, Turnstile};
 

@@ -1,36 +1,10 @@
 //! What errors say about the other ranks: which they are, and the last call in which something arrived from them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group, GroupRank, JobRank};
 
 use crate::board::Board;
-
-/// The last collective in which something has arrived from each rank. The engine writes it, the control plane reads
-/// it.
-#[derive(Clone, Debug)]
-pub struct Heard {
-    /// By group rank: the number of the call plus one, or 0 for none.
-    calls: Arc<[AtomicU64]>,
-}
-
-impl Heard {
-    /// Nothing has arrived from any rank.
-    pub fn new(ranks: u32) -> Heard {
-        Heard { calls: (0..ranks).map(|_| AtomicU64::new(0)).collect() }
-    }
-
-    /// The header of call `number` has arrived from `peer`, and is equal to ours.
-    #[inline]
-    pub fn note(&self, peer: GroupRank, number: u64) {
-        self.calls[peer.index()].store(number + 1, Ordering::Relaxed);
-    }
-
-    fn last(&self, peer: GroupRank) -> Option<u64> {
-        self.calls.get(peer.index())?.load(Ordering::Relaxed).checked_sub(1)
-    }
-}
 
 /// The ranks of one communicator, as its errors name them.
 #[derive(Clone)]

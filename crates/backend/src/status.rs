@@ -1,9 +1,9 @@
 //! What a rank says of its calls and messages: the answer to a question about a call, and the history that it reports
 //! when it closes or leaves.
 
-use unisono_communicator::{CallInfo, GroupRank};
+use std::fmt;
 
-use crate::stream_order::CallAhead;
+use unisono_communicator::{CallInfo, GroupRank};
 
 /// What a rank answers when asked about its call `number`.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,34 @@ pub enum CallStatus {
     },
     /// The call was too long ago: the ring has forgotten it.
     Forgotten,
+}
+
+/// One communicator in one epoch, the same on all its ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommunicatorKey {
+    /// Its id: 0 for the world.
+    pub id: u64,
+    /// Its epoch.
+    pub epoch: u32,
+}
+
+impl fmt::Display for CommunicatorKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            CommunicatorKey { id: 0, epoch: 0 } => f.write_str("world"),
+            CommunicatorKey { id, epoch } => write!(f, "{id:016x}-{epoch}"),
+        }
+    }
+}
+
+/// The call of another communicator behind which one waits: the first on its stream that is not finished, or the one
+/// whose turn it is on its device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallAhead {
+    /// Whose it is, if it is on the stream; `None` for the one whose turn it is on the device.
+    pub communicator: Option<CommunicatorKey>,
+    /// The call.
+    pub call: CallInfo,
 }
 
 /// What a rank waits for, and what it has not received.

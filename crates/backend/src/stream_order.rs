@@ -2,99 +2,11 @@
 //! them in different orders: each call then waits for the other, and the communicator of neither can tell why. Also
 //! which call of another communicator keeps one from its turn on its device.
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use unisono_communicator::{CallInfo, DeviceStream, Error, JobRank};
+use unisono_communicator::{Error, JobRank};
 
 use crate::board::Board;
 use crate::group_keys::list_text;
-use crate::lock;
-use crate::status::CallStatus;
-
-/// One communicator in one epoch, the same on all its ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CommunicatorKey {
-    /// Its id: 0 for the world.
-    pub id: u64,
-    /// Its epoch.
-    pub epoch: u32,
-}
-
-impl fmt::Display for CommunicatorKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            CommunicatorKey { id: 0, epoch: 0 } => f.write_str("world"),
-            CommunicatorKey { id, epoch } => write!(f, "{id:016x}-{epoch}"),
-        }
-    }
-}
-
-/// The call of another communicator behind which one waits: the first on its stream that is not finished, or the one
-/// whose turn it is on its device.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CallAhead {
-    /// Whose it is, if it is on the stream; `None` for the one whose turn it is on the device.
-    pub communicator: Option<CommunicatorKey>,
-    /// The call.
-    pub call: CallInfo,
-}
-
-/// Where a call is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    stream: DeviceStream,
-    /// Greater than that of every call that this process has put on a stream before.
-    order: u64,
-}
-
-/// The calls of one communicator that are on streams and not finished.
-#[derive(Default)]
-pub struct OnStreams {
-    calls: Mutex<VecDeque<(u64, Place)>>,
-    /// Whose turn it is on the device, where the communicator's last call waits for its own.
-    behind: Mutex<Option<CallInfo>>,
-}
-
-impl OnStreams {
-    /// Call `number` is about to be put on a stream. It is the communicator's last so far.
-    pub fn note(&self, number: u64, stream: DeviceStream) {
-        // Streams belong to a process, whatever the number of its communicators.
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let order = LAST.fetch_add(1, Ordering::Relaxed);
-        lock(&self.calls).push_back((number, Place { stream, order }));
-    }
-
-    /// The communicator's last call waits for its turn on the device, which this one of another communicator has;
-    /// `None` when it waits no longer.
-    pub fn wait_behind(&self, call: Option<CallInfo>) {
-        *lock(&self.behind) = call;
-    }
-
-    /// The call whose turn on the device keeps the last one waiting, if one does.
-    pub fn behind(&self) -> Option<CallInfo> {
-        lock(&self.behind).clone()
-    }
-
-    /// Forgets this call and all before it.
-    pub(crate) fn finish(&self, number: u64) {
-        let mut calls = lock(&self.calls);
-        while calls.pop_front_if(|(first, _)| *first <= number).is_some() {}
-    }
-
-    fn place_of(&self, number: u64) -> Option<Place> {
-        lock(&self.calls).iter().find(|(call, _)| *call == number).map(|(_, place)| *place)
-    }
-
-    /// The number of the first call on the stream of `place`, if it is before that place.
-    fn first_before(&self, place: Place) -> Option<(u64, Place)> {
-        let calls = lock(&self.calls);
-        let first = calls.iter().find(|(_, other)| other.stream == place.stream);
-        first.copied().filter(|(_, other)| other.order < place.order)
-    }
-}
+use crate::status::{CallAhead, CallStatus, CommunicatorKey};
 
 /// A communicator that this rank, or one that it asks, is a member of.
 #[derive(Clone, Copy)]

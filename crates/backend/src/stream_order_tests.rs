@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use unisono_communicator::{Collective, DType, Descriptor, GroupRank, Site};
+use unisono_communicator::{Collective, DType, Descriptor, DeviceStream, GroupRank, Site};
 
 use super::*;
 

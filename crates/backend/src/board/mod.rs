@@ -7,6 +7,8 @@
 //! | `progress` | [`Progress`]: how many calls have returned and are finished, for whom the running one waits |
 //! | `first_cause` | [`FirstCause`]: why the communicator is revoked, if it is |
 //! | `messages` | [`Messages`]: the last sends and receives, and what has no receive |
+//! | `heard` | [`Heard`]: in which call something has last arrived from each rank |
+//! | `on_streams` | [`OnStreams`]: the calls that are on streams |
 //! | `answers` | [`Answers`]: what the other ranks say of their calls |
 //! | `closings` | [`Closings`]: which ranks have closed, and which threads are woken then |
 //! | `unfinished` | [`Unfinished`]: what a rank that leaves now leaves behind |
@@ -14,7 +16,9 @@
 mod answers;
 mod closings;
 mod first_cause;
+mod heard;
 mod messages;
+mod on_streams;
 mod progress;
 mod ring;
 mod unfinished;
@@ -24,13 +28,13 @@ use unisono_communicator::{GroupRank, Peer};
 pub use self::answers::Answers;
 pub use self::closings::Closings;
 pub use self::first_cause::{FirstCause, Revocation};
+pub use self::heard::Heard;
 pub use self::messages::{MessageWait, Messages};
+pub use self::on_streams::OnStreams;
 pub use self::progress::Progress;
 pub use self::ring::{CALLS_REMEMBERED, CallRing};
 pub use self::unfinished::Unfinished;
-use crate::peers::Heard;
 use crate::status::{CallStatus, Doing};
-use crate::stream_order::OnStreams;
 
 /// The state of one communicator that its callers and the control plane share.
 pub struct Board {

@@ -92,3 +92,24 @@ impl Progress {
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_returns_waits_for_nobody_and_is_finished_once_no_other_is_enqueued() {
+        let progress = Progress::new();
+        let counts = || (progress.returned(), progress.finished());
+        progress.leave(0);
+        assert_eq!(counts(), (1, 1));
+        progress.leave_enqueued(1);
+        progress.await_rank(Some(GroupRank::new(3)));
+        assert!(progress.awaited() == Some(GroupRank::new(3)) && progress.awaited_since_ms().is_some());
+        progress.leave(2);
+        assert_eq!((progress.awaited(), progress.awaited_since_ms()), (None, None));
+        assert_eq!(counts(), (3, 1), "a call on a device is before it");
+        progress.finish(1);
+        assert_eq!(counts(), (3, 3));
+    }
+}
