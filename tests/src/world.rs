@@ -165,7 +165,7 @@ impl Communicator for Watched {
         self.noted("agree".to_owned(), || self.inner.agree(flag))
     }
 
-    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         self.noted(format!("scope of {parent}"), || self.inner.scope(parent, options))
     }
 

@@ -2,17 +2,18 @@
 //! cause, and calls whose bytes somebody else moves.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Counts, Descriptor, Error, Outcome, OwnedBuffers, OwnedCall, ParentCall,
-    Result, Shrunk, Work,
+    Buffers, Call, CallOptions, Communicator, Counts, Descriptor, Error, Outcome, OwnedBuffers, OwnedCall,
+    ParentCall, Result, Shrunk, Work,
 };
 
-use crate::gate::{CallGate, Turn};
+use crate::Waker;
+use crate::gate::CallGate;
+use crate::order::Turn;
 use crate::scheduled::ScheduledCall;
 use crate::scope::ScopeTurn;
-use crate::turnstile::Turnstile;
 
 /// A communicator with a control plane that lies beneath a vendor's: it gives the vendor's calls their order, numbers
 /// and deadlines, compares them between ranks, and hears of failures. Its own calls go on working.
@@ -23,28 +24,17 @@ pub trait Companion: Communicator {
     /// When it looks after calls that do not move.
     fn patience(&self) -> Patience;
 
-    /// Runs a call by `executor`, or without one as the communicator's own. With one the ranks of a collective meet, as
-    /// in a barrier whose headers describe this call; then the executor gets a copy of its memory. So a mismatch, and a
-    /// rank that is dead or late, are noticed before the executor starts, and a call that is given up leaves the
-    /// caller's memory alone.
+    /// Runs a collective by `body`, in place of a schedule. First the ranks meet: in a barrier whose headers describe
+    /// this call. Then the body runs, on its own copy of the memory. So a mismatch, and a rank that is dead or late,
+    /// are noticed before the body starts, and a call that is given up leaves the caller's memory alone.
     ///
     /// # Errors
-    /// As [`Communicator::execute`], and those of the executor.
-    fn execute_by(
-        &self,
-        executor: Option<&Arc<dyn Executor>>,
-        call: &mut Call<'_>,
-        scope: Option<&ScopeTurn>,
-    ) -> Result<Outcome>;
+    /// As [`Communicator::execute`], and those of the body.
+    fn execute_by(&self, body: Box<dyn CallBody>, call: &mut Call<'_>) -> Result<Outcome>;
 
-    /// [`Companion::execute_by`] for a call whose memory moves in; when it is given up while the executor runs it, the
-    /// memory does not come back.
-    fn submit_by(
-        &self,
-        executor: Option<&Arc<dyn Executor>>,
-        call: OwnedCall,
-        scope: Option<&ScopeTurn>,
-    ) -> Work;
+    /// [`Companion::execute_by`] for a call whose memory moves in; when it is given up while the body runs, the memory
+    /// does not come back.
+    fn submit_by(&self, body: Box<dyn CallBody>, call: OwnedCall) -> Work;
 
     /// The schedule of a collective, if the call or the communicator asks for an algorithm of this library's, or if the
     /// order of its sums must be fixed; `None` if whoever runs it may do so in any way.
@@ -65,17 +55,12 @@ pub trait Companion: Communicator {
     ///
     /// # Errors
     /// As [`CallGate::admit`] and [`CallGate::take_turn`].
-    fn enter<'a>(
-        &'a self,
-        named: (&'static str, u32),
-        call: &Call<'_>,
-        scope: Option<&'a ScopeTurn>,
-    ) -> Result<Entered<'a>>;
+    fn enter(&self, named: (&'static str, u32), call: &mut Call<'_>) -> Result<Entered<'_>>;
 
     /// What the failure of an entered call means; revokes the communicator. Returns the error for the caller.
     fn settle(&self, error: Error) -> Error;
 
-    /// The turn of a scope.
+    /// The turn of a scope; see [`ScopeTurn::on`].
     ///
     /// # Errors
     /// As [`Communicator::scope`].
@@ -134,64 +119,48 @@ pub struct Entered<'a> {
     /// Its number.
     pub number: u64,
     /// Held until the call is over.
-    pub turn: Turn<&'a Turnstile>,
+    pub turn: Turn<'a>,
 }
 
-/// Runs collectives in place of schedules, such as by a vendor's library.
-pub trait Executor: Send + Sync {
-    /// Its name in outcomes and errors.
-    fn name(&self) -> &'static str;
+/// What runs a collective in place of a schedule once its ranks have met, such as a vendor's library. It has memory of
+/// its own. Dropped while it runs, it is given up: nobody waits for it any more.
+pub trait CallBody: Send {
+    /// Its name in outcomes and errors, and the hash of schedules that do not come with the library; else 0.
+    fn named(&self) -> (&'static str, u32);
 
-    /// A hash of the schedules by which it runs, if they do not come with the library; else 0.
-    fn schedules(&self) -> u32 {
-        0
-    }
+    /// Copies the memory of a blocking call.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is no memory for it. The call fails where the ranks meet.
+    fn copy_in(&mut self, buffers: &Buffers<'_>) -> Result<()>;
 
-    /// Starts a call; does not block. Calls of a communicator come one after the other.
-    fn start(&self, job: Job);
+    /// Takes the memory of an asynchronous call.
+    fn move_in(&mut self, buffers: OwnedBuffers);
 
-    /// The call that was started is given up: nobody waits for it any more. What can be aborted is.
-    fn abandon(&self);
+    /// Starts it, or looks whether it has ended; does not block. It has `timeout` from its start, and calls `wake` at
+    /// its end. True when something has changed.
+    ///
+    /// # Errors
+    /// What ends the call.
+    fn advance(&mut self, timeout: Duration, wake: &dyn Fn() -> Waker) -> Result<bool>;
+
+    /// How far it is.
+    fn stage(&self) -> BodyStage;
+
+    /// Copies what the call has written.
+    fn copy_out(&mut self, buffers: &mut Buffers<'_>);
+
+    /// Gives the memory back; `None` while it runs, and when it is lost.
+    fn move_out(&mut self) -> Option<OwnedBuffers>;
 }
 
-/// A collective that an executor runs. All its ranks have met.
-pub struct Job {
-    /// What it is.
-    pub descriptor: Descriptor,
-    /// Its counts.
-    pub counts: Counts,
-    /// Its memory, which nobody else uses.
-    pub buffers: OwnedBuffers,
-    /// When it is given up.
-    pub deadline: Instant,
-    /// Takes its end.
-    pub done: Done,
-}
-
-type TakeEnd = dyn FnOnce(Result<()>, Option<OwnedBuffers>) + Send;
-
-/// Takes the end of a [`Job`]. Dropped without one, it says that the executor's thread has ended.
-pub struct Done(Option<Box<TakeEnd>>);
-
-impl Done {
-    /// Calls `take` with the end.
-    pub fn new(take: impl FnOnce(Result<()>, Option<OwnedBuffers>) + Send + 'static) -> Done {
-        Done(Some(Box::new(take)))
-    }
-
-    /// The job is over, and this is its memory.
-    pub fn end(mut self, result: Result<()>, buffers: OwnedBuffers) {
-        if let Some(take) = self.0.take() {
-            take(result, Some(buffers));
-        }
-    }
-}
-
-impl Drop for Done {
-    fn drop(&mut self) {
-        if let Some(take) = self.0.take() {
-            let (what, text) = ("the executor of a call".to_owned(), "its thread has panicked".to_owned());
-            take(Err(Error::System { what, text }), None);
-        }
-    }
+/// How far a [`CallBody`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyStage {
+    /// The ranks meet.
+    Waiting,
+    /// It runs.
+    Running,
+    /// It is over.
+    Ended,
 }

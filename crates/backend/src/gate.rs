@@ -2,14 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    Awaited, CallInfo, CallOptions, Error, Group, JobRank, Result, ShortText, WhenBusy, deadline_after,
-};
+use unisono_communicator::{Error, Group, JobRank, Result, deadline_after};
 
 use crate::agreement::Agreements;
 use crate::board::Board;
@@ -18,7 +15,8 @@ use crate::control::{Control, ask_for_the_call};
 use crate::fork::ForkGuard;
 use crate::group_keys::members;
 use crate::peers::Peers;
-use crate::turnstile::{Pass, Turnstile};
+use crate::scope::OpenScopeSlot;
+use crate::turnstile::Turnstile;
 
 /// How long a failure waits for a better explanation: after a broken stream for the cause that another rank may be
 /// spreading, after a mismatch for the description of the other rank's call. Each takes about a millisecond on an idle
@@ -47,22 +45,7 @@ pub struct CallGate {
     pub(crate) agreements: Agreements,
     /// Passed while a collective is issued; by a blocking one until it returns, by a scope until it ends.
     order: Arc<Turnstile>,
-}
-
-/// The right to issue a collective in an order, until it is dropped.
-#[must_use]
-pub struct Turn<H: Deref<Target = Turnstile>> {
-    pub(crate) pass: Pass<H>,
-    /// How long the call has waited for it.
-    waited: Duration,
-}
-
-impl<H: Deref<Target = Turnstile>> Turn<H> {
-    /// What is left of the time of a call that had `timeout`.
-    #[inline]
-    pub fn time_left(&self, timeout: Duration) -> Duration {
-        timeout.saturating_sub(self.waited)
-    }
+    pub(crate) open_scope: OpenScopeSlot,
 }
 
 /// What the gate needs from a backend whose call has failed.
@@ -139,6 +122,7 @@ impl CallGate {
             derived: AtomicU64::new(0),
             agreements: Agreements::default(),
             order,
+            open_scope: OpenScopeSlot::default(),
         }
     }
 
@@ -229,70 +213,6 @@ impl CallGate {
     /// Who may issue the next collective of the communicator.
     pub fn order(&self) -> &Arc<Turnstile> {
         &self.order
-    }
-
-    /// How long a call may wait for its turn. Only one thread at a time issues collectives. A labelled call waits,
-    /// since its label reveals a wrong order, and so does one whose caller vouches for the order. Any other is refused.
-    #[inline]
-    pub fn patience(&self, label: Option<ShortText>, options: &CallOptions) -> Option<Duration> {
-        match (options.when_busy, label) {
-            (WhenBusy::Refuse, None) => None,
-            (WhenBusy::Queue, _) | (WhenBusy::Refuse, Some(_)) => {
-                Some(options.timeout.unwrap_or(self.timeout))
-            }
-        }
-    }
-
-    /// The turn of `call` in an `order`, that of the communicator or of a scope; `info` is what errors show of it.
-    ///
-    /// # Errors
-    /// [`Error::ConcurrentUse`]; [`Error::Closed`] after a wait for `close`; [`Error::Timeout`] when the turn does not
-    /// come in time: the other ranks wait for the call, so this is everybody's failure; the first cause, when it comes
-    /// while the call waits.
-    #[inline]
-    pub fn take_turn<H: Deref<Target = Turnstile> + Clone>(
-        &self,
-        order: H,
-        call: &dyn Display,
-        info: impl FnOnce() -> CallInfo,
-        patience: Option<Duration>,
-    ) -> Result<Turn<H>> {
-        match (Turnstile::try_pass(order.clone()), patience) {
-            (Some(pass), _) => Ok(Turn { pass, waited: Duration::ZERO }),
-            (None, Some(patience)) => {
-                let started = Instant::now();
-                let pass = self.wait_for_turn(order, patience)?;
-                let waited = started.elapsed();
-                // The call before this one may have been `close`.
-                self.check_open(call)?;
-                pass.map(|pass| Turn { pass, waited }).ok_or_else(|| self.late(info(), waited))
-            }
-            (None, None) => Err(Error::ConcurrentUse { call: call.to_string() }),
-        }
-    }
-
-    /// The failure of a call whose turn has not come in time.
-    fn late(&self, call: CallInfo, waited: Duration) -> Error {
-        let reported_by = self.group.own_job_rank();
-        let status = "is in another thread's call, behind which this one waits".to_owned();
-        let not_arrived = vec![Awaited { rank: reported_by, status }];
-        self.fail(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
-    }
-
-    /// Waits for the calls before this one, at most for `timeout`; `None` when they are not over by then.
-    ///
-    /// # Errors
-    /// The first cause, when it comes meanwhile.
-    pub fn wait_for_turn<H: Deref<Target = Turnstile>>(
-        &self,
-        order: H,
-        timeout: Duration,
-    ) -> Result<Option<Pass<H>>> {
-        let until = deadline_after(Instant::now(), timeout);
-        match Turnstile::wait(order, Some(until), || self.board.first_cause().is_revoked()) {
-            Some(pass) => Ok(Some(pass)),
-            None => self.check_revoked().map(|()| None),
-        }
     }
 
     /// Refuses calls of this thread on this communicator until the guard is dropped, because a user's function runs.

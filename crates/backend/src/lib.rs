@@ -4,10 +4,11 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `gate` | [`CallGate`]: which thread may issue a call, and how a failure is handled |
+//! | `gate` | [`CallGate`]: who may use a communicator, and how a failure is handled |
+//! | `order` | [`CallOrder`], [`Turn`]: which call is issued next |
 //! | `board` | [`Board`]: what a communicator shows, one part a file |
 //! | `peers` | [`Peers`]: what errors say of the other ranks |
-//! | `companion` | [`Companion`]: the communicator beneath a vendor's; [`Executor`]: who runs calls for it |
+//! | `companion` | [`Companion`]: the communicator beneath a vendor's; [`CallBody`]: what runs in place of a schedule |
 //! | `control` | [`Control`]: what a backend asks of its control plane, and what the answers mean |
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
@@ -31,6 +32,7 @@ mod first_difference;
 mod fork;
 mod gate;
 mod group_keys;
+mod order;
 mod peers;
 mod scheduled;
 mod scope;
@@ -45,7 +47,7 @@ pub use board::{
     Answers, Board, CALLS_REMEMBERED, CallRing, Closings, FirstCause, Heard, MessageWait, Messages,
     OnStreams, Progress, Revocation, Unfinished,
 };
-pub use companion::{Companion, Done, Entered, Executor, Job, Patience, Survivors};
+pub use companion::{BodyStage, CallBody, Companion, Entered, Patience, Survivors};
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, history_difference,
     judge_answer, mismatch, not_agreed, unread_text,
@@ -55,9 +57,10 @@ pub use digest::mix_digest;
 pub use first_difference::{FirstDifference, SEARCH_MAX, SearchStep, closed_differently};
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, is_in_call, on_rank};
 pub use group_keys::{GroupKeys, different_lists, list_text};
+pub use order::{CallOrder, Turn};
 pub use peers::Peers;
 pub use scheduled::{BoundExtent, ScheduledCall};
-pub use scope::{Enclosing, ScopeTurn};
+pub use scope::{Enclosing, ScopeOrder, ScopeTurn};
 pub use status::{CallAhead, CallHistory, CallStatus, CommunicatorKey, Doing, UnreadMessages};
 pub use stream_order::{Membership, order_mismatch, with_call_ahead};
 pub use tickets::{OpenTicket, Tickets};

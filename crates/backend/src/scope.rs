@@ -1,14 +1,15 @@
 //! What a scope is on any backend: the turn that it holds, the deadline of its calls, the call that they are parts of.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{CallInfo, CallOptions, ParentCall, Result, deadline_after};
+use unisono_communicator::{CallOptions, Communicator, OpenScope, ParentCall, Scope, ScopeId};
 
 use crate::board::Board;
 use crate::fork::ForkGuard;
-use crate::gate::CallGate;
+use crate::lock;
 use crate::turnstile::{Pass, Turnstile};
 
 /// What a call within a scope has from it.
@@ -28,12 +29,53 @@ impl Enclosing {
     }
 }
 
+/// The order of the calls within one scope, and what they have from it.
+pub struct ScopeOrder {
+    id: ScopeId,
+    pub(crate) order: Turnstile,
+    pub(crate) enclosing: Enclosing,
+    options: CallOptions,
+    /// The thread that opened it.
+    opener: ThreadId,
+    /// Whether it was opened with a timeout, and not with that of the communicator.
+    pub(crate) has_deadline: bool,
+}
+
+impl ScopeOrder {
+    /// The options of a call within the scope that has `own`, and of whose timeout `default` is the default.
+    pub(crate) fn options(&self, own: &CallOptions, default: Duration) -> CallOptions {
+        let timeout = Some(self.enclosing.timeout(own.timeout.unwrap_or(default)));
+        CallOptions { timeout, ..own.or(&self.options) }
+    }
+}
+
+/// The scope that is open on a communicator: one at most, since it has the turn.
+#[derive(Default)]
+pub(crate) struct OpenScopeSlot(Mutex<Weak<ScopeOrder>>);
+
+impl OpenScopeSlot {
+    /// This scope is open now.
+    pub(crate) fn set(&self, turn: &ScopeTurn) {
+        *lock(&self.0) = Arc::downgrade(&turn.scope);
+    }
+
+    /// The scope of this name, if it is open.
+    pub(crate) fn find(&self, id: ScopeId) -> Option<Arc<ScopeOrder>> {
+        lock(&self.0).upgrade().filter(|scope| scope.id == id)
+    }
+
+    /// Why a call of this thread that is not within the scope waits, if one is open.
+    pub(crate) fn status(&self) -> Option<String> {
+        let scope = lock(&self.0).upgrade()?;
+        let by = if scope.opener == thread::current().id() { "this thread" } else { "another thread" };
+        let parent = &scope.enclosing.parent;
+        Some(format!("is within a scope of {parent} that {by} has opened, behind which this call waits"))
+    }
+}
+
 /// The turn of a scope, held until this is dropped.
 pub struct ScopeTurn {
-    /// Of the scope's own calls.
-    order: Turnstile,
-    enclosing: Enclosing,
-    options: CallOptions,
+    scope: Arc<ScopeOrder>,
     board: Arc<Board>,
     first: u64,
     pass: Option<Pass<Arc<Turnstile>>>,
@@ -49,42 +91,27 @@ impl Drop for ScopeTurn {
     }
 }
 
-impl CallGate {
-    /// Takes the turn for a scope of `parent`, of which ranks compare `context`.
-    ///
-    /// # Errors
-    /// As [`CallGate::take_turn`].
-    pub fn open_scope(&self, parent: ParentCall, context: u32, options: &CallOptions) -> Result<ScopeTurn> {
-        let deadline = deadline_after(Instant::now(), options.timeout.unwrap_or(self.timeout()));
-        let patience = self.patience(parent.descriptor.label, options);
-        let info = || CallInfo { parent: Some(Arc::new(parent)), ..CallInfo::new(0, parent.descriptor) };
-        let turn = self.take_turn(self.order().clone(), &parent, info, patience)?;
-        Ok(ScopeTurn {
+impl ScopeTurn {
+    /// Holds the turn for the calls within a scope of `parent`, of which ranks compare `context`. They end by
+    /// `deadline`.
+    pub(crate) fn new(
+        pass: Pass<Arc<Turnstile>>,
+        board: &Arc<Board>,
+        parent: ParentCall,
+        context: u32,
+        options: &CallOptions,
+        deadline: Instant,
+    ) -> ScopeTurn {
+        let scope = Arc::new(ScopeOrder {
+            id: ScopeId::new_unique(),
             order: Turnstile::new(),
             enclosing: Enclosing { parent: Arc::new(parent), context, deadline },
             options: CallOptions { timeout: None, label: None, ..*options },
-            board: self.board().clone(),
-            first: self.board().calls().entered(),
-            pass: Some(turn.pass),
-            owner: ForkGuard::new(),
-        })
-    }
-}
-
-impl ScopeTurn {
-    /// Who issues the next of the scope's calls.
-    pub fn order(&self) -> &Turnstile {
-        &self.order
-    }
-
-    /// What its calls have from it.
-    pub fn enclosing(&self) -> &Enclosing {
-        &self.enclosing
-    }
-
-    /// The options of a call within it that has `own`.
-    pub fn options(&self, own: &CallOptions) -> CallOptions {
-        own.or(&self.options)
+            opener: thread::current().id(),
+            has_deadline: options.timeout.is_some(),
+        });
+        let (first, owner) = (board.calls().entered(), ForkGuard::new());
+        ScopeTurn { scope, board: board.clone(), first, pass: Some(pass), owner }
     }
 
     /// The collectives before it have all got their numbers: its own come from here on.
@@ -92,8 +119,22 @@ impl ScopeTurn {
         self.first = self.board.calls().entered();
     }
 
-    /// The numbers of its collectives.
-    pub fn numbers(&self) -> Range<u64> {
+    /// The scope on its communicator.
+    pub fn on(self, communicator: Arc<dyn Communicator>) -> Scope {
+        Scope::new(communicator, Box::new(self))
+    }
+}
+
+impl OpenScope for ScopeTurn {
+    fn id(&self) -> ScopeId {
+        self.scope.id
+    }
+
+    fn parent(&self) -> &Arc<ParentCall> {
+        &self.scope.enclosing.parent
+    }
+
+    fn numbers(&self) -> Range<u64> {
         self.first..self.board.calls().entered()
     }
 }

@@ -46,6 +46,14 @@ pub struct Pass<H: Deref<Target = Turnstile>> {
     turnstile: H,
 }
 
+impl<H: Deref<Target = Turnstile>> Pass<H> {
+    /// How it holds the turnstile.
+    #[inline]
+    pub fn turnstile(&self) -> &H {
+        &self.turnstile
+    }
+}
+
 impl<H: Deref<Target = Turnstile>> Drop for Pass<H> {
     fn drop(&mut self) {
         self.turnstile.release();

@@ -9,7 +9,7 @@ use unisono_schedule::{Algorithm, CostModel, Trust};
 use crate::call::descriptor::Descriptor;
 use crate::call::options::CallOptions;
 use crate::call::outcome::{Outcome, Ticket};
-use crate::call::parent::ParentCall;
+use crate::call::parent::{ParentCall, ScopeId};
 use crate::call::{Call, OwnedCall};
 use crate::check::{check_label, check_options, check_request};
 use crate::error::{Error, Result};
@@ -197,7 +197,7 @@ pub trait Communicator: Send + Sync {
     /// [`Error::ConcurrentUse`] when another thread is inside a call or a scope; with a label it waits for its turn, at
     /// most for its timeout. [`Error::InvalidArgument`] for a name or label that is too long. The first cause.
     /// [`Error::Unsupported`] unless the backend has it, and within a scope.
-    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         let _ = (parent, options);
         Err(unsupported(self.backend(), "scopes"))
     }
@@ -266,13 +266,46 @@ pub trait Communicator: Send + Sync {
 ///
 /// Scopes do not nest, and a scope is not closed: [`Communicator::scope`] and [`Communicator::close`] of a scope are
 /// [`Error::Unsupported`].
-pub trait Scope: Communicator {
-    /// The call that this scope's calls are parts of.
+pub struct Scope {
+    // First, so that it is dropped first: it may be the communicator's turn.
+    open: Box<dyn OpenScope>,
+    communicator: Arc<dyn Communicator>,
+}
+
+/// What a backend holds while a scope is open.
+pub trait OpenScope: Send + Sync {
+    /// What the calls of the scope are issued with.
+    fn id(&self) -> ScopeId;
+
+    /// See [`Scope::parent`].
     fn parent(&self) -> &Arc<ParentCall>;
+
+    /// See [`Scope::numbers`].
+    fn numbers(&self) -> Range<u64>;
+}
+
+impl Scope {
+    /// A scope that `open` holds open on `communicator`, which issues calls in the order that they name
+    /// ([`Call::scope`]).
+    pub fn new(communicator: Arc<dyn Communicator>, open: Box<dyn OpenScope>) -> Scope {
+        Scope { open, communicator }
+    }
+
+    /// The call that this scope's calls are parts of.
+    pub fn parent(&self) -> &Arc<ParentCall> {
+        self.open.parent()
+    }
 
     /// The numbers that its collectives have so far, as in errors and in [`crate::Shrunk::last_common_call`]. After a
     /// failure, the whole call was completed by all survivors if the last common call is not below the end of this.
-    fn numbers(&self) -> Range<u64>;
+    pub fn numbers(&self) -> Range<u64> {
+        self.open.numbers()
+    }
+
+    fn unsupported<T>(&self, what: &str) -> Result<T> {
+        let (what, instead) = (format!("{what} within a scope"), Some("end the scope first".to_owned()));
+        Err(Error::Unsupported { what, backend: self.backend(), instead })
+    }
 }
 
 /// What [`Communicator::shrink`] gives.
@@ -373,7 +406,7 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
         self.inner.agree(flag)
     }
 
-    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         self.inner.scope(parent, &options.or(&self.options))
     }
 
@@ -387,5 +420,77 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
 
     fn close(&self) -> Result<()> {
         self.inner.close()
+    }
+}
+
+impl Communicator for Scope {
+    fn group(&self) -> &Group {
+        self.communicator.group()
+    }
+
+    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        call.scope = Some(self.open.id());
+        self.communicator.execute(call)
+    }
+
+    fn submit(&self, mut call: OwnedCall) -> Work {
+        call.scope = Some(self.open.id());
+        self.communicator.submit(call)
+    }
+
+    fn backend(&self) -> &'static str {
+        self.communicator.backend()
+    }
+
+    fn cost_model(&self) -> CostModel {
+        self.communicator.cost_model()
+    }
+
+    fn companion(&self) -> Option<Arc<dyn Communicator>> {
+        self.communicator.companion()
+    }
+
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        self.communicator.supports(descriptor, options, memory)
+    }
+
+    fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        self.communicator.resolve_within(ticket, timeout)
+    }
+
+    fn register(&self, _: Arc<Algorithm>, _: Trust) -> Result<()> {
+        self.unsupported("register")
+    }
+
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.communicator.subgroup(ranks)
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.communicator.duplicate()
+    }
+
+    fn shrink(&self) -> Result<Shrunk> {
+        self.communicator.shrink()
+    }
+
+    fn agree(&self, flag: bool) -> Result<bool> {
+        self.communicator.agree(flag)
+    }
+
+    fn scope(&self, _: ParentCall, _: &CallOptions) -> Result<Scope> {
+        self.unsupported("scope")
+    }
+
+    fn revoke(&self, cause: Error) -> Result<()> {
+        self.communicator.revoke(cause)
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.communicator.abort()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.unsupported("close")
     }
 }

@@ -40,11 +40,11 @@ pub use call::options::{
     AlgorithmName, CALL_TIMEOUT_DEFAULT, CallOptions, Determinism, WhenBusy, deadline_after,
 };
 pub use call::outcome::{Completion, Outcome, Ticket};
-pub use call::parent::ParentCall;
+pub use call::parent::{ParentCall, ScopeId};
 pub use call::site::Site;
 pub use call::{Call, OwnedCall};
 pub use check::{Lengths, check, check_request, lengths};
-pub use communicator::{Communicator, Scope, Shrunk, With};
+pub use communicator::{Communicator, OpenScope, Scope, Shrunk, With};
 pub use elements::dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Buffers, Call, Collective, Collectives, DType, Descriptor, Place, ReduceOp, Result, Scope, Severity,
-    Site, log, zeroed,
+    Buffers, Call, Collective, Collectives, Communicator, DType, Descriptor, Place, ReduceOp, Result, Scope,
+    Severity, Site, log, zeroed,
 };
 
 use crate::elements::{Elements, FloatType};
@@ -53,7 +53,7 @@ impl CompressionState {
 }
 
 /// Whether the call is to be exact; decides it if that is not known. Collective.
-fn declines(scope: &dyn Scope, state: &mut CompressionState, site: Site) -> Result<bool> {
+fn declines(scope: &Scope, state: &mut CompressionState, site: Site) -> Result<bool> {
     if state.auto == Some(Auto::Undecided) {
         let [exact, compressed] = measure(scope, state, site)?;
         let is_slower = compressed >= exact;
@@ -78,7 +78,7 @@ fn declines(scope: &dyn Scope, state: &mut CompressionState, site: Site) -> Resu
 /// # Errors
 /// As [`checked`].
 pub(crate) fn is_exact(
-    scope: &dyn Scope,
+    scope: &Scope,
     vector: &mut Elements<&mut [u8]>,
     op: ReduceOp,
     state: &mut CompressionState,
@@ -99,7 +99,7 @@ pub(crate) fn is_exact(
 /// [`Error::NonFinite`](unisono_communicator::Error::NonFinite), and the communicator is as usable as before; errors of
 /// the collectives.
 fn checked(
-    scope: &dyn Scope,
+    scope: &Scope,
     vector: &mut Elements<&mut [u8]>,
     op: ReduceOp,
     state: &CompressionState,
@@ -119,7 +119,7 @@ fn checked(
 
 /// An exact all-reduce of the vector.
 fn exact(
-    scope: &dyn Scope,
+    scope: &Scope,
     vector: &mut Elements<&mut [u8]>,
     op: ReduceOp,
     dtype: DType,
@@ -135,7 +135,7 @@ fn exact(
 }
 
 /// Seconds of an exact and of a compressed call: of the slowest rank.
-fn measure(scope: &dyn Scope, state: &CompressionState, site: Site) -> Result<[f64; 2]> {
+fn measure(scope: &Scope, state: &CompressionState, site: Site) -> Result<[f64; 2]> {
     let elements = state.elements().min(SAMPLE_ELEMENTS);
     let float = FloatType::of(state.dtype)?;
     let mut bytes = zeroed::<u32>((elements * state.dtype.bytes()).div_ceil(size_of::<u32>()))?;

@@ -54,10 +54,10 @@ pub trait CompressedCollectives: Communicator {
         let site = Site::caller();
         let mut vector = Elements::new(FloatType::of(T::DTYPE)?, [bytemuck::cast_slice_mut(buffer)]);
         let scope = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)?;
-        if auto::is_exact(&*scope, &mut vector, op, state, site)? {
+        if auto::is_exact(&scope, &mut vector, op, state, site)? {
             return Ok(());
         }
-        exchange::run(&*scope, &mut vector, weight(op, self.group().size())?, state, site)
+        exchange::run(&scope, &mut vector, weight(op, self.group().size())?, state, site)
     }
 
     /// [`CompressedCollectives::compressed_all_reduce`] of many buffers as if they followed each other in one, without
@@ -86,10 +86,10 @@ pub trait CompressedCollectives: Communicator {
         let bytes = buffers.iter_mut().map(|buffer| bytemuck::cast_slice_mut(buffer));
         let mut vector = Elements::new(float, bytes);
         let scope = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)?;
-        if auto::is_exact(&*scope, &mut vector, op, state, site)? {
+        if auto::is_exact(&scope, &mut vector, op, state, site)? {
             return Ok(());
         }
-        exchange::run(&*scope, &mut vector, weight(op, self.group().size())?, state, site)
+        exchange::run(&scope, &mut vector, weight(op, self.group().size())?, state, site)
     }
 
     /// [`CompressedCollectives::compressed_all_reduce`] of a vector of f32 in the memory of a device, where it stays;
@@ -106,7 +106,7 @@ pub trait CompressedCollectives: Communicator {
         let scope = open(self, DType::F32, &Shape::Whole(vector.words()), Some(op), state, site)?;
         let device = state.device.clone();
         let weight = weight(op, self.group().size())?;
-        exchange::run(&*scope, &mut OnDevice { device: &device, vector }, weight, state, site)
+        exchange::run(&scope, &mut OnDevice { device: &device, vector }, weight, state, site)
     }
 
     /// Sums vectors, and gives each rank its share of each: of n elements rank r gets those from r x ceil(n / p) on, as
@@ -148,7 +148,7 @@ pub trait CompressedCollectives: Communicator {
             Elements::new(float, (0..ranks).flat_map(chunks).map(|chunk| bytemuck::cast_slice(chunk)));
         let output = Elements::new(float, outputs.iter_mut().map(|output| bytemuck::cast_slice_mut(output)));
         let mut data = Apart { input, input_at: 0, output, output_at: state.owned().start };
-        exchange::run(&*scope, &mut data, weight(op, self.group().size())?, state, site)
+        exchange::run(&scope, &mut data, weight(op, self.group().size())?, state, site)
     }
 
     /// Every rank's `output` becomes all ranks' inputs in rank order, each about as it was: `input` has as many
@@ -195,7 +195,7 @@ pub trait CompressedCollectives: Communicator {
         let input = Elements::new(float, [bytemuck::cast_slice::<T, u8>(input)]);
         let output = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(output)]);
         let mut data = Apart { input, input_at: state.owned().start, output, output_at: 0 };
-        exchange::run(&*scope, &mut data, 1.0, state, site)
+        exchange::run(&scope, &mut data, 1.0, state, site)
     }
 
     /// [`CompressedCollectives::compressed_all_reduce`] on a thread of its own. Buffer and state move in, and come back
@@ -231,10 +231,10 @@ pub trait CompressedCollectives: Communicator {
             Err(error) => CompressedWork::finished(Err(error), buffer, state),
             Ok((float, scope)) => CompressedWork::start(buffer, state, move |buffer, state| {
                 let mut vector = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(buffer)]);
-                if auto::is_exact(&*scope, &mut vector, op, state, site)? {
+                if auto::is_exact(&scope, &mut vector, op, state, site)? {
                     return Ok(());
                 }
-                exchange::run(&*scope, &mut vector, weight(op, scope.group().size())?, state, site)
+                exchange::run(&scope, &mut vector, weight(op, scope.group().size())?, state, site)
             }),
         }
     }
@@ -268,7 +268,7 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
     op: Option<ReduceOp>,
     state: &CompressionState<D>,
     site: Site,
-) -> Result<Box<dyn Scope>> {
+) -> Result<Scope> {
     let elements = shape.elements().unwrap_or(usize::MAX) as u64;
     let place =
         if op.is_some() && matches!(shape, Shape::Whole(_)) { Place::InPlace } else { Place::Separate };

@@ -9,7 +9,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use unisono_communicator::{Error, Result, Scope, Site};
+use unisono_communicator::{Communicator, Error, Result, Scope, Site};
 
 use crate::codec::Summable;
 use crate::data::Data;
@@ -30,7 +30,7 @@ use crate::wire::{Issue, Wire, Words, WordsCall};
 /// [`Error::NonFinite`], and the communicator is as usable as before; [`Error::Corrupted`]; errors of the collectives
 /// and of the device.
 pub(crate) fn run<D: KernelDevice>(
-    scope: &dyn Scope,
+    scope: &Scope,
     data: &mut dyn Data<D>,
     weight: f32,
     state: &mut CompressionState<D>,

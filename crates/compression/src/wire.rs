@@ -2,8 +2,8 @@
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, Collective, Collectives, CollectivesAsync,
-    CollectivesOnDevice, Counts, DType, Descriptor, Error, Finished, OwnedBuffer, OwnedBuffers, OwnedCall,
-    OwnedMemory, ReduceOp, Result, Scope, Site, Work,
+    CollectivesOnDevice, Communicator, Counts, DType, Descriptor, Error, Finished, OwnedBuffer, OwnedBuffers,
+    OwnedCall, OwnedMemory, ReduceOp, Result, Scope, Site, Work,
 };
 
 use unisono_kernels::CodeSize;
@@ -94,7 +94,7 @@ impl WordsCall {
 }
 
 pub(crate) struct Wire<'a> {
-    pub(crate) scope: &'a dyn Scope,
+    pub(crate) scope: &'a Scope,
     pub(crate) site: Site,
 }
 

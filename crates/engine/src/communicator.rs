@@ -1,9 +1,9 @@
 //! The communicator over any links: admits calls, gives them their order, drives them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use unisono_backend::{
-    Board, CallGate, Companion, Control, Entered, Executor, Patience, ScheduledCall, ScopeTurn, Survivors,
+    Board, CallBody, CallGate, Companion, Control, Entered, Patience, ScheduledCall, ScopeTurn, Survivors,
 };
 use unisono_communicator::{
     Call, CallOptions, Communicator, Counts, Descriptor, Determinism, Error, Group, MemoryKind, Operation,
@@ -18,7 +18,6 @@ use crate::options::EngineOptions;
 use crate::plan::planner::Planner;
 use crate::point_to_point::PointToPoint;
 use crate::registration;
-use crate::scope::EngineScope;
 
 /// What a transport hands over for one communicator.
 pub struct Parts<L> {
@@ -38,6 +37,8 @@ pub struct Parts<L> {
 
 /// A communicator that runs schedules over a transport's links.
 pub struct EngineCommunicator<L: Links + 'static> {
+    /// This value, for scopes.
+    own: Weak<EngineCommunicator<L>>,
     shared: Arc<Shared<L>>,
 }
 
@@ -50,7 +51,8 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let gate = CallGate::new(group, board, control, backend, options.timeout);
         let messages = PointToPoint::new(gate.peers().clone());
         let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());
-        Arc::new(EngineCommunicator { shared: Shared::new(gate, options, selector, messages, engine) })
+        let shared = Shared::new(gate, options, selector, messages, engine);
+        Arc::new_cyclic(|own| EngineCommunicator { own: own.clone(), shared })
     }
 
     /// Registers algorithms one after the other, with proofs.
@@ -76,11 +78,11 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        self.shared.execute(call, None, None)
+        self.shared.execute(call, None)
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        self.shared.submit(call, None, None)
+        self.shared.submit(call, None)
     }
 
     fn backend(&self) -> &'static str {
@@ -122,8 +124,10 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         self.shared.shrink().map(Survivors::shrunk)
     }
 
-    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
-        Ok(Box::new(EngineScope::open(&self.shared, &parent, options)?))
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
+        // INVARIANT: `new` is the only way to one, and gives an `Arc`.
+        let own = self.own.upgrade().expect("a communicator is in an Arc");
+        Ok(self.shared.open_scope(&parent, options)?.on(own))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {
@@ -169,22 +173,12 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
         Patience { probe_after, warn_after, drop_timeout }
     }
 
-    fn execute_by(
-        &self,
-        executor: Option<&Arc<dyn Executor>>,
-        call: &mut Call<'_>,
-        scope: Option<&ScopeTurn>,
-    ) -> Result<Outcome> {
-        self.shared.execute(call, executor, scope)
+    fn execute_by(&self, body: Box<dyn CallBody>, call: &mut Call<'_>) -> Result<Outcome> {
+        self.shared.execute(call, Some(body))
     }
 
-    fn submit_by(
-        &self,
-        executor: Option<&Arc<dyn Executor>>,
-        call: OwnedCall,
-        scope: Option<&ScopeTurn>,
-    ) -> Work {
-        self.shared.submit(call, executor, scope)
+    fn submit_by(&self, body: Box<dyn CallBody>, call: OwnedCall) -> Work {
+        self.shared.submit(call, Some(body))
     }
 
     fn schedule(
@@ -206,13 +200,8 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
         scheduled.map(Some)
     }
 
-    fn enter<'a>(
-        &'a self,
-        named: (&'static str, u32),
-        call: &Call<'_>,
-        scope: Option<&'a ScopeTurn>,
-    ) -> Result<Entered<'a>> {
-        self.shared.enter(named, call, scope)
+    fn enter(&self, named: (&'static str, u32), call: &mut Call<'_>) -> Result<Entered<'_>> {
+        self.shared.enter(named, call)
     }
 
     fn settle(&self, error: Error) -> Error {

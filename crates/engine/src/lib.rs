@@ -19,7 +19,6 @@ mod point_to_point;
 mod reduce;
 mod registration;
 mod run;
-mod scope;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

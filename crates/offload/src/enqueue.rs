@@ -6,14 +6,14 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Entered, ScopeTurn};
+use unisono_backend::Entered;
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, DeviceBuffer, DeviceStream, Ending, Error, Finished,
-    Outcome, OwnedCall, Result, Ticket, Work, deadline_after,
+    Buffer, BufferMut, Buffers, Call, DeviceBuffer, DeviceStream, Ending, Error, Finished, Outcome,
+    OwnedCall, Result, Ticket, Work, deadline_after,
 };
 
 use crate::device::{Device, RawEvent, RawStream};
-use crate::offloaded::OffloadedShared;
+use crate::offloaded::Offloaded;
 use crate::pending::Handle;
 use crate::program::{Program, Region, SCRATCH_ALIGN, Span};
 use crate::run::{Memory, Place, Start};
@@ -225,34 +225,21 @@ impl<V: Vendor> VendorShared<V> {
     }
 }
 
-impl<V: Vendor> OffloadedShared<V> {
+impl<V: Vendor> Offloaded<V> {
     /// Enqueues a call; its ticket tells its end.
     ///
     /// # Errors
     /// Those of the arguments, before the call has a number; those of the library and of the device; the first cause.
-    pub(crate) fn issue(
-        &self,
-        call: &mut Call<'_>,
-        scope: Option<&ScopeTurn>,
-        (options, means): (&CallOptions, &Means),
-    ) -> Result<Outcome> {
-        let timeout = self.timeout(options, scope);
-        let (enqueued, entered) =
-            self.put_on_stream(call, scope, means, timeout).map_err(|failed| failed.error)?;
+    pub(crate) fn issue(&self, call: &mut Call<'_>, means: &Means, timeout: Duration) -> Result<Outcome> {
+        let (enqueued, entered) = self.put_on_stream(call, means, timeout).map_err(|failed| failed.error)?;
         let (bytes, algorithm) = (enqueued.bytes, enqueued.algorithm);
         let ticket = self.leave(&entered, timeout, enqueued, None);
         Ok(Outcome::enqueued(ticket, bytes, algorithm))
     }
 
     /// Enqueues a call whose memory moves in until its work is done.
-    pub(crate) fn submit_on_stream(
-        &self,
-        mut call: OwnedCall,
-        scope: Option<&ScopeTurn>,
-        (options, means): (&CallOptions, &Means),
-    ) -> Work {
-        let timeout = self.timeout(options, scope);
-        let put = self.put_on_stream(&mut call.borrow(), scope, means, timeout);
+    pub(crate) fn submit_on_stream(&self, mut call: OwnedCall, means: &Means, timeout: Duration) -> Work {
+        let put = self.put_on_stream(&mut call.borrow(), means, timeout);
         let (enqueued, entered) = match put {
             Ok(put) => put,
             Err(NotEnqueued { error, is_in_use: false }) => {
@@ -273,17 +260,16 @@ impl<V: Vendor> OffloadedShared<V> {
         Work::new(EnqueuedWork { shared, ticket, ending, number, descriptor, site })
     }
 
-    fn put_on_stream<'a>(
-        &'a self,
+    fn put_on_stream(
+        &self,
         call: &mut Call<'_>,
-        scope: Option<&'a ScopeTurn>,
         means: &Means,
         timeout: Duration,
-    ) -> Result<(Enqueued<V>, Entered<'a>), NotEnqueued> {
+    ) -> Result<(Enqueued<V>, Entered<'_>), NotEnqueued> {
         let mut is_in_use = false;
         let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
         let put = checked.and_then(|()| {
-            self.inline(call, scope, means, Some(timeout), |thread, call, number| {
+            self.inline(call, means, Some(timeout), |thread, call, number| {
                 let until = deadline_after(Instant::now(), timeout);
                 let pass = thread.take_device((&call.descriptor, Some(number)), Some(until))?;
                 is_in_use = true;
@@ -298,12 +284,6 @@ impl<V: Vendor> OffloadedShared<V> {
             }
             NotEnqueued { error, is_in_use }
         })
-    }
-
-    /// The time of a call with these options, which is part of a longer one within a scope.
-    fn timeout(&self, options: &CallOptions, scope: Option<&ScopeTurn>) -> Duration {
-        let own = options.timeout.unwrap_or(self.companion.gate().timeout());
-        scope.map_or(own, |turn| turn.enclosing().timeout(own))
     }
 
     /// The call that was entered has returned, and is under way.

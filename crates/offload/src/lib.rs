@@ -16,8 +16,9 @@
 //! | `enqueue` | a call on memory of a device: its steps on a stream |
 //! | `pending`, `tend` | calls that are under way on streams, and how their ends are learned |
 //! | `open` | how the ranks of a group agree on a library and get a communicator of it |
-//! | `offloaded`, `scope` | the communicator, and its scopes |
-//! | `thread`, `signal` | the thread that runs calls with deadlines, and what others wait at for it |
+//! | `offloaded` | the communicator |
+//! | `thread`, `body` | the thread that runs calls whose ranks have met; such a call |
+//! | `signal` | what threads wait at for others |
 //! | `turn` | [`LibraryTurn`]: libraries that serve one thread at a time |
 //! | `device_turn` | [`DeviceTurn`]: devices on which one communicator is served at a time |
 //! | `together` | how a call takes its turns, and a communicator that is made those of all ranks |
@@ -26,6 +27,7 @@
 
 #![deny(unsafe_code)]
 
+mod body;
 mod capabilities;
 mod compose;
 mod connect;
@@ -40,7 +42,6 @@ mod revocation;
 mod run;
 mod scale;
 mod scheduled;
-mod scope;
 mod signal;
 mod staged;
 mod tend;

@@ -1,20 +1,20 @@
 //! The communicator: collectives by the library, everything else by the communicator beneath.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Companion, Entered, Executor, ScopeTurn, Survivors};
+use unisono_backend::{CallBody, Companion, Entered, Survivors};
 use unisono_communicator::{
     Algorithm, Call, CallOptions, Communicator, CostModel, Counts, Descriptor, Error, Group, MemoryKind,
-    Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work, check_request,
+    Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work, check_request,
     deadline_after,
 };
 
+use crate::body::VendorBody;
 use crate::capabilities::Capabilities;
 use crate::open::open;
 use crate::scheduled::Means;
-use crate::scope::OffloadedScope;
-use crate::thread::{ScheduledExecutor, VendorShared, VendorThread, stuck};
+use crate::thread::{VendorShared, VendorThread, stuck};
 use crate::vendor::Vendor;
 use crate::watch::Inline;
 
@@ -73,7 +73,7 @@ enum Route {
 /// most until its deadline.
 ///
 /// ```
-/// use std::sync::Arc;
+/// use std::sync::{Arc, Weak};
 /// use std::time::Duration;
 /// use unisono_offload::{OffloadOptions, Offloaded};
 /// use unisono_communicator::{Collectives, Communicator, ReduceOp};
@@ -91,15 +91,21 @@ enum Route {
 /// });
 /// ```
 pub struct Offloaded<V: Vendor> {
-    pub(crate) shared: Arc<OffloadedShared<V>>,
-}
-
-/// What a communicator and its scopes share.
-pub(crate) struct OffloadedShared<V: Vendor> {
+    /// This value, for scopes.
+    own: Weak<Offloaded<V>>,
     pub(crate) companion: Arc<dyn Companion>,
     pub(crate) thread: Arc<VendorThread<V>>,
-    executor: Arc<dyn Executor>,
     options: OffloadOptions,
+}
+
+/// How a call is made.
+struct Making {
+    route: Route,
+    means: Means,
+    /// Its own timeout, or that of its scope; else that of the communicator.
+    timeout: Duration,
+    /// Whether it has one of its own, or its scope has one.
+    has_deadline: bool,
 }
 
 impl<V: Vendor> Offloaded<V> {
@@ -116,34 +122,18 @@ impl<V: Vendor> Offloaded<V> {
         options: &OffloadOptions,
     ) -> Result<Arc<Offloaded<V>>> {
         let thread = open(companion.clone(), library, options.init_timeout)?;
-        let (executor, options) = (thread.clone(), *options);
-        let shared = OffloadedShared { companion, thread, executor, options };
-        Ok(Arc::new(Offloaded { shared: Arc::new(shared) }))
+        let options = *options;
+        Ok(Arc::new_cyclic(|own| Offloaded { own: own.clone(), companion, thread, options }))
     }
 
     /// What the library can do on every rank.
     pub fn capabilities(&self) -> &Capabilities {
-        &self.shared.thread.shared.capabilities
+        &self.thread.shared.capabilities
     }
-}
 
-impl<V: Vendor> OffloadedShared<V> {
     /// A communicator of the library's on top of another companion.
     fn on(&self, companion: Arc<dyn Companion>) -> Result<Arc<dyn Communicator>> {
         Ok(Offloaded::open(companion, Ok(self.thread.shared.vendor.clone()), &self.options)?)
-    }
-
-    pub(crate) fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.companion.companion_of(ranks)?.map(|companion| self.on(companion)).transpose()
-    }
-
-    pub(crate) fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        self.on(self.companion.duplicate_companion()?)
-    }
-
-    pub(crate) fn shrink(&self) -> Result<Shrunk> {
-        let Survivors { companion, new_ranks, last_common_call } = self.companion.survivors()?;
-        Ok(Shrunk { communicator: self.on(companion)?, new_ranks, last_common_call })
     }
 
     /// Which way a call goes, and by what means. Refuses what the library cannot do or reach, before the call has a
@@ -184,55 +174,49 @@ impl<V: Vendor> OffloadedShared<V> {
         Ok((route, Means::schedule::<V>(schedule)?))
     }
 
-    /// Runs a call to its end, within `scope` if there is one; `has_deadline` says whether the scope has one.
-    pub(crate) fn execute(
+    /// How a call with these options is made. Refuses what cannot be done, before the call has a number.
+    fn making(
         &self,
-        call: &mut Call<'_>,
-        scope: Option<&ScopeTurn>,
-        has_deadline: bool,
-    ) -> Result<Outcome> {
-        self.companion.gate().admit(call)?;
-        let options = scope.map_or(call.options, |scope| scope.options(&call.options));
-        let (route, means) = self.route(&call.descriptor, &call.counts, &options, call.memory())?;
-        let is_met = has_deadline || self.options.deadlines || call.options.timeout.is_some();
-        match route {
-            Route::Companion => self.companion.execute_by(None, call, scope),
-            Route::Stream => self.issue(call, scope, (&options, &means)),
-            Route::Host if is_met => self.companion.execute_by(Some(&self.executor(means)), call, scope),
-            Route::Host => self.run_inline(call, scope, &means),
-        }
+        scope: Option<ScopeId>,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<Making> {
+        let gate = self.companion.gate();
+        let order = gate.order_of(scope)?;
+        let has_deadline = order.has_deadline() || options.timeout.is_some();
+        let options = order.options(options, gate.timeout());
+        let (route, means) = self.route(descriptor, counts, &options, memory)?;
+        Ok(Making { route, means, timeout: options.timeout.unwrap_or(gate.timeout()), has_deadline })
     }
 
     /// What runs a call whose ranks have met.
-    fn executor(&self, means: Means) -> Arc<dyn Executor> {
-        match means {
-            Means::Library => self.executor.clone(),
-            Means::Schedule { .. } => Arc::new(ScheduledExecutor { thread: self.thread.clone(), means }),
-        }
+    fn body(&self, means: Means, descriptor: &Descriptor, counts: &Counts) -> Box<dyn CallBody> {
+        Box::new(VendorBody::new(&self.thread, means, descriptor, counts))
     }
 
     /// On this thread, to its end.
-    fn run_inline(&self, call: &mut Call<'_>, scope: Option<&ScopeTurn>, means: &Means) -> Result<Outcome> {
+    fn run_inline(&self, call: &mut Call<'_>, means: &Means) -> Result<Outcome> {
         let run = |thread: &VendorShared<V>, call: &mut Call<'_>, number| {
             let named = (&call.descriptor, Some(number));
             thread.run_call(named, &call.counts, &mut call.buffers, (means, None))
         };
-        let ((), entered) = self.inline(call, scope, means, None, run)?;
+        let ((), entered) = self.inline(call, means, None, run)?;
         self.companion.gate().board().progress().leave(entered.number);
         Ok(Outcome::done(call.buffers.bytes_max(), means.named::<V>().0))
     }
 
     /// Makes a call on this thread, when it is its turn; `body` has its number. It may be in the library for `timeout`.
-    pub(crate) fn inline<'a, R>(
-        &'a self,
+    pub(crate) fn inline<R>(
+        &self,
         call: &mut Call<'_>,
-        scope: Option<&'a ScopeTurn>,
         means: &Means,
         timeout: Option<Duration>,
         body: impl FnOnce(&VendorShared<V>, &mut Call<'_>, u64) -> Result<R>,
-    ) -> Result<(R, Entered<'a>)> {
+    ) -> Result<(R, Entered<'_>)> {
         let (thread, gate) = (&*self.thread.shared, self.companion.gate());
-        let entered = self.companion.enter(means.named_inline::<V>(), call, scope)?;
+        let entered = self.companion.enter(means.named_inline::<V>(), call)?;
         let is_revoked = || gate.board().first_cause().is_revoked();
         let pass = match thread.vendor.turn().map(|turn| turn.take(None, is_revoked)) {
             Some(None) => {
@@ -249,45 +233,43 @@ impl<V: Vendor> OffloadedShared<V> {
         let result = result.map_err(|error| self.companion.settle(error))?;
         Ok((result, entered))
     }
-
-    /// Starts a call, within `scope` if there is one.
-    pub(crate) fn submit(&self, call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
-        let options = scope.map_or(call.options, |scope| scope.options(&call.options));
-        let admitted = self.companion.gate().admit(&call);
-        match admitted.and_then(|()| self.route(&call.descriptor, &call.counts, &options, call.memory())) {
-            Ok((Route::Companion, _)) => self.companion.submit_by(None, call, scope),
-            Ok((Route::Stream, means)) => self.submit_on_stream(call, scope, (&options, &means)),
-            Ok((Route::Host, means)) => self.companion.submit_by(Some(&self.executor(means)), call, scope),
-            Err(error) => Work::refused(call, error),
-        }
-    }
-
-    pub(crate) fn supports(
-        &self,
-        descriptor: &Descriptor,
-        options: &CallOptions,
-        memory: MemoryKind,
-    ) -> Result<()> {
-        self.companion.gate().check_caller(descriptor)?;
-        check_request(descriptor, options, self.companion.group())?;
-        match self.route(descriptor, &Counts::Even, options, memory)?.0 {
-            Route::Companion => self.companion.supports(descriptor, options, memory),
-            Route::Stream | Route::Host => Ok(()),
-        }
-    }
 }
 
 impl<V: Vendor> Communicator for Offloaded<V> {
     fn group(&self) -> &Group {
-        self.shared.companion.group()
+        self.companion.group()
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        self.shared.execute(call, None, false)
+        self.companion.gate().admit(call)?;
+        let Call { scope, descriptor, counts, options, .. } = &*call;
+        let making = self.making(*scope, descriptor, counts, options, call.memory())?;
+        let is_met = making.has_deadline || self.options.deadlines;
+        match making.route {
+            Route::Companion => self.companion.execute(call),
+            Route::Stream => self.issue(call, &making.means, making.timeout),
+            Route::Host if is_met => {
+                let body = self.body(making.means, &call.descriptor, &call.counts);
+                self.companion.execute_by(body, call)
+            }
+            Route::Host => self.run_inline(call, &making.means),
+        }
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        self.shared.submit(call, None)
+        let OwnedCall { scope, descriptor, counts, options, .. } = &call;
+        let admitted = self.companion.gate().admit(&call);
+        let making = admitted.and_then(|()| self.making(*scope, descriptor, counts, options, call.memory()));
+        match making {
+            Ok(Making { route: Route::Companion, .. }) => self.companion.submit(call),
+            Ok(Making { route: Route::Stream, means, timeout, .. }) => {
+                self.submit_on_stream(call, &means, timeout)
+            }
+            Ok(Making { route: Route::Host, means, .. }) => {
+                self.companion.submit_by(self.body(means, descriptor, counts), call)
+            }
+            Err(error) => Work::refused(call, error),
+        }
     }
 
     fn backend(&self) -> &'static str {
@@ -295,58 +277,65 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     }
 
     fn cost_model(&self) -> CostModel {
-        self.shared.companion.cost_model()
+        self.companion.cost_model()
     }
 
     fn companion(&self) -> Option<Arc<dyn Communicator>> {
-        Some(self.shared.companion.clone())
+        Some(self.companion.clone())
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        self.shared.supports(descriptor, options, memory)
+        self.companion.gate().check_caller(descriptor)?;
+        check_request(descriptor, options, self.companion.group())?;
+        match self.route(descriptor, &Counts::Even, options, memory)?.0 {
+            Route::Companion => self.companion.supports(descriptor, options, memory),
+            Route::Stream | Route::Host => Ok(()),
+        }
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
         self.capabilities().check_schedules(V::BACKEND, "algorithms from outside")?;
-        self.shared.companion.register(algorithm, trust)
+        self.companion.register(algorithm, trust)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.shared.subgroup(ranks)
+        self.companion.companion_of(ranks)?.map(|companion| self.on(companion)).transpose()
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        self.shared.duplicate()
+        self.on(self.companion.duplicate_companion()?)
     }
 
     fn shrink(&self) -> Result<Shrunk> {
-        self.shared.shrink()
+        let Survivors { companion, new_ranks, last_common_call } = self.companion.survivors()?;
+        Ok(Shrunk { communicator: self.on(companion)?, new_ranks, last_common_call })
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {
-        self.shared.companion.agree(flag)
+        self.companion.agree(flag)
     }
 
-    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
-        let turn = self.shared.companion.open_scope(parent, options)?;
-        Ok(Box::new(OffloadedScope::new(self.shared.clone(), turn, options.timeout.is_some())))
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
+        // INVARIANT: `open` is the only way to one, and gives an `Arc`.
+        let own = self.own.upgrade().expect("a communicator is in an Arc");
+        Ok(self.companion.open_scope(parent, options)?.on(own))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {
-        self.shared.companion.revoke(cause)
+        self.companion.revoke(cause)
     }
 
     fn abort(&self) -> Result<()> {
-        self.shared.companion.abort()
+        self.companion.abort()
     }
 
     fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
-        self.shared.thread.shared.resolve_within(ticket, timeout)
+        self.thread.shared.resolve_within(ticket, timeout)
     }
 
     fn close(&self) -> Result<()> {
         // Every call on a stream has a deadline of its own.
-        self.shared.thread.shared.drain(deadline_after(Instant::now(), Duration::MAX));
-        self.shared.companion.close()
+        self.thread.shared.drain(deadline_after(Instant::now(), Duration::MAX));
+        self.companion.close()
     }
 }

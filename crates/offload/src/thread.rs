@@ -10,11 +10,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Companion, Executor, Job};
+use unisono_backend::Companion;
 use unisono_communicator::{
     Buffers, CallInfo, Counts, Descriptor, Error, Holding, Result, Severity, deadline_after, log,
 };
 
+use crate::body::Job;
 use crate::capabilities::Capabilities;
 use crate::device_turn::Purpose;
 use crate::pending::Pending;
@@ -54,7 +55,7 @@ pub(crate) struct VendorShared<V: Vendor> {
 }
 
 enum Command {
-    Run(Box<Job>, Means),
+    Run(Box<Job>),
     /// There are handles of calls on streams to look after.
     Tend,
     End,
@@ -122,6 +123,12 @@ impl<V: Vendor> VendorThread<V> {
         Ok(thread)
     }
 
+    /// Has the thread run a job.
+    pub(crate) fn start_job(&self, job: Job) {
+        // A job that is not taken says so when it is dropped.
+        let _ = self.shared.commands.send(Command::Run(Box::new(job)));
+    }
+
     /// Waits until the communicator is made.
     fn await_made(&self, made: &Slot<Result<()>>, until: Instant) -> Result<()> {
         let (shared, started) = (&self.shared, Instant::now());
@@ -185,7 +192,7 @@ impl<V: Vendor> VendorShared<V> {
         loop {
             let pause = if self.pending.is_empty() { idle } else { TEND_PAUSE };
             match commands.recv_timeout(pause) {
-                Ok(Command::Run(job, means)) => self.run(*job, &means),
+                Ok(Command::Run(job)) => self.run(*job),
                 Ok(Command::Tend) => {}
                 Err(RecvTimeoutError::Timeout) => self.look_at_inline(),
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => return self.free(),
@@ -223,9 +230,9 @@ impl<V: Vendor> VendorShared<V> {
         let _ = self.commands.send(Command::Tend);
     }
 
-    fn run(&self, job: Job, means: &Means) {
-        let Job { descriptor, counts, mut buffers, deadline, done } = job;
-        let result = self.run_together(&descriptor, &counts, &mut buffers.borrow(), (deadline, means));
+    fn run(&self, job: Job) {
+        let Job { descriptor, counts, mut buffers, means, deadline, done } = job;
+        let result = self.run_together(&descriptor, &counts, &mut buffers.borrow(), (deadline, &means));
         done.end(result, buffers);
     }
 
@@ -279,7 +286,7 @@ impl<V: Vendor> VendorShared<V> {
     }
 
     /// Gives up what the thread is doing.
-    fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         // Whoever waits for the other ranks beneath stops.
         let _ = self.inner.abort();
         if !self.visit.is_inside() || self.abort() || !self.visit.give_up(self.vendor.turn()) {
@@ -382,46 +389,6 @@ pub(crate) fn stuck<V: Vendor>() -> Error {
     let instead = "Communicator::companion(), or what its shrink() gives after a failure: over tcp";
     let instead = Some(instead.to_owned());
     Error::Unsupported { what, backend: V::BACKEND, instead }
-}
-
-impl<V: Vendor> Executor for VendorThread<V> {
-    fn name(&self) -> &'static str {
-        V::BACKEND
-    }
-
-    fn start(&self, job: Job) {
-        // A job that is not taken says so when it is dropped.
-        let _ = self.shared.commands.send(Command::Run(Box::new(job), Means::Library));
-    }
-
-    fn abandon(&self) {
-        self.shared.give_up();
-    }
-}
-
-/// Runs calls by a schedule on the thread of a communicator.
-pub(crate) struct ScheduledExecutor<V: Vendor> {
-    pub(crate) thread: Arc<VendorThread<V>>,
-    pub(crate) means: Means,
-}
-
-impl<V: Vendor> Executor for ScheduledExecutor<V> {
-    fn name(&self) -> &'static str {
-        self.means.named::<V>().0
-    }
-
-    fn schedules(&self) -> u32 {
-        self.means.named::<V>().1
-    }
-
-    fn start(&self, job: Job) {
-        // A job that is not taken says so when it is dropped.
-        let _ = self.thread.shared.commands.send(Command::Run(Box::new(job), self.means.clone()));
-    }
-
-    fn abandon(&self) {
-        self.thread.shared.give_up();
-    }
 }
 
 impl<V: Vendor> Drop for VendorThread<V> {

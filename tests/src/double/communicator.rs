@@ -180,9 +180,9 @@ fn on_host(call: &mut Call<'_>) -> Result<(OwnedCall, u64)> {
         Buffers::InOut(buffer) => buffer.bytes(),
         Buffers::Separate { input, output } => input.bytes().max(output.bytes()),
     };
-    let &mut Call { descriptor, options, site, .. } = call;
+    let &mut Call { descriptor, options, scope, site, .. } = call;
     let (counts, user_function) = (std::mem::take(&mut call.counts), call.user_function.take());
-    let call = OwnedCall { descriptor, buffers, stream: None, counts, options, user_function, site };
+    let call = OwnedCall { descriptor, buffers, stream: None, counts, options, user_function, scope, site };
     Ok((call, bytes as u64))
 }
 

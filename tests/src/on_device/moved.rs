@@ -148,10 +148,10 @@ impl<V: Vendor> Communicator for OnDevice<V> {
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        let &mut Call { descriptor, options, site, .. } = call;
+        let &mut Call { descriptor, options, scope, site, .. } = call;
         let (counts, user_function) = (std::mem::take(&mut call.counts), call.user_function.take());
         let on_device =
-            |buffers| Call { descriptor, buffers, stream: None, counts, options, user_function, site };
+            |buffers| Call { descriptor, buffers, stream: None, counts, options, user_function, scope, site };
         let (outcome, written) = match &mut call.buffers {
             Buffers::InOut(buffer) => {
                 let content = written_to(buffer)?;

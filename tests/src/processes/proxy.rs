@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, DeviceStream, Error, Group,
-    MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
+    MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk, Ticket, Trust,
+    Work,
 };
 
 use super::memory::{message, owned_message, restore};
@@ -15,20 +16,25 @@ use super::remote::Remote;
 use super::work::{ProxyWork, WorkState};
 use crate::backend::MakeGroup;
 
-/// A communicator, whose parent is `()`, or a scope with its parent.
-pub(super) struct Proxy<P> {
+/// A communicator, or what a scope issues its calls on.
+pub(super) struct Proxy {
     remote: Arc<Remote>,
     info: CommunicatorInfo,
-    parent: P,
 }
 
-impl Proxy<()> {
+/// An open scope: its [`Proxy`] holds it open.
+struct ProxyScope {
+    remote: Arc<Remote>,
+    on: Id,
+    id: ScopeId,
+    parent: Arc<ParentCall>,
+}
+
+impl Proxy {
     pub(super) fn shared(remote: &Arc<Remote>, info: CommunicatorInfo) -> Arc<dyn Communicator> {
-        Arc::new(Proxy { remote: remote.clone(), info, parent: () })
+        Arc::new(Proxy { remote: remote.clone(), info })
     }
-}
 
-impl<P> Proxy<P> {
     fn id(&self) -> Id {
         self.info.id
     }
@@ -38,25 +44,29 @@ fn stream_message(stream: DeviceStream) -> (u64, u32) {
     (stream.handle() as u64, stream.device())
 }
 
-impl<P> Drop for Proxy<P> {
+impl Drop for Proxy {
     fn drop(&mut self) {
         // When the process has ended it is gone already.
         let _ = self.remote.ask::<()>(&Request::Drop { on: self.id() });
     }
 }
 
-impl Scope for Proxy<Arc<ParentCall>> {
+impl OpenScope for ProxyScope {
+    fn id(&self) -> ScopeId {
+        self.id
+    }
+
     fn parent(&self) -> &Arc<ParentCall> {
         &self.parent
     }
 
     fn numbers(&self) -> Range<u64> {
-        let (start, end) = self.remote.ask(&Request::Numbers { on: self.id() }).unwrap_or((0, 0));
+        let (start, end) = self.remote.ask(&Request::Numbers { on: self.on }).unwrap_or((0, 0));
         start..end
     }
 }
 
-impl<P: Send + Sync> Communicator for Proxy<P> {
+impl Communicator for Proxy {
     fn group(&self) -> &Group {
         &self.info.group
     }
@@ -146,10 +156,12 @@ impl<P: Send + Sync> Communicator for Proxy<P> {
         self.remote.result(&Request::Agree { on: self.id(), flag })
     }
 
-    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         let ScopeInfo { communicator, parent } =
             self.remote.result(&Request::Scope { on: self.id(), parent, options: *options })?;
-        Ok(Box::new(Proxy { remote: self.remote.clone(), info: communicator, parent: Arc::new(parent) }))
+        let (on, id) = (communicator.id, ScopeId::new_unique());
+        let open = ProxyScope { remote: self.remote.clone(), on, id, parent: Arc::new(parent) };
+        Ok(Scope::new(Proxy::shared(&self.remote, communicator), Box::new(open)))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {

@@ -78,7 +78,7 @@ struct State {
 #[derive(Clone)]
 enum Derived {
     Communicator(Arc<dyn Communicator>),
-    Scope(Arc<dyn Scope>),
+    Scope(Arc<Scope>),
 }
 
 impl Derived {
@@ -198,7 +198,7 @@ impl Rank {
             Request::Scope { on, parent, options } => {
                 let made = held(on).communicator().scope(parent, &options);
                 encode(&made.map(|scope| {
-                    let scope: Arc<dyn Scope> = Arc::from(scope);
+                    let scope = Arc::new(scope);
                     let parent = **scope.parent();
                     ScopeInfo { communicator: self.keep(Derived::Scope(scope)), parent }
                 }))

@@ -190,7 +190,7 @@ pub fn device_memory_is_refused(backend: &dyn Backend) {
         let parent = ParentCall::new("parts", Descriptor::new(Collective::Barrier, DType::U8, 0));
         let scope = comm.scope(parent, &CallOptions::new()).unwrap();
         for _ in 0..=comm.group().rank() {
-            device_calls_are_refused(&*scope);
+            device_calls_are_refused(&scope);
         }
         assert_eq!(scope.numbers().count(), 0, "a refused call takes no number");
         scope.barrier().unwrap();

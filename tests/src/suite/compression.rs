@@ -269,7 +269,7 @@ pub fn threads_scopes_and_handles(backend: &dyn Backend) {
         }
         let mut late = state(comm, &codec, 3000);
         let scope = crate::suite::scopes::open(comm, "open");
-        for comm in [comm, &*scope] {
+        for comm in [comm, &scope] {
             let refused = call(comm, &mut late, 0).unwrap_err();
             let is_refusal = matches!(refused, Error::ConcurrentUse { .. } | Error::Unsupported { .. });
             assert!(is_refusal && late.calls() == 0, "{refused}");

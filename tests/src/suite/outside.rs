@@ -149,6 +149,7 @@ pub(super) fn ran(comm: &dyn Communicator, options: CallOptions) -> Result<&'sta
         stream: None,
         counts: Counts::Even,
         options,
+        scope: None,
         user_function: None,
         site: Location::caller().into(),
     })?;

@@ -20,7 +20,7 @@ pub(super) fn parent(name: &str, count: u64) -> ParentCall {
     ParentCall::new(name, Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::F32, count) })
 }
 
-pub(super) fn open(comm: &dyn Communicator, name: &str) -> Box<dyn Scope> {
+pub(super) fn open(comm: &dyn Communicator, name: &str) -> Scope {
     comm.scope(parent(name, 8), &CallOptions::new()).unwrap()
 }
 
@@ -35,8 +35,8 @@ fn sum(comm: &dyn Communicator) -> Result<()> {
 /// A scope in place of the two calls that it is made of.
 fn sum_twice(comm: &dyn Communicator, parent: ParentCall) -> Result<()> {
     let scope = comm.scope(parent, &CallOptions::new())?;
-    sum(&*scope)?;
-    sum(&*scope)
+    sum(&scope)?;
+    sum(&scope)
 }
 
 /// Unlabelled calls are refused while a scope is open, labelled ones wait.
@@ -52,11 +52,11 @@ pub fn threads_wait_or_are_refused(backend: &dyn Backend) {
             let scope = open(comm, "whole");
             assert!(before.is_done(), "what was submitted before has ended");
             let late = threads.spawn(|| labelled.barrier());
-            sum(&*scope).unwrap();
+            sum(&scope).unwrap();
             threads.spawn(|| is_refused(&|| comm.barrier())).join().unwrap();
             is_refused(&|| comm.barrier());
             is_refused(&|| comm.scope(parent("second", 8), &CallOptions::new()).map(drop));
-            sum(&*scope).unwrap();
+            sum(&scope).unwrap();
             assert_eq!(scope.numbers(), 1..3, "the labelled call waits");
             drop(scope);
             late.join().unwrap().unwrap();
@@ -97,11 +97,11 @@ pub fn one_deadline_for_all_calls(backend: &dyn Backend) {
     let errors = run(backend, 2, &options(), |comm| {
         let started = Instant::now();
         let scope = comm.scope(parent("late", 8), &CallOptions::new().timeout(whole)).unwrap();
-        sum(&*scope).unwrap();
+        sum(&scope).unwrap();
         if comm.group().rank() == 1 {
             done.wait();
             // Rank 0 may have sent its part before its time was over, and then the first of these gets all it needs.
-            return (0..3).find_map(|_| sum(&*scope).err()).unwrap();
+            return (0..3).find_map(|_| sum(&scope).err()).unwrap();
         }
         std::thread::sleep(between);
         let error = sum(&scope.with(CallOptions::new().timeout(Duration::from_secs(60)))).unwrap_err();
@@ -123,7 +123,7 @@ pub fn numbers_and_errors_that_revoke_nothing(backend: &dyn Backend) {
     fn refusing(comm: &dyn Communicator) -> Result<()> {
         let scope = open(comm, "refusing");
         assert_eq!(scope.numbers(), 2..2);
-        sum(&*scope)?;
+        sum(&scope)?;
         scope.barrier()?;
         assert_eq!(scope.numbers(), 2..4);
         Err(Error::invalid("input", "it is not finite"))
@@ -145,7 +145,7 @@ pub fn a_panic_gives_the_turn_back(backend: &dyn Backend) {
     run_each(backend, &RANKS, |comm| {
         let scope = open(comm, "fragile");
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            sum(&*scope).unwrap();
+            sum(&scope).unwrap();
             let _scope = scope;
             resume_unwind(Box::new("a panic between two calls"));
         }));
@@ -158,9 +158,9 @@ pub fn a_panic_gives_the_turn_back(backend: &dyn Backend) {
 pub fn moved_to_another_thread(backend: &dyn Backend) {
     run_each(backend, &RANKS, |comm| {
         let scope = open(comm, "moved");
-        sum(&*scope).unwrap();
+        sum(&scope).unwrap();
         let elsewhere = std::thread::spawn(move || {
-            sum(&*scope).unwrap();
+            sum(&scope).unwrap();
             scope.numbers()
         });
         assert_eq!(elsewhere.join().unwrap(), 0..2);
@@ -180,16 +180,16 @@ pub fn failures_within(backend: &dyn Backend) {
             std::thread::scope(|threads| {
                 let scope = open(comm, "failing");
                 let waiting = threads.spawn(|| labelled.barrier());
-                sum(&*scope).unwrap();
+                sum(&scope).unwrap();
                 // Who has done this knows that all have done the one before. It may come too late for a slow rank.
-                match sum(&*scope) {
+                match sum(&scope) {
                     Ok(()) if comm.group().rank() == ranks - 1 => scope.revoke(Error::closed()).unwrap(),
                     Ok(()) => {}
                     Err(late) => is_it(Err(late)),
                 }
                 // The scope is still open.
                 is_it(waiting.join().unwrap());
-                is_it(sum(&*scope));
+                is_it(sum(&scope));
             });
             is_it(sum(comm));
         });
@@ -209,7 +209,7 @@ pub fn asynchronous_parts(backend: &dyn Backend) {
         let forced = CallOptions::new().algorithm("no such");
         let scope = comm.scope(parent("forced", 8), &forced).unwrap();
         assert!(
-            sum(&*scope).is_err_and(|error| error.is_before_start()),
+            sum(&scope).is_err_and(|error| error.is_before_start()),
             "its options are those of its calls"
         );
     });
@@ -223,10 +223,23 @@ pub fn of_a_subgroup(backend: &dyn Backend) {
         let scope = part.as_ref().map(|part| open(&**part, "partial"));
         sum(comm).unwrap();
         if let Some(scope) = &scope {
-            sum(&**scope).unwrap();
+            sum(scope).unwrap();
         }
         sum(comm).unwrap();
     });
+}
+
+/// A labelled call past the scope of its own thread waits for that scope, which its error names.
+pub fn a_call_past_the_scope_of_its_thread(backend: &dyn Backend) {
+    let errors = run(backend, 2, &options(), |comm| {
+        let _scope = open(comm, "outer");
+        let late = CallOptions::new().label("past").timeout(Duration::from_millis(300));
+        comm.with(late).all_reduce(&mut [1u8], ReduceOp::Sum).unwrap_err()
+    });
+    for error in errors {
+        let text = error.to_string();
+        assert!(text.contains("is within a scope of outer(8 x f32, sum) that "), "{text}");
+    }
 }
 
 /// Each refusal leaves the communicator as it was.
@@ -244,6 +257,6 @@ pub fn what_a_scope_refuses(backend: &dyn Backend) {
         for refused in [nested, scope.close()] {
             assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
         }
-        sum(&*scope).unwrap();
+        sum(&scope).unwrap();
     });
 }

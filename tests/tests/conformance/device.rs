@@ -453,6 +453,6 @@ fn a_world_of_one_refuses_device_memory() {
     device_calls_are_refused(&solo);
     let parent = ParentCall::new("parts", sum(1));
     let scope = solo.scope(parent, &CallOptions::new()).unwrap();
-    device_calls_are_refused(&*scope);
+    device_calls_are_refused(&scope);
     assert_eq!(scope.numbers().count(), 0, "a refused call takes no number");
 }

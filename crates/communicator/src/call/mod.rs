@@ -14,6 +14,7 @@ use std::fmt;
 use crate::call::counts::Counts;
 use crate::call::descriptor::{Descriptor, Place};
 use crate::call::options::CallOptions;
+use crate::call::parent::ScopeId;
 use crate::call::site::Site;
 use crate::elements::reduce_op::UserFunction;
 use crate::memory::device::DeviceStream;
@@ -34,6 +35,8 @@ pub struct Call<'a> {
     pub options: CallOptions,
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
+    /// The scope in whose order it is issued; `None` for that of the communicator. [`crate::Scope`] sets it.
+    pub scope: Option<ScopeId>,
     /// The line that called.
     pub site: Site,
 }
@@ -52,6 +55,8 @@ pub struct OwnedCall {
     pub options: CallOptions,
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
+    /// The scope in whose order it is issued; `None` for that of the communicator. [`crate::Scope`] sets it.
+    pub scope: Option<ScopeId>,
     /// The line that called.
     pub site: Site,
 }
@@ -75,7 +80,7 @@ impl<'a> Call<'a> {
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: Buffers<'a>) -> Call<'a> {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
-        Call { descriptor, buffers, stream: None, counts, options, user_function: None, site }
+        Call { descriptor, buffers, stream: None, counts, options, user_function: None, scope: None, site }
     }
 
     /// Such a call from one buffer to another.
@@ -107,7 +112,16 @@ impl OwnedCall {
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: OwnedBuffers) -> OwnedCall {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
-        OwnedCall { descriptor, buffers, stream: None, counts, options, user_function: None, site }
+        OwnedCall {
+            descriptor,
+            buffers,
+            stream: None,
+            counts,
+            options,
+            user_function: None,
+            scope: None,
+            site,
+        }
     }
 
     /// Where its memory lies; see [`Call::memory`].
@@ -124,6 +138,7 @@ impl OwnedCall {
             counts: self.counts.clone(),
             options: self.options,
             user_function: self.user_function.clone(),
+            scope: self.scope,
             site: self.site,
         }
     }

@@ -1,6 +1,7 @@
-//! The call that others are parts of.
+//! The call that others are parts of, and the scope in which they are issued.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::call::descriptor::Descriptor;
 use crate::short_text::ShortText;
@@ -36,5 +37,18 @@ impl fmt::Display for ParentCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.name)?;
         self.descriptor.fmt_arguments(f)
+    }
+}
+
+/// Names one open scope of this process. A call with it is issued in the order of that scope; see
+/// [`crate::Communicator::scope`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScopeId(u64);
+
+impl ScopeId {
+    /// A name that no scope of this process has had.
+    pub fn new_unique() -> ScopeId {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        ScopeId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }

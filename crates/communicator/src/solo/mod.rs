@@ -14,9 +14,9 @@ use crate::call::descriptor::Descriptor;
 use crate::call::operation::Operation;
 use crate::call::options::{CALL_TIMEOUT_DEFAULT, CallOptions, deadline_after};
 use crate::call::outcome::Outcome;
-use crate::call::parent::ParentCall;
+use crate::call::parent::{ParentCall, ScopeId};
 use crate::call::{Call, OwnedCall};
-use crate::communicator::{Communicator, Scope, Shrunk};
+use crate::communicator::{Communicator, OpenScope, Scope, Shrunk};
 use crate::elements::dtype::{DType, Kind};
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::{Error, Result};
@@ -117,8 +117,9 @@ impl Communicator for Solo {
         Ok(flag)
     }
 
-    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
-        Ok(Box::new(SoloScope::open(self.clone(), parent, options)?))
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
+        let (scope, open) = SoloScope::open(self.clone(), parent, options)?;
+        Ok(Scope::new(Arc::new(scope), Box::new(open)))
     }
 
     fn abort(&self) -> Result<()> {
@@ -131,24 +132,28 @@ impl Communicator for Solo {
     }
 }
 
-/// A scope of [`Solo`].
+/// [`Solo`] as the calls of a scope see it.
 struct SoloScope {
     solo: Solo,
-    parent: Arc<ParentCall>,
     deadline: Instant,
     options: CallOptions,
-    calls: AtomicU64,
+    calls: Arc<AtomicU64>,
+}
+
+/// An open scope of [`Solo`].
+struct SoloTurn {
+    id: ScopeId,
+    parent: Arc<ParentCall>,
+    calls: Arc<AtomicU64>,
 }
 
 impl SoloScope {
-    fn open(solo: Solo, parent: ParentCall, options: &CallOptions) -> Result<SoloScope> {
-        Ok(SoloScope {
-            solo,
-            parent: Arc::new(parent.labelled(options)?),
-            deadline: deadline_after(Instant::now(), options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT)),
-            options: CallOptions { timeout: None, label: None, ..*options },
-            calls: AtomicU64::new(0),
-        })
+    fn open(solo: Solo, parent: ParentCall, options: &CallOptions) -> Result<(SoloScope, SoloTurn)> {
+        let (parent, calls) = (Arc::new(parent.labelled(options)?), Arc::<AtomicU64>::default());
+        let deadline = deadline_after(Instant::now(), options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT));
+        let options = CallOptions { timeout: None, label: None, ..*options };
+        let turn = SoloTurn { id: ScopeId::new_unique(), parent, calls: calls.clone() };
+        Ok((SoloScope { solo, deadline, options, calls }, turn))
     }
 
     /// Notes a call, and gives the options that it has within the scope.
@@ -160,14 +165,13 @@ impl SoloScope {
         let timeout = own.timeout.unwrap_or(left).min(left);
         CallOptions { timeout: Some(timeout), ..own.or(&self.options) }
     }
-
-    fn unsupported(&self, what: &str) -> Error {
-        let instead = Some("end the scope first".to_owned());
-        Error::Unsupported { what: format!("{what} within a scope"), backend: self.backend(), instead }
-    }
 }
 
-impl Scope for SoloScope {
+impl OpenScope for SoloTurn {
+    fn id(&self) -> ScopeId {
+        self.id
+    }
+
     fn parent(&self) -> &Arc<ParentCall> {
         &self.parent
     }
@@ -219,20 +223,12 @@ impl Communicator for SoloScope {
         self.solo.agree(flag)
     }
 
-    fn scope(&self, _: ParentCall, _: &CallOptions) -> Result<Box<dyn Scope>> {
-        Err(self.unsupported("scope"))
-    }
-
     fn revoke(&self, cause: Error) -> Result<()> {
         self.solo.revoke(cause)
     }
 
     fn abort(&self) -> Result<()> {
         self.solo.abort()
-    }
-
-    fn close(&self) -> Result<()> {
-        Err(self.unsupported("close"))
     }
 }
 

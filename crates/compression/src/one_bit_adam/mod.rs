@@ -345,12 +345,12 @@ fn average_exactly(comm: &(impl Communicator + ?Sized), gradient: &mut [f32]) ->
     // All ranks have the same bits, and find the same.
     match first_unusable(gradient) {
         None => Ok(()),
-        Some(at) => Err(blame(&*scope, own, at, all_reduce)?),
+        Some(at) => Err(blame(&scope, own, at, all_reduce)?),
     }
 }
 
 /// Which rank's gradient is to blame for element `at` of the sum, which cannot be used.
-fn blame(scope: &dyn Scope, own: Option<usize>, at: usize, call: Descriptor) -> Result<Error> {
+fn blame(scope: &Scope, own: Option<usize>, at: usize, call: Descriptor) -> Result<Error> {
     let number = scope.numbers().start;
     let mut firsts = vec![NONE; scope.group().size() as usize];
     scope.all_gather(&[own.map_or(NONE, |at| at as u64)], &mut firsts)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{CallGate, Enclosing, Executor, Heard, Peers};
+use unisono_backend::{BodyStage, CallBody, CallGate, Enclosing, Heard, Peers};
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, CallOptions, Collective, Counts, DType,
     Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result, Segments, Site,
@@ -12,7 +12,6 @@ use unisono_communicator::{
 };
 
 use crate::drive::crowding::Crowding;
-use crate::drive::executed::Executed;
 use crate::drive::pause::Pause;
 use crate::drive::step::Step;
 use crate::drive::time_slice;
@@ -25,8 +24,8 @@ use crate::plan::planner::{Planned, Planner};
 use crate::reduce::Reducer;
 use crate::run::{Failure, Staging, Turn};
 
-/// How long an executor may go on with a call after a cause: nobody sees whether bytes of it move.
-const EXECUTOR_GRACE: Duration = Duration::from_millis(500);
+/// How long a body may go on with a call after a cause: nobody sees whether bytes of it move.
+const BODY_GRACE: Duration = Duration::from_millis(500);
 
 /// What the holder of the links works with.
 pub(crate) struct Engine<L> {
@@ -63,71 +62,27 @@ pub(crate) struct ActiveCall {
     links_open: bool,
     /// The call that it is a part of, if it is.
     parent: Option<Arc<ParentCall>>,
-    /// What an executor does when the plan, a barrier, is finished.
-    executed: Option<Executed>,
+    /// What runs when the plan, a barrier, is finished.
+    body: Option<Box<dyn CallBody>>,
     /// Lengths that the plan does not have.
     sizes: Option<Arc<Sizes>>,
 }
 
 impl ActiveCall {
-    /// Plans a call. After an error nothing has changed.
+    /// Plans a call, or the meeting of the ranks before a body runs it. After an error nothing has changed.
     pub(crate) fn plan<L: Links>(
         collective: Collective,
         call: &Call<'_>,
+        has_body: bool,
         engine: &mut Engine<L>,
     ) -> Result<Box<Planned>> {
+        if has_body {
+            let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+            let (counts, options) = (Counts::Even, CallOptions::default());
+            return engine.planner.take(Collective::Barrier, &barrier, &counts, None, &options);
+        }
         let segment_ends = call.buffers.segment_ends();
         engine.planner.take(collective, &call.descriptor, &call.counts, segment_ends, &call.options)
-    }
-
-    /// Plans the meeting of the ranks before an executor runs a call.
-    pub(crate) fn plan_meeting<L: Links>(engine: &mut Engine<L>) -> Result<Box<Planned>> {
-        let (barrier, options) = (Descriptor::new(Collective::Barrier, DType::U8, 0), CallOptions::default());
-        engine.planner.take(Collective::Barrier, &barrier, &Counts::Even, None, &options)
-    }
-
-    /// Gives a call its number whose ranks meet by the plan, before an executor runs it. Without its memory it fails
-    /// where they meet.
-    pub(crate) fn begin_meeting<L: Links>(
-        executor: &Arc<dyn Executor>,
-        (buffers, mut planned): (Result<OwnedBuffers>, Box<Planned>),
-        call: &Call<'_>,
-        segment_ends: Option<&[usize]>,
-        engine: &mut Engine<L>,
-        gate: &CallGate,
-        enclosing: Option<&Enclosing>,
-    ) -> ActiveCall {
-        let descriptor = call.descriptor;
-        planned.bind(DType::U8, None, gate.group().size(), None);
-        // As much as its plan needs, which is a few bytes.
-        let room = enlarge(&mut engine.scratch, planned.run.plan.scratch_bytes);
-        let (buffers, missing) = match buffers {
-            Ok(buffers) => (buffers, None),
-            Err(error) => (OwnedBuffers::None, Some(error)),
-        };
-        let shortage = missing.or(room.err()).map(Box::new);
-        let sizes = Sizes::of(descriptor.dtype, &call.counts, segment_ends).map(Arc::new);
-        let named = (executor.name(), executor.schedules());
-        let header = CallHeader::new(&descriptor, 0, hash_named(named), 0);
-        let header = header.with_sizes(&call.counts, segment_ends);
-        let number = enter(gate, call, named, sizes.as_ref(), enclosing, header, |header| {
-            planned.run.reset(header);
-        });
-        let timeout = timeout_within(enclosing, &call.options, gate);
-        ActiveCall {
-            number,
-            collective: Collective::Barrier,
-            wait: Wait::new(timeout),
-            parent: enclosing.map(|enclosing| enclosing.parent.clone()),
-            descriptor,
-            site: call.site,
-            planned,
-            scaled: None,
-            shortage,
-            links_open: false,
-            executed: Some(Executed::new(executor, (&call.counts, buffers), timeout, gate.group())),
-            sizes,
-        }
     }
 
     /// Gives a planned call its number.
@@ -135,21 +90,34 @@ impl ActiveCall {
         collective: Collective,
         mut planned: Box<Planned>,
         call: &mut Call<'_>,
+        body: Option<Box<dyn CallBody>>,
         engine: &mut Engine<L>,
         gate: &CallGate,
         enclosing: Option<&Enclosing>,
     ) -> ActiveCall {
         let (descriptor, ranks) = (call.descriptor, gate.group().size());
-        planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.take());
-        let reducer = &planned.reducer;
-        let plan = &planned.run.plan;
-        let room = enlarge(&mut engine.scratch, plan.scratch_bytes);
-        let (scaled, shortage) = match room.and_then(|()| prescale(reducer, &mut call.buffers)) {
+        let room = enlarge(&mut engine.scratch, planned.run.plan.scratch_bytes);
+        let (collective, prepared, named, sizes, header) = match &body {
+            None => {
+                planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.take());
+                let prepared = room.and_then(|()| prescale(&planned.reducer, &mut call.buffers));
+                let plan = &planned.run.plan;
+                let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+                (collective, prepared, plan.named(), plan.sizes.clone(), header)
+            }
+            Some(body) => {
+                planned.bind(DType::U8, None, ranks, None);
+                let (named, segment_ends) = (body.named(), call.buffers.segment_ends());
+                let header = CallHeader::new(&descriptor, 0, hash_named(named), 0);
+                let header = header.with_sizes(&call.counts, segment_ends);
+                let sizes = Sizes::of(descriptor.dtype, &call.counts, segment_ends).map(Arc::new);
+                (Collective::Barrier, room.map(|()| None), named, sizes, header)
+            }
+        };
+        let (scaled, shortage) = match prepared {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let (named, sizes) = (plan.named(), plan.sizes.clone());
-        let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
         let number = enter(gate, call, named, sizes.as_ref(), enclosing, header, |header| {
             planned.run.reset(header);
         });
@@ -164,8 +132,39 @@ impl ActiveCall {
             scaled,
             shortage,
             links_open: false,
-            executed: None,
+            body,
             sizes,
+        }
+    }
+
+    /// Copies the memory of a blocking call for its body, if it has one.
+    pub(crate) fn copy_in(&mut self, buffers: &Buffers<'_>) {
+        if let Some(body) = &mut self.body
+            && let Err(error) = body.copy_in(buffers)
+        {
+            self.shortage.get_or_insert(Box::new(error));
+        }
+    }
+
+    /// Moves the memory of an asynchronous call to its body, if it has one.
+    pub(crate) fn move_in(&mut self, buffers: &mut OwnedBuffers) {
+        if let Some(body) = &mut self.body {
+            body.move_in(std::mem::replace(buffers, OwnedBuffers::None));
+        }
+    }
+
+    /// Copies what the body of the call has written, if it has one.
+    pub(crate) fn copy_out(&mut self, buffers: &mut Buffers<'_>) {
+        if let Some(body) = &mut self.body {
+            body.copy_out(buffers);
+        }
+    }
+
+    /// The memory of a call whose own is `buffers`: what its body has, if it has one.
+    pub(crate) fn move_out(&mut self, buffers: OwnedBuffers) -> Option<OwnedBuffers> {
+        match &mut self.body {
+            Some(body) => body.move_out(),
+            None => Some(buffers),
         }
     }
 
@@ -185,8 +184,8 @@ impl ActiveCall {
             gate.enter_callback()
         });
         let has_met = self.shortage.is_none() && self.planned.run.is_finished();
-        let moved = if let Some(executed) = self.executed.as_mut().filter(|_| has_met) {
-            executed.advance(&self.descriptor, || engine.links.waker())?
+        let moved = if let Some(body) = self.body.as_mut().filter(|_| has_met) {
+            body.advance(self.wait.timeout(), &|| engine.links.waker())?
         } else if self.open_links(&mut engine.links)? {
             let Planned { run, reducer, .. } = &mut *self.planned;
             let is_barrier = self.collective == Collective::Barrier;
@@ -194,7 +193,7 @@ impl ActiveCall {
             let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
             // Ranks that only meet have no data, whatever memory the call has.
             let mut none = Buffers::none();
-            let buffers = if self.executed.is_some() { &mut none } else { buffers };
+            let buffers = if self.body.is_some() { &mut none } else { buffers };
             let memory = Memory::new(buffers, substitute, &mut engine.scratch);
             // INVARIANT: `execute` and `submit` have refused device memory.
             let memory = memory.expect("host memory");
@@ -233,18 +232,17 @@ impl ActiveCall {
 
     /// Whether the call is over.
     pub(crate) fn is_finished(&self) -> bool {
-        self.planned.run.is_finished() && self.executed.as_ref().is_none_or(Executed::is_over)
+        self.planned.run.is_finished() && self.stage().is_none_or(|stage| stage == BodyStage::Ended)
+    }
+
+    /// How far its body is, if it has one.
+    fn stage(&self) -> Option<BodyStage> {
+        self.body.as_ref().map(|body| body.stage())
     }
 
     /// How much longer than others it may stand still after a cause.
     pub(crate) fn grace(&self) -> Duration {
-        let is_running = self.executed.as_ref().is_some_and(Executed::is_running);
-        if is_running { EXECUTOR_GRACE } else { Duration::ZERO }
-    }
-
-    /// The memory of a call that an executor runs, as far as it is here; `None` for any other call.
-    pub(crate) fn executed_buffers(&mut self) -> Option<Option<OwnedBuffers>> {
-        self.executed.as_mut().map(Executed::take_buffers)
+        if self.stage() == Some(BodyStage::Running) { BODY_GRACE } else { Duration::ZERO }
     }
 
     /// Notes that nothing of the call has moved at `now`, and does what is due.
@@ -263,7 +261,7 @@ impl ActiveCall {
             Due::End => Err(self.timed_out(links, gate, now)),
             Due::Attention(attention) => {
                 let mut awaited = Vec::new();
-                self.awaited(links, &mut awaited);
+                self.awaited(links, gate.group(), &mut awaited);
                 let info = self.info();
                 self.wait.pay(attention, gate, &info, &awaited, self.number);
                 Ok(())
@@ -272,20 +270,21 @@ impl ActiveCall {
     }
 
     /// What to wait for.
-    pub(crate) fn pause<L: Links>(&self, links: &mut L, pause: &mut Pause) {
+    pub(crate) fn pause<L: Links>(&self, links: &mut L, group: &Group, pause: &mut Pause) {
         // The directions of a finished run are as its last turn left them: a socket that takes bytes would end each
         // sleep at once.
         if self.links_open && !self.planned.run.is_finished() {
             self.planned.run.interest(&mut pause.interest);
         }
         pause.end_by(self.wait.next());
-        self.awaited(links, &mut pause.awaited);
+        self.awaited(links, group, &mut pause.awaited);
     }
 
-    /// The ranks that the call waits for, the next one first.
-    fn awaited<L: Links>(&self, links: &mut L, awaited: &mut Vec<GroupRank>) {
-        if let Some(others) = self.executed.as_ref().and_then(Executed::awaited) {
-            return awaited.extend(others);
+    /// The ranks that the call waits for, the next one first: for a body that runs all others, since nobody knows for
+    /// which it waits.
+    fn awaited<L: Links>(&self, links: &mut L, group: &Group, awaited: &mut Vec<GroupRank>) {
+        if self.stage() == Some(BodyStage::Running) {
+            return awaited.extend(group.ranks().filter(|&rank| rank != group.own_rank()));
         }
         if self.links_open {
             return self.planned.run.awaited(awaited);
@@ -312,10 +311,7 @@ impl ActiveCall {
         if self.wait.has_warned() {
             self.wait.tell_end(group, &self.info(), engine.links.now());
         }
-        let outcome = match &self.executed {
-            Some(executed) => Outcome::done(bytes, executed.named().0),
-            None => Outcome::done(bytes, self.planned.run.plan.algorithm),
-        };
+        let outcome = Outcome::done(bytes, self.named().0);
         engine.planner.put_back(self.planned);
         outcome
     }
@@ -338,15 +334,15 @@ impl ActiveCall {
 
     /// The name of what runs it, and the hash of its schedules.
     fn named(&self) -> (&'static str, u32) {
-        match &self.executed {
-            Some(executed) => executed.named(),
+        match &self.body {
+            Some(body) => body.named(),
             None => self.planned.run.plan.named(),
         }
     }
 
     fn timed_out<L: Links>(&self, links: &mut L, gate: &CallGate, now: Instant) -> Error {
         let (board, group, mut direct) = (gate.board(), gate.group(), Vec::new());
-        self.awaited(links, &mut direct);
+        self.awaited(links, group, &mut direct);
         let not_arrived = board.answers().not_arrived(group, direct, self.number);
         let (call, reported_by) = (Box::new(self.info()), group.own_job_rank());
         Error::Timeout { call, reported_by, waited: self.wait.waited(now), not_arrived }

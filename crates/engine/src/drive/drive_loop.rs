@@ -4,17 +4,18 @@
 //! other work on its core it sleeps at once (`crowding`). The clock is read only after a turn in which the call itself
 //! did not move.
 
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use unisono_backend::IDLE_AFTER_CAUSE_MAX;
-use unisono_communicator::Result;
+use unisono_communicator::{Result, Severity, log};
 
 use crate::drive::LinksGuard;
 use crate::drive::call::Engine;
 use crate::drive::pause::{Pause, SLEEP_MAX};
 use crate::drive::step::Step;
 use crate::drive::time_slice;
-use crate::links::Links;
+use crate::links::{Links, Wake};
 
 /// What a holder of the links drives.
 pub(crate) trait Task<L> {
@@ -47,9 +48,12 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
         let _slice = time_slice::GivesBack;
         // Since when nothing at all has moved, and since when nothing of the task's own call has.
         let (mut quiet_since, mut still_since): (Option<Instant>, Option<Instant>) = (None, None);
+        let mut woken = Wake::Ready;
         loop {
             let step = task.step(self)?;
-            self.shared.completions.notify_if_any();
+            if std::mem::replace(&mut woken, Wake::Ready) == Wake::Expired && !matches!(step, Step::Idle) {
+                log_rescue();
+            }
             let is_quiet = match step {
                 Step::Finished => break,
                 Step::Moved => {
@@ -66,13 +70,13 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
             if self.shared.gate.must_end(idle) {
                 self.shared.gate.check_revoked()?;
             }
-            if self.shared.is_wanted() && task.lends_links() {
+            if self.shared.monitor.is_wanted() && task.lends_links() {
                 self.let_others();
             } else if !is_quiet {
                 quiet_since = None;
             } else if self.crowding.is_resting(now) {
                 time_slice::be_short(true);
-                self.sleep(task, now, still_since);
+                woken = self.sleep(task, now, still_since)?;
             } else if now.saturating_duration_since(*quiet_since.get_or_insert(now))
                 < self.shared.options.spin
             {
@@ -81,23 +85,44 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
                 self.crowding.gave_way(now, after);
                 time_slice::be_short(self.crowding.is_crowded());
             } else {
-                self.sleep(task, now, still_since);
+                woken = self.sleep(task, now, still_since)?;
             }
         }
         self.shared.gate.board().progress().await_rank(None);
         Ok(())
     }
 
-    fn sleep(&mut self, task: &mut impl Task<L>, now: Instant, still_since: Instant) {
-        let mut pause = std::mem::take(&mut self.pause).emptied();
-        pause.end_by(Some(now + SLEEP_MAX));
-        if self.shared.gate.board().first_cause().is_revoked() {
-            pause.end_by(Some(still_since + IDLE_AFTER_CAUSE_MAX + task.grace()));
+    /// Sleeps until something can move, and looks after the calls meanwhile. A build with debug assertions goes on
+    /// sleeping when only time has passed, so that a wake-up that was lost fails the test that lost it.
+    fn sleep(&mut self, task: &mut impl Task<L>, mut now: Instant, still_since: Instant) -> Result<Wake> {
+        let board = self.shared.gate.board();
+        loop {
+            let mut pause = std::mem::take(&mut self.pause).emptied();
+            pause.end_by(Some(now + SLEEP_MAX));
+            let is_revoked = board.first_cause().is_revoked();
+            if is_revoked {
+                pause.end_by(Some(still_since + IDLE_AFTER_CAUSE_MAX + task.grace()));
+            }
+            let mut woken = Wake::Ready;
+            if task.pause(self, &mut pause) {
+                board.progress().await_rank(pause.awaited.first().copied());
+                woken = self.links.wait(&pause.interest, pause.until.unwrap_or(now));
+            }
+            self.pause = pause;
+            if woken == Wake::Ready || is_revoked || !cfg!(debug_assertions) {
+                return Ok(woken);
+            }
+            now = self.links.now();
+            task.idle(self, now)?;
+            self.shared.look_after_messages(now)?;
         }
-        if task.pause(self, &mut pause) {
-            self.shared.gate.board().progress().await_rank(pause.awaited.first().copied());
-            self.links.wait(&pause.interest, pause.until.unwrap_or(now));
-        }
-        self.pause = pause;
     }
+}
+
+/// Says once in a process that a call went on after a sleep that nothing had ended but time.
+#[cold]
+fn log_rescue() {
+    static ONCE: Once = Once::new();
+    let text = format_args!("a call went on {SLEEP_MAX:?} after the last wake-up: one may have been lost");
+    ONCE.call_once(|| log(Severity::Debug, None, text));
 }

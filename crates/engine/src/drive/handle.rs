@@ -11,7 +11,6 @@ use unisono_communicator::{
 };
 
 use crate::drive::Shared;
-use crate::drive::progress::Progress;
 use crate::drive::request::Request;
 use crate::links::Links;
 
@@ -41,7 +40,7 @@ impl<L: Links + 'static> Deref for Upgraded<L> {
 impl<L: Links + 'static> Drop for Upgraded<L> {
     fn drop(&mut self) {
         if Arc::strong_count(&self.0) == 1 && self.gate.is_owner() {
-            Progress::end_last(&self.0);
+            self.0.end_last();
         }
     }
 }
@@ -116,7 +115,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
             if self.refusal(&shared).is_some() {
                 return waker.wake_by_ref();
             }
-            if let Err(error) = shared.completions.callbacks().start() {
+            if let Err(error) = shared.monitor.callbacks().start() {
                 // Nobody else would wake the task when the call has failed.
                 shared.gate.fail(error);
                 waker.wake_by_ref();
@@ -131,13 +130,12 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
             if let Some(error) = self.refusal_in_child(shared) {
                 return call_back(callback, Err(error));
             }
-            if let Err(error) = shared.completions.callbacks().start() {
+            if let Err(error) = shared.monitor.callbacks().start() {
                 return call_back(callback, Err(shared.gate.fail(error)));
             }
         }
-        match self.request.on_done(callback) {
-            Some((callback, result)) => call_back(callback, result),
-            None => shared.iter().for_each(|shared| shared.progress.hurry()),
+        if let Some((callback, result)) = self.request.on_done(callback) {
+            call_back(callback, result);
         }
     }
 

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use unisono_backend::{Companion, Enclosing, Entered, Executor, ScopeTurn, Survivors};
+use unisono_backend::{CallBody, Companion, Entered, Survivors, Turn};
 use unisono_communicator::{
-    Call, CallInfo, CallOptions, Collective, Descriptor, Error, MemoryKind, Operation, Outcome, OwnedCall,
-    Result, Site, Sizes, Work, check_request,
+    Call, CallOptions, Collective, Descriptor, Error, MemoryKind, Operation, Outcome, OwnedCall, Result,
+    Sizes, Work, check_request,
 };
 
 use crate::drive::Shared;
-use crate::drive::call::{ActiveCall, enter, timeout_within};
-use crate::drive::executed::{copied, write_back};
+use crate::drive::call::{ActiveCall, enter};
 use crate::drive::handle::RequestHandle;
 use crate::drive::pending::OneCollective;
-use crate::drive::progress::Progress;
 use crate::drive::queue::QueuedCollective;
 use crate::drive::request::Request;
 use crate::links::Links;
@@ -21,167 +19,110 @@ use crate::lock;
 use crate::plan::header::{CallHeader, hash_named};
 
 impl<L: Links + 'static> Shared<L> {
-    /// Runs a call to its end, a collective by `executor` if there is one, within `scope` if there is one.
+    /// Runs a call to its end, by a body if there is one.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::execute`].
     pub(crate) fn execute(
         self: &Arc<Self>,
         call: &mut Call<'_>,
-        executor: Option<&Arc<dyn Executor>>,
-        scope: Option<&ScopeTurn>,
+        body: Option<Box<dyn CallBody>>,
     ) -> Result<Outcome> {
         self.admit(call)?;
         self.refuse_device(call.memory())?;
+        let gate = &self.gate;
         let Operation::Collective(collective) = call.descriptor.operation else {
-            self.bound_by(scope, &mut call.options);
+            call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
             return self.run_point_to_point(call);
         };
-        let (shared, gate) = (&**self, &self.gate);
-        if let Some(scope) = scope {
-            call.options = scope.options(&call.options);
-        }
-        self.bound_by(scope, &mut call.options);
-        let order = scope.map_or(&**gate.order(), ScopeTurn::order);
-        let patience = gate.patience(call.descriptor.label, &call.options);
-        let info = || uncounted(&call.descriptor, call.site);
-        let turn = gate.take_turn(order, &call.descriptor, info, patience)?;
-        call.options.timeout = Some(turn.time_left(call.options.timeout.unwrap_or(gate.timeout())));
-        let mut guard = shared.lock_links();
-        shared.finish_queue(&mut guard)?;
-        let enclosing = scope.map(ScopeTurn::enclosing);
-        let mut active = match executor {
-            Some(executor) => {
-                let met = (copied(&call.buffers, gate.backend()), ActiveCall::plan_meeting(&mut guard)?);
-                let ends = call.buffers.segment_ends();
-                ActiveCall::begin_meeting(executor, met, call, ends, &mut guard, gate, enclosing)
-            }
-            None => {
-                let planned = ActiveCall::plan(collective, call, &mut guard)?;
-                ActiveCall::begin(collective, planned, call, &mut guard, gate, enclosing)
-            }
-        };
-        let mut task = OneCollective { shared, active: &mut active, buffers: &mut call.buffers };
+        let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
+        let mut guard = self.lock_links();
+        self.finish_queue(&mut guard)?;
+        let planned = ActiveCall::plan(collective, call, body.is_some(), &mut guard)?;
+        let mut active =
+            ActiveCall::begin(collective, planned, call, body, &mut guard, gate, turn.enclosing());
+        active.copy_in(&call.buffers);
+        let mut task = OneCollective { shared: self, active: &mut active, buffers: &mut call.buffers };
         if let Err(error) = guard.drive(&mut task) {
             return Err(gate.settle(&mut guard, error));
         }
         gate.board().progress().leave(active.number);
-        if let Some(Some(copy)) = active.executed_buffers() {
-            write_back(copy, &mut call.buffers);
-        }
+        active.copy_out(&mut call.buffers);
         let bytes = call.buffers.bytes_max();
         Ok(active.finish(&mut guard, gate.group(), bytes))
     }
 
-    /// Starts a call, within `scope` if there is one.
-    pub(crate) fn submit(
-        self: &Arc<Self>,
-        mut call: OwnedCall,
-        executor: Option<&Arc<dyn Executor>>,
-        scope: Option<&ScopeTurn>,
-    ) -> Work {
-        let admitted = self.admit(&call).and_then(|()| {
-            self.refuse_device(call.memory())?;
+    /// Starts a call, which a body runs if there is one.
+    pub(crate) fn submit(self: &Arc<Self>, mut call: OwnedCall, body: Option<Box<dyn CallBody>>) -> Work {
+        let request = match self.turn_to_submit(&mut call) {
+            Ok(Some((collective, turn))) => self.queue_collective(collective, call, body, &turn),
+            Ok(None) => self.submit_message(call),
+            Err(error) => return Work::refused(call, error),
+        };
+        Work::new(RequestHandle::new(request, self))
+    }
+
+    /// Admits an asynchronous call, and gives a collective its turn.
+    fn turn_to_submit(&self, call: &mut OwnedCall) -> Result<Option<(Collective, Turn<'_>)>> {
+        let gate = &self.gate;
+        self.admit(call)?;
+        self.refuse_device(call.memory())?;
+        if call.buffers.has_keeper() {
             // It drops the keeper.
-            let started =
-                if call.buffers.has_keeper() { self.completions.callbacks().start() } else { Ok(()) };
-            started.map_err(|error| self.end_everywhere(error))
-        });
-        if let Err(error) = admitted {
-            return Work::refused(call, error);
+            self.monitor.callbacks().start().map_err(|error| self.end_everywhere(error))?;
         }
         match call.descriptor.operation {
-            Operation::Collective(collective) => self.queue_collective(collective, call, executor, scope),
+            Operation::Collective(collective) => {
+                let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
+                Ok(Some((collective, turn)))
+            }
             Operation::Send | Operation::Recv => {
-                self.bound_by(scope, &mut call.options);
-                self.submit_message(call)
+                call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
+                Ok(None)
             }
         }
     }
 
-    /// Queues an asynchronous collective, for whoever holds the links.
+    /// Queues an asynchronous collective, whose turn it is, for whoever holds the links.
     fn queue_collective(
         self: &Arc<Self>,
         collective: Collective,
-        mut call: OwnedCall,
-        executor: Option<&Arc<dyn Executor>>,
-        scope: Option<&ScopeTurn>,
-    ) -> Work {
-        if let Some(scope) = scope {
-            call.options = scope.options(&call.options);
-        }
-        self.bound_by(scope, &mut call.options);
-        let order = scope.map_or(&**self.gate.order(), ScopeTurn::order);
-        let patience = self.gate.patience(call.descriptor.label, &call.options);
-        let info = || uncounted(&call.descriptor, call.site);
-        let request = match self.gate.take_turn(order, &call.descriptor, info, patience) {
-            Ok(turn) => {
-                let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
-                call.options.timeout = Some(turn.time_left(timeout));
-                let enclosing: Option<Enclosing> = scope.map(|scope| scope.enclosing().clone());
-                let completions = self.completions.clone();
-                let request = Request::collective(call, completions, enclosing, self.gate.board());
-                let queued =
-                    QueuedCollective { collective, request: request.clone(), executor: executor.cloned() };
-                self.queue.push(queued);
-                request
-            }
-            Err(error) => return Work::refused(call, error),
-        };
+        call: OwnedCall,
+        body: Option<Box<dyn CallBody>>,
+        turn: &Turn<'_>,
+    ) -> Arc<Request> {
+        let (monitor, enclosing) = (self.monitor.clone(), turn.enclosing().cloned());
+        let request = Request::collective(call, body, monitor, enclosing, self.gate.board());
+        self.queue.push(QueuedCollective { collective, request: request.clone() });
         self.nudge_holder();
-        if let Err(error) = Progress::notify(self) {
+        if let Err(error) = self.ask_for_progress() {
             self.gate.fail(error);
         }
-        self.handle(request)
+        request
     }
 
     /// Gives a collective its turn and its number, for a caller that runs it by `name`.
     ///
     /// # Errors
     /// As [`unisono_backend::Companion::enter`].
-    pub(crate) fn enter<'a>(
-        &'a self,
-        named: (&'static str, u32),
-        call: &Call<'_>,
-        scope: Option<&'a ScopeTurn>,
-    ) -> Result<Entered<'a>> {
+    pub(crate) fn enter(&self, named: (&'static str, u32), call: &mut Call<'_>) -> Result<Entered<'_>> {
         self.admit(call)?;
-        let options = scope.map_or(call.options, |scope| scope.options(&call.options));
-        let order = scope.map_or(&**self.gate.order(), ScopeTurn::order);
-        let patience = self.gate.patience(call.descriptor.label, &options);
-        let turn = self.gate.take_turn(
-            order,
-            &call.descriptor,
-            || uncounted(&call.descriptor, call.site),
-            patience,
-        )?;
+        let turn = self.gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
         if !self.queue.is_empty() {
             self.finish_queue(&mut self.lock_links())?;
         }
         let sizes = Sizes::of(call.descriptor.dtype, &call.counts, call.buffers.segment_ends()).map(Arc::new);
         let header = CallHeader::new(&call.descriptor, 0, hash_named(named), 0);
-        let enclosing = scope.map(ScopeTurn::enclosing);
-        let number = enter(&self.gate, call, named, sizes.as_ref(), enclosing, header, drop);
+        let number = enter(&self.gate, call, named, sizes.as_ref(), turn.enclosing(), header, drop);
         Ok(Entered { number, turn })
     }
 
     /// Posts an asynchronous send or receive.
-    fn submit_message(self: &Arc<Self>, call: OwnedCall) -> Work {
+    fn submit_message(self: &Arc<Self>, call: OwnedCall) -> Arc<Request> {
         let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
-        let request = Request::message(call, self.completions.clone(), self.gate.board());
+        let request = Request::message(call, self.monitor.clone(), self.gate.board());
         self.post_message(request.clone(), timeout);
-        self.handle(request)
-    }
-
-    fn handle(self: &Arc<Self>, request: Arc<Request>) -> Work {
-        Work::new(RequestHandle::new(request, self))
-    }
-
-    /// A call within a scope ends with it, also one that waits for its turn.
-    fn bound_by(&self, scope: Option<&ScopeTurn>, options: &mut CallOptions) {
-        if scope.is_some() {
-            options.timeout = Some(timeout_within(scope.map(ScopeTurn::enclosing), options, &self.gate));
-        }
+        request
     }
 
     #[inline]
@@ -276,9 +217,4 @@ impl<L: Links + 'static> Shared<L> {
         self.give_up(&seen);
         Ok(())
     }
-}
-
-/// A call that has no number, as errors show it.
-fn uncounted(descriptor: &Descriptor, site: Site) -> CallInfo {
-    CallInfo { site: Some(site.into()), ..CallInfo::new(0, *descriptor) }
 }

@@ -2,25 +2,24 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `links_lock` | the lock on the links |
+//! | `monitor`, `links_guard` | who holds the links, and who waits for what; the links while they are held |
 //! | `issue` | what is done with an admitted call, of the communicator or of one of its scopes |
 //! | `drive_loop`, `step` | the one loop and its `Task`; what a turn has done |
 //! | `wait` | how long a call has waited, and what is done about it |
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
-//! | `call`, `executed` | one collective in progress; the part of it that an executor does |
+//! | `call` | one collective in progress |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
 //! | `progress` | the thread that moves calls that no other thread moves |
-//! | `completion`, `callbacks` | who is notified of an end; the thread that calls functions of users |
+//! | `callbacks` | the thread that calls functions of users |
 
 pub(crate) mod call;
 pub(crate) mod callbacks;
-pub(crate) mod completion;
 pub(crate) mod crowding;
 pub(crate) mod drive_loop;
-pub(crate) mod executed;
 pub(crate) mod handle;
 pub(crate) mod issue;
-pub(crate) mod links_lock;
+pub(crate) mod links_guard;
+pub(crate) mod monitor;
 pub(crate) mod pause;
 pub(crate) mod pending;
 pub(crate) mod progress;
@@ -31,25 +30,25 @@ pub(crate) mod time_slice;
 pub(crate) mod wait;
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use unisono_backend::{CallGate, Failing, Waker};
-use unisono_communicator::{Error, Result};
+use unisono_backend::{CallGate, Failing, ScopeTurn, Waker};
+use unisono_communicator::{CallOptions, Error, ParentCall, Result};
 
 use crate::drive::call::Engine;
-use crate::drive::completion::Completions;
-use crate::drive::progress::Progress;
+use crate::drive::monitor::{Command, Monitor};
 use crate::drive::queue::Queue;
 use crate::links::Links;
 use crate::lock;
 use crate::options::EngineOptions;
+use crate::plan::header::context_of;
 use crate::plan::selector::Selector;
 use crate::point_to_point::PointToPoint;
 
 pub(crate) use drive_loop::Task;
-pub(crate) use links_lock::LinksGuard;
+pub(crate) use links_guard::LinksGuard;
 pub(crate) use pause::Pause;
 pub(crate) use step::Step;
 
@@ -65,11 +64,8 @@ pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) has_messages: AtomicBool,
     /// Set when a rank has closed the communicator, until the sends and receives have taken note of it.
     pub(crate) news_of_closing: Arc<AtomicBool>,
-    pub(crate) progress: Arc<Progress<L>>,
-    pub(crate) completions: Arc<Completions>,
+    pub(crate) monitor: Arc<Monitor>,
     pub(crate) wake: Waker,
-    waiters: AtomicUsize,
-    is_held: AtomicBool,
     engine: Mutex<Engine<L>>,
 }
 
@@ -91,11 +87,8 @@ impl<L: Links + 'static> Shared<L> {
             messages: Mutex::new(messages),
             has_messages: AtomicBool::new(false),
             news_of_closing: Arc::default(),
-            progress: Progress::new(),
-            completions: Arc::default(),
+            monitor: Arc::default(),
             wake,
-            waiters: AtomicUsize::new(0),
-            is_held: AtomicBool::new(false),
             engine: Mutex::new(engine),
         });
         shared.watch_for_closing();
@@ -121,6 +114,19 @@ impl<L: Links + 'static> Shared<L> {
                 self.give_up(error);
             }
         })
+    }
+
+    /// The turn of a scope for the calls that `parent` is made of.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::scope`].
+    pub(crate) fn open_scope(&self, parent: &ParentCall, options: &CallOptions) -> Result<ScopeTurn> {
+        let parent = parent.labelled(options)?;
+        self.admit(&parent)?;
+        let mut turn = self.gate.open_scope(parent, context_of(&parent), options)?;
+        self.finish_queue(&mut self.lock_links())?;
+        turn.begin();
+        Ok(turn)
     }
 
     /// Ends this rank's outgoing streams because of the first cause, if nothing is in progress: a rank that waits for
@@ -164,7 +170,7 @@ impl<L: Links + 'static> Drop for Shared<L> {
         if !self.gate.is_owner() {
             return;
         }
-        self.progress.end();
+        self.monitor.command(Command::End);
         // A rank that panics does not close in good order.
         if !std::thread::panicking() {
             self.see_off();
@@ -176,6 +182,6 @@ impl<L: Links + 'static> Drop for Shared<L> {
         }
         pending.iter().for_each(|call| call.request.fail(Error::closed()));
         lock(&self.messages).fail(&Error::closed());
-        self.completions.callbacks().end();
+        self.monitor.callbacks().end();
     }
 }

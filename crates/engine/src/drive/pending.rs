@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Buffers, OwnedBuffers, Result};
+use unisono_communicator::{Buffers, Result};
 
 use crate::drive::call::{ActiveCall, Engine};
 use crate::drive::queue::QueuedCollective;
@@ -13,8 +13,9 @@ use crate::links::Links;
 use crate::lock;
 use crate::point_to_point::Borrowed;
 
-/// Longest sleep at the completions.
-const LISTEN_MAX: Duration = Duration::from_millis(100);
+/// Longest sleep at the monitor, against a lost notification. In builds with debug assertions that is a hang.
+const LISTEN_MAX: Duration =
+    if cfg!(debug_assertions) { Duration::from_secs(3600) } else { Duration::from_millis(100) };
 
 /// A blocking collective on borrowed memory.
 pub(crate) struct OneCollective<'c, 'b, L: Links + 'static> {
@@ -38,7 +39,7 @@ impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
     }
 
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
-        self.active.pause(&mut engine.links, pause);
+        self.active.pause(&mut engine.links, self.shared.gate.group(), pause);
         lock(&self.shared.messages).pause(&mut engine.links, &Borrowed::none(), pause);
         true
     }
@@ -84,7 +85,8 @@ impl<L: Links + 'static, G: FnMut(&mut L) -> bool> Task<L> for Pending<'_, L, G>
     }
 
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
-        self.shared.with_head(|request| request.active.pause(&mut engine.links, pause));
+        let group = self.shared.gate.group();
+        self.shared.with_head(|request| request.active.pause(&mut engine.links, group, pause));
         lock(&self.shared.messages).pause(&mut engine.links, &Borrowed::none(), pause);
         pause.end_by(self.until);
         !self.is_late
@@ -102,7 +104,7 @@ impl<L: Links + 'static> Shared<L> {
         let head = self.queue.head()?;
         match &mut *lock(&head.request.state) {
             RequestState::Active(request) => Some(act(request)),
-            RequestState::Queued(_) | RequestState::Taken => None,
+            RequestState::Queued(..) | RequestState::Taken => None,
         }
     }
 
@@ -125,6 +127,11 @@ impl<L: Links + 'static> Shared<L> {
         })
     }
 
+    /// Asks, warns, and ends what is late among the posted sends and receives.
+    pub(crate) fn look_after_messages(&self, now: Instant) -> Result<()> {
+        lock(&self.messages).look_after_waits(now, &self.gate, &self.options)
+    }
+
     /// One turn of the head of the queue and of the messages.
     pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
         let step = match self.queue.head() {
@@ -136,44 +143,20 @@ impl<L: Links + 'static> Shared<L> {
 
     /// One turn of one asynchronous collective; a finished one leaves the queue.
     fn step_queued(&self, queued: &QueuedCollective, engine: &mut Engine<L>) -> Result<Step> {
-        let QueuedCollective { collective, request, executor } = queued;
+        let QueuedCollective { collective, request } = queued;
         let mut state = lock(&request.state);
-        if let RequestState::Queued(_) = &*state {
-            let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Taken) else {
+        if let RequestState::Queued(..) = &*state {
+            let RequestState::Queued(mut call, body) = std::mem::replace(&mut *state, RequestState::Taken)
+            else {
                 return Ok(Step::Moved);
             };
-            let enclosing = request.enclosing.as_ref();
-            let planned = match executor {
-                Some(_) => ActiveCall::plan_meeting(engine),
-                None => ActiveCall::plan(*collective, &call.borrow(), engine),
-            };
-            match planned {
+            match ActiveCall::plan(*collective, &call.borrow(), body.is_some(), engine) {
                 Ok(planned) => {
-                    let (collective, gate) = (*collective, &self.gate);
-                    let active = match executor {
-                        Some(executor) => {
-                            let ends = call.borrow().buffers.segment_ends().map(Vec::from);
-                            let memory = std::mem::replace(&mut call.buffers, OwnedBuffers::None);
-                            let (met, ends) = ((Ok(memory), planned), ends.as_deref());
-                            ActiveCall::begin_meeting(
-                                executor,
-                                met,
-                                &call.borrow(),
-                                ends,
-                                engine,
-                                gate,
-                                enclosing,
-                            )
-                        }
-                        None => ActiveCall::begin(
-                            collective,
-                            planned,
-                            &mut call.borrow(),
-                            engine,
-                            gate,
-                            enclosing,
-                        ),
-                    };
+                    let (gate, enclosing) = (&self.gate, request.enclosing.as_ref());
+                    let borrowed = &mut call.borrow();
+                    let mut active =
+                        ActiveCall::begin(*collective, planned, borrowed, body, engine, gate, enclosing);
+                    active.move_in(&mut call.buffers);
                     *state = RequestState::Active(Box::new(ActiveRequest { active, call }));
                 }
                 Err(error) => {
@@ -194,7 +177,7 @@ impl<L: Links + 'static> Shared<L> {
         drop(state);
         let ActiveRequest { mut active, call } = *finished;
         self.gate.board().progress().leave(active.number);
-        let mut buffers = active.executed_buffers().unwrap_or(Some(call.buffers));
+        let mut buffers = active.move_out(call.buffers);
         let bytes = buffers.as_mut().map_or(0, |buffers| buffers.borrow().bytes_max());
         let outcome = active.finish(engine, self.gate.group(), bytes);
         request.finish(Ok(outcome), buffers);
@@ -230,13 +213,13 @@ impl<L: Links + 'static> Shared<L> {
         until: Option<Instant>,
         goal: impl Fn() -> bool,
     ) {
-        let goal = |_: &mut L| goal() || self.is_wanted() || !self.has_pending();
+        let goal = |_: &mut L| goal() || self.monitor.is_wanted() || !self.has_pending();
         if let Err(error) = guard.drive(&mut Pending { until, ..Pending::new(self, goal) }) {
             self.gate.settle(guard, error);
         }
     }
 
-    /// Waits until `goal` is reached, or until `until`: at the completions while another thread does the work, else
+    /// Waits until `goal` is reached, or until `until`: at the monitor while another thread does the work, else
     /// doing it.
     pub(crate) fn wait_for(&self, until: Option<Instant>, goal: impl Fn() -> bool) {
         let time_left = || until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -246,7 +229,7 @@ impl<L: Links + 'static> Shared<L> {
                 Some(mut guard) => self.drive_pending(&mut guard, until, goal),
                 None => {
                     let longest = time_left().map_or(LISTEN_MAX, |left| left.min(LISTEN_MAX));
-                    self.completions.listen(|| goal() || (self.is_free() && !self.is_wanted()), longest);
+                    self.monitor.sleep(goal, longest);
                 }
             }
         }

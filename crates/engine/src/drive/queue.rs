@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use unisono_backend::Executor;
 use unisono_communicator::Collective;
 
 use crate::drive::request::Request;
@@ -15,8 +14,6 @@ use crate::lock;
 pub(crate) struct QueuedCollective {
     pub(crate) collective: Collective,
     pub(crate) request: Arc<Request>,
-    /// Runs it, if no schedule does.
-    pub(crate) executor: Option<Arc<dyn Executor>>,
 }
 
 /// A queue whose emptiness is known without its lock, so that blocking calls do not pay for asynchronous ones.

@@ -7,15 +7,15 @@ use unisono_communicator::{
 };
 
 use crate::drive::call::ActiveCall;
-use crate::drive::completion::Completions;
+use crate::drive::monitor::Monitor;
 use crate::lock;
-use unisono_backend::{Board, Enclosing};
+use unisono_backend::{Board, CallBody, Enclosing};
 
 /// An asynchronous call and its state.
 pub(crate) struct Request {
     pub(crate) state: Mutex<RequestState>,
     pub(crate) ending: Ending,
-    completions: Arc<Completions>,
+    monitor: Arc<Monitor>,
     pub(crate) descriptor: Descriptor,
     pub(crate) site: Site,
     /// What the call has from its scope, if it is in one.
@@ -29,8 +29,8 @@ pub(crate) struct Request {
 /// Where a request is.
 #[allow(clippy::large_enum_variant, reason = "it lies in its request, which is allocated once for each call")]
 pub(crate) enum RequestState {
-    /// Not begun.
-    Queued(OwnedCall),
+    /// Not begun; a body runs it if there is one.
+    Queued(OwnedCall, Option<Box<dyn CallBody>>),
     /// At the head of the queue.
     Active(Box<ActiveRequest>),
     /// Over, or with whoever moves it. How it has ended is in its [`Ending`].
@@ -44,51 +44,48 @@ pub(crate) struct ActiveRequest {
 }
 
 impl ActiveRequest {
-    /// Its memory; `None` while an executor has it.
+    /// Its memory; `None` while a body runs with it.
     pub(crate) fn into_buffers(mut self) -> Option<OwnedBuffers> {
-        self.active.executed_buffers().unwrap_or(Some(self.call.buffers))
+        self.active.move_out(self.call.buffers)
     }
 }
 
 impl Request {
     /// The request of a caller that waits for its end.
-    pub(crate) fn new(call: OwnedCall, completions: Arc<Completions>) -> Arc<Request> {
-        Arc::new(Request::with(call, completions))
+    pub(crate) fn new(call: OwnedCall, monitor: Arc<Monitor>) -> Arc<Request> {
+        Arc::new(Request::with(call, None, monitor))
     }
 
-    /// The request of a collective, which may be within a scope.
+    /// The request of a collective, which may be within a scope, and may be run by a body.
     pub(crate) fn collective(
         call: OwnedCall,
-        completions: Arc<Completions>,
+        body: Option<Box<dyn CallBody>>,
+        monitor: Arc<Monitor>,
         enclosing: Option<Enclosing>,
         board: &Arc<Board>,
     ) -> Arc<Request> {
         board.unfinished().note_start();
-        let request = Request::with(call, completions);
+        let request = Request::with(call, body, monitor);
         Arc::new(Request { enclosing, board: Some(board.clone()), ..request })
     }
 
     /// The request of a send or receive, which `board` remembers.
-    pub(crate) fn message(
-        call: OwnedCall,
-        completions: Arc<Completions>,
-        board: &Arc<Board>,
-    ) -> Arc<Request> {
+    pub(crate) fn message(call: OwnedCall, monitor: Arc<Monitor>, board: &Arc<Board>) -> Arc<Request> {
         board.unfinished().note_start();
         let message = Some(board.messages().enter(&call.descriptor, call.site));
-        Arc::new(Request { message, board: Some(board.clone()), ..Request::with(call, completions) })
+        Arc::new(Request { message, board: Some(board.clone()), ..Request::with(call, None, monitor) })
     }
 
-    fn with(call: OwnedCall, completions: Arc<Completions>) -> Request {
+    fn with(call: OwnedCall, body: Option<Box<dyn CallBody>>, monitor: Arc<Monitor>) -> Request {
         Request {
-            completions,
+            monitor,
             enclosing: None,
             board: None,
             message: None,
             ending: Ending::default(),
             descriptor: call.descriptor,
             site: call.site,
-            state: Mutex::new(RequestState::Queued(call)),
+            state: Mutex::new(RequestState::Queued(call, body)),
         }
     }
 
@@ -107,7 +104,7 @@ impl Request {
         }
         let call = format_args!("{} at {}", self.descriptor, self.site);
         let result = result.map_err(|error| error.in_call(&call));
-        self.completions.announce(self.ending.end(result, buffers));
+        self.monitor.announce(self.ending.end(result, buffers));
     }
 
     /// Ends a request with an error, unless it has ended. If a thread panicked with its call, the buffers are lost.
@@ -117,7 +114,7 @@ impl Request {
         }
         let state = std::mem::replace(&mut *lock(&self.state), RequestState::Taken);
         let buffers = match state {
-            RequestState::Queued(call) => Some(call.buffers),
+            RequestState::Queued(call, _) => Some(call.buffers),
             RequestState::Active(request) => request.into_buffers(),
             RequestState::Taken => None,
         };
@@ -126,10 +123,10 @@ impl Request {
 
     /// Keeps `callback` for the end. Gives it back with the result if the call has ended.
     pub(crate) fn on_done(&self, callback: DoneCallback) -> Option<(DoneCallback, Result<Outcome>)> {
-        self.completions.await_callback();
+        self.monitor.await_callback();
         let given_back = self.ending.on_done(callback);
         if given_back.is_some() {
-            self.completions.has_ended();
+            self.monitor.forget_callback();
         }
         given_back
     }

@@ -152,6 +152,11 @@ impl Wait {
         self.next.or_else(|| self.started.map(|started| deadline_after(started, self.timeout)))
     }
 
+    /// For how long it may wait.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// For how long it has waited.
     pub(crate) fn waited(&self, now: Instant) -> Duration {
         self.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started))

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Instant;
 
@@ -20,15 +21,18 @@ pub struct InProcessLinks {
     world: Arc<World>,
     room: Arc<Room>,
     parker: Parker,
+    /// Whether a thread has called the waker since the last sleep.
+    is_woken: Arc<AtomicBool>,
     open: HashMap<Edge, PipeLink>,
 }
 
 impl InProcessLinks {
     /// The pipes of a rank that has entered `room`.
     pub(super) fn new(rank: GroupRank, world: Arc<World>, room: Arc<Room>) -> InProcessLinks {
-        let parker = Parker::new();
-        room.set_unparker(rank, parker.unparker().clone());
-        InProcessLinks { rank, world, room, parker, open: HashMap::new() }
+        let (parker, is_woken) = (Parker::new(), Arc::default());
+        let links = InProcessLinks { rank, world, room, parker, is_woken, open: HashMap::new() };
+        links.room.set_waker(rank, links.waker());
+        links
     }
 
     fn fetch(&mut self, edge: Edge, make: bool) -> bool {
@@ -67,14 +71,19 @@ impl Links for InProcessLinks {
     }
 
     fn wait(&mut self, _interest: &[Interest], until: Instant) -> Wake {
-        // A thread that changes a pipe unparks the other side, so this wake may be for any pipe.
-        self.parker.park_deadline(until);
-        if Instant::now() >= until { Wake::Expired } else { Wake::Ready }
+        // A thread that changes a pipe wakes the other side, so this wake may be for any pipe.
+        if !self.is_woken.load(Ordering::SeqCst) {
+            self.parker.park_deadline(until);
+        }
+        if self.is_woken.swap(false, Ordering::SeqCst) { Wake::Ready } else { Wake::Expired }
     }
 
     fn waker(&self) -> Waker {
-        let unparker = self.parker.unparker().clone();
-        Arc::new(move || unparker.unpark())
+        let (unparker, is_woken) = (self.parker.unparker().clone(), self.is_woken.clone());
+        Arc::new(move || {
+            is_woken.store(true, Ordering::SeqCst);
+            unparker.unpark();
+        })
     }
 
     fn shut_down(&mut self) {

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use crossbeam::sync::Unparker;
 use unisono_backend::{Board, CommunicatorKey, Membership, Waker};
 use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group, GroupRank, JobRank};
 
@@ -88,7 +87,7 @@ pub(super) struct Room {
     pub(super) exits: Exits,
     /// Ends of pipes that one side has made and the other has not fetched.
     ends: Mutex<HashMap<(GroupRank, Edge), PipeLink>>,
-    unparkers: Mutex<Vec<Option<Unparker>>>,
+    wakers: Mutex<Vec<Option<Waker>>>,
 }
 
 impl Room {
@@ -108,7 +107,7 @@ impl Room {
             boards: Board::of_threads(ranks).into_iter().map(Arc::new).collect(),
             exits: (0..ranks).map(|_| OnceLock::new()).collect(),
             ends: Mutex::default(),
-            unparkers: Mutex::new(vec![None; ranks as usize]),
+            wakers: Mutex::new(vec![None; ranks as usize]),
         }
     }
 
@@ -149,12 +148,12 @@ impl Room {
         };
         // The caller holds the world's lock, so no other thread has noted another exit meanwhile.
         let _ = self.exits[rank.index()].set(exit);
-        lock(&self.unparkers).iter().flatten().for_each(Unparker::unpark);
+        lock(&self.wakers).iter().flatten().for_each(|wake| wake());
     }
 
-    /// From now on `unparker` wakes this rank.
-    pub(super) fn set_unparker(&self, rank: GroupRank, unparker: Unparker) {
-        lock(&self.unparkers)[rank.index()] = Some(unparker);
+    /// From now on `waker` wakes this rank.
+    pub(super) fn set_waker(&self, rank: GroupRank, waker: Waker) {
+        lock(&self.wakers)[rank.index()] = Some(waker);
     }
 
     /// Our end of a pipe: the one that the peer has made, or a new one if `make`, or if the peer has left: then the
@@ -178,9 +177,9 @@ impl Room {
         let room: Weak<Room> = Arc::downgrade(self);
         Arc::new(move || {
             if let Some(room) = room.upgrade()
-                && let Some(unparker) = &lock(&room.unparkers)[rank.index()]
+                && let Some(wake) = &lock(&room.wakers)[rank.index()]
             {
-                unparker.unpark();
+                wake();
             }
         })
     }

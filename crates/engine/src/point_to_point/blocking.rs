@@ -15,7 +15,6 @@ use unisono_communicator::{
 };
 
 use crate::drive::call::Engine;
-use crate::drive::progress::Progress;
 use crate::drive::request::Request;
 use crate::drive::wait::{Due, Wait};
 use crate::drive::{Pause, Shared, Step, Task};
@@ -45,7 +44,7 @@ struct OneMessage<'c, 'm, L: Links + 'static> {
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
     /// Whether another thread has work for the links: then the transfer needs memory of its own.
     fn must_give_way(&self) -> bool {
-        self.idle_turns > 0 && (self.shared.is_wanted() || !self.shared.queue.is_empty())
+        self.idle_turns > 0 && (self.shared.monitor.is_wanted() || !self.shared.queue.is_empty())
     }
 }
 
@@ -172,7 +171,7 @@ impl<L: Links + 'static> Shared<L> {
             // The transfer has begun: it gets memory of its own, so that other threads can go on with it.
             let owned = owned_call(descriptor, site, &Segments::One(message), borrowed.room.len())
                 .map_err(|error| self.gate.settle(&mut guard, error))?;
-            let request = Request::new(owned, self.completions.clone());
+            let request = Request::new(owned, self.monitor.clone());
             lock(&self.messages).own(&borrowed, request.clone(), wait);
             self.has_messages.store(true, Ordering::SeqCst);
             drop(guard);
@@ -182,7 +181,7 @@ impl<L: Links + 'static> Shared<L> {
         // The other rank waits for the transfer.
         let owned = owned_call(descriptor, site, input, output.bytes())
             .map_err(|shortage| self.end_everywhere(shortage))?;
-        let request = Request::new(owned, self.completions.clone());
+        let request = Request::new(owned, self.monitor.clone());
         self.post_message(request.clone(), timeout);
         self.await_request(&request, output)
     }
@@ -232,7 +231,7 @@ impl<L: Links + 'static> Shared<L> {
 
     /// The progress thread goes on with what is in the messages.
     fn leave_to_progress(self: &Arc<Self>) {
-        if let Err(error) = Progress::notify(self) {
+        if let Err(error) = self.ask_for_progress() {
             self.gate.fail(error);
         }
     }
@@ -253,6 +252,7 @@ fn owned_call(
         counts: Counts::Even,
         options: CallOptions::default(),
         user_function: None,
+        scope: None,
         site,
     })
 }

@@ -7,7 +7,7 @@ use unisono_communicator::{DType, Descriptor, Group, Operation, OwnedBuffers, Ow
 
 use super::frame::{EAGER_BYTES_MAX, FRAME_BYTES, Frame, Message};
 use super::{Borrowed, PointToPoint};
-use crate::drive::completion::Completions;
+use crate::drive::monitor::Monitor;
 use crate::drive::request::Request;
 use crate::fuzz::LONG_ONE_IN;
 use crate::fuzz::input::Input;
@@ -105,7 +105,7 @@ fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>
         input: OwnedMemory::of(vec![1u8; message_bytes]),
         output: OwnedMemory::of(vec![0u8; room_bytes]),
     };
-    let request = Request::new(OwnedCall::new(descriptor, buffers), Arc::new(Completions::default()));
+    let request = Request::new(OwnedCall::new(descriptor, buffers), Arc::new(Monitor::default()));
     messages.post(request.clone(), TIMEOUT);
     request
 }

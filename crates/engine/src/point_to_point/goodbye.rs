@@ -14,6 +14,7 @@ use unisono_backend::Board;
 use unisono_communicator::{Awaited, CallInfo, Error, GroupRank, Result, deadline_after};
 
 use crate::drive::pending::Pending;
+use crate::drive::progress::look_after;
 use crate::drive::{LinksGuard, Shared};
 use crate::links::{Link, Links};
 use crate::lock;
@@ -24,6 +25,9 @@ use super::{Borrowed, PointToPoint, edge};
 /// How long `close` waits for a goodbye when the peer's kernel has everything that was sent. The peer answers at once,
 /// unless it is inside a user's function or has not made its communicator yet.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// How often it looks after that whether the kernel has everything: nothing wakes it then.
+const DELIVERY_PAUSE: Duration = Duration::from_millis(100);
 
 impl PointToPoint {
     /// Says goodbye on every stream. Operations that wait for messages of other ranks end.
@@ -91,14 +95,14 @@ impl PointToPoint {
 impl<L: Links + 'static> Shared<L> {
     /// Makes this rank read the streams of ranks that close to their end, even if none of its threads makes a call.
     pub(crate) fn watch_for_closing(self: &Arc<Self>) {
-        let (weak, progress) = (Arc::downgrade(self), self.progress.clone());
+        let (weak, monitor) = (Arc::downgrade(self), self.monitor.clone());
         let (news, wake) = (self.news_of_closing.clone(), self.wake.clone());
         // This runs on the control thread, which must not hold the communicator: dropping the last handle ends that
         // thread.
         self.gate.board().closings().on_close(Arc::new(move || {
             news.store(true, Ordering::SeqCst);
             wake();
-            progress.look_after(weak.clone());
+            look_after(&monitor, weak.clone());
         }));
     }
 
@@ -120,10 +124,9 @@ impl<L: Links + 'static> Shared<L> {
     /// Reads the streams of ranks that have closed, until they have ended, another thread wants the links, or `until`
     /// has come.
     pub(crate) fn drain_closed_lanes(&self, guard: &mut LinksGuard<'_, L>, until: Instant) -> Result<()> {
-        let goal = |_: &mut L| {
-            self.is_wanted() || !self.has_closing_lanes() && !self.has_pending() || Instant::now() >= until
-        };
-        guard.drive(&mut Pending::new(self, goal)).map_err(|error| self.gate.settle(guard, error))
+        let goal = |_: &mut L| self.monitor.is_wanted() || !self.has_closing_lanes() && !self.has_pending();
+        let until = guard.links.now() + until.saturating_duration_since(Instant::now());
+        guard.drive(&mut Pending::until(self, goal, until)).map_err(|error| self.gate.settle(guard, error))
     }
 
     /// Says goodbye on every stream, and writes what fits.
@@ -161,9 +164,13 @@ impl<L: Links + 'static> Shared<L> {
             let is_kernel_enough = links.now() >= started + ANSWER_MAX;
             lock(&self.messages).unanswered(links, is_kernel_enough)
         };
-        let goal = |links: &mut L| unanswered(links).is_empty();
-        let driven = guard.drive(&mut Pending::until(self, goal, until));
-        driven.map_err(|error| self.gate.settle(guard, error))?;
+        let mut goal = |links: &mut L| unanswered(links).is_empty();
+        let mut look_at = started + ANSWER_MAX;
+        while !goal(&mut guard.links) && guard.links.now() < until {
+            let driven = guard.drive(&mut Pending::until(self, &mut goal, look_at.min(until)));
+            driven.map_err(|error| self.gate.settle(guard, error))?;
+            look_at = guard.links.now() + DELIVERY_PAUSE;
+        }
         let ranks = unanswered(&mut guard.links);
         if ranks.is_empty() { Ok(()) } else { Err(self.late(guard, started, ranks)) }
     }

@@ -1,5 +1,6 @@
 //! A test double: links whose clock is the test's.
 
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -14,6 +15,11 @@ pub(crate) trait Clock: Send {
 
     /// A sleep begins that bytes in these directions end.
     fn notice(&mut self, _interest: &[Interest]) {}
+
+    /// Whether a waker wakes nobody.
+    fn is_deaf(&self) -> bool {
+        false
+    }
 
     /// Lets the time pass in place of a sleep until `until`; false when the links are to sleep.
     fn skip_to(&mut self, _until: Instant) -> bool {
@@ -48,7 +54,7 @@ impl<K: Links, C: Clock> Links for Clocked<K, C> {
     }
 
     fn waker(&self) -> Waker {
-        self.links.waker()
+        if self.clock.is_deaf() { Arc::new(|| {}) } else { self.links.waker() }
     }
 
     fn shut_down(&mut self) {

@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod body;
 mod callbacks;
 mod clocked;
 mod deadlines;
-mod executed;
 mod goodbyes;
 mod handles;
 mod in_process;
+mod lost_wakes;
 mod messages;
 mod panics;
 mod revoked;

@@ -94,20 +94,23 @@ fn lent_memory_is_handed_over_in_the_middle_of_a_message() {
                         std::thread::yield_now();
                     }
                 }
-                let collectives = [0, 1].map(|rank: usize| {
-                    let world = &world;
-                    scope.spawn(move || {
-                        let mut value = vec![1u32; 5000];
-                        world[rank].all_reduce(&mut value, ReduceOp::Sum).expect("all_reduce");
-                        assert_eq!(value, vec![2; 5000]);
-                    })
-                });
-                for collective in collectives {
-                    collective.join().expect("a collective");
-                }
+                let collectives = || {
+                    let threads = [0, 1].map(|rank: usize| {
+                        let world = &world;
+                        scope.spawn(move || {
+                            let mut value = vec![1u32; 5000];
+                            world[rank].all_reduce(&mut value, ReduceOp::Sum).expect("all_reduce");
+                            assert_eq!(value, vec![2; 5000]);
+                        })
+                    });
+                    threads.into_iter().for_each(|collective| collective.join().expect("a collective"));
+                };
+                collectives();
                 assert!(!receiver.is_finished() && !sender.is_finished(), "the message stands still");
                 assert!(all_have_passed());
                 gates[1].left.store(usize::MAX, Ordering::SeqCst);
+                // A gate wakes nobody.
+                collectives();
                 sender.join().expect("the sender");
                 receiver.join().expect("the receiver");
             });

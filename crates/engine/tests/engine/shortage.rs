@@ -1,13 +1,13 @@
 //! No memory for a call on one rank, which the others wait for: all of them are told, and by which rank.
 
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 use std::time::Duration;
 
 use crate::support::watched;
-use unisono_backend::{Companion, Executor, Job};
+use unisono_backend::{BodyStage, CallBody, Companion, Waker};
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, DType,
-    Descriptor, Division, Error, JobRank, Operation, Peer,
+    Descriptor, Division, Error, JobRank, Operation, OwnedBuffers, Peer, Result,
 };
 use unisono_engine::in_process::{self, InProcessCommunicator};
 
@@ -85,30 +85,48 @@ fn a_send_without_memory_for_its_copy_ends_on_all_ranks() {
     });
 }
 
-/// An executor that must not begin.
+/// A body that must not begin.
 struct Idle;
 
-impl Executor for Idle {
-    fn name(&self) -> &'static str {
-        "idle"
+impl CallBody for Idle {
+    fn named(&self) -> (&'static str, u32) {
+        ("idle", 0)
     }
 
-    fn start(&self, _job: Job) {
+    fn copy_in(&mut self, buffers: &Buffers<'_>) -> Result<()> {
+        let Buffers::Separate { input: Buffer::Host(input), .. } = buffers else { panic!("{buffers:?}") };
+        input.copied().map(drop)
+    }
+
+    fn move_in(&mut self, _: OwnedBuffers) {
+        panic!("the call is a blocking one");
+    }
+
+    fn advance(&mut self, _: Duration, _: &dyn Fn() -> Waker) -> Result<bool> {
         panic!("not all ranks have met");
     }
 
-    fn abandon(&self) {}
+    fn stage(&self) -> BodyStage {
+        BodyStage::Waiting
+    }
+
+    fn copy_out(&mut self, _: &mut Buffers<'_>) {
+        panic!("nothing was written");
+    }
+
+    fn move_out(&mut self) -> Option<OwnedBuffers> {
+        None
+    }
 }
 
 #[test]
-fn a_call_of_an_executor_without_memory_for_its_copy_ends_on_all_ranks() {
+fn a_call_with_a_body_without_memory_for_its_copy_ends_on_all_ranks() {
     fn gather(comm: &InProcessCommunicator, count: usize, input: Buffer<'_>, output: BufferMut<'_>) -> Error {
-        let executor: Arc<dyn Executor> = Arc::new(Idle);
         let gather = Descriptor::new(Collective::Gather, DType::U8, count as u64);
         let buffers = Buffers::Separate { input, output };
         let mut call = Call::new(Descriptor { root: Some(0), ..gather }, buffers);
         call.options = hurried();
-        comm.execute_by(Some(&executor), &mut call, None).unwrap_err()
+        comm.execute_by(Box::new(Idle), &mut call).unwrap_err()
     }
     watched(|| {
         check(&errors(

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, Communicator, Error, JobRank, Peer, ReduceOp,
+    Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor,
+    Error, JobRank, ParentCall, Peer, ReduceOp,
 };
 use unisono_engine::{EngineOptions, in_process};
 
@@ -141,5 +142,26 @@ fn work_goes_on_with_a_patience_without_end() {
             world[1].all_reduce(&mut sum, ReduceOp::Sum).unwrap();
             assert_eq!((detached.wait().unwrap(), sum), (vec![3], [3]));
         }
+    });
+}
+
+/// A call names the scope in whose order it is issued, and cannot be issued in that order when the scope is over.
+#[test]
+fn a_call_of_a_scope_that_is_over_is_refused() {
+    watched(|| {
+        let world = in_process::world(1);
+        let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        let mut call = Call::new(barrier, Buffers::none());
+        let open = || world[0].scope(ParentCall::new("whole", barrier), &CallOptions::new()).unwrap();
+        open().execute(&mut call).unwrap();
+        let is_refused = |call: &mut Call<'_>| {
+            let error = world[0].execute(call).unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument { argument: "scope", .. }), "{error}");
+        };
+        is_refused(&mut call);
+        let _other = open();
+        is_refused(&mut call);
+        call.scope = None;
+        assert!(matches!(world[0].execute(&mut call), Err(Error::ConcurrentUse { .. })));
     });
 }

@@ -372,9 +372,9 @@ impl Job {
         has_come || self.simulation.now >= wait.until()
     }
 
-    /// Takes note that a rank's waker was called.
-    pub(super) fn silence(&self, rank: u32) {
-        self.seats[rank as usize].woken.store(false, Ordering::Relaxed);
+    /// Takes note that a rank's waker was called; whether it was.
+    pub(super) fn silence(&self, rank: u32) -> bool {
+        self.seats[rank as usize].woken.swap(false, Ordering::Relaxed)
     }
 
     /// The engine sends its control thread a command, which arrives a little later.

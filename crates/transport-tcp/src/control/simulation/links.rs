@@ -179,8 +179,8 @@ impl Links for SimulatedLinks {
         let until = self.simulated_job.job().simulation.clock(self.rank).when(until);
         self.simulated_job.pause(self.rank, Wait::Links(pipes, until));
         let job = self.simulated_job.job();
-        job.silence(self.rank);
-        if job.simulation.now >= until { Wake::Expired } else { Wake::Ready }
+        let is_woken = job.silence(self.rank);
+        if is_woken || job.simulation.now < until { Wake::Ready } else { Wake::Expired }
     }
 
     fn waker(&self) -> Waker {

@@ -89,8 +89,8 @@ fn scopes_of_both_kinds() {
                 let descriptor = Descriptor::new(Collective::AllReduce, DType::U32, 1);
                 let parent = ParentCall::new("of two", Descriptor { place: Place::InPlace, ..descriptor });
                 let scope = world.scope(parent, &options).unwrap();
-                assert_eq!(sum(&*scope).unwrap(), 2);
-                assert_eq!(sum(&*scope).unwrap(), 2);
+                assert_eq!(sum(&scope).unwrap(), 2);
+                assert_eq!(sum(&scope).unwrap(), 2);
             }
             assert_eq!(sum(&*world).unwrap(), 2);
         });

@@ -1,4 +1,4 @@
-//! Calls that somebody else runs once the ranks have met: what the thread that waits for their end does.
+//! Calls that a body runs once the ranks have met: what the thread that waits for its end does.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::clocked::{Clock, Clocked};
 use crate::support::watched;
-use unisono_backend::{Companion, Executor, Job};
-use unisono_communicator::{Buffers, Call, Collective, DType, Descriptor};
+use unisono_backend::{BodyStage, CallBody, Companion, Waker};
+use unisono_communicator::{Buffers, Call, Collective, DType, Descriptor, OwnedBuffers, Result};
 use unisono_engine::{EngineOptions, Interest, in_process};
 
-/// What one rank does while its executor is at work.
+/// What one rank does while its body is at work.
 #[derive(Default)]
 struct Seen {
     is_at_work: AtomicBool,
@@ -35,19 +35,31 @@ impl Clock for Counting {
     }
 }
 
-/// An executor that is at work until every rank sleeps.
+/// A body that is at work until every rank sleeps.
 struct Patient {
     seen: Arc<Seen>,
     all_sleep: Arc<Barrier>,
+    is_started: bool,
+    is_ended: Arc<AtomicBool>,
 }
 
-impl Executor for Patient {
-    fn name(&self) -> &'static str {
-        "patient"
+impl CallBody for Patient {
+    fn named(&self) -> (&'static str, u32) {
+        ("patient", 0)
     }
 
-    fn start(&self, job: Job) {
-        let (seen, all_sleep) = (self.seen.clone(), self.all_sleep.clone());
+    fn copy_in(&mut self, _: &Buffers<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn move_in(&mut self, _: OwnedBuffers) {}
+
+    fn advance(&mut self, _: Duration, wake: &dyn Fn() -> Waker) -> Result<bool> {
+        if std::mem::replace(&mut self.is_started, true) {
+            return Ok(self.is_ended.load(Ordering::SeqCst));
+        }
+        let (seen, all_sleep, wake) = (self.seen.clone(), self.all_sleep.clone(), wake());
+        let is_ended = self.is_ended.clone();
         seen.is_at_work.store(true, Ordering::SeqCst);
         std::thread::spawn(move || {
             while seen.sleeps.load(Ordering::SeqCst) == 0 {
@@ -55,15 +67,29 @@ impl Executor for Patient {
             }
             all_sleep.wait();
             seen.is_at_work.store(false, Ordering::SeqCst);
-            job.done.end(Ok(()), job.buffers);
+            is_ended.store(true, Ordering::SeqCst);
+            wake();
         });
+        Ok(true)
     }
 
-    fn abandon(&self) {}
+    fn stage(&self) -> BodyStage {
+        match (self.is_started, self.is_ended.load(Ordering::SeqCst)) {
+            (false, _) => BodyStage::Waiting,
+            (true, false) => BodyStage::Running,
+            (true, true) => BodyStage::Ended,
+        }
+    }
+
+    fn copy_out(&mut self, _: &mut Buffers<'_>) {}
+
+    fn move_out(&mut self) -> Option<OwnedBuffers> {
+        None
+    }
 }
 
 #[test]
-fn a_rank_that_waits_for_its_executor_waits_for_no_link() {
+fn a_rank_that_waits_for_its_body_waits_for_no_link() {
     const RANKS: usize = 4;
     watched(|| {
         let seen: [Arc<Seen>; RANKS] = Default::default();
@@ -73,11 +99,11 @@ fn a_rank_that_waits_for_its_executor_waits_for_no_link() {
         let all_sleep = Arc::new(Barrier::new(RANKS));
         std::thread::scope(|scope| {
             for (comm, seen) in world.iter().zip(&seen) {
-                let executor: Arc<dyn Executor> =
-                    Arc::new(Patient { seen: seen.clone(), all_sleep: all_sleep.clone() });
+                let (seen, all_sleep) = (seen.clone(), all_sleep.clone());
+                let body = Patient { seen, all_sleep, is_started: false, is_ended: Arc::default() };
                 scope.spawn(move || {
                     let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
-                    comm.execute_by(Some(&executor), &mut Call::new(barrier, Buffers::none()), None).unwrap();
+                    comm.execute_by(Box::new(body), &mut Call::new(barrier, Buffers::none())).unwrap();
                 });
             }
         });

@@ -1,0 +1,202 @@
+//! In which order a collective is issued: that of the communicator, or that of the scope that its call names.
+
+use std::fmt::Display;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{
+    Awaited, CallInfo, CallOptions, Descriptor, Error, ParentCall, Result, ScopeId, ShortText, Site,
+    WhenBusy, deadline_after,
+};
+
+use crate::gate::CallGate;
+use crate::scope::{Enclosing, ScopeOrder, ScopeTurn};
+use crate::turnstile::{Pass, Turnstile};
+
+/// The order in which a call is issued.
+#[derive(Clone)]
+pub enum CallOrder<'a> {
+    /// The communicator's.
+    Plain(&'a Turnstile),
+    /// That of a scope.
+    Scoped(Arc<ScopeOrder>),
+}
+
+impl Deref for CallOrder<'_> {
+    type Target = Turnstile;
+
+    #[inline]
+    fn deref(&self) -> &Turnstile {
+        match self {
+            CallOrder::Plain(order) => order,
+            CallOrder::Scoped(scope) => &scope.order,
+        }
+    }
+}
+
+impl CallOrder<'_> {
+    /// What the calls of the scope have from it.
+    #[inline]
+    pub fn enclosing(&self) -> Option<&Enclosing> {
+        match self {
+            CallOrder::Plain(_) => None,
+            CallOrder::Scoped(scope) => Some(&scope.enclosing),
+        }
+    }
+
+    /// The options of a call that has `own`, and those of its scope. Such a call ends with its scope. `default` stands
+    /// for a timeout that is missing.
+    #[inline]
+    pub fn options(&self, own: &CallOptions, default: Duration) -> CallOptions {
+        match self {
+            CallOrder::Plain(_) => *own,
+            CallOrder::Scoped(scope) => scope.options(own, default),
+        }
+    }
+
+    /// Whether it is that of a scope that was opened with a timeout.
+    pub fn has_deadline(&self) -> bool {
+        match self {
+            CallOrder::Plain(_) => false,
+            CallOrder::Scoped(scope) => scope.has_deadline,
+        }
+    }
+}
+
+/// The right to issue a collective in an order, until it is dropped.
+#[must_use]
+pub struct Turn<'a> {
+    pass: Pass<CallOrder<'a>>,
+}
+
+impl Turn<'_> {
+    /// What the call has from its scope, if it is in one.
+    #[inline]
+    pub fn enclosing(&self) -> Option<&Enclosing> {
+        self.pass.turnstile().enclosing()
+    }
+}
+
+impl CallGate {
+    /// The order of a call with this scope.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a scope that is not open on this communicator.
+    #[inline]
+    pub fn order_of(&self, scope: Option<ScopeId>) -> Result<CallOrder<'_>> {
+        match scope {
+            None => Ok(CallOrder::Plain(self.order())),
+            Some(id) => match self.open_scope.find(id) {
+                Some(scope) => Ok(CallOrder::Scoped(scope)),
+                None => Err(Error::invalid("scope", "not open on this communicator")),
+            },
+        }
+    }
+
+    /// The turn of a collective in its order. The scope adds to its options, and the wait shortens its timeout.
+    ///
+    /// Only one thread at a time issues collectives. A labelled call waits, since its label reveals a wrong order. A call
+    /// whose caller vouches for the order waits too. Any other is refused.
+    ///
+    /// # Errors
+    /// As [`CallGate::order_of`]; [`Error::ConcurrentUse`]; [`Error::Closed`] after a wait for `close`;
+    /// [`Error::Timeout`] when the turn does not come in time: this is everybody's failure, since the other ranks wait
+    /// for the call; the first cause, when it comes while the call waits.
+    pub fn take_turn(
+        &self,
+        scope: Option<ScopeId>,
+        descriptor: &Descriptor,
+        site: Site,
+        options: &mut CallOptions,
+    ) -> Result<Turn<'_>> {
+        let order = self.order_of(scope)?;
+        if let CallOrder::Scoped(scope) = &order {
+            *options = scope.options(options, self.timeout());
+        }
+        let patience = self.patience(descriptor.label, options);
+        let parent = order.enclosing().map(|enclosing| &enclosing.parent);
+        let info =
+            || CallInfo { site: Some(site.into()), parent: parent.cloned(), ..CallInfo::new(0, *descriptor) };
+        let (pass, waited) = self.pass(order.clone(), descriptor, info, patience)?;
+        if waited > Duration::ZERO {
+            let timeout = options.timeout.unwrap_or(self.timeout());
+            options.timeout = Some(timeout.saturating_sub(waited));
+        }
+        Ok(Turn { pass })
+    }
+
+    /// Takes the turn for a scope of `parent`, of which ranks compare `context`.
+    ///
+    /// # Errors
+    /// As [`CallGate::take_turn`].
+    pub fn open_scope(&self, parent: ParentCall, context: u32, options: &CallOptions) -> Result<ScopeTurn> {
+        let deadline = deadline_after(Instant::now(), options.timeout.unwrap_or(self.timeout()));
+        let patience = self.patience(parent.descriptor.label, options);
+        let info = || CallInfo { parent: Some(Arc::new(parent)), ..CallInfo::new(0, parent.descriptor) };
+        let (pass, _) = self.pass(self.order().clone(), &parent, info, patience)?;
+        let turn = ScopeTurn::new(pass, self.board(), parent, context, options, deadline);
+        self.open_scope.set(&turn);
+        Ok(turn)
+    }
+
+    /// How long a call may wait for its turn; `None` when it is refused instead.
+    #[inline]
+    pub(crate) fn patience(&self, label: Option<ShortText>, options: &CallOptions) -> Option<Duration> {
+        match (options.when_busy, label) {
+            (WhenBusy::Refuse, None) => None,
+            (WhenBusy::Queue, _) | (WhenBusy::Refuse, Some(_)) => {
+                Some(options.timeout.unwrap_or(self.timeout()))
+            }
+        }
+    }
+
+    /// The pass of an order for `call`, and how long that has waited for it; `info` is what errors show of the call.
+    #[inline]
+    pub(crate) fn pass<H: Deref<Target = Turnstile> + Clone>(
+        &self,
+        order: H,
+        call: &dyn Display,
+        info: impl FnOnce() -> CallInfo,
+        patience: Option<Duration>,
+    ) -> Result<(Pass<H>, Duration)> {
+        match (Turnstile::try_pass(order.clone()), patience) {
+            (Some(pass), _) => Ok((pass, Duration::ZERO)),
+            (None, Some(patience)) => {
+                let started = Instant::now();
+                let pass = self.wait_for_turn(order, patience)?;
+                let waited = started.elapsed();
+                // The call before this one may have been `close`.
+                self.check_open(call)?;
+                pass.map(|pass| (pass, waited)).ok_or_else(|| self.late(info(), waited))
+            }
+            (None, None) => Err(Error::ConcurrentUse { call: call.to_string() }),
+        }
+    }
+
+    /// The failure of a call whose turn has not come in time.
+    fn late(&self, call: CallInfo, waited: Duration) -> Error {
+        let reported_by = self.group().own_job_rank();
+        let in_call = || "is in another thread's call, behind which this one waits".to_owned();
+        let status = if call.parent.is_none() { self.open_scope.status() } else { None };
+        let status = status.unwrap_or_else(in_call);
+        let not_arrived = vec![Awaited { rank: reported_by, status }];
+        self.fail(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
+    }
+
+    /// Waits for the calls before this one, at most for `timeout`; `None` when they are not over by then.
+    ///
+    /// # Errors
+    /// The first cause, when it comes meanwhile.
+    pub fn wait_for_turn<H: Deref<Target = Turnstile>>(
+        &self,
+        order: H,
+        timeout: Duration,
+    ) -> Result<Option<Pass<H>>> {
+        let until = deadline_after(Instant::now(), timeout);
+        match Turnstile::wait(order, Some(until), || self.board().first_cause().is_revoked()) {
+            Some(pass) => Ok(Some(pass)),
+            None => self.check_revoked().map(|()| None),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A wake-up that is lost fails a call in builds with debug assertions, and delays it in others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{CallOptions, Collectives, Error, Peer, ReduceOp};
+use unisono_engine::{EngineOptions, Interest, in_process};
+
+use crate::clocked::{Clock, Clocked};
+use crate::support::watched;
+
+/// Links that no thread of their rank wakes. The time is that of the machine.
+struct Deaf {
+    has_slept: Arc<AtomicBool>,
+}
+
+impl Clock for Deaf {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn notice(&mut self, _interest: &[Interest]) {
+        self.has_slept.store(true, Ordering::SeqCst);
+    }
+
+    fn is_deaf(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_collective_of_another_thread_does_not_go_on_without_a_wake_up() {
+    watched(|| {
+        let has_slept = Arc::<AtomicBool>::default();
+        let options = EngineOptions { spin: Duration::ZERO, ..EngineOptions::default() };
+        let world = in_process::world_of(2, &options, |_, links| Clocked {
+            links,
+            clock: Deaf { has_slept: has_slept.clone() },
+        });
+        std::thread::scope(|threads| {
+            let receiver = threads.spawn(|| {
+                let soon = CallOptions::new().timeout(Duration::from_secs(2));
+                world[0].with(soon).recv(&mut [0u8], Peer::Rank(1), 1).unwrap_err()
+            });
+            while !has_slept.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let sums = [0, 1].map(|rank: usize| {
+                let world = &world;
+                threads.spawn(move || world[rank].all_reduce(&mut [1u8], ReduceOp::Sum))
+            });
+            let sums = sums.map(|sum| sum.join().unwrap());
+            assert!(sums.iter().all(|sum| sum.is_err() == cfg!(debug_assertions)), "{sums:?}");
+            let error = receiver.join().unwrap();
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        });
+    });
+}
