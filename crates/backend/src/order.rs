@@ -96,8 +96,8 @@ impl CallGate {
 
     /// The turn of a collective in its order. The scope adds to its options, and the wait shortens its timeout.
     ///
-    /// Only one thread at a time issues collectives. A labelled call waits, since its label reveals a wrong order. A call
-    /// whose caller vouches for the order waits too. Any other is refused.
+    /// Only one thread at a time issues collectives. A labelled call waits, since its label reveals a wrong order. So
+    /// does a call whose caller vouches for the order. Any other is refused.
     ///
     /// # Errors
     /// As [`CallGate::order_of`]; [`Error::ConcurrentUse`]; [`Error::Closed`] after a wait for `close`;
