@@ -1,4 +1,5 @@
-//! The short time slice of a thread that waits beside other work: it has its own again wherever other code runs.
+//! A thread that waits beside other work has a short time slice. It gets its own time slice back wherever other code
+//! runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -9,10 +10,10 @@ use unisono_communicator::{CallOptions, Collectives, Error, UserOp};
 use crate::drive::time_slice::slice_ns;
 use crate::in_process::{InProcessCommunicator, world};
 
-/// More than any of these tests takes; the ranks wait for each other at barriers only.
+/// Longer than any of these tests takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Lets the threads of a rank find other work on their core, so that for a second they sleep at once when they wait.
+/// Makes the threads of a rank believe that other work shares their core. For a second their waits sleep at once.
 fn crowd(comm: &InProcessCommunicator) {
     let (mut guard, now) = (comm.shared.lock_links(), Instant::now());
     (0..10).for_each(|_| guard.crowding.gave_way(now, now + Duration::from_millis(10)));
@@ -43,7 +44,7 @@ fn a_thread_that_has_waited_has_its_own_slice_again_and_so_have_those_that_it_st
         assert_eq!(slice_ns(), before);
         assert_eq!(std::thread::spawn(slice_ns).join().unwrap(), before);
     }
-    // Also when the call fails.
+    // The slice returns to normal when the call fails, too.
     crowd(&world[0]);
     let brief = CallOptions::new().timeout(Duration::from_millis(50));
     assert!(matches!(world[0].with(brief).barrier(), Err(Error::Timeout { .. })));

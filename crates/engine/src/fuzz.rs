@@ -1,5 +1,4 @@
-//! What arbitrary bytes from a peer do to the engine's receivers: a target for cargo-fuzz (`fuzz/`), and the same as a
-//! plain test.
+//! Arbitrary bytes from a peer, given to the engine's receivers: a target for cargo-fuzz (`fuzz/`), and a plain test.
 //!
 //! Compiled for tests and for cargo-fuzz alone.
 
@@ -27,17 +26,18 @@ use crate::run::{Failure, Run, Staging, Turn};
 use input::{Input, common_bytes};
 use unisono_backend::Heard;
 
-/// The first byte of an input of target `frame` says what it is about; the last two are the transport's.
+/// The number of kinds of input of target `frame`. The first byte of an input is its kind; the last two kinds belong to
+/// the transport.
 const KINDS: u8 = 6;
 
 /// Numbers of elements of the fuzzed calls: none, few, and, for some, enough to skip the staging buffer.
 const COUNTS: [usize; 3] = [0, 5, 5000];
 
-/// One of so many calls and messages is long: long ones take most of the time, and test little that short ones do not.
+/// One of so many calls and messages is long. Long ones take most of the time and find little more than short ones.
 pub(crate) const LONG_ONE_IN: u8 = 64;
 
-/// Target `frame`, the part below the transport: call headers, the receiver of a call, frames of the point-to-point
-/// lane, and its receiver.
+/// The engine's part of target `frame`: call headers, the receiver of a call, the frames of the point-to-point lane,
+/// and the receiver of messages.
 pub fn frame(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     match input.below(KINDS) {
@@ -49,7 +49,8 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-/// Any two headers: each keeps its meaning, and a difference is named exactly when they differ.
+/// Decodes two arbitrary headers. Each keeps its meaning when it is encoded again, and a difference is reported exactly
+/// when the headers differ.
 fn headers(input: &mut Input<'_>) {
     let ours: HeaderBytes = input.array();
     let mut theirs = ours;
@@ -68,12 +69,12 @@ fn headers(input: &mut Input<'_>) {
     }
 }
 
-/// A header that is made from what another header describes, describes the same.
+/// A header made from a decoded description describes the same call.
 fn describes(said: &Descriptor, number: u64) {
     let again = decode(&CallHeader::new(said, number, 0, 0).with_plan_hash(0));
     let Some(again) = again else { panic!("{said} is not understood when said again") };
     assert_eq!(again.number, number);
-    // A label travels as its hash, which is its text from then on; what is not compared does not travel.
+    // A label travels as a hash, and the hash becomes its text. Fields that are not compared do not travel.
     let said = Descriptor {
         label: again.descriptor.label,
         place: if said.operation.collective().is_some_and(Collective::is_rooted) {
@@ -88,7 +89,7 @@ fn describes(said: &Descriptor, number: u64) {
     assert_eq!(format!("{said:?}"), format!("{:?}", again.descriptor));
 }
 
-/// A call whose other side has run before, and what that side has sent.
+/// A call, and the bytes that its other side sent in an earlier run.
 struct Recorded {
     plan: Arc<Plan>,
     header: CallHeader,
@@ -127,7 +128,7 @@ impl FuzzedRank {
     }
 }
 
-/// Two ranks in turns, to the end; what the second has sent.
+/// Runs two ranks in turns until both have finished. Records the bytes of the second rank.
 fn record(algorithm: &Arc<Algorithm>, count: usize, staging: &mut Staging) -> Recorded {
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
@@ -158,7 +159,7 @@ fn record(algorithm: &Arc<Algorithm>, count: usize, staging: &mut Staging) -> Re
 }
 
 thread_local! {
-    /// Every all-reduce of two ranks, and the staging at which it is done.
+    /// Every all-reduce of two ranks, and the staging area that all of them use.
     static CALLS: std::cell::RefCell<(Vec<Recorded>, Staging)> = std::cell::RefCell::new({
         let mut staging = Staging::new(Heard::new(2));
         let all = unisono_schedule::algorithms().iter();
@@ -168,8 +169,8 @@ thread_local! {
     });
 }
 
-/// A call with edited bytes from the other side: it succeeds only after exactly the header that it expects, and takes
-/// no byte more than it needs.
+/// Runs a call on edited bytes from the other side. It succeeds only if the header is exactly the expected one, and it
+/// takes no byte beyond its own.
 fn call(input: &mut Input<'_>) {
     CALLS.with_borrow_mut(|(calls, staging)| {
         let algorithm = usize::from(input.u8()) * COUNTS.len() % calls.len();

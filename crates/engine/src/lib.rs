@@ -1,8 +1,8 @@
 //! Runs schedules over links: the engine that every transport shares.
 //!
-//! A transport implements [`Links`] (byte streams that never block) and
-//! [`unisono_backend::Control`] (spread a failure, ask a silent rank) and gets a whole [`EngineCommunicator`]. The
-//! engine knows no sockets; [`in_process`] runs it between threads.
+//! A transport implements [`Links`] (byte streams that never block) and [`unisono_backend::Control`] (spread a failure,
+//! ask a silent rank). The engine makes an [`EngineCommunicator`] of them. It knows no sockets; [`in_process`] runs it
+//! between threads.
 
 #![deny(unsafe_code)]
 
@@ -32,7 +32,7 @@ pub use plan::header::{HEADER_BYTES, HEADER_VERSION, header_digest};
 pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES, PIECE_BYTES_MAX};
 pub use unisono_schedule::CostModel;
 
-/// A lock whose holder may have panicked: what it guards is valid at every step.
+/// Takes a lock even if a holder has panicked: the guarded value is valid at every step.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

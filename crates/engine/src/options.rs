@@ -13,39 +13,39 @@ use crate::lock;
 pub struct EngineOptions {
     /// Default deadline of a call.
     pub timeout: Duration,
-    /// Algorithm for the collectives that have one of this name; the chooser's pick when `None`.
+    /// The algorithm of every collective that has an algorithm of this name. `None` leaves the choice to the chooser.
     pub algorithm: Option<AlgorithmName>,
-    /// Piece size; [`crate::PIECE_BYTES`] shared among the scratch chunks when `None`. For tests.
+    /// The piece size, for tests. `None` divides [`crate::PIECE_BYTES`] among the scratch chunks.
     pub piece_bytes: Option<u64>,
     /// How long an idle call spins, yielding, before it sleeps.
     pub spin: Duration,
-    /// After how long without progress the awaited rank is asked.
+    /// The time without progress after which the awaited rank is asked.
     pub probe_after: Duration,
-    /// After how long without progress a line in the log names the awaited ranks.
+    /// The time without progress after which a line in the log names the awaited ranks.
     pub warn_after: Duration,
-    /// How long dropping a communicator may wait until what was sent is on its way.
+    /// How long the drop of a communicator may wait until the sent messages are on their way.
     pub drop_timeout: Duration,
     /// Predicts the time of every algorithm, for the choice of the fastest.
     pub cost_model: CostModel,
-    /// Algorithms that the communicator of all ranks registers before its first call. In a world of the caller's own
-    /// threads, and in a group that its members make, they are proved when they are first used.
+    /// Algorithms that the communicator of all ranks registers before its first call. A world of the caller's own
+    /// threads, and a group that its members make, prove them at first use.
     pub register: Vec<Arc<Algorithm>>,
     /// The algorithms of the communicator.
     pub registry: SharedRegistry,
 }
 
-/// The algorithms of one communicator, which its engine and its control plane share: communicators that are derived
-/// from it start with what it has then.
+/// The algorithms of one communicator, shared by its engine and its control plane. A derived communicator starts with a
+/// copy.
 #[derive(Clone, Debug, Default)]
 pub struct SharedRegistry(Arc<Mutex<Registry>>);
 
 impl SharedRegistry {
-    /// What it holds now.
+    /// The algorithms at this moment.
     pub fn snapshot(&self) -> Registry {
         lock(&self.0).clone()
     }
 
-    /// Another one that starts with the same algorithms.
+    /// A registry of its own that starts with the same algorithms.
     #[must_use]
     pub fn inherit(&self) -> SharedRegistry {
         SharedRegistry(Arc::new(Mutex::new(self.snapshot())))
@@ -71,10 +71,10 @@ impl EngineOptions {
         }
     }
 
-    /// The registry with the algorithms that are to be registered, none of which is proved yet.
+    /// The registry with the algorithms of [`EngineOptions::register`], none of them proved yet.
     ///
     /// # Errors
-    /// [`Error::AlgorithmRefused`] for a name that is none, or is taken.
+    /// [`Error::AlgorithmRefused`] for an invalid name, or a name that is taken.
     pub fn configured(&self) -> Result<SharedRegistry> {
         let mut registry = self.registry.snapshot();
         let mut add = |algorithm: &Arc<Algorithm>| registry.add(algorithm.clone(), Trust::Prove);

@@ -1,12 +1,12 @@
-//! How a group takes up an algorithm from outside: rank 0 proves it, every rank sends the digest of its own schedules,
-//! and all get the same verdict. Ordinary calls of the communicator carry all of it.
+//! How a group registers an algorithm from outside: rank 0 proves it, every rank sends the digest of its own schedules,
+//! and all ranks get the same verdict. The messages are ordinary calls of the communicator.
 //!
-//! 1. Rank 0 proves the algorithm for as many roots as the budget allows, and broadcasts how many, or why not.
+//! 1. Rank 0 proves the algorithm for as many roots as the budget allows. It broadcasts their number, or the refusal.
 //! 2. Every rank builds its own schedules for these roots and sends their digest.
-//! 3. Rank 0 compares, and broadcasts the facts of which plans are made, or whose schedules differ. Of an algorithm
-//!    that is not to be proved it compares that what one rank sends another receives.
+//! 3. Rank 0 compares the digests. It broadcasts the facts that plans need, or which ranks differ. Without a proof
+//!    there are no digests to compare: rank 0 checks that every send has its receive.
 //!
-//! The roots that are left are proved by every rank at first use.
+//! Every rank proves the other roots at first use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(300);
 
 type Numbers = [u64; NUMBERS];
 
-/// What rank 0 tells all: numbers, or the text of a refusal.
+/// The verdict of rank 0: numbers, or the text of a refusal.
 type Told = Result<Numbers, String>;
 
 /// The registry with the algorithm, the same on all ranks.
@@ -72,16 +72,16 @@ fn numbers(some: &[u64]) -> Numbers {
     std::array::from_fn(|index| some.get(index).copied().unwrap_or(0))
 }
 
-/// What is to be registered, and where.
+/// An algorithm to register, and the group.
 struct Candidate<'a> {
     algorithm: &'a Algorithm,
     shape: &'a Shape,
     trust: Trust,
 }
 
-/// What rank 0 has found out by itself.
+/// The findings of rank 0 before the replies.
 struct Offer {
-    /// The algorithm is taken up for the roots below this one.
+    /// The algorithm is registered for the roots below this number.
     roots: u32,
     cost: Option<Cost>,
     canonical: bool,
@@ -119,7 +119,7 @@ impl Candidate<'_> {
         Ok(offer)
     }
 
-    /// What the replies of all ranks make of rank 0's offer.
+    /// Turns rank 0's offer and the replies of all ranks into the verdict.
     fn judge(&self, offer: &Offer, replies: &[u64]) -> Result<Facts, String> {
         let replies: Vec<Reply> = replies.chunks_exact(Reply::NUMBERS).map(Reply::parse).collect();
         let name = self.algorithm.qualified_name();
@@ -179,7 +179,7 @@ impl Candidate<'_> {
     }
 }
 
-/// What one rank sends to rank 0.
+/// One rank's message to rank 0.
 struct Reply {
     status: u64,
     /// The digest of the algorithm's name and claims.

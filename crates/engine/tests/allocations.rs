@@ -1,4 +1,4 @@
-//! What calls cost in memory: nothing, once their buffers have grown.
+//! Calls allocate nothing, once their buffers have grown.
 
 use unisono_communicator::{BufferMut, Collectives, Division, Peer, ReduceOp};
 use unisono_engine::in_process;
@@ -6,8 +6,8 @@ use unisono_engine::in_process;
 const WARM_UP: usize = 50;
 const TURNS: usize = 200;
 
-/// Short ones, the longest that leaves in one piece with its header, longer ones, the longest that is sent without
-/// asking, and one that asks and fits into a pipe at once.
+/// Short messages, the longest that leaves in one piece with its header, longer messages, the longest that needs no
+/// request, and a message that needs a request and fits into a pipe at once.
 const LENGTHS: [usize; 7] = [0, 64, 4064, 4065, 20_000, 512 * 1024, 600 * 1024];
 
 #[test]
@@ -38,7 +38,7 @@ fn a_steady_ping_pong_allocates_nothing() {
     });
 }
 
-/// Plans are found again without a copy of the segments' lengths: all that a coalesced call costs is its list.
+/// A plan is found again without a copy of the segments' lengths, so a coalesced call allocates only its list.
 #[test]
 fn a_steady_coalesced_call_allocates_its_list_only() {
     let world = in_process::world(2);
@@ -59,7 +59,7 @@ fn a_steady_coalesced_call_allocates_its_list_only() {
                     let (a, b) = whole.split_at_mut(8);
                     drop(BufferMut::of_list([a, &mut [], b], Division::Coalesced));
                 });
-                // A pipe may still grow, now and then; a copy of the lengths would be one allocation in every turn.
+                // A pipe may still grow now and then. A copy of the lengths would be one allocation in every turn.
                 let pipes = TURNS as u64 / 4;
                 assert!(
                     counted.count_total <= list.count_total * TURNS as u64 + pipes,

@@ -1,4 +1,4 @@
-//! The control plane of ranks that share memory: it sends nothing, every rank looks at the shared state.
+//! The control plane of ranks that share memory. It sends nothing: every rank reads the shared state.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::communicator::{EngineCommunicator, Parts};
 use crate::links::Links;
 use crate::options::EngineOptions;
 
-/// The communicator of `key` on one rank that enters it, with its links wrapped.
+/// Enters the communicator of `key` on one rank. `wrap` wraps its links.
 ///
 /// # Errors
 /// As [`World::enter`].
@@ -101,7 +101,7 @@ impl Control for InProcessControl {
 }
 
 impl InProcessControl {
-    /// What a rank would answer about its call.
+    /// The answer of a rank to a question about its call.
     fn answer(&self, asked: GroupRank, number: u64) -> CallStatus {
         let status = self.room.boards[asked.index()].status(number);
         let rank = self.room.job_ranks[asked.index()];

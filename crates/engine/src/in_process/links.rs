@@ -1,4 +1,4 @@
-//! The pipes of one rank, and the place where it sleeps. When they are dropped, the rank leaves the communicator.
+//! The pipes of one rank, and its place to sleep. Their drop is how the rank leaves the communicator.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Links for InProcessLinks {
     }
 
     fn wait(&mut self, _interest: &[Interest], until: Instant) -> Wake {
-        // A thread that changes a pipe wakes the other side, so this wake may be for any pipe.
+        // A thread that changes a pipe wakes the other side, so any pipe may be the cause of a wake.
         if !self.is_woken.load(Ordering::SeqCst) {
             self.parker.park_deadline(until);
         }

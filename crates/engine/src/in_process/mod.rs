@@ -3,21 +3,21 @@
 //! [`run`] starts a thread per rank; [`world`] gives the communicators to threads of your own. Ranks notice each
 //! other's end as processes do:
 //!
-//! * A rank that closes its communicator, or drops its last handle, has left. Calls of the others go on; one that needs
-//!   more of its bytes fails with [`Error::PeerLost`] and `left with n calls finished`.
-//! * A rank whose last handle is dropped while its thread panics has died: the others' calls fail within milliseconds
-//!   with `PeerLost`, which names the same rank on all of them; one whose bytes had all been sent still ends
-//!   well. Under [`run`] the error has the panic's text.
-//! * `shrink` and `agree` go on without both. A rank that has died and goes on all the same, because the panic was
-//!   caught, makes no further communicators: it gets [`Error::Evicted`].
+//! * A rank that closes its communicator, or drops its last handle, has left. Calls of the others go on. A call that
+//!   needs more bytes of that rank fails with [`Error::PeerLost`] and `left with n calls finished`.
+//! * A rank whose last handle is dropped while its thread panics has died. The others' calls fail within milliseconds
+//!   with `PeerLost`, which names the same rank on all of them. A call still succeeds if the dead rank had sent all its
+//!   bytes. Under [`run`] the error has the panic's text.
+//! * `shrink` and `agree` go on without ranks that have left or died. If a panic was caught, a dead rank may go on, but
+//!   makes no further communicators: it gets [`Error::Evicted`].
 //!
-//! A thread that merely borrows a communicator cannot be watched: when it panics, the handle lives on, and the others
-//! wait until the deadlines of their calls. Give each thread its own handle, or use [`run`].
+//! A thread that merely borrows a communicator cannot be watched: the handle outlives its panic, and the others wait
+//! until the deadlines of their calls. Give each thread its own handle, or use [`run`].
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `run` | a closure per rank on its own thread |
-//! | `world` | all communicators of a world: which ranks have come and left, what was agreed |
+//! | `world` | all communicators of a world: which ranks have come and left, and the agreements |
 //! | `room` | what the ranks of one communicator share |
 //! | `control` | the control plane as the engine sees it |
 //! | `links`, `pipe` | the streams |
@@ -47,7 +47,7 @@ pub use links::InProcessLinks;
 pub use pipe::PipeLink;
 pub use run::{run, run_of, run_on_hosts, run_with};
 
-/// What a rank of an in-process world makes groups with, besides its communicator.
+/// Makes groups of the ranks of an in-process world, on one rank.
 pub struct Groups {
     world: Arc<World>,
     job: Group,
@@ -56,9 +56,9 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// A communicator that only its members make: of these ranks of the world, in the order given. The others need not
-    /// know of it. A key stands for one list of ranks; each time that all members have made a group under it again, it
-    /// is a new communicator. Members that give different lists get [`Error::Refused`] with both.
+    /// Makes a communicator of these ranks of the world, in the order given. Only its members make this call. A key
+    /// stands for one list of ranks. Each time that all members have made a group under a key, they get a new
+    /// communicator. Members that give different lists get [`Error::Refused`] with both lists.
     ///
     /// ```
     /// use unisono_communicator::{Collectives, Communicator, ReduceOp};
@@ -76,14 +76,14 @@ impl Groups {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the world does not have or that comes
-    /// twice, and for a list other than the one that this rank gave for the key before. [`Error::Evicted`] when this
-    /// rank has dropped a communicator while it panicked.
+    /// [`Error::InvalidArgument`] for a list without this rank, for a rank that is not in the world or that comes
+    /// twice, and if this rank gave another list for the key before. [`Error::Evicted`] when this rank has dropped a
+    /// communicator while it panicked.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
         Ok(self.make_group_companion(key, ranks)?)
     }
 
-    /// [`Groups::make_group`] as what a vendor's communicator lies on.
+    /// [`Groups::make_group`], for a vendor's communicator to lie on.
     ///
     /// # Errors
     /// As [`Groups::make_group`].
@@ -96,12 +96,12 @@ impl Groups {
     }
 }
 
-/// [`world`], with what makes groups of some of the ranks.
+/// [`world`], with the means to make groups of some of the ranks.
 pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)> {
     world_of_groups(ranks, &options_for(ranks), |_, links| links)
 }
 
-/// [`world_of`], with what makes groups of some of the ranks.
+/// [`world_of`], with the means to make groups of some of the ranks.
 ///
 /// # Panics
 /// As [`world_of`].
@@ -147,7 +147,7 @@ pub fn world(ranks: u32) -> Vec<Arc<InProcessCommunicator>> {
 /// A world with settings, whose links are wrapped, for instance by [`crate::Faulty`].
 ///
 /// # Panics
-/// When one of [`EngineOptions::register`] has a name that is none, or is taken.
+/// When an algorithm of [`EngineOptions::register`] has an invalid name, or a name that is taken.
 pub fn world_of<L: Links + 'static>(
     ranks: u32,
     options: &EngineOptions,
@@ -160,13 +160,13 @@ fn on_one_host(ranks: u32) -> Arc<[u32]> {
     vec![0; ranks as usize].into()
 }
 
-/// The options of ranks that have no threads yet, so that they cannot prove algorithms together.
+/// The options of ranks that have no threads yet, and so cannot prove algorithms together.
 fn configured(options: &EngineOptions) -> EngineOptions {
     let registry = options.configured().unwrap_or_else(|error| panic!("{error}"));
     EngineOptions { registry, register: Vec::new(), ..options.clone() }
 }
 
-/// Options that suit so many ranks on this machine.
+/// Options that suit `ranks` threads on this machine.
 fn options_for(ranks: u32) -> EngineOptions {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let cost_model = CostModel::LOOPBACK.with_ranks_on_cores(u64::from(ranks), cores);

@@ -1,5 +1,5 @@
-//! A bounded stream of bytes between two threads. It ends when its sender has shut it down or left the communicator,
-//! and everything it sent has been taken.
+//! A bounded stream of bytes between two threads. After its sender has shut it down, or left the communicator, the
+//! receiver takes the remaining bytes and then finds the end.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
@@ -45,7 +45,7 @@ pub(super) fn pair(
 }
 
 impl PipeLink {
-    /// The other side finds the end of the stream after what was sent.
+    /// The other side finds the end of the stream behind the sent bytes.
     pub(super) fn shut_down(&mut self) {
         lock(&self.outgoing).is_shut_down = true;
         (self.wake_peer)();
@@ -55,7 +55,7 @@ impl PipeLink {
 impl Link for PipeLink {
     fn try_send(&mut self, slices: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
         match self.exits[self.peer.index()].get() {
-            // The rank has left, so nothing reads these bytes. A call that needs nothing more from it goes on.
+            // The peer has left, so nothing reads these bytes. A call goes on if it needs nothing more from the peer.
             Some(Exit::Left { .. }) => return Ok(slices.iter().map(|slice| slice.len()).sum()),
             Some(exit @ Exit::Died { .. }) => return Err(ended(exit)),
             None => {}
@@ -84,7 +84,7 @@ impl Link for PipeLink {
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        // Read before the pipe: whatever the peer has sent, it has sent before it left.
+        // Read before the pipe: a peer sends all its bytes before it leaves.
         let exit = self.exits[self.peer.index()].get();
         let mut pipe = lock(&self.incoming);
         if pipe.bytes.is_empty() {
@@ -108,7 +108,7 @@ impl Link for PipeLink {
         Ok(received)
     }
 
-    /// The pipe outlives this end of it.
+    /// The pipe outlives this end.
     fn is_delivered(&mut self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! What the ranks of one communicator share: their boards, their pipes, and how each of them has left.
+//! The shared state of the ranks of one communicator: their boards, their pipes, and how each of them has left.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -10,7 +10,7 @@ use super::pipe::{self, PipeLink};
 use crate::links::Edge;
 use crate::lock;
 
-/// Which communicator of a world: from which and how it was made, with whom.
+/// Identifies a communicator of a world: its parent, its origin, its members.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct RoomKey {
     /// How it was made.
@@ -19,21 +19,21 @@ pub(super) struct RoomKey {
     pub(super) members: Vec<GroupRank>,
 }
 
-/// How a communicator was made, with its number among those that were made so.
+/// How a communicator was made. The number tells apart communicators that were made the same way.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Origin {
     /// With the world.
     Whole,
-    /// As a subgroup or duplicate of the room of that number.
+    /// As a subgroup or duplicate of the room `parent`.
     Derive { parent: usize, counter: u64 },
-    /// By the survivors of the room of that number.
+    /// By the survivors of the room `parent`.
     Shrink { parent: usize, number: u64 },
-    /// By its members only, under a name that they had used so often before.
+    /// By its members only, under a name that they had used `uses` times before.
     Named { name: String, uses: u64 },
 }
 
 impl RoomKey {
-    /// The number of the room it was derived from.
+    /// The number of the room that this one was derived from.
     pub(super) fn parent(&self) -> Option<usize> {
         match self.origin {
             Origin::Derive { parent, .. } | Origin::Shrink { parent, .. } => Some(parent),
@@ -44,20 +44,20 @@ impl RoomKey {
 
 /// How a rank has left a communicator.
 pub(super) enum Exit {
-    /// It has closed or dropped it. What it sent before is still there to be received.
+    /// The rank has closed or dropped it. Its earlier messages can still be received.
     Left {
-        /// How many collectives it had finished.
+        /// How many collectives the rank had finished.
         finished_calls: u64,
     },
-    /// Its thread has panicked.
+    /// The rank's thread has panicked.
     Died {
-        /// What is known of the panic.
+        /// The evidence of the panic.
         evidence: String,
     },
 }
 
 impl Exit {
-    /// What is known of the panic, if it was one.
+    /// The evidence of the panic, if the rank has died.
     pub(super) fn death(&self) -> Option<&str> {
         match self {
             Exit::Left { .. } => None,
@@ -74,18 +74,18 @@ impl Exit {
     }
 }
 
-/// How each rank has left, if it has.
+/// By rank: how it has left, once it has.
 pub(super) type Exits = Arc<[OnceLock<Exit>]>;
 
-/// One communicator, as all its ranks share it.
+/// One communicator, shared by all its ranks.
 pub(super) struct Room {
     pub(super) number: usize,
     pub(super) key: RoomKey,
-    /// The rank in the job of every rank.
+    /// By rank: its rank in the job.
     pub(super) job_ranks: Vec<JobRank>,
     pub(super) boards: Vec<Arc<Board>>,
     pub(super) exits: Exits,
-    /// Ends of pipes that one side has made and the other has not fetched.
+    /// Ends of pipes that one rank has made and the other rank has not fetched.
     ends: Mutex<HashMap<(GroupRank, Edge), PipeLink>>,
     wakers: Mutex<Vec<Option<Waker>>>,
 }
@@ -116,24 +116,25 @@ impl Room {
         GroupRank::all(self.job_ranks.len() as u32)
     }
 
-    /// The rank here of a rank of the job; `None` when that is not a member.
+    /// The rank here of a rank of the job; `None` if the latter is not a member.
     pub(super) fn group_rank_of(&self, rank: JobRank) -> Option<GroupRank> {
         self.ranks().zip(&self.job_ranks).find(|(_, of_job)| **of_job == rank).map(|(member, _)| member)
     }
 
-    /// That of a rank of the job in it.
+    /// The membership of a rank of the job.
     pub(super) fn membership(&self, rank: JobRank) -> Option<Membership<'_>> {
         let board = &self.boards[self.group_rank_of(rank)?.index()];
         let key = CommunicatorKey { id: self.number as u64, epoch: 0 };
         Some(Membership { key, ranks: &self.job_ranks, board })
     }
 
-    /// How a rank has left, if it has.
+    /// How a rank has left, once it has.
     pub(super) fn exit_of(&self, rank: GroupRank) -> Option<&Exit> {
         self.exits[rank.index()].get()
     }
 
-    /// Notes once that a rank has left. If there is a `death`, its thread has panicked, which revokes the communicator.
+    /// Notes that a rank has left; later notes of the same rank do nothing. A `death` is the evidence of a panic, and
+    /// revokes the communicator.
     pub(super) fn note_exit(&self, rank: GroupRank, death: Option<&str>) {
         if self.exit_of(rank).is_some() {
             return;
@@ -151,13 +152,13 @@ impl Room {
         lock(&self.wakers).iter().flatten().for_each(|wake| wake());
     }
 
-    /// From now on `waker` wakes this rank.
+    /// Sets what wakes this rank.
     pub(super) fn set_waker(&self, rank: GroupRank, waker: Waker) {
         lock(&self.wakers)[rank.index()] = Some(waker);
     }
 
-    /// Our end of a pipe: the one that the peer has made, or a new one if `make`, or if the peer has left: then the
-    /// pipe shows its end.
+    /// Fetches our end of a pipe. If the peer has not made the pipe, it is made here if `make` is set, or if the peer
+    /// has left: then reads find its end.
     pub(super) fn fetch(self: &Arc<Room>, rank: GroupRank, edge: Edge, make: bool) -> Option<PipeLink> {
         let make = make || self.exit_of(edge.peer).is_some();
         let mut ends = lock(&self.ends);
@@ -185,7 +186,7 @@ impl Room {
     }
 }
 
-/// The death of a rank of the job, which it reports itself while it unwinds.
+/// The error for the death of a rank of the job. The rank itself reports it while it unwinds.
 fn loss(board: &Board, rank: JobRank, evidence: &str) -> Error {
     let last_call = board.calls().entered().checked_sub(1).and_then(|last| board.calls().info(last));
     let last_call = last_call.map(|call| Box::new(CallInfo { site: None, ..call }));

@@ -46,12 +46,11 @@ type Panic = Box<dyn Any + Send>;
 /// assert!(result.is_err());
 /// ```
 ///
-/// A rank that returns has left: calls of the others go on as long as they need nothing more from it. The threads are
-/// joined before this returns, also after a panic, so a call without an end delays it until the call's deadline; see
-/// [`run_with`].
+/// A rank that returns has left: calls of the others go on as long as they need nothing more from it. `run` joins all
+/// threads, also after a panic, so a call that hangs delays the return until the call's deadline; see [`run_with`].
 ///
 /// # Panics
-/// With the panic of the rank that panicked first, if one did; when the system has no room for another thread.
+/// With the first panic of a rank; when the system has no room for another thread.
 pub fn run<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Communicator>) -> R + Sync) -> Vec<R> {
     run_with(ranks, &options_for(ranks), body)
 }
@@ -74,7 +73,7 @@ pub fn run<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Communicator>) -> R + Sync
 /// ```
 ///
 /// # Panics
-/// As [`run`], and when one of [`EngineOptions::register`] is refused.
+/// As [`run`], and when an algorithm of [`EngineOptions::register`] is refused.
 pub fn run_with<R: Send>(
     ranks: u32,
     options: &EngineOptions,
@@ -83,7 +82,7 @@ pub fn run_with<R: Send>(
     run_of(ranks, options, |_, links| links, body)
 }
 
-/// [`run_with`] whose links are wrapped, for instance by [`crate::Faulty`], to test what a program does then.
+/// [`run_with`] with wrapped links, for instance [`crate::Faulty`], to test how a program reacts to faults.
 ///
 /// ```
 /// use unisono_communicator::{Collectives, ReduceOp};
@@ -109,8 +108,8 @@ pub fn run_of<R: Send, L: Links + 'static>(
     run_on_hosts(&vec![0; ranks as usize], options, wrap, body)
 }
 
-/// [`run_of`] with rank r on the host of number `hosts[r]`, for what depends on hosts: the choice of algorithms, and
-/// calls in two levels. All ranks are threads of this process nevertheless.
+/// [`run_of`] as if rank r were on the host of number `hosts[r]`. The choice of algorithms, and calls in two levels,
+/// depend on hosts. All ranks are threads of this process nevertheless.
 ///
 /// ```
 /// use unisono_communicator::Communicator;
@@ -163,7 +162,7 @@ fn start<'scope, R: Send + 'scope, L: Links + 'static>(
     body: &'scope (impl Fn(Arc<dyn Communicator>) -> R + Sync),
 ) -> ScopedJoinHandle<'scope, Result<R, Panic>> {
     let main = move || {
-        // Kept until the panic's text is known, so that the other ranks get it.
+        // Kept until the panic's text is known, so that the text reaches the other ranks.
         let kept: Arc<dyn Communicator> = communicator.clone();
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let registered = communicator.register_all(register);
@@ -178,7 +177,7 @@ fn start<'scope, R: Send + 'scope, L: Links + 'static>(
     };
     let thread = Builder::new().name(format!("rank {rank}"));
     thread.spawn_scoped(scope, main).unwrap_or_else(|error| {
-        // The communicators that have no thread are dropped while this unwinds, which ends the calls of the others.
+        // This unwind drops the communicators that have no thread, which ends the calls of the others.
         panic!("no thread for rank {rank}: {error}")
     })
 }

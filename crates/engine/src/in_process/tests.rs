@@ -1,4 +1,4 @@
-//! Nothing stays behind when all ranks have gone, whatever way they went.
+//! A world is freed when all its ranks have gone, whichever way they went.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier, Weak, mpsc};
@@ -36,7 +36,7 @@ fn cycle(way: usize) -> Weak<World> {
                 1 => comm.close().expect("close"),
                 2 => drop(catch_unwind(AssertUnwindSafe(move || {
                     let _both = (comm, copy);
-                    // No message: this is no failure to print.
+                    // This panic prints no message, because it is no failure.
                     std::panic::resume_unwind(Box::new(()));
                 }))),
                 _ => drop(comm.subgroup(&[2, 0]).expect("subgroup")),
@@ -71,7 +71,7 @@ fn a_thousand_worlds_leave_nothing_behind() {
     });
 }
 
-/// `run` registers them with a proof by all ranks; worlds for threads of the caller's have them unproved.
+/// `run` registers algorithms with a proof by all ranks. Worlds for the caller's threads hold them unproved.
 #[test]
 fn algorithms_of_the_options_are_registered() {
     use unisono_communicator::{CallOptions, Collective, Error};

@@ -1,5 +1,5 @@
-//! All communicators of one in-process world, and which rank has left which of them. One lock decides what happened
-//! first, so that all ranks see the same.
+//! All communicators of one in-process world, and which rank has left which of them. One lock orders the events, so
+//! that all ranks see the same order.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 use super::room::{Exit, Origin, Room, RoomKey};
 use crate::lock;
 
-/// What is known of a panic whose text is not.
+/// The evidence of a panic whose text is unknown.
 pub(super) const THREAD_PANICKED: &str = "its thread panicked";
 
 /// How long `close` waits for the other ranks' goodbyes.
@@ -33,14 +33,14 @@ struct Rooms {
     /// By number, until every member has left.
     open: BTreeMap<usize, OpenRoom>,
     made: usize,
-    /// The ranks of the job that have panicked, in the order in which that became known.
+    /// The ranks of the job that have panicked, in the order in which the panics became known.
     deaths: Vec<JobRank>,
 }
 
 struct OpenRoom {
     room: Arc<Room>,
     members: Vec<Member>,
-    /// What each rank said when it closed.
+    /// By rank: the history that it gave when it closed.
     goodbyes: Vec<Option<CallHistory>>,
     agreements: HashMap<(Question, u64), Agreement>,
 }
@@ -48,18 +48,18 @@ struct OpenRoom {
 /// Where a rank is in the life of one of its communicators.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
-    /// It has not asked for it yet.
+    /// The rank has not entered the communicator yet.
     Coming,
-    /// It has it.
+    /// The rank has the communicator.
     Here,
-    /// It has dropped it, or left its parent before it asked for it.
+    /// The rank has dropped the communicator, or left the parent before it entered.
     Gone,
 }
 
 /// One agreement.
 struct Agreement {
     ballots: Vec<Option<Ballot>>,
-    /// Decided once, so that a rank that leaves afterwards changes it for nobody.
+    /// Decided once: a rank that leaves afterwards does not change the result.
     agreed: Option<Agreed>,
 }
 
@@ -71,10 +71,10 @@ struct Ballot {
 }
 
 impl World {
-    /// The communicator of that key, which the first member to come makes. `group` is this rank's view of it.
+    /// Enters the communicator of `key`. The first member to enter makes it. `group` is this rank's view of it.
     ///
     /// # Errors
-    /// [`Error::Evicted`] for a rank that has panicked and goes on all the same: the others have given it up.
+    /// [`Error::Evicted`] for a rank that has panicked and goes on: the others have given it up.
     pub(super) fn enter(&self, key: &RoomKey, group: &Group) -> Result<Arc<Room>> {
         let mut rooms = lock(&self.rooms);
         let own = group.own_job_rank();
@@ -94,14 +94,14 @@ impl World {
         Ok(room)
     }
 
-    /// A rank has died, as far as this communicator can tell.
+    /// Notes the death of a rank, as this communicator sees it.
     pub(super) fn abandon(&self, room: &Room, rank: GroupRank) {
         let mut rooms = lock(&self.rooms);
         rooms.exit(room.number, rank, Some(THREAD_PANICKED));
         self.news.notify_all();
     }
 
-    /// A rank has dropped its communicator; if there is a `death`, because its thread has panicked.
+    /// Notes that a rank has dropped its communicator. A `death` is the evidence of a panic.
     pub(super) fn leave(&self, room: &Room, rank: GroupRank, death: Option<&str>) {
         let mut rooms = lock(&self.rooms);
         rooms.exit(room.number, rank, death);
@@ -109,7 +109,7 @@ impl World {
         self.news.notify_all();
     }
 
-    /// A rank of the job has died: in all its communicators.
+    /// Notes the death of a rank of the job in all its communicators.
     pub(super) fn die(&self, rank: JobRank, evidence: &str) {
         let mut rooms = lock(&self.rooms);
         let exits =
@@ -157,7 +157,7 @@ impl World {
                     break;
                 }
                 drop(rooms);
-                // The others that have closed wait for what the lowest of them finds.
+                // The lowest rank searches, and the other closed ranks wait for its result.
                 if let Some(error) = first_difference(room, peers, &goodbyes) {
                     room.boards[rank.index()]
                         .first_cause()
@@ -192,7 +192,7 @@ impl World {
                 Some(Ballot { flag: ask.flag, finished_calls: ask.finished_calls });
             let awaited = match agreement.decide(room) {
                 Ok(agreed) => {
-                    // The others wait for the last ballot.
+                    // The last ballot decides, and the others wait for it.
                     self.news.notify_all();
                     return Ok(agreed);
                 }
@@ -217,7 +217,7 @@ impl World {
     }
 }
 
-/// The first difference of ranks that have closed so, if this rank is the one that looks for it.
+/// The first difference between the histories of the closed ranks, if this rank is the lowest of them.
 fn first_difference(room: &Room, peers: &Peers, closed: &[Option<CallHistory>]) -> Option<Error> {
     let mut search = FirstDifference::begin(peers.group().own_rank(), closed)?;
     let mut step = search.start(peers);
@@ -240,7 +240,7 @@ fn first_difference(room: &Room, peers: &Peers, closed: &[Option<CallHistory>]) 
 }
 
 impl Rooms {
-    /// A room that a member is in.
+    /// A room that still has a member.
     fn open(&mut self, number: usize) -> &mut OpenRoom {
         // INVARIANT: a room stays here until every member has dropped its communicator.
         self.open.get_mut(&number).expect("a communicator that a rank still has")
@@ -261,7 +261,7 @@ impl Rooms {
         number
     }
 
-    /// A rank that has died before does not enter this communicator.
+    /// Marks the ranks that have died before as gone from this new communicator.
     fn exit_the_dead(&mut self, number: usize) {
         let Some(open) = self.open.get(&number) else { return };
         let dead = self.deaths.iter().filter_map(|&rank| open.room.group_rank_of(rank));
@@ -271,8 +271,8 @@ impl Rooms {
         }
     }
 
-    /// A communicator that other ranks have made under the same name for another list, if one of them is in both, and
-    /// the error that says so.
+    /// A communicator that other ranks have made under the same name for another list, if the two lists have a member
+    /// in common; with the error that reports it.
     fn conflict(&self, key: &RoomKey, group: &Group) -> Option<(Arc<Room>, Arc<Error>)> {
         let Origin::Named { .. } = key.origin else { return None };
         let own = group.own_job_rank();
@@ -293,7 +293,7 @@ impl Rooms {
         })
     }
 
-    /// A rank that left the parent before it entered this communicator will not enter it.
+    /// Marks the ranks that have left the parent as gone from this new communicator.
     fn exit_with_parent(&mut self, number: usize) {
         let Some(open) = self.open.get(&number) else { return };
         let Some(parent) = open.room.key.parent() else { return };
@@ -308,7 +308,8 @@ impl Rooms {
         }
     }
 
-    /// A rank has left a communicator, and with it those derived from it that this rank has not entered.
+    /// Notes that a rank has left a communicator. With it the rank leaves the derived communicators that it has not
+    /// entered.
     fn exit(&mut self, number: usize, rank: GroupRank, death: Option<&str>) {
         let Some(open) = self.open.get(&number) else { return };
         open.room.note_exit(rank, death);
@@ -322,7 +323,7 @@ impl Rooms {
         }
     }
 
-    /// A rank will not use this communicator any more; the last one ends it.
+    /// Notes that a rank will not use this communicator any more. The last rank frees it.
     fn forget(&mut self, number: usize, rank: GroupRank) {
         let Some(open) = self.open.get_mut(&number) else { return };
         open.members[rank.index()] = Member::Gone;
@@ -333,7 +334,7 @@ impl Rooms {
 }
 
 impl OpenRoom {
-    /// The agreement in question. Another rank may still be in the one before; older ones are over.
+    /// The agreement of `ask`. Another rank may still be in the previous agreement; older ones are over.
     fn agreement(&mut self, ask: &Ask) -> &mut Agreement {
         self.agreements.retain(|(question, number), _| *question != ask.question || number + 1 >= ask.number);
         let ranks = self.members.len();
@@ -343,10 +344,10 @@ impl OpenRoom {
 }
 
 impl Agreement {
-    /// What was agreed on, once every rank has voted or left.
+    /// The result of the agreement, once every rank has voted or left.
     ///
     /// # Errors
-    /// The ranks that have not.
+    /// The ranks that have neither voted nor left.
     fn decide(&mut self, room: &Room) -> Result<Agreed, Vec<GroupRank>> {
         if let Some(agreed) = &self.agreed {
             return Ok(agreed.clone());

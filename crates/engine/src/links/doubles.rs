@@ -47,7 +47,7 @@ impl<D: LinksDouble> Links for D {
     fn close(&mut self) {}
 }
 
-/// About the most calls that a stream takes: a long stream in short pieces takes time and finds nothing more.
+/// About the most calls for one stream: a long stream in short pieces takes time and finds nothing more.
 const CALLS_MAX: usize = 64;
 
 /// The only stream of a rank. The fuzzer decides what arrives on it, and how many bytes a call moves.

@@ -5,14 +5,14 @@ use std::io::{self, ErrorKind};
 use crate::links::tapped::{Flow, Tap, Tapped};
 use crate::links::{Edge, Links};
 
-/// What goes wrong. The same plan does the same to the same sequence of calls.
+/// The faults of a rank's links. A plan repeats itself: the same sequence of calls meets the same faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultPlan {
     /// Start of the random sequence.
     pub seed: u64,
-    /// Each call moves 1 to this many bytes.
+    /// The most bytes of one call; each call moves 1 or more.
     pub bytes_per_call_max: Option<usize>,
-    /// How often a link pretends not to be ready.
+    /// In how many percent of the calls a link pretends not to be ready.
     pub would_block_percent: u8,
     /// After so many bytes in both directions together, every link is broken.
     pub cut_after_bytes: Option<u64>,

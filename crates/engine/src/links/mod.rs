@@ -1,4 +1,4 @@
-//! A transport as the engine sees it: byte streams to peers that never block, and one place to sleep.
+//! A transport as the engine sees it: byte streams to the peers, and one place to sleep. Streams never block.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod doubles;
@@ -13,12 +13,13 @@ use std::time::Instant;
 use unisono_backend::{Peers, Waker};
 use unisono_communicator::{CallInfo, Error, GroupRank, Result};
 
-/// Which stream between two ranks a message travels on. Both sides derive it from compared fields of the call.
+/// The stream between two ranks on which a message travels. Both sides derive it from fields of the call that headers
+/// compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
-    /// Short collectives: one socket for both directions, so that acknowledgements ride on data.
+    /// Short collectives. Both directions have one socket, so that acknowledgements ride on data.
     Small,
-    /// Long collectives: a socket for each direction, so that neither waits for the other's buffers.
+    /// Long collectives. Each direction has a socket, so that neither waits for the other's buffers.
     Large,
     /// Sends and receives, which are not ordered with collectives.
     PointToPoint,
@@ -32,9 +33,9 @@ impl Lane {
 /// One duplex byte stream from this rank to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Edge {
-    /// The peer; never this rank itself.
+    /// The peer, which is never this rank itself.
     pub peer: GroupRank,
-    /// Which of the streams to that peer.
+    /// The stream to that peer.
     pub lane: Lane,
 }
 
@@ -88,36 +89,36 @@ pub const COPY_ALL: usize = usize::MAX;
 /// copies releases what it takes at once. Another one reads the bytes later, from where they lie, and releases them
 /// then.
 pub trait Link {
-    /// Takes as many bytes as fit now, from the first slice on. The caller offers the bytes that were not taken again,
-    /// before any others: a link may have promised them to the peer.
+    /// Takes as many bytes as fit now, from the first slice on. The caller must offer the other bytes again, before any
+    /// new ones: a link may have promised them to the peer.
     ///
-    /// The link copies the first `copied_bytes` of these bytes, as far as it takes them. The others stay where and as
-    /// they are until the link has released them, or until [`Links::shut_down`] or [`Links::close`] has returned.
+    /// Of the taken bytes the link copies the first `copied_bytes`. The caller must neither move nor change the other
+    /// taken bytes until the link has released them, or until [`Links::shut_down`] or [`Links::close`] has returned.
     ///
     /// # Errors
-    /// `WouldBlock` when none fit; anything else means that the peer is lost.
+    /// `WouldBlock` when no byte fits. Any other error means that the peer is lost.
     fn try_send(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize>;
 
-    /// How many of the bytes taken so far are not released: those from the first byte that the link still reads on. It
-    /// releases bytes in their order, at the latest when the peer's `try_recv` has given them; this needs no further
-    /// call of the peer. 0 for a link that copies everything. A wrapper asks the link inside.
+    /// How many of the taken bytes are not released. The link releases bytes in their order, at the latest when the
+    /// peer's `try_recv` has given them; no further call of the peer is needed. A link that copies everything returns
+    /// 0. A wrapper asks the link inside.
     ///
     /// # Errors
     /// Any error means that the peer is lost.
     fn unreleased_bytes(&mut self) -> io::Result<u64>;
 
-    /// Fills the slices in order with what has arrived. Never takes more than they hold.
+    /// Fills the slices in order with the arrived bytes. Never takes more than the slices hold.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing has arrived; `InvalidData` when bytes were changed on their way, of which none are
-    /// given; `Ok(0)` and anything else mean that the peer is lost.
+    /// `WouldBlock` when nothing has arrived. `InvalidData` when bytes were changed on their way; the link gives none
+    /// of them. `Ok(0)` and any other error mean that the peer is lost.
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
-    /// Whether everything that was sent will arrive even if this process ends now.
+    /// Whether all sent bytes will arrive even if this process ends now.
     fn is_delivered(&mut self) -> bool;
 }
 
-/// What a sleeping engine waits for on one edge.
+/// The events of one edge that end the engine's sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// The edge.
@@ -135,7 +136,7 @@ pub struct Interest {
 pub enum Wake {
     /// An edge is ready, a new edge has arrived, or another thread called the waker.
     Ready,
-    /// The time is up.
+    /// The time has come.
     Expired,
 }
 
@@ -144,14 +145,14 @@ pub trait Links: Send {
     /// The stream type.
     type L: Link;
 
-    /// Starts opening every edge that is not open yet, all at once; ready when all of them are. New streams arrive
-    /// from the transport's own thread, which wakes [`Links::wait`].
+    /// Starts to open all edges that are not open yet, at once. Ready when all edges are open. New streams arrive from
+    /// the transport's own thread, which wakes [`Links::wait`].
     ///
     /// # Errors
     /// When a peer refuses or cannot be reached.
     fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>>;
 
-    /// Whether the edge is open, also when the peer opened it.
+    /// Whether the edge is open, whichever side opened it.
     fn is_open(&mut self, edge: Edge) -> bool;
 
     /// The stream of an edge.
@@ -166,8 +167,8 @@ pub trait Links: Send {
     /// A handle that ends a [`Links::wait`] from another thread.
     fn waker(&self) -> Waker;
 
-    /// Ends the outgoing half of every open stream: the peers receive what was sent, and then the end of the stream.
-    /// What arrives here can still be read. A link reads no unreleased bytes after this: it copies them or drops them.
+    /// Ends the outgoing half of every open stream: the peers receive the sent bytes, and then the end of the stream.
+    /// The incoming half can still be read. Afterwards a link reads no unreleased bytes: it has copied or dropped them.
     fn shut_down(&mut self);
 
     /// Closes every stream for good; peers see their end.

@@ -19,18 +19,18 @@ pub enum Flow {
     In,
 }
 
-/// What sits between the engine and a transport's links.
+/// Watches or disturbs links, from between the engine and the transport.
 pub trait Tap: Send {
-    /// Called before up to `bytes` bytes move on `edge`; returns how many may.
+    /// Called before at most `bytes` bytes move on `edge`. Returns how many of them may move.
     ///
     /// # Errors
-    /// An error takes the place of the call.
+    /// The engine gets the error in place of the link's answer.
     fn before(&mut self, edge: Edge, flow: Flow, bytes: usize) -> io::Result<usize>;
 
     /// Called after `bytes` bytes have moved.
     fn after(&mut self, edge: Edge, flow: Flow, bytes: usize);
 
-    /// Called before a sleep; returns whether it must not happen, because this tap has hidden a link that is ready.
+    /// Called before a sleep. Returns true to prevent it: this tap has hidden that a link is ready.
     fn forbids_sleep(&mut self) -> bool;
 }
 
@@ -39,7 +39,7 @@ pub struct Tapped<K, T> {
     link: TappedLink<K, T>,
 }
 
-/// The link that was asked for last, seen through a [`Tap`].
+/// One link, seen through a [`Tap`].
 pub struct TappedLink<K, T> {
     links: K,
     tap: T,

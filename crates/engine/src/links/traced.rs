@@ -1,4 +1,4 @@
-//! Links that record what moves: when, on which edge, how many bytes.
+//! Links that record every move of bytes: when, on which edge, how many.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,13 @@ use crate::links::tapped::{Flow, Tap, Tapped};
 use crate::links::{Edge, Links};
 use crate::lock;
 
-/// Events kept; later ones are counted but dropped.
+/// The most events that a trace keeps. It drops and counts later events.
 pub const TRACE_EVENTS_MAX: usize = 1 << 20;
 
 /// One call of a link that moved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// When it returned.
+    /// When the call returned.
     pub at: Instant,
     /// On which edge.
     pub edge: Edge,
@@ -54,14 +54,14 @@ struct Log {
 pub type Traced<K> = Tapped<K, Trace>;
 
 impl<K: Links> Traced<K> {
-    /// Writes what moves on `links` into `trace`.
+    /// Records the moves on `links` in `trace`.
     pub fn new(links: K, trace: Trace) -> Traced<K> {
         Tapped::with_tap(links, trace)
     }
 }
 
 impl Trace {
-    /// What moved so far.
+    /// The events so far.
     pub fn events(&self) -> Vec<TraceEvent> {
         lock(&self.log).events.clone()
     }

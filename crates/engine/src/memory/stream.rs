@@ -1,5 +1,5 @@
-//! Copies past the caches (non-temporal stores): bytes that are not read again soon must cost neither a read of the
-//! cache line that they overwrite nor the place of a line that is still needed.
+//! Copies past the caches (non-temporal stores), for bytes that are not read again soon: no cache line is read only to
+//! be overwritten, and no line that is still needed is evicted.
 //!
 //! Measured with two processes at once, 32 MiB, cold memory: 11.5 GB/s by `memcpy`, 16 GB/s past the caches.
 
@@ -8,7 +8,7 @@
 /// Copies `source` to `destination`, which have the same length.
 ///
 /// # Panics
-/// When they have not.
+/// When the lengths differ.
 pub(crate) fn copy(destination: &mut [u8], source: &[u8]) {
     assert_eq!(destination.len(), source.len());
     imp::copy(destination, source);
@@ -18,7 +18,7 @@ pub(crate) fn copy(destination: &mut [u8], source: &[u8]) {
 mod imp {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
-    /// A cache line: written whole, it needs not be read.
+    /// The size of a cache line. A line that is written whole need not be read.
     const LINE_BYTES: usize = 64;
 
     pub(super) fn copy(destination: &mut [u8], source: &[u8]) {
@@ -37,8 +37,8 @@ mod imp {
             }
         }
         lines.into_remainder().copy_from_slice(source_lines.remainder());
-        // Streamed stores are not ordered with others: another thread that is told of this memory must see them.
-        // SAFETY: SSE is part of x86-64.
+        // Streamed stores are not ordered with other stores. The fence makes them visible before any later store tells
+        // another thread of this memory. SAFETY: SSE is part of x86-64.
         unsafe { _mm_sfence() };
     }
 }

@@ -51,17 +51,17 @@ const FLAG_UNEVEN: u8 = 2;
 const FLAG_LABEL: u8 = 4;
 const NO_ROOT: u32 = u32::MAX;
 
-/// The label of a call of which only a header is known.
+/// The label of a call if only a header of the call is known.
 const TEXT_UNKNOWN: &str = "(not known)";
 
 /// A header's bytes.
 pub(crate) type HeaderBytes = [u8; HEADER_BYTES];
 
-/// What a call's headers have in common; the plan hash differs by link and direction.
+/// The common part of a call's headers. The plan hash differs by link and direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallHeader {
     bytes: HeaderBytes,
-    /// Goes into the plan hash of every link: that of lengths which the plan does not show.
+    /// The hash of lengths that the plan does not contain. It goes into the plan hash of every link.
     sizes_hash: u64,
 }
 
@@ -78,7 +78,7 @@ impl CallHeader {
         bytes[0..2].copy_from_slice(&HEADER_VERSION.to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         bytes[28..32].copy_from_slice(&algorithm_hash.to_le_bytes());
-        // Nothing is cut off: a piece has at most `PIECE_BYTES_MAX` bytes.
+        // The cast loses nothing: a piece has at most `PIECE_BYTES_MAX` bytes.
         bytes[40..44].copy_from_slice(&(piece_bytes as u32).to_le_bytes());
         CallHeader { bytes, sizes_hash: 0 }
     }
@@ -106,8 +106,8 @@ impl CallHeader {
         self
     }
 
-    /// The same header for a call that also has `counts`, and segments that end at these bytes, of which its plan knows
-    /// nothing. What differs by rank is not compared.
+    /// The same header for a call with `counts`, and with segments that end at these bytes, neither of which is in its
+    /// plan. Lengths that differ by rank are not compared.
     pub(crate) fn with_sizes(mut self, counts: &Counts, segment_ends: Option<&[usize]>) -> CallHeader {
         let hash = |words: &mut dyn Iterator<Item = u64>| words.fold(HASH_START, hash_word);
         self.sizes_hash = match (counts, segment_ends) {
@@ -118,7 +118,7 @@ impl CallHeader {
         self
     }
 
-    /// The digest of this call and of those before it, without what differs by link.
+    /// The digest of this call and all calls before it. Fields that differ by link are left out.
     pub(crate) fn digest(&self) -> u64 {
         header_digest(&self.bytes)
     }
@@ -132,22 +132,22 @@ impl CallHeader {
     }
 }
 
-/// The digest that the header of the next call holds, after a call with this header: that of all fields but the plan
-/// hash, which differs by link.
+/// The digest that the next call's header holds after a call with this header. It covers all fields but the plan hash,
+/// which differs by link.
 pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
     let words = (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT);
     mix_digest(words.map(|at| u64_at(header, at)))
 }
 
-/// What ranks compare of the call that others are parts of: a hash of its name and of the fields of its descriptor that
-/// any call compares. Never 0.
+/// The hash by which ranks compare the parent of a call: its name, and the fields of its descriptor that any call
+/// compares. Never 0.
 pub(crate) fn context_of(parent: &ParentCall) -> u32 {
     let header = CallHeader::new(&parent.descriptor, 0, hash_name(parent.name.as_str()), 0);
     let digest = header.digest();
     ((digest ^ digest >> 32) as u32).max(1)
 }
 
-/// Writes the compared fields of a descriptor, the others as zero.
+/// Writes the compared fields of a descriptor. The others stay zero.
 fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     let mut flags = 0;
     if descriptor.place == Place::InPlace
@@ -158,7 +158,7 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     if descriptor.uneven {
         flags |= FLAG_UNEVEN;
     }
-    // An empty label is none: as a text on the wire it is nothing else.
+    // An empty label counts as no label: the wire cannot tell them apart.
     let label = descriptor.label.filter(|label| !label.as_str().is_empty());
     if label.is_some() {
         flags |= FLAG_LABEL;
@@ -182,7 +182,7 @@ pub(crate) fn hash_name(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The same of an algorithm by its name and the hash of its schedules, 0 if the name says as much.
+/// The hash of an algorithm: of its name, and of its schedules if `schedules` is not 0.
 pub(crate) fn hash_named((name, schedules): (&str, u32)) -> u32 {
     hash_name(name) ^ schedules
 }
@@ -213,8 +213,8 @@ fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// The fields in which two headers differ; `None` when they are the same call. A header holds some fields as a hash
-/// only. Of those it is only said that they differ: the answer of the other rank says how.
+/// The fields in which two headers differ; `None` if they belong to the same call. A header holds some fields as a hash
+/// only. The text says no more of such a field than that it differs; the other rank's answer has its value.
 pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Option<String> {
     if ours == theirs {
         return None;
@@ -236,7 +236,7 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
         [_, 0] => list.push("part of another call / a plain call".to_owned()),
         [_, _] => list.push("part of one call / part of another".to_owned()),
     }
-    // Most other differences change these fields too, so they are named only when there is no other.
+    // Most other differences change these fields too, so the text names them only if no other field differs.
     if list.is_empty() && differs(40..44) {
         push_difference(
             &mut list,
@@ -249,7 +249,7 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
         let is_uneven = ours[7] & FLAG_UNEVEN != 0;
         list.push(if is_uneven { "counts differ" } else { "segment lengths differ" }.to_owned());
     }
-    // It always differs between calls of different numbers, and that difference says enough.
+    // The digests of calls with different numbers always differ, and the numbers say enough.
     if u64_at(ours, 8) == u64_at(theirs, 8) && differs(56..64) {
         list.push(format!("{EARLIER_CALLS} differ"));
     }
@@ -265,7 +265,7 @@ fn push_difference(list: &mut Vec<String>, name: &str, ours: String, theirs: Str
     }
 }
 
-/// The differing fields that a header does not hold as a hash.
+/// The differing fields among those of which the header holds the value.
 fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&HeaderBytes) -> String| {
@@ -291,7 +291,8 @@ fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     if u32_at(ours, 28) != u32_at(theirs, 28) {
         let known = [ours, theirs].map(|header| algorithm_of(u32_at(header, 28)));
         list.push(match known {
-            // Two from outside, which may have one name, or two by which a vendor's messages go.
+            // Two algorithms from outside, which may have the same name, or two whose messages a vendor's library
+            // moves.
             [None, None] => "algorithms, or their schedules, differ".to_owned(),
             [ours, theirs] => {
                 let text = |name: Option<Cow<'static, str>>| name.unwrap_or(Cow::Borrowed("another"));
@@ -305,7 +306,7 @@ fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
 /// Algorithms of more leaders than this are not shown by name.
 const LEADERS_NAMED_MAX: u32 = 64;
 
-/// The algorithm whose name has that hash, if it is a known one.
+/// The known algorithm whose name has this hash.
 fn algorithm_of(hash: u32) -> Option<Cow<'static, str>> {
     let named = |name: &Cow<'static, str>| hash_name(name) == hash;
     let plain = algorithms().iter().map(|algorithm| Cow::Borrowed(algorithm.name));
@@ -353,7 +354,7 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
 mod tests {
     use super::*;
 
-    /// In what the headers of two calls differ.
+    /// The difference between the headers of two calls.
     fn difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
         let header = |call| CallHeader::new(call, 9, 1, 4096).with_plan_hash(3);
         header_difference(&header(ours), &header(theirs))

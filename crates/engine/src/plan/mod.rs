@@ -18,20 +18,21 @@ use crate::memory::{ReduceOrder, Region, Span, Store};
 use crate::plan::header::{HASH_START, hash_name, hash_word};
 use crate::plan::offset_table::{OffsetTable, vector_elements};
 
-/// Bytes of a piece, before it is divided among the scratch chunks. Measured (reference figures in
-/// ARCHITECTURE.md): smaller costs system calls, larger falls out of the cache.
+/// The default piece size, before it is divided among the scratch chunks. Measured: a smaller piece costs system calls,
+/// a larger one falls out of the cache.
 pub const PIECE_BYTES: u64 = 512 * 1024;
 
 /// The pieces in the window of a scratch chunk.
 pub(crate) const WINDOW_PIECES: u64 = 2;
 
-/// The largest piece that can be asked for.
+/// The largest piece size that a caller can set.
 pub const PIECE_BYTES_MAX: u64 = 1 << 30;
 
 /// Calls of at least this many bytes use a socket for each direction.
 pub const LARGE_CALL_BYTES_MIN: u64 = 64 * 1024;
 
-/// From this size on, an output that no step reads again is stored past the caches: it would not fit there anyway.
+/// A call's output of at least this size is stored past the caches, if no step reads it again: it would not fit there
+/// anyway.
 const STREAMED_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
 /// The index of a piece in a step: piece k begins k pieces after the start of the chunk.
@@ -52,20 +53,20 @@ impl PieceIndex {
         self.0 * piece_bytes
     }
 
-    /// The piece so many further on.
+    /// The piece that comes `pieces` later.
     #[inline(always)]
     pub(crate) fn plus(self, pieces: u64) -> PieceIndex {
         PieceIndex(self.0 + pieces)
     }
 
-    /// Whether a step of so many pieces has this one.
+    /// Whether a step of `pieces` pieces has this piece.
     #[inline(always)]
     pub(crate) fn is_within(self, pieces: u64) -> bool {
         self.0 < pieces
     }
 }
 
-/// What a step does, with its places.
+/// The action of a step, with its places.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     Send { source: Located },
@@ -85,14 +86,14 @@ pub(crate) enum Located {
 pub(crate) struct BoundStep {
     pub(crate) extent: u32,
     pub(crate) bytes: u64,
-    /// Pieces; 1 for an empty step, which still has its turn.
+    /// The number of pieces. An empty step has 1, because it still has its turn.
     pub(crate) pieces: u64,
     pub(crate) work: Work,
-    /// The scratch chunk that this step writes, if it writes one.
+    /// The scratch chunk that this step writes, if any.
     pub(crate) writes_scratch: Option<u32>,
     /// How this step stores what it writes.
     pub(crate) store: Store,
-    /// For a copy: the send of the same bytes. The copy follows it, while the bytes are in the cache.
+    /// For a copy: the send of the same bytes. The copy follows the send, while the bytes are in the cache.
     pub(crate) behind: Option<StepIndex>,
 }
 
@@ -100,7 +101,7 @@ pub(crate) struct BoundStep {
 #[derive(Clone, Debug)]
 pub(crate) struct Direction {
     pub(crate) steps: Vec<StepIndex>,
-    /// Pieces of the longest step; at least 1 when there is a step.
+    /// The number of pieces of the longest step. At least 1 if there is a step.
     pub(crate) pieces: u64,
     pub(crate) plan_hash: u64,
 }
@@ -121,7 +122,7 @@ pub(crate) struct PlanKey {
     pub(crate) segment_ends: Option<Box<[usize]>>,
 }
 
-/// Which algorithm it is, as ranks compare it.
+/// The identity of an algorithm, as ranks compare it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     name: &'static str,
@@ -131,10 +132,10 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// `digest` is that of the schedules of all ranks, for an algorithm whose name does not say it all.
+    /// `digest` is the digest of the schedules of all ranks, if the name alone does not identify the algorithm.
     ///
     /// # Errors
-    /// `InvalidArgument` when the process can keep no further name.
+    /// `InvalidArgument` when the process can keep no more names.
     pub(crate) fn of(choice: &Choice, digest: Option<u64>) -> Result<Identity> {
         let name =
             choice.static_name().map_err(|problem| Error::invalid("algorithm", problem.to_string()))?;
@@ -143,7 +144,7 @@ impl Identity {
         Ok(Identity { name, hash, schedules: schedules.unwrap_or(0) })
     }
 
-    /// As the board keeps it: its name and the hash of its schedules.
+    /// The algorithm as the board keeps it: its name and the hash of its schedules.
     pub(crate) fn named(&self) -> (&'static str, u32) {
         (self.name, self.schedules)
     }
@@ -163,7 +164,7 @@ pub(crate) struct Plan {
     pub(crate) element_bytes: u64,
     pub(crate) piece_bytes: u64,
     pub(crate) scratch_bytes: usize,
-    /// What a call of this plan tells other ranks beside its descriptor.
+    /// The sizes that a call of this plan reports to other ranks, beside its descriptor.
     pub(crate) sizes: Option<Arc<Sizes>>,
 }
 
@@ -180,7 +181,7 @@ impl Located {
     }
 }
 
-/// The piece size of a call: whole elements, at least one, the windows of all scratch chunks together bounded.
+/// The piece size of a call: at least one element, and whole elements. The size of all windows together is bounded.
 pub(crate) fn piece_bytes(request: Option<u64>, scratch_chunks: u32, element_bytes: u64) -> u64 {
     let bytes = request
         .map(|request| request.min(PIECE_BYTES_MAX))
@@ -256,7 +257,7 @@ impl Plan {
     }
 }
 
-/// Decides what is stored past the caches, and which copies follow a send.
+/// Decides which steps store past the caches, and which copies follow a send.
 fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
     let output_bytes: u64 = {
         let written = |step: &unisono_schedule::Step| step.action.writes() == Some(Slot::Output);
@@ -283,7 +284,7 @@ fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
     }
 }
 
-/// Which stream a call uses: derived from fields that both sides compare.
+/// The stream of a call, derived from fields that both sides compare.
 fn lane_of(collective: Collective, key: &PlanKey, group: &Group) -> Lane {
     let element_bytes = key.descriptor.dtype.bytes() as u64;
     match vector_elements(collective, key.descriptor.count, &key.counts, group.size()) {
@@ -356,10 +357,10 @@ impl Binder {
     }
 }
 
-/// The start value of a call's plan hashes: other lengths of segments give another plan hash on every link.
+/// The start value of a call's plan hashes. Different segment lengths give different plan hashes on every link.
 fn plan_hash_start(segment_ends: Option<&[usize]>) -> u64 {
     let Some(ends) = segment_ends else { return HASH_START };
-    // The number of segments first, so that no segments are not the same as no list.
+    // The number of segments comes first: an empty list differs from no list.
     let words = std::iter::once(ends.len()).chain(ends.iter().copied());
     words.fold(HASH_START, |hash, word| hash_word(hash, word as u64))
 }

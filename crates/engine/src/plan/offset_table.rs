@@ -1,7 +1,6 @@
-//! Where the chunks of a call lie: the offset table that a schedule's extents are bound to at run time.
+//! Where the chunks of a call lie: the offset table, to which a call binds a schedule's extents.
 //!
-//! All lengths and offsets are in elements. Sizes that do not divide, counts below the number of ranks and 0 need no
-//! special case.
+//! All lengths and offsets are in elements. Uneven sizes, counts below the number of ranks and 0 need no special case.
 
 use unisono_communicator::{Collective, Counts, Descriptor, Group, Place};
 
@@ -10,27 +9,27 @@ use unisono_communicator::{Collective, Counts, Descriptor, Group, Place};
 pub(crate) enum OffsetTable {
     /// The whole vector cut into equal chunks: all_reduce, reduce, broadcast.
     Cut {
-        /// Elements of the vector.
+        /// The number of elements of the vector.
         count: u64,
-        /// Chunks; chunk c is `[count c / chunks, count (c+1) / chunks)`.
+        /// The number of chunks. Chunk c is `[count c / chunks, count (c+1) / chunks)`.
         chunks: u64,
     },
-    /// One share for each rank: reduce_scatter, all_gather, gather, scatter. Each is cut into equal extents: extent
-    /// r cut + c is chunk c of share r.
+    /// One share for each rank: reduce_scatter, all_gather, gather, scatter. Each share is cut into equal extents:
+    /// extent r cut + c is chunk c of share r.
     Shares {
-        /// Extents of a share.
+        /// The number of extents of a share.
         cut: u64,
         /// Share r is `[offsets[r], offsets[r+1])`.
         offsets: Vec<u64>,
-        /// Whether this rank's input holds all shares, or its own only (then at 0).
+        /// Whether this rank's input holds all shares, or only its own share (at 0).
         whole_input: bool,
-        /// Whether this rank's output holds all shares, or its own only (then at 0).
+        /// Whether this rank's output holds all shares, or only its own share (at 0).
         whole_output: bool,
     },
-    /// One part for each ordered pair of ranks: all_to_all. Each is cut into equal extents: extent (i p + j) cut + c is
-    /// chunk c of what i sends to j.
+    /// One part for each ordered pair of ranks: all_to_all. Each part is cut into equal extents: extent (i p + j) cut +
+    /// c is chunk c of the part from i to j.
     Pairs {
-        /// Extents of a part.
+        /// The number of extents of a part.
         cut: u64,
         /// The part for rank j is `[send[j], send[j+1])` of the input.
         send: Vec<u64>,
@@ -88,7 +87,7 @@ impl OffsetTable {
         }
     }
 
-    /// Elements of an extent.
+    /// The number of elements of an extent.
     pub(crate) fn length(&self, extent: u32) -> u64 {
         let (part, nth, cuts) = self.part(extent);
         let whole = match self {
@@ -137,7 +136,7 @@ impl OffsetTable {
         }
     }
 
-    /// The share or part that an extent belongs to, its number there, and into how many extents that is cut.
+    /// The share or part of an extent, the extent's number in it, and the number of extents in it.
     fn part(&self, extent: u32) -> (usize, u64, u64) {
         let extent = u64::from(extent);
         match self {
@@ -145,7 +144,7 @@ impl OffsetTable {
             OffsetTable::Shares { cut, .. } | OffsetTable::Pairs { cut, .. } => {
                 ((extent / cut) as usize, extent % cut, *cut)
             }
-            // However many tokens an algorithm has, each is one byte.
+            // Each token of an algorithm is one byte, however many there are.
             OffsetTable::Token => (0, 0, 1),
         }
     }
@@ -160,7 +159,8 @@ impl OffsetTable {
     }
 }
 
-/// Elements of the full vector, the larger of one rank's input and output; `None` when counts differ by rank.
+/// The number of elements of the full vector: the larger of one rank's input and output. `None` if counts differ by
+/// rank.
 pub(crate) fn vector_elements(
     collective: Collective,
     count: u64,
@@ -168,7 +168,7 @@ pub(crate) fn vector_elements(
     ranks: u32,
 ) -> Option<u64> {
     match (collective, counts) {
-        // Ranks with different lists must still meet, to find that they differ.
+        // Ranks with different lists must choose the same algorithm, so that they meet and find the difference.
         (_, Counts::PerRank(_) | Counts::PerPair { .. }) => None,
         (
             Collective::ReduceScatter
@@ -245,7 +245,7 @@ mod tests {
         let counts = Counts::PerPair { send: vec![1, 2, 3], receive: vec![4, 2, 6] };
         let descriptor = Descriptor { operation: Collective::AllToAll.into(), ..descriptor };
         let table = OffsetTable::new(Collective::AllToAll, &descriptor, &counts, &group, 18);
-        // The second half of what rank 1 sends to rank 2, and of what rank 2 sends to rank 1.
+        // The second halves of the part from rank 1 to rank 2 and of the part from rank 2 to rank 1.
         assert_eq!((table.length(11), table.input_offset(11)), (2, 4));
         assert_eq!((table.length(15), table.output_offset(15)), (3, 9));
     }

@@ -1,4 +1,4 @@
-//! From a call to a run: which algorithm, which schedule, bound to which sizes; everything cached by shape.
+//! From a call to a run: chooses the algorithm, builds the schedule and binds the sizes. Everything is cached by shape.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::plan::{Identity, Plan, PlanKey, piece_bytes};
 use crate::reduce::Reducer;
 use crate::run::Run;
 
-/// Finished runs kept for the next call of the same shape.
+/// How many finished runs are kept for the next call of the same shape.
 const RUNS_KEPT_MAX: usize = 64;
 
-/// Schedules kept, over all algorithms and shapes.
+/// How many schedules are kept, over all algorithms and shapes.
 const SCHEDULES_KEPT_MAX: usize = 256;
 
 struct KeptSchedule {
@@ -26,7 +26,7 @@ struct KeptSchedule {
     schedule: Arc<Schedule>,
 }
 
-/// What a run was planned for; two calls for which all of this is equal can use the same run.
+/// The properties of a call for which a run was planned. Two calls with equal properties can use the same run.
 #[derive(Clone, PartialEq)]
 struct PlanRequest {
     descriptor: Descriptor,
@@ -36,17 +36,17 @@ struct PlanRequest {
     determinism: Determinism,
 }
 
-/// A run and what it was planned for. Boxed: a call moves the pointer.
+/// A run and its request. Boxed, so that a call moves only a pointer.
 pub(crate) struct Planned {
     request: PlanRequest,
     pub(crate) run: Run,
-    /// The kernels that the run works with, and their operator; `None` for calls that reduce nothing.
+    /// The kernels of the run.
     pub(crate) reducer: Reducer,
     op: Option<ReduceOp>,
 }
 
 impl Planned {
-    /// Binds the run to a call's operator; the kernels stay when it is the same as last time.
+    /// Binds the run to a call's operator. The kernels stay if the operator is the same as in the last call.
     pub(crate) fn bind(
         &mut self,
         dtype: DType,
@@ -87,20 +87,20 @@ impl Planner {
         }
     }
 
-    /// Which algorithm runs a call.
+    /// The choice of algorithms.
     pub(crate) fn selector(&self) -> &Arc<Selector> {
         &self.selector
     }
 
-    /// From now on asks another selector. What was planned before is forgotten: another algorithm may be cheaper now.
+    /// Replaces the selector and forgets all plans: another algorithm may be cheaper now.
     pub(crate) fn set_selector(&mut self, selector: Arc<Selector>) {
         self.selector = selector;
         self.schedules.clear();
         self.kept.clear();
     }
 
-    /// A run for a call, with the number still to be set by [`Run::reset`]. `segment_ends` are those of a coalesced
-    /// call, in bytes.
+    /// Takes or makes a run for a call. [`Run::reset`] must set its number. `segment_ends` are the ends of a coalesced
+    /// call's segments, in bytes.
     ///
     /// # Errors
     /// `Unsupported` or `InvalidArgument` when no proven algorithm fits the call.
@@ -146,7 +146,7 @@ impl Planner {
         Ok(Box::new(Planned { request, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
     }
 
-    /// Says what a new plan is made of; later calls of the same shape use it as it is.
+    /// Logs the choice behind a new plan. Later calls of the same shape use the plan without a line in the log.
     fn log_choice(
         &self,
         (choice, facts): (&Choice, &Facts),
@@ -156,7 +156,7 @@ impl Planner {
     ) {
         let predicted = self.selector.predicted((choice, facts), descriptor, counts);
         let predicted = predicted.map(|time| format!(", predicted to take {time:.1?}")).unwrap_or_default();
-        // `leaders:4` is `leaders` with a number; a collective without an algorithm of the name has the cheapest.
+        // `leaders:4` is `leaders` with a number. A collective without an algorithm of the name gets the cheapest.
         let is_it = |name: &str| name.split(':').next() == Some(choice.algorithm.name);
         let is_forced = forced.and_then(|name| name.text().ok()).is_some_and(is_it);
         let why = if is_forced { "asked for" } else { "the cheapest" };
@@ -164,10 +164,10 @@ impl Planner {
         log(Severity::Debug, Some(rank), format_args!("plans {descriptor} by {choice}, {why}{predicted}"));
     }
 
-    /// Keeps a finished run for the next call of its shape, and drops the one that was unused for longest.
+    /// Keeps a finished run for the next call of its shape. If the cache is full, the least recently used run goes.
     pub(crate) fn put_back(&mut self, mut planned: Box<Planned>) {
         if let Some(ReduceOp::User(_)) = planned.op {
-            // The function belongs to the caller, so it is not kept.
+            // The user's function belongs to its caller, so it is not kept.
             planned.bind(planned.request.descriptor.dtype, None, self.group.size(), None);
         }
         if self.kept.len() == RUNS_KEPT_MAX {

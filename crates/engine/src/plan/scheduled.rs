@@ -1,4 +1,4 @@
-//! The schedule of a call for somebody else who moves its bytes: in rounds, and bound to its sizes.
+//! The schedule of a call for an executor, which moves the bytes itself: in rounds, bound to the sizes of the call.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,13 +11,13 @@ use crate::plan::Identity;
 use crate::plan::offset_table::OffsetTable;
 use crate::plan::selector::Selector;
 
-/// The most steps of all ranks that rounds are made of: each rank builds all of them.
+/// The most steps of all ranks together from which rounds are made: each rank builds the steps of all ranks.
 const ROUNDS_STEPS_MAX: u64 = 10_000_000;
 
-/// Algorithms whose rounds are kept, over all shapes.
+/// How many rounds are kept, over all algorithms and shapes.
 const ROUNDS_KEPT_MAX: usize = 64;
 
-/// Rounds that were made before.
+/// The cache of rounds.
 #[derive(Default)]
 pub(crate) struct KeptRounds(Mutex<Vec<Kept>>);
 
@@ -49,8 +49,8 @@ impl KeptRounds {
 }
 
 impl Selector {
-    /// Whether a call, or the group's options, name an algorithm of this library's that the collective has, or whether
-    /// the order of a sum must be fixed, which only such an algorithm does.
+    /// Whether a call needs an algorithm of this library. Either the call or the group's options name an algorithm that
+    /// the collective has, or the order of a sum must be fixed, which no vendor's library promises.
     pub(crate) fn is_asked_for(
         &self,
         collective: Collective,

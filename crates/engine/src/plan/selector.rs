@@ -1,5 +1,5 @@
-//! Which algorithm runs a call: the one that is forced, or the cheapest that fits. Nothing here changes, so any thread
-//! may ask at any time; who registers an algorithm puts another selector in its place.
+//! The choice of a call's algorithm: the forced algorithm, or the cheapest that fits. A selector never changes, so any
+//! thread may use it at any time. Registration of an algorithm replaces the selector.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::options::EngineOptions;
 use crate::plan::offset_table::vector_elements;
 use crate::plan::scheduled::KeptRounds;
 
-/// The size that is assumed for the choice of an algorithm when sizes differ by rank, so that all ranks choose the
-/// same.
+/// The assumed size for the choice of an algorithm when sizes differ by rank, so that all ranks choose the same
+/// algorithm.
 const UNEVEN_BYTES_ASSUMED: u64 = 1024 * 1024;
 
 /// The choice of algorithms in one group.
@@ -29,7 +29,7 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    /// The choice in `group`, by the costs that the options' model predicts.
+    /// The choice in `group`, by the costs that the model of the options predicts.
     pub(crate) fn new(group: &Group, options: &EngineOptions) -> Selector {
         let (cost_model, registry) = (options.cost_model, options.registry.snapshot());
         let shape = cost_model.shape(group.hosts());
@@ -38,7 +38,7 @@ impl Selector {
         Selector { shape, cost_model, registry, chooser, forced: options.algorithm, rounds }
     }
 
-    /// The choice among other algorithms.
+    /// The same choice among the algorithms of another registry.
     pub(crate) fn among(&self, registry: Registry) -> Selector {
         let Selector { shape, cost_model, forced, .. } = *self;
         Selector {
@@ -63,7 +63,7 @@ impl Selector {
         !forced.text().is_ok_and(|name| matches!(unknown(name), Some(UnknownChoice::Name { .. })))
     }
 
-    /// Whether there is an algorithm for such a call. Sizes decide which one it is, and not whether there is one.
+    /// Whether a call has an algorithm. The sizes of the call do not matter: they decide only which algorithm runs.
     ///
     /// # Errors
     /// As [`Selector::choose`].
@@ -76,7 +76,7 @@ impl Selector {
         self.choose(collective, descriptor, &Counts::Even, options).map(drop)
     }
 
-    /// The algorithm for a call, and what is known of it.
+    /// The algorithm for a call, and its facts.
     ///
     /// # Errors
     /// `Unsupported`, `InvalidArgument` or `AlgorithmRefused` when no proven algorithm fits the call.
@@ -88,8 +88,8 @@ impl Selector {
         options: &CallOptions,
     ) -> Result<(Choice, Facts)> {
         let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
-        // All ranks must choose alike, so nothing may count that one rank has and others have not: where there is a
-        // root, it alone knows whether it passes one buffer.
+        // All ranks must choose alike, so only facts that all ranks know may count. In a rooted call only the root
+        // knows whether it passes one buffer.
         let in_place = descriptor.place == Place::InPlace && !collective.is_rooted();
         let admit = Admit {
             canonical_only: collective.reduces() && options.determinism == Determinism::Fixed,
@@ -110,7 +110,7 @@ impl Selector {
                         }
                     };
                 }
-                // The group's choice holds for the collectives that have an algorithm of this name.
+                // The name that the group forces applies only to collectives that have an algorithm of this name.
                 Err(UnknownChoice::Name { .. }) if options.algorithm.is_none() => {}
                 Err(unknown) => return Err(Error::invalid("algorithm", unknown.to_string())),
             }
@@ -124,7 +124,7 @@ impl Selector {
         let facts = self.registry.facts(cheapest, &shape).map_err(Error::refused)?;
         Ok((Choice { algorithm: cheapest.clone(), shape }, facts))
     }
-    /// How long a call by this algorithm is predicted to take; `None` for an algorithm whose cost is not known.
+    /// The predicted time of a call by this algorithm; `None` if the algorithm's cost is not known.
     pub(super) fn predicted(
         &self,
         (choice, facts): (&Choice, &Facts),
@@ -137,7 +137,7 @@ impl Selector {
         facts.cost.as_ref().map(predicted_ns).map(Duration::from_nanos)
     }
 
-    /// The size by which the algorithm of a call is chosen.
+    /// The size of a call, for the choice of its algorithm.
     fn bytes(&self, collective: Collective, descriptor: &Descriptor, counts: &Counts) -> u64 {
         let elements = vector_elements(collective, descriptor.count, counts, self.shape.ranks);
         let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));

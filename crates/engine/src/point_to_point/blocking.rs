@@ -1,7 +1,7 @@
-//! Blocking sends and receives: on the caller's own memory while its thread holds the links.
+//! Blocking sends and receives. They use the caller's own memory while its thread holds the links.
 //!
-//! A thread that finds the links taken copies its transfer and posts it to the holder. A holder whose links another
-//! thread wants copies its own transfer too before it gives them up. So threads never wait for each other's turns, and
+//! A thread that finds the links taken copies its transfer and posts it to the holder. If another thread wants the
+//! links, the holder copies its own transfer before it gives them up. So threads never wait for each other's turns, and
 //! a program with one thread copies nothing.
 
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::lock;
 use super::PointToPoint;
 use super::transfer::{Borrowed, WaitingTransfer};
 
-/// One of so many idle turns looks at all streams.
+/// One of this many idle turns looks at all streams.
 const TURNS_PER_ROUND: u32 = 8;
 
 /// A send or receive on the memory of the caller, who holds the links.
@@ -37,12 +37,12 @@ struct OneMessage<'c, 'm, L: Links + 'static> {
     idle_turns: u32,
     /// Whether the last turn looked at all streams.
     was_round: bool,
-    /// Shown as soon as its thread sleeps.
+    /// Shows the wait to other ranks, once the thread sleeps.
     shown: Option<MessageWait>,
 }
 
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
-    /// Whether another thread has work for the links: then the transfer needs memory of its own.
+    /// Whether another thread has work for the links. The transfer then needs memory of its own.
     fn must_give_way(&self) -> bool {
         self.idle_turns > 0 && (self.shared.monitor.is_wanted() || !self.shared.queue.is_empty())
     }
@@ -102,7 +102,7 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
 
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
         if !self.was_round {
-            // The next turn looks at all streams, as every turn before a sleep must.
+            // The next turn must look at all streams, because a sleep follows it.
             self.idle_turns = TURNS_PER_ROUND - 1;
             return false;
         }
@@ -168,7 +168,8 @@ impl<L: Links + 'static> Shared<L> {
                 }
                 return result;
             }
-            // The transfer has begun: it gets memory of its own, so that other threads can go on with it.
+            // The transfer has begun and is not over. It gets memory of its own, so that other threads can go on with
+            // it.
             let owned = owned_call(descriptor, site, &Segments::One(message), borrowed.room.len())
                 .map_err(|error| self.gate.settle(&mut guard, error))?;
             let request = Request::new(owned, self.monitor.clone());
@@ -178,7 +179,7 @@ impl<L: Links + 'static> Shared<L> {
             self.leave_to_progress();
             return self.await_request(&request, output);
         }
-        // The other rank waits for the transfer.
+        // The other rank waits for the transfer, so a shortage ends the call on all ranks.
         let owned = owned_call(descriptor, site, input, output.bytes())
             .map_err(|shortage| self.end_everywhere(shortage))?;
         let request = Request::new(owned, self.monitor.clone());
@@ -186,8 +187,8 @@ impl<L: Links + 'static> Shared<L> {
         self.await_request(&request, output)
     }
 
-    /// After a borrowed transfer: makes sure that a thread does what is left to do, and that no call looks for
-    /// messages that are not there.
+    /// Tidies up after a borrowed transfer: hands unfinished work to a thread, and notes when no messages are left, so
+    /// that no call looks for them.
     fn leave_messages(
         self: &Arc<Self>,
         mut messages: MutexGuard<'_, PointToPoint>,
@@ -203,7 +204,7 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Waits for a transfer that owns its memory, and fetches what it received.
+    /// Waits for a transfer that owns its memory, and copies the received message to `output`.
     fn await_request(&self, request: &Request, output: &mut SegmentsMut<'_>) -> Result<Outcome> {
         let shown = MessageWait::new(self.gate.board().clone(), &request.descriptor, request.site);
         self.wait_for(None, || request.is_done());
@@ -219,7 +220,7 @@ impl<L: Links + 'static> Shared<L> {
         Ok(outcome)
     }
 
-    /// Adds a transfer that owns its memory to the messages, for whoever holds the links.
+    /// Posts a transfer that owns its memory. The holder of the links moves it.
     pub(crate) fn post_message(self: &Arc<Self>, request: Arc<Request>, timeout: Duration) {
         let mut messages = lock(&self.messages);
         messages.post(request, timeout);
@@ -229,7 +230,7 @@ impl<L: Links + 'static> Shared<L> {
         self.leave_to_progress();
     }
 
-    /// The progress thread goes on with what is in the messages.
+    /// Makes the progress thread go on with the messages.
     fn leave_to_progress(self: &Arc<Self>) {
         if let Err(error) = self.ask_for_progress() {
             self.gate.fail(error);
@@ -237,7 +238,7 @@ impl<L: Links + 'static> Shared<L> {
     }
 }
 
-/// The same call on memory of its own.
+/// Copies a call into memory of its own.
 fn owned_call(
     descriptor: Descriptor,
     site: Site,

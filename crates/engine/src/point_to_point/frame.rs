@@ -9,17 +9,16 @@
 //! | 16 | 8 | bytes of the message |
 //! | 24 | 8 | credit: so many bytes of the receiver's queue are free again (any kind) |
 //!
-//! Eager and data frames are followed by the message's bytes. After a goodbye its sender writes nothing more on this
-//! lane; the other side answers with a goodbye of its own. Version 3 had no goodbye. Versions 1 and 2 had nothing above
-//! the kind and a dtype of one byte; version 1 returned credit only in frames of their own, with the bytes at offset
-//! 16.
+//! The message's bytes follow eager and data frames. The sender of a goodbye writes nothing more on this lane; the
+//! other side answers with its own goodbye. Version 3 had no goodbye. Versions 1 and 2 had no version number, and a
+//! dtype of one byte. Version 1 returned credit only in credit frames, with the bytes at offset 16.
 
 use unisono_communicator::{DTYPE_CODE_BYTES, DType};
 
 /// Size of a frame header.
 pub(super) const FRAME_BYTES: usize = 32;
 
-/// Longest message that is sent without asking.
+/// The longest message that is sent without a request.
 pub(super) const EAGER_BYTES_MAX: u64 = 512 * 1024;
 
 /// The version of the format.
@@ -28,14 +27,14 @@ const VERSION: u8 = 4;
 /// The dtype field of a frame that announces no message.
 const NO_DTYPE: [u8; DTYPE_CODE_BYTES] = [0; DTYPE_CODE_BYTES];
 
-/// What a frame is.
+/// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// A short message with its bytes.
     Eager(Message),
     /// A long message, which asks for its receive.
     Request(Message),
-    /// The receive of request `number` is there.
+    /// The receive for request `number` has been posted.
     Grant { number: u64 },
     /// The bytes of request `number`.
     Data { number: u64, bytes: u64 },
@@ -45,7 +44,7 @@ pub(super) enum Frame {
     Goodbye,
 }
 
-/// What identifies a message.
+/// A message, as frames announce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) dtype: DType,
@@ -75,7 +74,7 @@ impl Frame {
         header
     }
 
-    /// The frame of a header and its piggybacked credit; `None` when it is no frame.
+    /// The frame of a header and its piggybacked credit; `None` if the bytes are not a frame.
     pub(super) fn decode(header: &[u8; FRAME_BYTES]) -> Option<(Frame, u64)> {
         let u32_at =
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);

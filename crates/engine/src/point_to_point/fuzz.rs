@@ -25,18 +25,18 @@ static PEERS: LazyLock<Peers> = LazyLock::new(|| {
 /// The other rank.
 const PEER: u32 = 1;
 
-/// Every byte of a message that a frame of ours announces.
+/// Every byte of the messages in this file's frames.
 const PAYLOAD: u8 = 0xa5;
 
-/// What makes a message long: with it, some have to ask.
+/// The factor that makes a message long, so that some messages need a request.
 const LONG: u64 = 700;
 
-/// Bytes that the peer sends for one input at most.
+/// The most bytes that the peer sends for one input.
 const STREAM_BYTES_MAX: usize = 512 * 1024;
 
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Any header: if it is a frame, it is the same frame when it is written again.
+/// Decodes an arbitrary header. If it is a frame, the frame survives encoding.
 pub(crate) fn frames(input: &mut Input<'_>) {
     let header: [u8; FRAME_BYTES] = input.array();
     if let Some((frame, credit)) = Frame::decode(&header) {
@@ -44,8 +44,8 @@ pub(crate) fn frames(input: &mut Input<'_>) {
     }
 }
 
-/// Receives and sends of a rank whose peer sends arbitrary bytes: every transfer ends, and a receive gets at most as
-/// many bytes as it has room for, nothing but payload, and nothing from after its message.
+/// Runs receives and sends of a rank whose peer sends arbitrary bytes. Every transfer ends. A receive gets payload
+/// only, none beyond the end of its message, and never more than its room.
 pub(crate) fn messages(input: &mut Input<'_>) {
     let mut messages = PointToPoint::new(PEERS.clone());
     let piece = [1, 33, 5000, usize::MAX][usize::from(input.below(4))];
@@ -73,9 +73,9 @@ pub(crate) fn messages(input: &mut Input<'_>) {
     requests.iter().for_each(|request| check(request, is_junk));
 }
 
-/// Moves the messages until nothing moves; false when it has failed, and everything in it.
+/// Moves the messages until nothing moves. After a failure it fails all transfers and returns false.
 fn advance(messages: &mut PointToPoint, wire: &mut WireDouble) -> bool {
-    // Every turn that moves something takes a byte or ends a transfer.
+    // A turn that moves something takes a byte or ends a transfer, so the number of turns is bounded.
     for _ in 0..4 * STREAM_BYTES_MAX {
         match messages.advance(wire, &mut Borrowed::none()) {
             Ok(true) => {}
@@ -114,7 +114,7 @@ fn is_receive(operation: Operation) -> bool {
     operation == Operation::Recv
 }
 
-/// A frame as the peer could send it, with its payload, which may be too short.
+/// Adds a frame to the stream as the peer could send it, with a payload that may be too short.
 fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
     let kind = input.below(7);
     let (tag, number) = (u32::from(input.below(3)), u64::from(input.below(4)));
@@ -149,7 +149,7 @@ fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
     stream.resize(stream.len() + payload_bytes as usize, PAYLOAD);
 }
 
-/// The transfer has ended, and its memory is what it may be.
+/// Checks that the transfer has ended, and that its memory holds only allowed bytes.
 fn check(request: &Request, is_junk: bool) {
     assert!(request.is_done(), "{} waits", request.descriptor);
     let Some(result) = request.ending.result() else { panic!("{} has no result", request.descriptor) };

@@ -1,10 +1,11 @@
-//! How the messages of a communicator end: each side says goodbye after its last frame, and reads on until it has read
-//! the other's goodbye.
+//! How the messages of a communicator end. Each side says goodbye after its last frame, and reads on until it has read
+//! the other side's goodbye.
 //!
 //! The kernel resets a stream that is closed with unread bytes in it, or to which the peer still writes. A reset
-//! discards what the other side has not read yet. So a side writes nothing after its goodbye, and answers the other's
-//! goodbye with its own at once. Then nothing is under way, and either side may close the stream. The control plane
-//! reports that a rank has closed; its streams are then read to their end, also when no thread is inside a call.
+//! discards bytes that the other side has not read yet. So a side writes nothing after its goodbye, and answers the
+//! other side's goodbye with its own at once. Then nothing is under way, and either side may close the stream. The
+//! control plane reports that a rank has closed. The other ranks then read its streams to their end, even when no
+//! thread is inside a call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,15 +23,15 @@ use crate::lock;
 use super::lane::PeerLane;
 use super::{Borrowed, PointToPoint, edge};
 
-/// How long `close` waits for a goodbye when the peer's kernel has everything that was sent. The peer answers at once,
-/// unless it is inside a user's function or has not made its communicator yet.
+/// How long `close` waits for a goodbye when the peer's kernel has all sent bytes. The peer answers at once, unless it
+/// is inside a user's function or has not made its communicator yet.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// How often it looks after that whether the kernel has everything: nothing wakes it then.
 const DELIVERY_PAUSE: Duration = Duration::from_millis(100);
 
 impl PointToPoint {
-    /// Says goodbye on every stream. Operations that wait for messages of other ranks end.
+    /// Says goodbye on every stream. Receives that wait for messages of other ranks end.
     fn say_goodbye<L: Links>(&mut self, links: &mut L) {
         self.is_closing = true;
         self.posted.drain(..).for_each(|(request, _)| request.fail(Error::closed()));
@@ -62,7 +63,7 @@ impl PointToPoint {
         }
     }
 
-    /// Whether the stream of a rank that has closed has not been read to its goodbye.
+    /// Whether a rank has closed and its goodbye has not been read.
     fn awaits_goodbye(&self) -> bool {
         self.lanes.iter().any(PeerLane::is_peer_closing)
     }
@@ -78,8 +79,8 @@ impl PointToPoint {
         lanes.map(|(peer, _)| peer).collect()
     }
 
-    /// The ranks that may not have what was sent to them. With `is_kernel_enough`, it is enough that the peer's kernel
-    /// has it.
+    /// The ranks that may lack bytes that were sent to them. With `is_kernel_enough`, bytes in the peer's kernel do not
+    /// count as lacking.
     fn unanswered<L: Links>(&self, links: &mut L, is_kernel_enough: bool) -> Vec<GroupRank> {
         let lanes = self.peers.group().ranks().zip(&self.lanes).filter(|(_, lane)| lane.is_unanswered());
         let mut is_delivered = |peer, lane: &PeerLane| {
@@ -93,12 +94,12 @@ impl PointToPoint {
 }
 
 impl<L: Links + 'static> Shared<L> {
-    /// Makes this rank read the streams of ranks that close to their end, even if none of its threads makes a call.
+    /// Makes this rank read the streams of closing ranks to their end, even if none of its threads makes a call.
     pub(crate) fn watch_for_closing(self: &Arc<Self>) {
         let (weak, monitor) = (Arc::downgrade(self), self.monitor.clone());
         let (news, wake) = (self.news_of_closing.clone(), self.wake.clone());
-        // This runs on the control thread, which must not hold the communicator: dropping the last handle ends that
-        // thread.
+        // The function runs on the control thread, which must not hold the communicator: the drop of the last handle
+        // ends that thread.
         self.gate.board().closings().on_close(Arc::new(move || {
             news.store(true, Ordering::SeqCst);
             wake();
@@ -106,7 +107,7 @@ impl<L: Links + 'static> Shared<L> {
         }));
     }
 
-    /// Notes which ranks have closed, if there is news of that.
+    /// Notes which ranks have closed, if there is news.
     #[inline]
     pub(crate) fn hear_of_closing(&self, links: &mut L) {
         if self.news_of_closing.load(Ordering::Relaxed) && self.news_of_closing.swap(false, Ordering::SeqCst)
@@ -116,13 +117,13 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Whether a rank has closed whose stream has not been read to its end.
+    /// Whether the stream of a closed rank has not been read to its end.
     pub(crate) fn has_closing_lanes(&self) -> bool {
         self.news_of_closing.load(Ordering::SeqCst) || lock(&self.messages).awaits_goodbye()
     }
 
-    /// Reads the streams of ranks that have closed, until they have ended, another thread wants the links, or `until`
-    /// has come.
+    /// Reads the streams of closed ranks until the streams have ended, another thread wants the links, or `until` has
+    /// come.
     pub(crate) fn drain_closed_lanes(&self, guard: &mut LinksGuard<'_, L>, until: Instant) -> Result<()> {
         let goal = |_: &mut L| self.monitor.is_wanted() || !self.has_closing_lanes() && !self.has_pending();
         let until = guard.links.now() + until.saturating_duration_since(Instant::now());
@@ -144,7 +145,7 @@ impl<L: Links + 'static> Shared<L> {
     /// Finishes every detached send: the process may be about to end.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the ranks that have not received; the first cause.
+    /// [`Error::Timeout`] with the ranks that have not received their messages; the first cause.
     pub(crate) fn finish_sends(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
         let (started, until) = (guard.links.now(), self.give_up_at(guard));
         let goal = |_: &mut L| !lock(&self.messages).is_sending();
@@ -154,10 +155,10 @@ impl<L: Links + 'static> Shared<L> {
         driven.and_then(|()| is_late()).map_err(|error| self.gate.settle(guard, error))
     }
 
-    /// Waits until everything that was sent can be received, whatever becomes of this process.
+    /// Waits until all sent messages can be received, whatever becomes of this process.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the ranks that have not taken it; the first cause.
+    /// [`Error::Timeout`] with the ranks that have not taken their messages; the first cause.
     pub(crate) fn await_goodbyes(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
         let (started, until) = (guard.links.now(), self.give_up_at(guard));
         let unanswered = |links: &mut L| {
@@ -194,7 +195,7 @@ impl<L: Links + 'static> Shared<L> {
         deadline_after(guard.links.now(), self.gate.timeout())
     }
 
-    /// Before the streams are dropped: hands everything that is queued to the kernel, within `drop_timeout`.
+    /// Hands all queued bytes to the kernel within `drop_timeout`, before the streams are dropped.
     pub(crate) fn see_off(&self) {
         if !lock(&self.messages).has_streams() || self.gate.check_revoked().is_err() {
             return;
@@ -204,7 +205,7 @@ impl<L: Links + 'static> Shared<L> {
         self.has_messages.store(true, Ordering::SeqCst);
         let until = deadline_after(guard.links.now(), self.options.drop_timeout);
         let goal = |_: &mut L| lock(&self.messages).has_said_goodbye();
-        // After a drop no caller is left to get an error, and the other ranks notice a failure themselves.
+        // No caller is left to get an error, and the other ranks notice a failure themselves.
         let _ = guard.drive(&mut Pending::until(self, goal, until));
     }
 }

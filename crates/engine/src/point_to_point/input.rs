@@ -1,4 +1,4 @@
-//! A lane's read-ahead: one system call takes a frame header together with what follows it.
+//! A lane's read-ahead: one system call takes a frame header together with the bytes behind it.
 
 use std::io::{self, IoSliceMut};
 
@@ -6,10 +6,10 @@ use crate::links::Link;
 
 use super::frame::FRAME_BYTES;
 
-/// Size of the read-ahead. If more than this is missing of a payload, it is read straight into the receive's memory.
+/// The size of the read-ahead. A payload of which more bytes are missing is read straight into the receive's memory.
 pub(super) const READ_AHEAD_BYTES: usize = 4096;
 
-/// Bytes that have been read and not yet been decoded.
+/// Bytes that have been read and are not yet decoded.
 #[derive(Default)]
 pub(super) struct Input {
     /// Empty until the first read: a lane that is never used costs nothing.
@@ -19,19 +19,19 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// How many bytes are there.
+    /// How many bytes have been read ahead.
     pub(super) fn bytes(&self) -> usize {
         self.end - self.from
     }
 
-    /// Takes a header, if a whole one is there.
+    /// Takes a header, if a whole header has arrived.
     pub(super) fn header(&mut self) -> Option<[u8; FRAME_BYTES]> {
         let header = *self.bytes[self.from..self.end].first_chunk()?;
         self.from += FRAME_BYTES;
         Some(header)
     }
 
-    /// Takes what fits into `into`; returns how many bytes.
+    /// Takes as many bytes as fit into `into`. Returns their number.
     pub(super) fn take(&mut self, into: &mut [u8]) -> usize {
         let taken = into.len().min(self.bytes());
         into[..taken].copy_from_slice(&self.bytes[self.from..self.from + taken]);
@@ -39,14 +39,14 @@ impl Input {
         taken
     }
 
-    /// Drops at most `bytes`; returns how many.
+    /// Drops at most `bytes` bytes. Returns their number.
     pub(super) fn skip(&mut self, bytes: u64) -> usize {
         let skipped = bytes.min(self.bytes() as u64) as usize;
         self.from += skipped;
         skipped
     }
 
-    /// Reads once more from the link; returns how many bytes came.
+    /// Reads once more from the link. Returns the number of new bytes.
     pub(super) fn fill<L: Link>(&mut self, link: &mut L) -> io::Result<usize> {
         if self.bytes.is_empty() {
             self.bytes = vec![0; READ_AHEAD_BYTES];

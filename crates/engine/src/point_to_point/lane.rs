@@ -1,5 +1,5 @@
-//! One pair's stream of frames: what is on its way out, what is arriving, the credits of both sides, and how the
-//! stream ends.
+//! One pair's stream of frames: the outgoing frames, the message that is arriving, the credits of both sides, and how
+//! the stream ends.
 
 use std::io::{self, IoSliceMut};
 
@@ -16,11 +16,11 @@ use super::transfer::{Borrowed, Owned, Sink, Transfer};
 /// Bytes of short messages that one sender may have in one receiver's queue.
 const QUEUE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What even an empty message costs in the queue, so that the queue is bounded.
+/// The least that a message counts in the queue. Even an empty message counts, so that the queue is bounded.
 const QUEUED_BYTES_MIN: u64 = 256;
 
-/// Credit is piggybacked on frames that are sent anyway; this much is sent in a frame of its own. A receiver that has
-/// taken everything owes less than this, so its sender has room for a short message.
+/// Credit is piggybacked on other frames. When this much is owed, it goes in a frame of its own. A receiver that has
+/// taken all messages owes less than this, so its sender has room for a short message.
 const CREDIT_BYTES_MAX: u64 = QUEUE_BYTES_MAX / 2;
 
 const _: () = assert!(CREDIT_BYTES_MAX + EAGER_BYTES_MAX <= QUEUE_BYTES_MAX);
@@ -52,7 +52,7 @@ impl Incoming {
         self.message.bytes - self.received
     }
 
-    /// So many more bytes have arrived.
+    /// Counts `bytes` more bytes as arrived.
     fn take(&mut self, bytes: usize, borrowed: &mut Borrowed<'_>) {
         self.received += bytes as u64;
         if let Into::Sink(Sink::Receive(receive)) = &mut self.into {
@@ -60,7 +60,7 @@ impl Incoming {
         }
     }
 
-    /// Where its next bytes go; `None` when the message has been refused.
+    /// The memory of its next bytes; `None` if the receive has refused the message.
     fn room<'r>(&'r mut self, borrowed: &'r mut Borrowed<'_>) -> Option<&'r mut [u8]> {
         let (from, end) = (self.received as usize, self.message.bytes as usize);
         match &mut self.into {
@@ -76,9 +76,9 @@ impl Incoming {
 enum Life {
     /// Frames go both ways.
     Open,
-    /// What is queued is still written, and then a goodbye. Nothing new begins.
+    /// Queued frames are still written, and then a goodbye. Nothing new begins.
     Draining,
-    /// Nothing more is written: our goodbye is out, or the stream takes no more bytes. What arrives is still read.
+    /// Nothing more is written: our goodbye is out, or the stream takes no more bytes. Arriving frames are still read.
     SaidGoodbye,
     /// Nothing is written and nothing comes.
     Closed,
@@ -88,9 +88,9 @@ enum Life {
 pub(super) enum Event {
     /// Nothing has arrived.
     Nothing,
-    /// Something has been taken; look again.
+    /// Some bytes have been taken; look again.
     Moved,
-    /// A message for which no receive was there when it began.
+    /// A message that had no receive when it began.
     Arrived(Arrived),
     /// The peer's last frame.
     Goodbye,
@@ -99,22 +99,22 @@ pub(super) enum Event {
 /// One side of one pair's stream.
 pub(super) struct PeerLane {
     peer: GroupRank,
-    /// Whether the stream is known to be there.
+    /// Whether the stream is known to be open.
     is_connected: bool,
     life: Life,
     /// Whether the peer's goodbye has been read.
     has_heard_goodbye: bool,
-    /// The peer has closed the communicator, as the control plane says: its goodbye is on its way.
+    /// The control plane has reported that the peer has closed the communicator: its goodbye is on its way.
     peer_closes: bool,
-    /// What broke the stream.
+    /// The reason why the stream broke.
     broken: Option<Broken>,
     outbox: Outbox,
     /// Long sends that wait for their grant.
     asking: Vec<(u64, Transfer)>,
     next_number: u64,
-    /// Bytes of ours in the peer's queue, as far as this side knows.
+    /// How many bytes this side has in the peer's queue, as far as it knows.
     queued_there: u64,
-    /// Bytes that have left our queue and that the peer does not know of yet.
+    /// How many bytes have left our queue without the peer's knowledge.
     owed: u64,
     input: Input,
     incoming: Option<Incoming>,
@@ -148,23 +148,23 @@ impl PeerLane {
         }
     }
 
-    /// Whether the stream is known to be there. It stays so.
+    /// Whether the stream is known to be open. It stays open.
     pub(super) fn is_connected(&self) -> bool {
         self.is_connected
     }
 
-    /// The stream is there.
+    /// Notes that the stream is open.
     pub(super) fn set_connected(&mut self) {
         self.is_connected = true;
     }
 
-    /// The peer has closed the communicator: what it has sent is read to its goodbye, whether a transfer waits or
-    /// not.
+    /// Notes that the peer has closed the communicator. From now on its frames are read up to its goodbye, whether a
+    /// transfer waits or not.
     pub(super) fn set_peer_closes(&mut self) {
         self.peer_closes = true;
     }
 
-    /// Queues a goodbye after everything else. A stream that was never opened needs none.
+    /// Queues a goodbye behind all other frames. A stream that was never opened needs no goodbye.
     pub(super) fn say_goodbye(&mut self) {
         if self.is_connected && self.life == Life::Open {
             self.push(Frame::Goodbye, None);
@@ -182,7 +182,7 @@ impl PeerLane {
         self.life != Life::Closed && !self.has_heard_goodbye
     }
 
-    /// Whether the stream is read because it ends, whether a transfer waits for a message or not.
+    /// Whether the stream is ending, and so is read whether a transfer waits or not.
     pub(super) fn is_ending(&self) -> bool {
         self.is_connected && self.reads() && (self.peer_closes || self.life != Life::Open)
     }
@@ -197,7 +197,7 @@ impl PeerLane {
         self.is_connected && self.life != Life::Closed
     }
 
-    /// Whether everything of this side, including the goodbye, has been written, or never can be.
+    /// Whether all frames of this side, including the goodbye, have been written, or never can be.
     pub(super) fn has_said_goodbye(&self) -> bool {
         !self.is_connected || !self.writes()
     }
@@ -207,8 +207,8 @@ impl PeerLane {
         self.life == Life::Open
     }
 
-    /// Why a transfer of this lane can never end, if there is one. `is_awaited`: a receive waits that only this peer
-    /// can serve.
+    /// Why some transfer of this lane can never end; `None` if all may end. `is_awaited` says that a receive waits that
+    /// only this peer can serve.
     pub(super) fn obstacle(&self, is_awaited: bool) -> Option<Broken> {
         let stops_sends = match self.life {
             Life::Open => false,
@@ -220,14 +220,14 @@ impl PeerLane {
         (stops_sends || stops_receives).then(reason)
     }
 
-    /// Nothing can be written any more. What has arrived is still read, so receives do not fail.
+    /// Notes that nothing can be written any more. Arrived bytes are still read, so receives do not fail.
     pub(super) fn set_unwritable(&mut self, broken: Broken) {
         self.outbox.keep_operations();
         self.broken.get_or_insert(broken);
         self.life = if self.has_heard_goodbye { Life::Closed } else { Life::SaidGoodbye };
     }
 
-    /// The stream has ended. Frames without a transfer are dropped; transfers stay, to be failed.
+    /// Notes that the stream has ended. Frames without a transfer are dropped. Transfers stay, and will be failed.
     pub(super) fn set_broken(&mut self, broken: Broken) {
         self.outbox.keep_operations();
         self.broken.get_or_insert(broken);
@@ -236,7 +236,7 @@ impl PeerLane {
         self.incoming.take_if(|incoming| incoming.into.sink().and_then(Sink::receive).is_none());
     }
 
-    /// Whether a message is short enough to be sent without a request, if there is room for it.
+    /// Whether a message is short enough to go without a request, if the peer's queue has room for it.
     pub(super) fn is_short(bytes: u64) -> bool {
         bytes <= EAGER_BYTES_MAX
     }
@@ -246,7 +246,7 @@ impl PeerLane {
         self.queued_there + queued_bytes(bytes) <= QUEUE_BYTES_MAX
     }
 
-    /// Queues a message: at once if it is short and there is room for it, else by asking.
+    /// Queues a message: with its bytes if it is short and the peer has room for it, else as a request.
     pub(super) fn send(&mut self, transfer: Transfer, borrowed: &Borrowed<'_>) {
         let descriptor = transfer.descriptor(borrowed);
         let bytes = transfer.message(borrowed).len() as u64;
@@ -254,7 +254,7 @@ impl PeerLane {
             Message { dtype: descriptor.dtype, tag: descriptor.tag, number: self.next_number, bytes };
         self.next_number += 1;
         if self.life != Life::Open {
-            // It stays where it is, and the next turn finds that it cannot end.
+            // The next turn finds that the transfer cannot end.
             self.asking.push((message.number, transfer));
         } else if PeerLane::is_short(bytes) && self.has_room(bytes) {
             self.queued_there += queued_bytes(bytes);
@@ -265,7 +265,7 @@ impl PeerLane {
         }
     }
 
-    /// Tells the sender that its request's receive is there.
+    /// Tells the sender that the receive for its request has been posted.
     pub(super) fn grant(&mut self, message: Message, sink: Sink) {
         self.push(Frame::Grant { number: message.number }, None);
         if self.reads() || sink.receive().is_some() {
@@ -273,7 +273,8 @@ impl PeerLane {
         }
     }
 
-    /// A message has left the queue: its sender is told with the next frame, or once enough is owed.
+    /// Notes that a message has left the queue. The sender learns it with the next frame, or once enough credit is
+    /// owed.
     pub(super) fn give_credit(&mut self, bytes: u64) {
         self.owed += queued_bytes(bytes);
         if self.owed >= CREDIT_BYTES_MAX {
@@ -281,7 +282,7 @@ impl PeerLane {
         }
     }
 
-    /// Queues a frame. After a goodbye none is queued: neither a credit nor a grant.
+    /// Queues a frame. After a goodbye it queues neither credits nor grants.
     fn push(&mut self, frame: Frame, payload: Option<Transfer>) {
         if self.life != Life::Open && payload.is_none() {
             return;
@@ -294,13 +295,13 @@ impl PeerLane {
         !self.outbox.is_empty()
     }
 
-    /// Whether a send, or a frame for the peer, is not finished and may be.
+    /// Whether a send, or a frame for the peer, is unfinished and can still be finished.
     pub(super) fn is_sending(&self) -> bool {
         self.writes() && (!self.outbox.is_empty() || !self.asking.is_empty())
     }
 
-    /// Whether a message that a receive waits for has begun to arrive, or has been granted. A message that arrives for
-    /// the queue has no receive yet: a later receive reads on.
+    /// Whether an awaited message has begun to arrive, or has been granted. A message that arrives for the queue does
+    /// not count: it has no receive yet, and a later receive reads on.
     pub(super) fn is_receiving(&self) -> bool {
         let is_wanted = |incoming: &Incoming| incoming.into.sink().is_some();
         self.incoming.as_ref().is_some_and(is_wanted) || !self.granted.is_empty()
@@ -318,7 +319,7 @@ impl PeerLane {
         sinks.filter_map(Sink::receive)
     }
 
-    /// The transfers that own their memory, to change.
+    /// The transfers that own their memory.
     pub(super) fn owned_mut(&mut self) -> impl Iterator<Item = &mut Owned> {
         let asking = self.asking.iter_mut().map(|(_, transfer)| transfer);
         let incoming = self.incoming.as_mut().and_then(|incoming| match &mut incoming.into {
@@ -341,7 +342,7 @@ impl PeerLane {
         self.outbox.drain().chain(asking).chain(sinks.filter_map(Sink::into_receive))
     }
 
-    /// The borrowed transfer, if it is in this lane, and how many bytes it has received.
+    /// The borrowed transfer, if it is in this lane, and the number of bytes that it has received.
     pub(super) fn borrowed_mut(&mut self) -> Option<(&mut Transfer, usize)> {
         let asking = self.asking.iter_mut().map(|(_, transfer)| transfer);
         let granted = self.granted.iter_mut().filter_map(|(_, sink)| sink.receive_mut());
@@ -354,7 +355,7 @@ impl PeerLane {
         untouched.chain(incoming).find(|(transfer, _)| transfer.owned().is_none())
     }
 
-    /// Writes what fits; true when something moved, or when it turned out that nothing can be written any more.
+    /// Writes as much as fits. True if something moved, or if it turned out that nothing can be written any more.
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
@@ -375,7 +376,7 @@ impl PeerLane {
         }
     }
 
-    /// Takes one piece of what has arrived. `receive` finds the receive of a message that begins.
+    /// Takes one piece of the arrived bytes. `receive` finds the receive of a message that begins.
     pub(super) fn receive<L: Link>(
         &mut self,
         link: &mut L,
@@ -478,7 +479,7 @@ impl PeerLane {
     }
 }
 
-/// The meaning of one read.
+/// The event that one read means.
 fn event_of(received: io::Result<usize>) -> Result<Event, Broken> {
     match received {
         Ok(0) => Err("the connection was closed".into()),

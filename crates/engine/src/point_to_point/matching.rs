@@ -1,4 +1,4 @@
-//! Matches messages with receives: by source and tag, both sides in order.
+//! Matches messages with receives by source and tag. Both messages and receives are taken in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use unisono_communicator::{GroupRank, Peer};
 use super::frame::Message;
 use super::transfer::{Borrowed, Transfer};
 
-/// So many of the oldest messages without a receive are counted for the other ranks to see.
+/// How many of the oldest messages without a receive are counted for the other ranks to see.
 const UNREAD_LOOKED_AT: usize = 1000;
 
 /// A message without a receive.
 pub(super) enum Arrived {
-    /// A short one, with its bytes.
+    /// A short message, with its bytes.
     Whole { message: Message, bytes: Vec<u8> },
-    /// A long one, which waits on the sender's side.
+    /// A long message, which waits on the sender's side.
     Request { message: Message },
 }
 
 impl Arrived {
-    /// What identifies it.
+    /// The message's header.
     pub(super) fn message(&self) -> &Message {
         match self {
             Arrived::Whole { message, .. } | Arrived::Request { message } => message,
@@ -29,17 +29,17 @@ impl Arrived {
     }
 }
 
-/// Receives without a message, and messages without a receive; none of them match.
+/// Receives without a message, and messages without a receive. No receive matches any message.
 pub(super) struct Matching {
     receives: VecDeque<Transfer>,
     arrived: VecDeque<(GroupRank, Arrived)>,
-    /// Shows the messages that have no receive: at once how many there are, and which when this rank waits.
+    /// Shows the messages that have no receive: their number at once, their senders and tags when this rank waits.
     board: Arc<Board>,
     is_shown: bool,
 }
 
 impl Matching {
-    /// Neither receives nor messages.
+    /// An empty matching.
     pub(super) fn new(board: Arc<Board>) -> Matching {
         Matching { receives: VecDeque::new(), arrived: VecDeque::new(), board, is_shown: true }
     }
@@ -71,7 +71,7 @@ impl Matching {
         self.board.messages().set_unread(shown);
     }
 
-    /// Posts a receive, or gives it back with the first message that fits.
+    /// Posts a receive. If a message fits, it returns the first such message with the receive instead.
     pub(super) fn post(
         &mut self,
         receive: Transfer,
@@ -108,7 +108,7 @@ impl Matching {
         self.note_unread();
     }
 
-    /// Forgets the long messages of a rank that has said goodbye: it will not send them any more.
+    /// Forgets the long messages of a rank that has said goodbye: the rank will not send them any more.
     pub(super) fn forget_requests(&mut self, peer: GroupRank) {
         let is_request = |arrived: &Arrived| match arrived {
             Arrived::Request { .. } => true,
@@ -136,7 +136,7 @@ impl Matching {
         self.receives.iter().any(|receive| receive.descriptor(borrowed).peer == Some(Peer::Rank(peer.get())))
     }
 
-    /// The receives that wait, to change.
+    /// The receives that wait.
     pub(super) fn receives_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
         self.receives.iter_mut()
     }

@@ -1,9 +1,10 @@
-//! Sends and receives: tags, any source, their own stream for each pair, no order with collectives.
+//! Sends and receives: with tags, from any source, on a stream of their own for each pair, in no order with
+//! collectives.
 //!
 //! A message of at most [`frame::EAGER_BYTES_MAX`] is sent at once while the receiver's queue has room for it
-//! (credits); any other asks first and is sent when its receive is there, straight into the receive's buffer. Whoever
-//! holds the guard moves all posted transfers, so the order in which a program waits for them does not matter. A
-//! blocking call that finds the links free lends its memory instead of copying it (`blocking.rs`).
+//! (credits). Any other message starts with a request. Its bytes follow when the receive has been posted, and go
+//! straight into the receive's buffer. The holder of the links moves all posted transfers, so a program may wait for
+//! them in any order. A blocking call that finds the links free lends its memory instead of copying it (`blocking.rs`).
 
 mod blocking;
 mod frame;
@@ -34,14 +35,14 @@ use transfer::{Owned, Sink, Transfer, WaitingTransfer};
 
 pub(crate) use transfer::Borrowed;
 
-/// The call about which the rank that a message waits for is asked: the collective in progress here, or the next one.
-/// The answer says which call that rank is in.
+/// The call about which an awaited rank is asked: the collective in progress here, or the next collective. The answer
+/// says which call that rank is in.
 fn call_asked_about(gate: &CallGate) -> u64 {
     gate.board().progress().finished()
 }
 
-/// Notifies the log and the rank that `waiting` waits for. A rank that has closed is not asked: its stream shows what
-/// it has sent.
+/// Writes to the log and asks the rank that `waiting` waits for, as far as it is due. A closed rank is not asked: its
+/// stream shows all that it has sent.
 fn pay(due: Attention, wait: &mut Wait, gate: &CallGate, waiting: &WaitingTransfer, number: u64) {
     let awaited = waiting.awaited();
     let asks = due.asks && awaited.is_some_and(|peer| !gate.board().closings().has_closed(peer));
@@ -55,9 +56,9 @@ pub(crate) struct PointToPoint {
     posted: Vec<(Arc<Request>, Duration)>,
     lanes: Vec<PeerLane>,
     matching: Matching,
-    /// This rank has closed the communicator: nothing new begins.
+    /// This rank has closed the communicator, so nothing new begins.
     is_closing: bool,
-    /// A buffer in which short frames are put together.
+    /// A buffer that collects short frames.
     stage: Vec<u8>,
 }
 
@@ -66,7 +67,7 @@ fn edge(peer: GroupRank) -> Edge {
 }
 
 impl PointToPoint {
-    /// No messages from these ranks.
+    /// No transfers yet.
     pub(crate) fn new(peers: Peers) -> PointToPoint {
         let group = peers.group();
         PointToPoint {
@@ -80,7 +81,7 @@ impl PointToPoint {
         }
     }
 
-    /// Adds a transfer. It begins when the holder of the links comes to it.
+    /// Adds a transfer. The holder of the links begins it.
     pub(crate) fn post(&mut self, request: Arc<Request>, timeout: Duration) {
         self.posted.push((request, timeout));
     }
@@ -91,18 +92,18 @@ impl PointToPoint {
         !self.posted.is_empty() || self.matching.has_receives() || self.lanes.iter().any(is_busy)
     }
 
-    /// Whether a message of ours is not on its way yet.
+    /// Whether a message of this rank is not on its way yet.
     pub(crate) fn is_sending(&self) -> bool {
         let is_send = |request: &Request| request.descriptor.operation == Operation::Send;
         self.posted.iter().any(|(request, _)| is_send(request)) || self.lanes.iter().any(PeerLane::is_sending)
     }
 
-    /// Whether a stream is read to its end although nobody waits for a message.
+    /// Whether a stream is read to its end although no transfer waits for it.
     pub(crate) fn is_ending(&self) -> bool {
         self.lanes.iter().any(PeerLane::is_ending)
     }
 
-    /// Moves what can move, including the borrowed transfer; true when something did.
+    /// Moves all transfers that can move, including the borrowed one. True if something moved.
     pub(crate) fn advance<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
         let mut moved = self.begin_posted(links, borrowed);
         let reads_all = self.reads_all(borrowed);
@@ -114,13 +115,13 @@ impl PointToPoint {
         Ok(moved)
     }
 
-    /// Begins the borrowed transfer, after everything that was posted before it.
+    /// Begins the borrowed transfer, after all transfers that were posted before it.
     fn lend<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) {
         self.begin_posted(links, borrowed);
         self.begin(Transfer::Borrowed, links, borrowed);
     }
 
-    /// Moves the borrowed transfer and looks at nothing but its own lane, if it has one.
+    /// Moves the borrowed transfer. If the transfer has a lane, the others are not looked at.
     fn advance_borrowed<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
         match borrowed.descriptor.peer {
             _ if borrowed.is_over() => Ok(true),
@@ -131,7 +132,7 @@ impl PointToPoint {
         }
     }
 
-    /// After the end of a borrowed transfer: writes what it has left to write. True when something is still to do.
+    /// Writes the frames that a finished borrowed transfer has left. True if work remains.
     fn leave<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
         let (Some(Ok(Outcome { source, .. })), Some(peer)) = (&borrowed.result, borrowed.descriptor.peer)
         else {
@@ -149,7 +150,7 @@ impl PointToPoint {
         lane.is_sending() || lane.is_receiving()
     }
 
-    /// Replaces the borrowed transfer with one of a request, which has memory of its own.
+    /// Replaces the borrowed transfer with a request's transfer, which has memory of its own.
     fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait) {
         let Some(mut owned) = Owned::take(request, wait) else { return };
         let waiting = self.matching.receives_mut().map(|receive| (receive, 0));
@@ -188,7 +189,7 @@ impl PointToPoint {
                 let bytes = transfer.message(borrowed).len() as u64;
                 let lane = &self.lanes[peer.index()];
                 if PeerLane::is_short(bytes) && !lane.has_room(bytes) && lane.is_connected() {
-                    // The credit may have come meanwhile.
+                    // Credit may have arrived meanwhile.
                     self.move_lane(peer, links.link(edge(peer)), borrowed);
                 }
                 self.lanes[peer.index()].send(transfer, borrowed);
@@ -201,7 +202,7 @@ impl PointToPoint {
         }
     }
 
-    /// A message to oneself never leaves: it waits, copied, for its receive.
+    /// A message to this rank itself never leaves. A copy of it waits for its receive.
     fn send_to_self(&mut self, transfer: Transfer, borrowed: &mut Borrowed<'_>) {
         let descriptor = transfer.descriptor(borrowed);
         let (dtype, tag) = (descriptor.dtype, descriptor.tag);
@@ -218,7 +219,7 @@ impl PointToPoint {
         }
     }
 
-    /// Gives a message that was there before its receive to that receive.
+    /// Gives a message that has arrived before its receive to the receive.
     fn deliver_arrived(
         &mut self,
         source: GroupRank,
@@ -244,8 +245,8 @@ impl PointToPoint {
         }
     }
 
-    /// Whether every open stream is read, also those for which no transfer waits: a blocked call serves all ranks, and
-    /// ranks whose streams are full must not wait for each other.
+    /// Whether every open stream is read, even if no transfer waits for it. A blocked call serves all ranks, and ranks
+    /// whose streams are full must not wait for each other.
     fn reads_all(&self, borrowed: &Borrowed<'_>) -> bool {
         borrowed.is_some() || self.lanes.iter().any(PeerLane::wants_to_write)
     }
@@ -268,7 +269,7 @@ impl PointToPoint {
         reads_all: bool,
     ) -> Result<bool> {
         let lane = &self.lanes[peer.index()];
-        // A peer that has left is no obstacle, unless a transfer waits for it alone.
+        // A peer that has left is an obstacle only if a transfer waits for this peer alone.
         if !lane.is_open()
             && let Some(broken) = lane.obstacle(self.matching.awaits_only(peer, borrowed))
         {
@@ -287,7 +288,8 @@ impl PointToPoint {
         Ok(self.move_lane(peer, links.link(edge), borrowed))
     }
 
-    /// Moves what can move on an open stream, until the borrowed transfer is over; true when something did.
+    /// Writes and reads on an open stream until nothing moves or the borrowed transfer is over. True if something
+    /// moved.
     fn move_lane<K: crate::links::Link>(
         &mut self,
         peer: GroupRank,
@@ -321,7 +323,7 @@ impl PointToPoint {
         lane.writes() && lane.flush(link, borrowed, &mut self.stage)
     }
 
-    /// Takes what has arrived, until the borrowed transfer is over; true when something has.
+    /// Takes the arrived bytes, until the borrowed transfer is over. True if bytes were taken.
     fn read_lane<K: crate::links::Link>(
         &mut self,
         peer: GroupRank,
@@ -362,8 +364,8 @@ impl PointToPoint {
         self.lanes.iter_mut().flat_map(PeerLane::owned_mut).chain(waiting)
     }
 
-    /// Handles the waits of the transfers that own their memory, at `now`: asks the ranks that they wait for, warns,
-    /// and ends what is late. However many transfers wait, it logs one line at a time, and asks few questions.
+    /// Handles the waits of the transfers that own their memory, at `now`: asks the awaited ranks, warns, and reports a
+    /// late transfer. However many transfers wait, one call logs at most one line and asks few questions.
     pub(crate) fn look_after_waits(
         &mut self,
         now: Instant,
@@ -392,7 +394,7 @@ impl PointToPoint {
         Ok(())
     }
 
-    /// What an idle holder of the links waits for on behalf of the messages, including `borrowed`.
+    /// Adds the events that the messages wait for, including `borrowed`, to the pause of an idle holder of the links.
     pub(crate) fn pause<L: Links>(&mut self, links: &mut L, borrowed: &Borrowed<'_>, pause: &mut Pause) {
         self.matching.show_unread();
         self.push_interest(links, borrowed, &mut pause.interest);
@@ -413,7 +415,7 @@ impl PointToPoint {
 
     /// Ends every transfer with `error`, and every lane.
     pub(crate) fn fail(&mut self, error: &Error) {
-        // The caller of a borrowed transfer brings this error itself.
+        // The caller of a borrowed transfer has this error already.
         let borrowed = &mut Borrowed::none();
         let lanes = self.lanes.iter_mut().flat_map(PeerLane::drain);
         lanes.chain(self.matching.drain()).for_each(|transfer| transfer.fail(borrowed, error.clone()));

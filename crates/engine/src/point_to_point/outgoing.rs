@@ -8,22 +8,22 @@ use crate::links::{Broken, COPY_ALL, Link};
 use super::frame::{FRAME_BYTES, Frame};
 use super::transfer::{Borrowed, Transfer};
 
-/// Frames of so many bytes are collected for one plain call; a longer one is sent alone, in a gathering call.
+/// Frames of at most this many bytes together go in one plain call. A longer frame goes alone, in a gathering call.
 const STAGE_BYTES: usize = 4096;
 
-/// Bytes of one system call, so that the receiver copies while the sender does.
+/// The most payload bytes of one system call, so that sender and receiver copy at the same time.
 const CALL_BYTES_MAX: usize = 512 * 1024;
 
 /// A frame on its way out.
 struct Outgoing {
     header: [u8; FRAME_BYTES],
     sent: usize,
-    /// The message that follows; finished when its last byte is out.
+    /// The message behind the header. It is finished when its last byte is out.
     payload: Option<Transfer>,
 }
 
 impl Outgoing {
-    /// What is not sent yet of the header and of the payload.
+    /// The unsent rest of the header and of the payload.
     fn rest<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> (&'a [u8], &'a [u8]) {
         let payload = self.payload.as_ref().map_or(&[][..], |transfer| transfer.message(borrowed));
         let header = &self.header[self.sent.min(FRAME_BYTES)..];
@@ -48,27 +48,27 @@ impl Outbox {
         self.frames.is_empty()
     }
 
-    /// The link takes no more: drops the frames without a transfer, and keeps the sends, which are to be failed.
+    /// Drops the frames without a transfer, because the link takes no more. The sends stay, and will be failed.
     pub(super) fn keep_operations(&mut self) {
         self.frames.retain(|outgoing| outgoing.payload.is_some());
     }
 
-    /// The sends whose bytes are on their way.
+    /// The sends among the frames.
     pub(super) fn transfers(&self) -> impl Iterator<Item = &Transfer> {
         self.frames.iter().filter_map(|outgoing| outgoing.payload.as_ref())
     }
 
-    /// The same, to change.
+    /// The sends among the frames.
     pub(super) fn transfers_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
         self.frames.iter_mut().filter_map(|outgoing| outgoing.payload.as_mut())
     }
 
-    /// Takes them out.
+    /// Takes the sends out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Transfer> {
         self.frames.drain(..).filter_map(|outgoing| outgoing.payload)
     }
 
-    /// Writes what fits; true when something was written. `stage` is a buffer for short frames.
+    /// Writes as much as fits. True if something was written. `stage` is a buffer for short frames.
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
@@ -94,7 +94,7 @@ impl Outbox {
         Ok(moved)
     }
 
-    /// Puts the first frames into the stage, as many as fit whole.
+    /// Puts as many of the first frames into the stage as fit whole.
     fn fill_stage(&self, borrowed: &Borrowed<'_>, stage: &mut Vec<u8>) {
         stage.clear();
         for outgoing in &self.frames {
@@ -128,8 +128,8 @@ impl Outbox {
     }
 }
 
-/// Header and payload in one call, or what is left of the payload. A message ends when the link has taken it, so the
-/// link copies it.
+/// Sends header and payload, or the rest of the payload, in one call. A send is over when the link has taken its
+/// message, so the link must copy the message.
 fn send_long<L: Link>(link: &mut L, header: &[u8], payload: &[u8]) -> io::Result<usize> {
     match header {
         [] => link.try_send(&[IoSlice::new(payload)], COPY_ALL),
@@ -137,7 +137,7 @@ fn send_long<L: Link>(link: &mut L, header: &[u8], payload: &[u8]) -> io::Result
     }
 }
 
-/// Whether an error only means "not now".
+/// Whether an error means no more than "not now".
 pub(super) fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -1,7 +1,8 @@
-//! One send or receive: it owns its memory, or a thread that is blocked in it lends its own at every turn.
+//! One send or receive. It owns its memory, or a thread that is blocked in it lends memory at every turn.
 //!
-//! At most one transfer is borrowed at a time, that of the holder of the links. Before its thread gives them away, the
-//! transfer gets memory of its own, in the same place, so that another holder can go on with it.
+//! At most one transfer is borrowed at a time: the blocking transfer of the holder of the links. Before the holder
+//! gives the links away, the transfer gets memory of its own and keeps its place, so that another holder can go on with
+//! it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,31 +20,31 @@ use crate::lock;
 
 use super::frame::Message;
 
-/// The name of what moves messages, in outcomes.
+/// The algorithm that outcomes name.
 const ALGORITHM: &str = "point_to_point";
 
-/// Where a panic is reported.
+/// The text that points to the report of a panic.
 const LOG: &str = "see the log of this rank";
 
 /// A send or a receive.
 pub(super) enum Transfer {
     /// It owns its memory.
     Owned(Box<Owned>),
-    /// Its memory is in the [`Borrowed`] of this turn.
+    /// The [`Borrowed`] of this turn has its memory.
     Borrowed,
 }
 
-/// A transfer with the memory that it owns. If a thread panics with it and drops it, its request ends all the same.
+/// A transfer with memory of its own. If a panic drops it, its request still ends.
 pub(super) struct Owned {
     request: Arc<Request>,
     call: OwnedCall,
-    /// The bytes of a message whose memory is a list, in one piece.
+    /// The bytes of the message in one piece, if its memory is a list.
     staged: Option<Vec<u8>>,
     pub(super) wait: Wait,
     is_over: bool,
 }
 
-/// The memory of the one borrowed transfer, handed over at every turn, and its end.
+/// The memory of the borrowed transfer, handed over at every turn, and the result.
 pub(crate) struct Borrowed<'m> {
     pub(crate) descriptor: Descriptor,
     pub(crate) site: Site,
@@ -51,7 +52,7 @@ pub(crate) struct Borrowed<'m> {
     pub(crate) room: &'m mut [u8],
     /// Set when the transfer has ended.
     pub(crate) result: Option<Result<Outcome>>,
-    /// Whether some of its bytes have moved since its caller looked.
+    /// Whether some of its bytes have moved since the caller last looked.
     pub(super) has_moved: bool,
 }
 
@@ -66,13 +67,13 @@ impl<'m> Borrowed<'m> {
         Borrowed { descriptor, site, message, room, result: None, has_moved: false }
     }
 
-    /// Nothing is borrowed.
+    /// No transfer.
     pub(crate) fn none() -> Borrowed<'static> {
         let nothing = Descriptor::new(Collective::Barrier, DType::U8, 0);
         Borrowed::new(nothing, Site::caller(), &[], &mut [])
     }
 
-    /// Whether a caller lends anything.
+    /// Whether there is a borrowed transfer.
     pub(super) fn is_some(&self) -> bool {
         match self.descriptor.operation {
             Operation::Send | Operation::Recv => true,
@@ -87,7 +88,7 @@ impl<'m> Borrowed<'m> {
 }
 
 impl Owned {
-    /// The transfer of a request that has not begun; `None` when its call has been taken already.
+    /// Begins the transfer of a request; `None` if its call has been taken already.
     pub(super) fn take(request: Arc<Request>, wait: Wait) -> Option<Box<Owned>> {
         let state = std::mem::replace(&mut *lock(&request.state), RequestState::Taken);
         match state {
@@ -120,7 +121,7 @@ impl Owned {
         }
     }
 
-    /// What is asked for, and where.
+    /// The transfer as a warning or an error shows it.
     pub(super) fn waiting(&self) -> WaitingTransfer {
         WaitingTransfer { descriptor: self.call.descriptor, site: self.call.site }
     }
@@ -131,7 +132,7 @@ impl Owned {
             && let OwnedBuffers::Separate { output, .. } = &mut self.call.buffers
             && let BufferMut::Host(mut output) = output.borrow_mut()
         {
-            // Of a send there is no output.
+            // A send has no output, so this writes nothing for it.
             let received = staged.len().min(outcome.bytes as usize);
             output.write_front(&Segments::One(&staged[..received]));
         }
@@ -148,7 +149,7 @@ impl Drop for Owned {
     }
 }
 
-/// Memory in one piece for a call whose own is a list: a copy of its message, or room for one.
+/// Memory in one piece for a call whose memory is a list: a copy of its message, or room for one.
 fn staged(call: &OwnedCall) -> Result<Option<Vec<u8>>> {
     let OwnedBuffers::Separate { input, output } = &call.buffers else { return Ok(None) };
     match (call.descriptor.operation, input, output) {
@@ -171,7 +172,7 @@ impl fmt::Display for WaitingTransfer {
 }
 
 impl WaitingTransfer {
-    /// The only rank that can end the wait.
+    /// The only rank that can end the wait; `None` if any rank can.
     pub(super) fn awaited(&self) -> Option<GroupRank> {
         match self.descriptor.peer {
             Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),
@@ -184,7 +185,7 @@ impl WaitingTransfer {
         CallInfo { site: Some(self.site.into()), ..CallInfo::new(0, self.descriptor) }
     }
 
-    /// The error of its passed deadline, after this `wait` on this rank of `peers`.
+    /// The error when the deadline has passed, after this `wait` on this rank of `peers`.
     pub(super) fn late(&self, wait: &Wait, peers: &Peers, now: Instant) -> Error {
         let (group, board) = (peers.group(), peers.board());
         let missing = match self.descriptor.operation {
@@ -215,7 +216,7 @@ impl WaitingTransfer {
 }
 
 impl Transfer {
-    /// The transfer's memory, if it owns it.
+    /// The transfer, if it owns its memory.
     pub(super) fn owned(&self) -> Option<&Owned> {
         match self {
             Transfer::Owned(owned) => Some(owned),
@@ -223,7 +224,7 @@ impl Transfer {
         }
     }
 
-    /// The same, to change.
+    /// The transfer, if it owns its memory.
     pub(super) fn owned_mut(&mut self) -> Option<&mut Owned> {
         match self {
             Transfer::Owned(owned) => Some(owned),
@@ -231,7 +232,7 @@ impl Transfer {
         }
     }
 
-    /// Some of its bytes have moved.
+    /// Notes that some bytes of the transfer have moved.
     pub(super) fn moved(&mut self, borrowed: &mut Borrowed<'_>) {
         match self {
             Transfer::Owned(owned) => owned.wait.moved(),
@@ -239,7 +240,7 @@ impl Transfer {
         }
     }
 
-    /// What is asked for.
+    /// The arguments of the call.
     pub(super) fn descriptor<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> &'a Descriptor {
         match self {
             Transfer::Owned(owned) => &owned.call.descriptor,
@@ -310,12 +311,12 @@ impl Transfer {
 pub(super) enum Sink {
     /// Into this receive.
     Receive(Transfer),
-    /// Nowhere: the receive has been refused the message.
+    /// Nowhere: the receive has refused the message and has ended.
     Drain,
 }
 
 impl Sink {
-    /// The receive as the sink of a message, or its refusal.
+    /// The sink of a matched message: the receive, or nothing if the receive refuses the message.
     pub(super) fn of(
         receive: Transfer,
         borrowed: &mut Borrowed<'_>,
@@ -339,7 +340,7 @@ impl Sink {
         }
     }
 
-    /// The receive, to change.
+    /// The receive.
     pub(super) fn receive_mut(&mut self) -> Option<&mut Transfer> {
         match self {
             Sink::Receive(receive) => Some(receive),
@@ -347,7 +348,7 @@ impl Sink {
         }
     }
 
-    /// The receive, taken out.
+    /// The receive.
     pub(super) fn into_receive(self) -> Option<Transfer> {
         match self {
             Sink::Receive(receive) => Some(receive),

@@ -1,7 +1,7 @@
-//! The table (dtype, operator) -> kernel for the best instruction set of this machine, and the call of a kernel.
+//! The table (dtype, operator) -> kernel for the best instruction set of this machine, and the calls of kernels.
 //!
-//! The only file of this module with `unsafe` code: a function compiled for an instruction set may be called only
-//! where the processor has it.
+//! The only file of this module with `unsafe` code: a function that is compiled for an instruction set may be called
+//! only if the processor has that instruction set.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use super::narrow::{FourOfF8E4M3, FourOfF8E5M2, PairOfBf16, f16_to_f32, f32_to_f
 type CombineFunction = unsafe fn(&mut [u8], Option<&[u8]>, &[u8], u32);
 type ScaleFunction = unsafe fn(&mut [u8], f64);
 
-/// An instruction set that this processor has: a value of this type is the proof.
+/// An instruction set of this processor. A value of this type proves that the processor has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Isa(Level);
 
@@ -32,7 +32,7 @@ enum Level {
 }
 
 impl Isa {
-    /// The widest one.
+    /// The widest instruction set of this processor.
     pub(super) fn best() -> Isa {
         #[cfg(target_arch = "x86_64")]
         {
@@ -46,7 +46,7 @@ impl Isa {
         Isa(Level::Baseline)
     }
 
-    /// Every one that this processor has.
+    /// Every instruction set of this processor.
     #[cfg(test)]
     pub(super) fn available() -> Vec<Isa> {
         let mut list = vec![Isa(Level::Baseline)];
@@ -73,12 +73,12 @@ fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-/// The kernel of one (dtype, operator), for an instruction set that is there.
+/// The kernel of one (dtype, operator), for an instruction set of this processor.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel(CombineFunction);
 
 impl Kernel {
-    /// `completes`: for the step that completes an element, where an average is divided.
+    /// `completes` asks for the kernel of the step that completes an element: it divides an average.
     pub(super) fn new(isa: Isa, dtype: DType, op: ReduceOp, completes: bool) -> Kernel {
         Kernel(match isa.0 {
             Level::Baseline => combining::<Baseline>(dtype, op, completes),
@@ -91,13 +91,13 @@ impl Kernel {
 
     /// `destination = operator(operand, incoming)`; `operand` is the destination if there is none.
     pub(super) fn run(self, destination: &mut [u8], operand: Option<&[u8]>, incoming: &[u8], ranks: u32) {
-        // SAFETY: the function is a safe one except for the instruction set it was compiled for, and that one is
-        // there: `Kernel::new` took it from an `Isa`, which only detection makes.
+        // SAFETY: the function is safe if the processor has its instruction set. The processor has it: `Kernel::new`
+        // took the instruction set from an `Isa`, which only detection makes.
         unsafe { (self.0)(destination, operand, incoming, ranks) }
     }
 }
 
-/// The kernel that multiplies elements of one dtype, for an instruction set that is there.
+/// The kernel that multiplies elements of one dtype, for an instruction set of this processor.
 #[derive(Clone, Copy)]
 pub(super) struct ScaleKernel(ScaleFunction);
 
@@ -152,7 +152,7 @@ fn combining<I: Instructions>(dtype: DType, op: ReduceOp, completes: bool) -> Co
     }
 }
 
-/// The dtypes, as the functions below group them: each of those has one arm for every dtype, so that none is forgotten.
+/// The dtypes in groups, for the functions below. Each function has an arm for every dtype, so that none is forgotten.
 macro_rules! group {
     (float) => {
         DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2
@@ -183,7 +183,7 @@ fn modular<I: Instructions, O: OnFloats + OnUnsigned>(dtype: DType) -> CombineFu
     }
 }
 
-/// The only operator that needs both parts of a complex number at once.
+/// A product is the only operator that needs both parts of a complex number at once.
 fn product<I: Instructions>(dtype: DType) -> CombineFunction {
     match dtype {
         DType::Complex64 => I::combine::<Complex<f32>, Prod>(),
@@ -192,7 +192,7 @@ fn product<I: Instructions>(dtype: DType) -> CombineFunction {
     }
 }
 
-/// Order is found in the bits: no narrow float is converted for it.
+/// The bits show the order, so no narrow float is converted.
 fn ordered<I: Instructions, O>(dtype: DType) -> CombineFunction
 where
     O: OnFloats

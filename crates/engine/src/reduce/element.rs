@@ -1,8 +1,8 @@
-//! What each operator does to two elements: the only place that knows arithmetic.
+//! The arithmetic of each operator on two elements. No other file has any.
 
 use unisono_communicator::{Bool, Complex, bf16, f8e4m3, f8e5m2, f16};
 
-/// One operator on one type. `ranks` is used by [`Mean`] alone.
+/// One operator on one type. Only [`Mean`] uses `ranks`.
 pub(super) trait Operator<T> {
     fn combine(left: T, right: T, ranks: u32) -> T;
 }
@@ -16,7 +16,7 @@ pub(super) enum Sum {}
 pub(super) enum Prod {}
 pub(super) enum Min {}
 pub(super) enum Max {}
-/// The last step of an average: the sum, divided. In one operator, so that narrow floats round once.
+/// The last step of an average: the sum, divided. Both are one operator, so that narrow floats round once.
 pub(super) enum Mean {}
 pub(super) enum BitAnd {}
 pub(super) enum BitOr {}
@@ -33,13 +33,13 @@ macro_rules! operators {
     };
 }
 
-/// Minimum and maximum compare the bits as integers, in a total order in which nothing is equal but equal bits:
-/// -0.0 comes right before 0.0, and NaNs come before every number for the minimum, after every number for the
-/// maximum. So the result is always one of the operands, and the same one in whatever order they come.
+/// Minimum and maximum compare the bits as integers, in a total order: only equal bits are equal. -0.0 comes right
+/// before 0.0. NaNs come before every number for the minimum, and after every number for the maximum. So the result is
+/// always one of the operands, and does not depend on their order.
 ///
-/// To get there, the bits are mapped to a signed integer that grows with the number (negative ones have their
-/// magnitude flipped). NaNs are then at both ends; adding or subtracting how many there are of one sign moves those
-/// of the wrong end around to the other.
+/// The bits are mapped to a signed integer that grows with the number: the magnitude of a negative number is flipped.
+/// NaNs are then at both ends. Adding or subtracting the number of NaNs of one sign wraps the NaNs at the wrong end
+/// around to the other end.
 ///
 /// The last column is the largest value that is not a NaN.
 macro_rules! ordered_by_bits {
@@ -74,10 +74,10 @@ macro_rules! ordered_by_bits {
     };
 }
 
-/// A float type as integers in the order of its numbers, NaNs at both ends.
+/// A float type as integers in the order of its numbers, with NaNs at both ends.
 trait Ordered {
     type Key;
-    /// How many NaNs there are of one sign.
+    /// The number of NaNs of one sign.
     const NANS: Self::Key;
     fn key(self) -> Self::Key;
     fn of_key(key: Self::Key) -> Self;
@@ -127,7 +127,7 @@ macro_rules! integer {
         operators! { $signed {
             Mean(left, right, ranks) = {
                 let sum = left.wrapping_add(right);
-                // -1 or 0. A conditional negation would be compiled to a branch, and the loop not to vectors.
+                // -1 or 0. A conditional negation would become a branch, and the loop would not be vectorised.
                 let sign = sum >> (<$signed>::BITS - 1);
                 let quotient = (sum ^ sign).wrapping_sub(sign).cast_unsigned().divide(ranks);
                 (quotient.cast_signed() ^ sign).wrapping_sub(sign)
@@ -137,10 +137,10 @@ macro_rules! integer {
             Mean(left, right, ranks) = left.wrapping_add(right).divide(ranks);
         } }
 
-        /// No vector instruction divides integers, so this multiplies by the reciprocal 2^2w / ranks, rounded up, of
-        /// twice the integer's w bits. The product exceeds the quotient by less than 2^-w, which is at most 1 / ranks,
-        /// so cutting it off is exact. More ranks than 2^w give 0, as 2^w do. One rank would need one bit more, but
-        /// its mean is its sum, and does not come here.
+        /// No vector instruction divides integers, so this multiplies by the reciprocal 2^2w / ranks, rounded up, where
+        /// w is the width of the integer. The product exceeds the quotient by less than 2^-w, which is at most 1 /
+        /// ranks, so truncation is exact. More than 2^w ranks give 0, as 2^w ranks do. The reciprocal for one rank
+        /// would need one bit more, but the mean of one rank is its sum, and does not come here.
         impl Divide for $unsigned {
             #[inline(always)]
             fn divide(self, ranks: u32) -> $unsigned {
@@ -173,7 +173,7 @@ integer! {
     i64, u64, u128;
 }
 
-/// 0 or 1, on which the bitwise operators are the logical ones.
+/// 0 or 1, on which bitwise operators are logical operators.
 #[inline(always)]
 fn truth(value: Bool) -> u8 {
     u8::from(value.0 != 0)

@@ -1,16 +1,16 @@
-//! The loops that every kernel is an instance of. They are inlined into functions compiled for one instruction set.
+//! The loops of all kernels. Functions that are compiled for one instruction set inline them.
 
 use bytemuck::{Pod, Zeroable};
 
-/// A `T` at any address. Buffers begin where the caller or the byte stream put them.
+/// A `T` at any address: buffers need not be aligned.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, packed)]
 struct Unaligned<T>(T);
 
 /// `destination = step(operand, incoming)`, a `U` at a time; `operand` is the destination if there is none.
 ///
-/// `U` is an element, or an array of them where an instruction wants several at once; what is left over at the end
-/// is then computed in a `U` that is filled up with zeros.
+/// `U` is an element, or an array of elements if an instruction takes several at once. The elements left over at the
+/// end are then computed in a `U` that is filled up with zeros.
 #[inline(always)]
 pub(super) fn combine<U: Pod>(
     destination: &mut [u8],

@@ -1,8 +1,8 @@
 //! The arithmetic of a call: `destination = op(operand, incoming)` on bytes, for every dtype and reduce op.
 //!
 //! Each kernel is a plain loop, compiled once per instruction set and chosen through one table (`dispatch.rs`). All
-//! of them give the same bits (NaN payloads aside): every element is computed by itself, in the same operations,
-//! none of them fused.
+//! kernels give the same bits (NaN payloads aside): every element is computed by itself, with the same operations, and
+//! none of them is fused.
 
 mod dispatch;
 mod element;
@@ -16,7 +16,7 @@ use unisono_communicator::{DType, ReduceOp, UserFunction};
 
 use dispatch::{Isa, Kernel, ScaleKernel};
 
-/// So many bytes are whole elements of every dtype that has built-in operators.
+/// A multiple of the element size of every dtype that has built-in operators.
 pub(crate) const WHOLE_BYTES: usize = 16;
 
 /// The reduction of one call: made once per call, without allocation.
@@ -30,7 +30,7 @@ enum Way {
     User { function: UserFunction, element_bytes: usize },
 }
 
-/// A user function panicked; the call fails with this.
+/// The failure of a call whose user function has panicked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Panicked {
     /// The panic's message.
@@ -38,7 +38,7 @@ pub(crate) struct Panicked {
 }
 
 impl Reducer {
-    /// For a call that only moves bytes.
+    /// The reducer of a call that only moves bytes.
     pub(crate) fn nothing() -> Reducer {
         Reducer { way: Way::Nothing }
     }
@@ -52,13 +52,13 @@ impl Reducer {
     fn with_isa(isa: Isa, dtype: DType, op: ReduceOp, ranks: u32, user: Option<UserFunction>) -> Reducer {
         let way = match op {
             ReduceOp::User(_) => {
-                // INVARIANT: a call with a user op is refused before it gets here if it brings no function.
+                // INVARIANT: the check of arguments refuses a user op without a function.
                 let function = user.expect("a user op comes with its function");
                 Way::User { function, element_bytes: dtype.bytes() }
             }
             _ => Way::BuiltIn {
                 step: Kernel::new(isa, dtype, op, false),
-                // The mean of one is its sum.
+                // The mean of one contribution is its sum.
                 completing: Kernel::new(isa, dtype, op, ranks > 1),
                 ranks,
                 prescale: match op {
@@ -72,8 +72,8 @@ impl Reducer {
 
     /// `destination = op(operand, incoming)`, where `operand` is the destination if there is none.
     ///
-    /// The slices have the same length, whole elements, at any address. `operand_is_left` matters to user functions
-    /// only. `completes` says that this step adds the last contribution: an average is divided there, and rounded
+    /// The slices hold whole elements at any address, and have the same length. `operand_is_left` matters to user
+    /// functions only. `completes` says that this step adds the last contribution: it divides an average, and rounds it
     /// to a narrow float once, after the division.
     pub(crate) fn reduce(
         &self,
@@ -101,8 +101,8 @@ impl Reducer {
         }
     }
 
-    /// Whether it accepts any bytes that are a multiple of [`WHOLE_BYTES`]. A user function needs whole elements of any
-    /// size, and should be called few times.
+    /// Whether it accepts blocks whose length is any multiple of [`WHOLE_BYTES`]. A user function does not: its
+    /// elements have any size, and few calls are cheaper.
     pub(crate) fn takes_blocks(&self) -> bool {
         matches!(self.way, Way::BuiltIn { .. })
     }
@@ -112,7 +112,8 @@ impl Reducer {
         matches!(self.way, Way::BuiltIn { prescale: Some(_), .. })
     }
 
-    /// Multiplies the elements of `buffer` by this rank's factor, in f32 (f64 in f64); nothing for other operators.
+    /// Multiplies the elements of `buffer` by this rank's factor, f64 in f64 and other floats in f32. Other operators
+    /// change nothing.
     pub(crate) fn prescale(&self, buffer: &mut [u8]) {
         if let Way::BuiltIn { prescale: Some((kernel, factor)), .. } = self.way {
             kernel.run(buffer, factor);

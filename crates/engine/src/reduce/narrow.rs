@@ -1,12 +1,12 @@
-//! The 16- and 8-bit floats, whose arithmetic is done in f32: conversions that compile to vector code.
+//! Conversions of the 16- and 8-bit floats, which compile to vector code. The arithmetic of these floats is done in
+//! f32.
 
 use bytemuck::{Pod, Zeroable};
 use unisono_communicator::{f8e4m3, f8e5m2, f16};
 
 use super::element::{Operator, Scale};
 
-/// Two bf16 in one 32-bit lane. Each half becomes an f32 where it stands, so that no instruction moves elements
-/// between lanes.
+/// Two bf16 in one 32-bit lane. Each half becomes an f32 in place, so that no instruction moves elements between lanes.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
 pub(super) struct PairOfBf16(u32);
@@ -25,10 +25,10 @@ impl PairOfBf16 {
     }
 }
 
-/// The bits whose upper half is `wide` rounded to bf16, to nearest, ties to even: the carry out of the lower half does
-/// the rounding, also into infinity. It cannot turn a NaN into something else, because the lower half of a NaN is 0
-/// here: arithmetic passes on the NaN of an operand, made from a bf16, or makes the standard one. (Testing for NaN all
-/// the same costs a quarter of the speed.)
+/// Bits whose upper half is `wide` rounded to bf16, to nearest, ties to even. The carry out of the lower half does the
+/// rounding, also into infinity. It turns no NaN into a number, because the lower half of every NaN here is 0:
+/// arithmetic passes on the NaN of an operand, which was a bf16, or makes the standard NaN. (A test for NaN would cost
+/// a quarter of the speed.)
 #[inline(always)]
 fn rounded_to_upper(wide: f32) -> u32 {
     let bits = wide.to_bits();
@@ -46,7 +46,7 @@ impl<O: Operator<f32>> Operator<PairOfBf16> for O {
 impl Scale for PairOfBf16 {
     #[inline(always)]
     fn scale(self, factor: f64) -> PairOfBf16 {
-        // Only the standard NaN is known to have nothing in its lower half.
+        // Of all NaN factors only the standard NaN is sure to have 0 in its lower half.
         let factor = if factor.is_nan() { f64::NAN } else { factor };
         PairOfBf16::narrow(self.widen().map(|float| float.scale(factor)))
     }
@@ -96,13 +96,13 @@ four_of! {
     FourOfF8E5M2, f8e5m2;
 }
 
-/// For machines without an instruction for it: as `half` does it, but without branches, so that it vectorises, and
-/// without arithmetic on subnormals, so that the thread's flush-to-zero mode does not matter.
+/// The conversion for machines without an instruction for it. It is `half`'s, but without branches, so that it
+/// vectorises, and without arithmetic on subnormals, so that the thread's flush-to-zero mode does not matter.
 #[inline(always)]
 pub(super) fn f16_to_f32(narrow: f16) -> f32 {
     let bits = u32::from(narrow.to_bits());
     let magnitude = (bits & 0x7fff) << 13;
-    // A subnormal's bits, put behind the exponent of 2^-14, are 2^-14 too much.
+    // The bits of a subnormal behind the exponent of 2^-14 give a value that is 2^-14 too large.
     let subnormal = (f32::from_bits(magnitude + (113 << 23)) - f32::from_bits(113 << 23)).to_bits();
     let normal = magnitude + (112 << 23);
     let finite = if magnitude < 1 << 23 { subnormal } else { normal };
@@ -115,7 +115,7 @@ pub(super) fn f16_to_f32(narrow: f16) -> f32 {
 pub(super) fn f32_to_f16(wide: f32) -> f16 {
     const OVERFLOWS: u32 = 143 << 23;
     const NORMAL: u32 = 113 << 23;
-    // The spacing of f32 from 0.5 on is that of the subnormals of f16, so that adding 0.5 rounds to one of them.
+    // From 0.5 on, f32 has the spacing of the subnormals of f16, so adding 0.5 rounds to a subnormal of f16.
     const ONE_HALF: u32 = 126 << 23;
     let magnitude = wide.to_bits() & 0x7fff_ffff;
     let sign = (wide.to_bits() >> 16) & 0x8000;

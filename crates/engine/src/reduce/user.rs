@@ -1,4 +1,4 @@
-//! The caller's own reduce function: never given aliasing slices, never allowed to unwind into the engine.
+//! The user's own reduce function. It never gets aliasing slices, and its panic never unwinds into the engine.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,10 +7,10 @@ use unisono_communicator::UserFunction;
 
 use super::Panicked;
 
-/// Small enough for the stack.
+/// The size of a chunk on the stack.
 const CHUNK_BYTES: usize = 4096;
 
-/// A copy of a part of the destination, aligned for every element type so that the function need not copy again.
+/// A copy of a part of the destination. It is aligned for every element type, so that the function need not copy again.
 #[repr(align(64))]
 struct Chunk([u8; CHUNK_BYTES]);
 
@@ -27,11 +27,11 @@ pub(super) fn reduce(
     let call = |operand: &[u8], incoming: &[u8], out: &mut [u8]| {
         if operand_is_left { function(operand, incoming, out) } else { function(incoming, operand, out) }
     };
-    // Whatever the function was doing to its own state is the caller's affair; the engine fails the call.
+    // The state of the function after a panic is its owner's affair. The engine fails the call.
     catch_unwind(AssertUnwindSafe(|| match operand {
         Some(operand) => call(operand, incoming, destination),
         None if element_bytes > CHUNK_BYTES => {
-            // One element at a time, in memory that is aligned like the largest of Rust's own types.
+            // Long elements go one at a time, in memory with the largest alignment of Rust's own types.
             let mut chunk = vec![0u128; element_bytes.div_ceil(size_of::<u128>())];
             let chunk = &mut bytemuck::cast_slice_mut(&mut chunk)[..element_bytes];
             in_place(chunk, destination, incoming, call);
@@ -45,7 +45,7 @@ pub(super) fn reduce(
     .map_err(|payload| Panicked { text: text(&*payload) })
 }
 
-/// `destination = call(destination, incoming)`, in parts of at most the length of `chunk`, which holds a copy.
+/// `destination = call(destination, incoming)`, in parts of at most the length of `chunk`, which holds a copy of each.
 fn in_place(
     chunk: &mut [u8],
     destination: &mut [u8],

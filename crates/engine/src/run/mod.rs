@@ -60,7 +60,7 @@ struct Cursor {
     passed: u64,
 }
 
-/// What is left of one piece of one step, as a cursor finds it.
+/// The rest of one piece of one step, as a cursor finds it.
 #[derive(Clone, Copy, Debug)]
 struct PieceOf {
     step: StepIndex,
@@ -183,7 +183,7 @@ impl GatherList {
     }
 }
 
-/// What a run works with for one turn.
+/// The tools and the memory of a run for one turn.
 pub(crate) struct Turn<'t, 'a, 'b, K> {
     pub(crate) memory: Memory<'a, 'b>,
     pub(crate) links: &'t mut K,
@@ -275,8 +275,8 @@ impl Run {
         Ok(moved)
     }
 
-    /// After a turn in which nothing moved: the directions that this run waits for, which are the ones that the turn
-    /// has left open.
+    /// The directions that this run waits for, after a turn in which nothing moved. They are the directions that the
+    /// turn has left open.
     pub(crate) fn interest(&self, interest: &mut Vec<Interest>) {
         for (link, plan_link) in self.plan.links.iter().enumerate() {
             let ready = &self.state.ready;
@@ -288,7 +288,8 @@ impl Run {
         }
     }
 
-    /// The peers that this run waits for: first those that must send, then those that must take or release bytes.
+    /// The peers that this run waits for: first the peers that must send, then the peers that must take or release
+    /// bytes.
     pub(crate) fn awaited(&self, awaited: &mut Vec<GroupRank>) {
         let (peer, ready) = (|link: usize| self.plan.links[link].edge.peer, &self.state.ready);
         let links = 0..self.plan.links.len();

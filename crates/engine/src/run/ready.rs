@@ -1,7 +1,7 @@
-//! The list of what may move. A direction of a link or a copy that is blocked waits for one step, and no turn looks at
-//! it again until that step moves.
+//! The list of movers: the directions of links, and local copies. A blocked mover waits for one step, and no turn looks
+//! at it again until that step moves.
 //!
-//! So the cost of a turn depends on how much can move, and not on the number of links.
+//! So the cost of a turn depends on the number of movers that can move, and not on the number of links.
 
 use unisono_schedule::StepIndex;
 
@@ -12,7 +12,7 @@ const NONE: u32 = u32::MAX;
 
 const BITS: usize = u64::BITS as usize;
 
-/// What moves bytes by itself.
+/// A part of a run that moves bytes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mover {
     /// The sending half of a link.
@@ -86,7 +86,7 @@ pub(super) struct Ready {
     pub(super) releases: Set,
     /// By step: the first mover that waits for it.
     first: Vec<u32>,
-    /// By mover: the next one that waits for the same step.
+    /// By mover: the next mover that waits for the same step.
     next: Vec<u32>,
     links: usize,
     /// The sends, receives and copies that may move when a call begins.

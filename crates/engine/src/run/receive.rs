@@ -28,8 +28,8 @@ impl State {
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        // If the first step of a link may not store anything yet, not even the header is read: that would cost a
-        // system call.
+        // If the first step of a link may not store anything yet, even the header stays unread: a read costs a system
+        // call.
         if !self.gather_receives(plan, link, &mut turn.staging.parts) {
             return Ok(false);
         }

@@ -24,7 +24,7 @@ const SLICES_MAX: usize = 17;
 /// The most bytes that are copied into one buffer.
 const STAGED_RUNS_BYTES_MAX: usize = 64 * 1024;
 
-/// What a link answers to an offer of bytes.
+/// The answer of a link to an offer of bytes.
 struct Taken {
     bytes: usize,
     /// As [`Link::unreleased_bytes`] says afterwards.
@@ -109,7 +109,7 @@ impl State {
         if state.header_sent < HEADER_BYTES {
             return;
         }
-        // Most links release at once; then this loop is all.
+        // Most links release at once. Then this loop does all the work.
         let is_released = taken.unreleased_bytes == 0 && state.held_bytes == 0;
         let mut left = (taken.bytes - header) as u64;
         for part in &parts.list {
@@ -164,7 +164,7 @@ fn fill<'m>(
     (1, COPY_ALL)
 }
 
-/// The bytes of the parts up to the last one that is to be buffered.
+/// The number of bytes up to the end of the last part whose send must be buffered.
 fn bytes_to_buffer(plan: &Plan, parts: &GatherList) -> usize {
     let (mut bytes, mut to_buffer) = (0, 0);
     for part in &parts.list {

@@ -1,4 +1,4 @@
-//! Calls that a body runs once the ranks have met: what the thread that waits for its end does.
+//! Calls that a body runs once the ranks have met: how the waiting thread spends its time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -10,16 +10,16 @@ use unisono_backend::{BodyStage, CallBody, Companion, Waker};
 use unisono_communicator::{Buffers, Call, Collective, DType, Descriptor, OwnedBuffers, Result};
 use unisono_engine::{EngineOptions, Interest, in_process};
 
-/// What one rank does while its body is at work.
+/// One rank's sleeps while its body is at work.
 #[derive(Default)]
 struct Seen {
     is_at_work: AtomicBool,
     sleeps: AtomicUsize,
-    /// Directions that would have ended one of those sleeps.
+    /// Directions that would have ended one of these sleeps.
     directions: AtomicUsize,
 }
 
-/// Counts the sleeps of a rank. The time is that of the machine.
+/// Counts the sleeps of a rank. The clock is the machine's.
 struct Counting(Arc<Seen>);
 
 impl Clock for Counting {

@@ -1,4 +1,4 @@
-//! A user's function that runs inside a call may not use the communicator of that call: it would wait for itself.
+//! A user's function that runs inside a call must not use the communicator of that call: it would wait for itself.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use unisono_communicator::{
 };
 use unisono_engine::in_process;
 
-/// Far beyond what the test takes on any machine.
+/// Far more time than the test takes on any machine.
 const TEST_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What a reduce function tries while it runs.
+/// A forbidden call that a reduce function tries.
 type Attempt = fn(&dyn Communicator) -> Result<(), Error>;
 
 fn attempts() -> Vec<(&'static str, Attempt)> {
@@ -54,8 +54,8 @@ fn a_reduce_function_that_uses_its_communicator_is_refused() {
     }
 }
 
-/// Runs a call whose function makes the attempt; what came of it, if the function ran here. The call is well in any
-/// case.
+/// Runs a call whose function makes the attempt. Returns the attempt's result, if the function ran on this rank. The
+/// call succeeds in any case.
 fn try_inside(comm: &Arc<dyn Communicator>, attempt: Attempt) -> Option<Result<(), Error>> {
     let (sender, outcomes) = mpsc::channel();
     let inner = comm.clone();
@@ -70,7 +70,7 @@ fn try_inside(comm: &Arc<dyn Communicator>, attempt: Attempt) -> Option<Result<(
     outcomes.try_recv().ok()
 }
 
-/// A reduce function that asks for the call within which it runs: it has not ended, and whoever would wait is refused.
+/// A reduce function asks for the call inside which it runs. The call has not ended, and a wait for it is refused.
 #[test]
 fn a_call_within_which_a_reduce_function_asks_for_it_has_not_ended() {
     let (sender, said) = mpsc::channel();
@@ -91,7 +91,7 @@ fn a_call_within_which_a_reduce_function_asks_for_it_has_not_ended() {
             let buffers = OwnedBuffers::InOut(OwnedMemory::of(vec![1u32]));
             let call = OwnedCall::new(descriptor, buffers);
             let work = Arc::new(comm.start(OwnedCall { user_function: Some(Arc::new(function)), ..call }));
-            // The function runs on one of the ranks, or on both.
+            // The function runs on one rank, or on both.
             (0..2).for_each(|_| drop(works.send(work.clone())));
             work.wait().unwrap();
         });

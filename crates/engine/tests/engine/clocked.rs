@@ -1,4 +1,4 @@
-//! A test double: links whose clock is the test's.
+//! A test double: links with a clock that the test controls.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,7 +13,7 @@ pub(crate) trait Clock: Send {
     /// The time.
     fn now(&self) -> Instant;
 
-    /// A sleep begins that bytes in these directions end.
+    /// Called when a sleep begins. Bytes in these directions end the sleep.
     fn notice(&mut self, _interest: &[Interest]) {}
 
     /// Whether a waker wakes nobody.
@@ -21,7 +21,7 @@ pub(crate) trait Clock: Send {
         false
     }
 
-    /// Lets the time pass in place of a sleep until `until`; false when the links are to sleep.
+    /// Passes the time up to `until` in place of a sleep; false if the links must sleep.
     fn skip_to(&mut self, _until: Instant) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Deadlines, by a clock that the test owns: no call outlives its own, and no test waits for one.
+//! Deadlines, by a clock that the test owns. No call outlives its deadline, and no test waits for a deadline.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ fn the_cause_reaches_ranks_that_come_later() {
         assert!(matches!(&error, Error::Timeout { reported_by, .. } if reported_by.get() == 2), "{error}");
         assert!(matches!(error.root_cause(), Error::Timeout { .. }), "{error}");
     }
-    // The rank that saw the cause keeps seeing it.
+    // Later calls of a rank that saw the cause return the same cause.
     assert!(matches!(world[2].barrier(), Err(Error::Timeout { .. })));
 }
 
@@ -67,7 +67,7 @@ fn a_receive_without_a_sender_ends() {
     let error = world[0].recv(&mut [0u8; 4], Peer::Rank(1), 3).unwrap_err();
     let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
     assert_eq!(not_arrived[0].rank.get(), 1);
-    // It was asked, and its answer is told.
+    // The rank was asked, and the error has its answer.
     assert_eq!(not_arrived[0].status, "has not sent and has not called anything yet", "{error}");
     let error = world[1].send(&[1u8], 0, 3).unwrap_err();
     assert!(matches!(error, Error::Timeout { reported_by, .. } if reported_by.get() == 0), "{error}");

@@ -1,5 +1,5 @@
-//! How messages end: what was sent before a `close` can be received after it, whatever the other side does meanwhile,
-//! and no `close` hangs.
+//! How messages end: a message that was sent before a `close` can be received after it, whatever the other side does
+//! meanwhile, and no `close` hangs.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::support::watched;
 use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Communicator, Error, JobRank, Peer};
 use unisono_engine::{Edge, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
-/// Messages of 8 bytes after whose receipt credit is given back in a frame of its own.
+/// How many received messages of 8 bytes make the receiver return credit in a frame of its own.
 const CREDIT_MESSAGES: usize = 2048;
 
-/// What a rank's writes of messages come to.
+/// The states of a valve.
 const PASS: u8 = 0;
 const HOLD: u8 = 1;
 const BREAK: u8 = 2;
 
-/// Lets the frames of a rank pass, or holds them back, or breaks its sending side.
+/// Lets the frames of a rank pass, holds them back, or breaks the rank's sending side.
 struct Valve(Arc<AtomicU8>);
 
 impl Tap for Valve {
@@ -71,7 +71,7 @@ fn all_may_close_at_the_same_time_behind_messages_for_each_other() {
                             comm.send(&[rank; 30], peer, 4).unwrap();
                         }
                         comm.barrier().unwrap();
-                        // Of some lanes nobody has read anything.
+                        // Some lanes have never been read.
                         if rank > 0 {
                             comm.recv(&mut [0u32; 30], Peer::Rank(rank - 1), 4).unwrap();
                         }
@@ -100,7 +100,7 @@ fn a_detached_long_message_is_seen_off_by_close() {
     });
 }
 
-/// Nobody receives the long message: the wait of `close` ends with the call's deadline and says why.
+/// No rank receives the long message. The wait of `close` ends at the deadline, and the error says why.
 #[test]
 fn close_does_not_wait_for_ever_for_a_long_message_that_nobody_receives() {
     watched(|| {
@@ -130,7 +130,7 @@ fn a_send_to_a_rank_that_has_closed_fails() {
         world[1].send(&[1u8], 0, 1).unwrap();
         world[1].close().unwrap();
         world[0].recv(&mut [0u8], Peer::Rank(1), 1).unwrap();
-        // Its goodbye is read by now, or with this call.
+        // The goodbye is read before this call, or by it.
         let error = loop {
             if let Err(error) = world[0].send(&[2u8], 1, 1) {
                 break error;
@@ -140,7 +140,7 @@ fn a_send_to_a_rank_that_has_closed_fails() {
     });
 }
 
-/// A frame without a message of its own, a credit, is on its way out when the stream takes no more.
+/// A credit, which is a frame without a message, is on its way out when the stream takes no more bytes.
 #[test]
 fn a_dead_link_with_a_frame_on_its_way_loses_no_message_and_does_not_hang_close() {
     watched(|| {
@@ -166,7 +166,7 @@ fn a_dead_link_with_a_frame_on_its_way_loses_no_message_and_does_not_hang_close(
     });
 }
 
-/// The peer goes without a word while `close` waits for its answer.
+/// The peer goes without a goodbye while `close` waits for its answer.
 #[test]
 fn close_ends_when_its_peer_dies_meanwhile() {
     watched(|| {
@@ -179,7 +179,7 @@ fn close_ends_when_its_peer_dies_meanwhile() {
             let dying = world.pop().unwrap();
             world[0].send(&[1u8], 1, 1).unwrap();
             dying.recv(&mut [0u8], Peer::Rank(0), 1).unwrap();
-            // It says no goodbye any more.
+            // From now on the peer can say no goodbye.
             valve.store(BREAK, Ordering::SeqCst);
             if is_first {
                 drop(dying);

@@ -1,5 +1,5 @@
-//! What becomes of handles: dropped, cancelled, awaited by any executor, outliving their communicator; and of
-//! arguments at the edge of what can be.
+//! Tests of handles: dropped, cancelled, awaited by any executor, outliving their communicator; and of arguments at
+//! their limits.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ fn watched<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Send +
     finished.recv_timeout(limit).expect("hangs, or panicked")
 }
 
-/// A waker that asks at once, on the thread that wakes, as a run-to-completion executor does.
+/// A waker that polls at once, on the waking thread, as a run-to-completion executor does.
 struct Inline {
     work: Mutex<Option<TypedWork<Vec<u32>>>>,
     is_done: AtomicBool,
@@ -89,7 +89,7 @@ fn a_call_that_waits_behind_close_is_told() {
         let world = in_process::world(2);
         let pause = || std::thread::sleep(Duration::from_millis(100));
         std::thread::scope(|scope| {
-            // Each waits for the one before it.
+            // Each call waits for the previous one.
             let first = scope.spawn(|| world[0].all_reduce(&mut [1u32; 4], ReduceOp::Sum));
             pause();
             let closing = scope.spawn(|| world[0].close());
@@ -139,10 +139,10 @@ fn a_credit_for_a_peer_that_left_is_not_pending_for_ever() {
         let (last, gone) = (world.pop().unwrap(), world.pop().unwrap());
         gone.send(&[1u8], 0, 1).unwrap();
         drop(gone);
-        // Until the other rank's threads have let go of it, so that its stream is closed.
+        // Time for the other rank's threads to drop the communicator, which closes its stream.
         std::thread::sleep(Duration::from_millis(100));
         last.send(&[2u8], 0, 2).unwrap();
-        // Reads rank 1's message, which nobody wants yet, and the end of its stream.
+        // Reads rank 1's message, which has no receive yet, and the end of the stream.
         world[0].recv(&mut [0u8], Peer::Any, 2).unwrap();
         world[0].recv_async(vec![0u8], Peer::Any, 1).wait().unwrap();
         let weak = Arc::downgrade(&world.pop().unwrap());
@@ -256,7 +256,7 @@ fn uneven_counts_that_differ_are_found_now_or_at_the_next_call() {
     });
 }
 
-/// Who keeps a handle to look at it later has left all the same.
+/// A rank that drops its communicator has left, even if it keeps a handle of a finished call.
 #[test]
 fn a_handle_of_a_call_that_has_ended_keeps_no_rank_here() {
     watched(Duration::from_secs(20), || {
@@ -272,7 +272,7 @@ fn a_handle_of_a_call_that_has_ended_keeps_no_rank_here() {
     });
 }
 
-/// Says on which thread its communicator is ended.
+/// Reports on which thread its communicator ends.
 struct Ended(mpsc::Sender<Option<String>>);
 
 impl Clock for Ended {

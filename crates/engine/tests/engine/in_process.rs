@@ -1,4 +1,4 @@
-//! Ranks that are threads notice each other's end: a panic, a dropped communicator, a closed one.
+//! Ranks that are threads notice each other's end: a panic, a dropped communicator, a closed communicator.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use unisono_communicator::{
 };
 use unisono_engine::in_process::{self, EngineOptions};
 
-/// No test takes longer, however busy the machine is; far less than the deadline of a call.
+/// Longer than any test takes on a busy machine, and far less than the deadline of a call.
 const TEST_TIME_MAX: Duration = Duration::from_secs(60);
 
 type Comm = Arc<dyn Communicator>;
@@ -24,8 +24,8 @@ fn watched<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// What every rank of a world of `ranks` returned; `None` for those that panicked. In contrast to `run` the threads own
-/// their communicators, as a user's threads do.
+/// Runs a world of `ranks` and returns the result of every rank; `None` for a rank that panicked. In contrast to `run`,
+/// the threads own their communicators, as a user's threads do.
 fn owned<R: Send>(
     ranks: u32,
     body: impl Fn(Arc<in_process::InProcessCommunicator>) -> R + Sync,
@@ -38,7 +38,7 @@ fn owned<R: Send>(
     })
 }
 
-/// What the panic of `run` says, and what the ranks that went on have seen.
+/// The text of the panic of `run`, and the errors that the surviving ranks have seen.
 fn panicking_run(ranks: u32, body: impl Fn(Comm) -> Result<()> + Sync) -> (String, Vec<Error>) {
     let (seen, errors) = mpsc::channel();
     let run = || {
@@ -53,7 +53,7 @@ fn panicking_run(ranks: u32, body: impl Fn(Comm) -> Result<()> + Sync) -> (Strin
     )
 }
 
-/// Whom a loss names, and how it was noticed.
+/// The ranks that a loss names, and its evidence.
 fn loss(error: &Error) -> (Vec<u32>, String) {
     let Error::PeerLost { certainty: Certainty::Confirmed, evidence, .. } = error.root_cause() else {
         panic!("not a confirmed loss: {error}")
@@ -175,11 +175,11 @@ fn who_dies_before_it_comes_to_a_new_communicator_is_lost_there() {
             let copy = comm.duplicate().unwrap();
             have_copies.wait();
             if rank(&*comm) == 0 {
-                // The others have made, or will make, a communicator that this rank does not come to.
+                // The others have made, or will make, a communicator that this rank does not enter.
                 drop(copy);
                 panic!("on purpose");
             }
-            // Whether it is revoked already is a matter of time.
+            // The communicator may or may not be revoked already.
             match comm.subgroup(&[1, 0, 2]) {
                 Ok(derived) => sum(&*derived.unwrap()).unwrap_err(),
                 Err(error) => error,
@@ -192,7 +192,7 @@ fn who_dies_before_it_comes_to_a_new_communicator_is_lost_there() {
     });
 }
 
-/// A goodbye is no failure: only what needs that rank fails, and what it sent is received.
+/// A goodbye is no failure: only calls that need the rank fail, and its messages are received.
 #[test]
 fn a_rank_that_drops_or_closes_early_is_missed_only_by_who_needs_it() {
     for closes in [false, true] {
@@ -250,7 +250,7 @@ fn a_receive_from_a_rank_that_has_left_without_a_word_ends() {
     });
 }
 
-/// Whoever is first is the culprit, for all.
+/// All ranks name the rank that panicked first.
 #[test]
 fn of_ranks_that_fail_at_once_all_name_the_same() {
     for _ in 0..50 {
@@ -286,7 +286,7 @@ fn three_of_four_panic_at_once() {
             assert_eq!((next.group().size(), sum(&*next).unwrap()), (1, 1));
             Err(error)
         });
-        // The panic that the caller gets is that of the rank that the others name.
+        // The caller gets the panic of the rank that the others name.
         let (lost, evidence) = loss(&errors[0]);
         assert!(text.contains(&format!("left: {}", lost[0])), "{text}");
         assert!(evidence.contains(&format!("left: {}", lost[0])), "{evidence}");
@@ -304,7 +304,7 @@ fn a_panic_with_two_communicators_is_seen_in_both() {
                 let _work = copy.all_reduce_async(vec![1u32], ReduceOp::Sum);
                 panic!("boom");
             }
-            // The asynchronous call may still have been completed; the next one is not.
+            // The asynchronous call may still have completed. The next call has not.
             let _ = sum(&*copy);
             let of_copy = sum(&*copy).unwrap_err();
             assert_eq!(of_copy.lost_ranks(), [JobRank::new(2)], "{of_copy}");
@@ -319,7 +319,7 @@ fn a_panic_with_two_communicators_is_seen_in_both() {
     });
 }
 
-/// What the panicking rank has queued keeps its streams open; its death is told all the same.
+/// The queued calls of the panicking rank keep its streams open. The others learn of its death all the same.
 #[test]
 fn queued_work_does_not_hide_a_death() {
     watched(|| {
@@ -348,14 +348,14 @@ fn who_lives_and_does_not_come_is_named_at_the_deadline_of_the_options() {
                 assert!(not_arrived.iter().any(|awaited| awaited.rank.get() == 1), "{error}");
                 come.wait();
             }
-            // It goes on where it was.
+            // The survivor goes on.
             while comm.shrink().is_err() {}
         });
     });
 }
 
-/// A rank that has dropped a communicator while it panicked is dead for the others. When it goes on all the same, it is
-/// told so, and makes no further communicators.
+/// A rank that has dropped a communicator while it panicked is dead for the others. If it goes on, it gets an error
+/// that says so, and makes no further communicators.
 #[test]
 fn a_rank_that_goes_on_after_a_panic_is_told_that_it_was_given_up() {
     watched(|| {
@@ -364,7 +364,7 @@ fn a_rank_that_goes_on_after_a_panic_is_told_that_it_was_given_up() {
         let copy = first.duplicate().unwrap();
         let panicked = catch_unwind(AssertUnwindSafe(move || {
             let _copy = copy;
-            // No message: this is no failure to print.
+            // This panic prints no message, because it is no failure.
             resume_unwind(Box::new(()));
         }));
         assert!(panicked.is_err());
@@ -379,12 +379,12 @@ fn a_rank_that_goes_on_after_a_panic_is_told_that_it_was_given_up() {
             let Err(Error::Evicted { reported_by, evidence }) = &made else { panic!("{made:?}") };
             assert_eq!((reported_by.get(), evidence.as_str()), (0, "its thread panicked"));
         }
-        // The other one has made the same calls, and finds out which rank is lost.
+        // The other rank has made the same calls, and finds out which rank is lost.
         second.duplicate().unwrap();
         assert!(second.subgroup(&[0]).unwrap().is_none());
         let pair = second.subgroup(&[1, 0]).unwrap().unwrap();
         assert_eq!(pair.barrier().unwrap_err().lost_ranks(), [JobRank::new(0)]);
-        // What both have still serves both.
+        // The communicator that both ranks have still works.
         std::thread::scope(|threads| {
             threads.spawn(|| first.barrier().unwrap());
             second.barrier().unwrap();

@@ -1,4 +1,4 @@
-//! Sends and receives below their surface: borrowed memory that must be handed over, few bytes at a time, credits.
+//! The inner workings of sends and receives: borrowed memory that must be handed over, few bytes at a time, credits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -15,10 +15,10 @@ use crate::support::watched;
 /// Size of a frame header on the point-to-point lane.
 const FRAME_BYTES: usize = 32;
 
-/// Messages of at most 256 bytes that a receiver's queue takes from one sender.
+/// How many messages of at most 256 bytes a receiver's queue takes from one sender.
 const QUEUED_MESSAGES_MAX: usize = 4096;
 
-/// Lets so many bytes of messages pass, and tells when its rank goes to sleep.
+/// Lets a set number of message bytes pass, and reports when its rank goes to sleep.
 #[derive(Default)]
 struct Gate {
     left: AtomicUsize,
@@ -59,8 +59,8 @@ fn message(seed: u32, length: usize) -> Vec<u32> {
     (0..length as u32).map(|index| index.wrapping_mul(2_654_435_761).wrapping_add(seed)).collect()
 }
 
-/// Both threads stand in the middle of one long message, on borrowed memory, when other threads need the links for a
-/// collective: it must end while the message stands still, and the message must arrive whole afterwards.
+/// Both threads are in the middle of one long message, on borrowed memory, when other threads need the links for a
+/// collective. The collective must end while the message stands still, and the message must arrive whole afterwards.
 #[test]
 fn lent_memory_is_handed_over_in_the_middle_of_a_message() {
     const PASSED_BYTES: usize = 300_000;
@@ -87,7 +87,7 @@ fn lent_memory_is_handed_over_in_the_middle_of_a_message() {
                 while !all_have_passed() {
                     std::thread::yield_now();
                 }
-                // Both have looked once more and found nothing to do.
+                // Both ranks have looked once more and found nothing to do.
                 for gate in &gates {
                     let before = gate.sleeps.load(Ordering::SeqCst);
                     while gate.sleeps.load(Ordering::SeqCst) == before {
@@ -118,7 +118,7 @@ fn lent_memory_is_handed_over_in_the_middle_of_a_message() {
     }
 }
 
-/// A blocked receive gives way to an asynchronous collective of another thread too.
+/// A blocked receive also gives way to an asynchronous collective of another thread.
 #[test]
 fn a_queued_collective_goes_on_beside_a_lent_receive() {
     watched(|| {
@@ -143,7 +143,7 @@ fn a_queued_collective_goes_on_beside_a_lent_receive() {
     });
 }
 
-/// Frames and payloads that arrive 1 to 7 bytes at a time, so that every boundary falls anywhere in the read-ahead.
+/// Frames and payloads arrive 1 to 7 bytes at a time, so that boundaries fall anywhere in the read-ahead.
 #[test]
 fn frames_arrive_in_crumbs() {
     watched(|| {
@@ -189,13 +189,14 @@ fn traced_world() -> ([Trace; 2], TracedWorld) {
     (traces, world)
 }
 
-/// Bytes of messages that a rank has sent.
+/// The number of message bytes that a rank has sent.
 fn sent_bytes(trace: &Trace) -> usize {
     let is_sent = |event: &&TraceEvent| event.edge.lane == Lane::PointToPoint && event.flow == Flow::Out;
     trace.events().iter().filter(is_sent).map(|event| event.bytes).sum()
 }
 
-/// A receiver that looks at something else keeps what its queue takes and no more; the rest stays with the sender.
+/// A receiver that waits for another message keeps as many messages as its queue takes. The other messages stay with
+/// the sender.
 #[test]
 fn the_queue_of_a_receiver_is_bounded() {
     const MESSAGES: usize = 10_000;
@@ -207,7 +208,7 @@ fn the_queue_of_a_receiver_is_bounded() {
                 let works: Vec<Work> =
                     (0..MESSAGES).map(|number| world[1].send_async(vec![number as u64; 8], 0, 1)).collect();
                 world[1].send(&[1u64; 8], 0, 2).expect("the last message");
-                // All of it has been written in order, and nothing has been given back.
+                // All messages have been written in order, and no credit has come back.
                 let asked = MESSAGES + 1 - QUEUED_MESSAGES_MAX;
                 let eager = QUEUED_MESSAGES_MAX * (FRAME_BYTES + 64);
                 let sent = sent_bytes(&traces[1]);
@@ -227,7 +228,7 @@ fn the_queue_of_a_receiver_is_bounded() {
     });
 }
 
-/// Credit comes back without a frame for each message, and soon enough that nobody has to ask.
+/// Credit comes back without a frame for each message, and soon enough that no send needs a request.
 #[test]
 fn credit_comes_back_in_bulk() {
     const MESSAGES: usize = 10_000;
@@ -256,8 +257,8 @@ fn credit_comes_back_in_bulk() {
     });
 }
 
-/// Both ranks send all they have before they receive anything, with blocking calls of short messages that the queues
-/// hold; and then far more than the queues hold, with asynchronous ones and slow receivers.
+/// Both ranks send all their messages before they receive any: first with blocking calls, short messages that the
+/// queues hold, then with asynchronous calls and slow receivers, far more than the queues hold.
 #[test]
 fn both_directions_at_once() {
     const MESSAGES: usize = 10_000;

@@ -1,5 +1,5 @@
-//! Panics where nobody expects them, in a waker and inside a call: what the panicking thread held ends with an error,
-//! and everybody else goes on or is told.
+//! Unexpected panics, in a waker and inside a call. Calls that the panicking thread held end with an error. Other
+//! threads and ranks go on, or get the error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -27,7 +27,7 @@ impl Wake for RecordingWaker {
     }
 }
 
-/// Registers a waker with a work, and does not wait for the work.
+/// Registers a waker with a work, without waiting for the work.
 fn listen(work: &mut Work, panics: bool) -> Arc<RecordingWaker> {
     let recording = Arc::new(RecordingWaker { panics, ..RecordingWaker::default() });
     let waker = Waker::from(recording.clone());
@@ -54,7 +54,7 @@ fn a_waker_that_panics_stops_nobody_else() {
             for _ in 0..4 {
                 world[1].all_reduce(&mut [1u32; 4], ReduceOp::Sum).unwrap();
             }
-            // Nobody waits for the works of rank 0: its progress thread must live to move them.
+            // No thread waits for the works of rank 0, so its progress thread must live to move them.
             wakers.iter().for_each(|waker| await_call(waker));
             await_call(&last_waker);
             works.into_iter().chain([last]).for_each(|work| assert!(work.wait().is_ok()));
@@ -108,7 +108,7 @@ impl Links for Fragile {
     }
 }
 
-/// Two ranks, and what makes the next `open` of rank 0 panic.
+/// Two ranks, and the switch that makes the next `open` of rank 0 panic.
 fn fragile_world() -> (Arc<Opening>, Vec<Arc<EngineCommunicator<Fragile>>>) {
     let opening = Arc::new(Opening::default());
     let world = in_process::world_of(2, &EngineOptions::default(), |rank, links| {
@@ -122,7 +122,7 @@ fn assert_told(result: &Result<unisono_communicator::Outcome>) {
     assert!(matches!(result, Err(Error::System { what, .. }) if what.contains("panic")), "{result:?}");
 }
 
-/// The progress thread meets the panic, and nobody waits but by wakers.
+/// The progress thread meets the panic. Only wakers wait.
 #[test]
 fn a_panic_on_the_progress_thread_ends_what_is_pending() {
     watched(|| {
@@ -132,7 +132,7 @@ fn a_panic_on_the_progress_thread_ends_what_is_pending() {
         let first_waker = listen(&mut first, false);
         let mut works = vec![submit(), submit(), world[0].recv_async(vec![1u8; 9], Peer::Any, 1)];
         let wakers: Vec<_> = works.iter_mut().map(|work| listen(work, false)).collect();
-        // The first is in progress; the next one meets the panic.
+        // The first call is in progress. The next call meets the panic.
         while !opening.has_opened.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,4 +1,4 @@
-//! A rank that learns of a failure between two calls: its next call ends its streams, so that whoever waits for it ends
+//! A rank learns of a failure between two calls. Its next call ends its streams, so that the calls of waiting ranks end
 //! at once and not 20 ms later.
 
 use std::sync::{Arc, Barrier};
@@ -10,7 +10,7 @@ use crate::support::watched;
 use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Error, Result};
 use unisono_engine::{EngineCommunicator, EngineOptions, in_process};
 
-/// A clock that stands still: nothing ever ends because time has passed.
+/// A clock that stands still, so that no call ends because time has passed.
 struct Stopped(Instant);
 
 impl Clock for Stopped {

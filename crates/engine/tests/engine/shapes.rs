@@ -1,4 +1,5 @@
-//! Calls that differ in what no count shows: how memory is cut, the lengths of coalesced buffers, the bits of a factor.
+//! Calls that differ although their counts are equal: in the division of their memory, the lengths of coalesced
+//! buffers, the bits of a factor.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -33,8 +34,8 @@ fn on_each<T: Send + 'static>(
     }
 }
 
-/// Reduces buffers of these lengths, all elements 1, together, and then a barrier, so that everybody learns of a
-/// mismatch that only others can see.
+/// Reduces coalesced buffers of these lengths, with all elements 1. A barrier follows, so that every rank learns of a
+/// mismatch that only other ranks can see.
 fn coalesced(comm: &dyn Communicator, lengths: &[usize]) -> Result<Vec<Vec<f32>>> {
     let mut buffers: Vec<Vec<f32>> = lengths.iter().map(|length| vec![1.0; *length]).collect();
     let mut list: Vec<&mut [f32]> = buffers.iter_mut().map(Vec::as_mut_slice).collect();

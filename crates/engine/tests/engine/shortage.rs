@@ -1,4 +1,4 @@
-//! No memory for a call on one rank, which the others wait for: all of them are told, and by which rank.
+//! One rank has no memory for a call, and the others wait for it. All ranks get the error, which names the rank.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -11,16 +11,17 @@ use unisono_communicator::{
 };
 use unisono_engine::in_process::{self, InProcessCommunicator};
 
-/// One slice, and a list of it that is longer than the address space: the call is valid, and no copy of it can be.
+/// The size of one slice. A list repeats it beyond the size of the address space: the call is valid, but cannot be
+/// copied.
 const SLICE_BYTES: usize = 1 << 30;
 const SLICES: usize = 1 << 18;
 
-/// Ends what nobody is told of.
+/// A deadline that ends a call if no error reaches it.
 fn hurried() -> CallOptions {
     CallOptions::new().timeout(Duration::from_secs(20))
 }
 
-/// Both ranks get the same error: that rank 1 has no memory.
+/// Checks that both ranks get the same error: rank 1 has no memory.
 fn check(errors: &[Error]) {
     assert_eq!(errors[0].to_string(), errors[1].to_string());
     let Error::System { what, .. } = errors[0].root_cause() else { panic!("{}", errors[0]) };
@@ -29,7 +30,7 @@ fn check(errors: &[Error]) {
     assert!(by || what.ends_with(" on rank 1"), "{}", errors[0]);
 }
 
-/// What rank 0 gets from `others`, and rank 1 from `short`.
+/// The errors of `others` on rank 0 and of `short` on rank 1.
 fn errors(
     others: impl Fn(&InProcessCommunicator) -> Error + Sync,
     short: impl Fn(&InProcessCommunicator) -> Error,
@@ -43,7 +44,7 @@ fn errors(
             error
         });
         let error = short(&world[1]);
-        // Nobody leaves before all are told, which would end their calls too.
+        // No rank leaves before all have their errors: its end would fail the calls of the others too.
         told.wait();
         vec![first.join().unwrap(), error]
     })
@@ -59,7 +60,7 @@ fn an_asynchronous_call_without_memory_for_its_output_ends_on_all_ranks() {
                 work.wait().unwrap_err()
             },
         ));
-        // What is refused for another reason harms nobody.
+        // A call that is refused for another reason does no harm.
         let world = in_process::world(1);
         let refused = world[0].scatter_async(Vec::<u8>::new(), 1 << 62, 7).wait().unwrap_err();
         assert!(matches!(refused, Error::InvalidArgument { argument: "root", .. }), "{refused}");
@@ -137,7 +138,7 @@ fn a_call_with_a_body_without_memory_for_its_copy_ends_on_all_ranks() {
                 gather(comm, SLICE_BYTES * SLICES, input, BufferMut::of::<u8>(&mut []))
             },
         ));
-        // Alone, nobody is to be met.
+        // A rank alone need not meet others.
         let world = in_process::world(1);
         let slice = vec![0u8; SLICE_BYTES];
         let input = Buffer::of_list(&vec![&slice[..]; SLICES], Division::Anywhere);

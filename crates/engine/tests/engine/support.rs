@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// No test takes longer, however busy the machine is.
+/// Longer than any test takes on a busy machine.
 const TEST_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// Runs `body`, and fails when it does not return.

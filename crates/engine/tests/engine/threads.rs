@@ -1,4 +1,4 @@
-//! Several threads and one communicator: the links go round, and nobody waits for a thread that waits for it.
+//! Several threads use one communicator. They take turns with the links, and no two threads wait for each other.
 
 use std::time::Duration;
 
@@ -80,7 +80,8 @@ fn calls_of_two_threads_are_refused_unless_labelled() {
         std::thread::scope(|scope| {
             let labelled = |rank: usize| world[rank].with(CallOptions::new().label("first")).barrier();
             let first = scope.spawn(move || labelled(0));
-            // Until that thread is inside, this one is alone: then its call fails by its algorithm's name instead.
+            // Until the other thread is inside its call, this thread is alone, and its call is refused for its
+            // algorithm's name instead.
             let refused = loop {
                 if first.is_finished() {
                     panic!("the barrier ended without its peer");
@@ -95,7 +96,7 @@ fn calls_of_two_threads_are_refused_unless_labelled() {
             labelled(1).expect("barrier");
             first.join().expect("a thread").expect("barrier");
         });
-        // With labels each waits for its turn.
+        // With labels, each thread waits for its turn.
         std::thread::scope(|scope| {
             for comm in &world {
                 for _ in 0..4 {
@@ -130,7 +131,8 @@ fn a_peer_that_left_stops_only_those_who_wait_for_it() {
     });
 }
 
-/// The longest patience is no overflow: the progress thread, which looks after work that nobody waits for, lives on.
+/// The longest possible patience overflows nothing: the progress thread, which looks after work that no thread waits
+/// for, lives on.
 #[test]
 fn work_goes_on_with_a_patience_without_end() {
     watched(|| {

@@ -1,5 +1,5 @@
-//! What a call does while it waits: it asks, it warns, it ends at its deadline, and traffic of others changes nothing
-//! of that. By a clock that the test owns.
+//! A call that waits asks, warns, and ends at its deadline. Traffic of other calls does not change this. The clock
+//! belongs to the test.
 
 use std::fmt::{self, Debug};
 use std::io::{self, ErrorKind};
@@ -18,7 +18,7 @@ use unisono_communicator::{
 };
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
-/// A clock that goes on by a millisecond whenever messages are looked at, and jumps to the end of every sleep.
+/// A clock that advances by a millisecond at every look at messages, and jumps to the end of every sleep.
 #[derive(Clone)]
 struct TestClock {
     start: Instant,
@@ -50,7 +50,7 @@ impl Clock for TestClock {
     }
 }
 
-/// Gives a rank the messages for it a few bytes at every other look, each of which takes a millisecond.
+/// Gives a rank its messages a few bytes at every second look. A look takes a millisecond.
 struct Trickle {
     clock: TestClock,
     is_dry: bool,
@@ -92,17 +92,17 @@ fn world() -> (TimedWorld, TestClock) {
     (world, clock)
 }
 
-/// So many messages with tag 1, of 8 bytes each, arrive at rank 0: 40 bytes each, 4 bytes in 2 ms.
+/// How many messages with tag 1 arrive at rank 0. Each has 8 bytes, 40 with its header, and 4 bytes arrive in 2 ms.
 const TRICKLING: u64 = 4000;
 
-/// Far less than all of them take, far more than the deadline.
+/// Far less time than all the messages take, and far more than the deadline.
 const SOON: Duration = Duration::from_secs(30);
 
 fn deadline() -> CallOptions {
     CallOptions::new().timeout(Duration::from_secs(2))
 }
 
-/// Fails unless a call that began at `began` has ended by its deadline, and not by the end of the messages.
+/// Checks that a call that began at `began` has ended by its deadline, and not by the end of the messages.
 fn check(error: &Error, clock: &TestClock, began: Instant) {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     let took = clock.time() - began;
@@ -176,7 +176,7 @@ impl Subscriber for Warnings {
     fn exit(&self, _span: &Id) {}
 }
 
-/// Calls with a subscriber of this thread's own.
+/// Makes `call` with a subscriber that belongs to this thread alone.
 ///
 /// While a thread's subscriber is the only one of the process, tracing-core (0.1.36, `Rebuilder::JustOne`) asks the
 /// thread that first comes to an event whether the event is wanted, and keeps that answer for all threads. Another
@@ -263,7 +263,7 @@ fn the_rank_that_an_asynchronous_receive_waits_for_is_asked_too() {
     });
 }
 
-/// The clock stands still for a call that never waits.
+/// A call that never waits does not read the clock.
 #[test]
 fn a_call_that_never_waits_reads_no_clock() {
     struct Watched(Arc<AtomicBool>);
@@ -289,7 +289,7 @@ fn a_call_that_never_waits_reads_no_clock() {
     });
 }
 
-/// Ranks of a world whose calls have this long.
+/// The ranks of a world whose calls have this deadline.
 fn hurried(ranks: u32, timeout_ms: u64) -> Vec<Arc<in_process::InProcessCommunicator>> {
     let options = EngineOptions {
         timeout: Duration::from_millis(timeout_ms),
@@ -299,7 +299,7 @@ fn hurried(ranks: u32, timeout_ms: u64) -> Vec<Arc<in_process::InProcessCommunic
     in_process::world_of(ranks, &options, |_, links| links)
 }
 
-/// What the first rank to give up says, if all make these calls.
+/// The error of the first rank to give up, if all ranks make these calls.
 fn first_timeout(
     world: &[Arc<in_process::InProcessCommunicator>],
     call: impl Fn(u32, &in_process::InProcessCommunicator) -> unisono_communicator::Result<()> + Sync,
@@ -319,7 +319,7 @@ fn first_timeout(
     root.to_string()
 }
 
-/// More than is sent without asking.
+/// The length of a message that needs a request.
 const LONG: usize = 1 << 20;
 
 #[test]
@@ -345,7 +345,7 @@ fn messages_of_other_tags_that_lie_here_are_told() {
         let text = world[1].recv(&mut [0u8], Peer::Rank(0), 5).unwrap_err().to_string();
         let told = "; on rank 1 lie 2 messages of tag 7 from rank 0, 1 message of tag 8 from rank 0 without a receive";
         assert!(text.contains(told), "{text}");
-        // What has a receive lies there no more.
+        // A message that has been received is no longer reported.
         let world = hurried(2, 1000);
         (0..2u8).for_each(|number| world[0].send(&[number], 1, 7 + u32::from(number)).unwrap());
         world[1]

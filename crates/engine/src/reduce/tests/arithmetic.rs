@@ -1,4 +1,4 @@
-//! What the kernels compute: special values in all pairs, random bits, means, and the f16 conversions.
+//! Tests of the kernels' results: special values in all pairs, random bits, means, and the f16 conversions.
 
 use unisono_communicator::{Bool, DType, Element, Kind, ReduceOp, bf16, f8e4m3, f8e5m2, f16};
 
@@ -11,8 +11,8 @@ use crate::reduce::narrow::{f16_to_f32, f32_to_f16};
 const RANKS: &[u32] =
     &[2, 3, 5, 7, 10, 127, 128, 255, 256, 257, 300, 65_535, 65_536, 65_537, 1 << 31, u32::MAX];
 
-/// The bits where something changes: both ends, zero and its neighbours, and for floats the edges of subnormals,
-/// infinities and NaNs, and ties of rounding. Of 8 bits, everything.
+/// Values at which behaviour changes: both ends, zero and its neighbours, and for floats the edges of subnormals,
+/// infinities and NaNs, and ties of rounding. An 8-bit type has all its values.
 fn specials(dtype: DType) -> Vec<Vec<u8>> {
     if part(dtype) != dtype {
         let parts = specials(part(dtype));
@@ -95,7 +95,7 @@ fn means_truncate_for_every_number_of_ranks() {
         let size = dtype.bytes();
         let mut sums = if size <= 2 { every_16_bits.clone() } else { random.bytes(1 << 15) };
         for &ranks in RANKS {
-            // Multiples of the divisor and their neighbours, where a quotient that is off by a little shows.
+            // Multiples of the divisor and their neighbours, which show a quotient that is off by a little.
             let near = (0..64).map(|_| random.next() / u64::from(ranks) * u64::from(ranks));
             let near: Vec<u8> = near
                 .flat_map(|n| [n, n.wrapping_sub(1), n.wrapping_add(1)])
@@ -115,8 +115,7 @@ fn the_mean_over_one_rank_is_its_sum() {
     }
 }
 
-/// A step of a 16-bit average that completes rounds once: 2049 is a tie in f16 and would become 2048 before the
-/// division.
+/// The last step of a 16-bit average rounds once. 2049 is a tie in f16 and would become 2048 before the division.
 #[test]
 fn narrow_means_round_once() {
     let (left, right) = (bytes(&[f16::from_f32(2048.0)]), bytes(&[f16::from_f32(1.0)]));
@@ -129,7 +128,7 @@ fn narrow_means_round_once() {
     }
 }
 
-/// What does not fit becomes what a conversion of an f32 makes of it, also in the middle of a sum.
+/// An overflow becomes the value that a conversion of an f32 gives, also in the middle of a sum.
 #[test]
 fn eight_bit_sums_round_and_overflow_as_documented() {
     for isa in Isa::available() {
@@ -148,7 +147,7 @@ fn eight_bit_sums_round_and_overflow_as_documented() {
     }
 }
 
-/// Bit for bit, NaNs and zeros included: ranks that see the operands in another order agree.
+/// Ranks that see the operands in another order agree bit for bit, NaNs and zeros included.
 #[test]
 fn minimum_and_maximum_commute_and_associate_in_every_bit() {
     for dtype in DType::ALL.iter().copied().filter(|&dtype| is_float(dtype)) {
@@ -238,7 +237,7 @@ fn prescale_multiplies_in_f32_and_rounds_once() {
     assert!(!Reducer::new(DType::F32, ReduceOp::Sum, 3, None).needs_prescale());
 }
 
-/// All paths on the same data, a large buffer at an odd address, as the engine would run them.
+/// Runs all instruction sets on the same data, a large buffer at an odd address, as the engine would.
 #[test]
 fn every_instruction_set_gives_the_same_bytes() {
     let mut random = Random(0x5eed_0004);

@@ -1,12 +1,12 @@
-//! What a reduction must give, one element at a time and written in other terms than the kernels: integers in i128,
-//! narrow floats in f64 (whose 53 bits make the detour through it exact for one operation), `half`'s conversions, and
-//! for 8-bit floats a search among all their values.
+//! The expected result of a reduction, one element at a time, computed in other ways than the kernels do: integers in
+//! i128, narrow floats in f64 (whose 53 bits make one operation exact), `half`'s conversions, and for 8-bit floats a
+//! search among all their values.
 
 use std::sync::LazyLock;
 
 use unisono_communicator::{DType, Kind, ReduceOp, bf16, f16};
 
-/// The type of a complex number's parts, which are reduced on their own; any other type is its own part.
+/// The type of a complex number's parts, which are reduced on their own. Any other type is its own part.
 pub(super) fn part(dtype: DType) -> DType {
     match dtype {
         DType::Complex64 => DType::F32,
@@ -15,8 +15,8 @@ pub(super) fn part(dtype: DType) -> DType {
     }
 }
 
-/// The values of an 8-bit float by code, without sign, up to the first special one, which counts on from the finite
-/// ones; and what an overflow becomes.
+/// The values of an 8-bit float by code, without sign, up to the first special value, which continues the finite
+/// values; and the result of an overflow.
 struct Float8 {
     values: Vec<f64>,
     overflow: f64,
@@ -64,7 +64,7 @@ impl Float8 {
     }
 }
 
-/// `bytes`, an element of `dtype`, as the number it stands for.
+/// The number that `bytes`, an element of `dtype`, stands for.
 fn integer(dtype: DType, bytes: &[u8]) -> i128 {
     let bits = bytes.len() as u32 * 8;
     let mut padded = [0; 16];
@@ -89,7 +89,7 @@ pub(super) fn float(dtype: DType, bytes: &[u8]) -> f64 {
     }
 }
 
-/// `value`, the exact or once rounded result of f32 (f64) arithmetic, rounded to `dtype`.
+/// Rounds `value` to `dtype`. `value` is a result of f32 (f64) arithmetic, exact or rounded once.
 pub(super) fn float_bytes(dtype: DType, value: f64) -> Vec<u8> {
     match dtype {
         DType::F64 => value.to_le_bytes().to_vec(),
@@ -169,7 +169,7 @@ pub(super) fn reduce(
     result.to_le_bytes()[..dtype.bytes()].to_vec()
 }
 
-/// Asserts that the elements of two buffers are equal, one NaN being as good as another.
+/// Asserts that the elements of two buffers are equal. All NaNs count as equal.
 pub(super) fn assert_equal(dtype: DType, found: &[u8], expected: &[u8], context: &dyn Fn(usize) -> String) {
     assert_eq!(found.len(), expected.len(), "{}", context(0));
     if found == expected {

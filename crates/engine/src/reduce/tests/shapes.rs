@@ -1,4 +1,4 @@
-//! Where the kernels read and write: every short length, every misalignment, in two and three addresses.
+//! Tests where the kernels read and write: every short length, every misalignment, with two and with three addresses.
 
 use std::ops::Range;
 
@@ -84,7 +84,7 @@ fn prescale_touches_its_buffer_only() {
             let reducer = Reducer::with_isa(isa, dtype, ReduceOp::PreMulSum(0.0), 3, None);
             for elements in 0..=ELEMENTS_MAX {
                 let at = elements % 9;
-                // Small positive numbers in every dtype, which 0.0 turns into 0.
+                // The bytes of small positive numbers in every dtype. A factor of 0.0 turns them into 0.
                 let mut buffer = vec![0x11; BUFFER_BYTES];
                 reducer.prescale(&mut buffer[at..at + elements * size]);
                 let scaled = at..at + elements * size;

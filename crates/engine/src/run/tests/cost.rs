@@ -1,5 +1,4 @@
-//! Measures what a run costs without its links: these take and give all bytes at once. The measurements run only when
-//! they are asked for:
+//! Measures the cost of a run without its links, which take and give all bytes at once here. To run the measurements:
 //! `cargo test --release -p unisono-engine -- --ignored --nocapture cost`
 
 use std::hint::black_box;
@@ -59,7 +58,8 @@ impl Link for WillingDouble {
     }
 }
 
-/// The mean time of one call, in nanoseconds; of several means the smallest, which other work has disturbed least.
+/// The mean time of one call, in nanoseconds. Of several means it returns the smallest, which other work has disturbed
+/// least.
 fn nanoseconds(mut work: impl FnMut()) -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..REPEATS {
@@ -113,8 +113,8 @@ fn measure_run(name: &str, ranks: u32) {
     );
 }
 
-/// For comparison, a ring that is written out by hand: it has the same links, headers, staging area and kernels, but no
-/// schedule and no run.
+/// Measures a ring that is written by hand, for comparison. It has the same links, headers, staging area and kernels,
+/// but no schedule and no run.
 fn measure_direct_coded_ring(ranks: u32) {
     const ELEMENT_BYTES: usize = 4;
     let parts = ranks as usize;

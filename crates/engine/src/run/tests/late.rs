@@ -20,8 +20,8 @@ const ELEMENT_BYTES: u64 = 4;
 /// A call of more turns fails, since it would go on for ever.
 const TURNS_MAX: usize = 1_000_000;
 
-/// So many rounds without a move are the end. In some of them a pipe may tell of a released header, which moves
-/// nothing.
+/// A call is over, or hangs, after this many rounds without a move. In some rounds a pipe may report a released header,
+/// which moves nothing.
 const QUIET_ROUNDS: usize = 64;
 
 /// One call of all ranks.
@@ -38,7 +38,7 @@ struct LateCall {
 enum Ending {
     /// Nothing moves, and it is not over.
     Hangs,
-    /// It is over, with these many elements that are wrong, and bytes that were changed too early.
+    /// It is over. Counts the wrong elements, and the bytes that were changed too early.
     Ends { wrong: usize, spoiled_bytes: usize },
 }
 
@@ -105,7 +105,7 @@ impl LateCall {
         LateCall::value(source, start + nth)
     }
 
-    /// How many elements of a rank's output are not what the collective promises.
+    /// The number of wrong elements in a rank's output.
     fn wrong(&self, rank: u32, output: &[u32]) -> usize {
         let (table, layout) = (self.table(rank), self.layout(rank));
         let mut wrong = 0;
@@ -126,7 +126,7 @@ impl LateCall {
     fn run(&self) -> Ending {
         let (shape, mut random) = (&self.choice.shape, SplitMix(self.seed));
         let ranks = shape.ranks as usize;
-        // Little room, as the proof assumes it, or any.
+        // The little room that the proof assumes, or unlimited room.
         let capacity = [HEADER_BYTES + ELEMENT_BYTES as usize, usize::MAX][random.below(2)];
         let piece_bytes = ELEMENT_BYTES * (1 + random.below(3)) as u64;
         let links = PipeDouble::all(ranks, self.keeps, capacity, Some(SplitMix(random.next())));
@@ -134,7 +134,7 @@ impl LateCall {
         let rank = |(rank, links)| {
             let schedule = self.choice.algorithm.schedule(shape, rank);
             let mut made = TestRank::new(&self.choice, schedule, &key, piece_bytes, self.memory(rank), links);
-            // What is staged is copied, and so released at once.
+            // The link copies staged bytes, and so releases them at once. Here nothing is staged.
             made.staging.staged_send_bytes_max = 0;
             made
         };
@@ -205,7 +205,7 @@ fn every_algorithm_is_right_over_links_that_release_late() {
     }
 }
 
-/// What has been posted and is not released is part of what a sleeping engine waits for.
+/// A sleeping engine also waits for the release of posted bytes.
 #[test]
 fn a_call_waits_until_its_bytes_are_released() {
     let algorithm = find_by_name("broadcast/chain");
@@ -237,7 +237,7 @@ fn a_call_waits_until_its_bytes_are_released() {
     assert_eq!(interest, []);
 }
 
-/// If links kept the bytes of buffered sends too, exchanges in place would hang, and no other call would.
+/// If links kept the bytes of buffered sends too, exchanges in place would hang. No other call would.
 #[test]
 fn an_exchange_needs_its_sends_buffered() {
     let mut hang = 0;
@@ -256,7 +256,7 @@ fn an_exchange_needs_its_sends_buffered() {
     assert!(has_buffered_send(&doubling.schedule(&Shape::new(2), 0)));
 }
 
-/// If a byte were released when it is posted, ranks would overwrite bytes that are still to be read.
+/// If a byte were released as soon as it is posted, ranks would overwrite bytes that are still to be read.
 #[test]
 fn a_posted_byte_may_not_be_overwritten_yet() {
     let (mut wrong, mut spoiled) = (0, 0);

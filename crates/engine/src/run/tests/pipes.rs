@@ -1,4 +1,4 @@
-//! A double of a link: a pipe in memory from every rank of a test to every other, which may release bytes late.
+//! A double of a link: a pipe in memory between every two ranks of a test. A pipe may release bytes late.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -8,16 +8,18 @@ use crate::links::Link;
 use crate::links::faulty::SplitMix;
 use crate::lock;
 
-/// Which bytes a pipe keeps where they lie, and delivers as they are when the peer receives them.
+/// The bytes that a pipe leaves in the sender's memory and reads only when the peer receives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeps {
-    /// None: it copies them all, and releases them at once.
+    /// No bytes: the pipe copies all bytes, and releases them at once.
     Nothing,
-    /// Those that it need not copy, until the peer has received them or a little longer: a rendezvous.
+    /// The bytes that the pipe need not copy. It keeps them until the peer has received them or a little longer, as in
+    /// a rendezvous.
     Unreceived,
-    /// As [`Keeps::Unreceived`], and wrongly also those that it should copy.
+    /// As [`Keeps::Unreceived`], and wrongly also the bytes that the pipe should copy.
     Everything,
-    /// As [`Keeps::Unreceived`], but it says that it has released them: as if a byte were released when it is posted.
+    /// As [`Keeps::Unreceived`], but the pipe reports the bytes as released, as if it released each byte when it is
+    /// posted.
     Secretly,
 }
 
@@ -33,8 +35,7 @@ struct Byte {
 struct Pipes {
     /// The bytes that are on their way, by sender and receiver.
     bytes: Vec<VecDeque<Byte>>,
-    /// By sender and receiver: how many bytes have been received, and the sender does not know yet that they are
-    /// released.
+    /// By sender and receiver: how many received bytes the sender does not know to be released yet.
     untold: Vec<usize>,
     keeps: Keeps,
     /// How many bytes a pipe holds.
@@ -44,7 +45,7 @@ struct Pipes {
 }
 
 impl Pipes {
-    /// How many bytes one call moves, if it could move `bytes`, which is not 0.
+    /// How many bytes one call moves, of the `bytes` that it could move. `bytes` is not 0.
     fn moved(&mut self, bytes: usize) -> usize {
         let Some(random) = &mut self.random else { return bytes };
         if random.below(2) == 0 { bytes } else { 1 + random.below(bytes) }
@@ -76,8 +77,8 @@ impl PipeDouble {
         (0..ranks).map(|rank| (0..ranks).map(|peer| link(rank, peer)).collect()).collect()
     }
 
-    /// Reads the bytes again that are kept in the sender's `memory`. Returns how many of them have changed, or lie
-    /// elsewhere although the link need not copy them.
+    /// Reads the kept bytes in the sender's `memory` again. Returns how many of them have changed, or lie elsewhere
+    /// although the link need not copy them.
     pub(super) fn look(&self, memory: &[&[u8]]) -> usize {
         let now_at = |address: usize| {
             memory.iter().find_map(|part| part.get(address.checked_sub(part.as_ptr().addr())?)).copied()

@@ -21,7 +21,7 @@ use crate::plan::header::HEADER_BYTES;
 /// Bytes of an element.
 const ELEMENT_BYTES: u64 = 4;
 
-/// What a link holds: no more than the proof assumes.
+/// The room of a link: no more than the proof assumes.
 const CAPACITY_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES as usize;
 
 /// A call of more turns fails, since it would go on for ever: no call needs nearly as many.
@@ -47,7 +47,7 @@ static SHARED: LazyLock<[Arc<Algorithm>; 3]> = LazyLock::new(|| {
     ]
 });
 
-/// All-reduces by exchanges. In place they receive into the bytes from which they send.
+/// All-reduces by exchanges. A call in place receives into the bytes that it sends.
 static EXCHANGES: LazyLock<Arc<Algorithm>> = LazyLock::new(|| like("exchanges", Collective::AllReduce, 0));
 
 /// An algorithm, a group, and schedules that may be right.
@@ -56,8 +56,8 @@ type Made = (Arc<Algorithm>, Shape, Vec<Schedule>);
 /// The steps of one rank in order, as (extent, action).
 type Steps = Vec<(u32, Action)>;
 
-/// Makes schedules of the lists, after it has swapped some neighbours at random. It adds random waits to those that the
-/// builder infers.
+/// Swaps some neighbours in the lists at random, and makes schedules of them. It adds random waits to the waits that
+/// the builder infers.
 fn schedules(
     random: &mut SplitMix,
     algorithm: &Algorithm,
@@ -267,7 +267,7 @@ fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &
     true
 }
 
-/// Draws many schedules, and checks that those that the verifier accepts end with any sizes.
+/// Draws many schedules, and checks that every schedule that the verifier accepts ends with any sizes.
 fn accepted_schedules_end(seed: u64, make: fn(&mut SplitMix) -> Made) {
     const DRAWN: u64 = 2_000;
     const CALLS: u64 = 4;
