@@ -22,7 +22,7 @@ pub trait Companion: Communicator {
     fn gate(&self) -> &CallGate;
 
     /// When it looks after calls that do not move.
-    fn patience(&self) -> Patience;
+    fn stall_options(&self) -> StallOptions;
 
     /// Runs a collective by `body`, in place of a schedule. First the ranks meet: in a barrier whose headers describe
     /// this call. Then the body runs, on its own copy of the memory. So a mismatch, and a rank that is dead or late,
@@ -87,7 +87,7 @@ pub trait Companion: Communicator {
 
 /// When a communicator looks after calls that do not move.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct StallOptions {
     /// After how long without progress the other ranks are asked.
     pub probe_after: Duration,
     /// After how long without progress a line in the log names the ranks.

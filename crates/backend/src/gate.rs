@@ -216,7 +216,7 @@ impl CallGate {
     }
 
     /// Refuses calls of this thread on this communicator until the guard is dropped, because a user's function runs.
-    pub fn enter_callback(&self) -> CallbackScope {
+    pub fn begin_callback(&self) -> CallbackScope {
         let board = Arc::as_ptr(&self.board);
         CALLBACKS.set(CALLBACKS.get() + 1);
         IN_CALLBACK.with_borrow_mut(|boards| boards.push(board));

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use unisono_backend::{
-    Board, CallBody, CallGate, Companion, Control, Entered, Patience, ScheduledCall, ScopeTurn, Survivors,
+    Board, CallBody, CallGate, Companion, Control, Entered, ScheduledCall, ScopeTurn, StallOptions, Survivors,
 };
 use unisono_communicator::{
     Call, CallOptions, Communicator, Counts, Descriptor, Determinism, Error, Group, MemoryKind, Operation,
@@ -168,9 +168,9 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
         &self.shared.gate
     }
 
-    fn patience(&self) -> Patience {
+    fn stall_options(&self) -> StallOptions {
         let EngineOptions { probe_after, warn_after, drop_timeout, .. } = self.shared.options;
-        Patience { probe_after, warn_after, drop_timeout }
+        StallOptions { probe_after, warn_after, drop_timeout }
     }
 
     fn execute_by(&self, body: Box<dyn CallBody>, call: &mut Call<'_>) -> Result<Outcome> {

@@ -22,7 +22,7 @@ use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_
 use crate::plan::{Identity, Plan, PlanKey};
 use crate::point_to_point::fuzz;
 use crate::reduce::Reducer;
-use crate::run::{Failure, Run, Staging, Turn};
+use crate::run::{Failure, PollContext, Run, Staging};
 use input::{Input, common_bytes};
 use unisono_backend::Heard;
 
@@ -117,18 +117,18 @@ impl FuzzedRank {
         }
     }
 
-    fn turn(&mut self, staging: &mut Staging) -> Result<bool, Failure> {
+    fn poll(&mut self, staging: &mut Staging) -> Result<bool, Failure> {
         let reducer = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
         let (input, output) = (Buffer::of(&self.input), BufferMut::of(&mut self.output));
         let mut buffers = Buffers::Separate { input, output };
         let Some(memory) = Memory::new(&mut buffers, None, &mut self.scratch) else {
             panic!("memory of this host")
         };
-        self.run.advance(&mut Turn { memory, links: &mut self.wire, staging, reducer: &reducer })
+        self.run.advance(&mut PollContext { memory, links: &mut self.wire, staging, reducer: &reducer })
     }
 }
 
-/// Runs two ranks in turns until both have finished. Records the bytes of the second rank.
+/// Polls two ranks in turn until both have finished. Records the bytes of the second rank.
 fn record(algorithm: &Arc<Algorithm>, count: usize, staging: &mut Staging) -> Recorded {
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
@@ -146,7 +146,7 @@ fn record(algorithm: &Arc<Algorithm>, count: usize, staging: &mut Staging) -> Re
     });
     let mut moved = true;
     while moved {
-        moved = ranks.iter_mut().any(|rank| rank.turn(staging).is_ok_and(|moved| moved));
+        moved = ranks.iter_mut().any(|rank| rank.poll(staging).is_ok_and(|moved| moved));
         let [first, second] = &mut ranks;
         first.wire.arrived.clone_from(&second.wire.sent);
         second.wire.arrived.clone_from(&first.wire.sent);
@@ -185,7 +185,7 @@ fn call(input: &mut Input<'_>) {
         let mut rank =
             FuzzedRank::new(&recorded.plan, recorded.header, 1, count, WireDouble::new(stream, piece));
         let has_failed = loop {
-            match rank.turn(staging) {
+            match rank.poll(staging) {
                 Ok(true) => {}
                 Ok(false) => break false,
                 Err(failure) => {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Companion, Patience};
+use unisono_backend::{Companion, StallOptions};
 use unisono_communicator::{Error, GroupRank, Result, Severity, log};
 
 use crate::turn::LibraryTurn;
@@ -139,14 +139,14 @@ pub(crate) struct Stall(Mutex<Option<Looks>>);
 
 impl Stall {
     /// The pause between two looks.
-    pub(crate) fn pause(patience: Patience) -> Duration {
+    pub(crate) fn pause(patience: StallOptions) -> Duration {
         patience.probe_after.clamp(LOOK_PAUSE_MIN, LOOK_PAUSE_MAX)
     }
 
     /// Looks whether call `number`, which is at `place`, makes no progress: the other ranks are asked what they do, so
     /// that a mismatch is noticed, and a line in the log names the call. Returns since when it is looked at.
     pub(crate) fn look(&self, companion: &dyn Companion, number: u64, place: &str) -> Duration {
-        let (now, patience, gate) = (Instant::now(), companion.patience(), companion.gate());
+        let (now, patience, gate) = (Instant::now(), companion.stall_options(), companion.gate());
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = looks.filter(|looks| looks.number == number);
         let Some(mut known) = known else {

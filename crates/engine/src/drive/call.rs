@@ -22,7 +22,7 @@ use crate::options::EngineOptions;
 use crate::plan::header::{CallHeader, hash_named};
 use crate::plan::planner::{Planned, Planner};
 use crate::reduce::Reducer;
-use crate::run::{Failure, Staging, Turn};
+use crate::run::{Failure, PollContext, Staging};
 
 /// How long a body may go on with a call after a cause: nobody sees whether bytes of it move.
 const BODY_GRACE: Duration = Duration::from_millis(500);
@@ -168,7 +168,7 @@ impl ActiveCall {
         }
     }
 
-    /// One turn: moves what can move.
+    /// One poll: moves what can move.
     ///
     /// # Errors
     /// What ends the call.
@@ -181,7 +181,7 @@ impl ActiveCall {
         let _callback = matches!(self.descriptor.op, Some(ReduceOp::User(_))).then(|| {
             // The function may start threads, which would inherit it.
             time_slice::be_short(false);
-            gate.enter_callback()
+            gate.begin_callback()
         });
         let has_met = self.shortage.is_none() && self.planned.run.is_finished();
         let moved = if let Some(body) = self.body.as_mut().filter(|_| has_met) {
@@ -198,7 +198,7 @@ impl ActiveCall {
             // INVARIANT: `execute` and `submit` have refused device memory.
             let memory = memory.expect("host memory");
             let Engine { links, staging, .. } = engine;
-            match run.advance(&mut Turn { memory, links, staging, reducer }) {
+            match run.advance(&mut PollContext { memory, links, staging, reducer }) {
                 Ok(moved) => moved,
                 Err(failure) => return Err(self.error(failure, gate.peers())),
             }
@@ -271,7 +271,7 @@ impl ActiveCall {
 
     /// What to wait for.
     pub(crate) fn pause<L: Links>(&self, links: &mut L, group: &Group, pause: &mut Pause) {
-        // The directions of a finished run are as its last turn left them: a socket that takes bytes would end each
+        // The directions of a finished run are as its last poll left them: a socket that takes bytes would end each
         // sleep at once.
         if self.links_open && !self.planned.run.is_finished() {
             self.planned.run.interest(&mut pause.interest);

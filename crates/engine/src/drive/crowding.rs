@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn short_yields_go_on() {
         let (mut crowding, start) = (Crowding::default(), Instant::now());
-        for turn in 0..1000 {
-            let now = start + SHORT * turn;
+        for round in 0..1000 {
+            let now = start + SHORT * round;
             crowding.gave_way(now, now + SHORT);
             assert!(!crowding.is_resting(now + SHORT) && !crowding.is_crowded());
         }

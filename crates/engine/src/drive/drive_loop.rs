@@ -1,7 +1,7 @@
 //! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
 //!
 //! While something moves it does not pause; then it spins, giving way to other processes, and at last it sleeps. Beside
-//! other work on its core it sleeps at once (`crowding`). The clock is read only after a turn in which the call itself
+//! other work on its core it sleeps at once (`crowding`). The clock is read only after a poll in which the call itself
 //! did not move.
 
 use std::sync::Once;

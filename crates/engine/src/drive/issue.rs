@@ -83,7 +83,7 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Queues an asynchronous collective, whose turn it is, for whoever holds the links.
+    /// Queues an asynchronous collective, whose turn it is, for the holder of the links.
     fn queue_collective(
         self: &Arc<Self>,
         collective: Collective,

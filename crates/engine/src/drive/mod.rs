@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `monitor`, `links_guard` | who holds the links, and who waits for what; the links while they are held |
 //! | `issue` | what is done with an admitted call, of the communicator or of one of its scopes |
-//! | `drive_loop`, `step` | the one loop and its `Task`; what a turn has done |
+//! | `drive_loop`, `step` | the one loop and its `Task`; what a poll has done |
 //! | `wait` | how long a call has waited, and what is done about it |
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
 //! | `call` | one collective in progress |

@@ -132,7 +132,7 @@ impl<L: Links + 'static> Shared<L> {
         lock(&self.messages).look_after_waits(now, &self.gate, &self.options)
     }
 
-    /// One turn of the head of the queue and of the messages.
+    /// One poll of the head of the queue and of the messages.
     pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
         let step = match self.queue.head() {
             Some(call) => self.step_queued(&call, engine)?,
@@ -141,7 +141,7 @@ impl<L: Links + 'static> Shared<L> {
         self.with_messages(engine, step)
     }
 
-    /// One turn of one asynchronous collective; a finished one leaves the queue.
+    /// One poll of one asynchronous collective; a finished one leaves the queue.
     fn step_queued(&self, queued: &QueuedCollective, engine: &mut Engine<L>) -> Result<Step> {
         let QueuedCollective { collective, request } = queued;
         let mut state = lock(&request.state);
@@ -194,7 +194,7 @@ impl<L: Links + 'static> Shared<L> {
         guard.drive(&mut task).map_err(|error| self.gate.settle(guard, error))
     }
 
-    /// One turn of everything asynchronous, without waiting.
+    /// One poll of everything asynchronous, without waiting.
     pub(crate) fn advance_all(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
         while self.has_pending() {
             match self.advance_pending(guard) {

@@ -1,6 +1,6 @@
-//! What one turn of a task or of a call has done.
+//! What one poll of a task or of a call has done.
 
-/// The result of a turn under the lock on the links.
+/// The result of a poll under the lock on the links.
 pub(crate) enum Step {
     /// The task is finished.
     Finished,

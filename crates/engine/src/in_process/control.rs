@@ -28,7 +28,7 @@ pub(super) fn communicator<L: Links + 'static>(
     wrap: impl FnOnce(InProcessLinks) -> L,
 ) -> Result<Arc<EngineCommunicator<L>>> {
     let options = EngineOptions { registry: options.registry.inherit(), ..options.clone() };
-    let room = world.enter(key, &group)?;
+    let room = world.join(key, &group)?;
     let links = InProcessLinks::new(group.own_rank(), world.clone(), room.clone());
     let board = room.boards[group.own_rank().index()].clone();
     let peers = Peers::new(group.clone(), board.clone());

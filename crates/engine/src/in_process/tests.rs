@@ -64,9 +64,9 @@ fn cycle(way: usize) -> Weak<World> {
 #[test]
 fn a_thousand_worlds_leave_nothing_behind() {
     watched(|| {
-        for turn in 0..1000 {
-            let world = cycle(turn % 4);
-            assert!(world.upgrade().is_none(), "turn {turn}: something holds the world");
+        for round in 0..1000 {
+            let world = cycle(round % 4);
+            assert!(world.upgrade().is_none(), "round {round}: something holds the world");
         }
     });
 }

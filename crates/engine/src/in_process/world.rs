@@ -71,11 +71,11 @@ struct Ballot {
 }
 
 impl World {
-    /// Enters the communicator of `key`. The first member to enter makes it. `group` is this rank's view of it.
+    /// Joins the communicator of `key`. The first member to join makes it. `group` is this rank's view of it.
     ///
     /// # Errors
     /// [`Error::Evicted`] for a rank that has panicked and goes on: the others have given it up.
-    pub(super) fn enter(&self, key: &RoomKey, group: &Group) -> Result<Arc<Room>> {
+    pub(super) fn join(&self, key: &RoomKey, group: &Group) -> Result<Arc<Room>> {
         let mut rooms = lock(&self.rooms);
         let own = group.own_job_rank();
         if rooms.deaths.contains(&own) {

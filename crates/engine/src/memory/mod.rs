@@ -52,7 +52,7 @@ pub(crate) enum Store {
 const BLOCK_BYTES: usize = 4096;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(WHOLE_BYTES));
 
-/// The memory of one turn of the engine.
+/// The memory of one poll of the engine.
 pub(crate) struct Memory<'a, 'b> {
     input: &'a Segments<'a>,
     output: &'a mut SegmentsMut<'b>,

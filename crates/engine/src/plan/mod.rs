@@ -86,7 +86,7 @@ pub(crate) enum Located {
 pub(crate) struct BoundStep {
     pub(crate) extent: u32,
     pub(crate) bytes: u64,
-    /// The number of pieces. An empty step has 1, because it still has its turn.
+    /// The number of pieces. An empty step has 1, because it still has its place.
     pub(crate) pieces: u64,
     pub(crate) work: Work,
     /// The scratch chunk that this step writes, if any.

@@ -24,8 +24,8 @@ use crate::lock;
 use super::PointToPoint;
 use super::transfer::{Borrowed, WaitingTransfer};
 
-/// One of this many idle turns looks at all streams.
-const TURNS_PER_ROUND: u32 = 8;
+/// One of this many idle polls looks at all streams.
+const POLLS_PER_ROUND: u32 = 8;
 
 /// A send or receive on the memory of the caller, who holds the links.
 struct OneMessage<'c, 'm, L: Links + 'static> {
@@ -33,9 +33,9 @@ struct OneMessage<'c, 'm, L: Links + 'static> {
     borrowed: Borrowed<'m>,
     wait: Wait,
     has_begun: bool,
-    /// The number of idle turns since something moved.
-    idle_turns: u32,
-    /// Whether the last turn looked at all streams.
+    /// The number of idle polls since something moved.
+    idle_polls: u32,
+    /// Whether the last poll looked at all streams.
     was_round: bool,
     /// Shows the wait to other ranks, once the thread sleeps.
     shown: Option<MessageWait>,
@@ -44,7 +44,7 @@ struct OneMessage<'c, 'm, L: Links + 'static> {
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
     /// Whether another thread has work for the links. The transfer then needs memory of its own.
     fn must_give_way(&self) -> bool {
-        self.idle_turns > 0 && (self.shared.monitor.is_wanted() || !self.shared.queue.is_empty())
+        self.idle_polls > 0 && (self.shared.monitor.is_wanted() || !self.shared.queue.is_empty())
     }
 }
 
@@ -59,7 +59,7 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
         if !std::mem::replace(&mut self.has_begun, true) {
             messages.lend(links, borrowed);
         }
-        self.was_round = self.idle_turns % TURNS_PER_ROUND == TURNS_PER_ROUND - 1
+        self.was_round = self.idle_polls % POLLS_PER_ROUND == POLLS_PER_ROUND - 1
             || shared.has_messages.load(Ordering::SeqCst);
         let moved = if self.was_round {
             let moved = messages.advance(links, borrowed)?;
@@ -74,10 +74,10 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
         }
         drop(messages);
         if !moved {
-            self.idle_turns = self.idle_turns.wrapping_add(1);
+            self.idle_polls = self.idle_polls.wrapping_add(1);
             return Ok(Step::Idle);
         }
-        self.idle_turns = 0;
+        self.idle_polls = 0;
         if std::mem::take(&mut borrowed.has_moved) {
             self.wait.moved();
             return Ok(Step::Moved);
@@ -102,8 +102,8 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
 
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
         if !self.was_round {
-            // The next turn must look at all streams, because a sleep follows it.
-            self.idle_turns = TURNS_PER_ROUND - 1;
+            // The next poll must look at all streams, because a sleep follows it.
+            self.idle_polls = POLLS_PER_ROUND - 1;
             return false;
         }
         lock(&self.shared.messages).pause(&mut engine.links, &self.borrowed, pause);
@@ -153,7 +153,7 @@ impl<L: Links + 'static> Shared<L> {
                 borrowed: Borrowed::new(descriptor, site, message, room),
                 wait: Wait::new(timeout),
                 has_begun: false,
-                idle_turns: 0,
+                idle_polls: 0,
                 was_round: false,
                 shown: None,
             };

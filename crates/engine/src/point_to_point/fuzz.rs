@@ -75,7 +75,7 @@ pub(crate) fn messages(input: &mut Input<'_>) {
 
 /// Moves the messages until nothing moves. After a failure it fails all transfers and returns false.
 fn advance(messages: &mut PointToPoint, wire: &mut WireDouble) -> bool {
-    // A turn that moves something takes a byte or ends a transfer, so the number of turns is bounded.
+    // A poll that moves something takes a byte or ends a transfer, so the number of polls is bounded.
     for _ in 0..4 * STREAM_BYTES_MAX {
         match messages.advance(wire, &mut Borrowed::none()) {
             Ok(true) => {}

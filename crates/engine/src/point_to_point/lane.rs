@@ -254,7 +254,7 @@ impl PeerLane {
             Message { dtype: descriptor.dtype, tag: descriptor.tag, number: self.next_number, bytes };
         self.next_number += 1;
         if self.life != Life::Open {
-            // The next turn finds that the transfer cannot end.
+            // The next poll finds that the transfer cannot end.
             self.asking.push((message.number, transfer));
         } else if PeerLane::is_short(bytes) && self.has_room(bytes) {
             self.queued_there += queued_bytes(bytes);

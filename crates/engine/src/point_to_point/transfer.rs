@@ -1,4 +1,4 @@
-//! One send or receive. It owns its memory, or a thread that is blocked in it lends memory at every turn.
+//! One send or receive. It owns its memory, or a thread that is blocked in it lends memory at every poll.
 //!
 //! At most one transfer is borrowed at a time: the blocking transfer of the holder of the links. Before the holder
 //! gives the links away, the transfer gets memory of its own and keeps its place, so that another holder can go on with
@@ -30,7 +30,7 @@ const LOG: &str = "see the log of this rank";
 pub(super) enum Transfer {
     /// It owns its memory.
     Owned(Box<Owned>),
-    /// The [`Borrowed`] of this turn has its memory.
+    /// The [`Borrowed`] of this poll has its memory.
     Borrowed,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Owned {
     is_over: bool,
 }
 
-/// The memory of the borrowed transfer, handed over at every turn, and the result.
+/// The memory of the borrowed transfer, handed over at every poll, and the result.
 pub(crate) struct Borrowed<'m> {
     pub(crate) descriptor: Descriptor,
     pub(crate) site: Site,

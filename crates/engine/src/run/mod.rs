@@ -183,8 +183,8 @@ impl GatherList {
     }
 }
 
-/// The tools and the memory of a run for one turn.
-pub(crate) struct Turn<'t, 'a, 'b, K> {
+/// The tools and the memory of a run for one poll.
+pub(crate) struct PollContext<'t, 'a, 'b, K> {
     pub(crate) memory: Memory<'a, 'b>,
     pub(crate) links: &'t mut K,
     pub(crate) staging: &'t mut Staging,
@@ -246,28 +246,31 @@ impl Run {
     }
 
     /// Moves whatever can move now; true when something did. Never blocks.
-    pub(crate) fn advance<K: Links>(&mut self, turn: &mut Turn<'_, '_, '_, K>) -> Result<bool, Failure> {
+    pub(crate) fn advance<K: Links>(
+        &mut self,
+        context: &mut PollContext<'_, '_, '_, K>,
+    ) -> Result<bool, Failure> {
         let Run { plan, state } = self;
         let mut moved = false;
         for word in 0..state.ready.releases.words() {
             for link in state.ready.releases.members(word) {
-                moved |= state.serve_release(plan, link, turn.links)?;
+                moved |= state.serve_release(plan, link, context.links)?;
             }
         }
         for word in 0..state.ready.sends.words() {
             for link in state.ready.sends.members(word) {
-                moved |= state.serve_send(plan, link, turn)?;
+                moved |= state.serve_send(plan, link, context)?;
             }
         }
         for word in 0..state.ready.receives.words() {
             for link in state.ready.receives.members(word) {
-                moved |= state.serve_receive(plan, link, turn)?;
+                moved |= state.serve_receive(plan, link, context)?;
             }
         }
         for word in 0..state.ready.copies.words() {
             for copy in state.ready.copies.members(word) {
-                // A turn copies at most one piece, so that the links do not wait for copies.
-                if state.serve_copy(plan, copy, moved, &mut turn.memory) {
+                // A poll copies at most one piece, so that the links do not wait for copies.
+                if state.serve_copy(plan, copy, moved, &mut context.memory) {
                     return Ok(true);
                 }
             }
@@ -275,8 +278,8 @@ impl Run {
         Ok(moved)
     }
 
-    /// The directions that this run waits for, after a turn in which nothing moved. They are the directions that the
-    /// turn has left open.
+    /// The directions that this run waits for, after a poll in which nothing moved. They are the directions that the
+    /// poll has left open.
     pub(crate) fn interest(&self, interest: &mut Vec<Interest>) {
         for (link, plan_link) in self.plan.links.iter().enumerate() {
             let ready = &self.state.ready;

@@ -1,7 +1,7 @@
-//! The list of movers: the directions of links, and local copies. A blocked mover waits for one step, and no turn looks
+//! The list of movers: the directions of links, and local copies. A blocked mover waits for one step, and no poll looks
 //! at it again until that step moves.
 //!
-//! So the cost of a turn depends on the number of movers that can move, and not on the number of links.
+//! So the cost of a poll depends on the number of movers that can move, and not on the number of links.
 
 use unisono_schedule::StepIndex;
 

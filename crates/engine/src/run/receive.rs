@@ -1,4 +1,4 @@
-//! The receiving half of a turn: long chunks go directly into the caller's memory, everything else goes through the
+//! The receiving half of a poll: long chunks go directly into the caller's memory, everything else goes through the
 //! staging area.
 
 use std::io::{ErrorKind, IoSliceMut};
@@ -14,7 +14,7 @@ use unisono_backend::Heard;
 
 use super::limit::{Next, Part};
 use super::ready::Mover;
-use super::{Cursor, Failure, GatherList, PARTS_MAX, Staging, State, Turn};
+use super::{Cursor, Failure, GatherList, PARTS_MAX, PollContext, Staging, State};
 
 /// The smallest part that is received directly into the caller's memory, if it is not reduced. For a smaller part, a
 /// copy is cheaper than another system call.
@@ -26,18 +26,18 @@ impl State {
         &mut self,
         plan: &Plan,
         link: usize,
-        turn: &mut Turn<'_, '_, '_, K>,
+        context: &mut PollContext<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
         // If the first step of a link may not store anything yet, even the header stays unread: a read costs a system
         // call.
-        if !self.gather_receives(plan, link, &mut turn.staging.parts) {
+        if !self.gather_receives(plan, link, &mut context.staging.parts) {
             return Ok(false);
         }
-        let first = turn.staging.parts.list[0];
+        let first = context.staging.parts.list[0];
         let is_long = is_plain(plan, first.step) && first.bytes >= DIRECT_BYTES_MIN as u64;
-        match is_long.then(|| self.direct(plan, link, &turn.memory)).flatten() {
-            Some((part, span)) => self.serve_direct(plan, link, part, span, turn),
-            None => self.serve_staged(plan, link, turn),
+        match is_long.then(|| self.direct(plan, link, &context.memory)).flatten() {
+            Some((part, span)) => self.serve_direct(plan, link, part, span, context),
+            None => self.serve_staged(plan, link, context),
         }
     }
 
@@ -97,14 +97,14 @@ impl State {
         link: usize,
         part: Part,
         span: Span,
-        turn: &mut Turn<'_, '_, '_, K>,
+        context: &mut PollContext<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        let into = turn.memory.write(span, part.bytes as usize);
+        let into = context.memory.write(span, part.bytes as usize);
         let state = &mut self.links[link];
         let mut slices = [IoSliceMut::new(&mut state.header[state.header_received..]), IoSliceMut::new(into)];
         let skip = usize::from(slices[0].is_empty());
-        let received = turn.links.link(plan.links[link].edge).try_recv(&mut slices[skip..]);
-        let Some(payload) = self.received(plan, link, received, &turn.staging.heard)? else {
+        let received = context.links.link(plan.links[link].edge).try_recv(&mut slices[skip..]);
+        let Some(payload) = self.received(plan, link, received, &context.staging.heard)? else {
             return Ok(false);
         };
         self.commit_receive(plan, link, part, payload as u64);
@@ -115,9 +115,9 @@ impl State {
         &mut self,
         plan: &Plan,
         link: usize,
-        turn: &mut Turn<'_, '_, '_, K>,
+        context: &mut PollContext<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        let Staging { stage, parts, heard, .. } = &mut *turn.staging;
+        let Staging { stage, parts, heard, .. } = &mut *context.staging;
         let state = &mut self.links[link];
         let header_left = HEADER_BYTES - state.header_received;
         let carried = state.carry_bytes;
@@ -127,7 +127,7 @@ impl State {
         if wanted > 0 {
             stage[..carried].copy_from_slice(&state.carry[..carried]);
             let into = &mut stage[carried..carried + wanted];
-            let received = turn.links.link(plan.links[link].edge).try_recv(&mut [IoSliceMut::new(into)]);
+            let received = context.links.link(plan.links[link].edge).try_recv(&mut [IoSliceMut::new(into)]);
             if let Ok(received) = received {
                 let header = received.min(header_left);
                 let from = HEADER_BYTES - header_left;
@@ -141,7 +141,7 @@ impl State {
             payload = carried + behind;
         }
         let bytes = &stage[header_left..header_left + payload];
-        self.distribute(plan, link, parts, bytes, &mut turn.memory, turn.reducer).map(|()| true)
+        self.distribute(plan, link, parts, bytes, &mut context.memory, context.reducer).map(|()| true)
     }
 
     /// Counts the bytes that a link gave. The header comes first, and is compared before any payload is used. Returns
@@ -173,7 +173,7 @@ impl State {
     }
 
     /// Stores or reduces the staged bytes, part by part. If an element has arrived only in part, its bytes are kept for
-    /// the next turn.
+    /// the next poll.
     fn distribute(
         &mut self,
         plan: &Plan,

@@ -1,4 +1,4 @@
-//! The releases of a turn: the bytes that a link has taken and that may now be overwritten.
+//! The releases of a poll: the bytes that a link has taken and that may now be overwritten.
 //!
 //! A send is finished when its bytes are released, and so is the call. A link that copies releases bytes as it takes
 //! them, and is never visited here.

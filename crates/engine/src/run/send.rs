@@ -1,4 +1,4 @@
-//! The sending half of a turn: gathers the bytes that may go to one peer, and sends them with one call of its link.
+//! The sending half of a poll: gathers the bytes that may go to one peer, and sends them with one call of its link.
 
 use std::io::{ErrorKind, IoSlice};
 
@@ -9,7 +9,7 @@ use crate::plan::{Plan, Work};
 
 use super::limit::Next;
 use super::ready::Mover;
-use super::{Cursor, Failure, GatherList, PARTS_MAX, Staging, State, Turn};
+use super::{Cursor, Failure, GatherList, PARTS_MAX, PollContext, Staging, State};
 
 /// About the most bytes of one send call. Measured: larger calls are not faster.
 const SEND_BYTES_MAX: u64 = 512 * 1024;
@@ -37,15 +37,15 @@ impl State {
         &mut self,
         plan: &Plan,
         link: usize,
-        turn: &mut Turn<'_, '_, '_, K>,
+        context: &mut PollContext<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        if !self.gather_sends(plan, link, &mut turn.staging.parts) {
+        if !self.gather_sends(plan, link, &mut context.staging.parts) {
             return Ok(false);
         }
         let plan_link = &plan.links[link];
         let header = self.header.with_plan_hash(plan_link.send.plan_hash);
         let header = &header[self.links[link].header_sent..];
-        let Turn { memory, links, staging, .. } = turn;
+        let PollContext { memory, links, staging, .. } = context;
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (count, copied_bytes) = fill(plan, staging, memory, header, &mut slices);
         let mut taken = Taken { bytes: 0, unreleased_bytes: self.links[link].held_bytes };

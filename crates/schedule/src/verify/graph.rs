@@ -233,7 +233,7 @@ impl Search {
         Self { index: none, low, component, stack, path, order, groups: vec![0], next: 0 }
     }
 
-    fn enter(&mut self, node: u32) {
+    fn begin(&mut self, node: u32) {
         self.index[node as usize] = self.next;
         self.low[node as usize] = self.next;
         self.next += 1;
@@ -245,14 +245,14 @@ impl Search {
         if self.index[start as usize] != NONE {
             return;
         }
-        self.enter(start);
+        self.begin(start);
         while let Some((node, tried)) = self.path.last_mut() {
             let (node, nth) = (*node, *tried as usize);
             if let Some(other) = predecessors(node).get(nth) {
                 *tried += 1;
                 let other = other & !SOFT;
                 if self.index[other as usize] == NONE {
-                    self.enter(other);
+                    self.begin(other);
                 } else if self.component[other as usize] == NONE {
                     self.low[node as usize] = self.low[node as usize].min(self.index[other as usize]);
                 }

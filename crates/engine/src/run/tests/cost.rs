@@ -17,7 +17,7 @@ use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes};
 use crate::plan::{Identity, Plan, PlanKey};
 use crate::reduce::Reducer;
-use crate::run::{Run, Staging, Turn};
+use crate::run::{PollContext, Run, Staging};
 use unisono_backend::Board;
 use unisono_backend::Heard;
 
@@ -103,8 +103,9 @@ fn measure_run(name: &str, ranks: u32) {
             let mut buffers =
                 Buffers::Separate { input: Buffer::of(&input), output: BufferMut::of(&mut output) };
             let memory = Memory::new(&mut buffers, None, &mut scratch).expect("host memory");
-            let mut turn = Turn { memory, links: &mut links, staging: &mut staging, reducer: &reducer };
-            assert!(run.advance(&mut turn).expect("the header is right"), "a turn moves something");
+            let mut context =
+                PollContext { memory, links: &mut links, staging: &mut staging, reducer: &reducer };
+            assert!(run.advance(&mut context).expect("the header is right"), "a poll moves something");
         }
     });
     eprintln!(

@@ -1,5 +1,5 @@
 //! All algorithms over links that keep bytes where they lie until the peer has received them. In a random order of
-//! turns every call ends, is right, and changes no byte before it is released.
+//! polls every call ends, is right, and changes no byte before it is released.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::plan::offset_table::OffsetTable;
 /// Bytes of an element.
 const ELEMENT_BYTES: u64 = 4;
 
-/// A call of more turns fails, since it would go on for ever.
-const TURNS_MAX: usize = 1_000_000;
+/// A call of more polls fails, since it would go on for ever.
+const POLLS_MAX: usize = 1_000_000;
 
 /// A call is over, or hangs, after this many rounds without a move. In some rounds a pipe may report a released header,
 /// which moves nothing.
@@ -139,10 +139,10 @@ impl LateCall {
             made
         };
         let mut parts: Vec<TestRank> = (0..).zip(links).map(rank).collect();
-        for turn in 0.. {
-            assert!(turn < TURNS_MAX, "a call goes on for ever");
+        for poll in 0.. {
+            assert!(poll < POLLS_MAX, "a call goes on for ever");
             let part = &mut parts[random.below(ranks)];
-            let moved = part.turn();
+            let moved = part.poll();
             if part.run.is_finished() && self.keeps == Keeps::Unreceived {
                 assert!(!part.links.iter().any(PipeDouble::is_keeping), "{}", describe(self));
             }
@@ -222,7 +222,7 @@ fn a_call_waits_until_its_bytes_are_released() {
     };
     let [mut root, mut other]: [TestRank; 2] =
         (0..).zip(links).map(rank).collect::<Vec<_>>().try_into().ok().unwrap();
-    while root.turn() {}
+    while root.poll() {}
     assert!(!root.run.is_finished());
     let (mut interest, mut awaited) = (Vec::new(), Vec::new());
     root.run.interest(&mut interest);
@@ -230,8 +230,8 @@ fn a_call_waits_until_its_bytes_are_released() {
     let edge = root.run.plan.links[0].edge;
     assert_eq!(interest, [Interest { edge, readable: false, writable: false, releasable: true }]);
     assert_eq!(awaited, [edge.peer]);
-    while other.turn() {}
-    assert!(other.run.is_finished() && root.turn() && root.run.is_finished());
+    while other.poll() {}
+    assert!(other.run.is_finished() && root.poll() && root.run.is_finished());
     interest.clear();
     root.run.interest(&mut interest);
     assert_eq!(interest, []);

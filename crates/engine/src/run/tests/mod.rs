@@ -1,4 +1,4 @@
-//! Runs all ranks of a call in one thread: each of them takes its turn.
+//! Runs all ranks of a call in one thread: they are polled one after the other.
 
 mod cost;
 mod late;
@@ -12,7 +12,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Algorithm, Builder, Choice, Own, Requires, Schedule, Shape};
 
-use super::{Run, Staging, Turn};
+use super::{PollContext, Run, Staging};
 use crate::links::doubles::LinksDouble;
 use crate::links::{Edge, Link};
 use crate::memory::Memory;
@@ -72,7 +72,7 @@ impl TestRank {
         }
     }
 
-    fn turn(&mut self) -> bool {
+    fn poll(&mut self) -> bool {
         let reducer = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
         let output = BufferMut::of(&mut self.memory.output);
         let mut buffers = match &self.memory.input {
@@ -80,8 +80,9 @@ impl TestRank {
             None => Buffers::InOut(output),
         };
         let memory = Memory::new(&mut buffers, None, &mut self.scratch).expect("host memory");
-        let mut turn = Turn { memory, links: &mut self.links, staging: &mut self.staging, reducer: &reducer };
-        let moved = self.run.advance(&mut turn).expect("no failure");
+        let mut context =
+            PollContext { memory, links: &mut self.links, staging: &mut self.staging, reducer: &reducer };
+        let moved = self.run.advance(&mut context).expect("no failure");
         let input = self.memory.input.as_deref().unwrap_or(&[]);
         let memory = [bytemuck::cast_slice(input), bytemuck::cast_slice(&self.memory.output), &self.scratch];
         self.spoiled_bytes += self.links.iter().map(|link| link.look(&memory)).sum::<usize>();
@@ -89,9 +90,9 @@ impl TestRank {
     }
 }
 
-/// Lets every rank take a turn, in order; true when something moved.
+/// Polls every rank, in order; true when something moved.
 fn round(ranks: &mut [TestRank]) -> bool {
-    ranks.iter_mut().fold(false, |moved, rank| rank.turn() | moved)
+    ranks.iter_mut().fold(false, |moved, rank| rank.poll() | moved)
 }
 
 /// Runs an all-reduce of two ranks until nothing moves, and checks that it is over and right.

@@ -24,8 +24,8 @@ const ELEMENT_BYTES: u64 = 4;
 /// The room of a link: no more than the proof assumes.
 const CAPACITY_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES as usize;
 
-/// A call of more turns fails, since it would go on for ever: no call needs nearly as many.
-const TURNS_MAX: usize = 1_000_000;
+/// A call of more polls fails, since it would go on for ever: no call needs nearly as many.
+const POLLS_MAX: usize = 1_000_000;
 
 fn shuffle<T>(random: &mut SplitMix, list: &mut [T]) {
     for end in (1..list.len()).rev() {
@@ -228,7 +228,7 @@ fn test_rank(choice: &Choice, schedule: &Schedule, sizes: &Sizes, links: Vec<Pip
     TestRank::new(choice, schedule.clone(), &key, sizes.piece_bytes, memory, links)
 }
 
-/// Runs one call of all ranks, in random turns, until nothing moves. Returns whether the call has ended, and checks the
+/// Runs one call of all ranks, in random polls, until nothing moves. Returns whether the call has ended, and checks the
 /// result if it has.
 fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &Sizes) -> bool {
     let ranks = choice.shape.ranks;
@@ -239,9 +239,9 @@ fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &
     if random.below(2) == 0 {
         parts.iter_mut().for_each(|part| part.staging.staged_send_bytes_max = 0);
     }
-    for turn in 0.. {
-        assert!(turn < TURNS_MAX, "a call goes on for ever");
-        let moved = parts[random.below(ranks as usize)].turn();
+    for poll in 0.. {
+        assert!(poll < POLLS_MAX, "a call goes on for ever");
+        let moved = parts[random.below(ranks as usize)].poll();
         if !moved && !round(&mut parts) {
             break;
         }
