@@ -156,7 +156,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let finished = finished.and_then(|()| shared.say_goodbye(&mut guard));
         let now = guard.links.now();
         drop(guard);
-        // The other ranks read what was sent when they learn that this rank has closed.
+        // The other ranks read the remaining messages when they learn that this rank has closed.
         let closed = gate.close(now);
         finished.and(closed)?;
         shared.await_goodbyes(&mut shared.lock_links())

@@ -245,7 +245,7 @@ impl ActiveCall {
         if self.stage() == Some(BodyStage::Running) { BODY_GRACE } else { Duration::ZERO }
     }
 
-    /// Notes that nothing of the call has moved at `now`, and does what is due.
+    /// Notes that nothing of the call has moved at `now`, and takes the action that is due.
     ///
     /// # Errors
     /// When that is past the deadline.
@@ -349,7 +349,8 @@ impl ActiveCall {
     }
 }
 
-/// Enters a call, run by what is `named` so, on the board, and completes its header, which `reset` gets.
+/// Enters a call on the board and completes its header, which `reset` gets. `named` is the name and hash of the
+/// algorithm or body that runs it.
 pub(crate) fn enter(
     gate: &CallGate,
     call: &Call<'_>,

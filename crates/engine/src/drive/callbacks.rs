@@ -1,4 +1,4 @@
-//! The thread that runs the program's own code at the end of a call: what was given to `on_done`, the wakers of tasks,
+//! The thread that runs the program's own code at the end of a call: functions given to `on_done`, wakers of tasks,
 //! keepers of memory. It holds no lock and no links, so that code may make calls, and code that blocks delays
 //! nothing but the code behind it.
 //!
@@ -12,7 +12,7 @@ use unisono_communicator::{AfterEnd, Error};
 
 use crate::lock;
 
-/// What is to be called, and the thread that does so.
+/// The functions that are due, and the thread that calls them.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     state: Mutex<CallbackState>,

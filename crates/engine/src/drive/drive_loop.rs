@@ -22,7 +22,7 @@ pub(crate) trait Task<L> {
     /// Moves what can move, without waiting.
     fn step(&mut self, engine: &mut Engine<L>) -> Result<Step>;
 
-    /// The task's own call did not move, at `now`: asks, warns, and ends what is late.
+    /// The task's own call did not move, at `now`: asks, warns, or ends it.
     ///
     /// # Errors
     /// When a deadline has passed.

@@ -1,4 +1,4 @@
-//! What is done with an admitted call, whether the communicator itself or one of its scopes issues it.
+//! Issues calls: admits them, takes their turn, and runs or queues them.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use crate::lock;
 /// The links, until this is dropped.
 pub(crate) struct LinksGuard<'s, L: Links + 'static> {
     pub(super) shared: &'s Shared<L>,
-    /// Whoever holds the links by the monitor finds this unlocked.
+    /// Nobody else locks this: the monitor lets one thread hold the links.
     engine: Option<MutexGuard<'s, Engine<L>>>,
     /// It was taken by a thread that was panicking already: that is no panic of a call.
     is_unwinding: bool,

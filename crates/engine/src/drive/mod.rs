@@ -1,11 +1,11 @@
-//! From an admitted call to its end: who holds the links, the loop that moves calls, and what is shared by all threads.
+//! From an admitted call to its end: the holder of the links, the loop that moves calls, the state that threads share.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `monitor`, `links_guard` | who holds the links, and who waits for what; the links while they are held |
-//! | `issue` | what is done with an admitted call, of the communicator or of one of its scopes |
+//! | `issue` | admits calls, takes their turn, runs or queues them |
 //! | `drive_loop`, `step` | the one loop and its `Task`; what a poll has done |
-//! | `wait` | how long a call has waited, and what is done about it |
+//! | `wait` | how long a call has waited, and what follows |
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
 //! | `call` | one collective in progress |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |

@@ -38,13 +38,13 @@ struct MonitorState {
     has_progress_thread: bool,
 }
 
-/// What a progress thread moves.
+/// A communicator, as its progress thread sees it.
 pub(crate) trait Progress: Send + Sync {
-    /// Moves what is pending until it has ended, and reads what closing ranks have sent, for a while.
+    /// Moves pending calls until all have ended. For a while, it reads the messages of ranks that close too.
     fn progress(&self);
 }
 
-/// What the progress thread does next.
+/// The next task of the progress thread.
 #[derive(Default)]
 pub(crate) enum Command {
     /// Nothing.

@@ -127,7 +127,7 @@ impl<L: Links + 'static> Shared<L> {
         })
     }
 
-    /// Asks, warns, and ends what is late among the posted sends and receives.
+    /// Looks after the posted sends and receives: asks, warns, and ends the late ones.
     pub(crate) fn look_after_messages(&self, now: Instant) -> Result<()> {
         lock(&self.messages).look_after_waits(now, &self.gate, &self.options)
     }

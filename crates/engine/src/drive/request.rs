@@ -1,4 +1,4 @@
-//! An asynchronous call: queued, then run by whoever holds the links, then waiting for its result to be fetched.
+//! An asynchronous call: queued, then run by the holder of the links, then waiting for its result to be fetched.
 
 use std::sync::{Arc, Mutex};
 
@@ -33,7 +33,7 @@ pub(crate) enum RequestState {
     Queued(OwnedCall, Option<Box<dyn CallBody>>),
     /// At the head of the queue.
     Active(Box<ActiveRequest>),
-    /// Over, or with whoever moves it. How it has ended is in its [`Ending`].
+    /// Over, or with the thread that moves it. Its end is in its [`Ending`].
     Taken,
 }
 

@@ -51,8 +51,8 @@ impl Drop for GivesBack {
     }
 }
 
-/// Gives the calling thread a short slice, or the one that it had before. Where the system refuses, or the thread has
-/// no slice or a short one anyway, it stays as it is.
+/// Gives the calling thread a short slice, or its former slice. Nothing changes where the system refuses, and for a
+/// thread without a slice or with a shorter one.
 ///
 /// Cost: nothing when there is nothing to change, else two calls of the system, of less than a microsecond together.
 pub(crate) fn be_short(is_short: bool) {

@@ -1,8 +1,8 @@
-//! How long one call has waited, and what is done about it: the ranks that it waits for are asked, a line in the log
-//! names them, and at its deadline it ends. The same for collectives and messages, blocking and asynchronous.
+//! How long one call has waited, and what follows: the awaited ranks are asked, a line in the log names them, and the
+//! call ends at its deadline. The same for collectives and messages, blocking and asynchronous.
 //!
-//! Whoever drives a call looks after it many times a second. A look that comes later was held up: the job was
-//! stopped, or the call was busy. That time is no part of the wait, or a job that was stopped for longer than a call's
+//! The thread that drives a call looks after it many times a second. A late look means that the job was stopped, or that
+//! the call was busy. That time is no part of the wait. Otherwise a job that was stopped for longer than a call's
 //! deadline would fail as soon as it goes on.
 
 use std::fmt::Display;
@@ -41,13 +41,13 @@ pub(crate) struct Wait {
     asked: Option<Instant>,
     ask_pause: Duration,
     has_warned: bool,
-    /// The rank that it waited for when it was last looked after, as far as is known one that waits for nobody.
+    /// The awaited rank at the last look: of a chain of waiting ranks the last, as far as it is known.
     late: Option<GroupRank>,
     /// The number of the call that was asked about.
     asked_about: Option<u64>,
 }
 
-/// What is due for a call that waits.
+/// The action that is due for a call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Nothing yet.
@@ -58,7 +58,7 @@ pub(crate) enum Due {
     End,
 }
 
-/// Who is notified of a call that waits.
+/// The receivers of a notice about a call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attention {
     /// The log: once in a call.
@@ -99,7 +99,7 @@ impl Wait {
         }
     }
 
-    /// Notes that nothing of the call has moved at `now`, and says what is due.
+    /// Notes that nothing of the call has moved at `now`, and returns the action that is due.
     #[inline]
     pub(crate) fn look(&mut self, now: Instant, options: &EngineOptions) -> Due {
         if self.next.is_some_and(|next| now < next) {
@@ -214,7 +214,7 @@ impl Wait {
         self.has_warned
     }
 
-    /// The end of a call of which a line has warned, so that whoever reads it learns that the job goes on.
+    /// Logs the end of a call after a warning, so that a reader of the log learns that the job goes on.
     pub(crate) fn tell_end(&self, group: &Group, call: &dyn Display, now: Instant) {
         let last = self.late.map(|rank| format!("; rank {} came last", group.job_rank(rank)));
         let (waited, last) = (self.waited(now), last.unwrap_or_default());
