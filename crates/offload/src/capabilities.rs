@@ -1,5 +1,5 @@
-//! What a vendor's library can do: calls, reductions, how its arithmetic behaves. What all ranks have is agreed on
-//! when a group is made.
+//! The capabilities of a vendor's library: calls, reductions, the behaviour of its arithmetic. When a group is made,
+//! its ranks agree on the capabilities that all of them have.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use unisono_communicator::{CallOptions, DType, Descriptor, Determinism, Error, O
 
 use crate::vendor::NativeOp;
 
-/// A call that not every library, or not every version of it, has. Without it others are put together.
+/// A call that some libraries, or some of their versions, lack. Without it, other calls are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Native {
     /// All-to-all with lengths that differ by rank.
     AllToAllV,
     /// Scatter.
     Scatter,
-    /// Sends and receives between group start and group end, of which the end waits for all.
+    /// Sends and receives between group start and group end. The group end waits for all of them.
     Groups,
     /// Gather.
     Gather,
     /// All-to-all.
     AllToAll,
-    /// All-to-all whose input is its output.
+    /// All-to-all in place.
     AllToAllInPlace,
     /// Broadcast.
     Broadcast,
@@ -59,33 +59,33 @@ const REDUCIBLE: &[DType] = &[
     DType::F8E5M2,
 ];
 
-/// What Min and Max make of a NaN on one rank and numbers on the others.
+/// The result of Min and Max for a NaN on one rank and numbers on the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NanInMinMax {
     /// A NaN.
     Propagates,
     /// The least or greatest number.
     Ignored,
-    /// A NaN or any of the numbers, whichever comes of the order.
+    /// A NaN or any of the numbers, depending on the order of the operands.
     AnyOperand,
 }
 
-/// Where reductions of floats may differ. The conformance suite measures it, and compares it with what a library is
-/// said to do.
+/// The behaviour in which reductions of floats may differ. The conformance suite measures it, and compares it with the
+/// declared behaviour of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
     /// A NaN among numbers.
     pub nan_in_min_max: NanInMinMax,
-    /// Whether -0.0 is less than 0.0; else the result may be either.
+    /// Whether -0.0 is less than 0.0. If not, the result may be either.
     pub orders_zeros: bool,
-    /// The types whose sums are cut off where others are rounded to nearest, ties to even.
+    /// The types whose sums are truncated. Sums of other types are rounded to nearest, ties to even.
     pub truncates: &'static [DType],
-    /// Whether all ranks get the same bits of a sum that rounds.
+    /// Whether all ranks get the same bits of a rounded sum.
     pub equal_bits: bool,
 }
 
 impl Arithmetic {
-    /// What the engine does.
+    /// The behaviour of the engine.
     pub const ENGINE: Arithmetic = Arithmetic {
         nan_in_min_max: NanInMinMax::Propagates,
         orders_zeros: true,
@@ -94,59 +94,59 @@ impl Arithmetic {
     };
 }
 
-/// What a library can do. The same value on all ranks of a group.
+/// The capabilities of a library. All ranks of a group have the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     natives: u64,
-    /// For each operator, the element types.
+    /// By operator: the element types that the library reduces.
     reductions: [u64; NativeOp::KINDS.len()],
-    /// The element types that can be multiplied and divided around a reduction.
+    /// The element types that can be multiplied before a reduction, or divided after it.
     scaling: u64,
-    /// For each operator of a call, the element types of which the device combines two values for schedules.
+    /// By operator of a call: the element types of which the device combines two values, for schedules.
     combining: [u64; SCHEDULED_OPS],
-    /// How it adds and compares.
+    /// The behaviour of its sums and comparisons.
     pub arithmetic: Arithmetic,
     /// Whether a call that hangs in the library can be ended.
     pub abort: bool,
 }
 
-/// The operators of calls that schedules may combine by.
+/// The number of operators that schedules may use.
 const SCHEDULED_OPS: usize = ReduceOp::PLAIN.len() + 1;
 
-/// The words of [`Capabilities::words`].
+/// The number of words of [`Capabilities::words`].
 pub(crate) const CAPABILITY_WORDS: usize = 2 + SCHEDULED_OPS + NativeOp::KINDS.len();
 
 impl Capabilities {
-    /// Of a library that cannot reduce anything.
+    /// The capabilities of a library that reduces nothing.
     pub fn new(arithmetic: Arithmetic) -> Capabilities {
         let (reductions, combining) = ([0; NativeOp::KINDS.len()], [0; SCHEDULED_OPS]);
         Capabilities { natives: 0, reductions, scaling: 0, combining, arithmetic, abort: false }
     }
 
-    /// With another call.
+    /// Adds a call.
     #[must_use]
     pub fn with(mut self, native: Native) -> Capabilities {
         self.natives |= 1 << native as u32;
         self
     }
 
-    /// With these reductions. Types that no library reduces are left out.
+    /// Adds reductions. Types that no library reduces are left out.
     #[must_use]
     pub fn reducing(mut self, op: NativeOp, dtypes: &[DType]) -> Capabilities {
         self.reductions[op.kind()] |= bits_of(dtypes);
         self
     }
 
-    /// With the means to multiply and divide elements of these types, for operators that the library lacks.
+    /// Adds the means to multiply and divide elements of these types, for operators that the library lacks.
     #[must_use]
     pub fn scaling(mut self, dtypes: &[DType]) -> Capabilities {
         self.scaling |= bits_of(dtypes);
         self
     }
 
-    /// With a device that does for schedules what reductions of these types by these operators need
-    /// ([`crate::Device::combine`]), with the bits of the engine. [`ReduceOp::PreMulSum`] also needs
-    /// [`Capabilities::scaling`], with any factor. A function of the user's is left out.
+    /// Adds a device's arithmetic for schedules ([`crate::Device::combine`]): reductions of these types by these
+    /// operators, with the bits of the engine. [`ReduceOp::PreMulSum`] also needs [`Capabilities::scaling`], with any
+    /// factor. User functions are left out.
     #[must_use]
     pub fn combining(mut self, ops: &[ReduceOp], dtypes: &[DType]) -> Capabilities {
         for row in ops.iter().filter_map(|op| scheduled_row(*op)) {
@@ -155,12 +155,12 @@ impl Capabilities {
         self
     }
 
-    /// Whether it has the call.
+    /// Whether the library has the call.
     pub fn has(&self, native: Native) -> bool {
         self.natives & 1 << native as u32 != 0
     }
 
-    /// Whether it reduces elements of `dtype` by `op`.
+    /// Whether the library reduces elements of `dtype` by `op`.
     pub fn reduces(&self, op: NativeOp, dtype: DType) -> bool {
         bit_of(dtype).is_some_and(|bit| self.reductions[op.kind()] & bit != 0)
     }
@@ -172,7 +172,7 @@ impl Capabilities {
         scheduled_row(op).is_some_and(has) && (!matches!(op, ReduceOp::PreMulSum(_)) || can_scale())
     }
 
-    /// As bits of which every rank must have those that are used.
+    /// The capabilities as bits. A group uses only bits that every rank has.
     pub(crate) fn words(&self) -> [u64; CAPABILITY_WORDS] {
         let mut words = [self.natives; CAPABILITY_WORDS];
         words[1] = self.scaling;
@@ -181,7 +181,7 @@ impl Capabilities {
         words
     }
 
-    /// With the bits that all ranks have.
+    /// The capabilities that are left with the bits of all ranks.
     pub(crate) fn agreed(self, words: [u64; CAPABILITY_WORDS]) -> Capabilities {
         let mut agreed = Capabilities { natives: words[0], scaling: words[1], ..self };
         agreed.combining.copy_from_slice(&words[2..][..SCHEDULED_OPS]);
@@ -189,7 +189,7 @@ impl Capabilities {
         agreed
     }
 
-    /// How it reduces elements of `dtype` by `op`: by an operator of its own, and what is done besides.
+    /// How elements of `dtype` are reduced by `op`: an operator of the library, and the arithmetic around it.
     pub(crate) fn reduction(&self, op: ReduceOp, dtype: DType) -> Option<Reduction> {
         let native = |op: NativeOp| self.reduces(op, dtype).then_some(op);
         let only = |op| native(op).map(|op| Reduction { op, around: Around::Nothing });
@@ -209,8 +209,8 @@ impl Capabilities {
         }
     }
 
-    /// Refuses wishes that only a schedule grants, where no schedule can run: its messages are the library's in groups,
-    /// its arithmetic the device's.
+    /// Refuses options that only a schedule can fulfil, if no schedule can run here. A schedule needs grouped messages
+    /// of the library and arithmetic of the device.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with what to do instead.
@@ -229,7 +229,7 @@ impl Capabilities {
         }
     }
 
-    /// Refuses `wish` where no schedule can run.
+    /// Refuses `wish` if no schedule can run.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with what to do instead.
@@ -245,7 +245,7 @@ impl Capabilities {
         self.has(Native::Groups) && self.combining != [0; SCHEDULED_OPS]
     }
 
-    /// Refuses what a schedule cannot do.
+    /// Refuses a call that a schedule cannot run.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with what to do instead.
@@ -269,7 +269,7 @@ impl Capabilities {
         Err(Error::Unsupported { what, backend, instead })
     }
 
-    /// Refuses what neither the library nor a composition of its calls can do.
+    /// Refuses a call that neither the library nor a composition of its calls can do.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with what to do instead.
@@ -290,14 +290,14 @@ fn over_tcp() -> Option<String> {
     Some("UNISONO_BACKEND=tcp".to_owned())
 }
 
-/// An operator of the library's, and what is done around it.
+/// An operator of the library, and the arithmetic around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Reduction {
     pub(crate) op: NativeOp,
     pub(crate) around: Around,
 }
 
-/// What is done before or after a reduction.
+/// The arithmetic before or after a reduction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Around {
     /// Nothing.
@@ -308,7 +308,7 @@ pub(crate) enum Around {
     DivideByRanks,
 }
 
-/// The place of an operator among those that schedules combine by.
+/// The row of an operator in the table of operators that schedules may use.
 fn scheduled_row(op: ReduceOp) -> Option<usize> {
     Some(match op {
         ReduceOp::Sum => 0,

@@ -1,4 +1,4 @@
-//! From a call to its program: the library's own call where it has one, else others put together.
+//! From a call to its program: the library's own call if it has one, else a composition of other calls.
 //!
 //! | call | steps, without a call of the library's own |
 //! | --- | --- |
@@ -12,7 +12,8 @@
 //! | gather, gather_v, scatter, scatter_v, all_to_all, all_to_all_v | an exchange |
 //!
 //! An exchange is the library's `AllToAllV`, else a group of sends and receives, else the pairs of ranks one after the
-//! other. What moves, moves as bytes. Data and pure functions: nothing here knows a library or an address.
+//! other. Exchanges, broadcasts and gathers move plain bytes. This file holds data and pure functions: nothing here
+//! knows a library or an address.
 
 use unisono_communicator::{Collective, Counts, DType, Descriptor, Group, Place};
 
@@ -21,7 +22,7 @@ use crate::device::Scale;
 use crate::program::{Program, Region, Span, Step};
 use crate::vendor::{Elements, NativeOp};
 
-/// The program of a collective that [`Capabilities::check`] has let through.
+/// The program of a collective that [`Capabilities::check`] has accepted.
 pub(crate) fn compose(
     collective: Collective,
     descriptor: &Descriptor,
@@ -55,7 +56,7 @@ struct Composer<'a> {
     program: Program,
 }
 
-/// The shares of all ranks, in bytes, one behind the other.
+/// The shares of all ranks, one behind the other. Lengths are in bytes.
 enum Shares {
     Even { length: usize, ranks: usize },
     Listed { lengths: Vec<usize>, starts: Vec<usize>, all: usize },
@@ -72,14 +73,14 @@ impl Shares {
         Shares::Listed { lengths, starts, all }
     }
 
-    /// One rank has a share, and nobody else.
+    /// Only one rank has a share.
     fn only(rank: usize, length: usize, ranks: usize) -> Shares {
         let mut lengths = vec![0; ranks];
         lengths[rank] = length;
         Shares::listed(lengths)
     }
 
-    /// Of all ranks.
+    /// The length of all shares together.
     fn all(&self) -> usize {
         match self {
             Shares::Even { length, ranks } => length * ranks,
@@ -153,7 +154,7 @@ impl<'a> Composer<'a> {
         matches!(self.counts, Counts::Even)
     }
 
-    /// What this rank sends to each, and what it receives from each.
+    /// The shares that this rank sends to each rank, and the shares that it receives from each.
     fn pairs(&self) -> [Shares; 2] {
         let listed = |list: &Vec<u64>| Shares::listed(list.iter().map(|&count| self.bytes(count)).collect());
         match self.counts {
@@ -175,7 +176,7 @@ impl<'a> Composer<'a> {
         let all = if is_scattered { shares.all() } else { self.bytes(self.descriptor.count) };
         let mut input = Span::whole(Region::Input, all);
         if let Around::MultiplyFirst(factor) = around {
-            // An input that the result does not replace stays as it is.
+            // A call must not change an input that its result does not replace.
             let is_replaced = self.in_place && (collective != Collective::Reduce || self.at_root());
             let scaled = if is_replaced { input } else { self.program.scratch(all) };
             self.program.copy(input, scaled);
@@ -210,7 +211,7 @@ impl<'a> Composer<'a> {
         }
     }
 
-    /// A reduce to `root`, which has `to`.
+    /// A reduce to `root`. Only the root has `to`.
     fn reduce_to(&mut self, from: Span, to: Option<Span>, elements: Elements, root: u32) {
         if self.capabilities.has(Native::Reduce) {
             return self.program.push(Step::Reduce { from, to, elements, root });
@@ -255,7 +256,7 @@ impl<'a> Composer<'a> {
             (Span::whole(Region::Input, send.all()), Span::whole(Region::Output, receive.all()));
         let is_native = self.is_even() && self.capabilities.has(Native::AllToAll);
         if self.in_place && !(is_native && self.capabilities.has(Native::AllToAllInPlace)) {
-            // What is received would overwrite what is still to be sent.
+            // In place, received bytes would overwrite bytes that are still to be sent.
             let apart = self.program.scratch(send.all());
             self.program.copy(from, apart);
             from = apart;
@@ -273,7 +274,7 @@ impl<'a> Composer<'a> {
         let to = self.at_root().then_some(Span::whole(Region::Output, shares.all()));
         let mut from = Span::whole(Region::Input, own);
         if let (Some(to), true) = (to, self.in_place) {
-            // What is sent and what is received must be apart.
+            // Sent and received bytes must not overlap.
             let apart = self.program.scratch(own);
             self.program.copy(shares.share(to, self.rank), apart);
             from = apart;
@@ -293,7 +294,7 @@ impl<'a> Composer<'a> {
         let shares = self.shares();
         let own = shares.length(self.rank);
         let from = self.at_root().then_some(Span::whole(Region::Input, shares.all()));
-        // In place the root has its share where it is.
+        // In place, the root's share is already where it belongs.
         let keeps = self.in_place && self.at_root();
         let to = if keeps { self.program.scratch(own) } else { Span::whole(Region::Output, own) };
         if self.is_even() && self.capabilities.has(Native::Scatter) {
@@ -317,7 +318,7 @@ impl<'a> Composer<'a> {
         self.program.push(Step::AllReduce { from: token, to: token, elements });
     }
 
-    /// Sends a part to every rank and receives one from every rank; `from` and `to` are apart.
+    /// Sends a part to every rank and receives a part from every rank. `from` and `to` do not overlap.
     fn exchange(&mut self, from: Span, send: Shares, to: Span, receive: Shares) {
         if self.capabilities.has(Native::AllToAllV) {
             let (send, receive) = (send.into_lengths(), receive.into_lengths());
@@ -337,8 +338,8 @@ impl<'a> Composer<'a> {
             }
             return program.push(Step::GroupEnd);
         }
-        // Every rank goes through the pairs that it is in in one order, that of the pairs (lower, higher): the first
-        // pair of all that is not done has two ranks that are at it, so it goes on.
+        // Ranks handle their pairs in one global order, that of (lower rank, higher rank). Both ranks of the first
+        // unfinished pair are at this pair, so progress is certain.
         for peer in others {
             let sent = sends(peer).map(|(from, peer)| Step::Send { from, peer });
             let received = receives(peer).map(|(to, peer)| Step::Recv { to, peer });

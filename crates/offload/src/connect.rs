@@ -1,9 +1,10 @@
-//! The first calls of a communicator of a device's library: a small one of each kind, when it is made. Libraries
-//! connect ranks in their first call of a kind, and wait for the others there (NCCL since 2.22 unless
-//! `NCCL_RUNTIME_CONNECT=0`, HCCL always). Here all ranks have met and all have the turn on their device; later, two
-//! ranks that make the first calls of two communicators in opposite orders would wait for each other.
+//! The first calls of a communicator of a device's library: a small call of each kind, made together with the
+//! communicator. A library connects ranks in the first call of a kind, and waits for the other ranks there (NCCL since
+//! 2.22 unless `NCCL_RUNTIME_CONNECT=0`, HCCL always). At this point all ranks have met, and all have the turn on their
+//! device. Later, two ranks that make the first calls of two communicators in opposite orders would wait for each
+//! other.
 //!
-//! What a library connects for large calls only, such as another algorithm of NCCL's, is not connected here.
+//! Connections that a library makes for large calls only, such as for another algorithm of NCCL, are not made here.
 
 #![allow(unsafe_code)]
 
@@ -20,16 +21,16 @@ use crate::staged::Allocation;
 use crate::thread::VendorShared;
 use crate::vendor::{Elements, NativeOp, Vendor};
 
-/// Ranks up to which each connects with each other one for messages. Every pair costs both memory of their devices.
+/// The largest group in which every pair of ranks connects for messages. A pair costs memory on both devices.
 const MESSAGE_RANKS_MAX: u32 = 64;
 
-/// How long a thread sleeps between two questions whether the calls are done.
+/// How long a thread sleeps before it asks again whether the calls are done.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// The element types of which one is summed.
+/// The first of these element types that the library sums is used.
 const SUMMED: [DType; 4] = [DType::F32, DType::F16, DType::I32, DType::I8];
 
-/// One call of each kind that the libraries of all ranks have, of parts as small as they can be.
+/// One call of each kind that the libraries of all ranks have, with parts as small as possible.
 fn first_calls(known: &Capabilities, rank: u32, ranks: u32) -> Program {
     let mut program = Program::default();
     let (parts, part) = (ranks as usize, SCRATCH_ALIGN);
@@ -74,7 +75,7 @@ fn first_calls(known: &Capabilities, rank: u32, ranks: u32) -> Program {
     program
 }
 
-/// What the first calls need on the device, given back when they are done.
+/// The resources of the first calls on the device.
 struct Things<'a, V: Vendor> {
     device: &'a dyn Device,
     stream: RawStream,
@@ -87,22 +88,22 @@ impl<'a, V: Vendor> Things<'a, V> {
         let memory = Allocation::new(vendor, bytes)?;
         let stream = device.create_stream()?;
         let event = device.create_event().inspect_err(|_| {
-            // SAFETY: it was just made, and nothing is on it.
+            // SAFETY: the stream was just made, and no work is on it.
             unsafe { device.destroy_stream(stream) };
         })?;
         Ok(Things { device, stream, event, memory })
     }
 
-    /// Gives them back: the calls are done.
+    /// Frees the resources, because the calls are done.
     fn give_back(self) {
-        // SAFETY: nothing is under way with them.
+        // SAFETY: no work uses the event or the stream.
         unsafe {
             self.device.destroy_event(self.event);
             self.device.destroy_stream(self.stream);
         }
     }
 
-    /// Nobody knows what is under way with them: they stay until the end of the process.
+    /// Leaves the resources until the end of the process, because work that uses them may be under way.
     fn leave(self) {
         std::mem::forget(self.memory);
     }
@@ -112,7 +113,7 @@ impl<V: Vendor> VendorShared<V> {
     /// Makes the first calls, if communicators take turns on the library's device.
     ///
     /// # Errors
-    /// Those of the library and of the device; [`Error::Closed`] when nobody waits any more.
+    /// Errors of the library and of the device; [`Error::Closed`] if the communicator has been given up.
     pub(crate) fn connect(&self) -> Result<()> {
         let (group, comm) = (self.companion.group(), self.comm()?);
         let takes_turns = self.device_turn().is_some() && group.size() > 1;
@@ -168,7 +169,7 @@ mod tests {
         known.combining(ReduceOp::PLAIN, &[])
     }
 
-    /// Every rank makes the same calls, and only those that are there.
+    /// Every rank makes the same calls, and only calls that the library has.
     #[test]
     fn every_kind_that_is_there_is_called_once() {
         let all = [

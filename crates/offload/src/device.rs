@@ -1,4 +1,4 @@
-//! What a vendor's device is to [`crate::Offloaded`]: memory, streams, and events on them.
+//! A vendor's device as [`crate::Offloaded`] sees it: memory, streams, and events on them.
 
 #![allow(unsafe_code)]
 
@@ -8,40 +8,41 @@ use unisono_communicator::{DType, Error, Result};
 
 use crate::device_turn::DeviceTurn;
 
-/// How many times, or by what, elements are multiplied or divided.
+/// The factor or the divisor of elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// Multiplied by a factor: floats only.
+    /// Multiplication by a factor, for floats only.
     Multiply(f64),
-    /// Divided by a number of ranks: integers are cut off towards zero.
+    /// Division by a number of ranks. Integers round towards zero.
     Divide(u32),
 }
 
-/// What becomes of two values of an element.
+/// The combination of two values of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combination {
-    /// Their sum; of integers without the carry.
+    /// The sum. Integers wrap around.
     Sum,
-    /// Their product; of integers without the carry.
+    /// The product. Integers wrap around.
     Prod,
     /// The smaller one, by IEEE 754's `minimum`: a NaN if one is a NaN, and -0.0 is smaller than 0.0.
     Min,
     /// The larger one, by `maximum`.
     Max,
-    /// Their sum divided by a number of ranks, which is more than one, rounded once; of integers cut off towards zero.
+    /// The sum divided by a number of ranks, which is more than one. The result is rounded once; integers round towards
+    /// zero.
     Mean {
-        /// That number.
+        /// The number of ranks.
         ranks: u32,
     },
-    /// Of integers only.
+    /// For integers only.
     BitAnd,
-    /// Of integers only.
+    /// For integers only.
     BitOr,
-    /// Of integers only.
+    /// For integers only.
     BitXor,
 }
 
-/// A stream, as the vendor's library has it: a `cudaStream_t`, an `aclrtStream`, the address of a `sycl::queue`. Zero
+/// A stream in the vendor's representation: a `cudaStream_t`, an `aclrtStream`, the address of a `sycl::queue`. Zero
 /// for memory of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RawStream(pub usize);
@@ -50,13 +51,13 @@ impl RawStream {
     /// For calls on memory of the host.
     pub const HOST: RawStream = RawStream(0);
 
-    /// As C has it.
+    /// The stream as a C pointer.
     pub fn as_pointer(self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.0)
     }
 }
 
-/// A point in a stream, as the vendor's library has it.
+/// An event, which marks a point in a stream, in the vendor's representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEvent(pub usize);
 
@@ -64,32 +65,34 @@ pub struct RawEvent(pub usize);
 /// the thread's current device as it was.
 ///
 /// # Safety
-/// Of every unsafe function: addresses are of this device's memory, for as many bytes as it says; nobody else uses them
-/// until the work on the stream is done; streams and events are of this device and live.
+/// Every unsafe function requires: addresses lie in this device's memory, with as many bytes behind them as the call
+/// uses. Nothing else uses these bytes until the work on the stream is done. Streams and events belong to this device
+/// and live.
 pub trait Device: Send + Sync {
-    /// Its number.
+    /// The number of the device.
     fn ordinal(&self) -> u32;
 
-    /// Whose turn it is to enqueue calls of the library's on it, and to make and free communicators: one value for all
-    /// that are on the device in this process. `None` where the library itself has a turn
+    /// The turn to enqueue the library's calls on the device, and to make and free communicators. All communicators of
+    /// this process on the device share one value. `None` if the library itself has a turn
     /// ([`Vendor::turn`](crate::Vendor::turn)).
     fn turn(&self) -> Option<&DeviceTurn> {
         None
     }
 
-    /// `bytes` bytes of its memory, more than none, of any content, where any element may start.
+    /// Allocates `bytes` bytes of the device's memory, which is more than 0. Their content is arbitrary, and their
+    /// address is aligned for any element.
     ///
     /// # Errors
-    /// [`unisono_communicator::Error::Vendor`] when there is not so much.
+    /// [`unisono_communicator::Error::Vendor`] when there is not enough memory.
     fn allocate(&self, bytes: usize) -> Result<*mut c_void>;
 
-    /// Gives memory of [`Device::allocate`] back, when the work that uses it is done.
+    /// Frees memory of [`Device::allocate`]. The work that uses it must be done.
     ///
     /// # Safety
     /// See [`Device`].
     unsafe fn free(&self, address: *mut c_void);
 
-    /// Copies to the device, in the order of the stream. Returns when `from` may be changed.
+    /// Copies to the device, in stream order. Returns when `from` may be changed.
     ///
     /// # Safety
     /// See [`Device`].
@@ -98,14 +101,14 @@ pub trait Device: Send + Sync {
     /// [`unisono_communicator::Error::Vendor`].
     unsafe fn upload(&self, to: *mut c_void, from: &[u8], stream: RawStream) -> Result<()>;
 
-    /// Copies to the host, in the order of the stream. Returns when the bytes are there, or nothing will write them any
+    /// Copies to the host, in stream order. Returns when the bytes have arrived, or when nothing will write to them any
     /// more.
     ///
     /// # Safety
     /// See [`Device`].
     ///
     /// # Errors
-    /// [`unisono_communicator::Error::Vendor`], also for the work before it on the stream.
+    /// [`unisono_communicator::Error::Vendor`], also for earlier work on the stream.
     unsafe fn download(&self, to: &mut [u8], from: *const c_void, stream: RawStream) -> Result<()>;
 
     /// Enqueues a copy on the device; the two do not overlap.
@@ -123,8 +126,8 @@ pub trait Device: Send + Sync {
         stream: RawStream,
     ) -> Result<()>;
 
-    /// Enqueues the scaling of `count` elements where they are. Only for what
-    /// [`Capabilities::scaling`](crate::Capabilities::scaling) has.
+    /// Enqueues the scaling of `count` elements in place. Only for types of
+    /// [`Capabilities::scaling`](crate::Capabilities::scaling).
     ///
     /// # Safety
     /// See [`Device`].
@@ -140,15 +143,16 @@ pub trait Device: Send + Sync {
         stream: RawStream,
     ) -> Result<()>;
 
-    /// Enqueues the combination of `count` elements of `left` with those of `right`, with one rounding to nearest for
-    /// each operation; narrow floats are f32 in between. `to` may be `left` or `right`, or is apart from both. Only for
-    /// what [`Capabilities::combining`](crate::Capabilities::combining) has.
+    /// Enqueues the combination of `count` elements of the left operand with elements of the right one. Each operation
+    /// rounds once, to nearest; narrow floats are f32 in between. `to` is one of the operands, or overlaps neither.
+    /// Only for the reductions of [`Capabilities::combining`](crate::Capabilities::combining).
     ///
     /// # Safety
     /// See [`Device`].
     ///
     /// # Errors
-    /// [`unisono_communicator::Error::Vendor`]; [`unisono_communicator::Error::Unsupported`] for what is not there.
+    /// [`unisono_communicator::Error::Vendor`]; [`unisono_communicator::Error::Unsupported`] if the device lacks the
+    /// arithmetic.
     unsafe fn combine(
         &self,
         to: *mut c_void,
@@ -163,7 +167,7 @@ pub trait Device: Send + Sync {
         Err(Error::Unsupported { what, backend: "offload", instead })
     }
 
-    /// A new stream, which waits for no other.
+    /// Makes a stream that waits for no other stream.
     ///
     /// # Errors
     /// [`unisono_communicator::Error::Vendor`].
@@ -184,7 +188,7 @@ pub trait Device: Send + Sync {
     /// [`unisono_communicator::Error::Vendor`], also for work that has failed.
     unsafe fn synchronize(&self, stream: RawStream) -> Result<()>;
 
-    /// A new event, which notes no time.
+    /// Makes an event that records no time.
     ///
     /// # Errors
     /// [`unisono_communicator::Error::Vendor`].
@@ -196,7 +200,7 @@ pub trait Device: Send + Sync {
     /// See [`Device`].
     unsafe fn destroy_event(&self, event: RawEvent);
 
-    /// The event is done when all work that is on the stream now is.
+    /// Records the event: it is done when all work that is on the stream now is done.
     ///
     /// # Safety
     /// See [`Device`].
@@ -205,7 +209,7 @@ pub trait Device: Send + Sync {
     /// [`unisono_communicator::Error::Vendor`].
     unsafe fn record(&self, event: RawEvent, stream: RawStream) -> Result<()>;
 
-    /// Whether it is done; does not wait.
+    /// Whether the event is done. Does not wait.
     ///
     /// # Safety
     /// See [`Device`].
@@ -214,8 +218,8 @@ pub trait Device: Send + Sync {
     /// [`unisono_communicator::Error::Vendor`] for work that has failed.
     unsafe fn is_done(&self, event: RawEvent) -> Result<bool>;
 
-    /// Refuses a stream that cannot be used: one of another context, and one whose work is being captured into a graph,
-    /// which nobody could watch.
+    /// Refuses a stream of another context, and a stream whose work is being captured into a graph, where the work
+    /// could not be watched.
     ///
     /// # Safety
     /// The stream lives.
@@ -230,7 +234,7 @@ pub trait Device: Send + Sync {
     /// [`unisono_communicator::Error::InvalidArgument`].
     fn check_address(&self, argument: &'static str, address: usize) -> Result<()>;
 
-    /// Work on it was given up, and may never end: from now on nothing here waits for all of the device's work, as some
-    /// drivers do when they free memory. What such a wait would come before is kept instead.
+    /// Notes that work on the device was given up, and may never end. From now on nothing here may wait for all of the
+    /// device's work, as some drivers do when they free memory. Memory that such a wait would free is kept instead.
     fn leave_work(&self) {}
 }

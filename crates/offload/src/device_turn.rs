@@ -1,13 +1,13 @@
-//! Whose turn it is on a device. NCCL and HCCL forbid that two threads issue calls on two communicators of one device
-//! at once, or make or free one of them meanwhile.
+//! The turn on a device. NCCL and HCCL forbid two threads to issue calls on two communicators of one device at once,
+//! and to make or free one of the communicators meanwhile.
 //!
-//! The turn is taken on each rank by itself, so nobody may wait for another rank while it has the turn, but for ranks
-//! that have taken it together: where a communicator is made all have, and connect there (`connect.rs`), so that no
-//! call waits for another rank's before it is enqueued.
+//! Each rank takes the turn by itself, so a thread that has the turn must not wait for another rank. The only exception
+//! is ranks that have taken their turns together. They do when they make a communicator, and they connect then
+//! (`connect.rs`), so that later no call waits for another rank's call before it is enqueued.
 //!
-//! Order of locks: the turn on the device first, then what a vendor's crate holds round a function on a communicator.
-//! An abort takes neither, and so gets a thread out that hangs in the library with the turn. Whoever waits for the turn
-//! waits no longer than its own deadline, and then says for whom.
+//! Order of locks: first the turn on the device, then the lock of a vendor's crate around a function on a communicator.
+//! An abort takes neither, and so frees a thread that hangs in the library with the turn. A thread waits for the turn
+//! no longer than its own deadline, and its error then names the holder.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::Board;
 use unisono_communicator::{CallInfo, Descriptor};
 
-/// Longest sleep: a reason to give up may come without a wake-up.
+/// The longest sleep. A reason to give up may come without a wake-up.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// The turn on one device, for all communicators of a library in this process.
@@ -29,7 +29,7 @@ pub struct DeviceTurn {
 #[derive(Debug, Default)]
 struct State {
     holder: Option<Holder>,
-    /// The numbers of those who wait, in the order in which they came.
+    /// The numbers of the waiting users, in the order in which they came.
     waiting: VecDeque<u64>,
     last_number: u64,
 }
@@ -46,27 +46,27 @@ impl std::fmt::Debug for Holder {
     }
 }
 
-/// What the turn is for.
+/// The purpose of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     /// To make a communicator.
     Init,
-    /// To enqueue a call, which has this number if that is known.
+    /// To enqueue a call, with its number if that is known.
     Call(Descriptor, Option<u64>),
     /// To free a communicator.
     Destroy,
 }
 
-/// Who wants the turn, or has it.
+/// A user of the turn, who waits for it or has it.
 #[derive(Clone)]
 pub(crate) struct User {
-    /// That of its communicator.
+    /// The board of the user's communicator.
     pub(crate) board: Arc<Board>,
     pub(crate) purpose: Purpose,
 }
 
 impl User {
-    /// As errors name it.
+    /// The user as errors name it.
     fn info(&self) -> CallInfo {
         let last = self.board.calls().entered().saturating_sub(1);
         match self.purpose {
@@ -90,7 +90,7 @@ pub(crate) struct DevicePass<'t> {
 impl Drop for DevicePass<'_> {
     fn drop(&mut self) {
         let mut state = self.turn.lock();
-        // It may have lapsed, and be another's now.
+        // The turn may have lapsed, and belong to another user now.
         if state.holder.as_ref().is_some_and(|holder| holder.number == self.number) {
             state.holder = None;
             drop(state);
@@ -100,7 +100,7 @@ impl Drop for DevicePass<'_> {
 }
 
 impl DeviceTurn {
-    /// Nobody has it.
+    /// A turn that no user has.
     pub fn new() -> DeviceTurn {
         DeviceTurn::default()
     }
@@ -109,8 +109,9 @@ impl DeviceTurn {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn, behind those who came earlier. `None` when it has not come by `until`, or `gave_up` says so, which is
-    /// asked now and then. Whoever waits shows on its board for whom, and goes on showing it when it has got nothing.
+    /// Takes the turn, after the users who came earlier. `None` if the turn has not come by `until`, or if `gave_up`,
+    /// which is asked now and then, returns true. A waiting user shows the holder's call on its own board, and the call
+    /// stays there if the turn has not come.
     pub(crate) fn take(
         &self,
         user: &User,
@@ -155,14 +156,14 @@ impl DeviceTurn {
         DevicePass { turn: self, number }
     }
 
-    /// Those who wait look again whether they give up.
+    /// Makes the waiting threads check again whether to give up.
     pub(crate) fn recheck(&self) {
         self.changed.notify_all();
     }
 }
 
 impl DevicePass<'_> {
-    /// From then on the turn is another's, although this is still there.
+    /// From `end` on another user may take the turn, although this pass still exists.
     pub(crate) fn lapse_at(&self, end: Instant) {
         if let Some(holder) = self.turn.lock().holder.as_mut().filter(|holder| holder.number == self.number) {
             holder.lapses_at = Some(end);
@@ -171,7 +172,7 @@ impl DevicePass<'_> {
 }
 
 impl State {
-    /// Takes the turn from one whose time is over.
+    /// Takes the turn from a holder whose time is over.
     fn lapse(&mut self, now: Instant) {
         self.holder.take_if(|holder| holder.lapses_at.is_some_and(|end| now >= end));
     }

@@ -1,4 +1,4 @@
-//! Turns on a device: one at a time, in order, with deadlines, and what those who wait show.
+//! Tests of turns on a device: one at a time, in order, with deadlines, and with the calls that waiting users show.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -96,7 +96,7 @@ fn a_turn_that_has_lapsed_is_the_next_ones() {
         let old = turn.take(&users[0], None, never).unwrap();
         old.lapse_at(Instant::now() + SHORT);
         let new = turn.take(&users[1], Some(Instant::now() + LONG), never).unwrap();
-        // It is not given back by the one who had it.
+        // The drop of the lapsed pass does not give the turn back.
         drop(old);
         assert!(turn.take(&users[2], Some(Instant::now() + SHORT), never).is_none());
         drop(new);

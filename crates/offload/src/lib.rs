@@ -1,8 +1,8 @@
-//! Collectives of vendors' libraries behind the communicator's trait: what all vendors share.
+//! Collectives of vendors' libraries behind the communicator's trait: the part that all vendors share.
 //!
-//! A vendor is a table of about a dozen calls ([`Vendor`]) and a statement of what they can do ([`Capabilities`]).
-//! [`Offloaded`] makes a communicator of it, on top of another one of the same ranks, its companion. Nothing here knows
-//! a particular library.
+//! A vendor is a table of about a dozen calls ([`Vendor`]) and a declaration of its [`Capabilities`]. [`Offloaded`]
+//! makes a communicator of it, on top of another communicator of the same ranks, its companion. Nothing here knows a
+//! particular library.
 //!
 //! | file | what it holds |
 //! | --- | --- |

@@ -1,5 +1,5 @@
-//! How the ranks of a group get a communicator of the library's: they learn whether all of them have it, in one
-//! version, and what all of them can do; one makes the id.
+//! How the ranks of a group get a communicator of the library. They learn whether all of them have the library, in one
+//! version, and agree on its capabilities. One rank makes the id.
 
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,15 +15,15 @@ use crate::thread::{VendorThread, panicked, stuck};
 use crate::turn::LibraryPass;
 use crate::vendor::Vendor;
 
-/// Bytes of a version's text that ranks compare.
+/// How many bytes of a version's text ranks compare.
 const VERSION_BYTES: usize = 96;
 
-/// The library's communicator of the group of `companion`, within `timeout`. Collective.
+/// Makes the library's communicator for the group of `companion`, within `timeout`. Collective.
 ///
 /// # Errors
-/// The same on every rank: what `library` is on the first rank that has none; [`Error::Unsupported`] for versions that
-/// differ, and after a call that hangs in the library of a rank; errors of the library and of the communicator beneath;
-/// [`Error::Timeout`].
+/// The same on every rank: the error of `library` on the first rank without a library; [`Error::Unsupported`] for
+/// versions that differ, and while a call hangs in the library of a rank; errors of the library and of the communicator
+/// beneath; [`Error::Timeout`].
 pub(crate) fn open<V: Vendor>(
     companion: Arc<dyn Companion>,
     library: Result<Arc<V>>,
@@ -40,8 +40,8 @@ pub(crate) fn open<V: Vendor>(
     opened.map_err(|error| cause(&*companion, &*inner, error))
 }
 
-/// When the communicator is revoked, nobody waits any longer for what ranks tell each other about the library. Every
-/// rank hears of that by itself, so nothing is spread: this may run on the thread that would do it.
+/// Ends the calls of `inner`, by which the ranks agree on the library, when `companion` is revoked. Every rank learns
+/// of the revocation by itself, so nothing is spread here: this may run on the thread that would spread it.
 fn end_with(companion: &Arc<dyn Companion>, inner: &Arc<dyn Companion>) {
     let (board, ended) = (companion.gate().board(), Arc::downgrade(inner.gate().board()));
     let revoked = Arc::downgrade(board);
@@ -53,7 +53,7 @@ fn end_with(companion: &Arc<dyn Companion>, inner: &Arc<dyn Companion>) {
     }));
 }
 
-/// The library of this rank, if all ranks have one. Else the first that has none tells all others why.
+/// The library of this rank, if all ranks have a library. Else the first rank without a library spreads its error.
 fn all_have<V: Vendor>(
     companion: &Arc<dyn Companion>,
     inner: &Arc<dyn Companion>,
@@ -71,12 +71,12 @@ fn all_have<V: Vendor>(
             companion.gate().revoke(error);
             Err(seen)
         }
-        // That rank does not come: the barrier ends when it has told why.
+        // The first rank without a library does not come to the barrier, so the barrier ends with that rank's error.
         Ok(_) | Err(_) => Err(asked.barrier().err().unwrap_or(Error::closed())),
     }
 }
 
-/// The first cause, where this rank has noticed only that others gave up.
+/// The first cause in place of `error`, which may only say that other ranks gave up.
 fn cause(companion: &dyn Companion, inner: &dyn Companion, error: Error) -> Error {
     if error.is_before_start() {
         return error;
@@ -103,14 +103,14 @@ fn meet<V: Vendor>(
     let is_free = vendor.turn().is_none_or(|turn| !turn.is_stuck());
     let capabilities = agree(&asked, vendor.capabilities(), is_free)?.ok_or_else(stuck::<V>)?;
     let mut id = vec![0u8; V::ID_BYTES];
-    // The rank that makes it fails alone: the others are told by the communicator beneath.
+    // The rank that makes the id fails alone. The communicator beneath tells the others.
     let gives_up = || inner.gate().board().first_cause().is_revoked();
     let is_first = companion.group().rank() == 0;
     let made = if is_first { make_id(&vendor, &mut id, until, gives_up) } else { Ok(()) };
     made.map_err(|error| inner.gate().fail(error))?;
     asked.broadcast(&mut id, 0)?;
     let thread = VendorThread::start(vendor, [companion.clone(), inner.clone()], capabilities, id, until)?;
-    // Nobody leaves before all have it: who revokes the communicator at once would end the init of others.
+    // No rank goes on before all have the communicator: a rank that revokes it at once would end the init of others.
     asked.barrier()?;
     Ok(thread)
 }
@@ -139,7 +139,7 @@ fn make_id<V: Vendor>(
     Ok(())
 }
 
-/// An id, by a thread that may hang in the library without this one.
+/// Makes an id on another thread, so that this thread does not hang if the library does.
 fn unique_id<V: Vendor>(
     vendor: &Arc<V>,
     pass: Option<LibraryPass>,
@@ -158,7 +158,7 @@ fn unique_id<V: Vendor>(
     let thread = spawned.map_err(|error| Error::system("cannot start the thread of a library", &error))?;
     match made.take(until, gives_up) {
         Some(id) => {
-            // A thread that the library knows must be gone before the process takes the library down.
+            // A thread that the library knows must end before the process unloads the library.
             let _ = thread.join();
             id
         }
@@ -189,7 +189,7 @@ fn compare_versions<V: Vendor>(inner: &(impl Communicator + ?Sized), own: &str) 
 
 /// Refuses two ranks in one process, on every rank alike.
 fn refuse_shared_processes<V: Vendor>(inner: &(impl Communicator + ?Sized)) -> Result<()> {
-    // A number of this process: process ids can be equal in two containers.
+    // A random number for this process, because process ids can be equal in two containers.
     static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
     let mut all = vec![0u64; inner.group().size() as usize];
     inner.all_gather(&[*PROCESS], &mut all)?;
@@ -202,7 +202,7 @@ fn refuse_shared_processes<V: Vendor>(inner: &(impl Communicator + ?Sized)) -> R
     Err(Error::Unsupported { what, backend: V::BACKEND, instead })
 }
 
-/// What all ranks can do; `None` when the library of one is blocked.
+/// The capabilities that all ranks have; `None` if the library of a rank is blocked.
 fn agree(
     inner: &(impl Communicator + ?Sized),
     own: Capabilities,

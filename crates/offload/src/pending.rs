@@ -1,4 +1,5 @@
-//! Calls that are under way on streams: what they keep until their work is done, and how that is learned.
+//! Calls that are under way on streams: the resources that they keep until their work is done, and the search for their
+//! ends.
 
 #![allow(unsafe_code)]
 
@@ -18,35 +19,35 @@ use crate::vendor::Vendor;
 struct PendingCall<V: Vendor> {
     number: u64,
     since: Instant,
-    /// When it is given up.
+    /// The deadline, after which the call is given up.
     until: Instant,
     enqueued: Enqueued<V>,
     /// The handle of an asynchronous call.
     handle: Option<Handle>,
-    /// `None` when it is over, and one before it is not.
+    /// `None` if the call is over, and only waits for an earlier call.
     ticket: Option<OpenTicket>,
 }
 
-/// What an asynchronous call owes at its end.
+/// The debts of an asynchronous call at its end: a result, and the buffers.
 pub(crate) struct Handle {
     pub(crate) ending: Arc<Ending>,
     pub(crate) buffers: OwnedBuffers,
 }
 
-/// A handle whose call is over. It is told by a thread that holds nothing.
+/// A handle whose call is over. A thread that holds no lock passes the result on.
 pub(crate) struct Over {
     handle: Handle,
     result: Result<Outcome>,
-    /// Whether the work may still use its memory, which stays then.
+    /// Whether the work may still use the call's memory. Then the memory is never freed.
     is_in_use: bool,
 }
 
 impl Over {
-    /// Tells whoever waits for the call.
+    /// Passes the result to the waiters of the call.
     pub(crate) fn tell(self) {
         let Over { handle: Handle { ending, buffers }, result, is_in_use } = self;
         let buffers = if is_in_use {
-            // Nobody knows when it may be freed.
+            // The end of the work, after which the memory could be freed, will not be known.
             std::mem::forget(buffers);
             None
         } else {
@@ -60,15 +61,15 @@ impl Over {
 pub(crate) struct Pending<V: Vendor> {
     vendor: Arc<V>,
     tickets: Arc<Tickets>,
-    /// How many are not over, for those who only look.
+    /// How many calls are not over, for readers without the lock.
     open: AtomicUsize,
-    /// Whether the library was told to end its work: what is done from then on may have been cut off.
+    /// Whether the library was told to end its work. Work that is done afterwards may have been cut off.
     is_aborted: AtomicBool,
     state: Mutex<Underway<V>>,
 }
 
 struct Underway<V: Vendor> {
-    /// In the order of their numbers. The first is not over.
+    /// The calls in the order of their numbers. The first is not over.
     calls: VecDeque<PendingCall<V>>,
     /// Events that no call uses.
     events: Vec<RawEvent>,
@@ -84,7 +85,7 @@ pub(crate) struct Oldest {
 }
 
 impl<V: Vendor> Pending<V> {
-    /// None.
+    /// No calls.
     pub(crate) fn new(vendor: &Arc<V>) -> Pending<V> {
         let state = Underway { calls: VecDeque::new(), events: Vec::new(), over: Vec::new() };
         let (vendor, tickets) = (vendor.clone(), Tickets::new());
@@ -103,18 +104,18 @@ impl<V: Vendor> Pending<V> {
     /// An event to record behind the work of a call.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn event(&self, device: &dyn Device) -> Result<RawEvent> {
         let kept = self.lock().events.pop();
         kept.map_or_else(|| device.create_event(), Ok)
     }
 
-    /// Takes an event back that no work is before.
+    /// Takes back an event that no call has recorded.
     pub(crate) fn take_back(&self, event: RawEvent) {
         self.lock().events.push(event);
     }
 
-    /// Adds call `number`, the last so far, which may take `timeout`.
+    /// Adds call `number`, which is the newest and may take `timeout`.
     pub(crate) fn push(
         &self,
         number: u64,
@@ -130,7 +131,8 @@ impl<V: Vendor> Pending<V> {
         ticket
     }
 
-    /// The library is about to be told to end its work: what is not known to be done by now has failed.
+    /// Notes that the library is about to be told to end its work. Work that is not known to be done by now counts as
+    /// failed.
     pub(crate) fn note_abort(&self) {
         self.is_aborted.store(true, Ordering::SeqCst);
     }
@@ -145,10 +147,10 @@ impl<V: Vendor> Pending<V> {
         state.calls.front().map(|call| Oldest { number: call.number, since: call.since, until: call.until })
     }
 
-    /// Ends the calls whose work is done. `late_error` is asked where events do not tell of failures.
+    /// Ends the calls whose work is done. If events do not report failures, it asks `late_error`.
     ///
     /// # Errors
-    /// That of the first whose work has failed, which has not ended yet.
+    /// The error of the first call whose work has failed. This call has not ended yet.
     pub(crate) fn reap(&self, board: &Board, late_error: &dyn Fn() -> Result<()>) -> Result<()> {
         let Some(device) = self.vendor.device() else { return Ok(()) };
         if self.is_empty() {
@@ -164,7 +166,8 @@ impl<V: Vendor> Pending<V> {
                 told => told,
             };
             match is_done {
-                // Asked after the event: it was done before anybody has cut it off.
+                // The abort is checked after the event: without an abort, the work was done before anything could cut
+                // it off.
                 Ok(true) if self.is_aborted.load(Ordering::SeqCst) => {}
                 Ok(true) => {
                     let outcome = Outcome::done(call.enqueued.bytes, call.enqueued.algorithm);
@@ -178,8 +181,8 @@ impl<V: Vendor> Pending<V> {
         failed
     }
 
-    /// Ends all calls with `cause`, but those whose work is done. Then `abort` says whether what is left of their work
-    /// has ended.
+    /// Ends the calls whose work is done, and then all others with `cause`. `abort` returns whether the work of these
+    /// others has ended.
     pub(crate) fn fail(
         &self,
         board: &Board,
@@ -190,14 +193,14 @@ impl<V: Vendor> Pending<V> {
         if self.is_empty() {
             return;
         }
-        // What has failed fails with the cause.
+        // Calls whose work has failed fail with `cause` below.
         let _ = self.reap(board, late_error);
         let state = &mut *self.lock();
         let is_in_use = !state.calls.is_empty() && !abort();
         for call in state.calls.iter_mut().filter(|call| call.ticket.is_some()) {
             self.end(call, &mut state.over, Err(cause.clone()), is_in_use);
         }
-        // What they have not done is not finished.
+        // The board does not get these calls as finished.
         for call in state.calls.drain(..) {
             if !is_in_use {
                 state.events.push(call.enqueued.event);
@@ -205,7 +208,7 @@ impl<V: Vendor> Pending<V> {
         }
     }
 
-    /// The handles of calls that are over, for a thread that tells whoever waits.
+    /// The handles of calls that are over, for a thread that passes the results on.
     pub(crate) fn take_over(&self) -> Vec<Over> {
         std::mem::take(&mut self.lock().over)
     }
@@ -237,7 +240,7 @@ impl<V: Vendor> Drop for Pending<V> {
     fn drop(&mut self) {
         let Some(device) = self.vendor.device() else { return };
         for event in self.lock().events.drain(..) {
-            // SAFETY: it is of this device, and no call uses it.
+            // SAFETY: the event is of this device, and no call uses it.
             unsafe { device.destroy_event(event) };
         }
     }

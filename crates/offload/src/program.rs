@@ -1,5 +1,5 @@
-//! What a call is to a vendor's library: a short list of its calls, copies and scalings over spans of the call's
-//! memory.
+//! A call as a vendor's library runs it: a short list of the library's calls, copies and scalings over spans of the
+//! call's memory.
 
 use smallvec::SmallVec;
 use unisono_communicator::DType;
@@ -29,13 +29,13 @@ impl Span {
         Span { region, offset: 0, bytes }
     }
 
-    /// A part of it.
+    /// A part of the span.
     pub(crate) fn part(self, offset: usize, bytes: usize) -> Span {
         Span { offset: self.offset + offset, bytes, ..self }
     }
 }
 
-/// One step. What the library does has the same kind on every rank; copies and scalings are each rank's own.
+/// One step. The library's calls are of the same kinds on every rank. Copies and scalings differ by rank.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     AllReduce {
@@ -43,7 +43,7 @@ pub(crate) enum Step {
         to: Span,
         elements: Elements,
     },
-    /// `to` is there on the root.
+    /// Only the root has `to`.
     Reduce {
         from: Span,
         to: Option<Span>,
@@ -76,13 +76,13 @@ pub(crate) enum Step {
         to: Span,
         receive: Vec<usize>,
     },
-    /// `to` is there on the root.
+    /// Only the root has `to`.
     Gather {
         from: Span,
         to: Option<Span>,
         root: u32,
     },
-    /// `from` is there on the root.
+    /// Only the root has `from`.
     Scatter {
         from: Option<Span>,
         to: Span,
@@ -107,7 +107,7 @@ pub(crate) enum Step {
         dtype: DType,
         by: Scale,
     },
-    /// `to` may be one of the others.
+    /// `to` may be one of the operands.
     Combine {
         left: Span,
         right: Span,
@@ -118,7 +118,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// What it writes on this rank.
+    /// The span that the step writes on this rank.
     fn writes(&self) -> Option<Span> {
         match self {
             Step::AllReduce { to, .. }
@@ -141,7 +141,7 @@ impl Step {
 /// The steps of a call on one rank.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Program {
-    /// Most calls are one step, for which nothing is allocated.
+    /// Most calls are one step, which needs no allocation.
     pub(crate) steps: SmallVec<[Step; 1]>,
     pub(crate) scratch_bytes: usize,
 }
@@ -153,10 +153,10 @@ impl Program {
         self.steps.iter().filter_map(Step::writes).filter(output)
     }
 
-    /// More scratch memory.
+    /// Adds scratch memory.
     pub(crate) fn scratch(&mut self, bytes: usize) -> Span {
         let span = Span { region: Region::Scratch, offset: self.scratch_bytes, bytes };
-        // Every part starts where any element may.
+        // Every part is aligned for any element.
         self.scratch_bytes += bytes.next_multiple_of(SCRATCH_ALIGN);
         span
     }
@@ -165,7 +165,7 @@ impl Program {
         self.steps.push(step);
     }
 
-    /// Copies, unless the two are the same bytes.
+    /// Adds a copy, unless both spans are the same bytes.
     pub(crate) fn copy(&mut self, from: Span, to: Span) {
         if from != to && from.bytes > 0 {
             self.push(Step::Copy { from, to });

@@ -1,4 +1,4 @@
-//! What a communicator does when it is revoked, on the thread that reports it.
+//! The reaction of a communicator to its revocation, on the thread that reports the revocation.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::vendor::Vendor;
 use crate::watch::Inline;
 
 impl<V: Vendor> VendorShared<V> {
-    /// When the communicator is revoked, calls on streams are ended, and a line says which call hangs that runs on its
-    /// caller's thread, and why.
+    /// When the communicator is revoked, calls on streams are ended. A call that runs on its caller's thread is ended
+    /// too, or a line in the log says that it hangs, and why.
     pub(crate) fn watch_revocation(self: &Arc<Self>) {
         let shared = Arc::downgrade(self);
         self.companion.gate().board().first_cause().on_revoke(Arc::new(move || {
@@ -38,7 +38,7 @@ impl<V: Vendor> VendorShared<V> {
         }
     }
 
-    /// Ends the call that runs on its caller's thread, or says that it hangs and why.
+    /// Ends the call that runs on its caller's thread, or logs that the call hangs, and why.
     pub(crate) fn end_inline(&self) {
         let Some(Inline { number, .. }) = self.inline.now() else { return };
         if self.abort() || !self.inline.visit.give_up(self.vendor.turn()) {
@@ -57,7 +57,7 @@ impl<V: Vendor> VendorShared<V> {
 /// a world waits for its control thread, which may be this thread: another thread ends the world.
 fn release<V: Vendor>(shared: Arc<VendorShared<V>>) {
     let Some(last) = Arc::into_inner(shared) else { return };
-    // Without a thread nothing of it ends before the process does.
+    // If no thread can be started, the world lives until the process ends.
     let last = ManuallyDrop::new(last);
     let body = move || drop(ManuallyDrop::into_inner(last));
     let _ = std::thread::Builder::new().name(format!("unisono-{}-end", V::BACKEND)).spawn(body);

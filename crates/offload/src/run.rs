@@ -13,7 +13,7 @@ use crate::program::{Program, Region, SCRATCH_ALIGN, Span, Step};
 use crate::scale::scale;
 use crate::vendor::{NativeCall, Vendor};
 
-/// Bytes that start where any element may.
+/// Bytes with an alignment for any element.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; SCRATCH_ALIGN]);
@@ -48,7 +48,7 @@ impl Aligned {
     }
 }
 
-/// Where a region starts, and how long it is.
+/// The start and the length of a region.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
     pub(crate) address: *mut u8,
@@ -59,7 +59,7 @@ impl Start {
     /// No memory.
     pub(crate) const NOTHING: Start = Start { address: std::ptr::null_mut(), bytes: 0 };
 
-    /// The rest from byte `at` on, or the first bytes of it.
+    /// At most `bytes` bytes of the region, from byte `at` on.
     pub(crate) fn part(self, at: usize, bytes: usize) -> Start {
         Start { address: self.address.wrapping_add(at), bytes }
     }
@@ -68,7 +68,7 @@ impl Start {
         Start { address: bytes.as_mut_ptr(), bytes: bytes.len() }
     }
 
-    /// Of memory that no step writes.
+    /// The start of memory that no step writes.
     fn read_only(bytes: &[u8]) -> Start {
         Start { address: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
     }
@@ -86,7 +86,7 @@ impl Memory {
     /// The address of a span.
     ///
     /// # Errors
-    /// When it is not within its region, which is a defect of this crate.
+    /// When the span is not within its region, which is a defect of this crate.
     pub(crate) fn at(&self, span: Span) -> Result<*mut u8> {
         let start = match span.region {
             Region::Input => self.input,
@@ -126,10 +126,10 @@ pub(crate) struct Place<'a, V: Vendor> {
     pub(crate) stream: RawStream,
 }
 
-/// Runs a program on the memory of its call, which is the host's, as the library has it.
+/// Runs a program of a library that works on memory of the host, on the memory of its call.
 ///
 /// # Errors
-/// Those of the library; [`Error::System`] when there is no memory for copies; [`Error::Unsupported`] for memory of a
+/// Errors of the library; [`Error::System`] when there is no memory for copies; [`Error::Unsupported`] for memory of a
 /// device.
 pub(crate) fn run_on_host<V: Vendor>(
     vendor: &V,
@@ -174,14 +174,14 @@ pub(crate) fn run_on_host<V: Vendor>(
 }
 
 impl<V: Vendor> Place<'_, V> {
-    /// Runs a program. A group that one of its calls leaves open by an error is ended here, and nowhere else.
+    /// Runs a program. If a call fails within a group, the group is ended here, and nowhere else.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the library.
     pub(crate) fn run(&self, program: &Program, memory: &Memory) -> Result<()> {
         let mut is_in_group = false;
         let ran = program.steps.iter().try_for_each(|step| {
-            // Its end closes a group whatever comes of it; a start that fails has opened none.
+            // A group end closes the group even if it fails. A group start that fails has opened no group.
             is_in_group &= !matches!(step, Step::GroupEnd);
             // SAFETY: `Memory::at` finds every span within its region, whose memory the caller of the call has lent for
             // reading and, but for the input of a call that is not in place, for writing, until the call or its work
@@ -193,7 +193,7 @@ impl<V: Vendor> Place<'_, V> {
             Ok(())
         });
         if is_in_group {
-            // The call's own error says more.
+            // The error of the call says more than this one.
             let _ = self.vendor.group_end();
         }
         ran
@@ -208,27 +208,27 @@ impl<V: Vendor> Place<'_, V> {
             Step::GroupStart => return self.vendor.group_start(),
             Step::GroupEnd => return self.vendor.group_end(),
             Step::Copy { from, to } => {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 return unsafe { self.copy(memory.at(*from)?, memory.at(*to)?, from.bytes) };
             }
-            // A device starts no kernel for nothing.
+            // A device starts no kernel for 0 elements.
             Step::Scale { buffer, .. } if buffer.bytes == 0 => return Ok(()),
             Step::Scale { buffer, dtype, by } => {
                 let (start, stream) = (memory.at(*buffer)?, self.stream);
                 let Some(device) = self.vendor.device() else {
-                    // SAFETY: the caller's.
+                    // SAFETY: the caller guarantees it.
                     scale(unsafe { std::slice::from_raw_parts_mut(start, buffer.bytes) }, *dtype, *by);
                     return Ok(());
                 };
                 let count = buffer.bytes / dtype.bytes();
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 return unsafe { device.scale(start.cast(), count, *dtype, *by, stream) };
             }
             Step::Combine { left, right, to, dtype, by } => {
                 let operands = [memory.read(*left)?, memory.read(*right)?];
                 let (to, count, stream) = (memory.write(*to)?, to.bytes / dtype.bytes(), self.stream);
                 let device = self.vendor.device().ok_or_else(|| Error::no_device(V::BACKEND))?;
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 return unsafe { device.combine(to, operands, count, *dtype, *by, stream) };
             }
             Step::AllReduce { .. }
@@ -243,20 +243,20 @@ impl<V: Vendor> Place<'_, V> {
             | Step::Send { .. }
             | Step::Recv { .. } => native(step, memory)?,
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { self.vendor.call(self.comm, &call, self.stream) }
     }
 
-    /// Copies; the two do not overlap.
+    /// Copies. `from` and `to` do not overlap.
     ///
     /// # Safety
     /// As [`Vendor::call`].
     unsafe fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) -> Result<()> {
         match self.vendor.device() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             Some(device) => unsafe { device.copy(to.cast(), from.cast(), bytes, self.stream) },
             None => {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees it.
                 unsafe { std::ptr::copy(from, to, bytes) };
                 Ok(())
             }
@@ -264,7 +264,7 @@ impl<V: Vendor> Place<'_, V> {
     }
 }
 
-/// The library's call that a step is, with addresses in place of spans.
+/// The library's call for a step, with addresses in place of spans.
 fn native<'s>(step: &'s Step, memory: &Memory) -> Result<NativeCall<'s>> {
     let (read, write) = (|span: Span| memory.read(span), |span: Span| memory.write(span));
     Ok(match *step {

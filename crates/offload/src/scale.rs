@@ -1,5 +1,5 @@
-//! The arithmetic around a library's sums: the product with a factor before, the division by the number of ranks
-//! behind.
+//! The arithmetic around a library's sums: the multiplication by a factor before, the division by the number of ranks
+//! after.
 
 use unisono_communicator::{DType, FloatFormat, Kind};
 
@@ -12,7 +12,7 @@ pub(crate) fn scale(bytes: &mut [u8], dtype: DType, by: Scale) {
         (_, Kind::Float(format)) => float(bytes, format, by),
         (_, Kind::Signed) => integer(bytes, dtype, by, true),
         (_, Kind::Unsigned) => integer(bytes, dtype, by, false),
-        // No library reduces them.
+        // No library reduces these types.
         (_, Kind::Complex(_) | Kind::Bool | Kind::Opaque) => {}
     }
 }
@@ -24,7 +24,7 @@ fn scaled_f32(value: f32, by: Scale) -> f32 {
     }
 }
 
-/// Memory may start anywhere.
+/// The memory need not be aligned.
 fn each<T: bytemuck::Pod>(bytes: &mut [u8], change: impl Fn(T) -> T) {
     for element in bytes.chunks_exact_mut(size_of::<T>()) {
         let value = change(bytemuck::pod_read_unaligned(element));
@@ -38,7 +38,7 @@ fn float(bytes: &mut [u8], format: FloatFormat, by: Scale) {
         let value = match by {
             Scale::Multiply(factor) if format.bytes == 8 => value * factor,
             Scale::Divide(ranks) if format.bytes == 8 => value / f64::from(ranks),
-            // Exact in f64, as the number is one of f32.
+            // The f64 is exact, because the value came from an f32.
             _ => f64::from(scaled_f32(value as f32, by)),
         };
         format.write(value, element);

@@ -1,9 +1,9 @@
-//! What a thread waits at for others: a value that is set once, or a reason to give up.
+//! A slot at which a thread waits for another: for a value that is set once, or for a reason to give up.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest sleep: a reason to give up may come without a wake-up.
+/// The longest sleep. A reason to give up may come without a wake-up.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// A place for one value.
@@ -23,13 +23,13 @@ impl<T> Slot<T> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the value.
+    /// Sets the value.
     pub(crate) fn set(&self, value: T) {
         *self.lock() = Some(value);
         self.changed.notify_all();
     }
 
-    /// Waits for the value, at most until `until`, and not when `gives_up` says so.
+    /// Waits for the value until `until` at most, or until `gives_up` returns true.
     pub(crate) fn take(&self, until: Instant, gives_up: impl Fn() -> bool) -> Option<T> {
         let mut value = self.lock();
         loop {

@@ -1,5 +1,5 @@
-//! Calls on memory of the host by a library that works on a device: what they read goes to the device first, and what
-//! they write comes back.
+//! Calls on memory of the host by a library that works on a device. Inputs are copied to the device first, and outputs
+//! are copied back.
 
 #![allow(unsafe_code)]
 
@@ -26,10 +26,10 @@ pub(crate) struct Allocation<V: Vendor> {
 unsafe impl<V: Vendor> Send for Allocation<V> {}
 
 impl<V: Vendor> Allocation<V> {
-    /// `bytes` bytes of it.
+    /// Allocates `bytes` bytes.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn new(vendor: &Arc<V>, bytes: usize) -> Result<Allocation<V>> {
         let start = match vendor.device() {
             Some(device) if bytes > 0 => device.allocate(bytes)?,
@@ -46,20 +46,20 @@ impl<V: Vendor> Allocation<V> {
 impl<V: Vendor> Drop for Allocation<V> {
     fn drop(&mut self) {
         if let (Some(device), false) = (self.vendor.device(), self.start.is_null()) {
-            // SAFETY: it is of `allocate`; whoever drops it knows that the work with it is done.
+            // SAFETY: the memory is from `allocate`, and this value is dropped only when the work with it is done.
             unsafe { device.free(self.start) };
         }
     }
 }
 
-/// A stream of the vendor's device and memory on it, which are made for the first call that needs them, and memory that
+/// A stream of the vendor's device, and memory on the device. The first call that needs them makes them. The memory
 /// grows with the calls.
 pub(crate) struct Staging<V: Vendor> {
     vendor: Arc<V>,
     state: Mutex<Station<V>>,
 }
 
-/// What calls pass by.
+/// The resources that calls share.
 struct Station<V: Vendor> {
     stream: Option<(RawStream, RawEvent)>,
     memory: Option<Allocation<V>>,
@@ -69,8 +69,8 @@ impl<V: Vendor> Drop for Staging<V> {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let (Some(device), Some((stream, event))) = (self.vendor.device(), state.stream) {
-            // SAFETY: both are this value's; every call on the stream has waited for its end, but for one that failed,
-            // whose work the driver keeps.
+            // SAFETY: event and stream belong to this value. Every call on the stream has waited for its end, except a
+            // failed call, whose work the driver keeps.
             unsafe {
                 device.destroy_event(event);
                 device.destroy_stream(stream);
@@ -79,7 +79,7 @@ impl<V: Vendor> Drop for Staging<V> {
     }
 }
 
-/// The next place where any element may start.
+/// The next multiple of the alignment for any element.
 fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(SCRATCH_ALIGN)
 }
@@ -88,36 +88,37 @@ fn aligned(bytes: usize) -> usize {
 struct Way<'a> {
     device: &'a dyn Device,
     stream: RawStream,
-    /// Behind the call's work.
+    /// The event behind the call's work.
     event: RawEvent,
 }
 
-/// What a call asks of its communicator.
+/// Functions of the communicator that a call needs.
 pub(crate) struct Turns<'a, 't> {
-    /// The turn on the device, to enqueue its work.
+    /// Takes the turn on the device, to enqueue the call's work.
     pub(crate) take_turn: &'a dyn Fn() -> Result<Option<DevicePass<'t>>>,
-    /// Fails when the call is given up; asked now and then.
+    /// Fails when the call is given up. Called now and then.
     pub(crate) gives_up: &'a dyn Fn() -> Result<()>,
 }
 
-/// How long a thread asks whether work is done without sleeping, and how long it sleeps between two questions then.
+/// How long a thread polls without sleeping, and how long it sleeps between two polls afterwards.
 const SPIN: Duration = Duration::from_micros(100);
 const SLEEP_MIN: Duration = Duration::from_micros(10);
 const SLEEP_MAX: Duration = Duration::from_millis(2);
 
-/// How long a call goes on after `gives_up` has failed first: news of a failure overtake work that is nearly done.
+/// How long a call goes on after `gives_up` has failed for the first time: news of a failure may overtake work that is
+/// nearly done.
 const GOES_ON_MAX: Duration = Duration::from_millis(20);
 
 impl<V: Vendor> Staging<V> {
-    /// None yet.
+    /// No resources yet.
     pub(crate) fn new(vendor: &Arc<V>) -> Staging<V> {
         Staging { vendor: vendor.clone(), state: Mutex::new(Station { stream: None, memory: None }) }
     }
 
-    /// Runs a program by way of `device`; returns when its results are in `buffers`.
+    /// Runs a program by way of `device`. Returns when its results are in `buffers`.
     ///
     /// # Errors
-    /// Those of the library, of the device and of `turns`.
+    /// Errors of the library, of the device and of `turns`.
     pub(crate) fn run(
         &self,
         device: &dyn Device,
@@ -143,12 +144,12 @@ impl<V: Vendor> Staging<V> {
         let memory = Memory { input, output, scratch: all.part(scratch_at, program.scratch_bytes) };
         let way = Way { device, stream, event };
         way.upload(memory.input, buffers)?;
-        // Not while this waits for the other ranks.
+        // The pass is dropped before this thread waits for the other ranks.
         let pass = (turns.take_turn)()?;
         let run = Place { vendor: &*self.vendor, comm, stream }.run(program, &memory);
         drop(pass);
         if let Err(error) = run.and_then(|()| way.wait(turns.gives_up)) {
-            // Its work may still use them, and nobody will know when that is over.
+            // The call's work may still use the memory, and the end of the work will not be known.
             std::mem::forget(state.memory.take());
             state.stream = None;
             return Err(error);
@@ -159,10 +160,10 @@ impl<V: Vendor> Staging<V> {
 }
 
 impl<V: Vendor> Station<V> {
-    /// At least `bytes` bytes.
+    /// Memory of at least `bytes` bytes.
     fn memory_of(&mut self, vendor: &Arc<V>, bytes: usize) -> Result<Start> {
         if self.memory.as_ref().is_none_or(|kept| kept.bytes < bytes) {
-            // Freed first: there may not be room for both.
+            // The old memory is freed first, because there may not be room for both.
             self.memory = None;
             self.memory = Some(Allocation::new(vendor, bytes)?);
         }
@@ -171,10 +172,9 @@ impl<V: Vendor> Station<V> {
 }
 
 impl Way<'_> {
-    /// Waits for the work that is on the stream now. The driver's own way of waiting would not end with a call that is
-    /// given up.
+    /// Waits for the work that is on the stream now. The driver's own wait would not end when the call is given up.
     fn wait(&self, gives_up: &dyn Fn() -> Result<()>) -> Result<()> {
-        // SAFETY: both are of this device, and live.
+        // SAFETY: event and stream are of this device, and live.
         unsafe { self.device.record(self.event, self.stream) }?;
         let (started, mut sleep, mut failed) = (Instant::now(), SLEEP_MIN, None);
         // SAFETY: as above.
@@ -195,7 +195,7 @@ impl Way<'_> {
         Ok(())
     }
 
-    /// What the call reads.
+    /// Copies the call's inputs to the device.
     fn upload(&self, to: Start, buffers: &Buffers<'_>) -> Result<()> {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
@@ -214,7 +214,7 @@ impl Way<'_> {
         }
     }
 
-    /// What the call has written. What it has not written stays as it is.
+    /// Copies the spans that the call has written to `buffers`. Other bytes stay as they are.
     fn download(&self, memory: &Memory, written: &[Span], buffers: &mut Buffers<'_>) -> Result<()> {
         let (Buffers::InOut(BufferMut::Host(list)) | Buffers::Separate { output: BufferMut::Host(list), .. }) =
             buffers
@@ -230,7 +230,7 @@ impl Way<'_> {
         result
     }
 
-    /// What `span` of the output and `bytes`, which start at byte `at` of it, have in common.
+    /// Copies the intersection of `span` and `bytes` from the device. `bytes` starts at byte `at` of the output.
     fn fetch(&self, memory: &Memory, span: Span, at: usize, bytes: &mut [u8]) -> Result<()> {
         let (from, to) = (span.offset.max(at), (span.offset + span.bytes).min(at + bytes.len()));
         if from >= to {
@@ -242,7 +242,7 @@ impl Way<'_> {
     }
 }
 
-/// Checked above: calls on memory of a device are enqueued.
+/// The error for memory of a device. Callers enqueue calls on such memory, so it does not occur.
 fn on_device() -> Error {
     Error::invalid("buffer", "on a device, and the call is on memory of the host")
 }

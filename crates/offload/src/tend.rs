@@ -1,4 +1,5 @@
-//! Looking after calls that are under way on streams: who waits for one, and the thread of the communicator, do it.
+//! Looks after calls that are under way on streams. Threads that wait for a call do it, and the thread of the
+//! communicator.
 
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -14,22 +15,23 @@ use crate::signal::Slot;
 use crate::thread::VendorShared;
 use crate::vendor::Vendor;
 
-/// How long a thread that waits for a call asks again and again, and how long it sleeps between two questions then.
+/// How long a thread that waits for a call polls without sleeping, and how long it sleeps between two polls afterwards.
 const SPIN: Duration = Duration::from_micros(50);
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// How old a call is before anything but its end is looked at.
+/// The age from which a call is checked for more than its end.
 const LOOK_AFTER: Duration = Duration::from_millis(20);
 
-/// How long the library may take to end what is under way.
+/// How long the library may take to end its work.
 const ABORT_MAX: Duration = Duration::from_secs(3);
 
-/// Ranks named in the error of a call that is late.
+/// The most ranks that the error of a late call names.
 const NAMED_MAX: usize = 8;
 
 impl<V: Vendor> VendorShared<V> {
-    /// Ends the calls whose work is done or has failed, and those that are late; asks about one that makes no progress.
+    /// Ends calls whose work is done or has failed, and late calls. Asks other ranks about a call that makes no
+    /// progress.
     pub(crate) fn tend(&self) {
         if self.pending.is_empty() {
             return;
@@ -57,12 +59,12 @@ impl<V: Vendor> VendorShared<V> {
         }
     }
 
-    /// What has gone wrong in the library's work.
+    /// The error of the library's work, if it has failed.
     pub(crate) fn late_error(&self) -> Result<()> {
         self.comm().and_then(|comm| self.vendor.late_error(comm))
     }
 
-    /// The failure of a call of a stream that has taken so long.
+    /// The error of a call on a stream that has missed its deadline after `waited`.
     pub(crate) fn timed_out(&self, number: u64, waited: Duration) -> Error {
         let gate = self.companion.gate();
         let (board, group) = (gate.board(), gate.group());
@@ -79,15 +81,15 @@ impl<V: Vendor> VendorShared<V> {
         }
     }
 
-    /// Ends all calls on streams with the first cause, and their work if the library can.
+    /// Ends all calls on streams with the first cause. Ends their work too, if the library can.
     pub(crate) fn fail_pending(&self) {
         let board = self.companion.gate().board();
         let cause = board.first_cause().error().unwrap_or(Error::closed());
         self.pending.fail(board, &cause, &|| self.late_error(), || self.abort_or_leave());
     }
 
-    /// Ends what is under way in the library, if it can. By a thread, since the library may hang in that too: then the
-    /// work has not ended, and nobody waits for it.
+    /// Ends the work in the library. Returns false if the library cannot. Another thread makes the call, since the
+    /// library may hang in it too: then the work has not ended, and this returns all the same.
     pub(crate) fn abort(&self) -> bool {
         self.pending.note_abort();
         let Some(own) = self.own.upgrade().filter(|own| own.comm().is_ok()) else { return false };
@@ -98,18 +100,18 @@ impl<V: Vendor> VendorShared<V> {
         let Ok(thread) = std::thread::Builder::new().name(name).spawn(body) else { return false };
         let is_ended = ended.take(Instant::now() + ABORT_MAX, || false);
         if is_ended.is_some() {
-            // A thread that the library knows must be gone before the process takes the library down.
+            // A thread that the library knows must end before the process unloads the library.
             let _ = thread.join();
         }
         is_ended.unwrap_or(false)
     }
 
-    /// Tells those whose asynchronous calls are over. On a thread that holds nothing.
+    /// Passes on the results of asynchronous calls that are over. Called on a thread that holds no lock.
     pub(crate) fn tell_over(&self) {
         self.pending.take_over().into_iter().for_each(Over::tell);
     }
 
-    /// Waits until no call is under way, or until then.
+    /// Waits until no call is under way, or until `until`.
     pub(crate) fn drain(&self, until: Instant) {
         while !self.pending.is_empty() && Instant::now() < until {
             self.tend();
@@ -117,7 +119,7 @@ impl<V: Vendor> VendorShared<V> {
         }
     }
 
-    /// How the call of a ticket ended; `None` when it has not by then.
+    /// How the call of a ticket ended; `None` if it has not ended within `timeout`.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::resolve_within`].
@@ -153,7 +155,7 @@ impl<V: Vendor> VendorShared<V> {
 
 /// The handle of an asynchronous call on a stream.
 pub(crate) struct EnqueuedWork<V: Vendor> {
-    /// The communicator's thread keeps it while calls are on streams.
+    /// Weak: the communicator's thread keeps the communicator while calls are on streams.
     pub(crate) shared: Weak<VendorShared<V>>,
     pub(crate) ticket: Ticket,
     pub(crate) ending: Arc<Ending>,
@@ -169,7 +171,7 @@ impl<V: Vendor> WorkSource for EnqueuedWork<V> {
 
     fn wait_until(&self, until: Option<Instant>) {
         let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
-        // The result is that of the ending, which the communicator's thread brings about.
+        // The communicator's thread ends the call, and the result comes from that end.
         if let Some(shared) = self.shared.upgrade() {
             let _ = shared.resolve_within(self.ticket, left());
         }

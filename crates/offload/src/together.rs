@@ -1,5 +1,5 @@
-//! The turns that a communicator takes in its library and on its device: for a call on this rank alone, or on all ranks
-//! or on none.
+//! The turns that a communicator takes in its library and on its device: on this rank alone for a call, or on all ranks
+//! or none.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use crate::thread::{VendorShared, stuck};
 use crate::turn::LibraryPass;
 use crate::vendor::Vendor;
 
-/// How long a rank waits for its turn before it asks the others how they fare.
+/// How long a rank waits for its turns before it compares its state with the others.
 const TURN_WAIT_MIN: Duration = Duration::from_millis(1);
 const TURN_WAIT_MAX: Duration = Duration::from_millis(64);
 
-/// What ranks tell each other: the largest counts.
+/// The states that ranks compare. The largest state of all ranks counts.
 const HAS_TURN: u8 = 0;
 const WAITS_FOR_TURN: u8 = 1;
 const IS_STUCK: u8 = 2;
 
-/// The turns that a thread has, if they are needed.
+/// The turns that a thread has taken, as far as it needs any.
 #[derive(Default)]
 pub(crate) struct Passes<'t> {
     _library: Option<LibraryPass>,
@@ -29,21 +29,22 @@ pub(crate) struct Passes<'t> {
 }
 
 impl<V: Vendor> VendorShared<V> {
-    /// The turn on the device, if one is needed.
+    /// The turn on the device, if the device needs one.
     pub(crate) fn device_turn(&self) -> Option<&DeviceTurn> {
         self.vendor.device().and_then(|device| device.turn())
     }
 
-    /// Who takes it.
+    /// The user who takes the turn.
     pub(crate) fn user(&self, purpose: Purpose) -> User {
         User { board: self.companion.gate().board().clone(), purpose }
     }
 
-    /// The turn on the device to enqueue a call, which has this number if that is known, if one is needed.
+    /// Takes the turn on the device to enqueue a call, if the device needs a turn. `number` is the call's number, if
+    /// that is known.
     ///
     /// # Errors
-    /// [`Error::Timeout`], which says whose turn it is, when that has not come by then; [`Error::Closed`] when the
-    /// call is given up, or there is a first cause.
+    /// [`Error::Timeout`], which names the holder, if the turn has not come in time; [`Error::Closed`] when the call is
+    /// given up, or there is a first cause.
     pub(crate) fn take_device(
         &self,
         (descriptor, number): (&Descriptor, Option<u64>),
@@ -67,7 +68,7 @@ impl<V: Vendor> VendorShared<V> {
         Err(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
     }
 
-    /// What this rank waits for, if that is its turn on the device.
+    /// The wait of this rank for its turn on the device, if it waits for that.
     pub(crate) fn behind(&self) -> Option<Awaited> {
         let gate = self.companion.gate();
         let (device, call) = (self.vendor.device()?, gate.board().on_streams().behind()?);
@@ -75,12 +76,12 @@ impl<V: Vendor> VendorShared<V> {
         Some(Awaited { rank: gate.group().own_job_rank(), status })
     }
 
-    /// Takes the turn in the library on all ranks, which have all come here, if the library needs one, and the turn on
-    /// each rank's device, if that has a purpose. A rank whose turns do not come soon makes all of them let go and try
-    /// again: none holds one while it waits for another's.
+    /// Takes the turn in the library on all ranks, if the library needs a turn, and the turn on each rank's device, if
+    /// there is a `purpose`. All ranks must call it. If the turns of one rank do not come soon, all ranks let go and
+    /// try again: no rank holds a turn while it waits for the turn of another rank.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on all ranks when a thread of one hangs in the library; errors of the communicator
+    /// [`Error::Unsupported`] on all ranks when a thread of one rank hangs in the library; errors of the communicator
     /// beneath.
     pub(crate) fn together(&self, until: Instant, purpose: Option<Purpose>) -> Result<Passes<'_>> {
         let turn = self.vendor.turn();
@@ -107,7 +108,7 @@ impl<V: Vendor> VendorShared<V> {
                 _ => return Err(stuck::<V>()),
             }
             drop((in_library, on_device));
-            // Ranks wait for different times, so that two communicators do not get into each other's way for ever.
+            // Ranks wait for different times, so that two communicators do not block each other for ever.
             let rank = self.companion.group().own_job_rank().get();
             std::thread::sleep(wait.mul_f64(f64::from(rank % 7) / 7.0));
             wait = (wait * 2).min(TURN_WAIT_MAX);
@@ -117,7 +118,7 @@ impl<V: Vendor> VendorShared<V> {
     /// The largest of all ranks' states.
     fn tell(&self, state: u8, until: Instant) -> Result<u8> {
         let mut largest = [state];
-        // Later than the deadline of the call itself, whose error says more.
+        // The deadline here is later than the call's own, because the call's own error says more.
         let timeout = until.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
         let options = CallOptions::new().timeout(timeout);
         self.inner.with(options).all_reduce(&mut largest, ReduceOp::Max)?;

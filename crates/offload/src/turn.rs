@@ -1,4 +1,4 @@
-//! Whose turn it is in a library that can serve only one thread of a process at a time.
+//! The turn in a library that can serve only one thread of a process at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use unisono_backend::{Pass, Turnstile};
 
-/// One thread at a time, whatever the communicator; the others in the order in which they came.
+/// Lets one thread at a time into the library, whatever its communicator. The others follow in the order in which they
+/// came.
 ///
-/// A thread that holds it waits, inside the library, for other ranks. So threads of two ranks must not hold it for two
-/// communicators at once and wait for each other: calls whose ranks have met take it on all ranks or on none.
+/// A thread with the turn waits for other ranks inside the library. Threads of two ranks that had the turn for two
+/// different communicators would wait for each other. So calls whose ranks have met take the turn on all ranks or on
+/// none.
 #[derive(Default)]
 pub struct LibraryTurn {
     order: Arc<Turnstile>,
@@ -22,12 +24,13 @@ pub(crate) struct LibraryPass {
 }
 
 impl LibraryTurn {
-    /// Nobody has it.
+    /// A turn that no thread has.
     pub fn new() -> LibraryTurn {
         LibraryTurn::default()
     }
 
-    /// The turn, unless it does not come until then or `gave_up` says so; see [`LibraryTurn::recheck`].
+    /// Takes the turn. `None` if it has not come by `until`, or if `gave_up` returns true; see
+    /// [`LibraryTurn::recheck`].
     pub(crate) fn take(&self, until: Option<Instant>, gave_up: impl Fn() -> bool) -> Option<LibraryPass> {
         let pass = match Turnstile::try_pass(self.order.clone()) {
             Some(pass) => Some(pass),
@@ -36,12 +39,13 @@ impl LibraryTurn {
         pass.map(|pass| LibraryPass { _pass: pass })
     }
 
-    /// Threads that wait look again whether they give up.
+    /// Makes the waiting threads check again whether to give up.
     pub(crate) fn recheck(&self) {
         self.order.recheck();
     }
 
-    /// A thread is in the library that may never leave it; false when it has left after all.
+    /// Notes that a thread is in the library that may never leave it, or, with false, that the thread has left after
+    /// all.
     pub(crate) fn set_stuck(&self, is_stuck: bool) {
         if is_stuck {
             self.stuck.fetch_add(1, Ordering::SeqCst);

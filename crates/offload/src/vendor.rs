@@ -1,5 +1,4 @@
-//! What a vendor's library is to [`crate::Offloaded`]: its communicators, its calls on memory, and what it can and
-//! cannot do.
+//! A vendor's library as [`crate::Offloaded`] sees it: its communicators, its calls on memory, and its capabilities.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +11,7 @@ use crate::capabilities::Capabilities;
 use crate::device::{Device, RawStream};
 use crate::turn::LibraryTurn;
 
-/// An operator that libraries have.
+/// An operator of vendors' libraries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NativeOp {
     /// The sum.
@@ -25,12 +24,12 @@ pub enum NativeOp {
     Min,
     /// The sum divided by the number of ranks.
     Avg,
-    /// The sum of inputs that are multiplied by a factor first; each rank may have its own.
+    /// The sum of inputs that are first multiplied by a factor. Each rank may have its own factor.
     PreMulSum(f64),
 }
 
 impl NativeOp {
-    /// One of each kind.
+    /// One operator of each kind.
     pub const KINDS: [NativeOp; 6] = [
         NativeOp::Sum,
         NativeOp::Prod,
@@ -40,7 +39,7 @@ impl NativeOp {
         NativeOp::PreMulSum(1.0),
     ];
 
-    /// Its place in [`NativeOp::KINDS`], whatever its factor.
+    /// The index of its kind in [`NativeOp::KINDS`], whatever its factor.
     pub(crate) const fn kind(self) -> usize {
         match self {
             NativeOp::Sum => 0,
@@ -74,146 +73,146 @@ impl fmt::Display for NativeOp {
 /// The elements that a library reduces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Elements {
-    /// How many.
+    /// The number of elements.
     pub count: usize,
-    /// Of which type.
+    /// Their type.
     pub dtype: DType,
-    /// How they are combined.
+    /// Their operator.
     pub op: NativeOp,
 }
 
-/// A call of a library's. Lengths are in elements where there is a type, else in bytes. Addresses are those of the
-/// memory that the vendor's calls are made on, and null where a rank has no memory in the call.
+/// A call of a library. Lengths are in elements if the call has a type, else in bytes. Addresses are in the memory that
+/// the library works on, and null where a rank has no memory in the call.
 #[derive(Clone, Copy, Debug)]
 pub enum NativeCall<'a> {
-    /// Every `output` becomes the reduction of all inputs; the two may be one.
+    /// Every `output` becomes the reduction of all inputs. Input and output may be the same.
     AllReduce {
         /// Read.
         input: *const c_void,
         /// Written.
         output: *mut c_void,
-        /// What both hold.
+        /// The elements of each.
         elements: Elements,
     },
-    /// The root's `output` becomes the reduction of all inputs; the two may be one. Only where
-    /// [`crate::Native::Reduce`] is there.
+    /// The root's `output` becomes the reduction of all inputs. Input and output may be the same. Requires
+    /// [`crate::Native::Reduce`].
     Reduce {
         /// Read.
         input: *const c_void,
         /// Written; null on other ranks than the root.
         output: *mut c_void,
-        /// What both hold.
+        /// The elements of each.
         elements: Elements,
         /// The rank that has the result.
         root: u32,
     },
-    /// Every `output` becomes the own share of the reduction of all inputs; it may be that share of the input.
+    /// Every `output` becomes the rank's share of the reduction of all inputs. The output may be that share of the
+    /// input.
     ReduceScatter {
         /// Read: a share for each rank.
         input: *const c_void,
         /// Written: a share.
         output: *mut c_void,
-        /// What a share holds.
+        /// The elements of a share.
         elements: Elements,
     },
-    /// Every buffer becomes the root's. Only where [`crate::Native::Broadcast`] is there.
+    /// Every buffer becomes a copy of the root's. Requires [`crate::Native::Broadcast`].
     Broadcast {
         /// Read on the root, written on the others.
         buffer: *mut c_void,
-        /// How long.
+        /// The length.
         bytes: usize,
-        /// The rank whose bytes they are.
+        /// The rank whose bytes are sent.
         root: u32,
     },
-    /// Every `output` becomes all inputs; the input may be the own share of it.
+    /// Every `output` becomes all inputs. The input may be the rank's share of the output.
     AllGather {
         /// Read: a share.
         input: *const c_void,
         /// Written: a share of each rank.
         output: *mut c_void,
-        /// Of a share.
+        /// The length of a share.
         bytes: usize,
     },
-    /// Part j of every `input` goes to rank j; the two may be one where [`crate::Native::AllToAllInPlace`] is there.
-    /// Only where [`crate::Native::AllToAll`] is there.
+    /// Part j of every `input` goes to rank j. Requires [`crate::Native::AllToAll`]. Input and output may be the same
+    /// with [`crate::Native::AllToAllInPlace`].
     AllToAll {
         /// Read: a part for each rank.
         input: *const c_void,
         /// Written: a part of each rank.
         output: *mut c_void,
-        /// Of a part.
+        /// The length of a part.
         bytes: usize,
     },
-    /// The same with lengths that differ by rank; not in place. Only where [`crate::Native::AllToAllV`] is there.
+    /// An all-to-all with lengths that differ by rank; not in place. Requires [`crate::Native::AllToAllV`].
     AllToAllV {
         /// Read.
         input: *const c_void,
-        /// The bytes for each rank, which follow each other.
+        /// The length of each rank's part. Parts follow each other.
         send: &'a [usize],
         /// Written.
         output: *mut c_void,
-        /// The bytes of each rank, which follow each other.
+        /// The length of each rank's part. Parts follow each other.
         receive: &'a [usize],
     },
-    /// Every input becomes a part of the root's `output`; not in place. Only where [`crate::Native::Gather`] is there.
+    /// Every input becomes a part of the root's `output`; not in place. Requires [`crate::Native::Gather`].
     Gather {
         /// Read: a part.
         input: *const c_void,
         /// Written: a part of each rank; null on other ranks than the root.
         output: *mut c_void,
-        /// Of a part.
+        /// The length of a part.
         bytes: usize,
         /// The rank that has the result.
         root: u32,
     },
-    /// Part j of the root's `input` becomes the `output` of rank j; not in place. Only where
-    /// [`crate::Native::Scatter`] is there.
+    /// Part j of the root's `input` becomes the `output` of rank j; not in place. Requires [`crate::Native::Scatter`].
     Scatter {
         /// Read: a part for each rank; null on other ranks than the root.
         input: *const c_void,
         /// Written: a part.
         output: *mut c_void,
-        /// Of a part.
+        /// The length of a part.
         bytes: usize,
-        /// The rank whose parts they are.
+        /// The rank whose parts are sent.
         root: u32,
     },
     /// Sends to a rank.
     Send {
         /// Read.
         input: *const c_void,
-        /// How long.
+        /// The length.
         bytes: usize,
-        /// To whom.
+        /// The receiver.
         peer: u32,
     },
-    /// Receives from a rank what it sends to this one.
+    /// Receives from a rank.
     Recv {
         /// Written.
         output: *mut c_void,
-        /// How long.
+        /// The length.
         bytes: usize,
-        /// From whom.
+        /// The sender.
         peer: u32,
     },
 }
 
-/// A vendor's library. Ranks are those of the communicator.
+/// A vendor's library. Ranks are ranks of the communicator.
 ///
-/// A library without a [`Device`] works on memory of the host, and its calls return when their memory may be used. The
-/// calls of one with a device are on its memory, and enqueue their work on a stream.
+/// A library without a [`Device`] works on memory of the host, and its calls return when their memory may be used. A
+/// library with a device works on the device's memory, and its calls enqueue their work on a stream.
 pub trait Vendor: Send + Sync + Sized + 'static {
-    /// The name of the backend, as `UNISONO_BACKEND` has it.
+    /// The name of the backend in `UNISONO_BACKEND`.
     const BACKEND: &'static str;
 
-    /// The same for calls that run without having met: these do not go together.
+    /// The name for calls that run without meeting, which must not match calls that meet.
     const BACKEND_INLINE: &'static str;
 
-    /// Bytes of the id with which the ranks of a communicator find each other.
+    /// The size of the id with which the ranks of a communicator find each other.
     const ID_BYTES: usize;
 
-    /// Whether the event behind work that has failed says so, in the library's words. Else [`Vendor::late_error`] is
-    /// asked too when an event is done.
+    /// Whether the event behind failed work reports the failure, in the library's words. If not, [`Vendor::late_error`]
+    /// is asked too when an event is done.
     const EVENTS_TELL_ERRORS: bool = true;
 
     /// A communicator of the library.
@@ -222,33 +221,33 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     /// The library's name and version, the same on every rank of a job.
     fn version(&self) -> String;
 
-    /// What it can do.
+    /// The capabilities of the library.
     fn capabilities(&self) -> Capabilities;
 
     /// Whether two ranks may be threads of one process.
     fn shares_processes(&self) -> bool;
 
-    /// Who may be in the library, if it can serve only one thread of a process at a time.
+    /// The turn in the library, if the library can serve only one thread of a process at a time.
     fn turn(&self) -> Option<&LibraryTurn>;
 
-    /// The device on whose memory the calls are made; `None` for memory of the host.
+    /// The device on whose memory the library works; `None` for memory of the host.
     fn device(&self) -> Option<&dyn Device> {
         None
     }
 
-    /// A new id, made by one rank for all.
+    /// Makes a new id. One rank makes it for all.
     ///
     /// # Errors
     /// [`Error::Vendor`].
     fn unique_id(&self) -> Result<Vec<u8>>;
 
-    /// A communicator of `ranks` ranks with this id. Blocks until all have called it; a library that can be interrupted
-    /// asks `gives_up` now and then, and returns when that is true. Others may block for ever. Before it ends what the
-    /// other ranks wait for, as an abort does, it gives `tell` its error: else theirs, which follow from that, could
-    /// be the first that anybody hears of.
+    /// Makes a communicator of `ranks` ranks with this id. Blocks until all ranks have called it. A library that can be
+    /// interrupted asks `gives_up` now and then, and returns when that is true; other libraries may block for ever. An
+    /// implementation that ends the waits of other ranks, as an abort does, must first give its error to `tell`: the
+    /// errors of the other ranks follow from it, and would otherwise be reported first.
     ///
     /// # Errors
-    /// [`Error::Vendor`]; anything when it gives up.
+    /// [`Error::Vendor`]; any error when it gives up.
     fn init(
         &self,
         id: &[u8],
@@ -258,20 +257,20 @@ pub trait Vendor: Send + Sync + Sized + 'static {
         tell: &dyn Fn(&Error),
     ) -> Result<Self::Comm>;
 
-    /// Frees a communicator on which no call is under way. It is not used again.
+    /// Frees a communicator on which no call is under way. The communicator is not used again.
     ///
     /// # Errors
     /// [`Error::Vendor`].
     fn destroy(&self, comm: &Self::Comm) -> Result<()>;
 
-    /// Ends the call that another thread is in, and what is under way on streams; may be called again. False when the
-    /// library cannot: then that thread may never return, and the work never end.
+    /// Ends the call that another thread is in, and the work on streams. May be called again. Returns false if the
+    /// library cannot: then the thread may never return, and the work may never end.
     fn abort(&self, comm: &Self::Comm) -> bool {
         let _ = comm;
         false
     }
 
-    /// What has gone wrong on the communicator since, in work that is under way.
+    /// Reports a failure of the communicator's work that is under way.
     ///
     /// # Errors
     /// [`Error::Vendor`].
@@ -280,19 +279,20 @@ pub trait Vendor: Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// Makes a call. On memory of the host it returns when that may be used; else it is enqueued on `stream`. Between
-    /// [`Vendor::group_start`] and [`Vendor::group_end`] it is only noted.
+    /// Makes a call. On memory of the host it returns when the memory may be used. On memory of a device it enqueues
+    /// the work on `stream`. Between [`Vendor::group_start`] and [`Vendor::group_end`] the library only notes the call.
     ///
     /// # Safety
-    /// The memory at every `input` can be read, and that at every `output` and `buffer` written, for the length that
-    /// the call says, and nobody else uses it until the call has returned, its group has ended, or its work on the
-    /// stream is done. Every rank makes the same call.
+    /// The memory at every `input` must be readable, and the memory at every `output` and `buffer` writable, for the
+    /// length in the call. Nothing else may use the memory until the call has returned, its group has ended, or its
+    /// work on the stream is done. Every rank must make the same call.
     ///
     /// # Errors
-    /// [`Error::Vendor`]; [`Error::Unsupported`] for one that the library lacks, which [`Capabilities`] rule out.
+    /// [`Error::Vendor`]; [`Error::Unsupported`] for a call that the library lacks, which [`Capabilities`] rule out.
     unsafe fn call(&self, comm: &Self::Comm, call: &NativeCall<'_>, stream: RawStream) -> Result<()>;
 
-    /// The sends and receives that follow on this thread are one call. Only where [`crate::Native::Groups`] is there.
+    /// Begins a group: the following sends and receives of this thread are one call. Requires
+    /// [`crate::Native::Groups`].
     ///
     /// # Errors
     /// [`Error::Vendor`].
@@ -300,8 +300,8 @@ pub trait Vendor: Send + Sync + Sized + 'static {
         Err(lacks::<Self>("groups"))
     }
 
-    /// Makes them, as [`Vendor::call`] does, and closes the group, also when that fails. After a call of the group that
-    /// has failed it makes none of them; it is called then too.
+    /// Makes the calls of the group, as [`Vendor::call`] does, and closes the group, even if that fails. It is also
+    /// called after a call of the group has failed, and then makes no calls.
     ///
     /// # Errors
     /// [`Error::Vendor`].
@@ -310,7 +310,7 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     }
 }
 
-/// The error of a call that a library lacks; what is composed does not use it.
+/// The error for a call that the library lacks. Composed programs do not use such calls.
 pub fn lacks<V: Vendor>(what: &str) -> Error {
     Error::Unsupported { what: what.to_owned(), backend: V::BACKEND, instead: None }
 }

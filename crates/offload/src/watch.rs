@@ -1,4 +1,4 @@
-//! Whether a thread is in the library, and what is done about a call that makes no progress there.
+//! Watches whether a thread is in the library, and reports a call that makes no progress there.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
@@ -13,22 +13,22 @@ const OUTSIDE: u8 = 0;
 const INSIDE: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
-/// How often a call that runs on its caller's thread is looked at, at most and at least.
+/// The pause between two looks at a call that runs on its caller's thread, at least and at most.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(50);
 const LOOK_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Ranks asked about one call at one time.
+/// The most ranks that are asked about one call at once.
 const ASKED_AT_ONCE_MAX: usize = 8;
 
-/// Where one thread is.
+/// Whether one thread is in the library.
 #[derive(Default)]
 pub(crate) struct Visit(AtomicU8);
 
 impl Visit {
-    /// Calls the library, unless `gave_up` says that the call was given up before.
+    /// Calls the library, unless `gave_up` returns true.
     ///
     /// # Errors
-    /// Those of the call; [`Error::Closed`] when it was given up, which is not the first cause of anything.
+    /// Errors of the call; [`Error::Closed`] when the call was given up, which is never a first cause.
     pub(crate) fn during<R>(
         &self,
         turn: Option<&LibraryTurn>,
@@ -37,12 +37,14 @@ impl Visit {
     ) -> Result<R> {
         self.0.store(INSIDE, Ordering::SeqCst);
         let _leaving = Leaving { visit: self, turn };
-        // Whoever gives up says so before it looks whether a thread is inside: one of the two sees the other.
+        // A thread that gives the call up publishes this before it checks whether a thread is inside. So one of the two
+        // threads sees the other.
         fence(Ordering::SeqCst);
         if gave_up() { Err(Error::closed()) } else { call() }
     }
 
-    /// The thread may never come out again. False when it is not inside, or that was said before.
+    /// Notes that the thread may never come out again. Returns false if it is not inside, or if this has been noted
+    /// before.
     pub(crate) fn give_up(&self, turn: Option<&LibraryTurn>) -> bool {
         let was_inside =
             self.0.compare_exchange(INSIDE, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst).is_ok();
@@ -59,7 +61,7 @@ impl Visit {
     }
 }
 
-/// A thread that is inside until this is dropped, also by a panic.
+/// A thread that is inside. The drop notes that it has left, also after a panic.
 struct Leaving<'v> {
     visit: &'v Visit,
     turn: Option<&'v LibraryTurn>,
@@ -75,13 +77,13 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// What is known of the calls that run on their caller's thread, one at a time.
+/// Watches the calls that run on their caller's thread, one at a time.
 #[derive(Default)]
 pub(crate) struct InlineWatch {
     pub(crate) visit: Visit,
-    /// The number of the one that is inside, or was last.
+    /// The number of the call that is inside, or of the last call.
     number: AtomicU64,
-    /// Its deadline, in milliseconds from when somebody first looks; 0 for none.
+    /// The call's deadline, in milliseconds after the first look; 0 for none.
     timeout_ms: AtomicU64,
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct InlineWatch {
 #[derive(Clone, Copy)]
 pub(crate) struct Inline {
     pub(crate) number: u64,
-    /// How long it may be.
+    /// How long the call may take.
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -122,18 +124,18 @@ impl InlineWatch {
     }
 }
 
-/// How often a call was looked at.
+/// The looks at one call.
 #[derive(Clone, Copy)]
 struct Looks {
     number: u64,
     since: Instant,
     asked: Instant,
-    /// How many ranks have been asked, some more than once.
+    /// How many questions have been asked. A rank may be asked more than once.
     asked_ranks: usize,
     has_warned: bool,
 }
 
-/// What is done about a call that makes no progress where nobody sees it move.
+/// Watches a call whose progress cannot be seen, and reports it if it takes too long.
 #[derive(Default)]
 pub(crate) struct Stall(Mutex<Option<Looks>>);
 
@@ -143,8 +145,8 @@ impl Stall {
         patience.probe_after.clamp(LOOK_PAUSE_MIN, LOOK_PAUSE_MAX)
     }
 
-    /// Looks whether call `number`, which is at `place`, makes no progress: the other ranks are asked what they do, so
-    /// that a mismatch is noticed, and a line in the log names the call. Returns since when it is looked at.
+    /// Looks at call `number`, which is at `place`. If the call does not end, it asks the other ranks for their calls,
+    /// so that a mismatch is noticed, and names the call in the log. Returns the time since the first look.
     pub(crate) fn look(&self, companion: &dyn Companion, number: u64, place: &str) -> Duration {
         let (now, patience, gate) = (Instant::now(), companion.stall_options(), companion.gate());
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,8 +16,8 @@ use crate::drive::Shared;
 use crate::drive::monitor::{Command, Monitor, Progress};
 use crate::links::Links;
 
-/// How long this thread leaves new work alone: a caller that waits at once does the work itself. A caller with a callback
-/// does not wait.
+/// How long this thread leaves new work alone: a caller that waits at once does the work itself. A caller with a
+/// callback does not wait.
 const HEAD_START: Duration = Duration::from_micros(200);
 
 /// How long it stays out of the way when another thread is at work.

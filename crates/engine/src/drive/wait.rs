@@ -1,8 +1,8 @@
 //! How long one call has waited, and what follows: the awaited ranks are asked, a line in the log names them, and the
 //! call ends at its deadline. The same for collectives and messages, blocking and asynchronous.
 //!
-//! The thread that drives a call looks after it many times a second. A late look means that the job was stopped, or that
-//! the call was busy. That time is no part of the wait. Otherwise a job that was stopped for longer than a call's
+//! The thread that drives a call looks after it many times a second. A late look means that the job was stopped, or
+//! that the call was busy. That time is no part of the wait. Otherwise a job that was stopped for longer than a call's
 //! deadline would fail as soon as it goes on.
 
 use std::fmt::Display;
