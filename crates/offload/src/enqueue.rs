@@ -107,7 +107,7 @@ pub(crate) struct Enqueued<V: Vendor> {
 /// A call that was not enqueued, or not whole.
 struct NotEnqueued {
     error: Error,
-    /// Whether what was enqueued of it may still use its memory.
+    /// Whether enqueued parts of it may still use its memory.
     is_in_use: bool,
 }
 
@@ -156,7 +156,7 @@ impl<V: Vendor> VendorShared<V> {
             let problem = format!("of device {}, and this communicator is on device {own}", stream.device());
             return Err(Error::invalid("stream", problem));
         }
-        // SAFETY: whoever made the `DeviceStream` has promised that it lives.
+        // SAFETY: the maker of the `DeviceStream` has promised that it lives.
         unsafe { device.check_stream(RawStream(stream.handle())) }?;
         let sides = Sides::of(buffers);
         sides.each().try_for_each(|(name, side)| {

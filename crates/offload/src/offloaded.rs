@@ -21,12 +21,13 @@ use crate::watch::Inline;
 /// How a vendor's communicator is made.
 #[derive(Clone, Copy, Debug)]
 pub struct OffloadOptions {
-    /// How long making it, or one that is derived from it, may take.
+    /// How long making it, or deriving another one from it, may take.
     pub init_timeout: Duration,
     /// Whether blocking calls without a deadline of their own have that of the communicator. Else they run on their
-    /// caller's thread, faster, and one that hangs in the library cannot be ended. The same on every rank.
+    /// caller's thread. They are faster there, but a call that hangs in the library does not end. The same on every
+    /// rank.
     pub deadlines: bool,
-    /// What is done with memory of the host by a library that works on a device.
+    /// How a library that works on a device reaches memory of the host.
     pub host_memory: HostMemory,
 }
 
@@ -37,7 +38,7 @@ impl OffloadOptions {
     }
 }
 
-/// What is done with memory of the host by a library that works on a device.
+/// How a library that works on a device reaches memory of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostMemory {
     /// Calls on it are refused.

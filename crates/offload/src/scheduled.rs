@@ -1,5 +1,5 @@
-//! Collectives by a schedule: its messages are the library's grouped sends and receives, and what is received to be
-//! reduced is combined on the device. So an algorithm by name, also a user's own, and a fixed order of sums run on a
+//! Collectives by a schedule: its messages are the library's grouped sends and receives, and the device
+//! combines received elements. So an algorithm by name, also a user's own, and a fixed order of sums run on a
 //! library that has neither.
 
 use std::sync::Arc;
@@ -89,7 +89,7 @@ struct Binder<'a> {
     input: Span,
     /// By scratch chunk.
     scratch: Vec<Span>,
-    /// What is received before it is reduced.
+    /// Received elements before they are reduced.
     apart: Vec<Span>,
 }
 

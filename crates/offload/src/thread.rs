@@ -287,7 +287,7 @@ impl<V: Vendor> VendorShared<V> {
 
     /// Gives up what the thread is doing.
     pub(crate) fn give_up(&self) {
-        // Whoever waits for the other ranks beneath stops.
+        // A thread that waits for the other ranks beneath stops.
         let _ = self.inner.abort();
         if !self.visit.is_inside() || self.abort() || !self.visit.give_up(self.vendor.turn()) {
             return;
@@ -316,7 +316,7 @@ impl<V: Vendor> VendorShared<V> {
         }
     }
 
-    /// Ends what is under way on streams; false when it is left as it is.
+    /// Ends the work that is under way on streams; false when it goes on.
     pub(crate) fn abort_or_leave(&self) -> bool {
         let is_ended = self.abort();
         if !is_ended {
@@ -346,7 +346,7 @@ impl<V: Vendor> VendorShared<V> {
             return;
         }
         let rank = Some(self.companion.group().own_job_rank().get());
-        // What was aborted is free already.
+        // An aborted communicator is free already.
         let device = self.device_turn().filter(|_| !is_aborted);
         let device_pass = device.map(|turn| turn.take(&self.user(Purpose::Destroy), Some(until), || false));
         match &device_pass {
@@ -354,8 +354,8 @@ impl<V: Vendor> VendorShared<V> {
                 let text = "a communicator stays, since its turn on the device has not come to free it";
                 return log(Severity::Warn, rank, format_args!("{}: {text}", self.vendor.version()));
             }
-            // The library may wait for the other ranks of the host in it, which do not know of each other here: those
-            // who wait for the device do not wait for them.
+            // The library may wait in it for the other ranks of the host, and these ranks do not know of each other here.
+            // Threads that wait for the device do not wait for them.
             Some(Some(pass)) => pass.lapse_at(until),
             None => {}
         }

@@ -30,7 +30,6 @@ const LIMITS: &[(&str, usize)] = &[
     ("crates/compression-npu", 5),
     ("crates/compression-wgpu", 21),
     ("crates/cuda", 14),
-    ("crates/offload", 61),
     ("crates/offload-ccl", 8),
     ("crates/offload-hccl", 17),
     ("crates/offload-nccl", 22),
