@@ -354,7 +354,7 @@ impl<V: Vendor> VendorShared<V> {
                 let text = "a communicator stays, since its turn on the device has not come to free it";
                 return log(Severity::Warn, rank, format_args!("{}: {text}", self.vendor.version()));
             }
-            // The library may wait in it for the other ranks of the host, and these ranks do not know of each other here.
+            // The library may wait in it for the other ranks of the host, and these ranks do not know of each other.
             // Threads that wait for the device do not wait for them.
             Some(Some(pass)) => pass.lapse_at(until),
             None => {}
