@@ -271,7 +271,7 @@ impl<V: Vendor> Offloaded<V> {
         let put = checked.and_then(|()| {
             self.inline(call, means, Some(timeout), |thread, call, number| {
                 let until = deadline_after(Instant::now(), timeout);
-                let pass = thread.take_device((&call.descriptor, Some(number)), Some(until))?;
+                let pass = thread.take_device(&call.descriptor, Some(number), Some(until))?;
                 is_in_use = true;
                 let enqueued = thread.enqueue(call, number, means);
                 drop(pass);

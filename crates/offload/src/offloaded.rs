@@ -200,8 +200,8 @@ impl<V: Vendor> Offloaded<V> {
     /// On this thread, to its end.
     fn run_inline(&self, call: &mut Call<'_>, means: &Means) -> Result<Outcome> {
         let run = |thread: &VendorShared<V>, call: &mut Call<'_>, number| {
-            let named = (&call.descriptor, Some(number));
-            thread.run_call(named, &call.counts, &mut call.buffers, (means, None))
+            let Call { descriptor, counts, buffers, .. } = call;
+            thread.run_call(descriptor, Some(number), counts, buffers, means, None)
         };
         let ((), entered) = self.inline(call, means, None, run)?;
         self.companion.gate().board().progress().leave(entered.number);

@@ -232,7 +232,7 @@ impl<V: Vendor> VendorShared<V> {
 
     fn run(&self, job: Job) {
         let Job { descriptor, counts, mut buffers, means, deadline, done } = job;
-        let result = self.run_together(&descriptor, &counts, &mut buffers.borrow(), (deadline, &means));
+        let result = self.run_together(&descriptor, &counts, &mut buffers.borrow(), &means, deadline);
         done.end(result, buffers);
     }
 
@@ -241,10 +241,11 @@ impl<V: Vendor> VendorShared<V> {
         descriptor: &Descriptor,
         counts: &Counts,
         buffers: &mut Buffers<'_>,
-        (deadline, means): (Instant, &Means),
+        means: &Means,
+        deadline: Instant,
     ) -> Result<()> {
         let passes = self.together(deadline, None)?;
-        let call = || self.run_call((descriptor, None), counts, buffers, (means, Some(deadline)));
+        let call = || self.run_call(descriptor, None, counts, buffers, means, Some(deadline));
         let result = self.visit.during(self.vendor.turn(), || self.is_given_up(), call);
         drop(passes);
         result
@@ -253,10 +254,12 @@ impl<V: Vendor> VendorShared<V> {
     /// Runs a call on memory of the host on this thread, with this number if that is known. Every rank does.
     pub(crate) fn run_call(
         &self,
-        (descriptor, number): (&Descriptor, Option<u64>),
+        descriptor: &Descriptor,
+        number: Option<u64>,
         counts: &Counts,
         buffers: &mut Buffers<'_>,
-        (means, until): (&Means, Option<Instant>),
+        means: &Means,
+        until: Option<Instant>,
     ) -> Result<()> {
         let program = self.program(descriptor, counts, means)?;
         match self.vendor.device() {
@@ -264,7 +267,7 @@ impl<V: Vendor> VendorShared<V> {
                 let comm = self.comm()?;
                 let has_begun = Cell::new(true);
                 let take_turn = || {
-                    let pass = self.take_device((descriptor, number), until);
+                    let pass = self.take_device(descriptor, number, until);
                     has_begun.set(pass.is_ok());
                     pass
                 };

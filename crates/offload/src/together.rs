@@ -47,7 +47,8 @@ impl<V: Vendor> VendorShared<V> {
     /// given up, or there is a first cause.
     pub(crate) fn take_device(
         &self,
-        (descriptor, number): (&Descriptor, Option<u64>),
+        descriptor: &Descriptor,
+        number: Option<u64>,
         until: Option<Instant>,
     ) -> Result<Option<DevicePass<'_>>> {
         let Some(turn) = self.device_turn() else { return Ok(None) };
