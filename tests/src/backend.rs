@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Communicator, DType, Result};
+use unisono_communicator::{CallOptions, Communicator, DType, Result, Solo};
 use unisono_engine::in_process::Groups;
 use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
 use unisono_transport_tcp::World;
@@ -185,6 +185,48 @@ impl Backend for LateInProcess {
 
     fn large_rank_counts(&self) -> &'static [u32] {
         &[16]
+    }
+}
+
+/// [`Solo`], which has one rank, no links and no settings.
+pub struct WorldOfOne;
+
+impl Backend for WorldOfOne {
+    fn name(&self) -> &'static str {
+        "solo"
+    }
+
+    fn open(&self, ranks: u32, _: &EngineOptions) -> Box<dyn Job> {
+        assert_eq!(ranks, 1, "a test of more ranks is no row of this backend");
+        Box::new(WorldOfOne)
+    }
+
+    fn rank_counts(&self) -> &'static [u32] {
+        &[1]
+    }
+
+    fn large_rank_counts(&self) -> &'static [u32] {
+        &[1]
+    }
+
+    fn ranks_max(&self) -> u32 {
+        1
+    }
+
+    fn algorithms(&self) -> Algorithms {
+        Algorithms::None
+    }
+}
+
+impl Job for WorldOfOne {
+    fn join(&self, _: u32) -> Result<Member> {
+        Ok(Member { communicator: Arc::new(Solo::new()), groups: Box::new(WorldOfOne), keep: Box::new(()) })
+    }
+}
+
+impl MakeGroup for WorldOfOne {
+    fn make_group(&self, _: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        Ok(Solo::new().subgroup(ranks)?.unwrap())
     }
 }
 

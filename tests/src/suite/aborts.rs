@@ -87,9 +87,6 @@ pub fn handles_that_wait(backend: &dyn Backend) {
 /// A labelled call behind another thread's scope.
 pub fn turns_that_are_waited_for(backend: &dyn Backend) {
     aborted_during(backend, |comm, by| {
-        if comm.group().size() == 1 {
-            return;
-        }
         // A thread that comes after the abort has no scope to hold.
         let scope = match comm.scope(super::scopes::parent("held", 8), &CallOptions::new()) {
             Ok(scope) => scope,
@@ -112,6 +109,27 @@ pub fn shrink_goes_on(backend: &dyn Backend) {
             assert_eq!(shrunk.communicator.group().size(), ranks);
             shrunk.communicator.barrier().unwrap();
             shrunk.communicator.close().unwrap();
+        });
+    }
+}
+
+/// What would be a call of a revoked communicator gets the cause, and closing it does, too. The survivors may agree.
+pub fn nothing_starts_afterwards(backend: &dyn Backend) {
+    for ranks in backend.among(&[1, 2]) {
+        run(backend, ranks, &options(), |comm| {
+            if comm.group().rank() == 0 {
+                comm.abort().unwrap();
+            }
+            is_it(comm.barrier(), 0);
+            is_it(comm.barrier_async().wait(), 0);
+            is_it(comm.send(&[1u8], 0, 1), 0);
+            is_it(comm.recv_async(vec![0u8], Peer::Any, 1).wait(), 0);
+            is_it(comm.duplicate(), 0);
+            is_it(comm.subgroup(&[0]), 0);
+            is_it(comm.scope(super::scopes::parent("late", 8), &CallOptions::new()), 0);
+            assert!(comm.agree(true).unwrap());
+            is_it(comm.close(), 0);
+            comm.close().unwrap();
         });
     }
 }

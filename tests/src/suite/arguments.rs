@@ -3,7 +3,8 @@
 use bytemuck::Zeroable;
 use unisono_communicator::{
     Bool, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync,
-    CollectivesUneven, Communicator, Complex, DType, Descriptor, Error, Peer, ReduceOp, Result, UserOp,
+    CollectivesUneven, Communicator, Complex, DType, Descriptor, Error, ParentCall, Peer, ReduceOp, Result,
+    UserOp,
 };
 
 use crate::backend::Backend;
@@ -121,7 +122,7 @@ pub fn bad_arguments_change_nothing(backend: &dyn Backend) {
 
 /// Closing twice is allowed; calling afterwards is not.
 pub fn closed_communicators_say_so(backend: &dyn Backend) {
-    run(backend, 3, &options(), |comm| {
+    run(backend, backend.ranks_max().min(3), &options(), |comm| {
         comm.barrier().unwrap();
         comm.close().unwrap();
         comm.close().unwrap();
@@ -134,6 +135,27 @@ pub fn closed_communicators_say_so(backend: &dyn Backend) {
             assert!(matches!(result, Err(Error::Closed { .. })), "{result:?}");
             names_its_line(&result.unwrap_err());
         }
-        assert!(matches!(comm.duplicate().map(|_| ()), Err(Error::Closed { .. })));
+        let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        let derived = [
+            comm.duplicate().map(drop),
+            comm.subgroup(&[0]).map(drop),
+            comm.shrink().map(drop),
+            comm.agree(true).map(drop),
+            comm.scope(ParentCall::new("late", barrier), &CallOptions::new()).map(drop),
+        ];
+        for result in derived {
+            let named = matches!(&result, Err(Error::Closed { call: Some(_) }));
+            assert!(named, "{result:?}");
+        }
+    });
+}
+
+/// A receive that waits for a message ends when its own rank closes.
+pub fn closing_ends_receives(backend: &dyn Backend) {
+    run(backend, backend.ranks_max().min(2), &options(), |comm| {
+        let work = comm.recv_async(vec![0u8; 4], Peer::Any, 1);
+        comm.close().unwrap();
+        let error = work.wait().unwrap_err();
+        assert!(matches!(error, Error::Closed { .. }), "{error}");
     });
 }

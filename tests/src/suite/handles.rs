@@ -146,7 +146,7 @@ pub fn a_function_that_blocks_delays_no_call(backend: &dyn Backend) {
 
 /// A function that panics is reported, and those behind it are called.
 pub fn a_function_that_panics_harms_nobody(backend: &dyn Backend) {
-    run_each(backend, &[2], |comm| {
+    run_each(backend, &[1, 2], |comm| {
         let (sender, called) = mpsc::channel();
         let work = sum_of_ones(comm, 10);
         work.on_done(|_| panic!("in a test"));
@@ -176,7 +176,7 @@ pub fn functions_may_make_calls(backend: &dyn Backend) {
 
 /// The functions of detached work are called although the last handle of the communicator is gone.
 pub fn functions_outlive_the_communicator(backend: &dyn Backend) {
-    run_each(backend, &[2, 3], |comm| {
+    run_each(backend, &[1, 2, 3], |comm| {
         let own = comm.duplicate().unwrap();
         let (sender, called) = mpsc::channel();
         let work = sum_of_ones(&*own, 20_000);
@@ -190,8 +190,9 @@ pub fn functions_outlive_the_communicator(backend: &dyn Backend) {
 
 /// The functions of work that fails are called with the first cause.
 pub fn functions_get_the_error(backend: &dyn Backend) {
-    let together = Barrier::new(2);
-    run(backend, 2, &options(), |comm| {
+    let ranks = backend.ranks_max().min(2);
+    let together = Barrier::new(ranks as usize);
+    run(backend, ranks, &options(), |comm| {
         let (sender, called) = mpsc::channel();
         let work = comm.recv_async(vec![0u8; 4], Peer::Any, 5);
         work.on_done(move |result| sender.send(result.unwrap_err()).unwrap());

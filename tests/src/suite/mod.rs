@@ -51,21 +51,22 @@ macro_rules! conformance {
             groups: subgroups_of_some reordered_ranks duplicates_are_independent wrong_lists nested_subgroups
                 concurrent_use_is_refused labelled_threads_take_turns
                 queued_threads_take_turns a_turn_that_does_not_come;
-            arguments: bad_arguments_change_nothing closed_communicators_say_so;
+            arguments: bad_arguments_change_nothing closed_communicators_say_so closing_ends_receives;
             mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls
                 closing_names_the_first_difference;
-            failures: timeouts_name_who_is_missing revocation_reaches_everybody first_cause_stays
-                panics_in_user_functions leaving_without_closing_harms_nobody;
+            failures: timeouts_name_who_is_missing receives_have_deadlines revocation_reaches_everybody
+                first_cause_stays panics_in_user_functions leaving_without_closing_harms_nobody;
             supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting;
             scopes: threads_wait_or_are_refused parts_and_plain_calls_are_a_mismatch one_deadline_for_all_calls
                 numbers_and_errors_that_revoke_nothing a_panic_gives_the_turn_back moved_to_another_thread
-                failures_within asynchronous_parts of_a_subgroup what_a_scope_refuses
-                a_call_past_the_scope_of_its_thread;
+                failures_within asynchronous_parts options_are_those_of_its_calls of_a_subgroup
+                what_a_scope_refuses a_call_past_the_scope_of_its_thread closing_waits_for_a_scope
+                messages_pass_a_scope;
             compression: every_codec_on_every_number_of_ranks halves_and_routes codecs_and_plain_calls_differ
                 what_is_not_finite_harms_nobody a_rank_that_does_not_come panics_of_a_codec
                 threads_scopes_and_handles options_of_a_call;
             aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for
-                shrink_goes_on;
+                shrink_goes_on nothing_starts_afterwards;
             member_groups: overlapping_in_any_order made_again_and_again refused_lists different_lists_name_both
                 a_member_that_never_comes;
             subgroup_errors: timeouts mismatches user_panics revocations losses truncated_messages;

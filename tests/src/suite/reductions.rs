@@ -189,7 +189,7 @@ pub fn opaque_bytes(backend: &dyn Backend) {
             *out = if index % size < half { left[index] } else { right[index] };
         }
     }
-    run_each(backend, &[2, 3, 4], |comm| {
+    run_each(backend, &[1, 2, 3, 4], |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         if !has_user_operators(comm) {
             return;

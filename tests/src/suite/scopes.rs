@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, Error,
-    ParentCall, ReduceOp, Result, Scope,
+    ParentCall, Peer, ReduceOp, Result, Scope,
 };
 
 use crate::backend::Backend;
@@ -206,6 +206,12 @@ pub fn asynchronous_parts(backend: &dyn Backend) {
         for work in works {
             assert_eq!(work.wait().unwrap(), vec![comm.group().size() as i32; 1000]);
         }
+    });
+}
+
+/// The algorithm that a scope was opened with is forced on its calls.
+pub fn options_are_those_of_its_calls(backend: &dyn Backend) {
+    run_each(backend, &RANKS, |comm| {
         let forced = CallOptions::new().algorithm("no such");
         let scope = comm.scope(parent("forced", 8), &forced).unwrap();
         assert!(
@@ -231,7 +237,7 @@ pub fn of_a_subgroup(backend: &dyn Backend) {
 
 /// A labelled call past the scope of its own thread waits for that scope, which its error names.
 pub fn a_call_past_the_scope_of_its_thread(backend: &dyn Backend) {
-    let errors = run(backend, 2, &options(), |comm| {
+    let errors = run(backend, backend.ranks_max().min(2), &options(), |comm| {
         let _scope = open(comm, "outer");
         let late = CallOptions::new().label("past").timeout(Duration::from_millis(300));
         comm.with(late).all_reduce(&mut [1u8], ReduceOp::Sum).unwrap_err()
@@ -244,7 +250,7 @@ pub fn a_call_past_the_scope_of_its_thread(backend: &dyn Backend) {
 
 /// Each refusal leaves the communicator as it was.
 pub fn what_a_scope_refuses(backend: &dyn Backend) {
-    run_each(backend, &[2], |comm| {
+    run_each(backend, &[1, 2], |comm| {
         for bad in ["", "a name of more than thirty-two bytes"] {
             let error = comm.scope(parent(bad, 8), &CallOptions::new()).err().unwrap();
             assert!(matches!(error, Error::InvalidArgument { argument: "name", .. }), "{error}");
@@ -258,5 +264,37 @@ pub fn what_a_scope_refuses(backend: &dyn Backend) {
             assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
         }
         sum(&scope).unwrap();
+    });
+}
+
+/// A thread that closes the communicator waits until the scope of another has ended.
+pub fn closing_waits_for_a_scope(backend: &dyn Backend) {
+    run_each(backend, &[1, 2], |comm| {
+        std::thread::scope(|threads| {
+            let scope = open(comm, "unfinished");
+            let closing = threads.spawn(|| comm.close());
+            sum(&scope).unwrap();
+            sum(&scope).unwrap();
+            drop(scope);
+            closing.join().unwrap().unwrap();
+        });
+        assert!(matches!(sum(comm), Err(Error::Closed { .. })));
+    });
+}
+
+/// Messages have no order, so those past the scope go on.
+pub fn messages_pass_a_scope(backend: &dyn Backend) {
+    run_each(backend, &[1, 2], |comm| {
+        let scope = open(comm, "open");
+        let next = (comm.group().rank() + 1) % comm.group().size();
+        let (past, within) = (comm.send_async(vec![1u8], next, 1), scope.send_async(vec![2u8], next, 2));
+        let mut received = [0u8];
+        scope.recv(&mut received, Peer::Any, 1).unwrap();
+        assert_eq!(received, [1]);
+        comm.recv(&mut received, Peer::Any, 2).unwrap();
+        assert_eq!(received, [2]);
+        past.wait().unwrap();
+        within.wait().unwrap();
+        assert_eq!(scope.numbers().count(), 0, "a message takes no number");
     });
 }

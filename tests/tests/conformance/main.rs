@@ -14,6 +14,7 @@ mod leaving;
 mod mismatch;
 mod processes;
 mod property;
+mod solo;
 mod tcp;
 mod tcp_checked;
 mod tcp_processes;

@@ -1,29 +1,25 @@
-//! The world of one: every operation without a network. The examples in the documentation use it. It has nobody to keep
-//! an order with, so a scope in it only counts its calls.
+//! The world of one: every operation without a network. The examples in the documentation use it.
 
 mod messages;
+mod world;
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use unisono_schedule::{Algorithm, Registry, Trust};
 
-use crate::call::descriptor::Descriptor;
 use crate::call::operation::Operation;
-use crate::call::options::{CALL_TIMEOUT_DEFAULT, CallOptions, deadline_after};
+use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
-use crate::call::parent::{ParentCall, ScopeId};
+use crate::call::parent::ParentCall;
 use crate::call::{Call, OwnedCall};
-use crate::communicator::{Communicator, OpenScope, Scope, Shrunk};
+use crate::communicator::{Communicator, Scope, Shrunk};
 use crate::elements::dtype::{DType, Kind};
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::{Error, Result};
 use crate::group::Group;
-use crate::memory::host::{Segments, SegmentsMut};
 use crate::memory::{Buffer, BufferMut, Buffers, MemoryKind};
-use crate::solo::messages::{ALGORITHM, MessageQueue};
+use crate::solo::messages::{ALGORITHM, OWN, info};
+use crate::solo::world::World;
 use crate::work::{Finished, Work};
 
 const BACKEND: &str = "solo";
@@ -41,7 +37,7 @@ const BACKEND: &str = "solo";
 #[derive(Clone)]
 pub struct Solo {
     group: Group,
-    queue: Arc<MessageQueue>,
+    world: Arc<World>,
 }
 
 impl Default for Solo {
@@ -53,7 +49,7 @@ impl Default for Solo {
 impl Solo {
     /// A world of one.
     pub fn new() -> Solo {
-        Solo { group: Group::world(0, 1), queue: Arc::default() }
+        Solo { group: Group::world(0, 1), world: Arc::default() }
     }
 }
 
@@ -63,24 +59,25 @@ impl Communicator for Solo {
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        refuse_device(call.memory())?;
-        self.queue.check()?;
+        call.options = self.admit(call)?;
         match call.descriptor.operation {
-            Operation::Send => self.queue.send(call),
-            Operation::Recv => self.queue.receive(call),
-            Operation::Collective(_) => collective(call),
+            Operation::Send => self.world.send(call),
+            Operation::Recv => self.world.receive(call),
+            Operation::Collective(_) => {
+                let _turn = self.world.take_turn(call.scope, info(call), &call.options)?;
+                Ok(collective(call))
+            }
         }
     }
 
-    fn submit(&self, call: OwnedCall) -> Work {
-        if let Err(error) = refuse_device(call.memory()) {
-            return Work::refused(call, error);
-        }
+    fn submit(&self, mut call: OwnedCall) -> Work {
         match call.descriptor.operation {
-            Operation::Recv => self.queue.post(call),
+            Operation::Recv => match self.admit(&call.borrow()) {
+                Ok(options) => self.world.post(OwnedCall { options, ..call }),
+                Err(error) => Work::refused(call, error),
+            },
             Operation::Collective(_) | Operation::Send => {
-                let mut call = call;
-                let result = self.execute(&mut call.borrow());
+                let result = self.execute(&mut call.borrow()).map_err(|error| error.in_call(&call));
                 Work::finished(Finished { result, buffers: Some(call.buffers) })
             }
         }
@@ -91,12 +88,14 @@ impl Communicator for Solo {
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        self.check("register")?;
         // No schedule runs here, so an algorithm for several ranks is right too: a program that has one must also
         // start alone.
         Registry::built_in().add(algorithm, trust).map_err(Error::refused)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.check("subgroup")?;
         match ranks {
             [] => Ok(None),
             [0] => Ok(Some(Arc::new(Solo::new()))),
@@ -105,175 +104,76 @@ impl Communicator for Solo {
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.check("duplicate")?;
         Ok(Arc::new(Solo::new()))
     }
 
     fn shrink(&self) -> Result<Shrunk> {
-        let communicator = self.duplicate()?;
-        Ok(Shrunk { communicator, new_ranks: vec![Some(0)], last_common_call: 0 })
+        let last_common_call = self.survive("shrink")?;
+        Ok(Shrunk { communicator: Arc::new(Solo::new()), new_ranks: vec![Some(0)], last_common_call })
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {
-        Ok(flag)
+        self.survive("agree").map(|_| flag)
     }
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
-        let (scope, open) = SoloScope::open(self.clone(), parent, options)?;
-        Ok(Scope::new(Arc::new(scope), Box::new(open)))
+        let open = self.world.open_scope(parent.labelled(options)?, options)?;
+        Ok(Scope::new(Arc::new(self.clone()), Box::new(open)))
+    }
+
+    fn revoke(&self, cause: Error) -> Result<()> {
+        self.world.fail(Error::Revoked { by: OWN, cause: Arc::new(cause) });
+        Ok(())
     }
 
     fn abort(&self) -> Result<()> {
-        self.queue.abort();
+        self.world.fail(Error::Aborted { by: OWN });
         Ok(())
     }
 
     fn close(&self) -> Result<()> {
-        Ok(())
+        self.world.close()
     }
 }
 
-/// [`Solo`] as the calls of a scope see it.
-struct SoloScope {
-    solo: Solo,
-    deadline: Instant,
-    options: CallOptions,
-    calls: Arc<AtomicU64>,
-}
-
-/// An open scope of [`Solo`].
-struct SoloTurn {
-    id: ScopeId,
-    parent: Arc<ParentCall>,
-    calls: Arc<AtomicU64>,
-}
-
-impl SoloScope {
-    fn open(solo: Solo, parent: ParentCall, options: &CallOptions) -> Result<(SoloScope, SoloTurn)> {
-        let (parent, calls) = (Arc::new(parent.labelled(options)?), Arc::<AtomicU64>::default());
-        let deadline = deadline_after(Instant::now(), options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT));
-        let options = CallOptions { timeout: None, label: None, ..*options };
-        let turn = SoloTurn { id: ScopeId::new_unique(), parent, calls: calls.clone() };
-        Ok((SoloScope { solo, deadline, options, calls }, turn))
-    }
-
-    /// Notes a call, and gives the options that it has within the scope.
-    fn enter(&self, operation: Operation, own: &CallOptions) -> CallOptions {
-        if operation.collective().is_some() {
-            self.calls.fetch_add(1, Ordering::Relaxed);
+impl Solo {
+    /// Admits a call, and gives the options that it has within its scope.
+    fn admit(&self, call: &Call<'_>) -> Result<CallOptions> {
+        let options = self.world.admit(call.scope, &call.options)?;
+        match call.memory() {
+            MemoryKind::Host => Ok(options),
+            MemoryKind::Device => Err(Error::no_device(BACKEND)),
         }
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let timeout = own.timeout.unwrap_or(left).min(left);
-        CallOptions { timeout: Some(timeout), ..own.or(&self.options) }
+    }
+
+    fn check(&self, what: &str) -> Result<()> {
+        self.world.lock().check().map_err(|error| error.in_call(&what))
+    }
+
+    /// Admits an operation of survivors. Gives the number of collectives so far.
+    fn survive(&self, what: &str) -> Result<u64> {
+        let state = self.world.lock();
+        if state.is_closed { Err(Error::closed().in_call(&what)) } else { Ok(state.calls) }
     }
 }
 
-impl OpenScope for SoloTurn {
-    fn id(&self) -> ScopeId {
-        self.id
-    }
-
-    fn parent(&self) -> &Arc<ParentCall> {
-        &self.parent
-    }
-
-    fn numbers(&self) -> Range<u64> {
-        0..self.calls.load(Ordering::Relaxed)
-    }
-}
-
-impl Communicator for SoloScope {
-    fn group(&self) -> &Group {
-        self.solo.group()
-    }
-
-    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        refuse_device(call.memory())?;
-        call.options = self.enter(call.descriptor.operation, &call.options);
-        self.solo.execute(call)
-    }
-
-    fn submit(&self, mut call: OwnedCall) -> Work {
-        if call.memory() == MemoryKind::Host {
-            call.options = self.enter(call.descriptor.operation, &call.options);
-        }
-        self.solo.submit(call)
-    }
-
-    fn backend(&self) -> &'static str {
-        self.solo.backend()
-    }
-
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        self.solo.supports(descriptor, options, memory)
-    }
-
-    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.solo.subgroup(ranks)
-    }
-
-    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        self.solo.duplicate()
-    }
-
-    fn shrink(&self) -> Result<Shrunk> {
-        self.solo.shrink()
-    }
-
-    fn agree(&self, flag: bool) -> Result<bool> {
-        self.solo.agree(flag)
-    }
-
-    fn revoke(&self, cause: Error) -> Result<()> {
-        self.solo.revoke(cause)
-    }
-
-    fn abort(&self) -> Result<()> {
-        self.solo.abort()
-    }
-}
-
-/// Refuses device memory, before a call counts.
-fn refuse_device(memory: MemoryKind) -> Result<()> {
-    match memory {
-        MemoryKind::Host => Ok(()),
-        MemoryKind::Device => Err(Error::no_device(BACKEND)),
-    }
-}
-
-fn collective(call: &mut Call<'_>) -> Result<Outcome> {
-    let factor = match call.descriptor.op {
-        Some(ReduceOp::PreMulSum(factor)) => Some(factor),
-        _ => None,
-    };
-    let bytes = match &mut call.buffers {
-        Buffers::InOut(BufferMut::Host(buffer)) => {
-            scale(buffer, call.descriptor.dtype, factor);
-            buffer.bytes()
-        }
+fn collective(call: &mut Call<'_>) -> Outcome {
+    let output = match &mut call.buffers {
+        Buffers::InOut(BufferMut::Host(buffer)) => buffer,
         Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } => {
-            copy(input, output);
-            scale(output, call.descriptor.dtype, factor);
-            output.bytes()
+            output.write_front(input);
+            output
         }
-        _ => 0,
+        _ => return Outcome::done(0, ALGORITHM),
     };
-    Ok(Outcome::done(bytes as u64, ALGORITHM))
-}
-
-fn copy(input: &Segments<'_>, output: &mut SegmentsMut<'_>) {
-    match (input, output) {
-        (Segments::One(from), SegmentsMut::One(to)) => to.copy_from_slice(from),
-        (input, output) => output.write_front(input),
+    if let Some(ReduceOp::PreMulSum(factor)) = call.descriptor.op {
+        output.for_each(|slice| scale(slice, call.descriptor.dtype, factor));
     }
+    Outcome::done(output.bytes() as u64, ALGORITHM)
 }
 
-fn scale(buffer: &mut SegmentsMut<'_>, dtype: DType, factor: Option<f64>) {
-    if let Some(factor) = factor {
-        buffer.for_each(|slice| scale_slice(slice, dtype, factor));
-    }
-}
-
-fn scale_slice(bytes: &mut [u8], dtype: DType, factor: f64) {
+fn scale(bytes: &mut [u8], dtype: DType, factor: f64) {
     // INVARIANT: `check` has called `ReduceOp::accepts`, which admits floats and complex numbers only.
     let (Kind::Float(format) | Kind::Complex(format)) = dtype.kind() else {
         unreachable!("a factor on {dtype}")

@@ -1,0 +1,365 @@
+//! The world of one rank: which call may start, whose turn it is, what waits for what. The rules are those of the gate
+//! that every call passes on the other backends.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::call::descriptor::Descriptor;
+use crate::call::info::CallInfo;
+use crate::call::options::{CALL_TIMEOUT_DEFAULT, CallOptions, WhenBusy, deadline_after};
+use crate::call::outcome::Outcome;
+use crate::call::parent::{ParentCall, ScopeId};
+use crate::call::{Call, OwnedCall};
+use crate::communicator::OpenScope;
+use crate::error::{Error, Result};
+use crate::memory::owned::OwnedBuffers;
+use crate::memory::{Buffer, Buffers};
+use crate::solo::messages::{ALGORITHM, Message, OWN, PostedReceive, deadline, info, no_message, timeout};
+use crate::work::ending::{DoneCallback, call_back};
+use crate::work::{Work, WorkSource};
+
+#[derive(Default)]
+pub(crate) struct World {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    cause: Option<Error>,
+    pub(crate) is_closed: bool,
+    /// How many collectives have had their turn.
+    pub(crate) calls: u64,
+    /// How many calls have asked for a turn.
+    asked: u64,
+    /// The calls that have their turn or wait for it: the number and the scope of each. The first of a scope has its
+    /// turn, and the first without a scope.
+    turns: VecDeque<(u64, Option<ScopeId>)>,
+    open: Weak<ScopeCalls>,
+    /// Messages without a receive, and receives without a message: never both of one tag.
+    messages: VecDeque<Message>,
+    receives: VecDeque<Arc<PostedReceive>>,
+}
+
+/// What the calls of an open scope have from it.
+struct ScopeCalls {
+    id: ScopeId,
+    parent: Arc<ParentCall>,
+    first: u64,
+    deadline: Instant,
+    options: CallOptions,
+}
+
+/// The right to make a collective, or the collectives of a scope, until it is dropped.
+pub(crate) struct Turn {
+    world: Arc<World>,
+    number: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.world.lock().turns.retain(|turn| turn.0 != self.number);
+        self.world.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Refuses calls after a failure, and after `close`.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.cause {
+            Some(cause) => Err(cause.clone()),
+            None if self.is_closed => Err(Error::closed()),
+            None => Ok(()),
+        }
+    }
+
+    fn take_message(&mut self, tag: u32) -> Option<Message> {
+        let position = self.messages.iter().position(|message| message.tag == tag)?;
+        self.messages.remove(position)
+    }
+
+    fn take_receive(&mut self, is_it: impl Fn(&Arc<PostedReceive>) -> bool) -> Option<Arc<PostedReceive>> {
+        let position = self.receives.iter().position(is_it)?;
+        self.receives.remove(position)
+    }
+}
+
+impl World {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change, at most until `until`.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, until: Instant) -> MutexGuard<'a, State> {
+        let left = until.saturating_duration_since(Instant::now());
+        self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Notifies the threads that wait. A thread that has looked but does not sleep yet holds the lock.
+    fn notify(&self) {
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Makes `error` the first cause, unless there is one, and ends every call that waits. Gives the first cause.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        let mut state = self.lock();
+        let cause = state.cause.get_or_insert(error).clone();
+        self.end_receives(state, &cause);
+        cause
+    }
+
+    fn end_receives(&self, mut state: MutexGuard<'_, State>, error: &Error) {
+        let ended = std::mem::take(&mut state.receives);
+        drop(state);
+        ended.into_iter().for_each(|receive| receive.end(|_| Err(error.clone())));
+        self.notify();
+    }
+
+    /// Waits for the calls before it, then refuses later calls.
+    pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
+        if self.lock().is_closed {
+            return Ok(());
+        }
+        let turn = self.wait_for_turn(None, CALL_TIMEOUT_DEFAULT);
+        if let Ok(None) = turn {
+            return Err(Error::ConcurrentUse { call: "close".to_owned() });
+        }
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.is_closed, true) {
+            return Ok(());
+        }
+        self.end_receives(state, &Error::closed());
+        turn.map(drop)
+    }
+
+    /// The options of a call that has `own` and those of its scope, with which it ends.
+    ///
+    /// # Errors
+    /// As [`State::check`]; [`Error::InvalidArgument`] for a scope that is not open.
+    pub(crate) fn admit(&self, scope: Option<ScopeId>, own: &CallOptions) -> Result<CallOptions> {
+        let state = self.lock();
+        state.check()?;
+        let Some(id) = scope else { return Ok(*own) };
+        let open = state.open.upgrade().filter(|open| open.id == id);
+        let open = open.ok_or_else(|| Error::invalid("scope", "not open on this communicator"))?;
+        let left = open.deadline.saturating_duration_since(Instant::now());
+        Ok(CallOptions { timeout: Some(own.timeout.unwrap_or(left).min(left)), ..own.or(&open.options) })
+    }
+
+    /// The turn of a collective, which it counts, or of a scope. A call with a label waits for its turn, and so does a
+    /// call that asks for a queue. A turn that does not come is everybody's failure.
+    pub(crate) fn take_turn(
+        self: &Arc<Self>,
+        scope: Option<ScopeId>,
+        call: CallInfo,
+        options: &CallOptions,
+    ) -> Result<Turn> {
+        let may_wait = options.when_busy == WhenBusy::Queue || call.descriptor.label.is_some();
+        let patience =
+            if may_wait { options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT) } else { Duration::ZERO };
+        let started = Instant::now();
+        let turn = self.wait_for_turn(scope, patience)?;
+        let mut state = self.lock();
+        if let Some(turn) = turn {
+            state.calls += u64::from(call.parent.is_none());
+            return Ok(turn);
+        }
+        if !may_wait {
+            let shown = call.parent.map_or(call.descriptor.to_string(), |parent| parent.to_string());
+            return Err(Error::ConcurrentUse { call: shown });
+        }
+        let before = match state.open.upgrade().filter(|_| scope.is_none()) {
+            Some(open) => format!("is within a scope of {} that has not ended", open.parent),
+            None => "is in another thread's call".to_owned(),
+        };
+        drop(state);
+        let status = format!("{before}, behind which this one waits");
+        Err(self.fail(timeout(call, started.elapsed(), status)))
+    }
+
+    /// Waits for the calls before this one, at most for `timeout`; `None` when they are not over by then.
+    fn wait_for_turn(self: &Arc<Self>, scope: Option<ScopeId>, timeout: Duration) -> Result<Option<Turn>> {
+        let until = deadline_after(Instant::now(), timeout);
+        let mut state = self.lock();
+        let number = state.asked;
+        state.asked += 1;
+        state.turns.push_back((number, scope));
+        let turn = Turn { world: self.clone(), number };
+        loop {
+            let (checked, first) = (state.check(), state.turns.iter().find(|turn| turn.1 == scope));
+            let has_turn = first.is_some_and(|first| first.0 == number);
+            if checked.is_err() || has_turn || Instant::now() >= until {
+                drop(state);
+                return checked.map(|()| has_turn.then_some(turn));
+            }
+            state = self.wait(state, until);
+        }
+    }
+
+    /// Takes the turn for the calls that `parent` is made of.
+    pub(crate) fn open_scope(self: &Arc<Self>, parent: ParentCall, own: &CallOptions) -> Result<SoloScope> {
+        let deadline = deadline_after(Instant::now(), own.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT));
+        let parent = Arc::new(parent);
+        let call = CallInfo { parent: Some(parent.clone()), ..CallInfo::new(0, parent.descriptor) };
+        let turn = self.take_turn(None, call, own).map_err(|error| error.in_call(&*parent))?;
+        let mut state = self.lock();
+        let (id, first) = (ScopeId::new_unique(), state.calls);
+        let options = CallOptions { timeout: None, label: None, ..*own };
+        let calls = Arc::new(ScopeCalls { id, parent, first, deadline, options });
+        state.open = Arc::downgrade(&calls);
+        drop(state);
+        Ok(SoloScope { calls, turn })
+    }
+
+    /// Gives the message to the receive that waits for it, or keeps it.
+    pub(crate) fn send(&self, call: &Call<'_>) -> Result<Outcome> {
+        let Buffers::Separate { input: Buffer::Host(input), .. } = &call.buffers else {
+            return Ok(Outcome::done(0, ALGORITHM));
+        };
+        let bytes = input.copied()?;
+        let outcome = Outcome::done(bytes.len() as u64, ALGORITHM);
+        let Descriptor { tag, dtype, .. } = call.descriptor;
+        let message = Message { tag, dtype, bytes };
+        let mut state = self.lock();
+        state.check()?;
+        match state.take_receive(|receive| receive.tag == tag) {
+            None => {
+                state.messages.push_back(message);
+                drop(state);
+            }
+            Some(receive) => {
+                drop(state);
+                if Instant::now() >= receive.deadline {
+                    self.end_late(&receive);
+                    return self.lock().check().map(|()| outcome);
+                }
+                receive.end(|call| message.deliver(call));
+            }
+        }
+        self.notify();
+        Ok(outcome)
+    }
+
+    /// Waits for the message of a blocking receive.
+    pub(crate) fn receive(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        let (started, deadline) = (Instant::now(), deadline(call));
+        let mut state = self.lock();
+        loop {
+            state.check()?;
+            if let Some(message) = state.take_message(call.descriptor.tag) {
+                drop(state);
+                return message.deliver(call);
+            }
+            if Instant::now() >= deadline {
+                drop(state);
+                return Err(self.fail(no_message(call, started.elapsed())));
+            }
+            state = self.wait(state, deadline);
+        }
+    }
+
+    /// Posts a receive; this rank may send its message later.
+    pub(crate) fn post(self: &Arc<Self>, call: OwnedCall) -> Work {
+        let receive = Arc::new(PostedReceive::new(call));
+        let mut state = self.lock();
+        match state.check().map(|()| state.take_message(receive.tag)).transpose() {
+            None => state.receives.push_back(receive.clone()),
+            Some(message) => {
+                drop(state);
+                receive.end(|call| message?.deliver(call));
+            }
+        }
+        Work::new(ReceiveHandle { world: self.clone(), receive })
+    }
+
+    /// Ends the communicator with a receive that the caller has taken from it.
+    fn fail_receive(&self, receive: &PostedReceive, error: impl FnOnce(&Call<'_>) -> Error) {
+        receive.end(|call| Err(self.fail(error(call))));
+        self.notify();
+    }
+
+    fn end_late(&self, receive: &PostedReceive) {
+        self.fail_receive(receive, |call| no_message(call, receive.posted.elapsed()));
+    }
+}
+
+/// An open scope of [`crate::Solo`].
+pub(crate) struct SoloScope {
+    calls: Arc<ScopeCalls>,
+    turn: Turn,
+}
+
+impl OpenScope for SoloScope {
+    fn id(&self) -> ScopeId {
+        self.calls.id
+    }
+
+    fn parent(&self) -> &Arc<ParentCall> {
+        &self.calls.parent
+    }
+
+    fn numbers(&self) -> Range<u64> {
+        self.calls.first..self.turn.world.lock().calls
+    }
+}
+
+struct ReceiveHandle {
+    world: Arc<World>,
+    receive: Arc<PostedReceive>,
+}
+
+impl ReceiveHandle {
+    /// Takes the receive back; false when a message has reached it, or its end.
+    fn withdraw(&self) -> bool {
+        self.world.lock().take_receive(|other| Arc::ptr_eq(other, &self.receive)).is_some()
+    }
+}
+
+impl WorkSource for ReceiveHandle {
+    fn is_done(&self) -> bool {
+        let is_late = !self.receive.ending.is_done() && Instant::now() >= self.receive.deadline;
+        if is_late && self.withdraw() {
+            self.world.end_late(&self.receive);
+        }
+        self.receive.ending.is_done()
+    }
+
+    fn wait_until(&self, until: Option<Instant>) {
+        while !self.is_done() && until.is_none_or(|until| Instant::now() < until) {
+            let state = self.world.lock();
+            if !self.receive.ending.is_done() {
+                let deadline = self.receive.deadline;
+                drop(self.world.wait(state, until.map_or(deadline, |until| until.min(deadline))));
+            }
+        }
+    }
+
+    fn register(&self, waker: &Waker) {
+        self.receive.ending.register(waker);
+    }
+
+    fn on_done(&self, callback: DoneCallback) {
+        if let Some((callback, result)) = self.receive.ending.on_done(callback) {
+            call_back(callback, result);
+        }
+    }
+
+    fn result(&self) -> Option<Result<Outcome>> {
+        self.receive.ending.result()
+    }
+
+    fn take_buffers(&self) -> Option<OwnedBuffers> {
+        self.receive.ending.take_buffers()
+    }
+
+    fn cancel(&self) {
+        if self.withdraw() {
+            let cancelled = |call: &Call<'_>| Error::Cancelled { by: OWN, call: Box::new(info(call)) };
+            self.world.fail_receive(&self.receive, cancelled);
+        }
+    }
+}
