@@ -240,7 +240,7 @@ pub fn a_call_past_the_scope_of_its_thread(backend: &dyn Backend) {
     let errors = run(backend, backend.ranks_max().min(2), &options(), |comm| {
         let _scope = open(comm, "outer");
         let late = CallOptions::new().label("past").timeout(Duration::from_millis(300));
-        comm.with(late).all_reduce(&mut [1u8], ReduceOp::Sum).unwrap_err()
+        comm.with(late).all_reduce(&mut [1i32], ReduceOp::Sum).unwrap_err()
     });
     for error in errors {
         let text = error.to_string();
