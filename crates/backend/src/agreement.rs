@@ -26,7 +26,7 @@ impl CallGate {
     /// As [`unisono_communicator::Communicator::agree`].
     pub fn agree(&self, flag: bool, now: Instant) -> Result<bool> {
         let mut number = lock(&self.agreements.flags);
-        let agreed = self.ask_survivors((Question::Flag, *number), flag, now)?;
+        let agreed = self.ask_survivors(Question::Flag, *number, flag, now)?;
         *number += 1;
         Ok(agreed.flag)
     }
@@ -50,7 +50,7 @@ impl CallGate {
     /// As [`unisono_communicator::Communicator::shrink`].
     pub fn shrink(&self, now: Instant) -> Result<Survivors> {
         let mut number = lock(&self.agreements.survivors);
-        let agreed = self.ask_survivors((Question::Survivors, *number), true, now)?;
+        let agreed = self.ask_survivors(Question::Survivors, *number, true, now)?;
         let companion = self.control().succeed(&agreed.survivors, *number)?;
         *number += 1;
         let new_rank = |old: GroupRank| agreed.survivors.binary_search(&old).ok().map(|new| new as u32);
@@ -58,7 +58,7 @@ impl CallGate {
         Ok(Survivors { companion, new_ranks, last_common_call: agreed.finished_calls })
     }
 
-    fn ask_survivors(&self, (question, number): (Question, u64), flag: bool, now: Instant) -> Result<Agreed> {
+    fn ask_survivors(&self, question: Question, number: u64, flag: bool, now: Instant) -> Result<Agreed> {
         self.check_caller(&"shrink or agree")?;
         self.check_open(&"shrink or agree")?;
         let deadline = deadline_after(now, self.timeout());

@@ -120,7 +120,7 @@ pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallSt
         return mismatch((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()));
     };
     // Two ranks need not agree on uneven counts that are not between them, so only a header proves that they differ.
-    let counts = counts_difference(group, &ours, (rank, theirs));
+    let counts = counts_difference(group, &ours, rank, theirs);
     let told: Vec<String> = call_difference(&ours, theirs).into_iter().chain(counts).collect();
     // What the header has shown is left for what the answer does not tell, such as the name of a user operator.
     let difference = if told.is_empty() { seen } else { told.join(", ") };
@@ -167,9 +167,9 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Err
 }
 
 /// The mismatch of two calls of the same number, if they differ in a field that must be equal.
-pub fn mismatch((our_rank, ours): (JobRank, CallInfo), (rank, theirs): (JobRank, CallInfo)) -> Option<Error> {
-    let difference = call_difference(&ours, &theirs)?;
-    Some(described((our_rank, ours), (rank, theirs), difference))
+pub fn mismatch(ours: (JobRank, CallInfo), theirs: (JobRank, CallInfo)) -> Option<Error> {
+    let difference = call_difference(&ours.1, &theirs.1)?;
+    Some(described(ours, theirs, difference))
 }
 
 /// The failure of this rank of `group`, which has asked the other survivors for this long; the ranks `awaited` have
@@ -238,17 +238,28 @@ pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHist
     }
     let mut said = group.job_ranks().iter().zip(theirs).filter_map(|(rank, said)| Some((*rank, (*said)?)));
     let (rank, theirs) = said.find(|(_, theirs)| *theirs != ours)?;
-    history_difference(peers, ours, (rank, theirs, None), "close")
+    history_difference(peers, ours, &RankHistory { rank, history: theirs, last: None }, "close")
 }
 
-/// The mismatch of two ranks that have ended their parts in a communicator after different calls, if they have. The
-/// other rank may have told its last call. `ending` is how they have ended: `close` or `leave`.
+/// The history that another rank has told at its end in a communicator.
+pub struct RankHistory<'a> {
+    /// The rank.
+    pub rank: JobRank,
+    /// Its history.
+    pub history: CallHistory,
+    /// The last call that it has told, if it has told one.
+    pub last: Option<&'a CallInfo>,
+}
+
+/// The mismatch of this rank and another that have ended their parts in a communicator after different calls, if they
+/// have. `ending` is how they have ended: `close` or `leave`.
 pub fn history_difference(
     peers: &Peers,
     ours: CallHistory,
-    (rank, theirs, last): (JobRank, CallHistory, Option<&CallInfo>),
+    other: &RankHistory<'_>,
     ending: &'static str,
 ) -> Option<Error> {
+    let RankHistory { rank, history: theirs, last } = *other;
     if ours == theirs {
         return None;
     }

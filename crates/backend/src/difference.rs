@@ -63,7 +63,8 @@ fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
 pub(crate) fn counts_difference(
     group: &Group,
     ours: &CallInfo,
-    (their_rank, theirs): (GroupRank, &CallInfo),
+    their_rank: GroupRank,
+    theirs: &CallInfo,
 ) -> Option<String> {
     let our_rank = group.own_rank();
     match (ours.sizes.as_deref()?, theirs.sizes.as_deref()?) {
@@ -247,7 +248,7 @@ mod tests {
         };
         let (own, peer) = (GroupRank::new(0), GroupRank::new(1));
         let group = Group::new(own, [3, 5].map(JobRank::new).into(), [0; 2].into(), 0);
-        let difference = |ours, theirs| counts_difference(&group, &ours, (peer, &theirs));
+        let difference = |ours, theirs| counts_difference(&group, &ours, peer, &theirs);
         let text = difference(of([1, 5], [1, 3]), of([3, 7], [6, 7]));
         assert_eq!(text.as_deref(), Some("counts from rank 3 to rank 5 5 / 6"));
         let text = difference(of([1, 5], [1, 2]), of([3, 7], [5, 7]));

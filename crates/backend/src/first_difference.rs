@@ -9,7 +9,7 @@ use std::time::Duration;
 use unisono_communicator::{CallInfo, Error, GroupRank};
 
 use crate::board::CALLS_REMEMBERED;
-use crate::control::history_difference;
+use crate::control::{RankHistory, history_difference};
 use crate::peers::Peers;
 use crate::status::{CallHistory, CallStatus};
 
@@ -75,7 +75,8 @@ impl FirstDifference {
     pub fn answered(
         &mut self,
         peers: &Peers,
-        (rank, number): (GroupRank, u64),
+        rank: GroupRank,
+        number: u64,
         answer: &CallStatus,
     ) -> SearchStep {
         let Some(position) = self.awaited.iter().position(|awaited| *awaited == rank) else {
@@ -117,7 +118,8 @@ impl FirstDifference {
         // A rank that has ended before has told nothing of this call.
         let last = last.as_ref().filter(|_| theirs.calls >= self.ours.calls);
         let rank = peers.group().job_rank(*rank);
-        let error = history_difference(peers, self.ours, (rank, *theirs, last), "close")?;
+        let other = RankHistory { rank, history: *theirs, last };
+        let error = history_difference(peers, self.ours, &other, "close")?;
         Some(SearchStep::Found(Box::new(error)))
     }
 }
@@ -171,7 +173,7 @@ mod tests {
                         if let Some(error) = judge_answer(&peers, rank, number, &answer) {
                             return Some((error.to_string(), asked));
                         }
-                        step = search.answered(&peers, (rank, number), &answer);
+                        step = search.answered(&peers, rank, number, &answer);
                     }
                 }
             }
@@ -220,7 +222,7 @@ mod tests {
         let mut step = search.start(&peers);
         while let SearchStep::Ask(_, number) = step {
             let other = GroupRank::new(1);
-            step = search.answered(&peers, (other, number), &boards[1].status(number));
+            step = search.answered(&peers, other, number, &boards[1].status(number));
         }
         let SearchStep::Found(error) = step else { panic!("{step:?}") };
         assert!(error.to_string().contains("(earlier calls differ)"), "{error}");
@@ -238,7 +240,7 @@ mod tests {
         assert!(matches!(search.start(&peers), SearchStep::Ask(_, 0)));
         for (rank, number) in [(0, 0), (1, 5)] {
             let answer = CallStatus::Forgotten;
-            let step = search.answered(&peers, (GroupRank::new(rank), number), &answer);
+            let step = search.answered(&peers, GroupRank::new(rank), number, &answer);
             assert!(matches!(step, SearchStep::Wait), "{step:?}");
         }
     }

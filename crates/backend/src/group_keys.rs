@@ -65,8 +65,7 @@ pub(crate) fn members(ranks: &[u32], size: u32) -> Result<Vec<GroupRank>> {
 }
 
 /// The error of ranks that have made groups of different lists in the same way, each given with its list.
-pub fn different_lists(ours: (impl Display, &str), theirs: (impl Display, &str)) -> Error {
-    let ((our_rank, ours), (their_rank, theirs)) = (ours, theirs);
+pub fn different_lists(our_rank: impl Display, ours: &str, their_rank: impl Display, theirs: &str) -> Error {
     let problem = format!(
         "the ranks asked for different groups: rank {our_rank} of the job for {ours}, rank {their_rank} for {theirs}"
     );

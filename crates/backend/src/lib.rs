@@ -49,7 +49,7 @@ pub use board::{
 };
 pub use companion::{BodyStage, CallBody, Companion, Entered, StallOptions, Survivors};
 pub use control::{
-    Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, history_difference,
+    Agreed, Ask, Control, HANDOVER_MAX, Question, RankHistory, asked_next, closing_error, history_difference,
     judge_answer, mismatch, not_agreed, unread_text,
 };
 pub use difference::{EARLIER_CALLS, descriptor_difference};

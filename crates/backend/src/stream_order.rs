@@ -54,8 +54,10 @@ pub fn with_call_ahead<'m>(
 /// is ahead, which on the stream of that call here is behind it. `others` finds the communicators of this rank. Where
 /// the two calls are on two streams, or one has not been made yet, any order is right.
 pub fn order_mismatch<'m>(
-    (own, asked): (JobRank, Membership<'m>),
-    (rank, answer): (JobRank, &CallStatus),
+    own: JobRank,
+    asked: Membership<'m>,
+    rank: JobRank,
+    answer: &CallStatus,
     others: impl FnOnce(CommunicatorKey) -> Option<Membership<'m>>,
 ) -> Option<Error> {
     let CallStatus::Running { call: theirs, ahead: Some(ahead), .. } = answer else { return None };

@@ -42,8 +42,8 @@ impl Boards {
 
     /// What rank 0, whose boards these are, makes of an answer of rank 1.
     fn judge(&self, which: usize, answer: &CallStatus) -> Option<Error> {
-        let asked = (RANKS[0], self.membership(which));
-        order_mismatch(asked, (RANKS[1], answer), |key| self.all().find(|one| one.key == key))
+        let find = |key| self.all().find(|one| one.key == key);
+        order_mismatch(RANKS[0], self.membership(which), RANKS[1], answer, find)
     }
 }
 
@@ -147,6 +147,6 @@ fn any_other_order_is_right() {
     ours.put(1, 5);
     ours.put(2, 5);
     behind(&theirs);
-    let asked = (RANKS[0], ours.membership(1));
-    assert!(order_mismatch(asked, (RANKS[1], &theirs.answer(1, 0)), |_| None).is_none());
+    let answer = theirs.answer(1, 0);
+    assert!(order_mismatch(RANKS[0], ours.membership(1), RANKS[1], &answer, |_| None).is_none());
 }

@@ -153,8 +153,8 @@ impl CostModel {
         let crowding = u128::from(self.ranks_per_core_thousandths.max(1_000));
         let rounds = u128::from(cost.rounds);
         // In thousandths, since the mean of all ranks need not be whole. Every message has two ends.
-        let ends = (u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
-        let handled = u128::from(self.cpu_per_message_ns) * work(shape, self, ends) / 1_000;
+        let (own_ends, all_ends) = (u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
+        let handled = u128::from(self.cpu_per_message_ns) * work(shape, self, own_ends, all_ends) / 1_000;
         let turns = rounds * (crowding - 1_000) * u128::from(self.switch_ns) / 1_000;
         let started = (rounds * latency).max(handled + turns);
 
@@ -163,8 +163,8 @@ impl CostModel {
         let moved = per_byte(cost, shape, self, bytes).into_iter().fold(passed_on, u128::max);
         let peers = u128::from(cost.peers.saturating_sub(2)) * u128::from(self.per_peer_thousandths);
         let moved = moved.saturating_mul(1_000 + peers) / 1_000;
-        let reduced = (cost.reduced.of(bytes).into(), cost.all.reduced.of(bytes).into());
-        let summed = u128::from(self.reduce_fs_per_byte) * work(shape, self, reduced);
+        let (own, all) = (cost.reduced.of(bytes), cost.all.reduced.of(bytes));
+        let summed = u128::from(self.reduce_fs_per_byte) * work(shape, self, own.into(), all.into());
         u64::try_from(started + (moved + summed) / FEMTOSECONDS).unwrap_or(u64::MAX)
     }
 }
@@ -184,7 +184,7 @@ fn link(shape: &Shape, model: &CostModel) -> (u128, u128) {
 }
 
 /// The work of a core, when the busiest rank and all ranks together do this much.
-fn work(shape: &Shape, model: &CostModel, (busiest, all): (u128, u128)) -> u128 {
+fn work(shape: &Shape, model: &CostModel, busiest: u128, all: u128) -> u128 {
     let crowding = u128::from(model.ranks_per_core_thousandths.max(1_000));
     busiest.max(all * crowding / (1_000 * u128::from(shape.ranks)))
 }
@@ -194,7 +194,7 @@ fn per_byte(cost: &Cost, shape: &Shape, model: &CostModel, bytes: u64) -> [u128;
     let of = |part: Fraction| u128::from(part.of(bytes));
     let [sent, received, all] = [cost.sent, cost.received, cost.all.sent].map(of);
     let (_, wire) = link(shape, model);
-    let copied = u128::from(model.cpu_fs_per_byte) * work(shape, model, (sent + received, 2 * all));
+    let copied = u128::from(model.cpu_fs_per_byte) * work(shape, model, sent + received, 2 * all);
     let (ranks, hosts) = (u128::from(shape.ranks), u128::from(shape.hosts));
     let on_host = ranks.div_ceil(hosts);
     let leaves_host = match (shape.hosts, cost.peers) {

@@ -87,7 +87,7 @@ pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::reduce_scatter`]; `input` has p shares, the handle gives this rank's.
     #[track_caller]
     fn reduce_scatter_async<T: Element>(&self, input: Vec<T>, op: ReduceOp) -> Result<TypedWork<Vec<T>>> {
-        let share = share_of(self, (Collective::ReduceScatter, T::DTYPE), input.len(), "input")?;
+        let share = share_of(self, Collective::ReduceScatter, T::DTYPE, input.len(), "input")?;
         Ok(separate(self, reducing(Collective::ReduceScatter, T::DTYPE, share, op), input, share))
     }
 
@@ -101,7 +101,7 @@ pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::all_to_all`].
     #[track_caller]
     fn all_to_all_async<T: Element>(&self, input: Vec<T>) -> Result<TypedWork<Vec<T>>> {
-        let share = share_of(self, (Collective::AllToAll, T::DTYPE), input.len(), "input")?;
+        let share = share_of(self, Collective::AllToAll, T::DTYPE, input.len(), "input")?;
         let output = input.len();
         Ok(separate(self, Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64), input, output))
     }

@@ -140,7 +140,7 @@ pub trait Collectives: Communicator {
     /// shares are indeterminate.
     #[track_caller]
     fn reduce_scatter_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
-        let share = share_of(self, (Collective::ReduceScatter, T::DTYPE), buffer.len(), "buffer")?;
+        let share = share_of(self, Collective::ReduceScatter, T::DTYPE, buffer.len(), "buffer")?;
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
         self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
@@ -176,7 +176,7 @@ pub trait Collectives: Communicator {
     /// [`Collectives::all_gather`] on one buffer of p n elements in which rank r has filled share r.
     #[track_caller]
     fn all_gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
-        let share = share_of(self, (Collective::AllGather, T::DTYPE), buffer.len(), "buffer")?;
+        let share = share_of(self, Collective::AllGather, T::DTYPE, buffer.len(), "buffer")?;
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, share as u64);
         self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
@@ -202,7 +202,7 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        let share = share_of(self, (Collective::AllToAll, T::DTYPE), input.len(), "input")?;
+        let share = share_of(self, Collective::AllToAll, T::DTYPE, input.len(), "input")?;
         let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
         self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
     }
@@ -210,7 +210,7 @@ pub trait Collectives: Communicator {
     /// [`Collectives::all_to_all`] in place: what a rank sends to another is replaced by what it receives from it.
     #[track_caller]
     fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
-        let share = share_of(self, (Collective::AllToAll, T::DTYPE), buffer.len(), "buffer")?;
+        let share = share_of(self, Collective::AllToAll, T::DTYPE, buffer.len(), "buffer")?;
         let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
         self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
@@ -385,7 +385,8 @@ pub(crate) fn point_to_point(
 #[track_caller]
 pub(crate) fn share_of<C: Communicator + ?Sized>(
     comm: &C,
-    (collective, dtype): (Collective, DType),
+    collective: Collective,
+    dtype: DType,
     elements: usize,
     argument: &'static str,
 ) -> Result<usize> {

@@ -147,7 +147,7 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
         input: &DeviceSlice<'_, T>,
         output: &mut DeviceSliceMut<'_, T>,
     ) -> Result<Outcome> {
-        let part = share_of(self.comm, (Collective::AllToAll, T::DTYPE), input.len(), "input")?;
+        let part = share_of(self.comm, Collective::AllToAll, T::DTYPE, input.len(), "input")?;
         let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, part as u64);
         self.separate(descriptor, Some(input), Some(output))
     }

@@ -114,8 +114,8 @@ impl InProcessControl {
         let own = self.peers.group().own_job_rank();
         let rooms = self.world.rooms_of(own);
         let mut all = rooms.iter().filter_map(|room| room.membership(own));
-        let asked = (self.room.job_ranks[asked.index()], answer);
-        order_mismatch((own, self.room.membership(own)?), asked, |key| all.find(|one| one.key == key))
+        let rank = self.room.job_ranks[asked.index()];
+        order_mismatch(own, self.room.membership(own)?, rank, answer, |key| all.find(|one| one.key == key))
     }
 
     /// `None` when this rank is not in the list.

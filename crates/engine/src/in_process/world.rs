@@ -230,7 +230,7 @@ fn first_difference(room: &Room, peers: &Peers, closed: &[Option<CallHistory>]) 
                     if let Some(error) = judge_answer(peers, rank, number, &answer) {
                         return Some(error);
                     }
-                    step = search.answered(peers, (rank, number), &answer);
+                    step = search.answered(peers, rank, number, &answer);
                 }
             }
             SearchStep::Wait => return None,
@@ -288,7 +288,7 @@ impl Rooms {
             };
             let member = room.job_ranks[here.find(is_ours)?.index()];
             let (ours, theirs) = (list_text(group.job_ranks()), list_text(&room.job_ranks));
-            let cause = different_lists((own, &ours), (member, &theirs));
+            let cause = different_lists(own, &ours, member, &theirs);
             Some((room.clone(), Arc::new(cause)))
         })
     }

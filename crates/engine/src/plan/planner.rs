@@ -133,7 +133,7 @@ impl Planner {
         };
         let (choice, facts) = self.selector.choose(collective, descriptor, counts, options)?;
         if is_logged(Severity::Debug) {
-            self.log_choice((&choice, &facts), algorithm, descriptor, counts);
+            self.log_choice(&choice, &facts, algorithm, descriptor, counts);
         }
         let schedule = self.schedule(&choice)?;
         let element_bytes = descriptor.dtype.bytes() as u64;
@@ -149,12 +149,13 @@ impl Planner {
     /// Logs the choice behind a new plan. Later calls of the same shape use the plan without a line in the log.
     fn log_choice(
         &self,
-        (choice, facts): (&Choice, &Facts),
+        choice: &Choice,
+        facts: &Facts,
         forced: Option<AlgorithmName>,
         descriptor: &Descriptor,
         counts: &Counts,
     ) {
-        let predicted = self.selector.predicted((choice, facts), descriptor, counts);
+        let predicted = self.selector.predicted(choice, facts, descriptor, counts);
         let predicted = predicted.map(|time| format!(", predicted to take {time:.1?}")).unwrap_or_default();
         // `leaders:4` is `leaders` with a number. A collective without an algorithm of the name gets the cheapest.
         let is_it = |name: &str| name.split(':').next() == Some(choice.algorithm.name);

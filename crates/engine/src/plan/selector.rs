@@ -127,7 +127,8 @@ impl Selector {
     /// The predicted time of a call by this algorithm; `None` if the algorithm's cost is not known.
     pub(super) fn predicted(
         &self,
-        (choice, facts): (&Choice, &Facts),
+        choice: &Choice,
+        facts: &Facts,
         descriptor: &Descriptor,
         counts: &Counts,
     ) -> Option<Duration> {

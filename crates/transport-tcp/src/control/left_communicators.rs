@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use unisono_backend::{Board, CallHistory, Peers, history_difference};
+use unisono_backend::{Board, CallHistory, Peers, RankHistory, history_difference};
 use unisono_communicator::{Error, JobRank};
 
 use crate::wire::{CommunicatorKey, Departure, News, Topic};
@@ -32,7 +32,8 @@ impl LeftCommunicator {
     }
 
     fn difference_from(&self, rank: JobRank, said: &Departure) -> Option<Error> {
-        history_difference(&self.peers, self.ours, (rank, said.history, said.last.as_ref()), "leave")
+        let other = RankHistory { rank, history: said.history, last: said.last.as_ref() };
+        history_difference(&self.peers, self.ours, &other, "leave")
     }
 
     /// Whether all ranks have left after the same calls.

@@ -281,7 +281,8 @@ impl LocalCommunicator {
     /// publish.
     pub(super) fn answered(
         &mut self,
-        (rank, number): (GroupRank, u64),
+        rank: GroupRank,
+        number: u64,
         status: &CallStatus,
         cause: Option<Error>,
     ) -> Option<Topic> {
@@ -290,7 +291,7 @@ impl LocalCommunicator {
             return self.find(cause);
         }
         let search = self.closing.as_mut().and_then(|closing| closing.search.as_mut())?;
-        let step = search.answered(&self.peers, (rank, number), status);
+        let step = search.answered(&self.peers, rank, number, status);
         self.search_on(step)
     }
 

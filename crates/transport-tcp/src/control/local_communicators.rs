@@ -244,10 +244,10 @@ impl LocalCommunicators {
         let communicator = self.get(key)?;
         let rank = communicator.group.group_rank_of(from)?;
         let cause = judge_answer(&communicator.peers, rank, number, status).or_else(|| {
-            let asked = (communicator.group.own_job_rank(), communicator.membership());
-            order_mismatch(asked, (from, status), |key| self.get(key).map(LocalCommunicator::membership))
+            let (own, asked) = (communicator.group.own_job_rank(), communicator.membership());
+            order_mismatch(own, asked, from, status, |key| self.get(key).map(LocalCommunicator::membership))
         });
-        self.communicators.get_mut(&key)?.answered((rank, number), status, cause)
+        self.communicators.get_mut(&key)?.answered(rank, number, status, cause)
     }
 
     /// The ranks that are to be asked about calls now, after what has happened.
@@ -278,7 +278,7 @@ impl LocalCommunicators {
     pub(crate) fn differs(&self, from: JobRank, other: &OtherList) -> Vec<Topic> {
         let Some(communicator) = self.get(other.yours) else { return Vec::new() };
         let ours = list_text(communicator.group.job_ranks());
-        let cause = different_lists((communicator.group.own_job_rank(), &ours), (from, &other.list));
+        let cause = different_lists(communicator.group.own_job_rank(), &ours, from, &other.list);
         let theirs = Topic::Revoked { key: other.mine, cause: cause.clone() };
         communicator.find(cause).into_iter().chain([theirs]).collect()
     }
