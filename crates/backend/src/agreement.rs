@@ -10,9 +10,9 @@ use crate::control::{Agreed, Ask, Question};
 use crate::gate::CallGate;
 use crate::lock;
 
-/// The number of agreements that a communicator has reached, for each question. A failed agreement keeps its number:
-/// the next attempt goes on with it, since other ranks may have reached it. The lock is held during an agreement,
-/// since agreements are ordered.
+/// The number of agreements that a communicator has reached, for each question. A failed agreement keeps its number,
+/// since other ranks may have reached it: the next attempt goes on with that number. A thread holds the lock during an
+/// agreement, since agreements are ordered.
 #[derive(Default)]
 pub(crate) struct Agreements {
     flags: Mutex<u64>,
@@ -20,7 +20,7 @@ pub(crate) struct Agreements {
 }
 
 impl CallGate {
-    /// The logical AND of all survivors' flags, asked for at `now`.
+    /// The logical AND of all survivors' flags. This rank begins to ask at `now`.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::agree`].
@@ -31,7 +31,7 @@ impl CallGate {
         Ok(agreed.flag)
     }
 
-    /// As [`CallGate::agree`], for ranks that begin and give up after `timeout`: no rank may be missing.
+    /// As [`CallGate::agree`], for ranks that begin: no rank may be missing, and the agreement fails after `timeout`.
     ///
     /// # Errors
     /// The first cause; as [`unisono_communicator::Communicator::agree`].
@@ -44,7 +44,7 @@ impl CallGate {
         Ok(agreed.flag)
     }
 
-    /// The communicator of the survivors, on which no rank has called anything yet, asked for at `now`.
+    /// The communicator of the survivors. No rank has called anything on it yet. This rank begins to ask at `now`.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::shrink`].

@@ -1,4 +1,5 @@
-//! The control plane of a transport, as a backend sees it: it spreads a first cause, asks a silent rank, says goodbye.
+//! The control plane of a transport, as a backend sees it. It spreads a first cause, asks silent ranks, and says
+//! goodbye.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,102 +12,102 @@ use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
 use crate::peers::Peers;
 use crate::status::{CallHistory, CallStatus, Doing, UnreadMessages};
 
-/// How long the error of a call is held back for its cause to be handed over; see [`Control::flood`].
+/// How long a rank holds the error of a call back while it hands the cause over; see [`Control::flood`].
 pub const HANDOVER_MAX: Duration = Duration::from_millis(20);
 
-/// After a mismatch, the number of earlier calls about which the other rank is asked.
+/// The number of earlier calls about which a rank asks the other rank after a mismatch.
 const EARLIER_CALLS_ASKED: u64 = 8;
 
-/// What survivors agree on.
+/// The subject of an agreement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Question {
-    /// The logical AND of their flags.
+    /// The logical AND of the survivors' flags.
     Flag,
-    /// The ranks that go on in a communicator of the next epoch.
+    /// The ranks that go on, in a communicator of the next epoch.
     Survivors,
 }
 
 /// This rank's part in an agreement.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// What it is about.
+    /// The subject.
     pub question: Question,
-    /// Which agreement about that question on this communicator it is, counted from 0.
+    /// The number of the agreement among those of this communicator on this question, from 0 on.
     pub number: u64,
     /// This rank's flag.
     pub flag: bool,
-    /// The number of collectives that this rank has finished, with no failed one among them.
+    /// The number of collectives that this rank has finished before the first failed one.
     pub finished_calls: u64,
-    /// When this rank gives up.
+    /// The time at which this rank gives up.
     pub deadline: Instant,
-    /// Whether the first cause ends it: ranks that only begin have nobody to survive.
+    /// Whether the first cause ends the agreement. It does for ranks that only begin: they are no survivors.
     pub heeds_cause: bool,
 }
 
-/// What all survivors have agreed on.
+/// The result of an agreement, the same on all survivors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// Whether every survivor's flag was set.
     pub flag: bool,
     /// The smallest number of finished collectives of any survivor.
     pub finished_calls: u64,
-    /// The survivors, ascending.
+    /// The survivors in ascending order.
     pub survivors: Vec<GroupRank>,
 }
 
-/// What a backend asks of the transport's control plane. None of these methods blocks, except [`Control::flood`],
-/// [`Control::close`], [`Control::agree`] and [`Control::derive`].
+/// The transport's control plane. Only [`Control::flood`], [`Control::close`], [`Control::agree`] and
+/// [`Control::derive`] may block.
 pub trait Control: Send + Sync {
-    /// This rank has found the first cause: tell every other rank. The board is already revoked. Returns when the
-    /// cause has been handed to the connections to the next ranks, or after [`HANDOVER_MAX`]. A caller that gets the
-    /// error may end the process at once, and then the others must know the cause and not blame this rank.
+    /// Tells every other rank the first cause, which this rank has found. The board is revoked already. Returns when
+    /// the connections to the next ranks have the cause, or after [`HANDOVER_MAX`]. A caller that gets the error may
+    /// end the process at once. The other ranks must then know the cause, and not blame this rank.
     fn flood(&self, cause: Arc<Error>);
 
-    /// The stream from `peer` has ended in the middle of a call, and no cause is known. That alone
-    /// blames no rank: a rank that is connected to the control plane of `peer` knows whether it has left, died, or
-    /// given the call up. If `peer` has left, or as soon as it does, the board is revoked with its loss.
+    /// Notes that the stream from `peer` has ended in the middle of a call, without a known cause. The end alone blames
+    /// no rank: the ranks connected to the control plane of `peer` know whether `peer` has left, died, or given the
+    /// call up. If `peer` has left or leaves later, its loss revokes the board.
     fn stream_ended(&self, peer: GroupRank);
 
-    /// Call `number` of this rank has waited for `awaited` without progress: ask that rank. The answer comes through
-    /// [`judge_answer`]. Called again at growing intervals while nothing moves.
+    /// Asks `awaited`, for which call `number` of this rank has waited without progress. The answer comes through
+    /// [`judge_answer`]. A backend asks again at growing intervals while nothing moves.
     fn ask(&self, awaited: GroupRank, number: u64);
 
-    /// Says goodbye, and waits until `deadline` for the others to say so too.
+    /// Says goodbye, and waits until `deadline` for the goodbyes of the other ranks.
     ///
     /// # Errors
     /// [`Error::Mismatch`] when a rank closed after another number of calls, or after other calls.
     fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()>;
 
-    /// Agrees with the other survivors of this communicator. After an error it can be called again with the same
+    /// Agrees with the other survivors of this communicator. After an error, the caller may call it again with the same
     /// number.
     ///
     /// # Errors
-    /// [`Error::Evicted`] when the others have taken this rank for dead, [`Error::NoQuorum`] when the other ranks may
-    /// be the ones that go on, [`Error::Timeout`] when a living rank has not called it by the deadline.
+    /// [`Error::Evicted`] when the other ranks have taken this rank for dead, [`Error::NoQuorum`] when the silent ranks
+    /// may go on without this rank, [`Error::Timeout`] when a living rank has not called it by the deadline.
     fn agree(&self, ask: &Ask) -> Result<Agreed>;
 
-    /// The communicator of the survivors (ranks of this one, ascending), in the next epoch, after agreement
-    /// `number` on them. Needs no message.
+    /// The communicator of the survivors in the next epoch, after agreement `number` on them. `survivors` are ranks of
+    /// this communicator in ascending order. Needs no message.
     ///
     /// # Errors
     /// When the transport cannot make it.
     fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>>;
 
-    /// A new communicator of `ranks` (those of this one, in the new order): the `counter`-th derived from
-    /// this one. `None` when this rank is not in it. Needs no message.
+    /// A new communicator of `ranks`: ranks of this communicator, in their new order. It is the `counter`-th derived
+    /// from this communicator. `None` when this rank is not in it. Needs no message.
     ///
     /// # Errors
     /// When the transport cannot.
     fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>>;
 
-    /// The last handle of the communicator is being dropped by a thread that panics, so the other ranks lose this one.
-    /// Asynchronous calls may keep its streams open for longer.
+    /// Makes the other ranks lose this rank, since a thread that panics drops the last handle of the communicator.
+    /// Asynchronous calls may keep the streams open for longer.
     fn abandon(&self) {}
 }
 
-/// Takes the answer of `rank` to a question about call `number`. Records it for the text of a timeout, and finds
-/// mismatches that no header shows (two roots of a reduce share no message). Returns the mismatch, if there is one;
-/// the caller revokes with it.
+/// Takes the answer of `rank` to a question about call `number`. Records the answer for the text of a timeout. Finds
+/// mismatches that no header shows: two reduces with two roots may share no message. The caller revokes with the
+/// mismatch, if there is one.
 pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallStatus) -> Option<Error> {
     let (board, group) = (peers.board(), peers.group());
     board.answers().note(rank, number, status_text(answer, group), awaited_by(answer, group));
@@ -114,20 +115,20 @@ pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallSt
         CallStatus::Running { call, .. } | CallStatus::Done { call } => call,
         CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
     };
-    // A call that has ended meanwhile is compared too: two calls of one number may never differ.
+    // Calls that have ended meanwhile are compared too: two calls of one number must never differ.
     let ours = board.calls().info(number)?;
     let Some(seen) = board.answers().suspicion(rank, number) else {
         return mismatch((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()));
     };
-    // Two ranks need not agree on uneven counts that are not between them, so only a header proves that they differ.
+    // Two ranks need not agree on uneven counts between other ranks. So only a header proves a difference of counts.
     let counts = counts_difference(group, &ours, rank, theirs);
     let told: Vec<String> = call_difference(&ours, theirs).into_iter().chain(counts).collect();
-    // What the header has shown is left for what the answer does not tell, such as the name of a user operator.
+    // The answer may not tell the field that the header has shown to differ, such as the name of a user operator.
     let difference = if told.is_empty() { seen } else { told.join(", ") };
     Some(described((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()), difference))
 }
 
-/// What the rank that answers waits for and has not received.
+/// The waits and the unread messages of the rank that answers.
 fn doing(answer: &CallStatus) -> Option<&Doing> {
     match answer {
         CallStatus::NotYet { doing, .. } | CallStatus::Running { doing, .. } => Some(&**doing),
@@ -135,14 +136,14 @@ fn doing(answer: &CallStatus) -> Option<&Doing> {
     }
 }
 
-/// The rank for which the one that answers waits. A number that the group does not have, which comes from a peer that
-/// is broken, is nobody's.
+/// The rank for which the answering rank waits. A broken peer may send a number that the group does not have: that is
+/// no rank.
 fn awaited_by(answer: &CallStatus, group: &Group) -> Option<GroupRank> {
     doing(answer)?.awaited.filter(|awaited| awaited.get() < group.size())
 }
 
-/// The ranks to ask next about call `number`, after an answer to a question about it. Asking a rank, then the rank
-/// that it waits for, and so on leads to the ranks that keep all others waiting.
+/// The rank to ask next about call `number`, after this answer. Each rank names the rank for which it waits. So the
+/// questions lead to the rank that keeps all others waiting.
 pub fn asked_next(peers: &Peers, number: u64, answer: &CallStatus) -> Option<GroupRank> {
     awaited_by(answer, peers.group()).filter(|&awaited| !peers.board().answers().is_asked(awaited, number))
 }
@@ -151,14 +152,14 @@ fn described(ours: (JobRank, CallInfo), theirs: (JobRank, CallInfo), difference:
     Error::Mismatch { calls: Box::new([ours, theirs]), difference }
 }
 
-/// After a header has shown a mismatch: asks its sender about the call and about those before it, since the ranks may
-/// have parted earlier. A header contains neither the place in the program nor the label. The answer that revokes
-/// comes through [`judge_answer`].
+/// Asks the sender of a header that has shown a mismatch about its call, since a header contains neither the place in
+/// the program nor the label. Asks about earlier calls too, since the ranks may have parted before. The answer that
+/// revokes comes through [`judge_answer`].
 pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Error) {
     let Error::Mismatch { calls, difference } = error else { return };
     let [(_, ours), (rank, theirs)] = &**calls;
     let Some(peer) = peers.group().group_rank_of(*rank) else { return };
-    // If only earlier calls differ, an answer about this call that is already on its way must not be reported.
+    // If only earlier calls differ, no answer about this call must be reported, also none that is already on its way.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
         peers.board().answers().suspect(peer, ours.number, difference);
     }
@@ -166,14 +167,14 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Err
     (last.saturating_sub(EARLIER_CALLS_ASKED)..=last).for_each(|number| control.ask(peer, number));
 }
 
-/// The mismatch of two calls of the same number, if they differ in a field that must be equal.
+/// The mismatch of two calls of the same number, if a field that must be equal differs.
 pub fn mismatch(ours: (JobRank, CallInfo), theirs: (JobRank, CallInfo)) -> Option<Error> {
     let difference = call_difference(&ours.1, &theirs.1)?;
     Some(described(ours, theirs, difference))
 }
 
-/// The failure of this rank of `group`, which has asked the other survivors for this long; the ranks `awaited` have
-/// not called.
+/// The failure of an agreement that this rank of `group` has asked for. It has waited for the time `waited`, and the
+/// ranks `awaited` have not called.
 pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRank]) -> Error {
     let name = match ask.question {
         Question::Flag if ask.heeds_cause => "init",
@@ -187,7 +188,7 @@ pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRa
     Error::Timeout { call: Box::new(call), reported_by: group.own_job_rank(), waited, not_arrived }
 }
 
-/// An answer in words.
+/// The text of an answer.
 fn status_text(answer: &CallStatus, group: &Group) -> String {
     let call = match answer {
         CallStatus::NotYet { last: Some(last), .. } => format!("has not called; its last was {last}"),
@@ -212,7 +213,7 @@ fn status_text(answer: &CallStatus, group: &Group) -> String {
     [message, Some(call), awaited, unread].into_iter().flatten().collect()
 }
 
-/// Messages that have no receive, in words; empty for none. A sender that the group does not have is nobody.
+/// The text of messages without a receive, empty for no message. It leaves out senders that the group does not have.
 pub fn unread_text(unread: &[UnreadMessages], group: &Group) -> String {
     let known = unread.iter().filter(|unread| unread.from.get() < group.size());
     let texts: Vec<String> = known
@@ -224,12 +225,12 @@ pub fn unread_text(unread: &[UnreadMessages], group: &Group) -> String {
     if texts.is_empty() { String::new() } else { format!("{} without a receive", texts.join(", ")) }
 }
 
-/// The mismatch of two ranks that closed after different numbers of calls, if they did: the first call that only one
-/// of them made. If the numbers are equal and the calls are not, our last call, since no message has shown which one
-/// differed.
+/// The mismatch of ranks that have closed after different calls, if they have. For different numbers of calls it names
+/// the first call that only one rank made. For equal numbers it names our last call, since no message has shown the
+/// call that differed.
 ///
-/// If another rank's mismatch has arrived meanwhile, that is the answer: it makes results of this rank worthless, and
-/// no later call will report it. Any other failure does not concern a rank that has finished.
+/// The mismatch of another rank comes before that, if it has arrived meanwhile. It makes results of this rank
+/// worthless, and no later call would report it. Any other failure does not concern a rank that has finished.
 pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHistory>]) -> Option<Error> {
     let (board, group) = (peers.board(), peers.group());
     let found = board.first_cause().error();
@@ -297,7 +298,7 @@ mod tests {
         Peers::new(group, Arc::new(Board::new(own, 2)))
     }
 
-    /// Two calls of one number may share no message, so that no header shows it.
+    /// Two calls of one number may share no message. Then no header shows the difference.
     #[test]
     fn the_names_of_user_operators_are_compared() {
         let call = |name, count| {
@@ -316,7 +317,7 @@ mod tests {
         CallInfo { algorithm: Some(algorithm.into()), ..CallInfo::new(0, descriptor) }
     }
 
-    /// They may share no message, so that no header shows it.
+    /// Two algorithms may share no message. Then no header shows the difference.
     #[test]
     fn two_algorithms_are_a_mismatch() {
         assert!(mismatch((OURS, gather("ring")), (THEIRS, gather("ring"))).is_none());
@@ -325,7 +326,7 @@ mod tests {
         assert!(error.is_some_and(|text| text.ends_with("(algorithm ring / direct)")));
     }
 
-    /// Two ranks may have two algorithms of one name.
+    /// Two ranks may have different algorithms of one name.
     #[test]
     fn two_schedules_of_one_name_are_a_mismatch() {
         let own = |schedules| {

@@ -4,18 +4,18 @@ use unisono_communicator::{
     CallInfo, Collective, Descriptor, Group, GroupRank, LengthList, Place, ReduceOp, Sizes,
 };
 
-/// The name of a difference of earlier calls; it is the last in a list of differences.
+/// The name of a difference of earlier calls. A list of differences has it last.
 pub const EARLIER_CALLS: &str = "earlier calls";
 
-/// Lists up to this long are shown whole.
+/// The most lengths of a list that is shown whole.
 const LENGTHS_SHOWN_MAX: u64 = 12;
 
-/// In what two calls of the same number differ that must be equal; `None` when they agree. Uneven counts are
-/// left to the headers: two ranks need not agree on those that are not between them.
+/// The difference of two calls of the same number in fields that must be equal; `None` when the calls agree. Headers
+/// compare uneven counts: two ranks need not agree on counts between other ranks.
 pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     let fields = descriptor_difference(&ours.descriptor, &theirs.descriptor);
     let algorithm = match (&ours.algorithm, &theirs.algorithm) {
-        // Two algorithms may share no message, so no header would ever be compared.
+        // Two algorithms may share no message. Then no rank compares headers.
         (Some(ours), Some(theirs)) if ours.name != theirs.name => {
             Some(format!("algorithm {ours} / {theirs}"))
         }
@@ -25,13 +25,13 @@ pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<Stri
         _ => None,
     };
     let parts = part_difference(ours, theirs);
-    // Where other fields differ, the segments differ too, which says nothing new.
+    // Where other fields differ, the segments differ too. Their difference says nothing new.
     let segments = if fields.is_none() { segments_difference(ours, theirs) } else { None };
     let list: Vec<String> = fields.into_iter().chain(parts).chain(algorithm).chain(segments).collect();
     (!list.is_empty()).then(|| list.join(", "))
 }
 
-/// In what the calls differ that two calls are parts of, if they are.
+/// The difference of the calls that two calls are parts of.
 fn part_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     let is_same = match (&ours.parent, &theirs.parent) {
         (None, None) => true,
@@ -47,7 +47,7 @@ fn part_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     (!is_same).then(|| format!("{} / {}", text(ours), text(theirs)))
 }
 
-/// In what the segments of two calls of one count differ; a call that is not coalesced has one.
+/// The difference of the segments of two calls of one count. A call that is not coalesced has one segment.
 fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     let segments = |call: &CallInfo| match call.sizes.as_deref() {
         Some(Sizes::Segments(list)) => Some(list.clone()),
@@ -58,8 +58,8 @@ fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     Some(format!("segment lengths {text}"))
 }
 
-/// In what the uneven counts of a call differ between two ranks: whole lists where every rank gives the whole list,
-/// else what the two have for each other.
+/// The difference of the uneven counts of a call between two ranks: of the whole lists where every rank gives the whole
+/// list, else of the counts between the two ranks.
 pub(crate) fn counts_difference(
     group: &Group,
     ours: &CallInfo,
@@ -90,7 +90,7 @@ pub(crate) fn counts_difference(
     }
 }
 
-/// In what two lists differ, as far as they are known: "[4, 2] / [2, 4]".
+/// The difference of the known parts of two lists: "[4, 2] / [2, 4]".
 fn list_difference(ours: &LengthList, theirs: &LengthList) -> Option<String> {
     if ours == theirs {
         return None;
@@ -108,8 +108,8 @@ fn list_difference(ours: &LengthList, theirs: &LengthList) -> Option<String> {
 
 /// The compared fields in which two descriptors differ, as "dtype f32 / f64, root 0 / 1"; `None` when they agree.
 ///
-/// A label without text is none. The place is not compared in rooted calls, nor the count where a rank has a list of
-/// its own.
+/// A label without text counts as no label. Rooted calls may differ in place, and calls with uneven counts in the
+/// count of the descriptor.
 pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&Descriptor) -> String| {
@@ -131,7 +131,7 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
     (!list.is_empty()).then(|| list.join(", "))
 }
 
-/// Whether a call is in place, where ranks compare that.
+/// Whether a call is in place, for a collective in which ranks compare it.
 fn is_in_place(call: &Descriptor) -> bool {
     call.place == Place::InPlace && !call.operation.collective().is_some_and(Collective::is_rooted)
 }

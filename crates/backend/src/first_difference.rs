@@ -1,8 +1,8 @@
-//! Finds the first call in which ranks that have closed a communicator differ, by asking them call after call.
+//! Finds the first call in which ranks that have closed a communicator differ.
 //!
-//! Ranks report the number of their calls and a digest when they close. That shows that they differ, and not where. The
-//! lowest rank asks one rank of every other history about call after call, and reports the first difference to all: so
-//! every rank names the same two calls.
+//! Ranks report the number of their calls and a digest when they close. The reports show a difference, but not the
+//! call. So the lowest rank asks one rank of every other history about call after call, and reports the first
+//! difference to all ranks. Then every rank names the same two calls.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::control::{RankHistory, history_difference};
 use crate::peers::Peers;
 use crate::status::{CallHistory, CallStatus};
 
-/// How long ranks that have closed after different calls wait for the first one to be found.
+/// How long ranks that have closed after different calls wait for the result of the search.
 pub const SEARCH_MAX: Duration = Duration::from_secs(1);
 
-/// Ranks that are asked, at most. Where ranks have more histories, an earlier difference of the others is not found.
+/// The most ranks that the search asks. Ranks with more histories may have an earlier difference that it misses.
 const ASKED_MAX: usize = 8;
 
 /// The search of one rank.
 #[derive(Debug)]
 pub struct FirstDifference {
     ours: CallHistory,
-    /// The call that the others are asked about.
+    /// The call about which the search asks now.
     number: u64,
     /// One rank of every other history, in rank order, and the last call that it has told.
     others: Vec<(GroupRank, CallHistory, Option<CallInfo>)>,
@@ -34,11 +34,11 @@ pub struct FirstDifference {
 /// What comes next in a search.
 #[derive(Debug)]
 pub enum SearchStep {
-    /// These ranks are to be asked about this call.
+    /// Ask these ranks about this call.
     Ask(Vec<GroupRank>, u64),
     /// Answers are on their way.
     Wait,
-    /// The difference.
+    /// The search has found the difference.
     Found(Box<Error>),
 }
 
@@ -49,8 +49,8 @@ pub fn closed_differently(closed: &[Option<CallHistory>]) -> bool {
 }
 
 impl FirstDifference {
-    /// The search of rank `own` of the ranks that have closed so. `None` when they made the same calls, and on all
-    /// ranks but the lowest.
+    /// The search of rank `own`, when the ranks have closed with these histories. `None` when all made the same calls,
+    /// and on all ranks but the lowest.
     pub fn begin(own: GroupRank, closed: &[Option<CallHistory>]) -> Option<FirstDifference> {
         let ranks = GroupRank::all(closed.len() as u32);
         let mut said = ranks.zip(closed).filter_map(|(rank, history)| Some((rank, (*history)?)));
@@ -71,7 +71,7 @@ impl FirstDifference {
         self.next(peers)
     }
 
-    /// Takes the answer of `rank` about call `number`, in which nobody has found a difference between two calls.
+    /// Takes the answer of `rank` about call `number`. The caller has found no difference in the answer itself.
     pub fn answered(
         &mut self,
         peers: &Peers,
@@ -100,22 +100,23 @@ impl FirstDifference {
         })
     }
 
-    /// Asks the ranks that made the call; the others have ended before.
+    /// Asks the ranks that made the call. The other ranks have ended before it.
     fn next(&mut self, peers: &Peers) -> SearchStep {
         let made = self.others.iter().filter(|(_, history, _)| history.calls > self.number);
         self.awaited = made.map(|(rank, ..)| *rank).collect();
         if self.awaited.is_empty() {
-            // Every other rank has ended before this call, so this one differs from the first of them.
+            // Every other rank has ended before this call. So this rank differs from the first of them.
             return self.found(peers).unwrap_or(SearchStep::Wait);
         }
         SearchStep::Ask(self.awaited.clone(), self.number)
     }
 
-    /// The difference from a rank of which no later call can differ: it has ended before this call, or this rank has.
+    /// The difference from a rank with which no later call can differ, since that rank or this rank has ended before
+    /// this call.
     fn found(&self, peers: &Peers) -> Option<SearchStep> {
         let is_last = |theirs: &CallHistory| self.number >= theirs.calls.min(self.ours.calls);
         let (rank, theirs, last) = self.others.iter().find(|(_, theirs, _)| is_last(theirs))?;
-        // A rank that has ended before has told nothing of this call.
+        // A rank that has ended before this call has told nothing of it.
         let last = last.as_ref().filter(|_| theirs.calls >= self.ours.calls);
         let rank = peers.group().job_rank(*rank);
         let other = RankHistory { rank, history: *theirs, last };

@@ -1,7 +1,7 @@
-//! Detects that this process is a fork of the one that made a communicator, without a system call in every call.
+//! Detects a forked child of the process that made a communicator, without a system call in every call.
 //!
-//! One page is marked so that a forked child finds it zeroed (Linux, `MADV_WIPEONFORK`). Where this is not available,
-//! the process number is compared each time, which costs a system call.
+//! The kernel zeroes one marked page in a forked child (Linux, `MADV_WIPEONFORK`). Without such a page, the guard
+//! compares process numbers, and every check costs a system call.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use unisono_communicator::{Error, Result};
 
-/// The content of the page in the process that made it.
+/// The content of the page in the process that mapped it.
 const ALIVE: u32 = 1;
 
 /// The process that may use a communicator.
@@ -24,7 +24,7 @@ impl ForkGuard {
     pub(crate) fn new() -> ForkGuard {
         static PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
         let page = *PAGE.get_or_init(wiped_on_fork);
-        // A forked child that makes a communicator of its own finds its parent's page, zeroed.
+        // In a forked child that makes a communicator of its own, the parent's page is there, and zeroed.
         ForkGuard { pid: std::process::id(), page: page.filter(|page| page.load(Ordering::Relaxed) == ALIVE) }
     }
 

@@ -1,4 +1,4 @@
-//! Groups that only their members make: what a key stands for on this rank, and how often it was used.
+//! Groups that only their members make: the list of ranks behind a key, and how often this rank has used the key.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -8,7 +8,8 @@ use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 
 use crate::lock;
 
-/// The keys that this rank has used in a job. A key is kept as long as the job, since members count its uses.
+/// The keys that this rank has used in a job. The table keeps a key as long as the job lives, since members count its
+/// uses.
 #[derive(Default)]
 pub struct GroupKeys {
     used: Mutex<HashMap<String, UsedKey>>,
@@ -20,12 +21,13 @@ struct UsedKey {
 }
 
 impl GroupKeys {
-    /// Notes that this rank of `job` makes a group of `ranks` under `key`. Gives its members, and how often it has made
-    /// one under that key before: the same number on every member, since a key stands for one list.
+    /// Notes that this rank of `job` makes a group of `ranks` under `key`. Gives the members of the group, and how many
+    /// groups this rank has made under the key before. All members get the same number, since a key stands for one
+    /// list.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for ranks that the job does not have, a rank twice, a list without this rank, and a
-    /// list other than the one that the key stands for. Nothing is noted then.
+    /// list that differs from the list behind the key. A refused use is not noted.
     pub fn note_use(&self, key: &str, ranks: &[u32], job: &Group) -> Result<(Vec<GroupRank>, u64)> {
         let members = members(ranks, job.size())?;
         if !members.contains(&job.own_rank()) {
@@ -47,7 +49,7 @@ impl GroupKeys {
     }
 }
 
-/// The ranks of a list, of a group of that size.
+/// The ranks of a list, in a group of `size` ranks.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a rank that does not exist or comes twice.
@@ -64,7 +66,7 @@ pub(crate) fn members(ranks: &[u32], size: u32) -> Result<Vec<GroupRank>> {
     Ok(ranks.iter().copied().map(GroupRank::new).collect())
 }
 
-/// The error of ranks that have made groups of different lists in the same way, each given with its list.
+/// The error of two ranks that have made one group from different lists.
 pub fn different_lists(our_rank: impl Display, ours: &str, their_rank: impl Display, theirs: &str) -> Error {
     let problem = format!(
         "the ranks asked for different groups: rank {our_rank} of the job for {ours}, rank {their_rank} for {theirs}"
@@ -72,10 +74,10 @@ pub fn different_lists(our_rank: impl Display, ours: &str, their_rank: impl Disp
     Error::Refused { problem }
 }
 
-/// Ranks of a list that are shown.
+/// The most ranks that the text of a list shows.
 const RANKS_SHOWN_MAX: usize = 24;
 
-/// A list as [`different_lists`] shows it.
+/// The text of a list for [`different_lists`].
 pub fn list_text(ranks: &[JobRank]) -> String {
     let shown: Vec<String> = ranks.iter().take(RANKS_SHOWN_MAX).map(JobRank::to_string).collect();
     let more =

@@ -1,24 +1,24 @@
-//! What every backend does with a call before and after its bytes move: admission, order, numbers, the ring of the
-//! last calls, the digest of all calls, deadlines, the first cause of a failure. It knows no links, so a vendor's
-//! library can use it as the engine does.
+//! The part of every backend that handles a call before and after its bytes move: admission, order, numbers, the ring
+//! of the last calls, the digest of all calls, deadlines, the first cause of a failure. This crate knows no links, so a
+//! vendor's library can use it as the engine does.
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `gate` | [`CallGate`]: who may use a communicator, and how a failure is handled |
+//! | `gate` | [`CallGate`]: the checks of callers, and the handling of failures |
 //! | `order` | [`CallOrder`], [`Turn`]: which call is issued next |
-//! | `board` | [`Board`]: what a communicator shows, one part a file |
-//! | `peers` | [`Peers`]: what errors say of the other ranks |
+//! | `board` | [`Board`]: the state that a communicator shows to the control plane, one part a file |
+//! | `peers` | [`Peers`]: the other ranks, as errors name them |
 //! | `companion` | [`Companion`]: the communicator beneath a vendor's; [`CallBody`]: what runs in place of a schedule |
-//! | `control` | [`Control`]: what a backend asks of its control plane, and what the answers mean |
+//! | `control` | [`Control`]: the control plane as a backend sees it, and the meaning of answers |
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
 //! | `fork` | refusing a forked child |
-//! | `status` | [`CallStatus`], [`CallHistory`]: what a rank says of its calls |
+//! | `status` | [`CallStatus`], [`CallHistory`]: answers and reports of a rank about its calls |
 //! | `stream_order` | [`order_mismatch`]: calls of several communicators on one stream, and their order on two ranks |
 //! | `scope` | [`ScopeTurn`]: a turn for several calls, with one deadline |
 //! | `group_keys` | [`GroupKeys`]: groups that only their members make |
-//! | `tickets` | [`Tickets`]: how calls ended that were enqueued on a device's stream |
-//! | `turnstile` | [`Turnstile`]: one holder at a time, the others in the order in which they came |
+//! | `tickets` | [`Tickets`]: the results of calls that were enqueued on a device's stream |
+//! | `turnstile` | [`Turnstile`]: the right to issue, for one holder at a time |
 
 #![deny(unsafe_code)]
 
@@ -66,11 +66,10 @@ pub use stream_order::{Membership, order_mismatch, with_call_ahead};
 pub use tickets::{OpenTicket, Tickets};
 pub use turnstile::{Pass, Turnstile};
 
-/// Wakes a thread that waits for news of a communicator, or makes its next wait return at once. May be called from any
-/// thread.
+/// Wakes a thread that waits for news of a communicator, or makes its next wait return at once. Any thread may call it.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// Locks a mutex even if a holder has panicked: what it guards is valid at every step.
+/// Locks a mutex even if a holder has panicked: the guarded data is valid at every step.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,5 @@
-//! What errors say about the other ranks: which they are, and the last call in which something arrived from them.
+//! The other ranks, as errors name them: the number of a rank, its process, and the last call in which something
+//! arrived from it.
 
 use std::sync::Arc;
 
@@ -14,17 +15,17 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// The ranks of `group`, whose calls are on `board`.
+    /// The ranks of `group`. This rank's calls are on `board`.
     pub fn new(group: Group, board: Arc<Board>) -> Peers {
         Peers { group, board }
     }
 
-    /// The group, and which of its ranks this one is.
+    /// The group, with this rank's place in it.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// What this rank shows of its calls.
+    /// The board on which this rank shows its calls.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
@@ -32,7 +33,8 @@ impl Peers {
     /// The culprit for a rank that is lost.
     fn culprit(&self, peer: GroupRank) -> Culprit {
         let rank = self.group.job_rank(peer);
-        // Its header was equal to ours, so its call was ours, apart from the place where it was issued.
+        // The header of that rank was equal to ours, so both ranks made one call. The other rank's place in the
+        // program and its sizes are not known.
         let last_call = self.board.heard().last(peer).and_then(|number| self.board.calls().info(number));
         let last_call = last_call.map(|call| Box::new(CallInfo { site: None, sizes: None, ..call }));
         Culprit { rank, process: self.group.process(rank).cloned(), last_call }

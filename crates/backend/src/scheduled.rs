@@ -1,5 +1,5 @@
-//! A schedule for somebody else who moves its bytes, such as a vendor's sends and receives: in rounds, and bound to the
-//! sizes of a call.
+//! A schedule whose bytes another library moves, such as a vendor's by its sends and receives. The schedule is bound to
+//! the sizes of a call and divided into rounds.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use unisono_schedule::{Rounds, Schedule, StepIndex};
 pub struct ScheduledCall {
     /// The algorithm's name.
     pub algorithm: &'static str,
-    /// A hash of the schedules of all ranks, for an algorithm that does not come with the library; else 0.
+    /// A hash of the schedules of all ranks, for an algorithm from outside; 0 for an algorithm of this library.
     pub schedules: u32,
     /// The steps.
     pub schedule: Arc<Schedule>,
-    /// In which order they are done.
+    /// The order of the steps.
     pub rounds: Arc<Rounds>,
-    /// Where the extent of each step is.
+    /// The extent of each step.
     pub extents: Vec<BoundExtent>,
 }
 
 impl ScheduledCall {
-    /// Where the extent of a step is.
+    /// The extent of a step.
     pub fn extent(&self, step: StepIndex) -> BoundExtent {
         self.extents[step.index()]
     }
 }
 
-/// Where the extent of a step is, in bytes.
+/// The place of a step's extent in the buffers of a call, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundExtent {
-    /// How long it is.
+    /// The length of the extent.
     pub bytes: usize,
-    /// Where it starts in the call's input, if the step reads it there.
+    /// The start of the extent in the call's input, for a step that reads there.
     pub input_at: usize,
-    /// Where it starts in the call's output, if the step reads or writes it there.
+    /// The start of the extent in the call's output, for a step that reads or writes there.
     pub output_at: usize,
 }

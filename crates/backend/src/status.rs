@@ -1,35 +1,35 @@
-//! What a rank says of its calls and messages: the answer to a question about a call, and the history that it reports
-//! when it closes or leaves.
+//! What a rank says of its calls and messages. It answers questions about a call, and reports its history when it
+//! closes or leaves.
 
 use std::fmt;
 
 use unisono_communicator::{CallInfo, GroupRank};
 
-/// What a rank answers when asked about its call `number`.
+/// The answer of a rank to a question about its call of one number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallStatus {
-    /// It has not entered this call; this is the last one it entered.
+    /// The rank has not entered the call.
     NotYet {
-        /// The last call it entered, if any.
+        /// The last call that the rank has entered, if any.
         last: Option<CallInfo>,
-        /// What it does instead.
+        /// What the rank does instead.
         doing: Box<Doing>,
     },
-    /// It is in this call.
+    /// The rank is in the call.
     Running {
         /// The call.
         call: CallInfo,
-        /// What it does in it, or besides.
+        /// What the rank does in the call and besides.
         doing: Box<Doing>,
-        /// The call that it is behind on its stream, if that is another communicator's.
+        /// The call of another communicator that keeps the call waiting on its stream or device, if any.
         ahead: Option<Box<CallAhead>>,
     },
-    /// It has returned.
+    /// The call has returned on the rank.
     Done {
         /// The call.
         call: CallInfo,
     },
-    /// The call was too long ago: the ring has forgotten it.
+    /// The rank has made so many calls since that its ring has forgotten the call.
     Forgotten,
 }
 
@@ -51,11 +51,11 @@ impl fmt::Display for CommunicatorKey {
     }
 }
 
-/// The call of another communicator behind which one waits: the first on its stream that is not finished, or the one
-/// whose turn it is on its device.
+/// A call of another communicator that keeps a call waiting: the first unfinished call on the same stream, or the call
+/// that has the turn on the device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallAhead {
-    /// Whose it is, if it is on the stream; `None` for the one whose turn it is on the device.
+    /// The other communicator, for a call on the stream; `None` for the call that has the turn on the device.
     pub communicator: Option<CommunicatorKey>,
     /// The call.
     pub call: CallInfo,
@@ -64,36 +64,36 @@ pub struct CallAhead {
 /// What a rank waits for, and what it has not received.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Doing {
-    /// The rank that it waits for, in a collective or in a message, if it waits.
+    /// The rank that this rank waits for in a collective or in a message, if it waits.
     pub awaited: Option<GroupRank>,
-    /// The send or receive in which a thread of it waits.
+    /// The send or receive in which a thread of this rank waits.
     pub message: Option<Box<CallInfo>>,
-    /// The messages that have arrived and have no receive: at most [`Doing::UNREAD_MAX`] pairs of sender and tag.
+    /// The arrived messages without a receive: at most [`Doing::UNREAD_MAX`] pairs of sender and tag.
     pub unread: Vec<UnreadMessages>,
 }
 
 impl Doing {
-    /// More pairs of sender and tag are not told.
+    /// The most pairs of sender and tag that a rank tells.
     pub const UNREAD_MAX: usize = 4;
 }
 
-/// Messages of one sender and tag that have no receive.
+/// Messages of one sender and tag without a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadMessages {
     /// The sender.
     pub from: GroupRank,
     /// The tag.
     pub tag: u32,
-    /// How many of the oldest thousand there are.
+    /// The number of these messages among the oldest thousand without a receive.
     pub messages: u64,
 }
 
-/// What a rank reports when it closes; equal on all ranks whose calls agreed.
+/// The report of a rank that closes. Ranks that have made the same calls give equal reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHistory {
-    /// The number of collectives that it has entered.
+    /// The number of collectives that the rank has entered.
     pub calls: u64,
-    /// The digest of what all ranks' calls had in common.
+    /// The digest of the fields that all ranks must give alike in their calls.
     pub digest: u64,
 }
 

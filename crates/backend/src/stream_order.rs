@@ -1,6 +1,6 @@
-//! In which order the calls of several communicators are on the streams of one rank, and whether two ranks have two of
-//! them in different orders: each call then waits for the other, and the communicator of neither can tell why. Also
-//! which call of another communicator keeps one from its turn on its device.
+//! The order of calls of several communicators on the streams of one rank. Two ranks may have two calls in different
+//! orders: then each call waits for the other, and neither communicator alone can tell why. A call of another
+//! communicator may also keep a call from its turn on the device.
 
 use unisono_communicator::{Error, JobRank};
 
@@ -8,14 +8,14 @@ use crate::board::Board;
 use crate::group_keys::list_text;
 use crate::status::{CallAhead, CallStatus, CommunicatorKey};
 
-/// A communicator that this rank, or one that it asks, is a member of.
+/// One communicator of a rank.
 #[derive(Clone, Copy)]
 pub struct Membership<'a> {
-    /// Which.
+    /// The communicator.
     pub key: CommunicatorKey,
-    /// Its ranks.
+    /// The ranks of the communicator.
     pub ranks: &'a [JobRank],
-    /// What the rank shows of its calls there.
+    /// The board on which the rank shows its calls there.
     pub board: &'a Board,
 }
 
@@ -25,8 +25,9 @@ impl Membership<'_> {
     }
 }
 
-/// Adds to what a rank answers about its call on `asked` which call of its other communicators has the turn on the
-/// device for which it waits, or is first on the call's stream, if one is.
+/// Adds the call that keeps the call of `status` waiting, if there is one. That is the call that has the turn on the
+/// device, or the first call on the stream. `status` is the answer about a call of `asked`; `all` are the communicators
+/// of the rank that answers.
 pub fn with_call_ahead<'m>(
     status: CallStatus,
     asked: Membership<'m>,
@@ -38,7 +39,7 @@ pub fn with_call_ahead<'m>(
         return CallStatus::Running { call, doing, ahead };
     }
     let ahead = asked.board.on_streams().place_of(call.number).and_then(|place| {
-        // What a revoked communicator has on streams is ended, or never will be.
+        // The calls of a revoked communicator have left their streams, or never will.
         let others = all.filter(|one| one.key != asked.key && !one.board.first_cause().is_revoked());
         let firsts = others.filter_map(|one| {
             let (number, first) = one.board.on_streams().first_before(place)?;
@@ -50,9 +51,9 @@ pub fn with_call_ahead<'m>(
     CallStatus::Running { call, doing, ahead }
 }
 
-/// The mismatch that `rank` shows by its answer about a call of `asked`: on its stream a call of another communicator
-/// is ahead, which on the stream of that call here is behind it. `others` finds the communicators of this rank. Where
-/// the two calls are on two streams, or one has not been made yet, any order is right.
+/// The mismatch that `rank` shows by its answer about a call of `asked`. There, a call of another communicator is ahead
+/// of that call on its stream. Here, on rank `own`, it is behind. `others` finds the communicators of this rank. Any
+/// order is right where the two calls are on two streams here, and where this rank has not made both of them.
 pub fn order_mismatch<'m>(
     own: JobRank,
     asked: Membership<'m>,

@@ -40,7 +40,7 @@ impl Boards {
         with_call_ahead(asked.board.status(number), asked, self.all())
     }
 
-    /// What rank 0, whose boards these are, makes of an answer of rank 1.
+    /// The verdict of rank 0, which has these boards, on an answer of rank 1.
     fn judge(&self, which: usize, answer: &CallStatus) -> Option<Error> {
         let find = |key| self.all().find(|one| one.key == key);
         order_mismatch(RANKS[0], self.membership(which), RANKS[1], answer, find)
@@ -114,7 +114,7 @@ fn two_orders_on_one_stream_are_a_mismatch() {
 
 #[test]
 fn any_other_order_is_right() {
-    // The same order; two streams on either side; a call that has not been made; one that is finished.
+    // The same order; two streams on either side; a call that has not been made; a call that is finished.
     type Put = fn(&Boards);
     let behind: Put = |boards| {
         boards.put(2, 5);
@@ -142,7 +142,7 @@ fn any_other_order_is_right() {
         let error = ours.judge(1, &theirs.answer(1, 0));
         assert!(error.is_none(), "case {case}: {error:?}");
     }
-    // A communicator that this rank is no member of.
+    // A communicator without this rank.
     let (ours, theirs) = (Boards::of(0), Boards::of(1));
     ours.put(1, 5);
     ours.put(2, 5);

@@ -1,4 +1,5 @@
-//! The tickets of one communicator: which of its calls are under way on a device's stream, and how the others ended.
+//! The tickets of one communicator: the calls that are under way on a device's stream, and the results of the calls
+//! that have ended.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +14,8 @@ use crate::lock;
 /// Tells the communicators of this process apart.
 static ISSUERS: AtomicU64 = AtomicU64::new(0);
 
-/// The tickets of one communicator. Whoever learns that a call has completed, a vendor's callback or a thread that asks
-/// the vendor's events, ends its [`OpenTicket`]; any number of threads wait for that.
+/// The tickets of one communicator. A vendor's callback, or a thread that asks the vendor's events, learns that a call
+/// has completed, and ends the [`OpenTicket`] of the call. Any number of threads may wait for that end.
 pub struct Tickets {
     issuer: u64,
     state: Mutex<Calls>,
@@ -24,19 +25,19 @@ pub struct Tickets {
 #[derive(Default)]
 struct Calls {
     issued: u64,
-    /// By number, from the first on that is under way or remembered. When the lists have grown to what a program needs,
-    /// nothing is allocated any more.
+    /// The calls by number, from the first call on that is under way or remembered. Both lists keep their memory, so
+    /// that a program soon allocates nothing more for them.
     known: VecDeque<KnownCall>,
-    /// The last [`CALLS_REMEMBERED`] that have ended, in the order in which they did.
+    /// The last [`CALLS_REMEMBERED`] calls that have ended, in the order in which they ended.
     ended: VecDeque<u64>,
 }
 
 #[derive(Default)]
 struct KnownCall {
     result: Option<Result<Outcome>>,
-    /// Threads that wait for it: they have not read its result.
+    /// The number of threads that wait for the call or have not read its result yet.
     waiting: u32,
-    /// Whether so many have ended since that it may be forgotten.
+    /// Whether so many calls have ended since that this call may be forgotten.
     is_old: bool,
 }
 
@@ -50,7 +51,7 @@ impl Calls {
         self.known.get_mut(index as usize)
     }
 
-    /// Call `number` has ended. Others are forgotten.
+    /// Notes that call `number` has ended, and forgets calls that ended long ago.
     fn note_end(&mut self, number: u64) {
         self.ended.push_back(number);
         if self.ended.len() > CALLS_REMEMBERED
@@ -66,7 +67,7 @@ impl Calls {
 }
 
 impl Tickets {
-    /// None so far.
+    /// A communicator's tickets before its first call.
     pub fn new() -> Arc<Tickets> {
         let issuer = ISSUERS.fetch_add(1, Ordering::Relaxed);
         Arc::new(Tickets { issuer, state: Mutex::default(), has_ended: Condvar::new() })
@@ -81,7 +82,7 @@ impl Tickets {
         OpenTicket { tickets: self.clone(), number, is_over: false }
     }
 
-    /// How the call of `ticket` ended; waits for that for at most `timeout`.
+    /// The result of the call of `ticket`. Waits for its end for at most `timeout`.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::resolve_within`].
@@ -99,7 +100,7 @@ impl Tickets {
             if left.is_zero() {
                 return Ok(None);
             }
-            // It is not forgotten before this thread has woken.
+            // The count keeps the call from being forgotten before this thread has woken.
             call.waiting += 1;
             let woken = self.has_ended.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
@@ -124,7 +125,7 @@ impl Tickets {
     fn end(&self, number: u64, result: Result<Outcome>) {
         let mut state = lock(&self.state);
         if let Some(call) = state.find(number) {
-            // INVARIANT: an `OpenTicket` ends once, and there is one for each number.
+            // INVARIANT: each number has one `OpenTicket`, and an `OpenTicket` ends once.
             assert!(call.result.replace(result).is_none(), "call {number} has ended before");
             state.note_end(number);
         }
@@ -152,7 +153,7 @@ impl OpenTicket {
         Ticket::new(self.tickets.issuer, self.number)
     }
 
-    /// The call has completed in the order of its stream, or has failed; wakes whoever waits for it.
+    /// Notes that the call has completed in the order of its stream, or has failed. Wakes the threads that wait for it.
     pub fn end(mut self, result: Result<Outcome>) {
         self.is_over = true;
         self.tickets.end(self.number, result);
@@ -160,7 +161,8 @@ impl OpenTicket {
 }
 
 impl Drop for OpenTicket {
-    /// Whoever waits must not wait for ever when the thread that would have ended the call has panicked.
+    /// Ends the call if no thread has ended it, since a thread that was to end it may have panicked. Threads that wait
+    /// would wait for ever.
     fn drop(&mut self) {
         if !self.is_over {
             let (what, text) = (self.ticket().to_string(), "dropped before its call had ended".to_owned());
@@ -226,7 +228,7 @@ mod tests {
             })
             .collect();
         let ask = |ticket| tickets.resolve_within(ticket, Duration::ZERO);
-        // What was issued before them is under way.
+        // The calls that were issued before them are under way.
         assert_eq!(ask(under_way.ticket()).unwrap(), None);
         assert_eq!(ask(ended[0]).unwrap(), Some(Outcome::done(0, "test")));
         let first = under_way.ticket();

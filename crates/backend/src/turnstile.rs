@@ -1,8 +1,9 @@
-//! Who may issue the next call: one holder at a time, the others in the order in which they came.
+//! The right to issue the next call. One holder has it at a time, and the threads that wait get it in the order in
+//! which they came.
 //!
-//! A mutex would do for a call that begins and ends on one thread. A scope holds its turn across calls and may move to
-//! another thread, a waiting thread has a deadline and must learn of a revocation, and those who wait are served in
-//! order. A pass that nobody waits for costs one atomic operation to take and one to give back.
+//! A mutex would do for a call that begins and ends on one thread. But a scope holds its turn across calls, and may
+//! move to another thread. A waiting thread has a deadline, and must learn of a revocation. Waiting threads are served
+//! in order. A pass that no thread waits for costs one atomic operation to take and one to give back.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -13,14 +14,15 @@ use std::time::Instant;
 
 use crate::lock;
 
-/// Nobody holds the pass.
+/// No holder has the pass.
 const FREE: u8 = 0;
-/// Somebody holds it, and nobody waits.
+/// A holder has the pass, and no thread waits for it.
 const TAKEN: u8 = 1;
-/// Somebody holds it, and the queue is not empty. Changed only under the queue's lock.
+/// A holder has the pass, and the queue is not empty. The state changes from and to this value under the queue's lock
+/// only.
 const AWAITED: u8 = 2;
 
-/// One pass, and a queue of threads that want it.
+/// One pass, and a queue of threads that wait for it.
 pub struct Turnstile {
     state: AtomicU8,
     queue: Mutex<Queue>,
@@ -29,7 +31,7 @@ pub struct Turnstile {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiter>,
-    /// The waiter that has been given the pass and has not noticed yet.
+    /// The waiter that has got the pass and has not noticed it yet.
     served: Option<u64>,
     next_number: u64,
 }
@@ -39,15 +41,15 @@ struct Waiter {
     thread: Thread,
 }
 
-/// The pass, until it is dropped. `H` is how it holds the turnstile: by reference, or by an `Arc` where the pass must
-/// outlive the call that took it or move to another thread.
+/// The pass, until it is dropped. `H` is its handle to the turnstile: a reference, or an `Arc` where the pass outlives
+/// the call that took it or moves to another thread.
 #[must_use]
 pub struct Pass<H: Deref<Target = Turnstile>> {
     turnstile: H,
 }
 
 impl<H: Deref<Target = Turnstile>> Pass<H> {
-    /// How it holds the turnstile.
+    /// The handle to the turnstile.
     #[inline]
     pub fn turnstile(&self) -> &H {
         &self.turnstile
@@ -61,19 +63,19 @@ impl<H: Deref<Target = Turnstile>> Drop for Pass<H> {
 }
 
 impl Turnstile {
-    /// A turnstile whose pass nobody holds.
+    /// A turnstile whose pass is free.
     pub fn new() -> Turnstile {
         Turnstile { state: AtomicU8::new(FREE), queue: Mutex::default() }
     }
 
-    /// The pass, if nobody holds it. Costs no lock.
+    /// The pass, if it is free. Takes no lock.
     #[inline]
     pub fn try_pass<H: Deref<Target = Turnstile>>(this: H) -> Option<Pass<H>> {
         this.take().then(|| Pass { turnstile: this })
     }
 
-    /// Waits for the pass behind those who came earlier: until `until`, or until `gave_up` says true, which is asked
-    /// first and whenever [`Turnstile::recheck`] is called. `None` then.
+    /// Waits for the pass behind the threads that came earlier. Gives `None` at `until`, and when `gave_up` says true.
+    /// The thread asks `gave_up` before it sleeps and after every call of [`Turnstile::recheck`].
     pub fn wait<H: Deref<Target = Turnstile>>(
         this: H,
         until: Option<Instant>,
@@ -83,7 +85,7 @@ impl Turnstile {
         got_it.then(|| Pass { turnstile: this })
     }
 
-    /// Makes every waiting thread ask again whether it has given up.
+    /// Makes every waiting thread ask its `gave_up` again.
     pub fn recheck(&self) {
         lock(&self.queue).waiting.iter().for_each(|waiter| waiter.thread.unpark());
     }
@@ -112,14 +114,14 @@ impl Turnstile {
         }
     }
 
-    /// Joins the queue. `None` if the pass was free, and is the caller's now.
+    /// Joins the queue. `None` if the pass was free: the caller has it now.
     fn enqueue(&self) -> Option<u64> {
         let mut queue = lock(&self.queue);
         loop {
             if self.take() {
                 return None;
             }
-            // Fails only when the holder has just given the pass back.
+            // The exchange fails only when the holder has just given the pass back.
             let awaited = self.state.compare_exchange(TAKEN, AWAITED, Ordering::Relaxed, Ordering::Relaxed);
             if matches!(awaited, Ok(_) | Err(AWAITED)) {
                 break;
@@ -131,7 +133,7 @@ impl Turnstile {
         Some(number)
     }
 
-    /// Leaves the queue. Whether the pass came at the last moment.
+    /// Leaves the queue. True if the pass came at the last moment.
     fn leave(&self, number: u64) -> bool {
         let mut queue = lock(&self.queue);
         if queue.served == Some(number) {
@@ -163,7 +165,7 @@ impl Turnstile {
                 self.state.store(state, Ordering::Release);
                 first.thread.unpark();
             }
-            // The last one has left the queue since.
+            // The last waiter has left the queue since.
             None => self.state.store(FREE, Ordering::Release),
         }
     }

@@ -1,4 +1,5 @@
-//! What the other ranks of a communicator have answered about calls that make no progress, and who keeps whom waiting.
+//! The answers of a communicator's other ranks about calls that make no progress, and the ranks that keep others
+//! waiting.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +8,10 @@ use unisono_communicator::{Awaited, Group, GroupRank};
 
 use crate::lock;
 
-/// The answers that one rank has got.
+/// The answers that one rank has received.
 pub struct Answers {
     rank: GroupRank,
-    /// The last one of each rank.
+    /// The last answer of each rank.
     notes: Mutex<Vec<Option<Note>>>,
     /// The number of rounds of questions.
     rounds: AtomicU64,
@@ -44,7 +45,7 @@ impl Answers {
         }
     }
 
-    /// Ranks are about to be asked again about a call.
+    /// Begins a round: the caller is about to ask ranks about a call again.
     pub fn begin_round(&self) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
     }
@@ -73,15 +74,16 @@ impl Answers {
         status.unwrap_or_else(|| "has not answered".to_owned())
     }
 
-    /// For whom a rank waits, according to its last answer about call `number`.
+    /// The rank for which a rank waits, according to its last answer about call `number`.
     fn awaited_by(&self, rank: GroupRank, number: u64) -> Option<GroupRank> {
         let notes = lock(&self.notes);
         let note = notes.get(rank.index()).and_then(Option::as_ref);
         note.filter(|note| note.number == number).and_then(|note| note.awaited)
     }
 
-    /// The ranks for which call `number` waits if it waits for `direct`: these, and those for which they wait in turn,
-    /// as far as they have answered. The ranks that wait for nobody come first: the others are their victims.
+    /// The ranks that keep call `number` waiting, if it waits for `direct`: these ranks, and in turn the ranks for
+    /// which they wait according to their answers. The ranks that wait for nobody come first, since the others are
+    /// their victims.
     pub fn awaited_in_turn(&self, direct: Vec<GroupRank>, number: u64) -> Vec<GroupRank> {
         let (mut ranks, mut next) = (direct, 0);
         while let Some(&rank) = ranks.get(next) {
@@ -93,8 +95,8 @@ impl Answers {
         ranks
     }
 
-    /// The ranks that wait for each other in a circle, in its order, if those for which this rank waits lead to one,
-    /// as far as they have answered.
+    /// A circle of ranks that wait for each other, in its order. The search starts from the ranks for which this rank
+    /// waits, and follows the answers.
     fn circle(&self, direct: &[GroupRank], number: u64) -> Option<Vec<GroupRank>> {
         direct.iter().find_map(|&first| {
             let (mut path, mut next) = (vec![self.rank], Some(first));
@@ -109,8 +111,8 @@ impl Answers {
         })
     }
 
-    /// The ranks that have kept call `number` waiting, which waits for `direct`, as the error of its deadline names
-    /// them: the ranks that wait for nobody first, and the circle, if there is one.
+    /// The ranks that keep call `number` waiting, if it waits for `direct`, as the error of its deadline names them.
+    /// The ranks that wait for nobody come first. The first entry also names the circle, if there is one.
     pub fn not_arrived(&self, group: &Group, direct: Vec<GroupRank>, number: u64) -> Vec<Awaited> {
         let circle = self.circle(&direct, number).map(|circle| circle_text(&circle, group));
         let status = |rank| Awaited { rank: group.job_rank(rank), status: self.text(rank, number) };
@@ -121,12 +123,12 @@ impl Answers {
         list
     }
 
-    /// Records in what call `number` of `rank` differs from ours, according to its header.
+    /// Records the difference between call `number` of `rank` and ours that its header has shown.
     pub(crate) fn suspect(&self, rank: GroupRank, number: u64, difference: &str) {
         *lock(&self.suspicion) = Some(Suspicion { rank, number, difference: difference.to_owned() });
     }
 
-    /// The difference that is known between call `number` of `rank` and ours.
+    /// The recorded difference between call `number` of `rank` and ours.
     pub(crate) fn suspicion(&self, rank: GroupRank, number: u64) -> Option<String> {
         let suspicion = lock(&self.suspicion);
         let is_it = |one: &&Suspicion| (one.rank, one.number) == (rank, number);

@@ -1,4 +1,4 @@
-//! Which ranks have closed a communicator, and which threads are woken then to read the messages of those ranks.
+//! The ranks that have closed a communicator, and the threads that read the messages of such ranks.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,23 +8,23 @@ use unisono_communicator::GroupRank;
 use crate::Waker;
 use crate::lock;
 
-/// Which ranks have closed a communicator.
+/// The ranks that have closed a communicator.
 pub struct Closings {
     rank: GroupRank,
     closed: Box<[AtomicBool]>,
-    /// To which ranks there is a stream for messages.
+    /// For each rank, whether a stream for messages to it exists.
     message_streams: Box<[AtomicBool]>,
     wakers: Mutex<Vec<Waker>>,
 }
 
 impl Closings {
-    /// On rank `rank` of `ranks`, of which none has closed.
+    /// On rank `rank` of `ranks`, before any rank has closed.
     pub(crate) fn new(rank: GroupRank, ranks: u32) -> Closings {
         let none = || (0..ranks).map(|_| AtomicBool::new(false)).collect();
         Closings { rank, closed: none(), message_streams: none(), wakers: Mutex::default() }
     }
 
-    /// Notes that a rank has closed the communicator, or left it. If it may have sent messages, calls the wakers.
+    /// Notes that a rank has closed the communicator, or left it. Calls the wakers if the rank may have sent messages.
     pub fn note_closed(&self, rank: GroupRank) {
         if rank != self.rank {
             self.set_and_wake(&self.closed, rank);
@@ -41,7 +41,7 @@ impl Closings {
         self.closed.get(rank.index()).is_some_and(|closed| closed.load(Ordering::SeqCst))
     }
 
-    /// Adds a waker, which is called when a rank has closed that may have sent messages.
+    /// Adds a waker. It is called when a rank that may have sent messages has closed.
     pub fn on_close(&self, waker: Waker) {
         lock(&self.wakers).push(waker.clone());
         if GroupRank::all(self.closed.len() as u32).any(|rank| self.may_have_sent(rank)) {
@@ -57,7 +57,7 @@ impl Closings {
         }
     }
 
-    /// Whether a rank has closed to which there is a stream for messages.
+    /// Whether a rank with a stream for messages has closed.
     fn may_have_sent(&self, rank: GroupRank) -> bool {
         self.has_closed(rank) && self.message_streams[rank.index()].load(Ordering::SeqCst)
     }
@@ -82,7 +82,7 @@ mod tests {
         closings.note_closed(own);
         closings.note_closed(one);
         assert_eq!(woken.load(Ordering::SeqCst), 0, "no message has come from rank 1");
-        // The news of its end has come first, its stream comes later.
+        // The news of the rank's end comes first, its stream later.
         closings.note_message_stream(one);
         closings.note_message_stream(two);
         assert_eq!(woken.load(Ordering::SeqCst), 1);

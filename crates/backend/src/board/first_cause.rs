@@ -1,4 +1,4 @@
-//! The first cause of a communicator's failure, the eviction of this rank, and who is woken by both.
+//! The first cause of a communicator's failure, the eviction of this rank, and the sleepers that both wake.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,14 +17,14 @@ pub struct Revocation {
     pub cause: Arc<Error>,
 }
 
-/// The first cause, and the sleepers to wake when there is one. It belongs to one board, or to all boards of ranks
-/// that are threads of one process.
+/// The first cause, and the sleepers that it wakes. It belongs to one board, or to the boards of all ranks that are
+/// threads of one process.
 #[derive(Default)]
 struct SharedCause {
     revocation: Mutex<Option<Revocation>>,
-    /// Whether there is a first cause. A running call reads this again and again.
+    /// Whether there is a first cause. A running call reads this flag again and again.
     is_revoked: AtomicBool,
-    /// Whether a caller has got the first cause. From then on it does not change.
+    /// Whether a caller has got the first cause. After that the cause does not change.
     is_told: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
@@ -48,8 +48,8 @@ impl FirstCause {
         self.set(by, cause, |_| false)
     }
 
-    /// Like [`FirstCause::revoke`], for a cause that `by` reports. It also replaces the loss of that same rank, as long
-    /// as no caller here has got that error: a rank that fails, reports why and exits at once is not the culprit.
+    /// Like [`FirstCause::revoke`], for a cause that `by` reports. The cause also replaces the loss of `by`, as long as
+    /// no caller here has got that error. For a rank that fails, reports why and exits at once is not the culprit.
     pub fn revoke_reported(&self, by: JobRank, cause: Arc<Error>) -> bool {
         self.set(by, cause, |first| first.lost_ranks() == [by])
     }
@@ -73,17 +73,16 @@ impl FirstCause {
         wakers.iter().for_each(|wake| wake());
     }
 
-    /// The other ranks go on without this one: from now on every call returns `error`, whatever it would have
-    /// returned.
+    /// Notes that the other ranks go on without this rank. From now on every call returns [`Error::Evicted`].
     pub fn evict(&self, reported_by: JobRank, evidence: String) {
         let error = self.eviction.get_or_init(|| Error::Evicted { reported_by, evidence }).clone();
         if !self.revoke(reported_by, Arc::new(error)) {
-            // Sleepers that were woken for another cause are woken again for this one.
+            // The sleepers were woken for an earlier cause. The eviction wakes them again.
             self.wake();
         }
     }
 
-    /// The error that says why the other ranks go on without this one, if they do.
+    /// The eviction of this rank, if the other ranks go on without it.
     pub fn eviction(&self) -> Option<&Error> {
         self.eviction.get()
     }
@@ -99,19 +98,19 @@ impl FirstCause {
         if self.is_revoked() { lock(&self.shared.revocation).clone() } else { None }
     }
 
-    /// The error of a call on a revoked communicator: that of an eviction, else the first cause, as the rank that
-    /// reports it saw it.
+    /// The error of a call on a revoked communicator: the eviction if there is one, else the first cause as the rank
+    /// that saw it has reported it.
     pub fn error(&self) -> Option<Error> {
         let revocation = self.revocation()?;
         Some(self.eviction().cloned().unwrap_or_else(|| (*revocation.cause).clone()))
     }
 
-    /// Like [`FirstCause::error`], for a caller of this rank that gets the error. From then on the first cause stays.
+    /// Like [`FirstCause::error`], for an error that a caller of this rank gets. After that the first cause stays.
     pub fn tell(&self) -> Option<Error> {
         if !self.is_revoked() {
             return None;
         }
-        // Under the lock, so that nothing replaces the cause before the caller gets it.
+        // The lock is held, so that no report replaces the cause before the caller gets it.
         let revocation = lock(&self.shared.revocation);
         self.shared.is_told.store(true, Ordering::SeqCst);
         let cause = revocation.as_ref().map(|revocation| (*revocation.cause).clone());

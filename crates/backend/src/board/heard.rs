@@ -1,12 +1,12 @@
-//! In which call something has last arrived from each rank.
+//! The last call in which something has arrived, for each rank.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use unisono_communicator::GroupRank;
 
-/// The last collective in which something has arrived from each rank. The engine writes it, the control plane reads
-/// it.
+/// For each rank, the last collective in which something has arrived from it. The engine writes it, and the control
+/// plane reads it.
 #[derive(Clone, Debug)]
 pub struct Heard {
     /// By group rank: the number of the call plus one, or 0 for none.
@@ -14,12 +14,12 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// Nothing has arrived from any rank.
+    /// The state before anything has arrived.
     pub fn new(ranks: u32) -> Heard {
         Heard { calls: (0..ranks).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The header of call `number` has arrived from `peer`, and is equal to ours.
+    /// Notes that the header of call `number` has arrived from `peer`, and is equal to ours.
     #[inline]
     pub fn note(&self, peer: GroupRank, number: u64) {
         self.calls[peer.index()].store(number + 1, Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! What a communicator shows of its messages: the ring of its last sends and receives, for the flight record, those in
-//! which threads wait, and what has no receive. Their numbers are this rank's own: messages have no order among ranks.
+//! The messages of a communicator, as its board shows them: the ring of the last sends and receives for the flight
+//! record, the sends and receives in which threads wait, and the arrived messages without a receive. Each rank has
+//! numbers of its own for them, since messages have no order among ranks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -19,10 +20,11 @@ struct MessageEntry {
     is_done: bool,
 }
 
-/// So many threads wait in messages before a list grows.
+/// The number of threads that can wait in messages before the list grows.
 const WAITS_EXPECTED: usize = 4;
 
-/// What is shown of messages. The ring takes no memory before the first one, since most communicators send none.
+/// The messages of one communicator. The ring takes no memory before the first message, since most communicators send
+/// none.
 pub struct Messages {
     entered: AtomicU64,
     entries: OnceLock<Box<[Mutex<Option<MessageEntry>>]>>,
@@ -32,14 +34,14 @@ pub struct Messages {
     unread: Mutex<Vec<UnreadMessages>>,
 }
 
-/// A thread waits in a send or receive, until this is dropped.
+/// A thread's wait in a send or receive, until this is dropped.
 pub struct MessageWait {
     board: Arc<Board>,
     number: u64,
 }
 
 impl MessageWait {
-    /// This thread waits in such a call, and `board` shows it.
+    /// Shows on `board` that this thread waits in such a call.
     pub fn new(board: Arc<Board>, descriptor: &Descriptor, site: Site) -> MessageWait {
         let messages = board.messages();
         let number = messages.waits_begun.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +69,7 @@ impl Default for Messages {
 }
 
 impl Messages {
-    /// Records that a send or receive starts, and returns its number. Any thread may call this.
+    /// Records the start of a send or receive, and returns its number. Any thread may call this.
     pub fn enter(&self, descriptor: &Descriptor, site: Site) -> u64 {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         let entry = MessageEntry { number, descriptor: *descriptor, site, is_done: false };
@@ -75,7 +77,7 @@ impl Messages {
         number
     }
 
-    /// Records that it has ended without an error.
+    /// Records that the send or receive with this number has ended without an error.
     pub fn leave(&self, number: u64) {
         let mut slot = lock(self.slot(number));
         if let Some(entry) = slot.as_mut().filter(|entry| entry.number == number) {
@@ -97,12 +99,12 @@ impl Messages {
         Some(CallInfo { site: Some(site.into()), ..CallInfo::new(0, descriptor) })
     }
 
-    /// Shows what has no receive.
+    /// Shows the messages that have no receive.
     pub fn set_unread(&self, unread: Vec<UnreadMessages>) {
         *lock(&self.unread) = unread;
     }
 
-    /// What has no receive, as far as it was shown.
+    /// The messages that have no receive, as last shown.
     pub(crate) fn unread(&self) -> Vec<UnreadMessages> {
         lock(&self.unread).clone()
     }

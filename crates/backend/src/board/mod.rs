@@ -1,17 +1,17 @@
-//! What one communicator shows to the thread that answers questions about it: its last calls, the rank it waits for,
-//! and whether it is revoked.
+//! The board of one communicator. It shows the communicator's last calls, the rank that it waits for and its first
+//! cause to the thread that answers questions.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `ring` | [`CallRing`]: the last calls, the digest of all |
-//! | `progress` | [`Progress`]: how many calls have returned and are finished, for whom the running one waits |
+//! | `progress` | [`Progress`]: how many calls have returned and are finished, for which rank the running call waits |
 //! | `first_cause` | [`FirstCause`]: why the communicator is revoked, if it is |
-//! | `messages` | [`Messages`]: the last sends and receives, and what has no receive |
-//! | `heard` | [`Heard`]: in which call something has last arrived from each rank |
+//! | `messages` | [`Messages`]: the last sends and receives, and the messages without a receive |
+//! | `heard` | [`Heard`]: for each rank, the last call in which something has arrived from it |
 //! | `on_streams` | [`OnStreams`]: the calls that are on streams |
-//! | `answers` | [`Answers`]: what the other ranks say of their calls |
-//! | `closings` | [`Closings`]: which ranks have closed, and which threads are woken then |
-//! | `unfinished` | [`Unfinished`]: what a rank that leaves now leaves behind |
+//! | `answers` | [`Answers`]: the other ranks' answers about their calls |
+//! | `closings` | [`Closings`]: which ranks have closed, and the threads to wake for them |
+//! | `unfinished` | [`Unfinished`]: calls and messages that a rank has not finished |
 
 mod answers;
 mod closings;
@@ -36,7 +36,7 @@ pub use self::ring::{CALLS_REMEMBERED, CallRing};
 pub use self::unfinished::Unfinished;
 use crate::status::{CallStatus, Doing};
 
-/// The state of one communicator that its callers and the control plane share.
+/// The state of one communicator that its callers share with the control plane.
 pub struct Board {
     calls: CallRing,
     progress: Progress,
@@ -55,8 +55,8 @@ impl Board {
         Board::with_first_cause(rank, ranks, FirstCause::default())
     }
 
-    /// The boards of ranks that are threads of one process, in rank order. They share their first cause: what revokes
-    /// one of them revokes all at once, and every rank sees the same cause first.
+    /// The boards of ranks that are threads of one process, in rank order. The boards share their first cause: a
+    /// revocation of one is a revocation of all, and every rank sees the same cause first.
     pub fn of_threads(ranks: u32) -> Vec<Board> {
         let first = FirstCause::default();
         let board = |rank| Board::with_first_cause(rank, ranks, first.of_another_thread());
@@ -105,7 +105,7 @@ impl Board {
         &self.heard
     }
 
-    /// Its calls that are on streams.
+    /// The communicator's calls that are on streams.
     pub fn on_streams(&self) -> &OnStreams {
         &self.on_streams
     }
@@ -116,28 +116,29 @@ impl Board {
         &self.messages
     }
 
-    /// What this rank would leave behind if it left now.
+    /// The calls and messages that this rank has not finished.
     pub fn unfinished(&self) -> &Unfinished {
         &self.unfinished
     }
 
-    /// What the other ranks have answered.
+    /// The answers of the other ranks.
     pub fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// Records that the data of an enqueued collective, and of all before it, has moved. Each is recorded once.
+    /// Records that the data of an enqueued collective has moved, and the data of every collective before it. The
+    /// caller records each collective once.
     pub fn finish(&self, number: u64) {
         self.on_streams.finish(number);
         self.progress.finish(number);
     }
 
-    /// How many calls are in progress: those that were started, and a blocking one.
+    /// The number of calls in progress: asynchronous calls, and a blocking call.
     pub fn calls_in_progress(&self) -> u64 {
         self.unfinished.started().max(self.calls.entered().saturating_sub(self.progress.returned()))
     }
 
-    /// What this rank waits for, and what it has not received.
+    /// The rank and the message for which this rank waits, and the messages that it has not received.
     pub fn doing(&self) -> Doing {
         let message = self.messages.waiting();
         let peer = message.as_ref().and_then(|message| match message.descriptor.peer {
@@ -148,7 +149,7 @@ impl Board {
         Doing { awaited, message: message.map(Box::new), unread: self.messages.unread() }
     }
 
-    /// What this rank answers about its call `number`.
+    /// The answer of this rank to a question about its call `number`.
     pub fn status(&self, number: u64) -> CallStatus {
         let entered = self.calls.entered();
         if number >= entered {

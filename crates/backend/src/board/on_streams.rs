@@ -1,4 +1,5 @@
-//! Which calls of one communicator are on streams, and behind what the last one waits.
+//! The calls of one communicator that are on streams, and the call of another communicator that keeps the last of them
+//! waiting.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -8,11 +9,11 @@ use unisono_communicator::{CallInfo, DeviceStream};
 
 use crate::lock;
 
-/// Where a call is.
+/// The place of a call on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) stream: DeviceStream,
-    /// Greater than that of every call that this process has put on a stream before.
+    /// Each call that this process puts on a stream has a greater number than all before.
     pub(crate) order: u64,
 }
 
@@ -20,12 +21,12 @@ pub(crate) struct Place {
 #[derive(Default)]
 pub struct OnStreams {
     calls: Mutex<VecDeque<(u64, Place)>>,
-    /// Whose turn it is on the device, where the communicator's last call waits for its own.
+    /// The call that has the turn on the device, while the communicator's last call waits for that turn.
     behind: Mutex<Option<CallInfo>>,
 }
 
 impl OnStreams {
-    /// Call `number` is about to be put on a stream. It is the communicator's last so far.
+    /// Notes that call `number` is about to go on a stream. The communicator has no later call yet.
     pub fn note(&self, number: u64, stream: DeviceStream) {
         // Streams belong to a process, whatever the number of its communicators.
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -33,29 +34,29 @@ impl OnStreams {
         lock(&self.calls).push_back((number, Place { stream, order }));
     }
 
-    /// The communicator's last call waits for its turn on the device, which this one of another communicator has;
-    /// `None` when it waits no longer.
+    /// Notes that the communicator's last call waits for its turn on the device, which `call` of another communicator
+    /// has. `None` notes the end of the wait.
     pub fn wait_behind(&self, call: Option<CallInfo>) {
         *lock(&self.behind) = call;
     }
 
-    /// The call whose turn on the device keeps the last one waiting, if one does.
+    /// The call whose turn on the device keeps the communicator's last call waiting, if there is one.
     pub fn behind(&self) -> Option<CallInfo> {
         lock(&self.behind).clone()
     }
 
-    /// Forgets this call and all before it.
+    /// Forgets call `number` and all calls before it.
     pub(crate) fn finish(&self, number: u64) {
         let mut calls = lock(&self.calls);
         while calls.pop_front_if(|(first, _)| *first <= number).is_some() {}
     }
 
-    /// Where a call is, if it is on a stream.
+    /// The place of call `number`, if it is on a stream.
     pub(crate) fn place_of(&self, number: u64) -> Option<Place> {
         lock(&self.calls).iter().find(|(call, _)| *call == number).map(|(_, place)| *place)
     }
 
-    /// The number of the first call on the stream of `place`, if it is before that place.
+    /// The first call on the stream of `place`, with its number, if it is before that place.
     pub(crate) fn first_before(&self, place: Place) -> Option<(u64, Place)> {
         let calls = lock(&self.calls);
         let first = calls.iter().find(|(_, other)| other.stream == place.stream);

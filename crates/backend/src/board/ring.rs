@@ -1,4 +1,4 @@
-//! The ring of a communicator's last calls, and the digest of all.
+//! The ring of a communicator's last calls, and the digest of all its calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,12 @@ pub const CALLS_REMEMBERED: usize = 1024;
 struct CallEntry {
     number: u64,
     descriptor: Descriptor,
-    /// Its name and the hash of its schedules; see [`CallAlgorithm`].
+    /// The algorithm's name and the hash of its schedules; see [`CallAlgorithm`].
     algorithm: Option<(&'static str, u32)>,
     site: Site,
-    /// What lengths it has besides its count.
+    /// The lengths of the call besides its count.
     sizes: Option<Arc<Sizes>>,
-    /// The call that it is a part of.
+    /// The call that this call is a part of.
     parent: Option<Arc<ParentCall>>,
 }
 
@@ -29,12 +29,12 @@ struct CallEntry {
 pub struct CallRing {
     entries: Box<[Mutex<Option<CallEntry>>]>,
     entered: AtomicU64,
-    /// The digest of what the calls so far had in common with those of the other ranks.
+    /// The digest of the fields that all ranks must give alike, over all calls so far.
     digest: AtomicU64,
 }
 
 impl CallRing {
-    /// No calls.
+    /// The ring before the first call.
     pub(super) fn new() -> CallRing {
         CallRing {
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
@@ -43,8 +43,9 @@ impl CallRing {
         }
     }
 
-    /// Notes the entry into a collective, the algorithm that runs it if that is known, and what lengths it has besides
-    /// its count, the call that it is a part of if there is one, and gives it its number. Calls enter one at a time.
+    /// Notes the entry into a collective, and gives the call its number. Calls enter one at a time. `algorithm` is
+    /// `None` where it is not known yet; `sizes` are the lengths besides the count; `parent` is the call that this call
+    /// is a part of.
     pub fn enter(
         &self,
         descriptor: &Descriptor,
@@ -71,12 +72,12 @@ impl CallRing {
         self.digest.store(digest, Ordering::Release);
     }
 
-    /// What this rank reports when it closes.
+    /// The report of this rank when it closes.
     pub fn history(&self) -> CallHistory {
         CallHistory { calls: self.entered(), digest: self.digest.load(Ordering::Acquire) }
     }
 
-    /// The call of this number, if the ring remembers it.
+    /// The call with this number, if the ring remembers it.
     pub fn info(&self, number: u64) -> Option<CallInfo> {
         let entry = lock(self.slot(number)).clone().filter(|entry| entry.number == number)?;
         let CallEntry { descriptor, sizes, parent, .. } = entry;
@@ -98,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Sizes are kept as long as the ring keeps their call.
+    /// The ring keeps the sizes of a call as long as the call.
     #[test]
     fn the_sizes_of_a_call_are_remembered_with_it() {
         let ring = CallRing::new();
@@ -114,7 +115,7 @@ mod tests {
         }
     }
 
-    /// The control thread asks while calls go on.
+    /// The control thread reads the ring while calls go on.
     #[test]
     fn a_part_of_a_scope_is_never_taken_for_a_plain_call() {
         let ring = CallRing::new();

@@ -1,5 +1,5 @@
-//! What a rank leaves behind if it leaves its communicator now: calls that it has started, messages that it has not
-//! received.
+//! The calls that a rank has started and not ended, and the messages that it has not received. It leaves them behind if
+//! it leaves its communicator now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,12 +12,12 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// An asynchronous call has been started.
+    /// Notes the start of an asynchronous call.
     pub fn note_start(&self) {
         self.started.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// An asynchronous call has ended, in success or failure.
+    /// Notes the end of an asynchronous call, in success or failure.
     pub fn note_end(&self, is_success: bool) {
         if !is_success {
             self.failed.fetch_add(1, Ordering::SeqCst);
@@ -25,22 +25,22 @@ impl Unfinished {
         self.started.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// How many asynchronous calls have failed.
+    /// The number of asynchronous calls that have failed.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// How many asynchronous calls have not ended.
+    /// The number of asynchronous calls that have not ended.
     pub fn started(&self) -> u64 {
         self.started.load(Ordering::SeqCst)
     }
 
-    /// So many messages have arrived for which there is no receive.
+    /// Sets the number of arrived messages without a receive.
     pub fn set_unread(&self, messages: u64) {
         self.unread.store(messages, Ordering::Relaxed);
     }
 
-    /// The number of messages that have arrived and have no receive.
+    /// The number of arrived messages without a receive.
     pub fn unread(&self) -> u64 {
         self.unread.load(Ordering::Relaxed)
     }
