@@ -170,7 +170,8 @@ impl Tap for Stopper {
     }
 
     fn forbids_sleep(&mut self) -> bool {
-        self.since.is_some() && !self.is_over()
+        // Also when its time has come between the refusal and this question: only another attempt breaks the links.
+        self.since.is_some()
     }
 }
 
@@ -185,6 +186,9 @@ impl Stopper {
 #[derive(Default)]
 pub(crate) struct Thin {
     next: Option<Instant>,
+    /// Whether the last bytes were refused. Nothing but time lets them through, so the rank must not sleep, also when
+    /// their time has come between the refusal and the question.
+    has_refused: bool,
 }
 
 impl Tap for Thin {
@@ -192,7 +196,8 @@ impl Tap for Thin {
         if flow == Flow::In {
             return Ok(bytes);
         }
-        if self.next.is_some_and(|next| Instant::now() < next) {
+        self.has_refused = self.next.is_some_and(|next| Instant::now() < next);
+        if self.has_refused {
             return Err(ErrorKind::WouldBlock.into());
         }
         Ok(bytes.min(64 * 1024))
@@ -206,6 +211,6 @@ impl Tap for Thin {
     }
 
     fn forbids_sleep(&mut self) -> bool {
-        self.next.is_some_and(|next| Instant::now() < next)
+        self.has_refused
     }
 }
