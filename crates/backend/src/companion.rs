@@ -37,7 +37,7 @@ pub trait Companion: Communicator {
     fn submit_by(&self, body: Box<dyn CallBody>, call: OwnedCall) -> Work;
 
     /// The schedule of a collective, if the call or the communicator asks for an algorithm of this library's, or if the
-    /// order of its sums must be fixed; `None` if whoever runs it may do so in any way.
+    /// order of its sums must be fixed; `None` if its body may run it in any way.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`], [`Error::Unsupported`] and [`Error::AlgorithmRefused`] when no proven algorithm fits

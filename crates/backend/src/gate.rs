@@ -210,7 +210,7 @@ impl CallGate {
             && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.first_cause().eviction().is_some() || is_own())
     }
 
-    /// Who may issue the next collective of the communicator.
+    /// The order in which the communicator issues its collectives.
     pub fn order(&self) -> &Arc<Turnstile> {
         &self.order
     }
@@ -282,8 +282,8 @@ impl CallGate {
         self.board.first_cause().tell().unwrap_or_else(|| (*cause).clone())
     }
 
-    /// After the failure of a call: makes it the first cause unless a better one is on its way, and ends what is
-    /// queued. Returns the error for the caller.
+    /// After the failure of a call: makes it the first cause unless a better cause is on its way, and ends all queued
+    /// calls. Returns the error for the caller.
     pub fn settle(&self, backend: &mut impl Failing, error: Error) -> Error {
         // The call has its number, so it has started: an error that says otherwise is the cause of a revocation.
         let error = if error.is_before_start() {

@@ -24,7 +24,6 @@ const LIMITS: &[(&str, usize)] = &[
     ("benches/compare", 28),
     ("benches/gpu-check", 8),
     ("benches/soak", 21),
-    ("crates/backend", 3),
     ("crates/compression", 74),
     ("crates/compression-cuda", 8),
     ("crates/compression-npu", 5),
