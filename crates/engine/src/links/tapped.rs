@@ -30,7 +30,8 @@ pub trait Tap: Send {
     /// Called after `bytes` bytes have moved.
     fn after(&mut self, edge: Edge, flow: Flow, bytes: usize);
 
-    /// Called before a sleep. Returns true to prevent it: this tap has hidden that a link is ready.
+    /// Called before a sleep. Returns true to prevent it: this tap has hidden that a link is ready, and nothing would
+    /// end the sleep. It stays true until the engine has tried again, also when time alone has made the link ready.
     fn forbids_sleep(&mut self) -> bool;
 }
 
