@@ -136,7 +136,8 @@ pub struct Interest {
 pub enum Wake {
     /// An edge is ready, a new edge has arrived, or another thread called the waker.
     Ready,
-    /// The time has come.
+    /// The time has come, and no such event since the last sleep. In builds with debug assertions the engine then sleeps
+    /// on, so an event that is forgotten here is lost.
     Expired,
 }
 
