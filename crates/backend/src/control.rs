@@ -225,11 +225,11 @@ pub fn unread_text(unread: &[UnreadMessages], group: &Group) -> String {
     if texts.is_empty() { String::new() } else { format!("{} without a receive", texts.join(", ")) }
 }
 
-/// The mismatch of ranks that have closed after different calls, if they have. For different numbers of calls it names
+/// The mismatch, if ranks have closed after different calls. For different numbers of calls it names
 /// the first call that only one rank made. For equal numbers it names our last call, since no message has shown the
 /// call that differed.
 ///
-/// The mismatch of another rank comes before that, if it has arrived meanwhile. It makes results of this rank
+/// If a mismatch of another rank has arrived meanwhile, that mismatch comes first: it makes results of this rank
 /// worthless, and no later call would report it. Any other failure does not concern a rank that has finished.
 pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHistory>]) -> Option<Error> {
     let (board, group) = (peers.board(), peers.group());

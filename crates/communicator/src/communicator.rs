@@ -1,4 +1,4 @@
-//! The one trait of every backend, decorator and test double, and what it gives: a scope, the survivors.
+//! The one trait of every backend, decorator and test double, and the types that it returns: scopes and survivors.
 
 use std::ops::Range;
 use std::sync::Arc;

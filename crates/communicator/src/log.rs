@@ -4,7 +4,7 @@
 //! there is one.
 //!
 //! A subscriber is the program's own code: it may take locks, and make calls. So it never runs on a thread that holds
-//! things which a call needs. Another thread gives it the lines of such a thread.
+//! links or locks. Such a thread passes its lines to another thread, which calls the subscriber.
 
 use std::cell::Cell;
 use std::fmt;

@@ -48,7 +48,7 @@ pub(crate) fn all_reduce(builder: &mut Builder, transfers: &[Transfer]) {
     (0..builder.chunks()).for_each(|extent| builder.deliver(extent));
 }
 
-/// The rank that receives an extent from no other rank ends with its sum.
+/// Runs the transfers backwards. The sum of an extent ends on the rank that sends the extent first in `transfers`.
 fn backwards(builder: &mut Builder, transfers: &[Transfer]) {
     let mut unseen = vec![true; builder.chunks() as usize];
     let is_first = |one: &Transfer| std::mem::replace(&mut unseen[one.extent as usize], false);

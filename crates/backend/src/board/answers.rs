@@ -58,7 +58,7 @@ impl Answers {
         }
     }
 
-    /// Whether a rank has answered about call `number` since the last round of questions began.
+    /// Whether `rank` has answered about call `number` since the last round of questions began.
     pub(crate) fn is_asked(&self, rank: GroupRank, number: u64) -> bool {
         let round = self.rounds.load(Ordering::Relaxed);
         let notes = lock(&self.notes);

@@ -40,7 +40,7 @@ impl OnStreams {
         *lock(&self.behind) = call;
     }
 
-    /// The call whose turn on the device keeps the communicator's last call waiting, if there is one.
+    /// The call that has the device while the communicator's last call waits for it, if there is one.
     pub fn behind(&self) -> Option<CallInfo> {
         lock(&self.behind).clone()
     }

@@ -72,8 +72,8 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// The lengths of a call with these counts, or with coalesced segments that end at these bytes; `None` when its
-    /// count says all.
+    /// The lengths of a call with these counts, or with coalesced segments that end at these bytes; `None` if its one
+    /// count suffices.
     pub fn of(dtype: DType, counts: &Counts, segment_ends: Option<&[usize]>) -> Option<Sizes> {
         let list = |counts: &[u64]| LengthList::new(counts.iter().copied());
         match counts {

@@ -27,7 +27,7 @@ pub struct Call<'a> {
     pub descriptor: Descriptor,
     /// The memory that it reads and writes.
     pub buffers: Buffers<'a>,
-    /// The stream in whose order it runs; `None` on host memory, and never on device memory.
+    /// The stream that orders the call: always one on device memory, `None` on host memory.
     pub stream: Option<DeviceStream>,
     /// Uneven counts.
     pub counts: Counts,
@@ -47,7 +47,7 @@ pub struct OwnedCall {
     pub descriptor: Descriptor,
     /// The memory that it reads and writes.
     pub buffers: OwnedBuffers,
-    /// The stream in whose order it runs; `None` on host memory, and never on device memory.
+    /// The stream that orders the call: always one on device memory, `None` on host memory.
     pub stream: Option<DeviceStream>,
     /// Uneven counts.
     pub counts: Counts,

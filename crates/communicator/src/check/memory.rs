@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::memory::device::{DeviceBuffer, DeviceStream};
 use crate::memory::{Buffer, BufferMut, Buffers, MemoryKind};
 
-/// Checks that the memory and the stream of a call fit together. Memory of no bytes on the host is part of no side: it
-/// stands for a buffer that a rank does not have.
+/// Checks that the memory and the stream of a call fit together. Empty memory of the host fits to
+/// both: it stands for a buffer that a rank does not have.
 pub(crate) fn check_memory(call: &Call<'_>) -> Result<()> {
     match call.memory() {
         MemoryKind::Host => Ok(()),

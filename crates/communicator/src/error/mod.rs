@@ -169,8 +169,8 @@ pub enum Error {
         /// How it was noticed.
         evidence: String,
     },
-    /// So many ranks of other hosts are lost, without a rank there confirming it, that they may be on the other side of
-    /// a network partition and go on there.
+    /// Too many ranks of other hosts seem lost, and no rank on those hosts confirms it. They may go on, on the other
+    /// side of a network partition.
     #[error(
         "no quorum: {} may go on without this rank, which is left with {}",
         ranks_text(silent),

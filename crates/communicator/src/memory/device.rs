@@ -162,8 +162,8 @@ impl DeviceBufferMut {
     /// nothing.
     ///
     /// # Safety
-    /// As [`DeviceBuffer::from_raw`], and while a call writes the bytes, nothing that is not ordered before or behind
-    /// it may read them. A call that has the buffer as its input only reads it.
+    /// As [`DeviceBuffer::from_raw`]. While a call writes the bytes, only work that is ordered before or behind this
+    /// call may read them. A call that has the buffer as its input only reads it.
     ///
     /// # Errors
     /// As [`DeviceBuffer::from_raw`].

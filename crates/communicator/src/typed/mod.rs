@@ -381,7 +381,7 @@ pub(crate) fn point_to_point(
     Descriptor { peer: Some(peer), tag, ..Descriptor::new(operation, dtype, count as u64) }
 }
 
-/// The elements of each rank's share in a call of the function's caller.
+/// The number of elements in each rank's share of `elements`.
 #[track_caller]
 pub(crate) fn share_of<C: Communicator + ?Sized>(
     comm: &C,

@@ -22,7 +22,7 @@ pub(crate) struct Monitor {
     changed: Condvar,
     /// The progress thread has a command, or its work is urgent.
     commanded: Condvar,
-    /// How many threads wait for the links. Changed under the lock; their holder reads it between any two polls.
+    /// How many threads wait for the links. Changed under the lock; the holder of the links reads it between polls.
     wanting: AtomicUsize,
     callbacks: Arc<Callbacks>,
 }

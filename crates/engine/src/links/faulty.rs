@@ -14,7 +14,7 @@ pub struct FaultPlan {
     pub bytes_per_call_max: Option<usize>,
     /// In how many percent of the calls a link pretends not to be ready.
     pub would_block_percent: u8,
-    /// After so many bytes in both directions together, every link is broken.
+    /// Once this many bytes have moved, over all links and in both directions, every link breaks.
     pub cut_after_bytes: Option<u64>,
 }
 

@@ -85,9 +85,8 @@ pub const COPY_ALL: usize = usize::MAX;
 
 /// One duplex byte stream to one peer; never blocks.
 ///
-/// A byte is *posted* when [`Link::try_send`] has taken it, and *released* when its owner may overwrite it. A link that
-/// copies releases what it takes at once. Another one reads the bytes later, from where they lie, and releases them
-/// then.
+/// A byte is *posted* when [`Link::try_send`] has taken it, and *released* when its owner may overwrite it. A copying
+/// link releases bytes as soon as it takes them. Any other link reads them in place later, and releases them then.
 pub trait Link {
     /// Takes as many bytes as fit now, from the first slice on. The caller must offer the other bytes again, before any
     /// new ones: a link may have promised them to the peer.
@@ -136,8 +135,8 @@ pub struct Interest {
 pub enum Wake {
     /// An edge is ready, a new edge has arrived, or another thread called the waker.
     Ready,
-    /// The time has come, and no such event since the last sleep. In builds with debug assertions the engine then sleeps
-    /// on, so an event that is forgotten here is lost.
+    /// The time has come, and no such event since the last sleep. The engine may sleep on after this, so an event that
+    /// is forgotten here is lost.
     Expired,
 }
 

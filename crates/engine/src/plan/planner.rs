@@ -168,7 +168,7 @@ impl Planner {
     /// Keeps a finished run for the next call of its shape. If the cache is full, the least recently used run goes.
     pub(crate) fn put_back(&mut self, mut planned: Box<Planned>) {
         if let Some(ReduceOp::User(_)) = planned.op {
-            // The user's function belongs to its caller, so it is not kept.
+            // The function belongs to the user, so the kept run drops it.
             planned.bind(planned.request.descriptor.dtype, None, self.group.size(), None);
         }
         if self.kept.len() == RUNS_KEPT_MAX {

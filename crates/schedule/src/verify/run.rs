@@ -48,7 +48,7 @@ impl<'a> Run<'a> {
         made
     }
 
-    /// Sets the outputs before the first step: the root's vector in a broadcast, and inputs in place.
+    /// Sets the outputs before the first step: a broadcast root's vector, and the inputs of calls in place.
     fn begin(&mut self) {
         for (rank, layout) in (0..).zip(&self.case.layouts) {
             for location in layout.output_locations() {
