@@ -33,7 +33,8 @@ impl<L: Links + 'static> Shared<L> {
         let gate = &self.gate;
         let Operation::Collective(collective) = call.descriptor.operation else {
             call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
-            return self.run_point_to_point(call);
+            let number = gate.board().messages().enter(&call.descriptor, call.site);
+            return self.exchange(call).inspect(|_| gate.board().messages().leave(number));
         };
         let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
         let mut guard = self.lock_links();

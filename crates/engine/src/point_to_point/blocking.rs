@@ -129,14 +129,10 @@ impl<L: Links + 'static> OneMessage<'_, '_, L> {
 
 impl<L: Links + 'static> Shared<L> {
     /// A blocking send or receive.
-    pub(crate) fn run_point_to_point(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
-        let number = self.gate.board().messages().enter(&call.descriptor, call.site);
-        let outcome = self.exchange(call)?;
-        self.gate.board().messages().leave(number);
-        Ok(outcome)
-    }
-
-    fn exchange(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::execute`].
+    pub(crate) fn exchange(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
         let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
         let Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } =
             &mut call.buffers
