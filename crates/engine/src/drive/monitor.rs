@@ -211,3 +211,39 @@ impl Monitor {
         drop(self.commanded.wait_timeout_while(self.lock(), time, is_calm));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// The borrower learns that the lender wants them back, although it has just taken them.
+    #[test]
+    fn lent_links_are_wanted_back() {
+        let (monitor, woken) = (Monitor::default(), AtomicUsize::new(0));
+        let wake = || drop(woken.fetch_add(1, Ordering::SeqCst));
+        let until = |is_so: &dyn Fn() -> bool| {
+            let began = Instant::now();
+            while !is_so() {
+                assert!(began.elapsed() < Duration::from_secs(30), "nobody wants the links");
+                std::thread::yield_now();
+            }
+        };
+        monitor.take_links(|| panic!("nobody holds them"));
+        std::thread::scope(|threads| {
+            let borrower = threads.spawn(|| {
+                monitor.take_links(wake);
+                until(&|| monitor.is_wanted());
+                monitor.give_links_back();
+            });
+            until(&|| monitor.is_wanted());
+            monitor.lend_links(wake);
+            borrower.join().unwrap();
+        });
+        assert_eq!(woken.load(Ordering::SeqCst), 2);
+        assert!(monitor.is_held() && !monitor.is_wanted() && !monitor.try_take_links());
+        monitor.give_links_back();
+        assert!(monitor.try_take_links());
+    }
+}
