@@ -222,7 +222,9 @@ mod tests {
     #[test]
     fn lent_links_are_wanted_back() {
         let (monitor, woken) = (Monitor::default(), AtomicUsize::new(0));
-        let wake = || drop(woken.fetch_add(1, Ordering::SeqCst));
+        let wake = || {
+            woken.fetch_add(1, Ordering::SeqCst);
+        };
         let until = |is_so: &dyn Fn() -> bool| {
             let began = Instant::now();
             while !is_so() {
