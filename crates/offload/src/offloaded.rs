@@ -100,7 +100,7 @@ pub struct Offloaded<V: Vendor> {
 }
 
 /// How a call is made.
-struct Making {
+struct Dispatch {
     route: Route,
     means: Means,
     /// Its own timeout, or that of its scope; else that of the communicator.
@@ -176,20 +176,20 @@ impl<V: Vendor> Offloaded<V> {
     }
 
     /// How a call with these options is made. Refuses what cannot be done, before the call has a number.
-    fn making(
+    fn dispatch(
         &self,
         scope: Option<ScopeId>,
         descriptor: &Descriptor,
         counts: &Counts,
         options: &CallOptions,
         memory: MemoryKind,
-    ) -> Result<Making> {
+    ) -> Result<Dispatch> {
         let gate = self.companion.gate();
         let order = gate.order_of(scope)?;
         let has_deadline = order.has_deadline() || options.timeout.is_some();
         let options = order.options(options, gate.timeout());
         let (route, means) = self.route(descriptor, counts, &options, memory)?;
-        Ok(Making { route, means, timeout: options.timeout.unwrap_or(gate.timeout()), has_deadline })
+        Ok(Dispatch { route, means, timeout: options.timeout.unwrap_or(gate.timeout()), has_deadline })
     }
 
     /// What runs a call whose ranks have met.
@@ -244,29 +244,30 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         self.companion.gate().admit(call)?;
         let Call { scope, descriptor, counts, options, .. } = &*call;
-        let making = self.making(*scope, descriptor, counts, options, call.memory())?;
-        let is_met = making.has_deadline || self.options.deadlines;
-        match making.route {
+        let dispatch = self.dispatch(*scope, descriptor, counts, options, call.memory())?;
+        let is_met = dispatch.has_deadline || self.options.deadlines;
+        match dispatch.route {
             Route::Companion => self.companion.execute(call),
-            Route::Stream => self.issue(call, &making.means, making.timeout),
+            Route::Stream => self.issue(call, &dispatch.means, dispatch.timeout),
             Route::Host if is_met => {
-                let body = self.body(making.means, &call.descriptor, &call.counts);
+                let body = self.body(dispatch.means, &call.descriptor, &call.counts);
                 self.companion.execute_by(body, call)
             }
-            Route::Host => self.run_inline(call, &making.means),
+            Route::Host => self.run_inline(call, &dispatch.means),
         }
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
         let OwnedCall { scope, descriptor, counts, options, .. } = &call;
         let admitted = self.companion.gate().admit(&call);
-        let making = admitted.and_then(|()| self.making(*scope, descriptor, counts, options, call.memory()));
-        match making {
-            Ok(Making { route: Route::Companion, .. }) => self.companion.submit(call),
-            Ok(Making { route: Route::Stream, means, timeout, .. }) => {
+        let dispatch =
+            admitted.and_then(|()| self.dispatch(*scope, descriptor, counts, options, call.memory()));
+        match dispatch {
+            Ok(Dispatch { route: Route::Companion, .. }) => self.companion.submit(call),
+            Ok(Dispatch { route: Route::Stream, means, timeout, .. }) => {
                 self.submit_on_stream(call, &means, timeout)
             }
-            Ok(Making { route: Route::Host, means, .. }) => {
+            Ok(Dispatch { route: Route::Host, means, .. }) => {
                 self.companion.submit_by(self.body(means, descriptor, counts), call)
             }
             Err(error) => Work::refused(call, error),

@@ -51,7 +51,9 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
         let mut woken = Wake::Ready;
         loop {
             let step = task.step(self)?;
-            if std::mem::replace(&mut woken, Wake::Ready) == Wake::Expired && !matches!(step, Step::Idle) {
+            // A finished step says nothing: a wait for a time ends by that time.
+            let has_moved = matches!(step, Step::Moved | Step::OthersMoved);
+            if std::mem::replace(&mut woken, Wake::Ready) == Wake::Expired && has_moved {
                 log_rescue();
             }
             let is_quiet = match step {
@@ -123,6 +125,6 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
 #[cold]
 fn log_rescue() {
     static ONCE: Once = Once::new();
-    let text = format_args!("a call went on {SLEEP_MAX:?} after the last wake-up: one may have been lost");
-    ONCE.call_once(|| log(Severity::Debug, None, text));
+    let text = "a call went on after a sleep that only time had ended: a wake-up may have been lost";
+    ONCE.call_once(|| log(Severity::Debug, None, format_args!("{text}")));
 }
