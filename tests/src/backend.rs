@@ -8,7 +8,7 @@ use std::time::Duration;
 use unisono_communicator::{CallOptions, Communicator, DType, Result, Solo};
 use unisono_engine::in_process::Groups;
 use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
 use unisono_transport_tcp::job_settings::{Checksum, JobSettings};
@@ -113,9 +113,9 @@ impl MakeGroup for Groups {
     }
 }
 
-impl MakeGroup for World {
+impl MakeGroup for TcpJob {
     fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
-        World::make_group(self, key, ranks)
+        TcpJob::make_group(self, key, ranks)
     }
 }
 
@@ -260,7 +260,7 @@ impl Backend for TcpChecked {
     }
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
-        Box::new(TcpJob::new(ranks, options, Checksum::Always))
+        Box::new(LoopbackJob::new(ranks, options, Checksum::Always))
     }
 
     fn rank_counts(&self) -> &'static [u32] {
@@ -278,7 +278,7 @@ impl Backend for Tcp {
     }
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
-        Box::new(TcpJob::new(ranks, options, Checksum::default()))
+        Box::new(LoopbackJob::new(ranks, options, Checksum::default()))
     }
 
     fn rank_counts(&self) -> &'static [u32] {
@@ -307,17 +307,17 @@ pub(crate) fn with_options(config: Config, options: &EngineOptions) -> Config {
     options.register.iter().cloned().fold(config, Config::with_algorithm)
 }
 
-struct TcpJob {
+struct LoopbackJob {
     config: Config,
     members: Membership,
     listeners: Vec<Mutex<Option<TcpListener>>>,
 }
 
-impl TcpJob {
-    fn new(ranks: u32, options: &EngineOptions, checksum: Checksum) -> TcpJob {
+impl LoopbackJob {
+    fn new(ranks: u32, options: &EngineOptions, checksum: Checksum) -> LoopbackJob {
         let config = Config { checksum, ..with_options(Config::from_lookup(&|_| None).unwrap(), options) };
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listeners: Vec<_> = (0..ranks).map(|_| World::listen(local, &config).unwrap()).collect();
+        let listeners: Vec<_> = (0..ranks).map(|_| TcpJob::listen(local, &config).unwrap()).collect();
         let members = Membership {
             rank: 0,
             world_size: ranks,
@@ -330,15 +330,15 @@ impl TcpJob {
             cores: Vec::new(),
         };
         let listeners = listeners.into_iter().map(|listener| Mutex::new(Some(listener))).collect();
-        TcpJob { config, members, listeners }
+        LoopbackJob { config, members, listeners }
     }
 }
 
-impl Job for TcpJob {
+impl Job for LoopbackJob {
     fn join(&self, rank: u32) -> Result<Member> {
         let listener = self.listeners[rank as usize].lock().unwrap().take().unwrap();
         let membership = Membership { rank, ..self.members.clone() };
-        let world = World::start(membership, listener, &self.config)?;
+        let world = TcpJob::start(membership, listener, &self.config)?;
         let communicator = world.communicator()?;
         Ok(Member { communicator, groups: Box::new(world.clone()), keep: Box::new(world) })
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, Error, Group, MemoryKind, Outcome,
-    OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
+    Algorithm, Call, CallOptions, Communicator, Error, Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk,
+    Ticket, Trust, Work, forward_communicator,
 };
 use unisono_engine::EngineOptions;
 
@@ -114,9 +114,7 @@ impl Watched {
 }
 
 impl Communicator for Watched {
-    fn group(&self) -> &Group {
-        self.inner.group()
-    }
+    forward_communicator!(self => self.inner; group, backend, cost_model, companion, supports, resolve, revoke, abort);
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         self.noted(call.to_string(), || self.inner.execute(call))
@@ -124,18 +122,6 @@ impl Communicator for Watched {
 
     fn submit(&self, call: OwnedCall) -> Work {
         self.noted(format!("submit of {call}"), || self.inner.submit(call))
-    }
-
-    fn backend(&self) -> &'static str {
-        self.inner.backend()
-    }
-
-    fn cost_model(&self) -> CostModel {
-        self.inner.cost_model()
-    }
-
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        self.inner.supports(descriptor, options, memory)
     }
 
     fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
@@ -167,14 +153,6 @@ impl Communicator for Watched {
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         self.noted(format!("scope of {parent}"), || self.inner.scope(parent, options))
-    }
-
-    fn revoke(&self, cause: Error) -> Result<()> {
-        self.inner.revoke(cause)
-    }
-
-    fn abort(&self) -> Result<()> {
-        self.inner.abort()
     }
 
     fn close(&self) -> Result<()> {

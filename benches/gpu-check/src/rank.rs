@@ -11,7 +11,7 @@ use unisono_offload::{HostMemory, OffloadOptions};
 use unisono_offload_nccl::{CudaDevice, Nccl, NcclCommunicator, NcclOptions};
 use unisono_tests::bits;
 use unisono_tests::on_device::moved::OnDevice;
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 
 use crate::code::{COMBINE, code};
@@ -101,7 +101,7 @@ impl Seat {
             blocking: false,
         };
         let library = Nccl::open(&nccl).map(Arc::new);
-        let companion = World::join(&config)?.companion()?;
+        let companion = TcpJob::join(&config)?.companion()?;
         let settings = OffloadOptions {
             host_memory: HostMemory::Refused,
             ..OffloadOptions::new(INIT_TIMEOUT, config.has_call_timeout())

@@ -52,7 +52,7 @@ pub(crate) fn rank() -> Result<(), Problem> {
     }
     match communicator.shrink() {
         Ok(shrunk) => {
-            let mine = 1u32 << communicator.group().rank();
+            let mine = 1u32 << communicator.rank();
             let mut values = vec![mine; ELEMENTS];
             shrunk.communicator.all_reduce(&mut values, ReduceOp::Sum)?;
             let is_uniform = values.iter().all(|value| *value == values[0]);

@@ -73,7 +73,7 @@ impl Holdings {
 /// One rank: rank 1 fails every communicator, and both see it.
 pub(crate) fn rank(cycles: u32) -> Result<(), Problem> {
     let world = unisono::init()?;
-    let fails = world.group().rank() == 1;
+    let fails = world.rank() == 1;
     let cycle = |number: u32| {
         let communicator = world.duplicate()?;
         // The failure of rank 1 may reach the other before its call has returned.

@@ -46,7 +46,7 @@ fn until_flip(communicator: &Arc<dyn Communicator>) -> Result<Arc<dyn Communicat
             }
             Err(Error::Corrupted { from, to, .. }) => {
                 let shrunk = communicator.shrink()?;
-                println!("corrupted {from} to {to}, {} left", shrunk.communicator.group().size());
+                println!("corrupted {from} to {to}, {} left", shrunk.communicator.size());
                 return Ok(shrunk.communicator);
             }
             Err(other) => return Err(Problem::Broken(other.to_string())),

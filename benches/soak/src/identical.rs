@@ -60,7 +60,7 @@ fn small(random: u64) -> f32 {
 /// first survivor leaves the checkpoint in `checkpoint`.
 pub(crate) fn rank(seed: u64, checkpoint: &Path) -> std::result::Result<(), Problem> {
     let communicator = unisono::init()?;
-    let mut model = Model::new(communicator.group().rank(), seed);
+    let mut model = Model::new(communicator.rank(), seed);
     // The state before every step.
     let mut checkpoints: Vec<Vec<f32>> = Vec::new();
     communicator.barrier()?;
@@ -81,7 +81,7 @@ pub(crate) fn rank(seed: u64, checkpoint: &Path) -> std::result::Result<(), Prob
     let common = shrunk.last_common_call - 1;
     let survivors = shrunk.communicator;
     model.state = checkpoints.swap_remove(common as usize);
-    if survivors.group().rank() == 0 {
+    if survivors.rank() == 0 {
         let bytes: Vec<u8> = model.state.iter().flat_map(|value| value.to_le_bytes()).collect();
         std::fs::write(checkpoint, bytes)?;
     }
@@ -100,7 +100,7 @@ pub(crate) fn fresh(
     owners: &[u32],
 ) -> std::result::Result<(), Problem> {
     let communicator = unisono::init()?;
-    let owner = owners.get(communicator.group().rank() as usize).copied();
+    let owner = owners.get(communicator.rank() as usize).copied();
     let owner = owner.ok_or_else(|| Problem::Broken("a fresh rank without data".to_owned()))?;
     let bytes = std::fs::read(checkpoint)?;
     let values =

@@ -1,7 +1,6 @@
 //! One rank of a trial: calls until one fails, goes on with the survivors, and says when what happened.
 
 use std::io::Read;
-use std::sync::Arc;
 
 use unisono::{Collectives, Communicator, Error, ReduceOp, Result};
 
@@ -42,7 +41,7 @@ fn until_failure(communicator: &dyn Communicator) -> Error {
     }
 }
 
-fn go_on(communicator: &Arc<dyn Communicator>) -> Result<()> {
+fn go_on(communicator: &dyn Communicator) -> Result<()> {
     let shrunk = match communicator.shrink() {
         Ok(shrunk) => shrunk,
         Err(Error::Evicted { .. }) => {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Collectives, Communicator, DType, ReduceOp, Result};
 use unisono_offload::{Elements, NativeCall, NativeOp, OffloadOptions, RawStream, Vendor};
 use unisono_offload_ccl::{Ccl, CclComm, CclCommunicator, CclOptions, CclVendor};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 
 /// Vectors, in bytes.
@@ -120,7 +120,7 @@ fn measure(direct: &Direct, comm: &CclCommunicator, bytes: usize) -> Result<Opti
 
 fn run() -> Result<bool> {
     let config = Config::from_environment()?;
-    let world = World::join(&config)?;
+    let world = TcpJob::join(&config)?;
     let library = Ccl::open(&CclOptions { directory: config.ccl_directory.clone() });
     let options = OffloadOptions::new(config.join_timeout, false);
     let comm = CclCommunicator::open(

@@ -21,9 +21,6 @@ pub trait Companion: Communicator {
     /// Its gate, which the vendor's communicator uses too.
     fn gate(&self) -> &CallGate;
 
-    /// When it looks after calls that do not move.
-    fn stall_options(&self) -> StallOptions;
-
     /// Runs a collective by `body`, in place of a schedule. First the ranks meet: in a barrier whose headers describe
     /// this call. Then the body runs, on its own copy of the memory. So a mismatch, and a rank that is dead or late,
     /// are noticed before the body starts, and a call that is given up leaves the caller's memory alone.
@@ -66,34 +63,11 @@ pub trait Companion: Communicator {
     /// As [`Communicator::scope`].
     fn open_scope(&self, parent: ParentCall, options: &CallOptions) -> Result<ScopeTurn>;
 
-    /// As [`Communicator::subgroup`].
-    ///
-    /// # Errors
-    /// As [`Communicator::subgroup`].
-    fn companion_of(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Companion>>>;
-
-    /// As [`Communicator::duplicate`].
-    ///
-    /// # Errors
-    /// As [`Communicator::duplicate`].
-    fn duplicate_companion(&self) -> Result<Arc<dyn Companion>>;
-
     /// As [`Communicator::shrink`].
     ///
     /// # Errors
     /// As [`Communicator::shrink`].
     fn survivors(&self) -> Result<Survivors>;
-}
-
-/// When a communicator looks after calls that do not move.
-#[derive(Clone, Copy, Debug)]
-pub struct StallOptions {
-    /// After how long without progress the other ranks are asked.
-    pub probe_after: Duration,
-    /// After how long without progress a line in the log names the ranks.
-    pub warn_after: Duration,
-    /// How long the drop of a communicator may take.
-    pub drop_timeout: Duration,
 }
 
 /// What [`Companion::survivors`] gives; as [`unisono_communicator::Shrunk`].

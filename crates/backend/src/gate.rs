@@ -30,6 +30,17 @@ const LIBRARY_WINDOW: Duration = Duration::from_millis(100);
 /// How long a call goes on without a byte after another rank's failure; see [`CallGate::must_end`].
 pub const IDLE_AFTER_CAUSE_MAX: Duration = Duration::from_millis(20);
 
+/// When a communicator looks after calls that do not move.
+#[derive(Clone, Copy, Debug)]
+pub struct StallOptions {
+    /// After how long without progress the other ranks are asked.
+    pub probe_after: Duration,
+    /// After how long without progress a line in the log names the ranks.
+    pub warn_after: Duration,
+    /// How long the drop of a communicator may take.
+    pub drop_timeout: Duration,
+}
+
 /// The gate of one communicator, on any backend.
 pub struct CallGate {
     group: Group,
@@ -38,6 +49,7 @@ pub struct CallGate {
     control: Arc<dyn Control>,
     backend: &'static str,
     timeout: Duration,
+    stall_options: StallOptions,
     owner: ForkGuard,
     is_closed: AtomicBool,
     /// The number of communicators that have been made from this one.
@@ -106,6 +118,7 @@ impl CallGate {
         control: Arc<dyn Control>,
         backend: &'static str,
         timeout: Duration,
+        stall_options: StallOptions,
     ) -> CallGate {
         let order = Arc::<Turnstile>::default();
         let waiting = order.clone();
@@ -117,6 +130,7 @@ impl CallGate {
             control,
             backend,
             timeout,
+            stall_options,
             owner: ForkGuard::new(),
             is_closed: AtomicBool::new(false),
             derived: AtomicU64::new(0),
@@ -154,6 +168,11 @@ impl CallGate {
     /// The timeout of a call that sets none.
     pub fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// When calls that do not move are looked after.
+    pub fn stall_options(&self) -> StallOptions {
+        self.stall_options
     }
 
     /// Refuses a forked child, and a user's function that runs inside a call of this communicator. The first would use
@@ -259,6 +278,16 @@ impl CallGate {
         let ranks = members(ranks, self.group.size())?;
         let counter = self.derived.fetch_add(1, Ordering::SeqCst);
         self.control.derive(&ranks, counter)
+    }
+
+    /// A communicator of the same ranks.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::duplicate`].
+    pub fn duplicate(&self) -> Result<Arc<dyn Companion>> {
+        let ranks: Vec<u32> = (0..self.group.size()).collect();
+        // INVARIANT: a group contains its own rank, so the list of all ranks does.
+        self.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
     }
 
     /// Ends every call on every rank, for the caller's `cause`.

@@ -47,7 +47,7 @@ pub use board::{
     Answers, Board, CALLS_REMEMBERED, CallRing, Closings, FirstCause, Heard, MessageWait, Messages,
     OnStreams, Progress, Revocation, Unfinished,
 };
-pub use companion::{BodyStage, CallBody, Companion, Entered, StallOptions, Survivors};
+pub use companion::{BodyStage, CallBody, Companion, Entered, Survivors};
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, RankHistory, asked_next, closing_error, history_difference,
     judge_answer, mismatch, not_agreed, unread_text,
@@ -55,7 +55,7 @@ pub use control::{
 pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::mix_digest;
 pub use first_difference::{FirstDifference, SEARCH_MAX, SearchStep, closed_differently};
-pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, is_in_call, on_rank};
+pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, StallOptions, is_in_call, on_rank};
 pub use group_keys::{GroupKeys, different_lists, list_text};
 pub use order::{CallOrder, Turn};
 pub use peers::Peers;

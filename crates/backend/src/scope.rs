@@ -1,4 +1,4 @@
-//! What a scope is on any backend: the turn that it holds, the deadline of its calls, the call that they are parts of.
+//! What every backend keeps of a scope: its turn, the deadline of its calls, and the larger call that they belong to.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};

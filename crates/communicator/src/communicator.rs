@@ -13,6 +13,7 @@ use crate::call::parent::{ParentCall, ScopeId};
 use crate::call::{Call, OwnedCall};
 use crate::check::{check_label, check_options, check_request};
 use crate::error::{Error, Result};
+use crate::forward_communicator;
 use crate::group::Group;
 use crate::memory::MemoryKind;
 use crate::work::Work;
@@ -25,6 +26,16 @@ use crate::work::Work;
 pub trait Communicator: Send + Sync {
     /// Rank, size, members.
     fn group(&self) -> &Group;
+
+    /// This rank's number in the group.
+    fn rank(&self) -> u32 {
+        self.group().rank()
+    }
+
+    /// The number of ranks.
+    fn size(&self) -> u32 {
+        self.group().size()
+    }
 
     /// Runs a call to its end on the calling thread. A call on device memory is enqueued on its stream, and the outcome
     /// has the ticket ([`Outcome::ticket`]) that [`Communicator::resolve`] takes. The call may be used up afterwards:
@@ -345,9 +356,8 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
 }
 
 impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
-    fn group(&self) -> &Group {
-        self.inner.group()
-    }
+    forward_communicator!(self => self.inner; group, backend, cost_model, companion, resolve_within, resolve, register,
+        subgroup, duplicate, shrink, agree, revoke, abort, close);
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         call.options = self.merge(&call.options, &mut call.descriptor)?;
@@ -364,69 +374,20 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
         }
     }
 
-    fn backend(&self) -> &'static str {
-        self.inner.backend()
-    }
-
-    fn cost_model(&self) -> CostModel {
-        self.inner.cost_model()
-    }
-
-    fn companion(&self) -> Option<Arc<dyn Communicator>> {
-        self.inner.companion()
-    }
-
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
         let options = options.or(&self.options);
         let descriptor = Descriptor { label: descriptor.label.or(options.label), ..*descriptor };
         self.inner.supports(&descriptor, &options, memory)
     }
 
-    fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
-        self.inner.resolve_within(ticket, timeout)
-    }
-
-    fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
-        self.inner.register(algorithm, trust)
-    }
-
-    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.inner.subgroup(ranks)
-    }
-
-    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        self.inner.duplicate()
-    }
-
-    fn shrink(&self) -> Result<Shrunk> {
-        self.inner.shrink()
-    }
-
-    fn agree(&self, flag: bool) -> Result<bool> {
-        self.inner.agree(flag)
-    }
-
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         self.inner.scope(parent, &options.or(&self.options))
-    }
-
-    fn revoke(&self, cause: Error) -> Result<()> {
-        self.inner.revoke(cause)
-    }
-
-    fn abort(&self) -> Result<()> {
-        self.inner.abort()
-    }
-
-    fn close(&self) -> Result<()> {
-        self.inner.close()
     }
 }
 
 impl Communicator for Scope {
-    fn group(&self) -> &Group {
-        self.communicator.group()
-    }
+    forward_communicator!(self => self.communicator; group, backend, cost_model, companion, supports, resolve_within,
+        resolve, subgroup, duplicate, shrink, agree, revoke, abort);
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         call.scope = Some(self.open.id());
@@ -438,56 +399,12 @@ impl Communicator for Scope {
         self.communicator.submit(call)
     }
 
-    fn backend(&self) -> &'static str {
-        self.communicator.backend()
-    }
-
-    fn cost_model(&self) -> CostModel {
-        self.communicator.cost_model()
-    }
-
-    fn companion(&self) -> Option<Arc<dyn Communicator>> {
-        self.communicator.companion()
-    }
-
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        self.communicator.supports(descriptor, options, memory)
-    }
-
-    fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
-        self.communicator.resolve_within(ticket, timeout)
-    }
-
     fn register(&self, _: Arc<Algorithm>, _: Trust) -> Result<()> {
         self.unsupported("register")
     }
 
-    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.communicator.subgroup(ranks)
-    }
-
-    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        self.communicator.duplicate()
-    }
-
-    fn shrink(&self) -> Result<Shrunk> {
-        self.communicator.shrink()
-    }
-
-    fn agree(&self, flag: bool) -> Result<bool> {
-        self.communicator.agree(flag)
-    }
-
     fn scope(&self, _: ParentCall, _: &CallOptions) -> Result<Scope> {
         self.unsupported("scope")
-    }
-
-    fn revoke(&self, cause: Error) -> Result<()> {
-        self.communicator.revoke(cause)
-    }
-
-    fn abort(&self) -> Result<()> {
-        self.communicator.abort()
     }
 
     fn close(&self) -> Result<()> {

@@ -24,6 +24,7 @@ mod check;
 mod communicator;
 mod elements;
 mod error;
+mod forward;
 mod group;
 mod log;
 mod memory;

@@ -107,7 +107,7 @@ impl CompressionState {
         let choice = u32::from_le_bytes(take(&mut rest).ok_or_else(short)?);
         let auto = CHOICES.get(choice as usize).ok_or_else(|| wrong("has a choice that is none"))?;
         // A part of int8 has more bytes than a quarter of the elements has words; in two levels ranks share a vector.
-        let room = bytes.len().saturating_mul(comm.group().size() as usize);
+        let room = bytes.len().saturating_mul(comm.size() as usize);
         let is_possible = |elements: &usize| *elements <= room || !codec.has_feedback();
         let elements = usize::try_from(elements).ok().filter(is_possible);
         let elements = elements.ok_or_else(|| wrong("has fewer residuals than elements"))?;

@@ -286,7 +286,7 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
         (Shape::Shares(_), _, _) => "all_gather",
     };
     let parent = ParentCall::new(&format!("{kind}/{}", state.codec().tag()), descriptor);
-    let opened = op.map_or(Ok(1.0), |op| weight(op, comm.group().size()));
+    let opened = op.map_or(Ok(1.0), |op| weight(op, comm.size()));
     let opened = opened.and_then(|_| state.check(comm.group(), dtype, shape));
     let opened = opened.and_then(|()| comm.scope(parent, &CallOptions::new()));
     opened.map_err(|error| error.in_call(&format_args!("{parent} at {site}")))

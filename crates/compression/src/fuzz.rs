@@ -193,7 +193,7 @@ fn imported(input: &mut Input<'_>) {
         }
         Err(error) => assert!(is_edited && error.is_before_start(), "{error}"),
     }
-    assert_eq!(comm.group().size(), 1);
+    assert_eq!(comm.size(), 1);
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@
 //! use unisono_communicator::ReduceOp;
 //!
 //! let outputs = unisono_engine::in_process::run(2, |comm| {
-//!     let mut state = CompressionState::new::<f32>(&*comm, SignL1::default(), 2).unwrap();
+//!     let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 2).unwrap();
 //!     let mut sums = [0.0f32; 2];
 //!     for _ in 0..100 {
-//!         let mut gradients = if comm.group().rank() == 0 { [0.1f32, -0.9] } else { [0.3, 0.5] };
+//!         let mut gradients = if comm.rank() == 0 { [0.1f32, -0.9] } else { [0.3, 0.5] };
 //!         comm.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state).unwrap();
 //!         sums.iter_mut().zip(gradients).for_each(|(sum, mean)| *sum += mean);
 //!     }

@@ -139,7 +139,7 @@ impl<D: KernelDevice> CompressionState<D> {
         let described = own.len();
         let can_go_back = self.last_call.is_some();
         own.extend([self.calls, self.calls - u64::from(can_go_back)]);
-        let mut all = zeroed::<u64>(own.len() * comm.group().size() as usize)?;
+        let mut all = zeroed::<u64>(own.len() * comm.size() as usize)?;
         comm.all_gather(&own, &mut all)?;
         let states = || all.chunks_exact(own.len());
         if states().any(|other| other[..described] != all[..described]) {
@@ -255,7 +255,7 @@ impl Move<'_> {
 
     /// Collective: gives what this rank owes from now on; nothing to what nobody sends.
     fn run(&self, comm: &dyn Communicator, residual: &[f32]) -> Result<Vec<f32>> {
-        let (own, ranks) = (comm.group().rank() as usize, 0..self.to.len());
+        let (own, ranks) = (comm.rank() as usize, 0..self.to.len());
         let sent: Vec<_> = ranks.clone().map(|to| self.common(own, to)).collect();
         let received: Vec<_> = ranks.map(|from| self.common(from, own)).collect();
         let lengths = |all: &[Vec<[Range<usize>; 2]>]| -> Vec<usize> {

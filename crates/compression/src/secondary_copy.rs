@@ -21,7 +21,7 @@ use unisono_communicator::{CollectivesUneven, Communicator, Element, Error, Resu
 /// use unisono_engine::in_process;
 ///
 /// in_process::run(2, |comm| {
-///     let mut copy = SecondaryCopy::new(&*comm, 5).unwrap();
+///     let mut copy = SecondaryCopy::new(&comm, 5).unwrap();
 ///     copy.keep(&[0.1f32, 0.2, 0.3, 0.4, 0.5]).unwrap();
 ///     let mut again = [0.0; 5];
 ///     copy.gather(&mut again).unwrap();

@@ -206,7 +206,7 @@ impl CompressionState {
         codec: Arc<dyn Codec>,
         shares: &[usize],
     ) -> Result<CompressionState> {
-        let ranks = comm.group().size() as usize;
+        let ranks = comm.size() as usize;
         if shares.len() != ranks {
             return Err(Error::invalid("shares", format!("has {} of {ranks} ranks", shares.len())));
         }

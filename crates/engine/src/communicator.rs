@@ -48,7 +48,9 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let Parts { group, links, control, board, options, backend } = parts;
         let planner = Planner::new(&group, &options);
         let selector = planner.selector().clone();
-        let gate = CallGate::new(group, board, control, backend, options.timeout);
+        let EngineOptions { probe_after, warn_after, drop_timeout, .. } = options;
+        let stall_options = StallOptions { probe_after, warn_after, drop_timeout };
+        let gate = CallGate::new(group, board, control, backend, options.timeout, stall_options);
         let messages = PointToPoint::new(gate.peers().clone());
         let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());
         let shared = Shared::new(gate, options, selector, messages, engine);
@@ -113,7 +115,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        Ok(self.shared.duplicate()?)
+        Ok(self.shared.gate.duplicate()?)
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {
@@ -168,11 +170,6 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
         &self.shared.gate
     }
 
-    fn stall_options(&self) -> StallOptions {
-        let EngineOptions { probe_after, warn_after, drop_timeout, .. } = self.shared.options;
-        StallOptions { probe_after, warn_after, drop_timeout }
-    }
-
     fn execute_by(&self, body: Box<dyn CallBody>, call: &mut Call<'_>) -> Result<Outcome> {
         self.shared.execute(call, Some(body))
     }
@@ -210,14 +207,6 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
 
     fn open_scope(&self, parent: ParentCall, options: &CallOptions) -> Result<ScopeTurn> {
         self.shared.open_scope(&parent, options)
-    }
-
-    fn companion_of(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Companion>>> {
-        self.shared.gate.subgroup(ranks)
-    }
-
-    fn duplicate_companion(&self) -> Result<Arc<dyn Companion>> {
-        self.shared.duplicate()
     }
 
     fn survivors(&self) -> Result<Survivors> {

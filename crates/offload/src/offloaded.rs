@@ -132,8 +132,11 @@ impl<V: Vendor> Offloaded<V> {
         &self.thread.shared.capabilities
     }
 
-    /// A communicator of the library's on top of another companion.
-    fn on(&self, companion: Arc<dyn Companion>) -> Result<Arc<dyn Communicator>> {
+    /// A communicator of the same library with the same options, on top of another companion of this rank's job.
+    ///
+    /// # Errors
+    /// As [`Offloaded::open`].
+    pub fn over(&self, companion: Arc<dyn Companion>) -> Result<Arc<dyn Communicator>> {
         Ok(Offloaded::open(companion, Ok(self.thread.shared.vendor.clone()), &self.options)?)
     }
 
@@ -301,16 +304,16 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.companion.companion_of(ranks)?.map(|companion| self.on(companion)).transpose()
+        self.companion.gate().subgroup(ranks)?.map(|companion| self.over(companion)).transpose()
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        self.on(self.companion.duplicate_companion()?)
+        self.over(self.companion.gate().duplicate()?)
     }
 
     fn shrink(&self) -> Result<Shrunk> {
         let Survivors { companion, new_ranks, last_common_call } = self.companion.survivors()?;
-        Ok(Shrunk { communicator: self.on(companion)?, new_ranks, last_common_call })
+        Ok(Shrunk { communicator: self.over(companion)?, new_ranks, last_common_call })
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {

@@ -30,7 +30,7 @@ pub(crate) fn open<V: Vendor>(
     timeout: Duration,
 ) -> Result<Arc<VendorThread<V>>> {
     let until = deadline_after(Instant::now(), timeout);
-    let inner = companion.duplicate_companion()?;
+    let inner = companion.gate().duplicate()?;
     end_with(&companion, &inner);
     if let (1, Err(error)) = (companion.group().size(), &library) {
         return Err(error.clone());

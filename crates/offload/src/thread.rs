@@ -188,7 +188,7 @@ impl<V: Vendor> VendorShared<V> {
 
     /// Serves until the communicator is dropped.
     fn serve(&self, commands: &Receiver<Command>) {
-        let (idle, mut has_ended) = (Stall::pause(self.companion.stall_options()), false);
+        let (idle, mut has_ended) = (Stall::pause(self.companion.gate().stall_options()), false);
         loop {
             let pause = if self.pending.is_empty() { idle } else { TEND_PAUSE };
             match commands.recv_timeout(pause) {
@@ -331,7 +331,7 @@ impl<V: Vendor> VendorShared<V> {
     /// Frees the communicator, unless a thread hangs in the library: what failed before or after is no reason to keep
     /// its connections.
     fn free(&self) {
-        let until = deadline_after(Instant::now(), self.companion.stall_options().drop_timeout);
+        let until = deadline_after(Instant::now(), self.companion.gate().stall_options().drop_timeout);
         self.drain(until);
         if !self.pending.is_empty() {
             self.fail_pending();
@@ -410,7 +410,8 @@ impl<V: Vendor> Drop for VendorThread<V> {
         let is_inside = self.shared.visit.is_inside();
         let _ = self.shared.commands.send(Command::End);
         if !is_inside && !std::thread::panicking() {
-            let until = deadline_after(Instant::now(), self.shared.companion.stall_options().drop_timeout);
+            let until =
+                deadline_after(Instant::now(), self.shared.companion.gate().stall_options().drop_timeout);
             // A thread that the library knows must be gone before the process takes the library down.
             if self.ended.take(until, || false).is_some()
                 && let Some(thread) = self.thread.take()

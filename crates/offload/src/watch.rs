@@ -148,7 +148,7 @@ impl Stall {
     /// Looks at call `number`, which is at `place`. If the call does not end, it asks the other ranks for their calls,
     /// so that a mismatch is noticed, and names the call in the log. Returns the time since the first look.
     pub(crate) fn look(&self, companion: &dyn Companion, number: u64, place: &str) -> Duration {
-        let (now, patience, gate) = (Instant::now(), companion.stall_options(), companion.gate());
+        let (now, patience, gate) = (Instant::now(), companion.gate().stall_options(), companion.gate());
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = looks.filter(|looks| looks.number == number);
         let Some(mut known) = known else {

@@ -27,8 +27,8 @@ impl Admit {
     pub const ANY: Self =
         Self { canonical_only: false, commutative_operator: true, uneven: false, in_place: false };
 
-    /// Why `algorithm` may not serve such a call in a group that it supports; `None` if it may. `canonical` says
-    /// whether it sums in the canonical tree there.
+    /// The reason why `algorithm` is refused for the call that `self` describes; `None` if it may serve the call. The
+    /// algorithm must support the group. `canonical` says whether the algorithm sums in the group's canonical tree.
     ///
     /// The tree and the operator matter to reductions only. The other collectives only move bytes.
     ///

@@ -7,9 +7,9 @@ use unisono_communicator::{Group, Result};
 use unisono_engine::{EngineCommunicator, EngineOptions, Links, Parts, SharedRegistry};
 
 use crate::control::{Command, LocalCommunicator, TcpControl};
+use crate::job::TcpJob;
 use crate::links::TcpLinks;
 use crate::wire::CommunicatorKey;
-use crate::world::World;
 
 /// A communicator over TCP.
 pub type TcpCommunicator = EngineCommunicator<TcpLinks>;
@@ -19,7 +19,7 @@ pub const BACKEND: &str = "tcp";
 
 /// Makes one communicator of a world, with these algorithms. Needs no message: every member does the same.
 pub(crate) fn create(
-    world: &World,
+    world: &TcpJob,
     key: CommunicatorKey,
     group: Group,
     registry: SharedRegistry,

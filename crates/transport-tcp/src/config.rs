@@ -76,7 +76,7 @@ impl Interfaces {
 /// The settings of a process.
 ///
 /// [`Config::from_environment`] reads them, and a program changes what it wants in code: a field that it sets wins over
-/// the variable, whose value has been read before. Who uses the settings, `init_with` or [`World::join`], checks them
+/// the variable, whose value has been read before. Who uses the settings, `init_with` or [`TcpJob::join`], checks them
 /// once more, so a field that cannot be obeyed is refused by the name of its variable.
 ///
 /// ```
@@ -90,7 +90,7 @@ impl Interfaces {
 /// # Ok::<(), unisono_communicator::Error>(())
 /// ```
 ///
-/// [`World::join`]: crate::World::join
+/// [`TcpJob::join`]: crate::TcpJob::join
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Who we are, and who told us.

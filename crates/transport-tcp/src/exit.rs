@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use unisono_communicator::{Severity, log};
 
-use crate::world::World;
+use crate::job::TcpJob;
 
 /// The process that has the handler. A forked child inherits the handler and must not say goodbye for its parent.
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -32,6 +32,6 @@ pub(crate) fn leave_jobs_at_exit() {
 extern "C" fn on_exit() {
     if PID.load(Ordering::SeqCst) == std::process::id() {
         // Nobody is left who could be told of a panic, and it must not cross into the C library.
-        let _ = std::panic::catch_unwind(World::leave_all);
+        let _ = std::panic::catch_unwind(TcpJob::leave_all);
     }
 }

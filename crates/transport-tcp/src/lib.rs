@@ -29,6 +29,7 @@ pub mod flight;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod handshake;
+mod job;
 pub mod job_settings;
 mod links;
 pub mod rendezvous;
@@ -38,8 +39,7 @@ mod size_limit;
 #[doc(hidden)]
 pub mod testing;
 mod wire;
-mod world;
 
 pub use communicator::{BACKEND, TcpCommunicator};
+pub use job::TcpJob;
 pub use links::{TcpLink, TcpLinks};
-pub use world::World;

@@ -7,7 +7,7 @@ use unisono::{Collectives, ReduceOp};
 fn main() -> unisono::Result<()> {
     // Joins the job that this process was started in; started alone, it is a world of one.
     let world = unisono::init()?;
-    let (rank, size) = (world.group().rank(), world.group().size());
+    let (rank, size) = (world.rank(), world.size());
 
     let mut sum = [rank + 1];
     world.all_reduce(&mut sum, ReduceOp::Sum)?;

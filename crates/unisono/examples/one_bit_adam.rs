@@ -18,11 +18,11 @@ fn target(index: usize) -> f32 {
 
 fn main() -> unisono::Result<()> {
     let world = unisono::init()?;
-    let (rank, size) = (world.group().rank(), world.group().size());
+    let (rank, size) = (world.rank(), world.size());
 
     // All ranks begin with the same parameters, and keep the same bits.
     let mut parameters = vec![0.0f32; PARAMETERS];
-    let state = CompressionState::new::<f32>(&*world, SignL1::default(), PARAMETERS)?;
+    let state = CompressionState::new::<f32>(&world, SignL1::default(), PARAMETERS)?;
     let mut optimizer = OneBitAdam::new(state, OneBitAdamOptions::new(WARMUP_STEPS))?;
     for step in 0..STEPS {
         // The slope of the squared distance to the target, as this rank's data shows it.
@@ -30,7 +30,7 @@ fn main() -> unisono::Result<()> {
         let slope = |(index, value): (usize, &f32)| value - target(index) + 0.3 * noise(index);
         let mut gradient: Vec<f32> = parameters.iter().enumerate().map(slope).collect();
         let learning_rate = 0.05 * (1.0 - step as f32 / STEPS as f32);
-        match optimizer.step(&*world, &mut parameters, &mut gradient, learning_rate) {
+        match optimizer.step(&world, &mut parameters, &mut gradient, learning_rate) {
             // Some rank's gradient was not finite. All ranks get this error, and go on with the next batch.
             Err(Error::NonFinite { .. }) => {}
             done => done?,

@@ -41,7 +41,7 @@ fn main() -> unisono::Result<()> {
         world.all_reduce(&mut gradients, ReduceOp::Avg)?;
         assert_eq!(&gradients, expected, "the same bits");
     }
-    let (rank, blocking) = (world.group().rank(), start.elapsed());
+    let (rank, blocking) = (world.rank(), start.elapsed());
     println!(
         "rank {rank}: {asynchronous:.0?}, of which {waited:.0?} waiting; one after the other {blocking:.0?}"
     );

@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     world.register(line, Trust::Prove)?;
     let mut sum = vec![1.0f32; 1000];
     world.with(CallOptions::new().algorithm("line")).all_reduce(&mut sum, ReduceOp::Sum)?;
-    assert_eq!(sum, vec![world.group().size() as f32; 1000]);
-    println!("rank {}: 16 ranks need {} rounds; ours is right", world.group().rank(), proof.cost.rounds);
+    assert_eq!(sum, vec![world.size() as f32; 1000]);
+    println!("rank {}: 16 ranks need {} rounds; ours is right", world.rank(), proof.cost.rounds);
     world.close()?;
     Ok(())
 }

@@ -8,8 +8,8 @@ use unisono::{Collectives, Error, ReduceOp};
 const STEPS: u64 = 10;
 
 fn main() -> unisono::Result<()> {
-    let mut comm = unisono::init()?;
-    let number = comm.group().rank();
+    let mut comm = unisono::init()?.communicator();
+    let number = comm.rank();
     let (mut step, mut steps_before) = (0, 0);
     let (mut weight, mut weight_before) = (0.0f32, 0.0f32);
     while step < STEPS {
@@ -38,7 +38,7 @@ fn main() -> unisono::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    let (rank, size) = (comm.group().rank(), comm.group().size());
+    let (rank, size) = (comm.rank(), comm.size());
     println!("rank {number} is rank {rank} of {size} after {STEPS} steps: {weight}");
     comm.close()
 }

@@ -16,9 +16,9 @@ fn global_mean(comm: &dyn Communicator, part: &[f64]) -> unisono::Result<f64> {
 
 fn main() -> unisono::Result<()> {
     let world = unisono::init()?;
-    let rank = world.group().rank();
+    let rank = world.rank();
     let part = vec![f64::from(rank); rank as usize + 1];
-    println!("rank {rank}: the mean is {:.3}", global_mean(&*world, &part)?);
+    println!("rank {rank}: the mean is {:.3}", global_mean(&world, &part)?);
     world.close()
 }
 
@@ -34,8 +34,8 @@ mod tests {
     #[test]
     fn every_rank_gets_the_mean_of_all_parts() {
         let means = in_process::run(4, |comm| {
-            let part = vec![1.0; comm.group().rank() as usize];
-            global_mean(&*comm, &part).unwrap()
+            let part = vec![1.0; comm.rank() as usize];
+            global_mean(&comm, &part).unwrap()
         });
         assert_eq!(means, [1.0; 4]);
     }
@@ -43,9 +43,9 @@ mod tests {
     #[test]
     fn a_rank_that_never_calls_is_named() {
         let options = EngineOptions { timeout: Duration::from_millis(100), ..EngineOptions::default() };
-        in_process::run_with(4, &options, |comm| match comm.group().rank() {
+        in_process::run_with(4, &options, |comm| match comm.rank() {
             3 => std::thread::sleep(Duration::from_secs(1)),
-            _ => match global_mean(&*comm, &[1.0]) {
+            _ => match global_mean(&comm, &[1.0]) {
                 Err(Error::Timeout { not_arrived, .. }) => assert_eq!(not_arrived[0].rank.get(), 3),
                 other => panic!("{other:?}"),
             },

@@ -7,7 +7,7 @@ use unisono::{Collectives, ReduceOp};
 
 fn main() -> unisono::Result<()> {
     let world = unisono::init()?;
-    let (rank, size) = (world.group().rank(), world.group().size());
+    let (rank, size) = (world.rank(), world.size());
     let columns = if size.is_multiple_of(2) { size / 2 } else { size };
 
     // Every rank names every group, in the same order; no message is sent.

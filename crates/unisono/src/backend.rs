@@ -7,4 +7,4 @@
 pub use unisono_backend::*;
 pub use unisono_communicator::*;
 pub use unisono_engine::*;
-pub use unisono_transport_tcp::{BACKEND, TcpCommunicator, TcpLink, TcpLinks};
+pub use unisono_transport_tcp::{BACKEND, TcpCommunicator, TcpJob, TcpLink, TcpLinks};

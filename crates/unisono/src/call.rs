@@ -7,7 +7,7 @@
 //!
 //! // What each rank gives lies in two pieces.
 //! in_process::run(2, |comm| {
-//!     let first = [comm.group().rank() as u16];
+//!     let first = [comm.rank() as u16];
 //!     let mut all = [0u16; 6];
 //!     let input = Buffer::of_list(&[&first[..], &[10, 20]], Division::Anywhere);
 //!     let buffers = Buffers::Separate { input, output: BufferMut::of(&mut all) };

@@ -7,7 +7,7 @@
 //! use unisono::{Collectives, ReduceOp, in_process};
 //!
 //! let sums = in_process::run(4, |comm| {
-//!     let mut value = [comm.group().rank()];
+//!     let mut value = [comm.rank()];
 //!     comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
 //!     value[0]
 //! });
@@ -20,7 +20,7 @@
 //! use unisono::{Collectives, Error, ReduceOp, in_process};
 //!
 //! let sums = in_process::run(4, |comm| {
-//!     if comm.group().rank() == 2 {
+//!     if comm.rank() == 2 {
 //!         return 0;
 //!     }
 //!     let mut value = [1];

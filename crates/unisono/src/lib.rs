@@ -9,7 +9,7 @@
 //!
 //! fn main() -> unisono::Result<()> {
 //!     let world = unisono::init()?;
-//!     let (rank, size) = (world.group().rank(), world.group().size());
+//!     let (rank, size) = (world.rank(), world.size());
 //!
 //!     // Every rank contributes its own gradients and gets the mean of all, the same bits everywhere.
 //!     let mut gradients = vec![rank as f32; 1000];
@@ -63,10 +63,10 @@ pub mod call;
 #[cfg(doc)]
 pub mod examples;
 pub mod in_process;
+pub mod prelude;
 mod selection;
 pub mod vendors;
-
-use std::sync::Arc;
+mod world;
 
 #[cfg(feature = "cli")]
 #[doc(inline)]
@@ -78,9 +78,9 @@ pub use unisono_communicator::{
     JobRank, LogLevel, Outcome, ParentCall, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
     TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
 };
-pub use unisono_transport_tcp::World;
 pub use unisono_transport_tcp::config::{self, Config};
 pub use unisono_transport_tcp::flight;
+pub use world::World;
 
 /// Algorithms: the builder, the verifier, the cost model and the printer. What [`Communicator::register`] takes is
 /// built and proved with these, also without a job.
@@ -116,7 +116,7 @@ pub use unisono_schedule as schedule;
 ///
 /// let world = unisono::init()?;
 /// let mut gradients = vec![0.5f32; 1000];
-/// let mut state = CompressionState::new::<f32>(&*world, SignL1::default(), gradients.len())?;
+/// let mut state = CompressionState::new::<f32>(&world, SignL1::default(), gradients.len())?;
 /// world.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state)?;
 /// # Ok::<(), unisono::Error>(())
 /// ```
@@ -134,7 +134,7 @@ pub mod compression {
     /// let world = unisono::init()?;
     /// let card = CudaKernels::open(&CudaOptions::default())?;
     /// let mut gradients = card.allocate(1 << 20)?;
-    /// let mut state = CompressionState::on(&*world, card, Arc::new(SignL1::default()), 1 << 20)?;
+    /// let mut state = CompressionState::on(&world, card, Arc::new(SignL1::default()), 1 << 20)?;
     /// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
     /// # Ok::<(), unisono::Error>(())
     /// ```
@@ -153,7 +153,7 @@ pub mod compression {
     /// let world = unisono::init()?;
     /// let npu = NpuKernels::open(&HcclOptions::default())?;
     /// let mut gradients = npu.allocate(1 << 20)?;
-    /// let mut state = CompressionState::on(&*world, npu, Arc::new(SignRms::default()), 1 << 20)?;
+    /// let mut state = CompressionState::on(&world, npu, Arc::new(SignRms::default()), 1 << 20)?;
     /// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
     /// # Ok::<(), unisono::Error>(())
     /// ```
@@ -172,7 +172,7 @@ pub mod compression {
     /// let world = unisono::init()?;
     /// let kernels = WgpuKernels::open(&OpenOptions::default())?;
     /// let mut gradients = kernels.allocate(1000)?;
-    /// let mut state = CompressionState::on(&*world, kernels, Arc::new(SignL1::default()), 1000)?;
+    /// let mut state = CompressionState::on(&world, kernels, Arc::new(SignL1::default()), 1000)?;
     /// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
     /// # Ok::<(), unisono::Error>(())
     /// ```
@@ -180,14 +180,14 @@ pub mod compression {
     pub use unisono_compression_wgpu as wgpu;
 }
 
-/// Joins the job that this process was started in, and gives the communicator of all its ranks. With no launcher
+/// Joins the job that this process was started in, and gives all its ranks as a [`World`]. With no launcher
 /// around, a world of one. Blocks until all ranks have come, at most `UNISONO_JOIN_TIMEOUT_S`.
 ///
 /// `UNISONO_BACKEND` says who does the collectives, [`BACKENDS`] lists who can: a backend that is named does them for
 /// any number of ranks, also for one, or is an error on every rank. `auto` is TCP, and a world of one without any
 /// network. docs/backends.md has the rest.
 ///
-/// The communicator keeps the connections and their thread; when its last handle is dropped, it says goodbye.
+/// The world keeps the connections and their thread; when its last handle is dropped, it says goodbye.
 ///
 /// Each call makes a world of its own, also while an earlier one is there and after it was closed: all ranks must call
 /// again, and meet again. Another communicator of the same ranks costs less with [`Communicator::duplicate`]. With
@@ -207,7 +207,7 @@ pub mod compression {
 /// world.barrier()?;
 /// # Ok::<(), unisono::Error>(())
 /// ```
-pub fn init() -> Result<Arc<dyn Communicator>> {
+pub fn init() -> Result<World> {
     init_with(&Config::from_environment()?)
 }
 
@@ -228,7 +228,7 @@ pub fn init() -> Result<Arc<dyn Communicator>> {
 /// world.barrier()?;
 /// # Ok::<(), unisono::Error>(())
 /// ```
-pub fn init_with(config: &Config) -> Result<Arc<dyn Communicator>> {
+pub fn init_with(config: &Config) -> Result<World> {
     selection::open(config)
 }
 

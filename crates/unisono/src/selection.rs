@@ -3,30 +3,31 @@
 use std::sync::{Arc, Once};
 use std::time::Instant;
 
-use unisono_backend::Companion;
-use unisono_communicator::{Communicator, Error, Result, Severity, Solo, log};
+use unisono_communicator::{Communicator, Error, Result, Severity, log};
 use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
 use unisono_offload_ccl::BACKEND as CCL;
 use unisono_offload_hccl::BACKEND as HCCL;
 use unisono_offload_nccl::BACKEND as NCCL;
 use unisono_transport_tcp::config::{AUTO, Config, HostMemorySetting};
-use unisono_transport_tcp::{BACKEND as TCP, World};
+use unisono_transport_tcp::{BACKEND as TCP, TcpJob};
 
 use crate::vendors;
+use crate::world::World;
 
 /// The backends of this build, as `UNISONO_BACKEND` names them.
 pub const BACKENDS: &[&str] = &[AUTO, TCP, CCL, NCCL, HCCL];
 
 /// The communicator of all ranks of the job that the settings describe. A backend that is named is that which does the
 /// work, for any number of ranks, or an error.
-pub(crate) fn open(config: &Config) -> Result<Arc<dyn Communicator>> {
+pub(crate) fn open(config: &Config) -> Result<World> {
     let backend = config.backend.as_str();
     let (world, why) = match backend {
         AUTO if config.placement.world_size() == 1 => {
-            (alone(config)?, "; no launcher names other ranks: a world of one".to_owned())
+            config.prepare()?;
+            (World::alone(), "; no launcher names other ranks: a world of one".to_owned())
         }
         AUTO => automatic(config)?,
-        TCP => (tcp(config)?, String::new()),
+        TCP => (World::over_tcp(TcpJob::join(config)?)?, String::new()),
         CCL => ccl(config)?,
         NCCL => on_vendor(config, vendors::nccl(config))?,
         HCCL => on_vendor(config, vendors::hccl(config))?,
@@ -37,45 +38,32 @@ pub(crate) fn open(config: &Config) -> Result<Arc<dyn Communicator>> {
         }
     };
     let chosen = format_args!("backend {}: UNISONO_BACKEND={backend}{why}", world.backend());
-    log(Severity::Info, Some(world.group().rank()), chosen);
+    log(Severity::Info, Some(world.rank()), chosen);
     Ok(world)
 }
 
-fn alone(config: &Config) -> Result<Arc<dyn Communicator>> {
-    config.prepare()?;
-    Ok(Arc::new(Solo::new()))
-}
-
-fn tcp(config: &Config) -> Result<Arc<dyn Communicator>> {
-    World::join(config)?.communicator()
-}
-
 /// NCCL where every rank has it and a device; else TCP.
-fn automatic(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
-    let world = World::join(config)?;
+fn automatic(config: &Config) -> Result<(World, String)> {
+    let job = TcpJob::join(config)?;
     let library = vendors::nccl(config);
-    let companion = world.companion()?;
+    let companion = job.companion()?;
     // Every rank learns whether all have it before any of them begins.
     if companion.gate().agree_to_begin(library.is_ok(), Instant::now(), config.join_timeout)? {
-        return opened(config, companion, library);
+        return opened(config, job, library);
     }
     let why = match library {
         Err(error) => format!("; no NCCL here: {error}"),
         Ok(_) => "; not every rank has NCCL and a device".to_owned(),
     };
-    Ok((world.communicator()?, why))
+    Ok((World::over_tcp(job)?, why))
 }
 
 /// The communicator of a vendor's library, on one over TCP, and which library it is.
-fn on_vendor<V: Vendor>(config: &Config, library: Result<V>) -> Result<(Arc<dyn Communicator>, String)> {
-    opened(config, World::join(config)?.companion()?, library)
+fn on_vendor<V: Vendor>(config: &Config, library: Result<V>) -> Result<(World, String)> {
+    opened(config, TcpJob::join(config)?, library)
 }
 
-fn opened<V: Vendor>(
-    config: &Config,
-    companion: Arc<dyn Companion>,
-    library: Result<V>,
-) -> Result<(Arc<dyn Communicator>, String)> {
+fn opened<V: Vendor>(config: &Config, job: TcpJob, library: Result<V>) -> Result<(World, String)> {
     let which = library.as_ref().map_or_else(|_| String::new(), |library| format!("; {}", library.version()));
     let host_memory = match config.devices.host_memory {
         HostMemorySetting::Auto if config.backend == AUTO => HostMemory::Companion,
@@ -86,11 +74,12 @@ fn opened<V: Vendor>(
     let options =
         OffloadOptions { host_memory, ..OffloadOptions::new(config.join_timeout, config.has_call_timeout()) };
     // A rank that lacks the library tells the others so.
-    let world: Arc<Offloaded<V>> = Offloaded::open(companion, library.map(Arc::new), &options)?;
-    Ok((world, which))
+    let whole = Offloaded::open(job.companion()?, library.map(Arc::new), &options)?;
+    let communicator = whole.clone();
+    Ok((World::on_vendor(job, communicator, Box::new(move |companion| whole.over(companion))), which))
 }
 
-fn ccl(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
+fn ccl(config: &Config) -> Result<(World, String)> {
     let library = vendors::ccl(config);
     if library.is_ok() {
         warn_of_missing(config);

@@ -24,8 +24,8 @@ const LONG: usize = 1 << 20;
 fn main() -> ExitCode {
     let reports = match unisono::init() {
         // Started alone: a world of one.
-        Ok(world) if world.group().size() == 1 => threads(),
-        Ok(world) => vec![on_every_rank(&*world).and_then(|report| world.close().map(|()| report))],
+        Ok(world) if world.size() == 1 => threads(),
+        Ok(world) => vec![on_every_rank(&world).and_then(|report| world.close().map(|()| report))],
         Err(error) => vec![Err(error)],
     };
     match reports.into_iter().collect::<Result<Vec<_>>>() {
@@ -43,12 +43,12 @@ fn main() -> ExitCode {
 fn threads() -> Vec<Result<Vec<String>>> {
     let cost_model = CostModel::LOOPBACK.with_ranks_on_cores(THREADS.into(), CORES);
     let options = EngineOptions { cost_model, ..EngineOptions::default() };
-    in_process::run_with(THREADS, &options, |comm| on_every_rank(&*comm))
+    in_process::run_with(THREADS, &options, |comm| on_every_rank(&comm))
 }
 
 /// What there is to see, on rank 0.
 fn on_every_rank(comm: &dyn Communicator) -> Result<Vec<String>> {
-    let mut report = vec![format!("{} ranks", comm.group().size())];
+    let mut report = vec![format!("{} ranks", comm.size())];
     let chosen = CallOptions::new();
     let forced = CallOptions::new().algorithm("bidirectional_ring");
 
@@ -69,12 +69,12 @@ fn on_every_rank(comm: &dyn Communicator) -> Result<Vec<String>> {
     // The refusals have changed nothing.
     report.push(format!("after, long: {}", ran(comm, LONG, chosen)?));
     comm.barrier()?;
-    Ok(if comm.group().rank() == 0 { report } else { Vec::new() })
+    Ok(if comm.rank() == 0 { report } else { Vec::new() })
 }
 
 /// The name of the algorithm that runs an all-reduce of this many elements. Every element of the result is checked.
 fn ran(comm: &dyn Communicator, count: usize, options: CallOptions) -> Result<&'static str> {
-    let (rank, ranks) = (u64::from(comm.group().rank()), u64::from(comm.group().size()));
+    let (rank, ranks) = (u64::from(comm.rank()), u64::from(comm.size()));
     let mut values: Vec<u64> = (0..count as u64).map(|index| index * (rank + 1)).collect();
     // The typed call is `comm.with(options).all_reduce(&mut values, ReduceOp::Sum)`; this one says what it ran.
     let descriptor = Descriptor {

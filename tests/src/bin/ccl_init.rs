@@ -11,7 +11,7 @@ use std::time::Duration;
 use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
 use unisono_offload::{OffloadOptions, Vendor};
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 
 /// Longer than any step before the library; its init of three ranks takes many times as long.
@@ -22,7 +22,7 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn main() {
     let config = Config::from_environment().unwrap();
-    let world = World::join(&config).unwrap();
+    let world = TcpJob::join(&config).unwrap();
     let companion = world.companion().unwrap();
     let group = companion.group().clone();
     let open = || Ccl::open(&CclOptions { directory: config.ccl_directory.clone() }).map(CclVendor::on_host);

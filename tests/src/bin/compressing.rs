@@ -12,7 +12,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use unisono::{Communicator, Error, ReduceOp, Result};
+use unisono::{Communicator, Error, ReduceOp, Result, World};
 use unisono_compression::{Codec, CompressedCollectives, CompressionState, codec_by_name};
 use unisono_engine::in_process;
 use unisono_tests::compressed::{CodecStep, WatchedCodec, bits, gradients, state};
@@ -72,7 +72,7 @@ fn train(comm: &dyn Communicator, state: &mut CompressionState) -> (Vec<Vec<u32>
     }
 }
 
-fn survive(comm: &Arc<dyn Communicator>, codec: &Arc<dyn Codec>) {
+fn survive(comm: &World, codec: &Arc<dyn Codec>) {
     let (rank, ranks) = (comm.group().rank(), comm.group().size());
     let mut state = state(&**comm, codec, ELEMENTS);
     let (mut results, error) = train(&**comm, &mut state);

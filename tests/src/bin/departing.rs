@@ -8,13 +8,15 @@
 #![allow(clippy::print_stdout, reason = "the test reads it")]
 
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use unisono::{CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, Result};
+use unisono::{
+    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, Result, World,
+};
 
 /// A communicator that nobody drops.
-static HELD: OnceLock<Arc<dyn Communicator>> = OnceLock::new();
+static HELD: OnceLock<World> = OnceLock::new();
 
 /// How long a call of the ranks that stay may take where the last one does not come.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(400);
@@ -31,7 +33,7 @@ fn main() -> ExitCode {
 }
 
 /// A right program: all of its calls succeed, whenever and however its ranks end.
-fn finish(comm: Arc<dyn Communicator>, work: &str, end: &str, hold: &str) -> ExitCode {
+fn finish(comm: World, work: &str, end: &str, hold: &str) -> ExitCode {
     if hold == "static" {
         let _ = HELD.set(comm.clone());
     }
@@ -77,7 +79,7 @@ fn do_work(comm: &dyn Communicator, work: &str) -> Result<()> {
 }
 
 /// The last rank goes after some calls, the others go on until they fail, say why, and end at once.
-fn go(comm: Arc<dyn Communicator>, way: &str) -> ExitCode {
+fn go(comm: World, way: &str) -> ExitCode {
     let is_last = comm.group().rank() + 1 == comm.group().size();
     if way.ends_with("-static") {
         let _ = HELD.set(comm.clone());
@@ -99,7 +101,7 @@ fn go(comm: Arc<dyn Communicator>, way: &str) -> ExitCode {
     std::process::exit(1);
 }
 
-fn depart(comm: Arc<dyn Communicator>, way: &str) -> ExitCode {
+fn depart(comm: World, way: &str) -> ExitCode {
     match way {
         // Its communicator is dropped while its thread unwinds, or stays in a static.
         "panic" | "panic-static" => {

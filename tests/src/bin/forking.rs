@@ -5,11 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "the test reads it")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono::{Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp};
+use unisono::{Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, World};
 use unisono_communicator::TypedWork;
 use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
 
@@ -80,7 +79,7 @@ fn fork() -> Option<i32> {
 }
 
 /// Ends with status 0 when everything was refused; by way of `exit`, so that its handler runs too.
-fn refused_in_child(comm: Arc<dyn Communicator>, work: TypedWork<Vec<u32>>) -> ! {
+fn refused_in_child(comm: World, work: TypedWork<Vec<u32>>) -> ! {
     let is_refused = |error: Error| matches!(error, Error::Forked { .. });
     let mut state = CompressionState::new::<f32>(&*comm, SignL1::default(), 4).unwrap();
     let checks = [

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use unisono::call::{Descriptor, OwnedBuffers, OwnedCall, OwnedMemory, Place};
 use unisono::{
-    Collective, Collectives, CollectivesAsync, Communicator, DType, Peer, ReduceOp, Result, UserOp,
+    Collective, Collectives, CollectivesAsync, Communicator, DType, Peer, ReduceOp, Result, UserOp, World,
 };
 
 /// A communicator that nobody drops.
-static HELD: OnceLock<Arc<dyn Communicator>> = OnceLock::new();
+static HELD: OnceLock<World> = OnceLock::new();
 
 /// As many as the credits of a receiver do not cover.
 const MESSAGES: u32 = 200;
@@ -35,7 +35,7 @@ fn main() {
 }
 
 /// Rank 0 starts calls, drops their handles, and ends.
-fn leave(comm: Arc<dyn Communicator>, way: &str) {
+fn leave(comm: World, way: &str) {
     match way {
         "return" => send_all(&*comm, 1),
         "exit" => {
@@ -77,7 +77,7 @@ fn leave(comm: Arc<dyn Communicator>, way: &str) {
 }
 
 /// Rank 1 has its part in that.
-fn stay(comm: Arc<dyn Communicator>, way: &str) {
+fn stay(comm: World, way: &str) {
     match way {
         "return" | "exit" | "static" | "panic" => {
             std::thread::sleep(COMPUTES);

@@ -8,12 +8,12 @@
 
 use std::io::Read;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use unisono::call::Place;
 use unisono::{
     Collective, Collectives, CollectivesAsync, Communicator, Culprit, DType, Error, Peer, ReduceOp, Result,
+    World,
 };
 use unisono_tests::case::Case;
 use unisono_tests::suite::SECONDS_MAX;
@@ -39,7 +39,7 @@ fn say(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn act(comm: &Arc<dyn Communicator>, scenario: &str) -> ExitCode {
+fn act(comm: &World, scenario: &str) -> ExitCode {
     match scenario {
         "mixed" => {
             mixed(&**comm).unwrap();

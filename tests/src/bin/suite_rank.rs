@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use unisono_communicator::Result;
 use unisono_engine::EngineOptions;
 use unisono_tests::processes::{Joined, RankProcess, serve};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 
 struct TcpRank;
 
 impl RankProcess for TcpRank {
-    fn join(&self, world: &World, _options: &EngineOptions) -> Result<Joined> {
+    fn join(&self, world: &TcpJob, _options: &EngineOptions) -> Result<Joined> {
         Ok(Joined { communicator: world.communicator()?, groups: Box::new(world.clone()) })
     }
 }

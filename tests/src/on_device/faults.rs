@@ -214,7 +214,7 @@ fn on_stream<D: VendorDouble>(
 fn attempt<D: VendorDouble>(rank: &DeviceRank<D>, way: Way, timeout: Duration) -> Result<()> {
     let options = CallOptions::new().timeout(timeout);
     let is_by_name = matches!(way, Way::ByName | Way::MetByName);
-    let deadline = rank.comm.with(if is_by_name { options.algorithm(BY_NAME) } else { options });
+    let deadline = (*rank.comm).with(if is_by_name { options.algorithm(BY_NAME) } else { options });
     match way {
         Way::Inline => rank.comm.all_reduce(&mut [rank.own()], ReduceOp::Sum),
         Way::Met => deadline.all_reduce(&mut [rank.own()], ReduceOp::Sum),

@@ -251,7 +251,7 @@ impl<D: VendorDouble> DeviceRank<D> {
 
     /// Calls on the stream.
     pub fn on_stream(&self) -> OnStream<'_, Offloaded<D::Vendor>> {
-        self.comm.on(self.device_stream())
+        (*self.comm).on(self.device_stream())
     }
 
     /// Sends 1 of 4 elements to rank 0 and 3 to rank 1, of two.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use unisono_communicator::{Algorithm, AlgorithmName, Communicator, Result, Scope, Shrunk, Trust};
 use unisono_engine::EngineOptions;
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 
 use super::connection::{Answer, Connection};
@@ -28,7 +28,7 @@ pub trait RankProcess: Send + Sync + 'static {
     ///
     /// # Errors
     /// For wrong options, or when the ranks do not come together.
-    fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined>;
+    fn join(&self, world: &TcpJob, options: &EngineOptions) -> Result<Joined>;
 
     /// Whether the process can serve another world.
     fn is_usable(&self) -> bool {
@@ -72,7 +72,7 @@ struct State {
     works: HashMap<Id, Arc<HeldWork>>,
     communicators: HashMap<Id, Derived>,
     groups: Option<Arc<dyn MakeGroup>>,
-    world: Option<World>,
+    world: Option<TcpJob>,
 }
 
 #[derive(Clone)]
@@ -263,7 +263,7 @@ impl Rank {
             "UNISONO_SECRET_FILE" => Some(message.secret_file.clone()),
             _ => None,
         };
-        let world = World::join(&with_options(Config::from_lookup(&settings)?, &options))?;
+        let world = TcpJob::join(&with_options(Config::from_lookup(&settings)?, &options))?;
         let Joined { communicator, groups } = self.backend.join(&world, &options)?;
         let info = self.keep(Derived::Communicator(communicator));
         let mut state = self.state();

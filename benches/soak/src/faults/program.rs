@@ -143,7 +143,7 @@ impl Start {
 
     /// Starts it.
     pub(crate) fn start(&self, communicator: &dyn Communicator) -> Result<TypedWork<Vec<u64>>> {
-        let (rank, ranks) = (communicator.group().rank(), communicator.group().size() as usize);
+        let (rank, ranks) = (communicator.rank(), communicator.size() as usize);
         let own = |elements| self.values(rank, 0..elements).collect::<Vec<u64>>();
         Ok(match self.collective {
             Collective::AllReduce => communicator.all_reduce_async(own(self.count), ReduceOp::Sum),
@@ -187,7 +187,7 @@ impl Start {
 
 /// Passes `count` elements on around the ring.
 pub(crate) fn messages(communicator: &dyn Communicator, count: usize, seed: u64) -> Result<()> {
-    let (rank, ranks) = (communicator.group().rank(), communicator.group().size());
+    let (rank, ranks) = (communicator.rank(), communicator.size());
     let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
     let message = |from: u32| -> Vec<u64> {
         (0..count as u64).map(|index| mix(seed ^ (u64::from(from) << 40) ^ index)).collect()
@@ -219,7 +219,7 @@ mod tests {
             let world = in_process::world(RANKS);
             let check = |communicator: &dyn Communicator| {
                 let got = start.start(communicator).unwrap().wait().unwrap();
-                assert_eq!(got, start.expected(communicator.group().rank(), RANKS), "{collective}");
+                assert_eq!(got, start.expected(communicator.rank(), RANKS), "{collective}");
             };
             std::thread::scope(|scope| world.iter().for_each(|comm| drop(scope.spawn(|| check(&**comm)))));
         }

@@ -6,7 +6,8 @@ use std::io::{BufRead, Read, StdinLock};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use unisono::{Collectives, Communicator, Config, Error, Result, TypedWork, World};
+use unisono::backend::TcpJob;
+use unisono::{Collectives, Communicator, Config, Error, Result, TypedWork};
 use unisono_transport_tcp::handshake::JobId;
 use unisono_transport_tcp::job_settings::JobSettings;
 use unisono_transport_tcp::rendezvous::Membership;
@@ -70,7 +71,7 @@ fn report_panics() {
 }
 
 /// Meets the others through the parent: says where it listens, and learns who it is and whom to dial.
-pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::Result<World, Problem> {
+pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::Result<TcpJob, Problem> {
     let lookup = |name: &str| {
         let value = match name {
             "UNISONO_CALL_TIMEOUT_S" => Some(CALL_TIMEOUT_S),
@@ -80,7 +81,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         value.map(str::to_owned)
     };
     let config = Config::from_lookup(&lookup)?;
-    let listener = World::listen(SocketAddr::from(([127, 0, 0, 1], 0)), &config)?;
+    let listener = TcpJob::listen(SocketAddr::from(([127, 0, 0, 1], 0)), &config)?;
     println!("listens {}", listener.local_addr()?);
     let mut words = String::new();
     input.read_line(&mut words)?;
@@ -101,7 +102,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         job_settings: JobSettings::from_config(&config)?.encode(),
         cores: Vec::new(),
     };
-    Ok(World::start(members, listener, &config)?)
+    Ok(TcpJob::start(members, listener, &config)?)
 }
 
 impl Life {
@@ -122,7 +123,7 @@ impl Life {
 
     /// The steps that are left.
     fn play(&mut self) -> Result<()> {
-        let (rank, ranks) = (self.communicator.group().rank(), self.communicator.group().size());
+        let (rank, ranks) = (self.communicator.rank(), self.communicator.size());
         while self.next < self.steps {
             let number = self.next;
             if number.is_multiple_of(STEPS_PER_LINE) {
@@ -152,7 +153,7 @@ impl Life {
 
     /// Waits for what was started. After a failure, the steps from the failed one on count as not done.
     fn finish_started(&mut self) -> Result<()> {
-        let (rank, ranks) = (self.communicator.group().rank(), self.communicator.group().size());
+        let (rank, ranks) = (self.communicator.rank(), self.communicator.size());
         let mut failure: Option<Error> = None;
         for started in std::mem::take(&mut self.started) {
             match started.work.wait() {

@@ -42,7 +42,8 @@ impl Progress {
         }
     }
 
-    /// Records that a collective has returned enqueued on a device. Its data moves later, in the order of its stream.
+    /// Records that a collective has returned after it was enqueued on a device. Its data moves later, in the order of
+    /// its stream.
     pub fn leave_enqueued(&self, number: u64) {
         self.enqueued.fetch_add(1, Ordering::SeqCst);
         self.note_return(number);

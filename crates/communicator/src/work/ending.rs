@@ -49,8 +49,8 @@ impl Default for EndingState {
     }
 }
 
-/// The work after the end of a call, for a thread that holds nothing: it is all the program's own code, which may make
-/// calls.
+/// The work that follows the end of a call. All of it is code of the user's program, which may make calls. So the
+/// thread that runs it holds no lock.
 #[must_use]
 pub struct AfterEnd {
     keepers: Vec<Keeper>,

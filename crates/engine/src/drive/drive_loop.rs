@@ -121,7 +121,7 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
     }
 }
 
-/// Says once in a process that a call went on after a sleep that nothing had ended but time.
+/// Logs, once in a process, that a sleep ended by its timeout and that its call had work to do: a wake-up was lost.
 #[cold]
 fn log_rescue() {
     static ONCE: Once = Once::new();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use unisono_backend::{CallBody, Companion, Entered, Survivors, Turn};
+use unisono_backend::{CallBody, Entered, Survivors, Turn};
 use unisono_communicator::{
     Call, CallOptions, Collective, Descriptor, Error, MemoryKind, Operation, Outcome, OwnedCall, Result,
     Sizes, Work, check_request,
@@ -160,16 +160,6 @@ impl<L: Links + 'static> Shared<L> {
     pub(crate) fn agree(&self, flag: bool) -> Result<bool> {
         self.gate.check_caller(&"agree")?;
         self.gate.agree(flag, self.now())
-    }
-
-    /// A communicator of the same ranks.
-    ///
-    /// # Errors
-    /// As [`unisono_communicator::Communicator::duplicate`].
-    pub(crate) fn duplicate(&self) -> Result<Arc<dyn Companion>> {
-        let ranks: Vec<u32> = (0..self.gate.group().size()).collect();
-        // INVARIANT: a group contains its own rank, so the list of all ranks does.
-        self.gate.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
     }
 
     /// The communicator of the survivors.

@@ -14,7 +14,7 @@ use unisono_communicator::{Group, GroupRank, Severity, deadline_after, log};
 use crate::drive::pause::SLEEP_MAX;
 use crate::options::EngineOptions;
 
-/// Shortest pause before the second question about one call; the pauses double.
+/// The pause between the first and the second question about one call. Each later pause is twice the one before.
 const ASK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// Longest pause between two questions about one call.

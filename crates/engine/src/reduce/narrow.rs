@@ -27,7 +27,7 @@ impl PairOfBf16 {
 
 /// Bits whose upper half is `wide` rounded to bf16, to nearest, ties to even. The carry out of the lower half does the
 /// rounding, also into infinity. It turns no NaN into a number, because the lower half of every NaN here is 0:
-/// arithmetic passes on the NaN of an operand, which was a bf16, or makes the standard NaN. (A test for NaN would cost
+/// the result of arithmetic is the NaN of an operand, which was a bf16, or the standard NaN. (A test for NaN would cost
 /// a quarter of the speed.)
 #[inline(always)]
 fn rounded_to_upper(wide: f32) -> u32 {

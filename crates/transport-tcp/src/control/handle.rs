@@ -11,8 +11,8 @@ use unisono_engine::SharedRegistry;
 use super::Command;
 use super::local_communicators::ID_LIST_BITS;
 use crate::communicator;
+use crate::job::{TcpJob, WORLD_KEY};
 use crate::wire::CommunicatorKey;
-use crate::world::{WORLD_KEY, World};
 
 /// How long a goodbye waits for the goodbyes of the other ranks.
 const GOODBYE_WAIT: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// The control plane of one communicator. Dropping it removes the communicator from the control thread. The world lives
 /// as long as one of its communicators.
 pub(crate) struct TcpControl {
-    world: World,
+    world: TcpJob,
     key: CommunicatorKey,
     group: Group,
     board: Arc<Board>,
@@ -33,7 +33,7 @@ pub(crate) struct TcpControl {
 
 impl TcpControl {
     pub(crate) fn new(
-        world: World,
+        world: TcpJob,
         key: CommunicatorKey,
         group: Group,
         board: Arc<Board>,
@@ -52,7 +52,7 @@ impl TcpControl {
 }
 
 /// Spreads the first cause of the communicator `key`.
-fn flood_about(world: &World, key: CommunicatorKey, cause: Arc<Error>) {
+fn flood_about(world: &TcpJob, key: CommunicatorKey, cause: Arc<Error>) {
     let (handed_over, waiting) = crossbeam::channel::bounded(0);
     world.commands().send(Command::Flood { key, cause, handed_over });
     // Nothing is ever sent: the channel is disconnected when the cause has been handed over.
@@ -62,7 +62,7 @@ fn flood_about(world: &World, key: CommunicatorKey, cause: Arc<Error>) {
 /// A communicator of some ranks of a group, that of the communicator `parent`, with these algorithms. `None` when this
 /// rank is not one of them.
 fn make(
-    world: &World,
+    world: &TcpJob,
     (parent, group): (CommunicatorKey, &Group),
     ranks: &[GroupRank],
     origin: Origin,
@@ -79,7 +79,7 @@ fn make(
 }
 
 /// This rank cannot make a communicator: tells its other ranks, and returns the error as they see it.
-pub(crate) fn fail_for_all(world: &World, key: CommunicatorKey, group: &Group, error: Error) -> Error {
+pub(crate) fn fail_for_all(world: &TcpJob, key: CommunicatorKey, group: &Group, error: Error) -> Error {
     let error = on_rank(error, group.own_job_rank());
     flood_about(world, key, Arc::new(error.clone()));
     error
@@ -87,7 +87,7 @@ pub(crate) fn fail_for_all(world: &World, key: CommunicatorKey, group: &Group, e
 
 /// The group that its members make under `name`, for the time numbered `uses`, of `ranks` of the whole job.
 pub(crate) fn make_named(
-    world: &World,
+    world: &TcpJob,
     ranks: &[GroupRank],
     (name, uses): (&str, u64),
 ) -> Result<Arc<dyn Companion>> {

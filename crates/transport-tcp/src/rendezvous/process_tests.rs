@@ -8,7 +8,7 @@ use std::time::Duration;
 use unisono_communicator::Group;
 
 use super::tests::{PATIENT, meet_as_a_world_would, watched};
-use crate::World;
+use crate::TcpJob;
 use crate::config::Config;
 use crate::secret::tests::TestDirectory;
 
@@ -58,7 +58,7 @@ fn one_bound_process() {
     rustix::thread::sched_setaffinity(None, &own).unwrap();
     assert_eq!(thread::available_parallelism().unwrap().get(), 1);
     watched(move || {
-        let world = World::join(&config).unwrap();
+        let world = TcpJob::join(&config).unwrap();
         let cores = cpus.len() as u64;
         assert_eq!(world.cores(0), cores);
         let crowd = |group: &Group| world.cost_model(group).ranks_per_core_thousandths;

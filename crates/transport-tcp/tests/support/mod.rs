@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::Communicator;
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
 use unisono_transport_tcp::job_settings::JobSettings;
@@ -30,7 +30,7 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
 /// Listening sockets for `ranks` ranks of one host, and what every rank knows of them.
 pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membership) {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listeners: Vec<_> = (0..ranks).map(|_| World::listen(local, config).expect("listen")).collect();
+    let listeners: Vec<_> = (0..ranks).map(|_| TcpJob::listen(local, config).expect("listen")).collect();
     let members = Membership {
         rank: 0,
         job: JobId::random().expect("random bytes"),
@@ -46,10 +46,10 @@ pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membe
 }
 
 /// Starts all ranks of a job in this process.
-pub(crate) fn worlds(ranks: u32, config: &Config) -> Vec<World> {
+pub(crate) fn worlds(ranks: u32, config: &Config) -> Vec<TcpJob> {
     let (listeners, members) = listeners(ranks, config);
     let start = |(rank, listener)| {
-        World::start(Membership { rank, ..members.clone() }, listener, config).expect("start")
+        TcpJob::start(Membership { rank, ..members.clone() }, listener, config).expect("start")
     };
     (0..).zip(listeners).map(start).collect()
 }
@@ -57,8 +57,8 @@ pub(crate) fn worlds(ranks: u32, config: &Config) -> Vec<World> {
 /// Runs `body` once per world, each on its own thread, and returns the results in rank order. Each thread drops its
 /// world at its end.
 pub(crate) fn on_each<T: Send + 'static>(
-    worlds: Vec<World>,
-    body: impl Fn(World, Arc<dyn Communicator>) -> T + Send + Sync + 'static,
+    worlds: Vec<TcpJob>,
+    body: impl Fn(TcpJob, Arc<dyn Communicator>) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
     let body = Arc::new(body);
     let (results, received) = mpsc::channel();

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use crate::support;
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::HELLO_BYTES;
 use unisono_transport_tcp::rendezvous::Membership;
@@ -29,11 +29,11 @@ pub(crate) trait Meddler: Clone + Send + 'static {
 }
 
 /// As [`support::worlds`], but the ranks know only their proxies, which end with the test's process.
-pub(crate) fn worlds(ranks: u32, config: &Config, meddler: &impl Meddler) -> Vec<World> {
+pub(crate) fn worlds(ranks: u32, config: &Config, meddler: &impl Meddler) -> Vec<TcpJob> {
     let (listeners, mut members) = support::listeners(ranks, config);
     members.addresses.iter_mut().for_each(|address| *address = proxy(*address, meddler.clone()));
     let start =
-        |(rank, listener)| World::start(Membership { rank, ..members.clone() }, listener, config).unwrap();
+        |(rank, listener)| TcpJob::start(Membership { rank, ..members.clone() }, listener, config).unwrap();
     (0..).zip(listeners).map(start).collect()
 }
 

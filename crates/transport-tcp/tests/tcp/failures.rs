@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{config, on_each, worlds};
 use unisono_communicator::{CallOptions, Collectives, Error, JobRank, ReduceOp};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::rendezvous::Membership;
 
 /// The program fails where it waited for nothing but the news: the deadline of calls is a minute.
@@ -129,7 +129,7 @@ fn a_rank_that_is_nowhere_is_named() {
     drop(listeners.pop());
     let worlds = (0..).zip(listeners).map(|(rank, listener)| {
         let members = Membership { rank, ..members.clone() };
-        World::start(members, listener, &config).expect("start")
+        TcpJob::start(members, listener, &config).expect("start")
     });
     let errors =
         on_each(worlds.collect(), |_world, communicator| communicator.barrier().expect_err("no rank 2"));

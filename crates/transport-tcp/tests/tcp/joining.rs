@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::child::words;
 use crate::support::TEST_TIME_MAX;
 use tempfile::TempDir;
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
 use unisono_transport_tcp::secret::Secret;
@@ -27,7 +27,7 @@ fn one_rank() {
     if std::env::var_os("UNISONO_JOIN_TIMEOUT_S").is_none() {
         return;
     }
-    let joined = Config::from_environment().and_then(|config| World::join(&config));
+    let joined = Config::from_environment().and_then(|config| TcpJob::join(&config));
     match &joined {
         Ok(_) => eprintln!("{JOINED}"),
         Err(error) => eprintln!("the end: {error}"),

@@ -5,7 +5,7 @@
 
 use crate::child::{Rank, say};
 use unisono_communicator::{Collectives, CollectivesAsync, Peer};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 
 /// How the sender goes.
@@ -27,7 +27,7 @@ fn one_rank() {
     let Some(first) = lines.next() else { return };
     let numbers: Vec<usize> = first.split(' ').map(|word| word.parse().unwrap()).collect();
     let (end, count, length) = (ENDS[numbers[0]], numbers[1], numbers[2]);
-    let world = World::join(&Config::from_environment().unwrap()).unwrap();
+    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     if communicator.group().rank() == 1 {

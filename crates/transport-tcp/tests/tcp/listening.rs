@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::child::{Rank, say, words};
 use crate::network::Network;
 use unisono_communicator::{Collectives, Result};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 
 /// Not a test by itself: one rank. Started on its own it has no input and does nothing.
@@ -18,7 +18,7 @@ fn one_rank() {
     if lines.next().is_none() {
         return;
     }
-    let joined: Result<World> = Config::from_environment().and_then(|config| World::join(&config));
+    let joined: Result<TcpJob> = Config::from_environment().and_then(|config| TcpJob::join(&config));
     match joined.and_then(|world| world.communicator().map(|communicator| (world, communicator))) {
         Ok((_world, communicator)) => {
             communicator.barrier().unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::child::alone;
 use crate::support::{config, on_each, worlds};
 use unisono_communicator::{Collectives, ReduceOp};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 
 const RANKS: u32 = 3;
 const CYCLES: u32 = 1000;
@@ -27,7 +27,7 @@ fn resident_bytes() -> usize {
     pages * 4096
 }
 
-fn cycles(world: &World, count: u32) {
+fn cycles(world: &TcpJob, count: u32) {
     let own = world.group().rank();
     let lists: [(&str, &[u32]); 3] = [("low", &[0, 1]), ("high", &[2, 1]), ("all", &[1, 2, 0])];
     for _ in 0..count {

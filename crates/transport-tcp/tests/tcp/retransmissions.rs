@@ -11,7 +11,7 @@ use crate::child::{Rank, say, words};
 use crate::network::{Cut, Network};
 use crate::support::TEST_TIME_MAX;
 use unisono_communicator::{Collectives, ReduceOp};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 
 /// Longer than the kernel waits before it sends again, and far below the silence after which a rank is lost.
@@ -27,7 +27,7 @@ fn one_rank() {
     }
     let (sender, stop) = channel();
     std::thread::spawn(move || hear() && sender.send(()).is_ok());
-    let world = World::join(&Config::from_environment().unwrap()).unwrap();
+    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("ready");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{config, on_each, worlds};
 use unisono_communicator::{Collectives, Communicator, Error, Peer, ReduceOp};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::flight::FlightRecord;
 use unisono_transport_tcp::rendezvous::Membership;
 
@@ -25,7 +25,7 @@ fn a_record_can_be_had_through_the_process() {
     let ours = on_each(worlds(2, &config(&[])), |world, communicator| {
         drop(world);
         communicator.barrier().unwrap();
-        let records: Vec<_> = World::joined().iter().map(World::flight_record).collect();
+        let records: Vec<_> = TcpJob::joined().iter().map(TcpJob::flight_record).collect();
         communicator.barrier().unwrap();
         let own = |record: &&FlightRecord| record.rank == communicator.group().rank();
         let barriers = |record: &FlightRecord| {
@@ -175,7 +175,7 @@ fn unauthenticated_connections_have_no_effect() {
         .zip(listeners)
         .map(|(rank, listener)| {
             let members = Membership { rank, ..members.clone() };
-            World::start(members, listener, &config).expect("start")
+            TcpJob::start(members, listener, &config).expect("start")
         })
         .collect();
     let unauthenticated = std::thread::spawn(move || {
@@ -208,7 +208,7 @@ fn who_leaves_at_once_waits_for_those_who_come_late() {
     let (listeners, members) = crate::support::listeners(3, &config);
     let starts = (0..).zip(listeners).map(|(rank, listener)| {
         let (members, config) = (Membership { rank, ..members.clone() }, config.clone());
-        move || World::start(members, listener, &config).expect("start")
+        move || TcpJob::start(members, listener, &config).expect("start")
     });
     let mut starts: Vec<_> = starts.collect();
     let hasty = starts.pop().expect("three ranks");

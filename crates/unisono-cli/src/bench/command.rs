@@ -34,7 +34,7 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
             Config { placement: Placement::Solo, .. } => RANKS_DEFAULT,
             config => {
                 let world = print::aside(|| unisono::init_with(&config))?;
-                return measure_and_print(&*world, &plan, arguments.json);
+                return measure_and_print(&world, &plan, arguments.json);
             }
         },
     };
@@ -352,7 +352,7 @@ fn remarks(plan: &Plan, ranks: u32) -> Vec<String> {
 
 /// One rank's part; rank 0 prints.
 fn measure_and_print(comm: &dyn Communicator, plan: &Plan, json: bool) -> Result<()> {
-    let (speaks, ranks) = (comm.group().rank() == 0, comm.group().size());
+    let (speaks, ranks) = (comm.rank() == 0, comm.size());
     // Every rank finds the same.
     algorithms_fit(plan, ranks)
         .map_err(|problem| if speaks { problem } else { Problem::silent(problem.status) })?;

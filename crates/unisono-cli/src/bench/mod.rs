@@ -68,7 +68,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// What is measured in turns, for each operation and size.
     fn turns(&self, comm: &dyn Communicator, forecast: &Forecast) -> Vec<Turns> {
-        let (ranks, rank) = (comm.group().size(), comm.group().rank());
+        let (ranks, rank) = (comm.size(), comm.rank());
         let case = |operation: MeasuredOperation, size| Case {
             operation,
             // The library itself describes a barrier so.
@@ -326,7 +326,7 @@ fn left_early(comm: &dyn Communicator) -> Result<u64> {
         let now = clock_gettime(ClockId::Monotonic);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     };
-    if comm.group().rank() + 1 == comm.group().size() {
+    if comm.rank() + 1 == comm.size() {
         std::thread::sleep(LATE);
     }
     let mut last_entry = [now()];

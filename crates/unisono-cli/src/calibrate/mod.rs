@@ -14,7 +14,7 @@ use unisono::{Collectives, Communicator};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 use unisono_transport_tcp::job_settings::JobSettings;
-use unisono_transport_tcp::{BACKEND, World};
+use unisono_transport_tcp::{BACKEND, TcpJob};
 
 use crate::arguments::CalibrateArguments;
 use crate::print;
@@ -45,19 +45,19 @@ pub(crate) fn calibrate(arguments: &CalibrateArguments) -> Result<()> {
 
 /// One rank's part; rank 0 prints.
 fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
-    if comm.backend() != BACKEND && comm.group().size() > 1 {
+    if comm.backend() != BACKEND && comm.size() > 1 {
         let problem = format!("calibrate measures the algorithms of {BACKEND}: unset UNISONO_BACKEND");
         return Err(Problem::usage(problem));
     }
-    if comm.group().size() < 2 {
+    if comm.size() < 2 {
         return Err(Problem::usage("calibrate measures between ranks: it needs at least 2"));
     }
     let samples = sample(comm)?;
     comm.close()?;
-    if comm.group().rank() != 0 {
+    if comm.rank() != 0 {
         return Ok(());
     }
-    let cores = match World::joined().first() {
+    let cores = match TcpJob::joined().first() {
         Some(world) => world.cores(0),
         None => JobSettings::from_config(&Config::from_environment()?)?.cores(0, &[]),
     };
@@ -68,8 +68,8 @@ fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
 /// On rank 0 the times of all pairs; on another rank those of its own pair.
 fn sample(comm: &dyn Communicator) -> Result<Samples> {
     let hosts = comm.group().hosts();
-    let mut samples = Samples { pairs: comm.group().size() - 1, ..Samples::default() };
-    for other in 1..comm.group().size() {
+    let mut samples = Samples { pairs: comm.size() - 1, ..Samples::default() };
+    for other in 1..comm.size() {
         let on_one_host = hosts[0] == hosts[other as usize];
         if let Some(pair) = comm.subgroup(&[0, other])? {
             let measured = measure(&*pair)?;

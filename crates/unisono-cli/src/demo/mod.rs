@@ -62,9 +62,9 @@ pub(crate) fn rank(arguments: DemoRankArguments) -> Result<()> {
     let DemoRankArguments { kill, only_training, method, seed, data } = arguments;
     let comm = print::aside(unisono::init)?;
     if !only_training {
-        measure_collectives(&*comm)?;
+        measure_collectives(&comm)?;
     }
-    let last = train(&*comm, &Task { method, seed, data }, kill, |group, note| tell(group, &note))?;
+    let last = train(&comm, &Task { method, seed, data }, kill, |group, note| tell(group, &note))?;
     last.close()?;
     // A communicator that has lost a rank is revoked and need not be closed.
     if last.group().epoch() == comm.group().epoch() { Ok(comm.close()?) } else { Ok(()) }

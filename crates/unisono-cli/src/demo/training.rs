@@ -124,13 +124,13 @@ pub(crate) fn train(
     let (data, recipe) = task.load()?;
     let start = Instant::now();
     let mut comm = comm.duplicate()?;
-    let mut training = Training::new(&*comm, &data, task, recipe)?;
+    let mut training = Training::new(&comm, &data, task, recipe)?;
     let mut recovering: Option<(Instant, Recovery)> = None;
     while training.steps_done() < training.steps() {
         if let Some(kill) = kill {
             kill.strike(comm.group(), training.steps_done());
         }
-        match training.step(&*comm) {
+        match training.step(&comm) {
             Ok(()) => {
                 if let Some((since, recovery)) = recovering.take() {
                     let milliseconds = since.elapsed().as_secs_f64() * 1e3;
@@ -148,7 +148,7 @@ pub(crate) fn train(
             Err(error) => return Err(error.into()),
         }
     }
-    let trained = training.end(&*comm, start)?;
+    let trained = training.end(&comm, start)?;
     tell(comm.group(), Note::Trained(trained))?;
     Ok(comm)
 }
@@ -206,9 +206,9 @@ impl<'a> Training<'a> {
         let order = &self.orders[epoch as usize];
         let first = batch as usize * self.recipe.batch_images;
         let images = &order[first..order.len().min(first + self.recipe.batch_images)];
-        let own = &images[share(images.len(), comm.group().rank(), comm.group().size())];
+        let own = &images[share(images.len(), comm.rank(), comm.size())];
         // All images have the same weight in the mean over the ranks, also when the batch divides unevenly.
-        let weight = comm.group().size() as f32 / images.len() as f32;
+        let weight = comm.size() as f32 / images.len() as f32;
         let (mut gradient, loss) = gradient(&self.network, &self.data.training, own, weight);
         let before = self.network.parameters.clone();
         let is_warmup = self.optimiser.is_warming_up();
@@ -316,7 +316,7 @@ fn gradient(network: &Network, images: &Images, chosen: &[usize], weight: f32) -
 fn accuracy(comm: &dyn Communicator, network: &Network, images: &Images) -> Result<f64> {
     let mut activations = Activations::new(network.layers);
     let mut pixels = vec![0.0f32; images.inputs()];
-    let own = share(images.len(), comm.group().rank(), comm.group().size());
+    let own = share(images.len(), comm.rank(), comm.size());
     let is_right = |image: &usize| {
         images.read(*image, &mut pixels);
         network.classify(&pixels, &mut activations) == images.label(*image)
@@ -331,7 +331,7 @@ fn hashes(comm: &dyn Communicator, parameters: &[f32]) -> Result<Vec<Option<Stri
     let mut hasher = Sha256::new();
     parameters.iter().for_each(|parameter| hasher.update(parameter.to_bits().to_le_bytes()));
     let own: [u8; HASH_BYTES] = hasher.finalize().into();
-    let mut all = vec![0u8; HASH_BYTES * comm.group().size() as usize];
+    let mut all = vec![0u8; HASH_BYTES * comm.size() as usize];
     comm.all_gather(&own, &mut all)?;
     let ranks = comm.group().job_ranks();
     let mut by_rank = vec![None; ranks.iter().max().map_or(0, |last| last.index() + 1)];

@@ -171,7 +171,7 @@ fn an_operation_is_measured_over_oneccl_and_right() {
 fn program_that_computes_with_oneccl() {
     let world = unisono::init().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(world.backend(), "ccl");
-    let (rank, size) = (world.group().rank(), world.group().size());
+    let (rank, size) = (world.rank(), world.size());
     for call in 0..20 {
         let mut mean = vec![f64::from(rank); 100];
         world.all_reduce(&mut mean, ReduceOp::Avg).unwrap();

@@ -34,10 +34,10 @@ fn sum(comm: &dyn Communicator) -> unisono::Result<()> {
 fn rank_1_leaves(leave: impl FnOnce()) {
     let comm = unisono::init().unwrap();
     for call in 0..1000 {
-        if call == 10 && comm.group().rank() == 1 {
+        if call == 10 && comm.rank() == 1 {
             return leave();
         }
-        if let Err(error) = sum(&*comm) {
+        if let Err(error) = sum(&comm) {
             eprintln!("{error}");
             std::process::exit(4);
         }
@@ -71,11 +71,11 @@ fn rank_1_aborts() {
 fn rank_1_exits_and_the_others_crash() {
     let comm = unisono::init().unwrap();
     let error = loop {
-        if comm.group().rank() == 1 {
+        if comm.rank() == 1 {
             thread::sleep(Duration::from_millis(20));
             std::process::exit(3);
         }
-        if let Err(error) = sum(&*comm) {
+        if let Err(error) = sum(&comm) {
             break error;
         }
     };
@@ -108,9 +108,9 @@ fn a_child_has_no_report_pipe() {
 fn twenty_slow_sums() {
     let comm = unisono::init().unwrap();
     for _ in 0..20 {
-        sum(&*comm).unwrap();
+        sum(&comm).unwrap();
         println!("summed");
-        if comm.group().rank() == 1 {
+        if comm.rank() == 1 {
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -156,7 +156,7 @@ fn children_of_a_rank_do_not_hold_its_reports() {
 #[ignore = "a rank"]
 fn two_roots() {
     let comm = unisono::init().unwrap();
-    let root = comm.group().rank() % 2;
+    let root = comm.rank() % 2;
     comm.broadcast(&mut [root; 4], root).unwrap();
 }
 

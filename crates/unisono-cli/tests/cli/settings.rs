@@ -20,7 +20,7 @@ fn program_that_joins_twice() {
     for world in [&first, &second] {
         let mut value = [1u8];
         world.all_reduce(&mut value, ReduceOp::Sum).unwrap();
-        assert_eq!(u32::from(value[0]), world.group().size());
+        assert_eq!(u32::from(value[0]), world.size());
     }
     first.close().unwrap();
     second.close().unwrap();

@@ -17,7 +17,7 @@ fn config(settings: &[(&str, String)]) -> Config {
 #[test]
 fn no_launcher_is_a_world_of_one() {
     let world = unisono::init_with(&config(&[])).unwrap();
-    assert_eq!((world.group().size(), world.backend()), (1, "solo"));
+    assert_eq!((world.size(), world.backend()), (1, "solo"));
     let mut values = [3u8];
     world.all_reduce(&mut values, ReduceOp::Sum).unwrap();
     assert_eq!(values, [3]);
@@ -41,7 +41,7 @@ fn a_backend_that_is_not_there_is_refused_by_name() {
 #[test]
 fn a_backend_that_is_named_is_used_by_a_world_of_one_too() {
     let world = unisono::init_with(&config(&[("UNISONO_BACKEND", "tcp".into())])).unwrap();
-    assert_eq!((world.group().size(), world.backend()), (1, "tcp"));
+    assert_eq!((world.size(), world.backend()), (1, "tcp"));
     let mut values = [3u8];
     world.all_reduce(&mut values, ReduceOp::Sum).unwrap();
     assert_eq!(values, [3]);
@@ -96,7 +96,7 @@ fn ranks_of_one_host_find_each_other() {
         let done = done.clone();
         std::thread::spawn(move || {
             let world = unisono::init_with(&config(&settings)).unwrap();
-            assert_eq!((world.group().rank(), world.group().size(), world.backend()), (rank, ranks, "tcp"));
+            assert_eq!((world.rank(), world.size(), world.backend()), (rank, ranks, "tcp"));
             let mut values = vec![rank; 5000];
             world.all_reduce(&mut values, ReduceOp::Sum).unwrap();
             assert!(values.iter().all(|&value| value == 3));

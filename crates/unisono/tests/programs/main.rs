@@ -5,27 +5,26 @@
 mod support;
 
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use support::{start, start_ranks};
 use tracing::field::{Field, Visit};
 use tracing::span;
-use unisono::{Collectives, Communicator, Peer, ReduceOp};
+use unisono::{Collectives, Communicator, Peer, ReduceOp, World};
 
 /// What a program does: joins, adds, leaves; an error is one line.
-fn join_and_add() -> Arc<dyn Communicator> {
+fn join_and_add() -> World {
     let world = unisono::init().unwrap_or_else(|error| {
         eprintln!("{error}");
         std::process::exit(1);
     });
-    add(&*world);
+    add(&world);
     world
 }
 
 fn add(world: &dyn Communicator) {
     let mut values = vec![1u32; 1000];
     world.all_reduce(&mut values, ReduceOp::Sum).unwrap();
-    assert_eq!(values[999], world.group().size());
+    assert_eq!(values[999], world.size());
 }
 
 /// Waits until the test says something.
@@ -44,11 +43,11 @@ fn program_that_adds() {
 #[ignore = "a program that the tests start"]
 fn program_with_a_late_rank() {
     let world = join_and_add();
-    if world.group().rank() == 1 {
+    if world.rank() == 1 {
         wait_for_a_word();
     }
-    add(&*world);
-    if world.group().rank() == 1 {
+    add(&world);
+    if world.rank() == 1 {
         wait_for_a_word();
         world.send(&[7u8], 0, 3).unwrap();
     } else {

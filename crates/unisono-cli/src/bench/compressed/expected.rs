@@ -51,7 +51,7 @@ impl<'a> Definition<'a> {
         values: Values,
         state: &'a CompressionState,
     ) -> Definition<'a> {
-        let (hosts, own, ranks) = (comm.group().hosts(), comm.group().rank(), comm.group().size());
+        let (hosts, own, ranks) = (comm.group().hosts(), comm.rank(), comm.size());
         let of_host =
             |host: u32| (0..ranks).filter(|rank| hosts[*rank as usize] == host).collect::<Vec<u32>>();
         let place = of_host(hosts[own as usize]).iter().position(|rank| *rank == own).unwrap_or(0);

@@ -106,7 +106,7 @@ fn row_of(
 ) -> Row {
     Row {
         op: operation.name().to_owned(),
-        ranks: comm.group().size(),
+        ranks: comm.size(),
         bytes: (elements * size_of::<f32>()) as u64,
         dtype: DType::F32.name().to_owned(),
         redop: Some(ReduceOp::Avg.name().to_owned()),
@@ -148,7 +148,7 @@ impl Subject {
     fn begin(&mut self, comm: &dyn Communicator, seed: u64) -> Result<()> {
         let values = values(comm, seed);
         self.state.reset()?;
-        let rank = comm.group().rank();
+        let rank = comm.rank();
         (0..).zip(&mut self.vector).for_each(|(index, element)| *element = values.normal(rank, index));
         Ok(())
     }
@@ -171,10 +171,10 @@ impl Subject {
     ) -> Result<(Checked, Judgement)> {
         self.begin(comm, seed)?;
         let dumped = |written: std::io::Result<()>| written.map_err(|error| Problem::failed("--dump", error));
-        let rank = comm.group().rank();
+        let rank = comm.rank();
         if let Some(dump) = dump {
             let elements = self.vector.len() as u64;
-            dumped(dump.compressed_call(self.codec.name(), rank, comm.group().size(), elements))?;
+            dumped(dump.compressed_call(self.codec.name(), rank, comm.size(), elements))?;
             dumped(dump.buffer(rank, "in", bytemuck::cast_slice(&self.vector)))?;
             // In two levels it is the sum of a host that is encoded, and summed codes have scales of all ranks.
             if self.state.route() == Route::Direct {
@@ -196,7 +196,7 @@ impl Subject {
 
 /// What all ranks send between hosts, or between ranks where there is one host.
 fn sent_bytes(comm: &dyn Communicator, state: &CompressionState) -> u64 {
-    let (hosts, ranks) = (comm.group().hosts(), comm.group().size());
+    let (hosts, ranks) = (comm.group().hosts(), comm.size());
     let is_one_host = hosts.iter().all(|host| *host == hosts[0]);
     let hosts = if is_one_host { (0..ranks).collect() } else { hosts.to_vec() };
     let bytes = network_bytes(state.codec(), state.elements(), &hosts, state.route());
@@ -204,5 +204,5 @@ fn sent_bytes(comm: &dyn Communicator, state: &CompressionState) -> u64 {
 }
 
 fn values(comm: &dyn Communicator, seed: u64) -> Values {
-    Values { seed, ranks: comm.group().size(), dtype: DType::F32, op: None }
+    Values { seed, ranks: comm.size(), dtype: DType::F32, op: None }
 }

@@ -73,7 +73,7 @@ impl Parts {
         elements: usize,
         owned: Range<usize>,
     ) -> Result<Parts> {
-        let ranks = comm.group().size() as usize;
+        let ranks = comm.size() as usize;
         let vector: Vec<f32> = (0..elements).map(|index| (index % 61) as f32 - 30.0).collect();
         let mut encoder = Encoder::new(comm, &**codec, elements);
         encoder.run(&**codec, &vector)?;

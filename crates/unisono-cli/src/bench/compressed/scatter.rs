@@ -48,7 +48,7 @@ pub(in crate::bench) fn measure(
     bench_bytes: u64,
 ) -> Result<Vec<Row>> {
     let comm = place.comm;
-    let ranks = comm.group().size() as usize;
+    let ranks = comm.size() as usize;
     let mut vectors = Vectors { input: vec![0.0; elements], output: vec![0.0; elements / ranks] };
     let mut subjects = Vec::new();
     for (codec, route) in ways(plan) {
@@ -98,7 +98,7 @@ impl Scatter {
         names.sort_unstable();
         names.dedup();
         let ranks_of = |host: &u32| -> Vec<u32> {
-            (0..comm.group().size()).filter(|rank| hosts[*rank as usize] == *host).collect()
+            (0..comm.size()).filter(|rank| hosts[*rank as usize] == *host).collect()
         };
         let teams: Vec<Vec<u32>> = names.iter().map(ranks_of).collect();
         let places = teams[0].len();
@@ -156,7 +156,7 @@ impl Scatter {
     /// Makes one call that owes nothing before, and judges it. Collective.
     fn check(&mut self, comm: &dyn Communicator, seed: u64, vectors: &mut Vectors) -> Result<Found> {
         let values = values(comm, seed);
-        let rank = comm.group().rank();
+        let rank = comm.rank();
         (0..).zip(&mut vectors.input).for_each(|(index, element)| *element = values.normal(rank, index));
         vectors.output.fill(f32::NAN);
         if let Scatter::Compressed { state, .. } = self {

@@ -100,7 +100,7 @@ impl Verification<'_> {
         let blocks = self.vector.chunks(DIGEST_ELEMENTS).zip(least.iter().zip(&most));
         let differing = blocks.filter(|(_, (least, most))| least != most);
         let elements: usize = differing.map(|(block, _)| block.len()).sum();
-        Ok(if self.comm.group().rank() == 0 { elements as u64 } else { 0 })
+        Ok(if self.comm.rank() == 0 { elements as u64 } else { 0 })
     }
 
     /// What all ranks' encoders owe; `None` for a codec that forgets it.

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::Serialize;
-use unisono::{Error, World, vendors};
+use unisono::backend::TcpJob;
+use unisono::{Error, vendors};
 use unisono_offload::Vendor;
 use unisono_offload_ccl::BACKEND as CCL;
 use unisono_offload_hccl::{BACKEND as HCCL, HcclLibrary};
@@ -62,7 +63,7 @@ const MEMORY_OF_DEVICES: &str = "memory of a device; of the host by UNISONO_HOST
 
 fn tcp(network: &HostNetwork, config: &Config) -> Backend {
     let listens = network.listens_on.clone().and_then(|address| {
-        let listener = World::listen(SocketAddr::new(address, 0), config);
+        let listener = TcpJob::listen(SocketAddr::new(address, 0), config);
         listener.map(drop).map_err(|error| error.to_string())
     });
     if let Err(problem) = listens {

@@ -17,7 +17,7 @@ use unisono_communicator::{
 use unisono_offload::OffloadOptions;
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor, SyclFunctions};
 use unisono_tests::{ccl, watchdog};
-use unisono_transport_tcp::World;
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 
 const SECONDS_MAX: u64 = 120;
@@ -230,7 +230,7 @@ fn is_rank() -> bool {
 }
 
 fn run_rank() {
-    let world = World::join(&Config::from_environment().unwrap()).unwrap();
+    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
     let library = Ccl::open(&CclOptions { directory: ccl::ccl_directory() }).unwrap();
     // SAFETY: the functions above do it.
     let vendor = unsafe { CclVendor::on_queues(library, SYCL, 0) };

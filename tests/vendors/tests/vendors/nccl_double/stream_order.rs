@@ -3,9 +3,9 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use unisono::World;
 use unisono_communicator::{
     CollectivesOnDevice, Communicator, DeviceSliceMut, DeviceStream, Error, Outcome, ReduceOp, Result,
 };
@@ -20,7 +20,7 @@ const SLOW: Duration = Duration::from_millis(600);
 
 /// A rank with two streams.
 struct Process {
-    world: Arc<dyn Communicator>,
+    world: World,
     context: Context,
     streams: [Stream; 2],
 }

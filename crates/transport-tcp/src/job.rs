@@ -31,12 +31,12 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
-static JOINED: Mutex<Vec<JoinedWorld>> = Mutex::new(Vec::new());
+static JOINED: Mutex<Vec<JoinedJob>> = Mutex::new(Vec::new());
 
 /// A job that this process has joined. Whoever drops the last handle may still be leaving when the process ends.
 #[derive(Clone)]
-struct JoinedWorld {
-    world: Weak<WorldShared>,
+struct JoinedJob {
+    world: Weak<JobShared>,
     thread: ControlThread,
 }
 
@@ -49,11 +49,11 @@ pub(crate) const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 
 /// most as long as a handshake may take. The same happens when the process exits before: no program need drop
 /// anything.
 #[derive(Clone)]
-pub struct World {
-    shared: Arc<WorldShared>,
+pub struct TcpJob {
+    shared: Arc<JobShared>,
 }
 
-struct WorldShared {
+struct JobShared {
     group: Group,
     options: EngineOptions,
     job_settings: JobSettings,
@@ -67,39 +67,39 @@ struct WorldShared {
     thread: ControlThread,
 }
 
-impl Drop for WorldShared {
+impl Drop for JobShared {
     fn drop(&mut self) {
         // The last of its communicators is gone, so no call is in progress.
         self.thread.leave(true);
     }
 }
 
-impl World {
+impl TcpJob {
     /// Joins the job that the settings describe: listens, meets the other ranks, starts the control plane. Returns
     /// when all ranks have come.
     ///
     /// # Errors
     /// As [`Config::check`] and [`rendezvous`]; [`Error::System`] when no thread or descriptor is left.
-    pub fn join(config: &Config) -> Result<World> {
+    pub fn join(config: &Config) -> Result<TcpJob> {
         // Before anything else: what this process starts while it joins does not inherit the pipe.
         let reporter = config.report_to.and_then(Reporter::take);
-        World::try_join(config).inspect_err(|error| {
+        TcpJob::try_join(config).inspect_err(|error| {
             if let Some(reporter) = &reporter {
                 reporter.not_joined(config.placement.rank(), error);
             }
         })
     }
 
-    fn try_join(config: &Config) -> Result<World> {
+    fn try_join(config: &Config) -> Result<TcpJob> {
         let started = Instant::now();
         config.prepare()?;
-        let listener = World::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
+        let listener = TcpJob::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
         let job_settings = JobSettings::from_config(config)?.encode();
         let accepted_max = pending_max(config.placement.world_size());
         let acceptor = EarlyAcceptor::start(listener, config.handshake_timeout, accepted_max)?;
         let membership = rendezvous(config, address, job_settings)?;
-        let world = World::begin(membership, acceptor.stop(), config)?;
+        let world = TcpJob::begin(membership, acceptor.stop(), config)?;
         world.log_joined(address, started.elapsed());
         Ok(world)
     }
@@ -117,7 +117,7 @@ impl World {
         );
     }
 
-    /// A listening socket for [`World::start`], with the buffers of data sockets.
+    /// A listening socket for [`TcpJob::start`], with the buffers of data sockets.
     ///
     /// # Errors
     /// [`Error::System`] when the address is not ours or no descriptor is left.
@@ -127,18 +127,18 @@ impl World {
     }
 
     /// Starts the control plane of a job whose ranks have found each other in some way. `listener` is from
-    /// [`World::listen`], at the address that the others know; the job settings of the membership are
+    /// [`TcpJob::listen`], at the address that the others know; the job settings of the membership are
     /// [`JobSettings::encode`]d.
     ///
     /// # Errors
     /// As [`Config::check`]; [`Error::Refused`] for job settings that cannot be decoded, [`Error::System`] when no
     /// thread or descriptor is left.
-    pub fn start(membership: Membership, listener: TcpListener, config: &Config) -> Result<World> {
+    pub fn start(membership: Membership, listener: TcpListener, config: &Config) -> Result<TcpJob> {
         config.prepare()?;
-        World::begin(membership, listener.into(), config)
+        TcpJob::begin(membership, listener.into(), config)
     }
 
-    fn begin(membership: Membership, early: EarlyListener, config: &Config) -> Result<World> {
+    fn begin(membership: Membership, early: EarlyListener, config: &Config) -> Result<TcpJob> {
         let Membership { rank, job, secret, addresses, hosts, processes, job_settings, cores, .. } =
             membership;
         let job_settings = JobSettings::decode(&job_settings)?;
@@ -160,7 +160,7 @@ impl World {
             Identity { rank: JobRank::new(rank), job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
         let thread = ControlThread::start(identity, early, settings)?;
-        let shared = WorldShared {
+        let shared = JobShared {
             group,
             options,
             job_settings,
@@ -175,10 +175,10 @@ impl World {
         let shared = Arc::new(shared);
         let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
         joined.retain(|one| !one.thread.has_ended());
-        joined.push(JoinedWorld { world: Arc::downgrade(&shared), thread: shared.thread.clone() });
+        joined.push(JoinedJob { world: Arc::downgrade(&shared), thread: shared.thread.clone() });
         drop(joined);
         leave_jobs_at_exit();
-        Ok(World { shared })
+        Ok(TcpJob { shared })
     }
 
     /// The jobs that this process has joined and not left: for who has only a communicator, and wants a flight record
@@ -186,14 +186,14 @@ impl World {
     ///
     /// ```no_run
     /// # let folder = std::path::Path::new("flight");
-    /// for world in unisono_transport_tcp::World::joined() {
+    /// for world in unisono_transport_tcp::TcpJob::joined() {
     ///     world.dump_flight(folder)?;
     /// }
     /// # Ok::<(), unisono_communicator::Error>(())
     /// ```
-    pub fn joined() -> Vec<World> {
+    pub fn joined() -> Vec<TcpJob> {
         let joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
-        joined.iter().filter_map(|one| one.world.upgrade()).map(|shared| World { shared }).collect()
+        joined.iter().filter_map(|one| one.world.upgrade()).map(|shared| TcpJob { shared }).collect()
     }
 
     /// Leaves every job: the process ends. Communicators that are still there are of no use afterwards.
@@ -223,10 +223,10 @@ impl World {
         Ok(self.companion()?)
     }
 
-    /// The same as [`World::communicator`], for who puts a vendor's communicator on top of it.
+    /// The same as [`TcpJob::communicator`], for who puts a vendor's communicator on top of it.
     ///
     /// # Errors
-    /// As [`World::communicator`].
+    /// As [`TcpJob::communicator`].
     pub fn companion(&self) -> Result<Arc<dyn Companion>> {
         let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = &*whole {
@@ -257,7 +257,7 @@ impl World {
     ///
     /// ```no_run
     /// # use unisono_communicator::{Collectives, ReduceOp};
-    /// # let world = unisono_transport_tcp::World::joined().remove(0);
+    /// # let world = unisono_transport_tcp::TcpJob::joined().remove(0);
     /// let rank = world.group().rank();
     /// if [3, 5].contains(&rank) {
     ///     let pair = world.make_group("pipeline stage 3", &[3, 5])?;
@@ -274,10 +274,10 @@ impl World {
         Ok(self.make_group_companion(key, ranks)?)
     }
 
-    /// The same as [`World::make_group`], for who puts a vendor's communicator on top of it.
+    /// The same as [`TcpJob::make_group`], for who puts a vendor's communicator on top of it.
     ///
     /// # Errors
-    /// As [`World::make_group`].
+    /// As [`TcpJob::make_group`].
     pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Companion>> {
         let (members, uses) = self.shared.keys.note_use(key, ranks, &self.shared.group)?;
         make_named(self, &members, (key, uses))
@@ -293,7 +293,7 @@ impl World {
         self.shared.recorder.record()
     }
 
-    /// Writes [`World::flight_record`] to its file in `directory`, for `unisono doctor --flight`, and gives the path.
+    /// Writes [`TcpJob::flight_record`] to its file in `directory`, for `unisono doctor --flight`, and gives the path.
     /// With `UNISONO_FLIGHT_DIR` set this happens by itself when a communicator is revoked.
     ///
     /// # Errors

@@ -1,0 +1,205 @@
+//! How a communicator that stands before another one hands calls on.
+
+use std::sync::Arc;
+
+use crate::communicator::Communicator;
+
+/// Implements methods of [`Communicator`] by the methods of another communicator; for use inside an `impl`. After the
+/// semicolon come the names of the methods, or `all`.
+///
+/// A method of the trait that an `impl` leaves out has its default, which answers [`Unsupported`] in silence or knows
+/// nothing of the communicator behind. A decorator names each method here or writes it itself.
+///
+/// [`Unsupported`]: crate::Error::Unsupported
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use unisono_communicator::{
+///     Call, Collectives, Communicator, Outcome, OwnedCall, ReduceOp, Result, Solo, Work, forward_communicator,
+/// };
+///
+/// /// Counts the calls of a communicator.
+/// struct Counted<C>(C, AtomicU64);
+///
+/// impl<C: Communicator> Communicator for Counted<C> {
+///     forward_communicator!(self => self.0; group, backend, cost_model, companion, supports,
+///         resolve_within, resolve, register, subgroup, duplicate, shrink, agree, scope, revoke, abort, close);
+///
+///     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         self.0.execute(call)
+///     }
+///
+///     fn submit(&self, call: OwnedCall) -> Work {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         self.0.submit(call)
+///     }
+/// }
+///
+/// let counted = Counted(Solo::new(), AtomicU64::new(0));
+/// counted.all_reduce(&mut [1.0f32], ReduceOp::Sum)?;
+/// assert_eq!(counted.1.into_inner(), 1);
+/// # Ok::<(), unisono_communicator::Error>(())
+/// ```
+#[macro_export]
+macro_rules! forward_communicator {
+    ($this:ident => $inner:expr; all) => {
+        $crate::forward_communicator!($this => $inner; group, execute, submit, backend, cost_model, companion,
+            supports, resolve_within, resolve, register, subgroup, duplicate, shrink, agree, scope, revoke, abort, close);
+    };
+    ($this:ident => $inner:expr; $($method:ident),+ $(,)?) => {
+        $($crate::forward_communicator!(@$method $this, $inner);)+
+    };
+    (@group $this:ident, $inner:expr) => {
+        #[inline]
+        fn group(&$this) -> &$crate::Group {
+            $inner.group()
+        }
+    };
+    (@execute $this:ident, $inner:expr) => {
+        #[inline]
+        fn execute(&$this, call: &mut $crate::Call<'_>) -> $crate::Result<$crate::Outcome> {
+            $inner.execute(call)
+        }
+    };
+    (@submit $this:ident, $inner:expr) => {
+        #[inline]
+        fn submit(&$this, call: $crate::OwnedCall) -> $crate::Work {
+            $inner.submit(call)
+        }
+    };
+    (@backend $this:ident, $inner:expr) => {
+        fn backend(&$this) -> &'static str {
+            $inner.backend()
+        }
+    };
+    (@cost_model $this:ident, $inner:expr) => {
+        fn cost_model(&$this) -> $crate::CostModel {
+            $inner.cost_model()
+        }
+    };
+    (@companion $this:ident, $inner:expr) => {
+        fn companion(&$this) -> Option<std::sync::Arc<dyn $crate::Communicator>> {
+            $inner.companion()
+        }
+    };
+    (@supports $this:ident, $inner:expr) => {
+        fn supports(
+            &$this,
+            descriptor: &$crate::Descriptor,
+            options: &$crate::CallOptions,
+            memory: $crate::MemoryKind,
+        ) -> $crate::Result<()> {
+            $inner.supports(descriptor, options, memory)
+        }
+    };
+    (@resolve_within $this:ident, $inner:expr) => {
+        fn resolve_within(
+            &$this,
+            ticket: $crate::Ticket,
+            timeout: std::time::Duration,
+        ) -> $crate::Result<Option<$crate::Outcome>> {
+            $inner.resolve_within(ticket, timeout)
+        }
+    };
+    (@resolve $this:ident, $inner:expr) => {
+        fn resolve(&$this, ticket: $crate::Ticket) -> $crate::Result<$crate::Outcome> {
+            $inner.resolve(ticket)
+        }
+    };
+    (@register $this:ident, $inner:expr) => {
+        fn register(
+            &$this,
+            algorithm: std::sync::Arc<$crate::Algorithm>,
+            trust: $crate::Trust,
+        ) -> $crate::Result<()> {
+            $inner.register(algorithm, trust)
+        }
+    };
+    (@subgroup $this:ident, $inner:expr) => {
+        fn subgroup(
+            &$this,
+            ranks: &[u32],
+        ) -> $crate::Result<Option<std::sync::Arc<dyn $crate::Communicator>>> {
+            $inner.subgroup(ranks)
+        }
+    };
+    (@duplicate $this:ident, $inner:expr) => {
+        fn duplicate(&$this) -> $crate::Result<std::sync::Arc<dyn $crate::Communicator>> {
+            $inner.duplicate()
+        }
+    };
+    (@shrink $this:ident, $inner:expr) => {
+        fn shrink(&$this) -> $crate::Result<$crate::Shrunk> {
+            $inner.shrink()
+        }
+    };
+    (@agree $this:ident, $inner:expr) => {
+        fn agree(&$this, flag: bool) -> $crate::Result<bool> {
+            $inner.agree(flag)
+        }
+    };
+    (@scope $this:ident, $inner:expr) => {
+        fn scope(&$this, parent: $crate::ParentCall, options: &$crate::CallOptions) -> $crate::Result<$crate::Scope> {
+            $inner.scope(parent, options)
+        }
+    };
+    (@revoke $this:ident, $inner:expr) => {
+        fn revoke(&$this, cause: $crate::Error) -> $crate::Result<()> {
+            $inner.revoke(cause)
+        }
+    };
+    (@abort $this:ident, $inner:expr) => {
+        fn abort(&$this) -> $crate::Result<()> {
+            $inner.abort()
+        }
+    };
+    (@close $this:ident, $inner:expr) => {
+        fn close(&$this) -> $crate::Result<()> {
+            $inner.close()
+        }
+    };
+}
+
+/// So that `&group` is a communicator, where `group` is what [`Communicator::subgroup`] gives.
+impl<C: Communicator + ?Sized> Communicator for Arc<C> {
+    forward_communicator!(self => (**self); all);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The defaults of these are right for every communicator that forwards `group`.
+    const OF_THE_GROUP: [&str; 2] = ["rank", "size"];
+
+    /// The names behind `marker` in the lines of `text`.
+    fn names<'a>(text: &'a str, marker: &str) -> BTreeSet<&'a str> {
+        let rests = text.lines().filter_map(|line| line.strip_prefix(marker));
+        rests
+            .filter_map(|rest| rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next())
+            .collect()
+    }
+
+    #[test]
+    fn every_method_is_forwarded_to_the_method_of_its_name() {
+        let source = include_str!("communicator.rs");
+        let body = source.split_once("pub trait Communicator").unwrap().1.split_once("\n}\n").unwrap().0;
+        let methods: BTreeSet<&str> =
+            names(body, "    fn ").into_iter().filter(|name| !OF_THE_GROUP.contains(name)).collect();
+        assert!(methods.contains("execute") && methods.len() > 15, "{methods:?}");
+
+        let own = include_str!("forward.rs").split_once("macro_rules!").unwrap().1;
+        let own = own.split_once("#[cfg(test)]").unwrap().0;
+        assert_eq!(names(own, "    (@"), methods, "arms of the macro");
+        for method in &methods {
+            let arm = own.split_once(&format!("(@{method} ")).unwrap().1.split_once("    };").unwrap().0;
+            let arguments = arm.split_once(&format!("fn {method}(")).unwrap().1;
+            assert!(arguments.trim_start().starts_with("&$this"), "{arm}");
+            assert!(arm.contains(&format!("$inner.{method}(")), "{arm}");
+        }
+        let all = own.split_once("$inner; ").unwrap().1.split_once(')').unwrap().0;
+        let all: BTreeSet<&str> = all.split(',').map(str::trim).collect();
+        assert_eq!(all, methods, "the list of `all`");
+    }
+}

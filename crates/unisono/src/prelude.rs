@@ -1,0 +1,15 @@
+//! What programs use: `use unisono::prelude::*;` brings the calls, the types that they take, and the worlds.
+//!
+//! ```
+//! use unisono::prelude::*;
+//!
+//! let world = unisono::init()?;
+//! let mut gradients = vec![1.0f32; 8];
+//! world.all_reduce(&mut gradients, ReduceOp::Avg)?;
+//! # Ok::<(), unisono::Error>(())
+//! ```
+
+pub use crate::{
+    CallOptions, Collectives, CollectivesAsync, CollectivesUneven, Communicator, Config, Peer, ReduceOp,
+    TypedWork, World, in_process,
+};

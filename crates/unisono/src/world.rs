@@ -1,0 +1,166 @@
+//! The world: all ranks of a job, as a program holds them.
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use unisono_backend::{Companion, GroupKeys};
+use unisono_communicator::{Communicator, Error, Result, Solo, forward_communicator};
+use unisono_transport_tcp::TcpJob;
+use unisono_transport_tcp::flight::FlightRecord;
+
+/// All ranks of the job that this process has joined, as [`init`](crate::init) gives them: a communicator, and what only
+/// a whole job can do.
+///
+/// A clone is a handle of the same world. A handle may be moved to another thread, borrowed by several, kept in a
+/// static, or leaked. The last handle that is dropped says goodbye to the other ranks; the exit of the process does the
+/// same for the handles that are left. After [`close`](Communicator::close) every call gives
+/// [`Error::Closed`].
+///
+/// ```
+/// use unisono::prelude::*;
+///
+/// /// The mean of all ranks' values.
+/// fn mean(comm: &dyn Communicator, value: f32) -> unisono::Result<f32> {
+///     let mut mean = [value];
+///     comm.all_reduce(&mut mean, ReduceOp::Avg)?;
+///     Ok(mean[0])
+/// }
+///
+/// let world = unisono::init()?;
+/// assert_eq!(mean(&world, 2.0)?, 2.0);
+/// let again = world.clone();
+/// std::thread::spawn(move || again.barrier()).join().unwrap()?;
+/// println!("rank {} of {}", world.rank(), world.size());
+/// world.close()
+/// # ; Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct World {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    communicator: Arc<dyn Communicator>,
+    kind: Kind,
+}
+
+/// Puts a vendor's communicator on top of one over TCP.
+type OnCompanion = dyn Fn(Arc<dyn Companion>) -> Result<Arc<dyn Communicator>> + Send + Sync;
+
+/// How a world makes groups.
+enum Kind {
+    /// One rank without a network.
+    Alone(GroupKeys),
+    /// Several ranks over TCP.
+    Tcp(TcpJob),
+    /// Several ranks, whose collectives a vendor's library does.
+    Vendor(TcpJob, Box<OnCompanion>),
+}
+
+impl World {
+    pub(crate) fn alone() -> World {
+        World::new(Arc::new(Solo::new()), Kind::Alone(GroupKeys::default()))
+    }
+
+    pub(crate) fn over_tcp(job: TcpJob) -> Result<World> {
+        Ok(World::new(job.communicator()?, Kind::Tcp(job)))
+    }
+
+    pub(crate) fn on_vendor(job: TcpJob, communicator: Arc<dyn Communicator>, on: Box<OnCompanion>) -> World {
+        World::new(communicator, Kind::Vendor(job, on))
+    }
+
+    fn new(communicator: Arc<dyn Communicator>, kind: Kind) -> World {
+        World { shared: Arc::new(Shared { communicator, kind }) }
+    }
+
+    /// The communicator of all ranks as a shared trait object, for code that keeps communicators of any origin.
+    pub fn communicator(&self) -> Arc<dyn Communicator> {
+        self.shared.communicator.clone()
+    }
+
+    /// A communicator that only its members make: of these ranks of the job, in the order given. The others need not
+    /// know of it, and groups that overlap may be made in different orders by different members. Over TCP no message
+    /// is sent: the first call waits for members that have not come yet, and when one never comes, it fails with
+    /// [`Error::Timeout`], which names that rank. A vendor's library makes its communicator at once, with all members.
+    ///
+    /// A key stands for one list of ranks as long as the job runs; any text does, also an empty one. Each time that all
+    /// members have made a group under a key again, it is a new communicator. Members that give different lists for
+    /// one key get [`Error::Refused`] with both lists from their first call.
+    ///
+    /// Cost: as for a subgroup; one control thread serves all groups of the world. The key and the list are
+    /// remembered.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = unisono::init()?;
+    /// let half = world.size().div_ceil(2);
+    /// if world.rank() < half {
+    ///     let ranks: Vec<u32> = (0..half).collect();
+    ///     let first_half = world.make_group("first half", &ranks)?;
+    ///     first_half.barrier()?;
+    /// }
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the job does not have or that comes
+    /// twice, and for a list other than this rank gave for the key before. [`Error::System`] when no descriptor is
+    /// left. With a vendor's library also its errors.
+    pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        match &self.shared.kind {
+            Kind::Alone(keys) => {
+                keys.note_use(key, ranks, self.group())?;
+                Ok(Arc::new(Solo::new()))
+            }
+            Kind::Tcp(job) => job.make_group(key, ranks),
+            Kind::Vendor(job, on) => on(job.make_group_companion(key, ranks)?),
+        }
+    }
+
+    /// The last calls of this rank in all communicators of the job.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] in a world of one, which keeps none.
+    pub fn flight_record(&self) -> Result<FlightRecord> {
+        match &self.shared.kind {
+            Kind::Tcp(job) | Kind::Vendor(job, _) => Ok(job.flight_record()),
+            Kind::Alone(_) => Err(Error::Unsupported {
+                what: "a flight record".to_owned(),
+                backend: self.backend(),
+                instead: Some("UNISONO_BACKEND=tcp, which keeps one for any number of ranks".to_owned()),
+            }),
+        }
+    }
+
+    /// Writes [`World::flight_record`] to its file in `directory`, for `unisono doctor --flight`, and gives the path.
+    /// With `UNISONO_FLIGHT_DIR` set this happens by itself when a communicator is revoked.
+    ///
+    /// # Errors
+    /// As [`World::flight_record`]; [`Error::System`] when the file cannot be written.
+    pub fn dump_flight(&self, directory: &Path) -> Result<PathBuf> {
+        self.flight_record()?.write(directory)
+    }
+}
+
+impl Deref for World {
+    type Target = dyn Communicator;
+
+    fn deref(&self) -> &(dyn Communicator + 'static) {
+        &*self.shared.communicator
+    }
+}
+
+/// So that `&world` goes where a `&dyn Communicator` is asked for.
+impl Communicator for World {
+    forward_communicator!(self => self.shared.communicator; all);
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "World(rank {} of {}, {})", self.rank(), self.size(), self.backend())
+    }
+}
