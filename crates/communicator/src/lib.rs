@@ -72,4 +72,4 @@ pub use typed::uneven::CollectivesUneven;
 pub use typed::{Collectives, Received};
 pub use unisono_schedule::{Algorithm, Collective, CostModel, Trust, UnknownCollective};
 pub use work::ending::{AfterEnd, DoneCallback, Ending, call_back};
-pub use work::{Finished, TypedWork, Work, WorkResult, WorkSource};
+pub use work::{Finished, TypedWork, Work, WorkSource};

@@ -77,7 +77,7 @@ fn mixed(comm: &dyn Communicator) -> Result<()> {
             case.check(comm)?;
             Case { place: Place::InPlace, segments: Some(seed), ..case }.check(comm)?;
         }
-        let receive = comm.recv_async(vec![0u32; count], Peer::Rank(previous), 1);
+        let receive = comm.recv_async(vec![0u32; count], Peer::Rank(previous), 1).into_work();
         let sums = comm.all_reduce_async(vec![rank; count], ReduceOp::Sum);
         comm.send(&vec![rank; count], next, 1)?;
         assert_eq!(receive.wait()?.source, Some(previous));

@@ -75,7 +75,7 @@ pub fn receives_that_wait(backend: &dyn Backend) {
 /// A collective and a receive behind it.
 pub fn handles_that_wait(backend: &dyn Backend) {
     aborted_during(backend, |comm, by| {
-        let message = comm.recv_async(vec![0u8; 4], Peer::Any, 3);
+        let message = comm.recv_async(vec![0u8; 4], Peer::Any, 3).into_work();
         let is_alone = comm.group().size() == 1;
         let sum = (comm.group().rank() != by).then(|| comm.all_reduce_async(vec![1i32; 8], ReduceOp::Sum));
         assert!(!is_alone || sum.is_none());
@@ -121,9 +121,9 @@ pub fn nothing_starts_afterwards(backend: &dyn Backend) {
                 comm.abort().unwrap();
             }
             is_it(comm.barrier(), 0);
-            is_it(comm.barrier_async().wait(), 0);
+            is_it(comm.barrier_async().into_work().wait(), 0);
             is_it(comm.send(&[1u8], 0, 1), 0);
-            is_it(comm.recv_async(vec![0u8], Peer::Any, 1).wait(), 0);
+            is_it(comm.recv_async(vec![0u8], Peer::Any, 1).into_work().wait(), 0);
             is_it(comm.duplicate(), 0);
             is_it(comm.subgroup(&[0]), 0);
             is_it(comm.scope(super::scopes::parent("late", 8), &CallOptions::new()), 0);

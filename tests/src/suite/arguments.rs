@@ -153,7 +153,7 @@ pub fn closed_communicators_say_so(backend: &dyn Backend) {
 /// A receive that waits for a message ends when its own rank closes.
 pub fn closing_ends_receives(backend: &dyn Backend) {
     run(backend, backend.ranks_max().min(2), &options(), |comm| {
-        let work = comm.recv_async(vec![0u8; 4], Peer::Any, 1);
+        let work = comm.recv_async(vec![0u8; 4], Peer::Any, 1).into_work();
         comm.close().unwrap();
         let error = work.wait().unwrap_err();
         assert!(matches!(error, Error::Closed { .. }), "{error}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Collectives, CollectivesAsync, Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers,
-    OwnedCall, OwnedMemory, Peer, ReduceOp, TypedWork,
+    OwnedCall, OwnedMemory, Peer, Received, ReduceOp, TypedWork,
 };
 
 use crate::backend::Backend;
@@ -28,9 +28,9 @@ pub fn every_typed_form(backend: &dyn Backend) {
             let only_at_root = |list: Vec<i32>| if rank == root { list } else { Vec::new() };
 
             let all_reduce = comm.all_reduce_async(own.clone(), ReduceOp::Sum);
-            let reduce_scatter = comm.reduce_scatter_async(wide.clone(), ReduceOp::Sum).unwrap();
+            let reduce_scatter = comm.reduce_scatter_async(wide.clone(), ReduceOp::Sum);
             let all_gather = comm.all_gather_async(own.clone());
-            let all_to_all = comm.all_to_all_async(wide).unwrap();
+            let all_to_all = comm.all_to_all_async(wide);
             let broadcast = comm.broadcast_async(own.clone(), root);
             let reduce = comm.reduce_async(own.clone(), ReduceOp::Max, root);
             let gather = comm.gather_async(own.clone(), root);
@@ -56,15 +56,12 @@ fn message(comm: &dyn Communicator, count: usize) {
     let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
     let receive = comm.recv_async(vec![0u32; count + 2], Peer::Rank(previous), 3);
     let send = comm.send_async(vec![rank; count], next, 3);
-    let received = receive.finish();
-    let outcome = received.result.unwrap();
-    assert_eq!((outcome.source, outcome.tag, outcome.bytes), (Some(previous), 3, count as u64 * 4));
-    let Some(OwnedBuffers::Separate { output, .. }) = received.buffers else { panic!("no buffers") };
+    let (buffer, received) = receive.wait().unwrap();
+    assert_eq!(received, Received { source: previous, tag: 3, count });
     let mut expected = vec![previous; count];
     expected.extend([0, 0]);
-    assert_eq!(output.into_vec::<u32>().unwrap(), expected);
-    let Some(OwnedBuffers::Separate { input, .. }) = send.finish().buffers else { panic!("no buffers") };
-    assert_eq!(input.into_vec::<u32>().unwrap(), vec![rank; count]);
+    assert_eq!(buffer, expected);
+    assert_eq!(send.wait().unwrap(), vec![rank; count]);
 }
 
 /// Asynchronous and blocking calls mixed; the handles are waited for in another order than that of issue.
@@ -136,7 +133,7 @@ pub fn awaited(backend: &dyn Backend) {
                 let largest = comm.all_reduce_async(vec![rank; 3], ReduceOp::Max);
                 assert_eq!(largest.await.unwrap(), [ranks - 1; 3]);
                 assert_eq!(sums.await.unwrap(), vec![ranks * (ranks + 1) / 2; count]);
-                comm.barrier_async().await.result.unwrap();
+                comm.barrier_async().into_work().await.result.unwrap();
             }
         });
     });
@@ -168,7 +165,7 @@ pub fn cancel_revokes(backend: &dyn Backend) {
             let rank = comm.group().rank();
             let result = if rank == 0 {
                 // The others cannot have ended: this rank's part is a receive that nobody answers.
-                let handle = comm.recv_async(vec![0u8; 4], Peer::Rank(ranks - 1), 77);
+                let handle = comm.recv_async(vec![0u8; 4], Peer::Rank(ranks - 1), 77).into_work();
                 handle.cancel();
                 handle.wait().map(|_| ())
             } else {
@@ -203,11 +200,20 @@ pub fn buffers_come_back(backend: &dyn Backend) {
         assert!(matches!(refused.result, Err(Error::InvalidArgument { argument: "op", .. })));
         let Some(OwnedBuffers::InOut(buffer)) = refused.buffers else { panic!("no buffer") };
         assert_eq!(buffer.into_vec::<f32>(), Some(vec![1.0; 3]));
+        // Three elements do not divide between two ranks.
+        for odd in
+            [comm.reduce_scatter_async(vec![5u8; 3], ReduceOp::Sum), comm.all_to_all_async(vec![5u8; 3])]
+        {
+            let refused = odd.into_work().finish();
+            assert!(matches!(refused.result, Err(Error::InvalidArgument { argument: "input", .. })));
+            let Some(OwnedBuffers::Separate { input, .. }) = refused.buffers else { panic!("no buffer") };
+            assert_eq!(input.into_vec::<u8>(), Some(vec![5; 3]));
+        }
         // Who sends first may leave first, so the revocation can overtake the other's barrier.
         let entered = comm.barrier();
         if comm.group().rank() == 0 {
             entered.unwrap();
-            let work = comm.recv_async(vec![7u16; 9], Peer::Rank(1), 5);
+            let work = comm.recv_async(vec![7u16; 9], Peer::Rank(1), 5).into_work();
             comm.revoke(Error::closed()).unwrap();
             let Some(OwnedBuffers::Separate { output, .. }) = work.finish().buffers else {
                 panic!("no buffers")

@@ -89,7 +89,7 @@ pub fn receives_have_deadlines(backend: &dyn Backend) {
                 let from = Peer::Rank(ranks - 1);
                 is_late(match is_blocking {
                     true => hurried.recv(&mut [0u8; 4], from, 5).unwrap_err(),
-                    false => hurried.recv_async(vec![0u8; 4], from, 5).wait().unwrap_err(),
+                    false => hurried.recv_async(vec![0u8; 4], from, 5).into_work().wait().unwrap_err(),
                 });
             }
             is_late(comm.barrier().unwrap_err());

@@ -46,7 +46,7 @@ pub fn several_threads_get_the_error(backend: &dyn Backend) {
             while comm.recv(&mut [0u8], Peer::Rank(0), 1).is_ok() {}
             return;
         }
-        let work = comm.recv_async(vec![0u8], Peer::Rank(1), 9);
+        let work = comm.recv_async(vec![0u8], Peer::Rank(1), 9).into_work();
         std::thread::scope(|scope| {
             let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| work.wait().unwrap_err())).collect();
             comm.send(&[1u8], 1, 1).unwrap();
@@ -65,7 +65,7 @@ pub fn waits_for_a_time(backend: &dyn Backend) {
     run_each(backend, &[1, 2, 3], |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
-        let work = comm.recv_async(vec![0u32], Peer::Rank(previous), 4);
+        let work = comm.recv_async(vec![0u32], Peer::Rank(previous), 4).into_work();
         assert!(work.wait_timeout(SHORT).is_none());
         assert!(work.wait_timeout(Duration::ZERO).is_none());
         comm.barrier().unwrap();
@@ -130,8 +130,8 @@ pub fn a_function_that_blocks_delays_no_call(backend: &dyn Backend) {
         while !unattended.is_done() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let receive = comm.recv_async(vec![0u32; 50_000], Peer::Any, 1);
-        let send = comm.send_async(vec![rank; 50_000], (rank + 1) % ranks, 1);
+        let receive = comm.recv_async(vec![0u32; 50_000], Peer::Any, 1).into_work();
+        let send = comm.send_async(vec![rank; 50_000], (rank + 1) % ranks, 1).into_work();
         std::thread::scope(|scope| {
             scope.spawn(|| receive.wait().unwrap());
             send.wait().unwrap();
@@ -194,7 +194,7 @@ pub fn functions_get_the_error(backend: &dyn Backend) {
     let together = Barrier::new(ranks as usize);
     run(backend, ranks, &options(), |comm| {
         let (sender, called) = mpsc::channel();
-        let work = comm.recv_async(vec![0u8; 4], Peer::Any, 5);
+        let work = comm.recv_async(vec![0u8; 4], Peer::Any, 5).into_work();
         work.on_done(move |result| sender.send(result.unwrap_err()).unwrap());
         together.wait();
         if comm.group().rank() == 0 {

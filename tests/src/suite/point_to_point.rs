@@ -21,7 +21,7 @@ pub fn ring_of_messages(backend: &dyn Backend) {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         for &length in LENGTHS {
-            let work = comm.send_async(message(rank, length), next, 1);
+            let work = comm.send_async(message(rank, length), next, 1).into_work();
             let mut buffer = vec![0; length];
             let received = comm.recv(&mut buffer, Peer::Rank(previous), 1).unwrap();
             assert_eq!((received.source, received.tag, received.count), (previous, 1, length));
@@ -38,7 +38,7 @@ pub fn tags_choose(backend: &dyn Backend) {
         for &length in &[1, 150_000] {
             let works: Vec<Work> = if rank == 0 {
                 let tags = (1..ranks).flat_map(|to| [5, u32::MAX, 0].map(|tag| (to, tag)));
-                tags.map(|(to, tag)| comm.send_async(message(tag, length), to, tag)).collect()
+                tags.map(|(to, tag)| comm.send_async(message(tag, length), to, tag).into_work()).collect()
             } else {
                 for tag in [0, 5, u32::MAX] {
                     let mut buffer = vec![0; length];
@@ -60,7 +60,7 @@ pub fn order_per_pair_and_tag(backend: &dyn Backend) {
         let works: Vec<Work> = (0..ranks)
             .filter(|&to| to != rank)
             .flat_map(|to| lengths.iter().map(move |&length| (to, length)))
-            .map(|(to, length)| comm.send_async(message(length as u32, length), to, 8))
+            .map(|(to, length)| comm.send_async(message(length as u32, length), to, 8).into_work())
             .collect();
         for from in (0..ranks).filter(|&from| from != rank) {
             for &length in &lengths {
@@ -79,7 +79,7 @@ pub fn any_source(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         for &length in &[1, 150_000] {
-            let work = comm.send_async(message(rank, length), 0, 4);
+            let work = comm.send_async(message(rank, length), 0, 4).into_work();
             if rank == 0 {
                 let mut sources = BTreeSet::new();
                 for _ in 0..ranks {
@@ -102,7 +102,7 @@ pub fn longer_receives(backend: &dyn Backend) {
         let ranks = comm.group().size();
         let (to, from) = (comm.group().rank() ^ (ranks - 1), comm.group().rank() ^ (ranks - 1));
         for &length in LENGTHS {
-            let work = comm.send_async(message(9, length), to, 2);
+            let work = comm.send_async(message(9, length), to, 2).into_work();
             let mut buffer = vec![77; length + 3];
             assert_eq!(comm.recv(&mut buffer, Peer::Rank(from), 2).unwrap().count, length);
             assert!(buffer[..length] == message(9, length));
@@ -118,7 +118,7 @@ pub fn truncation_is_harmless(backend: &dyn Backend) {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         for (length, room) in [(10, 4), (1, 0), (20_000, 19_999), (400_000, 5)] {
-            let works = [length, 3].map(|length| comm.send_async(message(rank, length), next, 6));
+            let works = [length, 3].map(|length| comm.send_async(message(rank, length), next, 6).into_work());
             let mut buffer = vec![0u32; room];
             let error = comm.recv(&mut buffer, Peer::Rank(previous), 6).unwrap_err();
             let (sent, free) = (length as u64 * 4, room as u64 * 4);
@@ -145,10 +145,10 @@ pub fn receive_posted_before_a_collective(backend: &dyn Backend) {
         let (peer, is_receiver) = (rank ^ 1, rank.is_multiple_of(2));
         for &length in LENGTHS {
             if is_receiver {
-                let work = comm.recv_async(vec![0u32; length], Peer::Rank(peer), 3);
+                let work = comm.recv_async(vec![0u32; length], Peer::Rank(peer), 3).into_work();
                 comm.all_reduce(&mut vec![1.0f32; 1000], ReduceOp::Sum).unwrap();
                 assert_eq!(work.wait().unwrap().bytes, length as u64 * 4);
-                let work = comm.send_async(message(rank, length), peer, 3);
+                let work = comm.send_async(message(rank, length), peer, 3).into_work();
                 comm.barrier().unwrap();
                 work.wait().unwrap();
             } else {
@@ -166,8 +166,9 @@ pub fn many_in_flight(backend: &dyn Backend) {
     run_each(backend, &[2, 3], |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
-        let works: Vec<Work> =
-            (0..300).map(|tag| comm.send_async(message(tag, 1000 + tag as usize), next, tag % 7)).collect();
+        let works: Vec<Work> = (0..300)
+            .map(|tag| comm.send_async(message(tag, 1000 + tag as usize), next, tag % 7).into_work())
+            .collect();
         comm.all_reduce(&mut vec![1i8; 100_000], ReduceOp::Max).unwrap();
         for tag in (0..7).rev() {
             for number in (0..300).filter(|number| number % 7 == tag) {
@@ -185,11 +186,11 @@ pub fn messages_to_oneself(backend: &dyn Backend) {
     run_each(backend, &[1, 2], |comm| {
         let rank = comm.group().rank();
         for &length in LENGTHS {
-            let receive = comm.recv_async(vec![0u32; length], Peer::Rank(rank), 9);
+            let receive = comm.recv_async(vec![0u32; length], Peer::Rank(rank), 9).into_work();
             comm.send(&message(rank, length), rank, 9).unwrap();
             let outcome = receive.wait().unwrap();
             assert_eq!((outcome.source, outcome.bytes), (Some(rank), length as u64 * 4));
-            let work = comm.send_async(message(rank, length), rank, 10);
+            let work = comm.send_async(message(rank, length), rank, 10).into_work();
             let mut buffer = vec![0u32; length];
             comm.recv(&mut buffer, Peer::Any, 10).unwrap();
             assert!(buffer == message(rank, length));

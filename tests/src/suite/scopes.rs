@@ -287,7 +287,10 @@ pub fn messages_pass_a_scope(backend: &dyn Backend) {
     run_each(backend, &[1, 2], |comm| {
         let scope = open(comm, "open");
         let next = (comm.group().rank() + 1) % comm.group().size();
-        let (past, within) = (comm.send_async(vec![1u8], next, 1), scope.send_async(vec![2u8], next, 2));
+        let (past, within) = (
+            comm.send_async(vec![1u8], next, 1).into_work(),
+            scope.send_async(vec![2u8], next, 2).into_work(),
+        );
         let mut received = [0u8];
         scope.recv(&mut received, Peer::Any, 1).unwrap();
         assert_eq!(received, [1]);

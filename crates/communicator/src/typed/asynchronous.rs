@@ -6,6 +6,7 @@ use crate::call::OwnedCall;
 use crate::call::descriptor::{Descriptor, Peer, Place};
 use crate::call::operation::Operation;
 use crate::call::options::CallOptions;
+use crate::call::outcome::Outcome;
 use crate::check::check;
 use crate::communicator::Communicator;
 use crate::elements::dtype::{DType, Element};
@@ -15,11 +16,11 @@ use crate::memory::MemoryKind;
 use crate::memory::allocation::zeroed;
 use crate::memory::owned::{OwnedBuffers, OwnedMemory};
 use crate::memory::segments::Division;
-use crate::typed::{Collectives, point_to_point, reducing, rooted, share_of};
-use crate::work::{Finished, TypedWork, Work, WorkResult};
+use crate::typed::{Collectives, Received, point_to_point, reducing, rooted, share_of};
+use crate::work::{Finished, FromMemory, TypedWork, Work};
 
 /// Operations that return at once. The vector moves in and comes back from the handle, so that no call works on
-/// memory that its caller may free.
+/// memory that its caller may free. A call that is refused returns a handle too, which gives the error.
 ///
 /// Asynchronous and blocking calls happen in the order of issue. When a rank has no memory for the output of a call,
 /// the calls of all ranks end, since the others wait for this one.
@@ -86,9 +87,13 @@ pub trait CollectivesAsync: Communicator {
 
     /// [`crate::Collectives::reduce_scatter`]; `input` has p shares, the handle gives this rank's.
     #[track_caller]
-    fn reduce_scatter_async<T: Element>(&self, input: Vec<T>, op: ReduceOp) -> Result<TypedWork<Vec<T>>> {
-        let share = share_of(self, Collective::ReduceScatter, T::DTYPE, input.len(), "input")?;
-        Ok(separate(self, reducing(Collective::ReduceScatter, T::DTYPE, share, op), input, share))
+    fn reduce_scatter_async<T: Element>(&self, input: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
+        match share_of(self, Collective::ReduceScatter, T::DTYPE, input.len(), "input") {
+            Ok(share) => {
+                separate(self, reducing(Collective::ReduceScatter, T::DTYPE, share, op), input, share)
+            }
+            Err(error) => TypedWork::new(ended_before(OwnedMemory::of(input), error), output),
+        }
     }
 
     /// [`crate::Collectives::all_gather`]; the handle gives all inputs in rank order.
@@ -100,10 +105,15 @@ pub trait CollectivesAsync: Communicator {
 
     /// [`crate::Collectives::all_to_all`].
     #[track_caller]
-    fn all_to_all_async<T: Element>(&self, input: Vec<T>) -> Result<TypedWork<Vec<T>>> {
-        let share = share_of(self, Collective::AllToAll, T::DTYPE, input.len(), "input")?;
-        let output = input.len();
-        Ok(separate(self, Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64), input, output))
+    fn all_to_all_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<T>> {
+        let elements = input.len();
+        match share_of(self, Collective::AllToAll, T::DTYPE, elements, "input") {
+            Ok(share) => {
+                let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
+                separate(self, descriptor, input, elements)
+            }
+            Err(error) => TypedWork::new(ended_before(OwnedMemory::of(input), error), output),
+        }
     }
 
     /// [`crate::Collectives::broadcast`].
@@ -138,31 +148,41 @@ pub trait CollectivesAsync: Communicator {
 
     /// [`crate::Collectives::barrier`].
     #[track_caller]
-    fn barrier_async(&self) -> Work {
+    fn barrier_async(&self) -> TypedWork<()> {
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        submit(self, descriptor, OwnedBuffers::None)
+        TypedWork::new(submit(self, descriptor, OwnedBuffers::None), |_, _| ())
     }
 
     /// [`crate::Collectives::send`]; the handle gives the message back.
     #[track_caller]
-    fn send_async<T: Element>(&self, message: Vec<T>, peer: u32, tag: u32) -> Work {
+    fn send_async<T: Element>(&self, message: Vec<T>, peer: u32, tag: u32) -> TypedWork<Vec<T>> {
         let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
         let buffers = OwnedBuffers::Separate {
             input: OwnedMemory::of(message),
             output: OwnedMemory::of(Vec::<T>::new()),
         };
-        submit(self, descriptor, buffers)
+        TypedWork::new(submit(self, descriptor, buffers), input)
     }
 
-    /// [`crate::Collectives::recv`]; the outcome in [`Finished`] has source, tag and bytes.
+    /// [`crate::Collectives::recv`]; the handle gives the buffer, and the source, tag and length of the message.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, CollectivesAsync, Peer, Solo};
+    /// let comm = Solo::new();
+    /// comm.send(&[1u8, 2], 0, 7)?;
+    /// let (buffer, received) = comm.recv_async(vec![0u8; 4], Peer::Any, 7).wait()?;
+    /// assert_eq!((received.source, &buffer[..received.count]), (0, &[1, 2][..]));
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
     #[track_caller]
-    fn recv_async<T: Element>(&self, buffer: Vec<T>, peer: Peer, tag: u32) -> Work {
+    fn recv_async<T: Element>(&self, buffer: Vec<T>, peer: Peer, tag: u32) -> TypedWork<(Vec<T>, Received)> {
         let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
         let buffers = OwnedBuffers::Separate {
             input: OwnedMemory::of(Vec::<T>::new()),
             output: OwnedMemory::of(buffer),
         };
-        submit(self, descriptor, buffers)
+        let take = |outcome: &Outcome, buffers| (output(outcome, buffers), Received::of::<T>(outcome));
+        TypedWork::new(submit(self, descriptor, buffers), take)
     }
 
     /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
@@ -175,13 +195,13 @@ pub trait CollectivesAsync: Communicator {
 impl<C: Communicator + ?Sized> CollectivesAsync for C {}
 
 #[track_caller]
-fn in_place<R: WorkResult, C: Communicator + ?Sized>(
+fn in_place<R: FromMemory, C: Communicator + ?Sized>(
     comm: &C,
     descriptor: Descriptor,
     buffer: OwnedMemory,
 ) -> TypedWork<R> {
     let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
-    TypedWork::new(submit(comm, descriptor, OwnedBuffers::InOut(buffer)))
+    TypedWork::new(submit(comm, descriptor, OwnedBuffers::InOut(buffer)), output)
 }
 
 #[track_caller]
@@ -196,20 +216,41 @@ fn separate<T: Element, C: Communicator + ?Sized>(
 }
 
 #[track_caller]
-fn separate_memory<R: WorkResult, C: Communicator + ?Sized>(
+fn separate_memory<R: FromMemory, C: Communicator + ?Sized>(
     comm: &C,
     descriptor: Descriptor,
     input: OwnedMemory,
-    output: impl FnOnce() -> Result<OwnedMemory>,
+    made: impl FnOnce() -> Result<OwnedMemory>,
 ) -> TypedWork<R> {
-    TypedWork::new(match output() {
+    let work = match made() {
         Ok(output) => submit(comm, descriptor, OwnedBuffers::Separate { input, output }),
-        Err(shortage) => {
-            let error = end_everywhere(comm, &descriptor, shortage);
-            let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
-            Work::finished(Finished { result: Err(error), buffers: Some(buffers) })
-        }
-    })
+        Err(shortage) => ended_before(input, end_everywhere(comm, &descriptor, shortage)),
+    };
+    TypedWork::new(work, output)
+}
+
+/// A call that has ended before anything was issued. Its input comes back.
+fn ended_before(input: OwnedMemory, error: Error) -> Work {
+    let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
+    Work::finished(Finished { result: Err(error), buffers: Some(buffers) })
+}
+
+/// The input of a call that has ended.
+fn input<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
+    let memory = match buffers {
+        Some(OwnedBuffers::InOut(memory) | OwnedBuffers::Separate { input: memory, .. }) => Some(memory),
+        Some(OwnedBuffers::None) | None => None,
+    };
+    memory.and_then(R::from_memory).unwrap_or_default()
+}
+
+/// The output of a call that has ended, or the buffer that was input and output.
+fn output<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
+    let memory = match buffers {
+        Some(OwnedBuffers::InOut(memory) | OwnedBuffers::Separate { output: memory, .. }) => Some(memory),
+        Some(OwnedBuffers::None) | None => None,
+    };
+    memory.and_then(R::from_memory).unwrap_or_default()
 }
 
 /// The error of a call for which this rank has no memory: the others would wait for it, so every call on every rank

@@ -31,6 +31,13 @@ pub struct Received {
     pub count: usize,
 }
 
+impl Received {
+    fn of<T: Element>(outcome: &Outcome) -> Received {
+        let count = outcome.bytes as usize / size_of::<T>();
+        Received { source: outcome.source.unwrap_or_default(), tag: outcome.tag, count }
+    }
+}
+
 /// The blocking operations.
 ///
 /// All of them must be called by every rank of the group in the same order (`send` and `recv`: by the two ranks
@@ -333,8 +340,7 @@ pub trait Collectives: Communicator {
     fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
         let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
         let outcome = self.issue(Call::separate(descriptor, Buffer::empty(), BufferMut::of(buffer)))?;
-        let count = outcome.bytes as usize / size_of::<T>();
-        Ok(Received { source: outcome.source.unwrap_or_default(), tag: outcome.tag, count })
+        Ok(Received::of::<T>(&outcome))
     }
 
     /// Any call, made by hand: lists, uneven counts, device memory ([`crate::DeviceBufferMut`] has an example). Its

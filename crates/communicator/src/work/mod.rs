@@ -4,7 +4,6 @@ pub(crate) mod ending;
 
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -53,7 +52,7 @@ pub trait WorkSource: Send + Sync {
 /// ```
 /// use std::time::Duration;
 /// use unisono_communicator::{CollectivesAsync, Solo};
-/// let work = Solo::new().send_async(vec![1u8, 2], 0, 7);
+/// let work = Solo::new().send_async(vec![1u8, 2], 0, 7).into_work();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| assert_eq!(work.wait().unwrap().bytes, 2));
 ///     assert!(work.wait_timeout(Duration::from_secs(1)).is_some_and(|result| result.is_ok()));
@@ -121,7 +120,7 @@ impl Work {
     /// use unisono_communicator::{CollectivesAsync, Solo};
     /// let (sender, received) = mpsc::channel();
     /// let work = Solo::new().barrier_async();
-    /// work.on_done(move |result| sender.send(result.is_ok()).unwrap());
+    /// work.as_work().on_done(move |result| sender.send(result.is_ok()).unwrap());
     /// assert_eq!(received.recv(), Ok(true));
     /// ```
     pub fn on_done(&self, callback: impl FnOnce(Result<Outcome>) + Send + 'static) {
@@ -191,38 +190,37 @@ impl WorkSource for Ready {
     fn cancel(&self) {}
 }
 
-/// What a [`TypedWork`] gives: a vector of elements, or a list of them.
-pub trait WorkResult: Default {
+/// What memory becomes in a [`TypedWork`]: a vector of elements, or a list of them.
+pub(crate) trait FromMemory: Default {
     /// Takes it out of the memory in which it came; `None` when something else is in there.
-    fn take_from(memory: OwnedMemory) -> Option<Self>;
+    fn from_memory(memory: OwnedMemory) -> Option<Self>;
 }
 
-impl<T: Element> WorkResult for Vec<T> {
-    fn take_from(memory: OwnedMemory) -> Option<Vec<T>> {
+impl<T: Element> FromMemory for Vec<T> {
+    fn from_memory(memory: OwnedMemory) -> Option<Vec<T>> {
         memory.into_vec()
     }
 }
 
-impl<T: Element> WorkResult for Vec<Vec<T>> {
-    fn take_from(memory: OwnedMemory) -> Option<Vec<Vec<T>>> {
+impl<T: Element> FromMemory for Vec<Vec<T>> {
+    fn from_memory(memory: OwnedMemory) -> Option<Vec<Vec<T>>> {
         memory.into_list()
     }
 }
 
-/// A [`Work`] whose result is an `R`: the output, or the buffer that was input and output.
+/// A [`Work`] whose result is an `R`: what the call has written, or the message that it has sent.
 ///
 /// The result comes back, once, from [`TypedWork::wait`] and from `.await`, which therefore consume the handle. Any
 /// number of threads may wait without taking it, by [`TypedWork::as_work`].
-#[derive(Debug)]
 pub struct TypedWork<R> {
     work: Work,
-    result: PhantomData<fn() -> R>,
+    take: fn(&Outcome, Option<OwnedBuffers>) -> R,
 }
 
-impl<R: WorkResult> TypedWork<R> {
-    /// Gives the buffers of `work` their type.
-    pub fn new(work: Work) -> TypedWork<R> {
-        TypedWork { work, result: PhantomData }
+impl<R> TypedWork<R> {
+    /// A handle that takes its result out of the outcome and the buffers of `work` by `take`.
+    pub fn new(work: Work, take: fn(&Outcome, Option<OwnedBuffers>) -> R) -> TypedWork<R> {
+        TypedWork { work, take }
     }
 
     /// Whether the call has ended. Does not block.
@@ -235,7 +233,7 @@ impl<R: WorkResult> TypedWork<R> {
     /// # Errors
     /// The call's error; the buffers are dropped then. [`TypedWork::into_work`] keeps them.
     pub fn wait(self) -> Result<R> {
-        typed(self.work.finish())
+        typed(self.work.finish(), self.take)
     }
 
     /// Revokes the communicator unless the call has ended.
@@ -254,20 +252,21 @@ impl<R: WorkResult> TypedWork<R> {
     }
 }
 
-impl<R: WorkResult> Future for TypedWork<R> {
+impl<R> Future for TypedWork<R> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
-        Pin::new(&mut self.work).poll(context).map(typed)
+        let take = self.take;
+        Pin::new(&mut self.work).poll(context).map(|finished| typed(finished, take))
     }
 }
 
-fn typed<R: WorkResult>(finished: Finished) -> Result<R> {
-    finished.result?;
-    let memory = match finished.buffers {
-        Some(OwnedBuffers::InOut(buffer)) => Some(buffer),
-        Some(OwnedBuffers::Separate { output, .. }) => Some(output),
-        Some(OwnedBuffers::None) | None => None,
-    };
-    Ok(memory.and_then(R::take_from).unwrap_or_default())
+impl<R> fmt::Debug for TypedWork<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.work.fmt(f)
+    }
+}
+
+fn typed<R>(finished: Finished, take: fn(&Outcome, Option<OwnedBuffers>) -> R) -> Result<R> {
+    finished.result.map(|outcome| take(&outcome, finished.buffers))
 }

@@ -89,7 +89,7 @@ fn a_detached_long_message_is_seen_off_by_close() {
         let world = in_process::world(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                drop(world[1].send_async(vec![9u8; 3 << 20], 0, 1));
+                drop(world[1].send_async(vec![9u8; 3 << 20], 0, 1).into_work());
                 world[1].close().unwrap();
             });
             let mut value = vec![0u8; 3 << 20];
@@ -106,7 +106,7 @@ fn close_does_not_wait_for_ever_for_a_long_message_that_nobody_receives() {
     watched(|| {
         let options = EngineOptions { timeout: Duration::from_millis(300), ..EngineOptions::default() };
         let world = in_process::world_of(2, &options, |_, links| links);
-        drop(world[1].send_async(vec![9u8; 3 << 20], 0, 1));
+        drop(world[1].send_async(vec![9u8; 3 << 20], 0, 1).into_work());
         let error = world[1].close().unwrap_err();
         let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
         assert_eq!(not_arrived[0].rank.get(), 0, "{error}");
@@ -117,7 +117,7 @@ fn close_does_not_wait_for_ever_for_a_long_message_that_nobody_receives() {
 fn a_receive_that_waits_in_another_thread_ends_when_its_rank_closes() {
     watched(|| {
         let world = in_process::world(2);
-        let work = world[0].recv_async(vec![0u8; 10], Peer::Rank(1), 1);
+        let work = world[0].recv_async(vec![0u8; 10], Peer::Rank(1), 1).into_work();
         world[0].close().unwrap();
         assert!(matches!(work.wait(), Err(Error::Closed { .. })));
     });

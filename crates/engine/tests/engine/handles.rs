@@ -144,7 +144,7 @@ fn a_credit_for_a_peer_that_left_is_not_pending_for_ever() {
         last.send(&[2u8], 0, 2).unwrap();
         // Reads rank 1's message, which has no receive yet, and the end of the stream.
         world[0].recv(&mut [0u8], Peer::Any, 2).unwrap();
-        world[0].recv_async(vec![0u8], Peer::Any, 1).wait().unwrap();
+        world[0].recv_async(vec![0u8], Peer::Any, 1).into_work().wait().unwrap();
         let weak = Arc::downgrade(&world.pop().unwrap());
         assert!(weak.upgrade().is_none());
         let quick = last.with(CallOptions::new().timeout(Duration::from_secs(10)));
@@ -185,7 +185,7 @@ fn a_detached_send_arrives_although_its_communicator_is_closed() {
         let world = in_process::world(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                drop(world[1].send_async(vec![5u8; 1 << 20], 0, 1));
+                drop(world[1].send_async(vec![5u8; 1 << 20], 0, 1).into_work());
                 world[1].close().unwrap();
             });
             let mut message = vec![0u8; 1 << 20];

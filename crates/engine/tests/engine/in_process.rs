@@ -324,7 +324,7 @@ fn a_panic_with_two_communicators_is_seen_in_both() {
 fn queued_work_does_not_hide_a_death() {
     watched(|| {
         let errors = owned(2, |comm| {
-            let work = comm.recv_async(vec![0u8; 4], Peer::Rank(1 - rank(&*comm)), 7);
+            let work = comm.recv_async(vec![0u8; 4], Peer::Rank(1 - rank(&*comm)), 7).into_work();
             if rank(&*comm) == 1 {
                 panic!("on purpose");
             }

@@ -163,7 +163,9 @@ fn frames_arrive_in_crumbs() {
                     for turn in 0..3 {
                         let works: Vec<Work> = lengths
                             .iter()
-                            .map(|&length| comm.send_async(message(turn + rank, length), rank ^ 1, turn))
+                            .map(|&length| {
+                                comm.send_async(message(turn + rank, length), rank ^ 1, turn).into_work()
+                            })
                             .collect();
                         for &length in &lengths {
                             let mut buffer = vec![0; length];
@@ -205,8 +207,9 @@ fn the_queue_of_a_receiver_is_bounded() {
         let has_counted = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let works: Vec<Work> =
-                    (0..MESSAGES).map(|number| world[1].send_async(vec![number as u64; 8], 0, 1)).collect();
+                let works: Vec<Work> = (0..MESSAGES)
+                    .map(|number| world[1].send_async(vec![number as u64; 8], 0, 1).into_work())
+                    .collect();
                 world[1].send(&[1u64; 8], 0, 2).expect("the last message");
                 // All messages have been written in order, and no credit has come back.
                 let asked = MESSAGES + 1 - QUEUED_MESSAGES_MAX;
@@ -272,7 +275,7 @@ fn both_directions_at_once() {
                         comm.send(&[number as u32; 60], rank ^ 1, 8).expect("send");
                     }
                     let works: Vec<Work> = (0..MESSAGES)
-                        .map(|number| comm.send_async(vec![number as u32; 16], rank ^ 1, 9))
+                        .map(|number| comm.send_async(vec![number as u32; 16], rank ^ 1, 9).into_work())
                         .collect();
                     for number in 0..MESSAGES {
                         let mut buffer = [0u32; 16];

@@ -130,7 +130,7 @@ fn a_panic_on_the_progress_thread_ends_what_is_pending() {
         let submit = || world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work();
         let mut first = submit();
         let first_waker = listen(&mut first, false);
-        let mut works = vec![submit(), submit(), world[0].recv_async(vec![1u8; 9], Peer::Any, 1)];
+        let mut works = vec![submit(), submit(), world[0].recv_async(vec![1u8; 9], Peer::Any, 1).into_work()];
         let wakers: Vec<_> = works.iter_mut().map(|work| listen(work, false)).collect();
         // The first call is in progress. The next call meets the panic.
         while !opening.has_opened.load(Ordering::SeqCst) {

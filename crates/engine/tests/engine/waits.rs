@@ -115,7 +115,7 @@ fn messages_that_arrive_do_not_postpone_the_deadline_of_a_collective() {
         let (world, clock) = world();
         (0..TRICKLING).for_each(|number| world[1].send(&[number], 0, 1).unwrap());
         let _receives: Vec<Work> =
-            (0..TRICKLING).map(|_| world[0].recv_async(vec![0u64], Peer::Rank(1), 1)).collect();
+            (0..TRICKLING).map(|_| world[0].recv_async(vec![0u64], Peer::Rank(1), 1).into_work()).collect();
         let began = clock.time();
         let error = world[0].with(deadline()).barrier().unwrap_err();
         check(&error, &clock, began);
@@ -257,7 +257,7 @@ fn a_subscriber_may_make_a_call() {
 fn the_rank_that_an_asynchronous_receive_waits_for_is_asked_too() {
     watched(|| {
         let (world, _) = world();
-        let error = world[0].recv_async(vec![0u8], Peer::Rank(1), 3).wait().unwrap_err();
+        let error = world[0].recv_async(vec![0u8], Peer::Rank(1), 3).into_work().wait().unwrap_err();
         let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
         assert_eq!(not_arrived[0].status, "has not sent and has not called anything yet");
     });

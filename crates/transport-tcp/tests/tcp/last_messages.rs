@@ -38,7 +38,7 @@ fn one_rank() {
             if number % 2 == 0 || end == "drop" {
                 communicator.send(&message(number, length), 0, 1).unwrap();
             } else {
-                drop(communicator.send_async(message(number, length), 0, 1));
+                drop(communicator.send_async(message(number, length), 0, 1).into_work());
             }
         }
         if end == "close" {
