@@ -295,15 +295,12 @@ impl Backend for Tcp {
 const SUSPECT_AFTER: Duration = Duration::from_secs(15);
 
 /// The settings of a world with these options.
-pub(crate) fn with_options(config: Config, options: &EngineOptions) -> Config {
-    let config = Config {
-        call_timeout: options.timeout,
-        suspect_after: SUSPECT_AFTER,
-        probe_delay: options.probe_after,
-        algorithm: options.algorithm.map(|name| name.text().unwrap().to_owned()),
-        piece_bytes: options.piece_bytes.map_or(config.piece_bytes, |bytes| bytes as u32),
-        ..config
-    };
+pub(crate) fn with_options(mut config: Config, options: &EngineOptions) -> Config {
+    config.call_timeout = options.timeout;
+    config.suspect_after = SUSPECT_AFTER;
+    config.probe_delay = options.probe_after;
+    config.algorithm = options.algorithm.map(|name| name.text().unwrap().to_owned());
+    config.piece_bytes = options.piece_bytes.map_or(config.piece_bytes, |bytes| bytes as u32);
     options.register.iter().cloned().fold(config, Config::with_algorithm)
 }
 
@@ -315,7 +312,7 @@ struct LoopbackJob {
 
 impl LoopbackJob {
     fn new(ranks: u32, options: &EngineOptions, checksum: Checksum) -> LoopbackJob {
-        let config = Config { checksum, ..with_options(Config::from_lookup(&|_| None).unwrap(), options) };
+        let config = with_options(Config::from_lookup(&|_| None).unwrap(), options).with_checksum(checksum);
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listeners: Vec<_> = (0..ranks).map(|_| TcpJob::listen(local, &config).unwrap()).collect();
         let members = Membership {

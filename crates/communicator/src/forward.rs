@@ -45,7 +45,8 @@ use crate::communicator::Communicator;
 macro_rules! forward_communicator {
     ($this:ident => $inner:expr; all) => {
         $crate::forward_communicator!($this => $inner; group, execute, submit, backend, cost_model, companion,
-            supports, resolve_within, resolve, register, subgroup, duplicate, shrink, agree, scope, revoke, abort, close);
+            supports, resolve_within, resolve, register, subgroup, duplicate, shrink, agree, scope, revoke, abort,
+            close);
     };
     ($this:ident => $inner:expr; $($method:ident),+ $(,)?) => {
         $($crate::forward_communicator!(@$method $this, $inner);)+

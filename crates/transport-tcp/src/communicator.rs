@@ -26,7 +26,7 @@ pub(crate) fn create(
 ) -> Result<Arc<TcpCommunicator>> {
     let (rank, ranks) = (group.own_rank(), group.size());
     let board = Arc::new(Board::new(rank, ranks));
-    let (outbox, inbox) = crossbeam::channel::unbounded();
+    let (outbox, inbox) = crossbeam_channel::unbounded();
     let links = TcpLinks::new(key, (rank, ranks), world.checked(&group), world.commands().clone(), inbox)?;
     world.recorder().register(key, group.clone(), &board);
     if let Some(reporter) = world.reporter() {

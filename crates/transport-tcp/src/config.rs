@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `knobs.rs` | the table: name, unit, default, the names of other tools that are also accepted, meaning |
+//! | `backend.rs` | the library that does the collectives |
 //! | `source.rs` | reads and checks single values |
 //! | `ccl.rs` | what Intel's oneCCL reads itself |
 //! | `check.rs` | what can be checked only on this machine, or of several settings together |
@@ -13,6 +14,7 @@
 //! No other file reads the environment. A value that cannot be obeyed is an error that names variable, value and
 //! problem; an empty variable counts as absent.
 
+mod backend;
 mod ccl;
 mod check;
 mod devices;
@@ -32,9 +34,10 @@ use std::time::Duration;
 
 use unisono_communicator::{Algorithm, CALL_TIMEOUT_DEFAULT, Error, LogLevel, Result};
 
+pub use backend::{Backend, UnknownBackend};
 pub use devices::{DeviceSettings, HostMemorySetting};
 pub use in_effect::SetVariable;
-pub use knobs::{AUTO, BACKEND_NAMES, DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup, knobs};
+pub use knobs::{DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup, knobs};
 pub use page::settings_page;
 pub(crate) use source::{Source, configuration, parse};
 
@@ -75,16 +78,15 @@ impl Interfaces {
 
 /// The settings of a process.
 ///
-/// [`Config::from_environment`] reads them, and a program changes what it wants in code: a field that it sets wins over
-/// the variable, whose value has been read before. Who uses the settings, `init_with` or [`TcpJob::join`], checks them
-/// once more, so a field that cannot be obeyed is refused by the name of its variable.
+/// [`Config::from_environment`] reads them, and a program changes some in code: a field that it sets wins over the
+/// variable. `init_with` and [`TcpJob::join`] check them once more, so the name of its variable is in the error of a
+/// field that cannot be obeyed.
 ///
 /// ```
 /// use std::time::Duration;
 /// use unisono_transport_tcp::config::Config;
 ///
-/// let mut config = Config::from_environment()?;
-/// config.call_timeout = Duration::from_secs(20);
+/// let mut config = Config::from_environment()?.with_call_timeout(Duration::from_secs(20));
 /// // Only where the user has not said anything.
 /// config.flight_directory.get_or_insert_with(|| std::env::temp_dir().join("flight"));
 /// # Ok::<(), unisono_communicator::Error>(())
@@ -92,6 +94,7 @@ impl Interfaces {
 ///
 /// [`TcpJob::join`]: crate::TcpJob::join
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// Who we are, and who told us.
     pub placement: Placement,
@@ -116,7 +119,7 @@ pub struct Config {
     /// What tells this host from others.
     pub host_id: Option<String>,
     /// The backend asked for.
-    pub backend: String,
+    pub backend: Backend,
     /// Where oneCCL's libraries lie; an absolute path.
     pub ccl_directory: Option<PathBuf>,
     /// The variables that oneCCL reads itself and that are set; see [`Config::missing_ccl_variables`].
@@ -182,7 +185,58 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// The same of any bytes, because a path may be no UTF-8.
 type Values<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
+/// Setters that take a value of the field and return the settings.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $setter:ident: $field:ident, $type:ty;)+) => {
+        impl Config {
+            $($(#[$doc])*
+            #[must_use]
+            pub fn $setter(mut self, $field: $type) -> Config {
+                self.$field = $field;
+                self
+            })+
+        }
+    };
+}
+
+setters! {
+    /// With this [`Config::backend`].
+    with_backend: backend, Backend;
+    /// With this [`Config::join_timeout`].
+    with_join_timeout: join_timeout, Duration;
+    /// With this [`Config::drop_timeout`].
+    with_drop_timeout: drop_timeout, Duration;
+    /// With this [`Config::warn_after`].
+    with_warn_after: warn_after, Duration;
+    /// With this [`Config::log`].
+    with_log: log, LogLevel;
+    /// With this [`Config::checksum`].
+    with_checksum: checksum, Checksum;
+}
+
 impl Config {
+    /// With this [`Config::call_timeout`], also as a deadline that was asked for; see [`Config::has_call_timeout`].
+    #[must_use]
+    pub fn with_call_timeout(mut self, timeout: Duration) -> Config {
+        self.call_timeout = timeout;
+        self.is_call_timeout_set = true;
+        self
+    }
+
+    /// With records of the last calls in this folder; see [`Config::flight_directory`].
+    #[must_use]
+    pub fn with_flight_directory(mut self, directory: impl Into<PathBuf>) -> Config {
+        self.flight_directory = Some(directory.into());
+        self
+    }
+
+    /// With this meeting place, `host:port`; see [`Config::store`].
+    #[must_use]
+    pub fn with_store(mut self, store: impl Into<String>) -> Config {
+        self.store = Some(store.into());
+        self
+    }
+
     /// With one more algorithm from outside; the same on every rank.
     #[must_use]
     pub fn with_algorithm(mut self, algorithm: Arc<Algorithm>) -> Config {
@@ -268,7 +322,7 @@ impl Config {
             interfaces: source.find("UNISONO_INTERFACE").map(|(name, value)| Interfaces { name, value }),
             address: source.address("UNISONO_ADDRESS")?,
             host_id: source.text("UNISONO_HOST_ID"),
-            backend: source.choice("UNISONO_BACKEND", &BACKEND_NAMES)?,
+            backend: source.backend("UNISONO_BACKEND")?,
             ccl_directory: source.path("UNISONO_CCL_DIR"),
             ccl_variables_set: ccl::ccl_variables_set(&set),
             devices: DeviceSettings::from_source(&source)?,
@@ -311,6 +365,17 @@ fn user_secret_file(set: Values<'_>) -> Option<PathBuf> {
     let configuration = set("XDG_CONFIG_HOME").map(PathBuf::from);
     let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
     Some(configuration.or_else(home)?.join("unisono").join("secret"))
+}
+
+/// The deadline of calls that the environment gives, if somebody has set it: for worlds that read no other setting.
+///
+/// # Errors
+/// [`Error::Configuration`] for a value that is no time.
+pub fn call_timeout_of_environment() -> Result<Option<Duration>> {
+    const NAME: &str = "UNISONO_CALL_TIMEOUT_S";
+    let value = |name: &str| std::env::var_os(name).filter(|value| name == NAME && !value.is_empty());
+    let is_set = value(NAME).is_some();
+    Source::new(&value).duration(NAME).map(|timeout| is_set.then_some(timeout))
 }
 
 /// The variables of this process's environment that are settings or are named like ours, by name.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use rustix::fs::{Access, OFlags, access};
 use sha2::Sha256;
 use unisono_communicator::{Error, Result};

@@ -11,7 +11,7 @@ use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, 
 use unisono::algorithms_cli::print::unprinted;
 use unisono::algorithms_cli::sizes::parse_size;
 use unisono::compression::{Codec, Route, codec_by_name};
-use unisono::{BACKENDS, DType, Error, ReduceOp};
+use unisono::{BACKENDS, Backend, DType, Error, ReduceOp};
 
 use crate::bench::operations::BenchOperation;
 use crate::demo::{Kill, Method, Methods};
@@ -185,7 +185,7 @@ pub(crate) struct BenchArguments {
     pub(crate) algorithm: Vec<String>,
     /// Who does the calls: auto, tcp, ccl, nccl or hccl [default: UNISONO_BACKEND].
     #[arg(long, value_name = "NAME", value_parser = parse_backend)]
-    pub(crate) backend: Option<String>,
+    pub(crate) backend: Option<Backend>,
     #[command(flatten)]
     pub(crate) vendor: VendorArguments,
     /// Draw time against size to FILE, an SVG picture: a line for each algorithm, dashed what was predicted.
@@ -264,11 +264,9 @@ fn parse_route(text: &str) -> Result<Route, String> {
     })
 }
 
-fn parse_backend(text: &str) -> Result<String, String> {
-    match BACKENDS.contains(&text) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("unknown backend {text:?}, one of: {}", BACKENDS.join(", "))),
-    }
+fn parse_backend(text: &str) -> Result<Backend, String> {
+    let named = BACKENDS.iter().find(|backend| backend.name() == text).copied();
+    named.ok_or_else(|| format!("unknown backend {text:?}, one of: {}", Backend::names(BACKENDS)))
 }
 
 /// A folder that is there, by an absolute path: ranks may have another working directory.

@@ -38,8 +38,52 @@
 //! instance in [`Faulty`] ones, which deliver a few bytes at a time or break. [`world`] gives the communicators to
 //! threads of your own; [`world_with_groups`] does so with what makes groups by key.
 
+use std::sync::Arc;
+
+use unisono_communicator::Communicator;
+use unisono_transport_tcp::config::call_timeout_of_environment;
+
 pub use unisono_engine::in_process::{
-    EngineOptions, Groups, InProcessCommunicator, InProcessLinks, run, run_of, run_with, world, world_of,
-    world_of_groups, world_with_groups,
+    CALL_TIMEOUT, EngineOptions, Groups, InProcessCommunicator, InProcessLinks, run_of, run_with, world_of,
+    world_of_groups,
 };
 pub use unisono_engine::{FaultPlan, Faults, Faulty};
+
+/// Runs `body` once per rank of a new world, each on its own thread, and gives the results in rank order. Calls have
+/// the deadline of [`options`].
+///
+/// # Panics
+/// With the first panic of a rank; when the system has no room for another thread; as [`options`].
+pub fn run<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Communicator>) -> R + Sync) -> Vec<R> {
+    run_with(ranks, &options(ranks), body)
+}
+
+/// A world of `ranks` communicators, one for each thread to take, with the deadline of [`options`].
+///
+/// # Panics
+/// As [`options`].
+pub fn world(ranks: u32) -> Vec<Arc<InProcessCommunicator>> {
+    world_of(ranks, &options(ranks), |_, links| links)
+}
+
+/// [`world`], with the means to make groups of some of the ranks.
+///
+/// # Panics
+/// As [`options`].
+pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)> {
+    world_of_groups(ranks, &options(ranks), |_, links| links)
+}
+
+/// The settings of [`run`] and [`world`]: the deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else [`CALL_TIMEOUT`], and
+/// a call without progress warns after 5 s.
+///
+/// # Panics
+/// When `UNISONO_CALL_TIMEOUT_S` is no time.
+pub fn options(ranks: u32) -> EngineOptions {
+    let suited = unisono_engine::in_process::options_for(ranks);
+    match call_timeout_of_environment() {
+        Ok(Some(timeout)) => EngineOptions { timeout, ..suited },
+        Ok(None) => suited,
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -43,7 +43,7 @@
 //! * **Elements and operators**: [`DType`], [`Element`], [`ReduceOp`]; [`UserOp`] for operators of your own.
 //! * **Tests** with ranks as threads, without a network: [`in_process`].
 //! * **Algorithms** of your own, and the proofs of all: [`schedule`].
-//! * **Compression**: [`compression`].
+//! * **Compression**: `compression` (feature `compression`).
 //! * **Backends**: TCP, and vendors' libraries that are opened at run time ([`BACKENDS`], docs/backends.md).
 //! * **Lists, memory of others, device memory**: [`call`]. **A backend of your own**: [`backend`].
 //!
@@ -65,6 +65,7 @@ pub mod examples;
 pub mod in_process;
 pub mod prelude;
 mod selection;
+#[cfg(feature = "offload")]
 pub mod vendors;
 mod world;
 
@@ -78,7 +79,7 @@ pub use unisono_communicator::{
     JobRank, LogLevel, Outcome, ParentCall, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
     TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
 };
-pub use unisono_transport_tcp::config::{self, Config};
+pub use unisono_transport_tcp::config::{self, Backend, Config};
 pub use unisono_transport_tcp::flight;
 pub use world::World;
 
@@ -120,6 +121,7 @@ pub use unisono_schedule as schedule;
 /// world.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state)?;
 /// # Ok::<(), unisono::Error>(())
 /// ```
+#[cfg(feature = "compression")]
 pub mod compression {
     pub use unisono_compression::*;
 
@@ -222,8 +224,7 @@ pub fn init() -> Result<World> {
 /// use std::time::Duration;
 /// use unisono::{Collectives, Config};
 ///
-/// let mut config = Config::from_environment()?;
-/// config.call_timeout = Duration::from_secs(20);
+/// let config = Config::from_environment()?.with_call_timeout(Duration::from_secs(20));
 /// let world = unisono::init_with(&config)?;
 /// world.barrier()?;
 /// # Ok::<(), unisono::Error>(())
@@ -236,6 +237,6 @@ pub fn init_with(config: &Config) -> Result<World> {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/algorithms.md")]
-#[doc = include_str!("../../../docs/compression.md")]
+#[cfg_attr(feature = "compression", doc = include_str!("../../../docs/compression.md"))]
 #[doc = include_str!("../../../docs/backends.md")]
 struct Pages;

@@ -1,55 +1,78 @@
 //! Which backend a world gets: what the settings name, or what `auto` takes.
 
-use std::sync::{Arc, Once};
+#[cfg(feature = "offload")]
+mod on_vendor;
+
 use std::time::Instant;
 
-use unisono_communicator::{Communicator, Error, Result, Severity, log};
-use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
-use unisono_offload_ccl::BACKEND as CCL;
-use unisono_offload_hccl::BACKEND as HCCL;
-use unisono_offload_nccl::BACKEND as NCCL;
-use unisono_transport_tcp::config::{AUTO, Config, HostMemorySetting};
-use unisono_transport_tcp::{BACKEND as TCP, TcpJob};
+use unisono_backend::Companion;
+#[cfg(not(all(feature = "ccl", feature = "nccl", feature = "hccl")))]
+use unisono_communicator::Error;
+use unisono_communicator::{Communicator, Result, Severity, log};
+use unisono_transport_tcp::TcpJob;
+use unisono_transport_tcp::config::{Backend, Config};
 
+#[cfg(any(feature = "nccl", feature = "hccl"))]
 use crate::vendors;
 use crate::world::World;
 
-/// The backends of this build, as `UNISONO_BACKEND` names them.
-pub const BACKENDS: &[&str] = &[AUTO, TCP, CCL, NCCL, HCCL];
+/// The backends of this build. The features `ccl`, `nccl` and `hccl` add one each.
+pub const BACKENDS: &[Backend] = &[
+    Backend::Auto,
+    Backend::Tcp,
+    #[cfg(feature = "ccl")]
+    Backend::Ccl,
+    #[cfg(feature = "nccl")]
+    Backend::Nccl,
+    #[cfg(feature = "hccl")]
+    Backend::Hccl,
+];
 
 /// The communicator of all ranks of the job that the settings describe. A backend that is named is that which does the
 /// work, for any number of ranks, or an error.
 pub(crate) fn open(config: &Config) -> Result<World> {
-    let backend = config.backend.as_str();
+    let backend = config.backend;
     let (world, why) = match backend {
-        AUTO if config.placement.world_size() == 1 => {
+        Backend::Auto if config.placement.world_size() == 1 => {
             config.prepare()?;
             (World::alone(), "; no launcher names other ranks: a world of one".to_owned())
         }
-        AUTO => automatic(config)?,
-        TCP => (World::over_tcp(TcpJob::join(config)?)?, String::new()),
-        CCL => ccl(config)?,
-        NCCL => on_vendor(config, vendors::nccl(config))?,
-        HCCL => on_vendor(config, vendors::hccl(config))?,
-        unknown => {
-            let problem = format!("this build has {}", BACKENDS.join(", "));
-            let (name, value) = ("UNISONO_BACKEND".to_owned(), unknown.to_owned());
-            return Err(Error::Configuration { name, value, problem });
-        }
+        Backend::Auto => automatic(config)?,
+        Backend::Tcp => (World::over_tcp(TcpJob::join(config)?)?, String::new()),
+        #[cfg(feature = "ccl")]
+        Backend::Ccl => on_vendor::ccl(config)?,
+        #[cfg(feature = "nccl")]
+        Backend::Nccl => on_vendor::open(config, vendors::nccl(config))?,
+        #[cfg(feature = "hccl")]
+        Backend::Hccl => on_vendor::open(config, vendors::hccl(config))?,
+        #[cfg(not(all(feature = "ccl", feature = "nccl", feature = "hccl")))]
+        missing => return Err(not_in_this_build(missing)),
     };
     let chosen = format_args!("backend {}: UNISONO_BACKEND={backend}{why}", world.backend());
     log(Severity::Info, Some(world.rank()), chosen);
     Ok(world)
 }
 
+/// The error of a backend whose feature was off when the program was built.
+#[cfg(not(all(feature = "ccl", feature = "nccl", feature = "hccl")))]
+fn not_in_this_build(backend: Backend) -> Error {
+    let problem = format!(
+        "this program was built without it, with {}; build it with the feature {backend:?} of the crate unisono",
+        Backend::names(BACKENDS),
+        backend = backend.name(),
+    );
+    Error::Configuration { name: "UNISONO_BACKEND".to_owned(), value: backend.to_string(), problem }
+}
+
 /// NCCL where every rank has it and a device; else TCP.
+#[cfg(feature = "nccl")]
 fn automatic(config: &Config) -> Result<(World, String)> {
     let job = TcpJob::join(config)?;
-    let library = vendors::nccl(config);
+    // The job makes the communicator of all ranks once: somebody holds it from here on.
     let companion = job.companion()?;
-    // Every rank learns whether all have it before any of them begins.
-    if companion.gate().agree_to_begin(library.is_ok(), Instant::now(), config.join_timeout)? {
-        return opened(config, job, library);
+    let library = vendors::nccl(config);
+    if all_have_nccl(config, &*companion, library.is_ok())? {
+        return on_vendor::opened(config, job, library);
     }
     let why = match library {
         Err(error) => format!("; no NCCL here: {error}"),
@@ -58,53 +81,17 @@ fn automatic(config: &Config) -> Result<(World, String)> {
     Ok((World::over_tcp(job)?, why))
 }
 
-/// The communicator of a vendor's library, on one over TCP, and which library it is.
-fn on_vendor<V: Vendor>(config: &Config, library: Result<V>) -> Result<(World, String)> {
-    opened(config, TcpJob::join(config)?, library)
+/// TCP. Ranks of a program with NCCL learn that this one lacks it.
+#[cfg(not(feature = "nccl"))]
+fn automatic(config: &Config) -> Result<(World, String)> {
+    let job = TcpJob::join(config)?;
+    // The job makes the communicator of all ranks once: somebody holds it from here on.
+    let companion = job.companion()?;
+    all_have_nccl(config, &*companion, false)?;
+    Ok((World::over_tcp(job)?, "; this program was built without NCCL".to_owned()))
 }
 
-fn opened<V: Vendor>(config: &Config, job: TcpJob, library: Result<V>) -> Result<(World, String)> {
-    let which = library.as_ref().map_or_else(|_| String::new(), |library| format!("; {}", library.version()));
-    let host_memory = match config.devices.host_memory {
-        HostMemorySetting::Auto if config.backend == AUTO => HostMemory::Companion,
-        HostMemorySetting::Auto | HostMemorySetting::Refused => HostMemory::Refused,
-        HostMemorySetting::Staged => HostMemory::Staged,
-        HostMemorySetting::Tcp => HostMemory::Companion,
-    };
-    let options =
-        OffloadOptions { host_memory, ..OffloadOptions::new(config.join_timeout, config.has_call_timeout()) };
-    // A rank that lacks the library tells the others so.
-    let whole = Offloaded::open(job.companion()?, library.map(Arc::new), &options)?;
-    let communicator = whole.clone();
-    Ok((World::on_vendor(job, communicator, Box::new(move |companion| whole.over(companion))), which))
-}
-
-fn ccl(config: &Config) -> Result<(World, String)> {
-    let library = vendors::ccl(config);
-    if library.is_ok() {
-        warn_of_missing(config);
-    }
-    on_vendor(config, library)
-}
-
-/// Warns of variables that oneCCL would read, once in a process: it reads them once.
-fn warn_of_missing(config: &Config) {
-    static SAID: Once = Once::new();
-    let missing = config.missing_ccl_variables();
-    if missing.is_empty() {
-        return;
-    }
-    let listed: Vec<String> =
-        missing.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
-    SAID.call_once(|| {
-        log(
-            Severity::Warn,
-            Some(config.placement.rank()),
-            format_args!(
-                "oneCCL needs {} in the environment in which a rank starts, and is up to 2000 times slower without, or \
-                 finds no other rank; unisono run sets this",
-                listed.join(" ")
-            ),
-        );
-    });
+/// Every rank learns whether all have NCCL before any of them begins.
+fn all_have_nccl(config: &Config, companion: &dyn Companion, is_here: bool) -> Result<bool> {
+    companion.gate().agree_to_begin(is_here, Instant::now(), config.join_timeout)
 }

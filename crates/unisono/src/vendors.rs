@@ -2,9 +2,13 @@
 //! programs that look at it first, or make a communicator of it with other options.
 
 use unisono_communicator::Result;
+#[cfg(feature = "nccl")]
 use unisono_cuda::{Driver, KernelCode};
+#[cfg(feature = "ccl")]
 use unisono_offload_ccl::{Ccl, CclOptions, CclVendor};
+#[cfg(feature = "hccl")]
 use unisono_offload_hccl::{Hccl, HcclLibrary, HcclOptions};
+#[cfg(feature = "nccl")]
 use unisono_offload_nccl::{Nccl, NcclOptions};
 use unisono_transport_tcp::config::Config;
 
@@ -12,6 +16,7 @@ use unisono_transport_tcp::config::Config;
 ///
 /// # Errors
 /// As [`Ccl::open`].
+#[cfg(feature = "ccl")]
 pub fn ccl(config: &Config) -> Result<CclVendor> {
     Ccl::open(&CclOptions { directory: config.ccl_directory.clone() }).map(CclVendor::on_host)
 }
@@ -20,6 +25,7 @@ pub fn ccl(config: &Config) -> Result<CclVendor> {
 ///
 /// # Errors
 /// As [`Nccl::open`].
+#[cfg(feature = "nccl")]
 pub fn nccl(config: &Config) -> Result<Nccl> {
     let (library, driver) = (config.devices.nccl_library.clone(), config.devices.cuda_library.clone());
     let device = config.device(Driver::open(driver.as_deref())?.devices()?);
@@ -31,6 +37,7 @@ pub fn nccl(config: &Config) -> Result<Nccl> {
 ///
 /// # Errors
 /// As [`Hccl::open`].
+#[cfg(feature = "hccl")]
 pub fn hccl(config: &Config) -> Result<Hccl> {
     let directory = config.devices.hccl_directory.clone();
     let device = config.device(HcclLibrary::open(&directory)?.devices()?);

@@ -10,8 +10,8 @@ use unisono_communicator::{Communicator, Error, Result, Solo, forward_communicat
 use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::flight::FlightRecord;
 
-/// All ranks of the job that this process has joined, as [`init`](crate::init) gives them: a communicator, and what only
-/// a whole job can do.
+/// All ranks of the job that this process has joined: a communicator, and the means to make groups and flight records.
+/// [`init`](crate::init) gives it.
 ///
 /// A clone is a handle of the same world. A handle may be moved to another thread, borrowed by several, kept in a
 /// static, or leaked. The last handle that is dropped says goodbye to the other ranks; the exit of the process does the
@@ -33,8 +33,8 @@ use unisono_transport_tcp::flight::FlightRecord;
 /// let again = world.clone();
 /// std::thread::spawn(move || again.barrier()).join().unwrap()?;
 /// println!("rank {} of {}", world.rank(), world.size());
-/// world.close()
-/// # ; Ok::<(), unisono::Error>(())
+/// world.close()?;
+/// # Ok::<(), unisono::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct World {
@@ -56,6 +56,7 @@ enum Kind {
     /// Several ranks over TCP.
     Tcp(TcpJob),
     /// Several ranks, whose collectives a vendor's library does.
+    #[cfg_attr(not(feature = "offload"), expect(dead_code, reason = "no vendor is in this build"))]
     Vendor(TcpJob, Box<OnCompanion>),
 }
 
@@ -68,6 +69,7 @@ impl World {
         Ok(World::new(job.communicator()?, Kind::Tcp(job)))
     }
 
+    #[cfg(feature = "offload")]
     pub(crate) fn on_vendor(job: TcpJob, communicator: Arc<dyn Communicator>, on: Box<OnCompanion>) -> World {
         World::new(communicator, Kind::Vendor(job, on))
     }
@@ -109,15 +111,15 @@ impl World {
     /// # Errors
     /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the job does not have or that comes
     /// twice, and for a list other than this rank gave for the key before. [`Error::System`] when no descriptor is
-    /// left. With a vendor's library also its errors.
+    /// left. [`Error::Closed`] after [`close`](Communicator::close). With a vendor's library also its errors.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
         match &self.shared.kind {
             Kind::Alone(keys) => {
                 keys.note_use(key, ranks, self.group())?;
-                Ok(Arc::new(Solo::new()))
+                self.duplicate()
             }
-            Kind::Tcp(job) => job.make_group(key, ranks),
-            Kind::Vendor(job, on) => on(job.make_group_companion(key, ranks)?),
+            Kind::Tcp(job) => open(job)?.make_group(key, ranks),
+            Kind::Vendor(job, on) => on(open(job)?.make_group_companion(key, ranks)?),
         }
     }
 
@@ -143,6 +145,14 @@ impl World {
     /// As [`World::flight_record`]; [`Error::System`] when the file cannot be written.
     pub fn dump_flight(&self, directory: &Path) -> Result<PathBuf> {
         self.flight_record()?.write(directory)
+    }
+}
+
+/// The job, unless its communicator of all ranks is closed.
+fn open(job: &TcpJob) -> Result<&TcpJob> {
+    match job.companion()?.gate().is_closed() {
+        true => Err(Error::closed().in_call(&"make_group")),
+        false => Ok(job),
     }
 }
 

@@ -5,6 +5,7 @@ mod code;
 mod english;
 mod lines;
 mod links;
+mod orphans;
 mod outline;
 mod source;
 mod tokens;
@@ -35,6 +36,7 @@ fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     let paths = text_files(repository)?;
     let mut violations = workspace::check(repository)?;
     let (mut declarations, mut outlines, mut riddles) = (Vec::new(), Vec::new(), Vec::new());
+    let mut modules = Vec::new();
     for path in &paths {
         let bytes =
             std::fs::read(repository.join(path)).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -48,9 +50,11 @@ fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
         outlines.extend(outline);
         if source.is_rust() {
             riddles.extend(english::riddles(&source));
+            modules.push(orphans::declared(&source));
         }
     }
     let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    violations.extend(orphans::check(&names, &modules));
     violations.extend(types::check(&names, &declarations));
     violations.extend(circles::check(&names, &outlines));
     violations.extend(english::check(&names, &riddles));

@@ -45,6 +45,12 @@ pub struct Bool(pub u8);
 /// # use unisono_communicator::Communicator;
 /// # Ok::<(), unisono_communicator::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no element of a collective",
+    label = "not an element type",
+    note = "a type of your own becomes one by `#[derive(Pod, Zeroable)]` of bytemuck and \
+            `impl Element for {Self} {{ const DTYPE: DType = DType::opaque_of::<{Self}>(); }}`"
+)]
 pub trait Element: Pod + Send + Sync + PartialEq + fmt::Debug {
     /// The element type as it is named in descriptors and headers. Its size is that of `Self`; a call whose buffer
     /// disagrees is refused.

@@ -32,6 +32,13 @@ macro_rules! rank_type {
             }
         }
 
+        /// `error.lost_ranks() == [2]`.
+        impl PartialEq<u32> for $name {
+            fn eq(&self, number: &u32) -> bool {
+                self.0 == *number
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Display::fmt(&self.0, f)

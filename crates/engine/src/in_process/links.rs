@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Instant;
 
-use crossbeam::sync::Parker;
+use crossbeam_utils::sync::Parker;
 use unisono_backend::Waker;
 use unisono_communicator::{GroupRank, Result};
 

@@ -32,6 +32,7 @@ mod tests;
 mod world;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{Communicator, Error, Group, GroupRank, Result};
@@ -166,11 +167,17 @@ fn configured(options: &EngineOptions) -> EngineOptions {
     EngineOptions { registry, register: Vec::new(), ..options.clone() }
 }
 
-/// Options that suit `ranks` threads on this machine.
-fn options_for(ranks: u32) -> EngineOptions {
+/// The default deadline of a call: a test that waits for longer hangs.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// After how long without progress a call warns by default.
+const WARN_AFTER: Duration = Duration::from_secs(5);
+
+/// Options that suit tests with `ranks` threads on this machine: [`CALL_TIMEOUT`], and a warning after 5 s.
+pub fn options_for(ranks: u32) -> EngineOptions {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let cost_model = CostModel::LOOPBACK.with_ranks_on_cores(u64::from(ranks), cores);
-    EngineOptions { cost_model, ..EngineOptions::default() }
+    EngineOptions { cost_model, timeout: CALL_TIMEOUT, warn_after: WARN_AFTER, ..EngineOptions::default() }
 }
 
 fn world_and_communicators<L: Links + 'static>(

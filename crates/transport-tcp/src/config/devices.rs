@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use unisono_communicator::Result;
 
+use super::Backend;
 use super::Config;
 use super::source::Source;
 
@@ -85,7 +86,7 @@ impl Config {
                 "an absolute path is needed: what it means must not depend on the working directory";
             return Err(self.refused(name, &path.display().to_string(), problem));
         }
-        if self.backend != "ccl" {
+        if self.backend != Backend::Ccl {
             return Ok(());
         }
         let from_outside = self.algorithms.first().map(|algorithm| algorithm.name);

@@ -1,11 +1,5 @@
 //! The table of settings. A test of this folder compares docs/settings.md with it.
 
-/// The value of `UNISONO_BACKEND` that leaves the choice to the library.
-pub const AUTO: &str = "auto";
-
-/// The values of `UNISONO_BACKEND` that are known, also in builds that lack some.
-pub const BACKEND_NAMES: [&str; 5] = [AUTO, "tcp", "ccl", "nccl", "hccl"];
-
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {

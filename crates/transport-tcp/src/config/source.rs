@@ -10,7 +10,7 @@ use std::time::Duration;
 use unisono_communicator::{Error, LogLevel, Result};
 
 use super::knobs::knob_named;
-use super::{SecretSource, Values};
+use super::{Backend, SecretSource, UnknownBackend, Values};
 
 /// The largest size that a setting can ask for.
 const BYTES_MAX: u64 = 1 << 30;
@@ -134,6 +134,11 @@ impl Source<'_> {
     pub(super) fn log_level(&self, name: &str) -> Result<LogLevel> {
         let problem = format!("one of {} is needed", LogLevel::NAMES.join(", "));
         self.parse(name, &problem, |_: &LogLevel| true)?.ok_or_else(|| without_value(name))
+    }
+
+    pub(super) fn backend(&self, name: &str) -> Result<Backend> {
+        let problem = UnknownBackend.to_string();
+        self.parse(name, &problem, |_: &Backend| true)?.ok_or_else(|| without_value(name))
     }
 
     pub(super) fn choice(&self, name: &str, choices: &[&str]) -> Result<String> {

@@ -52,7 +52,7 @@ fn nothing_set_is_a_world_of_one_with_the_defaults() {
         (None, 128 << 10, 512 << 10)
     );
     assert_eq!(config.congestion_control.as_deref(), Some("reno"));
-    assert_eq!(config.backend, "auto");
+    assert_eq!(config.backend, Backend::Auto);
     assert_eq!((config.store, config.job_key, config.address), (None, None, None));
 }
 
@@ -329,7 +329,7 @@ fn what_code_sets_is_checked_too() {
 
 #[test]
 fn algorithms_are_refused_together_with_a_backend_that_takes_none() {
-    let ccl = Config { backend: "ccl".into(), ..read(&[]).unwrap() };
+    let ccl = Config { backend: Backend::Ccl, ..read(&[]).unwrap() };
     ccl.check().unwrap();
     let expected = "UNISONO_ALGORITHM=ring: oneCCL chooses among algorithms of its own";
     let named = Config { algorithm: Some("ring".into()), ..ccl.clone() };

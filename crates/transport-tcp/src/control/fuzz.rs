@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, bounded, unbounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Question, Revocation};
 use unisono_communicator::{
     Certainty, Collective, DType, Descriptor, Error, Group, GroupRank, JobRank, Result, Site,

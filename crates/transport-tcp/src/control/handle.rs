@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, on_rank};
 use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 use unisono_engine::SharedRegistry;
@@ -53,7 +53,7 @@ impl TcpControl {
 
 /// Spreads the first cause of the communicator `key`.
 fn flood_about(world: &TcpJob, key: CommunicatorKey, cause: Arc<Error>) {
-    let (handed_over, waiting) = crossbeam::channel::bounded(0);
+    let (handed_over, waiting) = crossbeam_channel::bounded(0);
     world.commands().send(Command::Flood { key, cause, handed_over });
     // Nothing is ever sent: the channel is disconnected when the cause has been handed over.
     let _ = waiting.recv_timeout(HANDOVER_MAX);
@@ -122,13 +122,13 @@ impl Control for TcpControl {
 
     fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
         let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
-        let (answer, answered) = crossbeam::channel::bounded(1);
+        let (answer, answered) = crossbeam_channel::bounded(1);
         self.send(Command::Close { key: self.key, ours, deadline, answer });
         await_answer(&answered, deadline)
     }
 
     fn agree(&self, ask: &Ask) -> Result<Agreed> {
-        let (answer, answered) = crossbeam::channel::bounded(1);
+        let (answer, answered) = crossbeam_channel::bounded(1);
         self.send(Command::Agree { key: self.key, ask: *ask, answer });
         await_answer(&answered, ask.deadline)
     }

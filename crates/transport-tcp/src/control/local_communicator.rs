@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crossbeam::channel::Sender;
+use crossbeam_channel::Sender;
 use unisono_backend::{
     Board, CallHistory, CallStatus, FirstDifference, Membership, Peers, Revocation, SEARCH_MAX, SearchStep,
     Waker, asked_next, closed_differently, closing_error,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, bounded, unbounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
 use unisono_backend::{Board, Question};
 use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Group, Result, Site};
 

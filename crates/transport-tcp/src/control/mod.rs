@@ -45,7 +45,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, TryRecvError};
+use crossbeam_channel::{Receiver, TryRecvError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_backend::{Agreed, Ask, CallHistory};
 use unisono_communicator::{Error, GroupRank, Holding, JobRank, Result, flush_log};
@@ -145,13 +145,13 @@ pub(crate) enum Command {
 }
 
 /// Dropping it says that something has been handed over.
-pub(crate) type HandedOver = crossbeam::channel::Sender<Infallible>;
+pub(crate) type HandedOver = crossbeam_channel::Sender<Infallible>;
 
 /// Takes the answer to [`Command::Close`].
-pub(crate) type CloseAnswer = crossbeam::channel::Sender<Result<()>>;
+pub(crate) type CloseAnswer = crossbeam_channel::Sender<Result<()>>;
 
 /// Takes the answer to [`Command::Agree`].
-pub(crate) type AgreeAnswer = crossbeam::channel::Sender<Result<Agreed>>;
+pub(crate) type AgreeAnswer = crossbeam_channel::Sender<Result<Agreed>>;
 
 /// Sends commands to the control thread, from any thread.
 #[derive(Clone)]
@@ -205,7 +205,7 @@ impl ControlThread {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(early.listener).map_err(what("cannot listen"))?
         };
-        let (alive, ended) = crossbeam::channel::bounded(0);
+        let (alive, ended) = crossbeam_channel::bounded(0);
         std::thread::Builder::new()
             .name(THREAD_NAME.to_owned())
             .spawn(move || {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::Receiver;
+use crossbeam_channel::Receiver;
 use unisono_backend::{Agreed, Ask, Question};
 use unisono_communicator::{Error, GroupRank, Result};
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use crossbeam::channel::Receiver;
+use crossbeam_channel::Receiver;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use unisono_backend::Waker;
 use unisono_communicator::{Error, GroupRank, Result};

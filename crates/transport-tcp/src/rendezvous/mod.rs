@@ -105,7 +105,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
         listen,
         host: key::host_claim(config),
         job_settings: job_settings.clone(),
-        backend: config.backend.clone(),
+        backend: config.backend.to_string(),
         timeout: config.join_timeout,
         handshake_timeout: config.handshake_timeout,
         wait: wait.clone(),

@@ -49,7 +49,7 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
 fn config(arguments: &BenchArguments) -> Result<Config> {
     let mut config = Config::from_environment()?;
     let BenchArguments { backend, vendor: VendorArguments { vendor_dir }, .. } = arguments;
-    config.backend = backend.clone().unwrap_or(config.backend);
+    config.backend = backend.unwrap_or(config.backend);
     config.ccl_directory = vendor_dir.clone().or(config.ccl_directory);
     Ok(config)
 }
@@ -102,7 +102,7 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
         words.push("--parts".into());
     }
     if let Some(backend) = backend {
-        words.extend(["--backend".into(), backend.into()]);
+        words.extend(["--backend".into(), backend.name().into()]);
     }
     if let Some(plot) = plot {
         words.extend(["--plot".into(), plot.into()]);

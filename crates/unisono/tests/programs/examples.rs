@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Its unit tests are what it shows; here they run with the others.
 #[allow(dead_code)]
-#[path = "../examples/test_with_threads.rs"]
+#[path = "../../examples/test_with_threads.rs"]
 mod threads;
 
 const RANKS: usize = 4;

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use unisono::schedule::{Algorithm, Own};
-use unisono::{Collective, Collectives, Config, Error, ReduceOp, Trust};
+use unisono::{Backend, Collective, Collectives, Communicator, Config, Error, ReduceOp, Trust};
 
 const TEST_TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -24,18 +24,62 @@ fn no_launcher_is_a_world_of_one() {
 }
 
 #[test]
+fn a_world_of_one_makes_groups_and_keeps_no_flight_record() {
+    let world = unisono::init_with(&config(&[])).unwrap();
+    let group = world.make_group("all", &[0]).unwrap();
+    group.barrier().unwrap();
+    let invalid = |ranks: &[u32]| match world.make_group("all", ranks).map(drop) {
+        Err(Error::InvalidArgument { argument, problem, .. }) => (argument, problem),
+        other => panic!("{ranks:?}: {other:?}"),
+    };
+    assert_eq!(invalid(&[1]), ("ranks", "1, but the group has ranks 0 to 0".to_owned()));
+    assert_eq!(invalid(&[]), ("ranks", "[], but only members make a group, and this is rank 0".to_owned()));
+    let folder = std::env::temp_dir();
+    assert!(matches!(world.dump_flight(&folder), Err(Error::Unsupported { backend: "solo", .. })));
+    assert_eq!(format!("{world:?}"), "World(rank 0 of 1, solo)");
+    // A handle serves another thread, and all handles are closed together.
+    let moved = world.clone();
+    std::thread::spawn(move || moved.close()).join().unwrap().unwrap();
+    assert!(matches!(world.barrier(), Err(Error::Closed { .. })));
+    assert!(matches!(world.make_group("all", &[0]).map(drop), Err(Error::Closed { .. })));
+}
+
+#[test]
+fn a_world_over_tcp_makes_groups_and_records() {
+    let world = unisono::init_with(&config(&[("UNISONO_BACKEND", "tcp".into())])).unwrap();
+    let group = world.make_group("all", &[0]).unwrap();
+    let mut value = [4u8];
+    group.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+    assert_eq!(value, [4]);
+    assert!(matches!(world.make_group("all", &[1]).map(drop), Err(Error::InvalidArgument { .. })));
+    world.barrier().unwrap();
+    let record = world.flight_record().unwrap();
+    assert_eq!((record.rank, record.pg_config.len(), record.entries.len()), (0, 2, 2));
+    world.close().unwrap();
+    assert!(matches!(world.make_group("all", &[0]).map(drop), Err(Error::Closed { .. })));
+}
+
+#[test]
 fn a_backend_that_is_not_there_is_refused_by_name() {
-    let named = Config { backend: "ncl".into(), ..config(&[]) };
-    let error = unisono::init_with(&named).err().unwrap();
+    let misspelt = |name: &str| (name == "UNISONO_BACKEND").then(|| "ncl".to_owned());
+    let error = Config::from_lookup(&misspelt).err().unwrap();
     assert!(matches!(&error, Error::Configuration { .. }), "{error}");
-    assert_eq!(error.to_string(), "UNISONO_BACKEND=ncl: this build has auto, tcp, ccl, nccl, hccl");
+    assert_eq!(error.to_string(), "UNISONO_BACKEND=ncl: one of auto, tcp, ccl, nccl, hccl is needed");
     let missing =
         [("UNISONO_BACKEND", "nccl".to_owned()), ("UNISONO_CUDA_LIB", "/no/libcuda.so.1".to_owned())];
     let error = unisono::init_with(&config(&missing)).err().unwrap();
-    assert!(
-        matches!(&error, Error::LibraryMissing { library, .. } if &**library == "CUDA driver"),
-        "{error}"
-    );
+    match unisono::BACKENDS.contains(&Backend::Nccl) {
+        true => assert!(
+            matches!(&error, Error::LibraryMissing { library, .. } if &**library == "CUDA driver"),
+            "{error}"
+        ),
+        false => {
+            let said = error.to_string();
+            let expected = "UNISONO_BACKEND=nccl: this program was built without it, with auto, tcp";
+            assert!(said.starts_with(expected), "{said}");
+            assert!(said.ends_with("; build it with the feature \"nccl\" of the crate unisono"), "{said}");
+        }
+    }
 }
 
 #[test]
@@ -47,11 +91,16 @@ fn a_backend_that_is_named_is_used_by_a_world_of_one_too() {
     assert_eq!(values, [3]);
     world.close().unwrap();
     let missing = [("UNISONO_BACKEND", "ccl".to_owned()), ("UNISONO_CCL_DIR", "/no/such".to_owned())];
-    let error = unisono::init_with(&config(&missing)).err().unwrap();
-    assert!(matches!(&error, Error::LibraryMissing { tried, .. } if tried.len() == 3), "{error}");
     // In code it is the same.
-    let named = Config { backend: "ccl".into(), ..config(&missing[1..]) };
-    assert!(matches!(unisono::init_with(&named).err(), Some(Error::LibraryMissing { .. })));
+    for config in [config(&missing), config(&missing[1..]).with_backend(Backend::Ccl)] {
+        let error = unisono::init_with(&config).err().unwrap();
+        match unisono::BACKENDS.contains(&Backend::Ccl) {
+            true => {
+                assert!(matches!(&error, Error::LibraryMissing { tried, .. } if tried.len() == 3), "{error}")
+            }
+            false => assert!(error.to_string().contains("the feature \"ccl\""), "{error}"),
+        }
+    }
 }
 
 #[test]

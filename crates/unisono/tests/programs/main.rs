@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "every function here is part of a test")]
 
+mod examples;
+mod init;
 mod support;
 
 use std::fmt::Debug;
@@ -9,7 +11,7 @@ use std::fmt::Debug;
 use support::{start, start_ranks};
 use tracing::field::{Field, Visit};
 use tracing::span;
-use unisono::{Collectives, Communicator, Peer, ReduceOp, World};
+use unisono::{Backend, Collectives, Communicator, Peer, ReduceOp, World, in_process};
 
 /// What a program does: joins, adds, leaves; an error is one line.
 fn join_and_add() -> World {
@@ -177,7 +179,11 @@ fn info_says_how_the_job_was_joined_and_debug_which_algorithm_was_chosen() {
         assert!(joined.starts_with("joined a job of 2 ranks on 1 host in "), "{joined}");
         assert!(joined.contains("; listens at 127.0.0.1:"), "{joined}");
         let chosen = lines[1].strip_prefix(&start).unwrap();
-        assert!(chosen.starts_with("backend tcp: UNISONO_BACKEND=auto; no NCCL here: "), "{chosen}");
+        let why = match unisono::BACKENDS.contains(&Backend::Nccl) {
+            true => "no NCCL here: ",
+            false => "this program was built without NCCL",
+        };
+        assert!(chosen.starts_with(&format!("backend tcp: UNISONO_BACKEND=auto; {why}")), "{chosen}");
         let plans: Vec<_> = lines.iter().filter(|line| line.contains(" plans all_reduce(")).collect();
         assert_eq!(plans.len(), 1, "one for each new plan: {lines:?}");
         assert!(plans[0].contains(" predicted to take "), "{plans:?}");
@@ -233,4 +239,24 @@ fn a_process_may_join_again_when_all_ranks_do() {
     for program in start_ranks("program_that_joins_twice", "twice", 3, &[]) {
         assert_eq!(program.end(), (true, Vec::new()));
     }
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_with_threads() {
+    let timeout = in_process::options(2).timeout;
+    eprintln!("{timeout:?}");
+}
+
+#[test]
+fn the_deadline_of_in_process_worlds_comes_from_the_environment() {
+    let said = |value: Option<&str>| {
+        let variable = value.map(|value| ("UNISONO_CALL_TIMEOUT_S", value));
+        let (is_good, lines) = start("program_with_threads", variable.as_slice()).end();
+        (is_good, lines)
+    };
+    assert_eq!(said(None), (true, vec!["120s".to_owned()]));
+    assert_eq!(said(Some("2.5")), (true, vec!["2.5s".to_owned()]));
+    let (is_good, lines) = said(Some("soon"));
+    assert!(!is_good && lines.iter().any(|line| line.contains("UNISONO_CALL_TIMEOUT_S=soon: ")), "{lines:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, TryRecvError, bounded, unbounded};
+use crossbeam_channel::{Receiver, TryRecvError, bounded, unbounded};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, Waker};
 use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 use unisono_engine::{Edge, EngineCommunicator, Interest, Lane, Link, Links, Parts, Wake};

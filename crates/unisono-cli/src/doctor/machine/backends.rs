@@ -12,14 +12,14 @@ use unisono_offload_ccl::BACKEND as CCL;
 use unisono_offload_hccl::{BACKEND as HCCL, HcclLibrary};
 use unisono_offload_nccl::BACKEND as NCCL;
 use unisono_transport_tcp::BACKEND as TCP;
-use unisono_transport_tcp::config::{AUTO, BACKEND_NAMES, Config};
+use unisono_transport_tcp::config::{Backend, Config};
 
 use super::facts::HostNetwork;
 use crate::print;
 
 /// A backend, as this machine has it.
 #[derive(Debug, Serialize)]
-pub(super) struct Backend {
+pub(super) struct BackendFacts {
     pub(super) name: &'static str,
     /// Why it cannot be used; if that is said, the rest is not known.
     pub(super) problem: Option<String>,
@@ -34,40 +34,43 @@ pub(super) struct Backend {
     pub(super) capabilities: Vec<(String, String)>,
 }
 
-impl Backend {
+impl BackendFacts {
     /// All of them but `auto`, which is no backend of its own.
-    pub(super) fn all(network: &HostNetwork, config: &Config) -> Vec<Backend> {
-        let names = BACKEND_NAMES.into_iter().filter(|name| *name != AUTO);
-        names.map(|name| Backend::of(name, network, config)).collect()
+    pub(super) fn all(network: &HostNetwork, config: &Config) -> Vec<BackendFacts> {
+        Backend::ALL.into_iter().filter_map(|backend| BackendFacts::of(backend, network, config)).collect()
     }
 
-    fn of(name: &'static str, network: &HostNetwork, config: &Config) -> Backend {
-        match name {
-            TCP => tcp(network, config),
-            CCL => ccl(config),
-            NCCL => nccl(config),
-            HCCL => hccl(config),
-            _ => Backend::unusable(name, "not in this build".to_owned(), None),
+    fn of(backend: Backend, network: &HostNetwork, config: &Config) -> Option<BackendFacts> {
+        match backend {
+            Backend::Auto => None,
+            Backend::Tcp => Some(tcp(network, config)),
+            Backend::Ccl => Some(ccl(config)),
+            Backend::Nccl => Some(nccl(config)),
+            Backend::Hccl => Some(hccl(config)),
         }
     }
 
-    fn unusable(name: &'static str, problem: String, remedy: Option<String>) -> Backend {
+    fn unusable(name: &'static str, problem: String, remedy: Option<String>) -> BackendFacts {
         let (version, files, devices, capabilities) = (None, Vec::new(), None, Vec::new());
         let problem = Some(problem);
-        Backend { name, problem, remedy, version, files, devices, capabilities }
+        BackendFacts { name, problem, remedy, version, files, devices, capabilities }
     }
 }
 
 const HOST_MEMORY: &str = "memory of the host";
 const MEMORY_OF_DEVICES: &str = "memory of a device; of the host by UNISONO_HOST_MEMORY";
 
-fn tcp(network: &HostNetwork, config: &Config) -> Backend {
+fn tcp(network: &HostNetwork, config: &Config) -> BackendFacts {
     let listens = network.listens_on.clone().and_then(|address| {
         let listener = TcpJob::listen(SocketAddr::new(address, 0), config);
         listener.map(drop).map_err(|error| error.to_string())
     });
     if let Err(problem) = listens {
-        return Backend::unusable(TCP, problem, Some("see UNISONO_ADDRESS and UNISONO_INTERFACE".to_owned()));
+        return BackendFacts::unusable(
+            TCP,
+            problem,
+            Some("see UNISONO_ADDRESS and UNISONO_INTERFACE".to_owned()),
+        );
     }
     let capabilities = [
         ("reductions", "every operator, functions of the program too, on every type that it is defined on"),
@@ -75,7 +78,7 @@ fn tcp(network: &HostNetwork, config: &Config) -> Backend {
         ("equal bits on all ranks", "yes"),
         ("deadline of blocking calls", "yes"),
     ];
-    Backend {
+    BackendFacts {
         name: TCP,
         problem: None,
         remedy: None,
@@ -86,13 +89,13 @@ fn tcp(network: &HostNetwork, config: &Config) -> Backend {
     }
 }
 
-fn ccl(config: &Config) -> Backend {
+fn ccl(config: &Config) -> BackendFacts {
     let files = || mapped_files(&read_to_string("/proc/self/maps").unwrap_or_default());
     let devices = "memory of the host; by code, SYCL queues";
     of_vendor(CCL, print::aside(|| vendors::ccl(config)), files, devices)
 }
 
-fn nccl(config: &Config) -> Backend {
+fn nccl(config: &Config) -> BackendFacts {
     let files = || {
         let library = config.devices.nccl_library.as_ref().map(|file| file.display().to_string());
         vec![library.unwrap_or_else(|| "libnccl.so.2, by the system's loader".to_owned())]
@@ -100,7 +103,7 @@ fn nccl(config: &Config) -> Backend {
     of_vendor(NCCL, print::aside(|| vendors::nccl(config)), files, MEMORY_OF_DEVICES)
 }
 
-fn hccl(config: &Config) -> Backend {
+fn hccl(config: &Config) -> BackendFacts {
     let files = || {
         let library = HcclLibrary::open(&config.devices.hccl_directory);
         library.map(HcclLibrary::files).unwrap_or_default()
@@ -114,18 +117,18 @@ fn of_vendor<V: Vendor>(
     opened: Result<V, Error>,
     files: impl FnOnce() -> Vec<String>,
     devices: &'static str,
-) -> Backend {
+) -> BackendFacts {
     let vendor = match opened {
         Ok(vendor) => vendor,
         Err(error) => {
             let (problem, remedy) = problem_and_remedy(error);
-            return Backend::unusable(name, problem, remedy);
+            return BackendFacts::unusable(name, problem, remedy);
         }
     };
     let known = vendor.capabilities().to_string();
     let known = known.lines().filter_map(|line| line.split_once(": "));
     let over_tcp = [("messages", "over tcp")];
-    Backend {
+    BackendFacts {
         name,
         problem: None,
         remedy: None,

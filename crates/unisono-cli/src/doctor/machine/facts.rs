@@ -6,12 +6,12 @@ use std::path::Path;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use unisono::BACKENDS;
+use unisono::{BACKENDS, Backend};
 use unisono_transport_tcp::config::{Config, set_variables};
 use unisono_transport_tcp::rendezvous::listen_address;
 use unisono_transport_tcp::secret::runtime_directory;
 
-use super::backends::Backend;
+use super::backends::BackendFacts;
 use super::parse;
 
 /// This machine, and what this process may use of it.
@@ -39,7 +39,7 @@ pub(super) struct Machine {
     pub(super) backend: String,
     /// What oneCCL is to find in the environment and would not.
     pub(super) missing_ccl_variables: Vec<String>,
-    pub(super) backends: Vec<Backend>,
+    pub(super) backends: Vec<BackendFacts>,
     /// Whether this program was built with checks that cost time.
     pub(super) has_debug_assertions: bool,
 }
@@ -151,13 +151,13 @@ impl Machine {
                 .into_iter()
                 .map(|one| Setting { problem: one.problem(), name: one.name, value: one.value })
                 .collect(),
-            backends: Backend::all(&network, &config),
+            backends: BackendFacts::all(&network, &config),
             missing_ccl_variables: config
                 .missing_ccl_variables()
                 .into_iter()
                 .map(|(name, value)| format!("{name}={}", value.display()))
                 .collect(),
-            backend: config.backend,
+            backend: config.backend.to_string(),
             has_debug_assertions: cfg!(debug_assertions),
             cores,
             network,
@@ -167,8 +167,12 @@ impl Machine {
 
 /// Why a rank with these settings is refused.
 fn problem(config: &Config) -> Option<String> {
-    if !BACKENDS.contains(&config.backend.as_str()) {
-        return Some(format!("UNISONO_BACKEND={}: this build has {}", config.backend, BACKENDS.join(", ")));
+    if !BACKENDS.contains(&config.backend) {
+        return Some(format!(
+            "UNISONO_BACKEND={}: this build has {}",
+            config.backend,
+            Backend::names(BACKENDS)
+        ));
     }
     config.check().err().map(|error| error.to_string())
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::print;
 use crate::problem::Result;
-use backends::Backend;
+use backends::BackendFacts;
 use facts::{Cores, HostNetwork, Limits, Machine, Tcp};
 use slow::{Finding, findings};
 
@@ -81,8 +81,8 @@ fn whole(machine: &Machine, page: &mut Page) {
     }
 }
 
-fn backends(backends: &[Backend], page: &mut Page) {
-    for Backend { name, problem, remedy, version, files, devices, capabilities } in backends {
+fn backends(backends: &[BackendFacts], page: &mut Page) {
+    for BackendFacts { name, problem, remedy, version, files, devices, capabilities } in backends {
         page.section(&format!("backend {name}"));
         match problem {
             Some(problem) => page.row("not usable", problem),
