@@ -1,5 +1,5 @@
 //! Random schedules that the verifier accepts, run with random counts, many of them zero. Every call must end, and its
-//! sums must be right. A link holds a header and one element, which is all the room that the proof assumes. About half
+//! results must be right. A link holds a header and one element, which is all the room that the proof assumes. About half
 //! of the calls run over links that release bytes late.
 //!
 //! The test finds a rule that is too strict: if a step without bytes waits until the steps before it have finished,
@@ -49,6 +49,9 @@ static SHARED: LazyLock<[Arc<Algorithm>; 3]> = LazyLock::new(|| {
 
 /// All-reduces by exchanges. A call in place receives into the bytes that it sends.
 static EXCHANGES: LazyLock<Arc<Algorithm>> = LazyLock::new(|| like("exchanges", Collective::AllReduce, 0));
+
+/// All-gathers whose ranks relay: each passes on bytes that it receives.
+static RELAYS: LazyLock<Arc<Algorithm>> = LazyLock::new(|| like("relays", Collective::AllGather, 0));
 
 /// An algorithm, a group, and schedules that may be right.
 type Made = (Arc<Algorithm>, Shape, Vec<Schedule>);
@@ -169,6 +172,42 @@ fn exchanges(random: &mut SplitMix) -> Made {
     (EXCHANGES.clone(), shape, schedules)
 }
 
+/// An all-gather. The share of each rank takes its own random tree over all ranks: from its owner, through ranks that
+/// relay it, to the leaves.
+fn relays(random: &mut SplitMix) -> Made {
+    let shape = Shape::new(2 + random.below(5) as u32);
+    let ranks = shape.ranks as usize;
+    let trees: Vec<Vec<usize>> = (0..ranks)
+        .map(|owner| {
+            let mut order: Vec<usize> = (1..ranks).map(|hop| (owner + hop) % ranks).collect();
+            shuffle(random, &mut order);
+            order
+        })
+        .collect();
+    let mut edges: Vec<usize> = (0..ranks * (ranks - 1)).collect();
+    if random.below(3) > 0 {
+        shuffle(random, &mut edges);
+    }
+    let (mut reached, mut lists) = (vec![0; ranks], vec![Steps::new(); ranks]);
+    for nth in edges {
+        let owner = nth % ranks;
+        let to = trees[owner][reached[owner]];
+        // A chain in half of the cases, so that bytes pass many ranks.
+        let parent = if random.below(2) == 0 { reached[owner] } else { random.below(reached[owner] + 1) };
+        let from = if parent == 0 { owner } else { trees[owner][parent - 1] };
+        reached[owner] += 1;
+        let source = if from == owner { Slot::Input } else { Slot::Output };
+        lists[from].push((owner as u32, Action::Send { peer: to as u16, source }));
+        lists[to].push((owner as u32, Action::Recv { peer: from as u16, destination: Slot::Output }));
+    }
+    for (owner, steps) in lists.iter_mut().enumerate() {
+        let copy = Action::Copy { source: Slot::Input, destination: Slot::Output };
+        steps.insert(random.below(steps.len() + 1), (owner as u32, copy));
+    }
+    let schedules = schedules(random, &RELAYS, &shape, lists);
+    (RELAYS.clone(), shape, schedules)
+}
+
 /// One call of random sizes.
 #[derive(Debug)]
 struct Sizes {
@@ -213,17 +252,23 @@ fn test_rank(choice: &Choice, schedule: &Schedule, sizes: &Sizes, links: Vec<Pip
             let plain = Descriptor::new(Collective::AllReduce, DType::U32, sizes.total());
             (Descriptor { op, place, ..plain }, Counts::Even, sizes.total())
         }
-        _ => {
+        collective => {
             let share = sizes.lengths[rank as usize];
-            let plain = Descriptor::new(Collective::ReduceScatter, DType::U32, share);
+            let op = op.filter(|_| collective.reduces());
+            let plain = Descriptor::new(collective, DType::U32, share);
             let counts = Counts::PerRank(sizes.lengths.clone());
             (Descriptor { op, place, uneven: true, ..plain }, counts, share)
         }
     };
     let key = PlanKey { descriptor, counts, segment_ends: None };
-    let memory = match sizes.in_place {
-        true => TestMemory { input: None, output: input },
-        false => TestMemory { input: Some(input), output: vec![0; share as usize] },
+    let memory = match (sizes.in_place, choice.algorithm.collective) {
+        (true, _) => TestMemory { input: None, output: input },
+        (false, Collective::AllGather) => {
+            let start = sizes.lengths[..rank as usize].iter().sum::<u64>() as usize;
+            let share = input[start..start + share as usize].to_vec();
+            TestMemory { input: Some(share), output: vec![0; sizes.total() as usize] }
+        }
+        (false, _) => TestMemory { input: Some(input), output: vec![0; share as usize] },
     };
     TestRank::new(choice, schedule.clone(), &key, sizes.piece_bytes, memory, links)
 }
@@ -252,16 +297,20 @@ fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &
     let sum = |element| {
         (0..ranks).map(|rank| Sizes::value(rank, element)).fold(0, |sum, value| value.wrapping_add(sum))
     };
-    let sums: Vec<u32> = (0..sizes.total()).map(sum).collect();
+    let gathered = (0u32..).zip(&sizes.lengths).flat_map(|(owner, length)| vec![owner; *length as usize]);
+    let expected: Vec<u32> = match choice.algorithm.collective {
+        Collective::AllGather => (0..).zip(gathered).map(|(at, owner)| Sizes::value(owner, at)).collect(),
+        _ => (0..sizes.total()).map(sum).collect(),
+    };
     for (rank, part) in parts.iter().enumerate() {
         let (start, share) = match choice.algorithm.collective {
-            Collective::AllReduce => (0, sizes.total()),
+            Collective::AllReduce | Collective::AllGather => (0, sizes.total()),
             _ => (sizes.lengths[..rank].iter().sum(), sizes.lengths[rank]),
         };
         let (start, share) = (start as usize, share as usize);
         let output =
             if sizes.in_place { &part.memory.output[start..start + share] } else { &part.memory.output[..] };
-        assert_eq!(output, &sums[start..start + share], "rank {rank}, {sizes:?}");
+        assert_eq!(output, &expected[start..start + share], "rank {rank}, {sizes:?}");
         assert_eq!(part.spoiled_bytes, 0, "rank {rank}, {sizes:?}");
     }
     true
@@ -304,4 +353,9 @@ fn reduce_scatters_with_shared_scratch_end_for_all_counts() {
 #[test]
 fn exchanges_in_place_end_for_all_counts() {
     accepted_schedules_end(0xe8c4_a96e, exchanges);
+}
+
+#[test]
+fn relays_end_for_all_counts() {
+    accepted_schedules_end(0x7e1a_5e11, relays);
 }
