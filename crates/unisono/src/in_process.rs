@@ -74,8 +74,8 @@ pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)
     world_of_groups(ranks, &options(ranks), |_, links| links)
 }
 
-/// The settings of [`run`] and [`world`]: the deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else [`CALL_TIMEOUT`], and
-/// a call without progress warns after 5 s.
+/// The settings of [`run`] and [`world`]: the deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else [`CALL_TIMEOUT`]. A
+/// call without progress warns after 5 s.
 ///
 /// # Panics
 /// When `UNISONO_CALL_TIMEOUT_S` is no time.

@@ -45,9 +45,11 @@ left out: format, clippy, documentation; kernels on devices, vendors' libraries 
           measure, the package under examples. All of it: cargo xtask test --full";
 
 /// What the full form asks of cargo first.
-const CHECKS: [&[&str]; 3] = [
+const CHECKS: [&[&str]; 4] = [
     &["fmt", "--all", "--check"],
     &["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
+    // As a program has it that asks for no feature.
+    &["clippy", "-p", "unisono", "--lib", "--", "--deny", "warnings"],
     // The program has the library's name, and would write over its pages.
     &["doc", "--workspace", "--lib", "--no-deps", "--all-features"],
 ];
@@ -127,11 +129,11 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<&'static str>)> 
     checks.into_iter().chain(tests.map(within)).chain(example).collect()
 }
 
-/// The features with which a target was tested, for cargo: the program brings one of the library's.
+/// The features with which a target was tested, for cargo: the program brings these of the library's.
 fn features(target: &str, is_full: bool) -> &'static str {
     match is_full {
         true => " --all-features",
-        false if target.starts_with("-p unisono ") => " --features cli",
+        false if target.starts_with("-p unisono ") => " --features ccl,cli,compression,hccl,nccl",
         false => "",
     }
 }

@@ -7,6 +7,7 @@ mod lines;
 mod links;
 mod orphans;
 mod outline;
+mod packages;
 mod source;
 mod tokens;
 mod types;
@@ -35,6 +36,7 @@ pub(crate) fn run(repository: &Path) -> bool {
 fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     let paths = text_files(repository)?;
     let mut violations = workspace::check(repository)?;
+    violations.extend(packages::check(repository)?);
     let (mut declarations, mut outlines, mut riddles) = (Vec::new(), Vec::new(), Vec::new());
     let mut modules = Vec::new();
     for path in &paths {

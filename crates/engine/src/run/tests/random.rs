@@ -1,5 +1,5 @@
-//! Random schedules that the verifier accepts, run with random counts, many of them zero. Every call must end, and its
-//! results must be right. A link holds a header and one element, which is all the room that the proof assumes. About half
+//! Random schedules that the verifier accepts, run with random counts, many of them zero. Every call must end with right
+//! results. A link holds a header and one element, which is all the room that the proof assumes. About half
 //! of the calls run over links that release bytes late.
 //!
 //! The test finds a rule that is too strict: if a step without bytes waits until the steps before it have finished,
