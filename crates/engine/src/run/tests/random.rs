@@ -1,6 +1,6 @@
-//! Random schedules that the verifier accepts, run with random counts, many of them zero. Every call must end with right
-//! results. A link holds a header and one element, which is all the room that the proof assumes. About half
-//! of the calls run over links that release bytes late.
+//! Random schedules that the verifier accepts, run with random counts, many of them zero. Every call must end with
+//! right results. A link holds a header and one element, which is all the room that the proof assumes. About half of
+//! the calls run over links that release bytes late.
 //!
 //! The test finds a rule that is too strict: if a step without bytes waits until the steps before it have finished,
 //! and not only their piece 0 (`State::blocker_of_empty`), 483 of the 613 accepted reduce-scatters hang.
