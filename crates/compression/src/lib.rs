@@ -22,6 +22,9 @@
 //! assert!((outputs[0][0] - 20.0).abs() < 2.0 && (outputs[0][1] + 20.0).abs() < 2.0, "{:?}", outputs[0]);
 //! ```
 //!
+//! Where links are fast, exact calls may be faster: a state with [`CompressionState::or_exact`] measures both at its
+//! first call, and keeps the faster way.
+//!
 //! How bytes are laid out: [`Codec`] implementations say what a part is, `message.rs` what is around it.
 
 #![forbid(unsafe_code)]

@@ -38,7 +38,7 @@ pub(crate) enum Commands {
     Run(RunArguments),
     /// Measures operations and checks every element of their results.
     Bench(BenchArguments),
-    /// Measures the parameters of the cost model, and prints them for UNISONO_COST_MODEL. Takes about 1.5 s for each
+    /// Measures the parameters of the cost model, and prints them for UNISONO_COST_MODEL. Takes about 2 s for each
     /// rank but the first.
     Calibrate(CalibrateArguments),
     /// Lists, shows and proves the algorithms, and predicts their times.
@@ -71,7 +71,8 @@ pub(crate) struct DemoArguments {
     pub(crate) kill: Option<Kill>,
     /// Train with Adam and compressed gradients, once with each of these codecs, with commas between, and once with
     /// exact ones: sign (1-bit Adam), int8, int4, bf16, none; all: all of these; sign-no-feedback and sign-gradient
-    /// show what error feedback and 1-bit Adam are worth.
+    /// show what error feedback and 1-bit Adam are worth. In a program, CompressionState::or_exact measures whether
+    /// compression pays, and goes on with exact calls where it does not.
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<Methods>,
     /// With --compress: train a 784-128-10 network on the data set in DIR, four IDX files as those of MNIST.
@@ -149,9 +150,7 @@ pub(crate) struct RunArguments {
 pub(crate) struct BenchArguments {
     #[command(subcommand)]
     pub(crate) command: Option<BenchCommands>,
-    /// What to measure, with commas between: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce,
-    /// gather, scatter, barrier, sendrecv, compressed_all_reduce.
-    #[arg(required = true, value_delimiter = ',', value_name = "OP")]
+    #[arg(required = true, value_delimiter = ',', value_name = "OP", help = operations_help())]
     pub(crate) operations: Vec<BenchOperation>,
     /// Start this many ranks here. Without it, join the job that this process is a rank of; if there is none, start 2.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
@@ -197,6 +196,12 @@ pub(crate) struct BenchArguments {
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// From the list itself, so that no operation is left out.
+fn operations_help() -> String {
+    let names: Vec<_> = BenchOperation::all().map(BenchOperation::name).collect();
+    format!("What to measure, with commas between: {}", names.join(", "))
 }
 
 #[derive(Debug, Subcommand)]
@@ -442,6 +447,24 @@ mod tests {
         }
         assert_eq!(ranks("unisono run -np 3 bench"), 3);
         assert_eq!(ranks("unisono demo --ranks 3"), 3);
+    }
+
+    #[test]
+    fn the_help_of_the_bench_names_every_operation() {
+        let mut command = Arguments::command();
+        let help = command.find_subcommand_mut("bench").unwrap().render_long_help().to_string();
+        let words: Vec<&str> =
+            help.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+        for operation in BenchOperation::all() {
+            assert!(words.contains(&operation.name()), "{operation} is not in {help}");
+        }
+    }
+
+    #[test]
+    fn the_help_of_the_demonstration_says_how_to_lose_a_rank_and_when_compression_does_not_pay() {
+        let mut command = Arguments::command();
+        let help = command.find_subcommand_mut("demo").unwrap().render_long_help().to_string();
+        assert!(help.contains("--kill 2@300") && help.contains("CompressionState::or_exact"), "{help}");
     }
 
     #[test]

@@ -37,13 +37,14 @@
 //!   [`CollectivesUneven`]. [`CallOptions`] set the deadline of a call, its label, its algorithm, and whether it gives
 //!   the same bits for any number of ranks; [`Collectives::with`] takes them.
 //! * **Groups, failures, algorithms**: [`Communicator`] with [`subgroup`](Communicator::subgroup),
-//!   [`shrink`](Communicator::shrink) and [`register`](Communicator::register).
+//!   [`shrink`](Communicator::shrink) and [`register`](Communicator::register). `unisono demo --kill 2@300` shows a
+//!   training that goes on after the death of a rank.
 //! * **What went wrong**: an [`Error`] says which rank, in which call, and how it was noticed; [`flight`] keeps the
 //!   last calls for `unisono doctor`.
 //! * **Elements and operators**: [`DType`], [`Element`], [`ReduceOp`]; [`UserOp`] for operators of your own.
 //! * **Tests** with ranks as threads, without a network: [`in_process`].
 //! * **Algorithms** of your own, and the proofs of all: [`schedule`].
-//! * **Compression**: `compression` (feature `compression`).
+//! * **Compression**: `compression` (feature `compression`); `CompressionState::or_exact` measures whether it pays.
 //! * **Backends**: TCP, and vendors' libraries that are opened at run time ([`BACKENDS`], docs/backends.md).
 //! * **Lists, memory of others, device memory**: [`call`]. **A backend of your own**: [`backend`].
 //!
@@ -109,7 +110,8 @@ pub use world::World;
 pub use unisono_schedule as schedule;
 
 /// Compressed collectives: an all-reduce that sends 1, 4, 8 or 16 bits for each element; docs/compression.md says when
-/// it pays.
+/// it pays, and a state with [`or_exact`](compression::CompressionState::or_exact) measures that at its first call, on
+/// all ranks, and goes on with exact calls where it does not pay.
 ///
 /// ```
 /// use unisono::ReduceOp;

@@ -1,6 +1,7 @@
 //! The faults that the verifier finds, in words that name the rank, the step and the chunk.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{Algorithm, Shape, Slot, Step, StepIndex};
 
@@ -19,7 +20,7 @@ use crate::{Algorithm, Shape, Slot, Step, StepIndex};
 pub struct Counterexample {
     /// The qualified name of the algorithm.
     pub algorithm: String,
-    /// The shape.
+    /// The shape; with one leader if the algorithm has none.
     pub shape: Shape,
     /// How the schedules were run when the fault showed, "in place" or "out of place"; empty if it shows in both.
     pub setting: String,
@@ -36,9 +37,28 @@ impl fmt::Debug for Counterexample {
 
 impl Counterexample {
     pub(crate) fn new(algorithm: &Algorithm, shape: &Shape, setting: &str, fault: Fault) -> Self {
+        // A group's shape always has leaders; a reader asks what they are, where the algorithm has none.
+        let is_led = shape.leaders != 1 && is_led(algorithm, shape, &fault);
+        let shape = if is_led { *shape } else { shape.with_leaders(1) };
         let (algorithm, setting) = (algorithm.qualified_name(), setting.to_owned());
-        Self { algorithm, shape: *shape, setting, fault: Box::new(fault) }
+        Self { algorithm, shape, setting, fault: Box::new(fault) }
     }
+}
+
+/// Whether the algorithm is another one with one leader: it has another cost, or if it claims none, other steps.
+fn is_led(algorithm: &Algorithm, shape: &Shape, fault: &Fault) -> bool {
+    // A function that panics is not asked again.
+    if matches!(fault, Fault::Panicked { .. }) {
+        return false;
+    }
+    let answer = |shape: Shape| {
+        let cost = algorithm.cost_of(&shape);
+        let steps = |rank| algorithm.schedule(&shape, rank);
+        let is_told_by_cost = cost.is_some();
+        (cost, if is_told_by_cost { Vec::new() } else { (0..shape.ranks).map(steps).collect() })
+    };
+    let caught = |shape| catch_unwind(AssertUnwindSafe(|| answer(shape))).ok();
+    caught(*shape) != caught(shape.with_leaders(1))
 }
 
 impl fmt::Display for Counterexample {
@@ -351,4 +371,34 @@ fn list(ranks: &[u32]) -> String {
         more => format!(" and {more} more"),
     };
     format!("{noun} {}{rest}", named.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Algorithm, Collective, Shape, find_by_name, prove, verify_schedules};
+
+    /// The communicator names as many leaders as the host has cores, whatever the algorithm.
+    #[test]
+    fn leaders_are_named_only_where_they_matter() {
+        let shape = Shape::new(4).with_leaders(2);
+        let silent = Algorithm::new("silent", Collective::AllReduce, |_| {});
+        let built = Algorithm::new("built", Collective::AllReduce, |_| panic!("no idea"));
+        for (algorithm, name) in [(silent, "silent"), (built, "built")] {
+            let refused = prove(&algorithm, &shape, 1_000).unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("all_reduce/{name} with 4 ranks")), "{refused}");
+            assert!(!refused.contains("leaders"), "{refused}");
+        }
+        // Without a claimed cost, the steps say whether they depend on it.
+        let led = Algorithm::new("led", Collective::AllReduce, |builder| {
+            if builder.rank() < builder.shape().leaders {
+                builder.deliver(0);
+            }
+        });
+        let refused = prove(&led, &shape, 1_000).unwrap_err().to_string();
+        assert!(refused.starts_with("all_reduce/led with 4 ranks, 2 leaders"), "{refused}");
+        let leaders = find_by_name("all_reduce/leaders").unwrap();
+        let same: Vec<_> = (0..4).map(|_| leaders.schedule(&shape, 0)).collect();
+        let wrong = verify_schedules(leaders, &shape, &same).unwrap_err().to_string();
+        assert!(wrong.starts_with("all_reduce/leaders with 4 ranks, 2 leaders"), "{wrong}");
+    }
 }

@@ -14,6 +14,9 @@ const PREFIX: &str = "UNISONO_";
 /// So many are named; the others are counted.
 const NAMED_MAX: usize = 8;
 
+/// The most settings that are proposed for one unknown variable.
+const PROPOSED_MAX: usize = 3;
+
 /// Those of `names` that look like settings and are none.
 pub(super) fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
     let known = |name: &str| knobs().chain(DEVELOPER_KNOBS.knobs).any(|knob| knob.name == name);
@@ -53,13 +56,27 @@ pub(super) fn answer(name: &str) -> String {
     if let Some((_, now)) = FORMER_NAMES.iter().find(|(former, _)| *former == name) {
         return format!("{name} is no setting any more; it is called {now} now");
     }
-    // What they have in common would make all of them alike.
-    let rest = |name: &'static str| name.strip_prefix(PREFIX).unwrap_or(name);
-    let nearest = nearest_names(knobs().map(|knob| rest(knob.name)), &name[PREFIX.len()..]);
-    match nearest.first() {
-        Some(nearest) => format!("{name} is no setting; the nearest is {PREFIX}{nearest}"),
-        None => format!("{name} is no setting"),
+    match &meant(&name[PREFIX.len()..])[..] {
+        [] => format!("{name} is no setting"),
+        [nearest] => format!("{name} is no setting; the nearest is {PREFIX}{nearest}"),
+        [others @ .., last] => {
+            let others: Vec<String> = others.iter().map(|other| format!("{PREFIX}{other}")).collect();
+            format!("{name} is no setting; the nearest are {} and {PREFIX}{last}", others.join(", "))
+        }
     }
+}
+
+/// The settings that `words` may mean, without what all names start with: all that end in these words, if they are
+/// few, because a word is missing at their start; else the nearest.
+fn meant(words: &str) -> Vec<&'static str> {
+    // What they have in common would make all of them alike.
+    let names = || knobs().map(|knob| knob.name.strip_prefix(PREFIX).unwrap_or(knob.name));
+    let is_longer = |name: &&str| name.strip_suffix(words).is_some_and(|start| start.ends_with('_'));
+    let longer: Vec<&str> = names().filter(is_longer).collect();
+    if (1..=PROPOSED_MAX).contains(&longer.len()) {
+        return longer;
+    }
+    nearest_names(names(), words).into_iter().take(1).collect()
 }
 
 #[cfg(test)]
@@ -83,6 +100,19 @@ mod tests {
             ("UNISONO_", "UNISONO_"),
         ] {
             assert!(answer(misspelt).contains(&format!("the nearest is {meant}")), "{}", answer(misspelt));
+        }
+    }
+
+    #[test]
+    fn all_settings_that_end_in_the_words_of_an_unknown_variable_are_proposed() {
+        assert_eq!(
+            answer("UNISONO_TIMEOUT_S"),
+            "UNISONO_TIMEOUT_S is no setting; the nearest are UNISONO_CALL_TIMEOUT_S and UNISONO_JOIN_TIMEOUT_S"
+        );
+        // Too many end in these.
+        for word in ["MS", ""] {
+            let answer = answer(&format!("{PREFIX}{word}"));
+            assert_eq!(answer.matches(PREFIX).count(), 2, "{answer}");
         }
     }
 

@@ -13,13 +13,16 @@ pub(super) const PARAMETER_MAX: u64 = 1_000_000_000_000;
 /// The name of a parameter, and where its value is.
 type Parameter = (&'static str, fn(&mut JobSettings) -> &mut u64);
 
+/// The parameter that no measurement makes 0.
+const REDUCTION: &str = "reduce_fs_per_byte";
+
 /// What the text may set.
 pub(super) const PARAMETERS: [Parameter; 10] = [
     ("latency_ns", |settings| &mut settings.cost_model.latency_ns),
     ("wire_fs_per_byte", |settings| &mut settings.cost_model.wire_fs_per_byte),
     ("network_latency_ns", |settings| &mut settings.cost_model.network_latency_ns),
     ("network_fs_per_byte", |settings| &mut settings.cost_model.network_fs_per_byte),
-    ("reduce_fs_per_byte", |settings| &mut settings.cost_model.reduce_fs_per_byte),
+    (REDUCTION, |settings| &mut settings.cost_model.reduce_fs_per_byte),
     ("cpu_per_message_ns", |settings| &mut settings.cost_model.cpu_per_message_ns),
     ("cpu_fs_per_byte", |settings| &mut settings.cost_model.cpu_fs_per_byte),
     ("switch_ns", |settings| &mut settings.cost_model.switch_ns),
@@ -38,9 +41,14 @@ impl FromStr for JobSettings {
                 let names: Vec<_> = PARAMETERS.iter().map(|parameter| parameter.0).collect();
                 return Err(format!("{name:?} is not one of {}", names.join(", ")));
             };
-            let value = value.parse().ok().filter(|value| *value <= PARAMETER_MAX);
-            let problem = || format!("{name} needs a whole number up to {PARAMETER_MAX}");
-            *parameter(&mut settings) = value.ok_or_else(problem)?;
+            // Reductions that take no time would make every algorithm that reduces more than others look free.
+            let (least, allowed) = match name {
+                REDUCTION => (1, format!("from 1 to {PARAMETER_MAX}")),
+                _ => (0, format!("up to {PARAMETER_MAX}")),
+            };
+            let value = value.parse().ok().filter(|value| (least..=PARAMETER_MAX).contains(value));
+            *parameter(&mut settings) =
+                value.ok_or_else(|| format!("{name} needs a whole number {allowed}"))?;
         }
         Ok(settings)
     }
@@ -64,5 +72,11 @@ mod tests {
         assert!(problem("latency=3").contains("cpu_per_message_ns"));
         assert!(problem("latency_ns").contains("not name=number"));
         assert!(problem("cores=-1").contains("a whole number up to 1000000000000"));
+        // Free reductions, and what is no number: a rate that was divided by nothing.
+        for value in ["0", "-22000", "inf", "NaN", ""] {
+            let expected = "reduce_fs_per_byte needs a whole number from 1 to 1000000000000";
+            assert_eq!(problem(&format!("reduce_fs_per_byte={value}")), expected, "{value}");
+        }
+        assert!("latency_ns=0".parse::<JobSettings>().is_ok());
     }
 }

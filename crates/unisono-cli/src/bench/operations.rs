@@ -142,6 +142,12 @@ impl CompressedOperation {
 }
 
 impl BenchOperation {
+    /// Every operation that can be asked for.
+    pub(crate) fn all() -> impl Iterator<Item = BenchOperation> {
+        let compressed = CompressedOperation::ALL.into_iter().map(BenchOperation::Compressed);
+        MeasuredOperation::all().map(BenchOperation::Measured).chain(compressed)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             BenchOperation::Measured(operation) => operation.name(),

@@ -37,6 +37,14 @@ impl Timing {
         self.percentile(50)
     }
 
+    /// The standard error of the median, if the middle of the blocks is distributed normally.
+    pub(crate) fn median_error(&self) -> f64 {
+        // Of a normal distribution 2.563 standard deviations lie between these percentiles, and the median of n values
+        // has 1.253 times the standard error of their mean.
+        let deviation = (self.percentile(90) - self.percentile(10)) / 2.563;
+        1.253 * deviation / (self.ascending.len() as f64).sqrt()
+    }
+
     /// All blocks, ascending.
     pub(crate) fn into_seconds(self) -> Vec<f64> {
         self.ascending
@@ -156,6 +164,8 @@ mod tests {
             [0.0, 3.0, 15.0, 27.0, 30.0]
         );
         assert_eq!((timing.min(), timing.median()), (0.0, 15.0));
+        assert!((timing.median_error() - 1.253 * 24.0 / 2.563 / 31f64.sqrt()).abs() < 1e-12);
+        assert_eq!(Timing::new(vec![1.0; 9]).median_error(), 0.0);
     }
 
     #[test]

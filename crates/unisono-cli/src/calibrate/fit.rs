@@ -1,6 +1,7 @@
 //! From measured times to the parameters of the cost model, and how these are printed.
 
 use serde::Serialize;
+use unisono_schedule::CostModel;
 use unisono_transport_tcp::job_settings::JobSettings;
 
 use super::probe::Probe;
@@ -9,6 +10,10 @@ use crate::problem::{Problem, Result};
 
 const NANOSECONDS: f64 = 1e9;
 const FEMTOSECONDS: f64 = 1e15;
+
+const REDUCTION: &str = "reduce_fs_per_byte";
+/// A difference of two medians counts when it is more than this many of its standard errors.
+const NOISE: f64 = 2.0;
 
 /// The blocks of each probe, of all pairs of ranks together; empty if there was no such pair.
 #[derive(Clone, Default)]
@@ -72,8 +77,10 @@ pub(crate) struct Calibration {
     alpha_us: f64,
     /// The rate of a long message one way, on the slowest kind of link.
     beta_gb_per_s: f64,
-    /// The rate at which arriving data is summed; `None` when that took no longer than storing it.
-    gamma_gb_per_s: Option<f64>,
+    /// The rate at which arriving data is summed.
+    gamma_gb_per_s: f64,
+    /// Whether it was measured. If summing took no longer than storing, it is the built-in one.
+    gamma_is_measured: bool,
     parameters: Vec<Parameter>,
     /// The value of UNISONO_COST_MODEL.
     line: String,
@@ -89,16 +96,18 @@ impl Calibration {
         let line = text
             .parse::<JobSettings>()
             .map_err(|problem| Problem::failed("the measured parameters", problem))?;
-        let median = |name| {
-            parameters.iter().find(|parameter| parameter.name == name).map_or(0, |parameter| parameter.median)
-        };
+        let found = |name| parameters.iter().find(|parameter| parameter.name == name);
+        let median = |name| found(name).map_or(0, |parameter| parameter.median);
         let gb_per_s = |fs_per_byte: u64| Some(1e6 / fs_per_byte as f64).filter(|rate| rate.is_finite());
+        let gamma = found(REDUCTION).map(|parameter| parameter.median);
+        let built_in = CostModel::LOOPBACK.reduce_fs_per_byte;
         Ok(Calibration {
             pairs: samples.pairs,
             alpha_us: median("latency_ns").max(median("network_latency_ns")) as f64 / 1e3,
             beta_gb_per_s: gb_per_s(median("wire_fs_per_byte").max(median("network_fs_per_byte")))
                 .unwrap_or(0.0),
-            gamma_gb_per_s: gb_per_s(median("reduce_fs_per_byte")),
+            gamma_gb_per_s: 1e6 / gamma.unwrap_or(built_in) as f64,
+            gamma_is_measured: gamma.is_some(),
             parameters,
             line: line.to_string(),
         })
@@ -106,15 +115,17 @@ impl Calibration {
 
     /// The table for a person; the last line is for the shell.
     pub(crate) fn table(&self) -> String {
-        let gamma =
-            self.gamma_gb_per_s.map_or("too fast to measure".to_owned(), |gamma| format!("{gamma:.2} GB/s"));
+        let gamma = self.gamma_gb_per_s;
         let pairs = if self.pairs == 1 { "1 pair".to_owned() } else { format!("{} pairs", self.pairs) };
         let mut text = format!(
-            "# {} of ranks: alpha {:.2} us, beta {:.2} GB/s, gamma {gamma}\n#{:<21} {:>10} {:>10} {:>10}  {}\n",
+            "# {} of ranks: alpha {:.2} us, beta {:.2} GB/s, gamma {gamma:.2} GB/s\n#{:<21} {:>10} {:>10} {:>10}  {}\n",
             pairs, self.alpha_us, self.beta_gb_per_s, "parameter", "median", "p10", "p90", "how"
         );
         for Parameter { name, median, p10, p90, how } in &self.parameters {
             text += &format!("{name:<22} {median:>10} {p10:>10} {p90:>10}  {how}\n");
+        }
+        if !self.gamma_is_measured {
+            text += "# gamma is the built-in figure: here summing took no longer than storing, within the noise\n";
         }
         text += "# other parameters have their built-in values; to use these, set this for all ranks (rank 0's \
                  count):\n";
@@ -144,11 +155,16 @@ fn parameters(samples: &Samples, cores: u64) -> Vec<Parameter> {
     parameters
 }
 
+/// How much longer summing takes than storing; `None` if chance may do as much, as where the sum hides behind the
+/// transfer.
 fn reduction(pool: &Pool) -> Option<Parameter> {
-    let (summed, stored) = (pool.of(&Probe::ALL, Probe::Summed)?, pool.of(&Probe::ALL, Probe::OneWay)?);
+    let (summed, stored) = (pool.of(&Probe::ALL, Probe::Summed)?, pool.of(&Probe::ALL, Probe::Stored)?);
+    let noise = NOISE * summed.median_error().hypot(stored.median_error());
+    let is_longer = summed.median() - stored.median() > noise;
     let per_byte = FEMTOSECONDS / Probe::Summed.bytes();
-    let how = "4 MiB one way, time of summing f32 minus time of storing; p10 and p90 of the sums";
-    Some(Parameter::new("reduce_fs_per_byte", how, &summed, per_byte, stored.median() * per_byte))
+    let how = "longer than any cache, time of summing f32 minus time of storing; p10 and p90 of the sums";
+    let parameter = Parameter::new(REDUCTION, how, &summed, per_byte, stored.median() * per_byte);
+    (is_longer && parameter.median > 0).then_some(parameter)
 }
 
 /// The processor time of messages and bytes at either end, and the cost of two ranks on one core.
@@ -184,7 +200,7 @@ mod tests {
     use super::*;
 
     fn pool(seconds: &[f64]) -> Pool {
-        let blocks = |seconds: &f64| Timing::new([1.0, 0.9, 1.5].map(|factor| factor * seconds).to_vec());
+        let blocks = |seconds: &f64| Timing::new([1.0, 0.9, 1.5].map(|factor| factor * seconds).repeat(11));
         let mut pool = Pool::default();
         pool.add(seconds.iter().map(blocks).collect());
         pool
@@ -193,7 +209,7 @@ mod tests {
     /// 5 us, 3 us; 10 GB/s one way, 5 GB/s each way at once, and 40 GB/s summed.
     fn link() -> Pool {
         let bulk = Probe::OneWay.bytes();
-        pool(&[5e-6, 3e-6, bulk / 10e9, bulk / 5e9, bulk / 10e9 + bulk / 40e9])
+        pool(&[5e-6, 3e-6, bulk / 10e9, bulk / 5e9, 1.0 / 10e9, 1.0 / 10e9 + 1.0 / 40e9])
     }
 
     fn samples() -> Samples {
@@ -215,7 +231,8 @@ mod tests {
             assert!(calibration.line.split(',').any(|part| part == *said), "{said} in {}", calibration.line);
         }
         assert_eq!((calibration.alpha_us, calibration.beta_gb_per_s), (5.0, 10.0));
-        assert_eq!(calibration.gamma_gb_per_s, Some(40.0));
+        assert_eq!((calibration.gamma_gb_per_s, calibration.gamma_is_measured), (40.0, true));
+        assert!(!calibration.table().contains("gamma is the built-in figure"));
         let latency = parameter(&calibration, "latency_ns").unwrap();
         assert_eq!((latency.p10, latency.median, latency.p90), (4500, 5000, 7500));
         let parsed: JobSettings = calibration.line.parse().unwrap();
@@ -245,12 +262,28 @@ mod tests {
         assert_eq!((calibration.alpha_us, calibration.beta_gb_per_s), (5.0, 10.0));
     }
 
+    /// Otherwise a sum would be free, and an algorithm that sums everything on every rank the best.
     #[test]
-    fn a_sum_that_costs_nothing_has_no_rate() {
-        let mut samples = samples();
-        samples.local.seconds[4] = samples.local.seconds[2].clone();
-        let calibration = Calibration::new(samples, 2).unwrap();
-        assert_eq!(calibration.gamma_gb_per_s, None);
-        assert!(calibration.table().contains("too fast to measure"));
+    fn a_sum_that_costs_nothing_that_can_be_told_keeps_the_built_in_rate() {
+        let built_in = CostModel::LOOPBACK.reduce_fs_per_byte;
+        // As long as storing, shorter, longer by less than the blocks differ, and no time at all.
+        for summed in [1.0 / 10e9, 1.0 / 12e9, 1.02 / 10e9, 0.0, f64::NAN, f64::INFINITY] {
+            let bulk = Probe::OneWay.bytes();
+            let local = pool(&[5e-6, 3e-6, bulk / 10e9, bulk / 5e9, 1.0 / 10e9, summed]);
+            let calibration = Calibration::new(Samples { local, ..samples() }, 2).unwrap();
+            assert!(parameter(&calibration, "reduce_fs_per_byte").is_none(), "{summed}");
+            assert!(
+                calibration.line.contains(&format!("reduce_fs_per_byte={built_in},")),
+                "{}",
+                calibration.line
+            );
+            assert!(!calibration.gamma_is_measured && calibration.gamma_gb_per_s == 1e6 / built_in as f64);
+            let said = calibration.table();
+            assert_eq!(
+                said.lines().filter(|line| line.starts_with("# gamma is the built-in")).count(),
+                1,
+                "{said}"
+            );
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! Rank 0 times the same few calls with each other rank in turn, while the remaining ranks sleep. Nothing is fitted to
 //! whole algorithms: every parameter is one measured figure, or the difference of two.
 
+mod cache;
 mod fit;
 mod probe;
 mod progress;

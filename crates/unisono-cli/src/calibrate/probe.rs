@@ -2,10 +2,12 @@
 //!
 //! All of them are collectives: point-to-point messages take another path through the library than schedules do.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use unisono::{Collectives, Communicator, ReduceOp, Result};
 
+use super::cache::last_level_bytes;
 use crate::bench::timing::{Effort, Timing, time};
 
 /// The smallest message.
@@ -14,6 +16,12 @@ const SMALL: usize = 1;
 const BULK: usize = 1 << 20;
 /// Blocks of 5 ms of each probe, in turns.
 const EFFORT: Effort = Effort { blocks_max: 31, time: Duration::from_secs(1) };
+/// For the probes of vectors that no cache holds; one call of these may take longer than a block.
+const FAR_EFFORT: Effort = Effort { blocks_max: 31, time: Duration::from_millis(300) };
+/// The bytes of these vectors: twice the last-level cache, within limits that leave room and time on any machine.
+const FAR_BYTES: RangeInclusive<u64> = (16 << 20)..=(256 << 20);
+/// Where nobody says how large the last-level cache is.
+const CACHE_BYTES_DEFAULT: u64 = 32 << 20;
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +34,19 @@ pub(crate) enum Probe {
     OneWay,
     /// A long message both ways at once.
     BothWays,
-    /// A long message one way, summed by its receiver.
+    /// A vector one way that no cache holds.
+    Stored,
+    /// The same, summed by its receiver.
     Summed,
 }
 
 impl Probe {
-    pub(crate) const ALL: [Probe; 5] =
-        [Probe::Turns, Probe::Stream, Probe::OneWay, Probe::BothWays, Probe::Summed];
+    pub(crate) const ALL: [Probe; 6] =
+        [Probe::Turns, Probe::Stream, Probe::OneWay, Probe::BothWays, Probe::Stored, Probe::Summed];
+
+    /// The probes whose vectors are longer than any cache. Within a cache a sum may hide behind the transfer, and then
+    /// costs nothing. Their times are those of a byte.
+    const FAR: [Probe; 2] = [Probe::Stored, Probe::Summed];
 
     /// The probes that are also useful on one core.
     pub(crate) const ON_ONE_CORE: [Probe; 2] = [Probe::Turns, Probe::Stream];
@@ -43,27 +57,50 @@ impl Probe {
             Probe::Stream => pair.broadcast(&mut memory[..SMALL], 0),
             Probe::OneWay => pair.broadcast(&mut memory[..BULK], 0),
             Probe::BothWays => pair.all_gather_in_place(memory),
-            Probe::Summed => pair.reduce_in_place(&mut memory[..BULK], ReduceOp::Sum, 1),
+            Probe::Stored => pair.broadcast(memory, 0),
+            Probe::Summed => pair.reduce_in_place(memory, ReduceOp::Sum, 1),
         }
     }
 
-    /// Bytes that one rank sends in a call.
+    /// Bytes that one rank sends in the time that is given.
     pub(crate) fn bytes(self) -> f64 {
-        let elements = match self {
-            Probe::Turns | Probe::Stream => SMALL,
-            Probe::OneWay | Probe::BothWays | Probe::Summed => BULK,
-        };
-        (elements * size_of::<f32>()) as f64
+        match self {
+            Probe::Turns | Probe::Stream => (SMALL * size_of::<f32>()) as f64,
+            Probe::OneWay | Probe::BothWays => (BULK * size_of::<f32>()) as f64,
+            Probe::Stored | Probe::Summed => 1.0,
+        }
     }
 }
 
 /// Times all probes between the two ranks of `pair`, in turns. Collective.
 pub(crate) fn measure(pair: &dyn Communicator) -> Result<Vec<Timing>> {
-    let mut memory = vec![0.0; 2 * BULK];
-    for probe in Probe::ALL {
+    let far = Probe::FAR.len();
+    let near = &Probe::ALL[..Probe::ALL.len() - far];
+    let mut timings = timed(pair, EFFORT, near, 2 * BULK)?;
+    let elements = far_elements(pair)?;
+    let bytes = (elements * size_of::<f32>()) as f64;
+    let of_byte =
+        |timing: Timing| Timing::new(timing.into_seconds().iter().map(|call| call / bytes).collect());
+    timings.extend(timed(pair, FAR_EFFORT, &Probe::FAR, elements)?.into_iter().map(of_byte));
+    Ok(timings)
+}
+
+/// Times these probes with this many elements of memory. Collective.
+fn timed(pair: &dyn Communicator, effort: Effort, probes: &[Probe], elements: usize) -> Result<Vec<Timing>> {
+    // Not 0: pages that nobody has written are all one page, which every cache holds.
+    let mut memory = vec![1.0; elements];
+    for probe in probes {
         probe.call(pair, 0, &mut memory)?;
     }
-    time(pair, EFFORT, Probe::ALL.len(), |way, index| Probe::ALL[way].call(pair, index, &mut memory))
+    time(pair, effort, probes.len(), |way, index| probes[way].call(pair, index, &mut memory))
+}
+
+/// The elements of a vector that no cache of either rank holds. Collective.
+fn far_elements(pair: &dyn Communicator) -> Result<usize> {
+    let mut bytes = [last_level_bytes().unwrap_or(CACHE_BYTES_DEFAULT).saturating_mul(2)];
+    pair.all_reduce(&mut bytes, ReduceOp::Max)?;
+    let bytes = bytes[0].clamp(*FAR_BYTES.start(), *FAR_BYTES.end());
+    Ok(bytes as usize / size_of::<f32>())
 }
 
 /// Times the probes of small messages between two ranks that share one core; `None` where a thread cannot be bound to

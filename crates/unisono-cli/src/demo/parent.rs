@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use unisono_transport_tcp::config::Config;
 
 use super::recipe::Task;
 use super::report;
@@ -25,6 +26,7 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     screen.line(&format!("unisono: {ranks} processes on this machine, talking over loopback"))?;
     screen.line("\nEvery collective, every element of every result checked:")?;
     screen.line(&header())?;
+    screen.line(&figures(Config::from_environment()?.cost_model.is_some()))?;
     let compress = arguments.compress.as_ref();
     let methods = compress.map_or(vec![None], |methods| methods.in_order().into_iter().map(Some).collect());
     let mut runs: Vec<Run> = Vec::new();
@@ -35,6 +37,15 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     report::print(screen, &runs)?;
     report::judge(kill, &runs)?;
     screen.line(NEXT)
+}
+
+/// What the predicted times assume. On other machines than the one that was measured, they are several times too low.
+fn figures(are_set: bool) -> String {
+    let whose = match are_set {
+        true => "the figures of UNISONO_COST_MODEL",
+        false => "built-in figures of TCP over loopback; `unisono calibrate` measures this machine's",
+    };
+    format!("# predicted: with {whose}")
 }
 
 /// What to try after the demonstration.

@@ -109,6 +109,23 @@ fn a_person_reads_a_table_of_predictions() {
     assert!(done.out.lines().any(|line| line.starts_with("barrier/") && line.ends_with("chosen")));
 }
 
+/// It moves no data, so no number of bytes makes it longer.
+#[test]
+fn a_barrier_has_one_price() {
+    let of = |bytes| {
+        let predicted =
+            json(&["algo", "price", "barrier/dissemination", "-n", "4", "--bytes", bytes, "--json"]);
+        predicted.as_array().unwrap().clone()
+    };
+    let nothing = of("0");
+    assert!(nothing[0]["predicted_us"].as_f64().unwrap() > 0.0, "{nothing:?}");
+    assert_eq!(of("1M"), nothing);
+    let table = unisono(&["algo", "price", "barrier/dissemination", "-n", "4", "--bytes", "1M"]).out;
+    let row = table.lines().find(|line| line.starts_with("barrier/")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!((cells[3], cells[4]), ("-", "-"), "no bytes: {row}");
+}
+
 /// Whose figures they are, and how to get one's own.
 #[test]
 fn a_prediction_says_whose_figures_it_uses() {

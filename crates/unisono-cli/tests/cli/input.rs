@@ -7,7 +7,7 @@ use crate::support::unisono;
 
 #[test]
 fn bad_input_is_one_line_on_standard_error_and_status_2() {
-    let cases: [(&[&str], &str); 28] = [
+    let cases: [(&[&str], &str); 34] = [
         (&[], "demo, run, bench, calibrate, algo, doctor"),
         (&["fly"], "demo, run, bench, calibrate, algo, doctor"),
         (&["run", "-n", "2"], "PROGRAM"),
@@ -20,6 +20,12 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["bench", "all_gather", "-n", "3", "--algorithm", "ring,recursive_doubling"], "all_gather"),
         (&["bench", "all_reduce", "--sizes", "1024G"], "GiB are free"),
         (&["algo", "verify", "leaders:2"], "ask for leaders"),
+        (&["algo", "verify", "rng"], "\"rng\", the nearest are ring, "),
+        (&["algo", "verify", "rng:2"], "\"rng\", the nearest are ring, "),
+        (&["algo", "verify", "ring:2"], "\"ring:2\": only leaders takes a number"),
+        (&["algo", "show", "rng", "-n", "2"], "\"rng\", the nearest are ring, "),
+        (&["bench", "all_reduce", "--algorithm", "rng"], "the nearest are ring, "),
+        (&["bench", "all_reduce", "--algorithm", "rng:2"], "the nearest are ring, "),
         (&["bench", "all_reduce", "--dtype", "f33"], "f64, f32"),
         (&["bench", "all_gather", "--dtype", "opaque"], "need a program that defines them"),
         (&["bench", "all_reduce", "--dtype", "complex64", "--op", "min"], "only sum, prod, avg"),

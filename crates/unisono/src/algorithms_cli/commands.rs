@@ -317,6 +317,12 @@ fn verify(
     out: &mut dyn Write,
 ) -> Result<()> {
     if let Some((plain, number)) = name.and_then(|name| name.split_once(':')) {
+        for algorithm in named(registry, Some(plain))? {
+            let (name, widest) = (format!("{}:{number}", algorithm.name), Shape::new(Shape::RANKS_MAX));
+            if let Err(unknown) = Choice::named(registry, algorithm.collective, &name, &widest) {
+                return Err(Problem::usage(unknown.to_string()));
+            }
+        }
         let problem =
             format!("{plain}:{number}: verify proves several numbers of leaders at once, ask for {plain}");
         return Err(Problem::usage(problem));

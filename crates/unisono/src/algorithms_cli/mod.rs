@@ -6,6 +6,7 @@ pub mod arguments;
 pub mod axis;
 mod commands;
 pub mod forecast;
+mod panics;
 mod price;
 pub mod print;
 pub mod problem;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use arguments::{AlgoCommands, AlgorithmsArguments, Asked, ask, program_name};
 pub use commands::misfit;
+use panics::TellOnce;
 use problem::{Problem, Result};
 use unisono_schedule::{Algorithm, Registry, Trust};
 
@@ -80,6 +82,7 @@ fn answer(own: &[Arc<Algorithm>], words: Vec<OsString>, out: &mut dyn Write, err
 /// # Errors
 /// A [`Problem`] of usage for an own algorithm whose name is taken or is none; as the command says.
 pub fn execute(command: AlgoCommands, own: &[Arc<Algorithm>], out: &mut dyn Write) -> Result<()> {
+    let _told_once = TellOnce::start();
     let mut registry = Registry::built_in();
     for algorithm in own {
         let added = registry.add(algorithm.clone(), Trust::Prove);
