@@ -229,7 +229,8 @@ pub trait Communicator: Send + Sync {
     /// [`Communicator::shrink`] and [`Communicator::agree`] come after it and do not end.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Communicator, Error, Peer, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, Communicator, Error, Peer, Solo};
     /// let comm = Solo::new();
     /// std::thread::scope(|threads| {
     ///     let waiting = threads.spawn(|| comm.recv(&mut [0u8], Peer::Any, 1));

@@ -4,11 +4,12 @@
 //! options. Users write the typed calls of [`Collectives`], which check arguments once, above all backends:
 //!
 //! ```
-//! use unisono_communicator::{Collectives, ReduceOp, Solo};
+//! # use unisono_communicator as unisono;
+//! use unisono::{Collectives, ReduceOp, Solo};
 //! let comm = Solo::new();
 //! let mut gradients = vec![0.5f32; 8];
 //! comm.all_reduce(&mut gradients, ReduceOp::Sum)?;
-//! # Ok::<(), unisono_communicator::Error>(())
+//! # Ok::<(), unisono::Error>(())
 //! ```
 //!
 //! Typed calls take slices, and those of [`CollectivesOnDevice`] elements on a device. Lists, uneven counts and memory

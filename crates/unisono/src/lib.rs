@@ -73,6 +73,31 @@ mod world;
 #[cfg(feature = "cli")]
 #[doc(inline)]
 pub use algorithms_cli::algorithms_main;
+/// Casts between plain types and bytes: its derives make a plain type of yours an [`Element`].
+///
+/// ```
+/// use unisono::bytemuck::{Pod, Zeroable};
+/// use unisono::prelude::*;
+/// use unisono::{DType, Element, UserOp};
+///
+/// /// The best loss of all ranks, and the rank that has it.
+/// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+/// #[bytemuck(crate = "unisono::bytemuck")]
+/// #[repr(C)]
+/// struct Best { loss: f32, rank: u32 }
+///
+/// impl Element for Best { const DTYPE: DType = DType::opaque_of::<Best>(); }
+///
+/// let world = unisono::init()?;
+/// let mut best = [Best { loss: 0.25, rank: world.rank() }];
+/// let lower = |left: &[Best], right: &[Best], out: &mut [Best]| {
+///     out[0] = if right[0].loss < left[0].loss { right[0] } else { left[0] };
+/// };
+/// world.all_reduce_user(&mut best, UserOp::ordered("best"), lower)?;
+/// assert_eq!(best[0].rank, 0);
+/// # Ok::<(), unisono::Error>(())
+/// ```
+pub use bytemuck;
 pub use selection::BACKENDS;
 pub use unisono_communicator::{
     Algorithm, Awaited, Bool, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync,

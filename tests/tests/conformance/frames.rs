@@ -46,8 +46,8 @@ fn our_frames(backtrace: &str) -> Vec<String> {
     frames.collect()
 }
 
-/// The frames of rank 0's first bytes in `call`, which both ranks make.
-fn frames(call: impl Fn(&dyn Communicator) + Sync) -> Vec<String> {
+/// The frames of rank 0's first bytes in `call`, which both ranks make on an `Arc`: a `World` passes calls on as it does.
+fn frames(call: impl Fn(&Arc<dyn Communicator>) + Sync) -> Vec<String> {
     let first = Arc::new(Mutex::new(None));
     let world = in_process::world_of(2, &EngineOptions::default(), |rank, links| {
         let first = if rank == 0 { first.clone() } else { Arc::default() };
@@ -55,8 +55,8 @@ fn frames(call: impl Fn(&dyn Communicator) + Sync) -> Vec<String> {
     });
     std::thread::scope(|scope| {
         for comm in &world {
-            let call = &call;
-            scope.spawn(move || call(&**comm));
+            let (call, comm): (_, Arc<dyn Communicator>) = (&call, comm.clone());
+            scope.spawn(move || call(&comm));
         }
     });
     let backtrace = first.lock().unwrap().take().expect("rank 0 has sent something");

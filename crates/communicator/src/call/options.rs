@@ -72,8 +72,9 @@ pub enum WhenBusy {
 /// A caller's options for one call; see [`crate::Collectives::with`].
 ///
 /// ```
+/// # use unisono_communicator as unisono;
 /// use std::time::{Duration, Instant};
-/// use unisono_communicator::CallOptions;
+/// use unisono::CallOptions;
 /// let options = CallOptions::new().timeout(Duration::from_secs(5)).algorithm("ring");
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,7 +127,8 @@ impl CallOptions {
     /// An asynchronous call waits before its handle is returned.
     ///
     /// ```
-    /// use unisono_communicator::{CallOptions, Collectives, ReduceOp, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{CallOptions, Collectives, ReduceOp, Solo};
     /// let comm = Solo::new();
     /// let queued = comm.with(CallOptions::new().queued());
     /// std::thread::scope(|scope| {

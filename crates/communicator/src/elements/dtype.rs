@@ -23,8 +23,9 @@ pub struct Bool(pub u8);
 /// One line makes an element of a program's own plain type; a function of the program is then its operator:
 ///
 /// ```
+/// # use unisono_communicator as unisono;
 /// use bytemuck::{Pod, Zeroable};
-/// use unisono_communicator::{Collectives, DType, Element, Solo, UserOp};
+/// use unisono::{Collectives, DType, Element, Solo, UserOp};
 ///
 /// /// The largest value and where it was found.
 /// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
@@ -42,8 +43,8 @@ pub struct Bool(pub u8);
 ///     }
 /// })?;
 /// comm.broadcast(&mut peaks, 0)?;
-/// # use unisono_communicator::Communicator;
-/// # Ok::<(), unisono_communicator::Error>(())
+/// # use unisono::Communicator;
+/// # Ok::<(), unisono::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no element of a collective",
@@ -139,7 +140,8 @@ macro_rules! dtypes {
         /// The type of one element.
         ///
         /// ```
-        /// use unisono_communicator::DType;
+        /// # use unisono_communicator as unisono;
+        /// use unisono::DType;
         /// assert_eq!(DType::F32.bytes(), 4);
         /// assert_eq!("bf16".parse::<DType>().unwrap(), DType::BF16);
         /// ```

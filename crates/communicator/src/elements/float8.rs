@@ -143,7 +143,8 @@ float8! {
     /// each sign. Infinities become NaN, and so does an overflow: a value that rounds to 480 or more.
     ///
     /// ```
-    /// use unisono_communicator::f8e4m3;
+    /// # use unisono_communicator as unisono;
+    /// use unisono::f8e4m3;
     /// assert_eq!(f8e4m3::from_f32(464.0).to_f32(), 448.0);
     /// assert!(f8e4m3::from_f32(465.0).is_nan() && f8e4m3::from_f32(f32::INFINITY).is_nan());
     /// ```
@@ -155,7 +156,8 @@ float8! {
     /// to 65536 or more becomes infinity.
     ///
     /// ```
-    /// use unisono_communicator::f8e5m2;
+    /// # use unisono_communicator as unisono;
+    /// use unisono::f8e5m2;
     /// assert_eq!(f8e5m2::from_f32(61439.0).to_f32(), 57344.0);
     /// assert_eq!(f8e5m2::from_f32(61440.0), f8e5m2::INFINITY);
     /// ```

@@ -148,7 +148,8 @@ impl ReduceOp {
     /// Why this operator is not defined on elements of `dtype`; `None` when it is.
     ///
     /// ```
-    /// use unisono_communicator::{DType, ReduceOp};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{DType, ReduceOp};
     /// assert_eq!(ReduceOp::Max.refusal(DType::Complex64), Some("complex numbers have no order"));
     /// assert_eq!(ReduceOp::Max.refusal(DType::F8E4M3), None);
     /// ```

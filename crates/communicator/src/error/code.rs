@@ -9,7 +9,8 @@ macro_rules! codes {
         /// The kind of an [`Error`], as a number that stays the same in every version. `docs/errors.md` lists them.
         ///
         /// ```
-        /// use unisono_communicator::{Error, ErrorCode};
+        /// # use unisono_communicator as unisono;
+        /// use unisono::{Error, ErrorCode};
         /// let code = Error::closed().code();
         /// assert_eq!((code, code.number()), (ErrorCode::Closed, 6));
         /// assert_eq!(ErrorCode::from_number(6), Some(ErrorCode::Closed));

@@ -28,7 +28,8 @@ const BACKEND: &str = "solo";
 /// callbacks, on the thread that sends it. All algorithms do the same here, so every name is accepted as a forced one.
 ///
 /// ```
-/// use unisono_communicator::{Collectives, ReduceOp, Solo};
+/// # use unisono_communicator as unisono;
+/// use unisono::{Collectives, ReduceOp, Solo};
 /// let comm = Solo::new();
 /// let mut values = [1.0f32, 2.0];
 /// comm.all_reduce(&mut values, ReduceOp::Avg).unwrap();

@@ -28,10 +28,11 @@ pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::all_reduce`]; the handle gives the reduced vector.
     ///
     /// ```
-    /// use unisono_communicator::{CollectivesAsync, ReduceOp, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{CollectivesAsync, ReduceOp, Solo};
     /// let work = Solo::new().all_reduce_async(vec![1.0f32, 2.0], ReduceOp::Sum);
     /// assert_eq!(work.wait()?, [1.0, 2.0]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_reduce_async<T: Element>(&self, buffer: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
@@ -42,11 +43,12 @@ pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::all_reduce_coalesced`]; the handle gives the list of reduced vectors.
     ///
     /// ```
-    /// use unisono_communicator::{CollectivesAsync, ReduceOp, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{CollectivesAsync, ReduceOp, Solo};
     /// let (weights, biases) = (vec![1.0f32; 6], vec![2.0f32; 2]);
     /// let work = Solo::new().all_reduce_coalesced_async(vec![weights, biases], ReduceOp::Sum);
     /// assert_eq!(work.wait()?, [vec![1.0; 6], vec![2.0; 2]]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_reduce_coalesced_async<T: Element>(
@@ -71,9 +73,10 @@ pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::all_gather_list`]; the handle gives a vector for each rank.
     ///
     /// ```
-    /// use unisono_communicator::{CollectivesAsync, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{CollectivesAsync, Solo};
     /// assert_eq!(Solo::new().all_gather_list_async(vec![7u8, 8]).wait()?, [[7, 8]]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_gather_list_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<Vec<T>>> {
@@ -167,12 +170,13 @@ pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::recv`]; the handle gives the buffer, and the source, tag and length of the message.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, CollectivesAsync, Peer, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, CollectivesAsync, Peer, Solo};
     /// let comm = Solo::new();
     /// comm.send(&[1u8, 2], 0, 7)?;
     /// let (buffer, received) = comm.recv_async(vec![0u8; 4], Peer::Any, 7).wait()?;
     /// assert_eq!((received.source, &buffer[..received.count]), (0, &[1, 2][..]));
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn recv_async<T: Element>(&self, buffer: Vec<T>, peer: Peer, tag: u32) -> TypedWork<(Vec<T>, Received)> {

@@ -52,12 +52,13 @@ pub trait Collectives: Communicator {
     /// Adds options to every call made through the result.
     ///
     /// ```
+    /// # use unisono_communicator as unisono;
     /// use std::time::Duration;
-    /// use unisono_communicator::{CallOptions, Collectives, ReduceOp, Solo};
+    /// use unisono::{CallOptions, Collectives, ReduceOp, Solo};
     /// let comm = Solo::new();
     /// let patient = comm.with(CallOptions::new().timeout(Duration::from_secs(60)).label("loss"));
     /// patient.all_reduce(&mut [1u32], ReduceOp::Max)?;
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     fn with(&self, options: CallOptions) -> With<'_, Self> {
         With::new(self, options)
@@ -68,11 +69,12 @@ pub trait Collectives: Communicator {
     /// Cost: about 2 (p-1)/p n elements sent per rank for long buffers, log2 p messages for short ones.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, ReduceOp, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, ReduceOp, Solo};
     /// let mut values = [3i64, -1];
     /// Solo::new().all_reduce(&mut values, ReduceOp::Sum)?;
     /// assert_eq!(values, [3, -1]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_reduce<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
@@ -91,10 +93,11 @@ pub trait Collectives: Communicator {
     /// lengths; one buffer is the same as [`Collectives::all_reduce`] of it.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, ReduceOp, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, ReduceOp, Solo};
     /// let (mut weights, mut biases) = ([1.0f32; 6], [2.0f32; 2]);
     /// Solo::new().all_reduce_coalesced(&mut [&mut weights, &mut biases], ReduceOp::Sum)?;
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_reduce_coalesced<T: Element>(&self, buffers: &mut [&mut [T]], op: ReduceOp) -> Result<()> {
@@ -108,12 +111,13 @@ pub trait Collectives: Communicator {
     /// length. It must be associative; unless `op.commutative`, the order of ranks is kept.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Solo, UserOp};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, Solo, UserOp};
     /// let op = UserOp::commutative("gcd_step");
     /// Solo::new().all_reduce_user(&mut [12u32, 8], op, |a, b, out| {
     ///     for i in 0..out.len() { out[i] = a[i].min(b[i]); }
     /// })?;
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_reduce_user<T: Element>(
@@ -131,11 +135,12 @@ pub trait Collectives: Communicator {
     /// Rank r's `output` (n elements) becomes share r of the reduction of all inputs (p n elements).
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, ReduceOp, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, ReduceOp, Solo};
     /// let mut share = [0.0f64; 2];
     /// Solo::new().reduce_scatter(&[1.0, 2.0], &mut share, ReduceOp::Sum)?;
     /// assert_eq!(share, [1.0, 2.0]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
@@ -168,11 +173,12 @@ pub trait Collectives: Communicator {
     /// Every rank's `output` (p n elements) becomes the inputs (n elements) of all ranks in rank order.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, Solo};
     /// let mut all = [0u8; 3];
     /// Solo::new().all_gather(&[1, 2, 3], &mut all)?;
     /// assert_eq!(all, [1, 2, 3]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
@@ -201,11 +207,12 @@ pub trait Collectives: Communicator {
     /// times n elements.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, Solo};
     /// let mut output = [0i8; 2];
     /// Solo::new().all_to_all(&[5, 6], &mut output)?;
     /// assert_eq!(output, [5, 6]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
@@ -225,9 +232,10 @@ pub trait Collectives: Communicator {
     /// Every rank's `buffer` becomes the root's.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, Solo};
     /// Solo::new().broadcast(&mut [1.5f32], 0)?;
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
@@ -238,11 +246,12 @@ pub trait Collectives: Communicator {
     /// The root's `output` becomes the reduction of all inputs; the other ranks give `None`.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, ReduceOp, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, ReduceOp, Solo};
     /// let mut sum = [0u16];
     /// Solo::new().reduce(&[7], Some(&mut sum), ReduceOp::Sum, 0)?;
     /// assert_eq!(sum, [7]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn reduce<T: Element>(
@@ -272,11 +281,12 @@ pub trait Collectives: Communicator {
     /// The root's `output` (p n elements) becomes all inputs (n elements) in rank order; the other ranks give `None`.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, Solo};
     /// let mut all = [0u64; 1];
     /// Solo::new().gather(&[9], Some(&mut all), 0)?;
     /// assert_eq!(all, [9]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: u32) -> Result<()> {
@@ -288,11 +298,12 @@ pub trait Collectives: Communicator {
     /// `None`.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, Solo};
     /// let mut share = [0i16; 2];
     /// Solo::new().scatter(Some(&[3, 4]), &mut share, 0)?;
     /// assert_eq!(share, [3, 4]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: u32) -> Result<()> {
@@ -304,9 +315,10 @@ pub trait Collectives: Communicator {
     /// Returns when every rank has called it.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, Solo};
     /// Solo::new().barrier()?;
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn barrier(&self) -> Result<()> {
@@ -319,12 +331,13 @@ pub trait Collectives: Communicator {
     /// pair and tag arrive in order.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Peer, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, Peer, Solo};
     /// let comm = Solo::new();
     /// comm.send(&[1u8, 2], 0, 7)?;
     /// let mut buffer = [0u8; 4];
     /// assert_eq!(comm.recv(&mut buffer, Peer::Any, 7)?.count, 2);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn send<T: Element>(&self, message: &[T], peer: u32, tag: u32) -> Result<()> {

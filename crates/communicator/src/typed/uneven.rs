@@ -22,11 +22,12 @@ pub trait CollectivesUneven: Communicator {
     /// [`crate::Collectives::all_gather`] with `counts[r]` elements from rank r.
     ///
     /// ```
-    /// use unisono_communicator::{CollectivesUneven, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{CollectivesUneven, Solo};
     /// let mut all = [0u8; 3];
     /// Solo::new().all_gather_v(&[1, 2, 3], &mut all, &[3])?;
     /// assert_eq!(all, [1, 2, 3]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_gather_v<T: Element>(&self, input: &[T], output: &mut [T], counts: &[usize]) -> Result<()> {
@@ -81,11 +82,12 @@ pub trait CollectivesUneven: Communicator {
     /// [`crate::Collectives::all_to_all`] with `send_counts[j]` elements to rank j and `receive_counts[i]` from rank i.
     ///
     /// ```
-    /// use unisono_communicator::{CollectivesUneven, Solo};
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{CollectivesUneven, Solo};
     /// let mut output = [0u32; 2];
     /// Solo::new().all_to_all_v(&[4, 5], &[2], &mut output, &[2])?;
     /// assert_eq!(output, [4, 5]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
     fn all_to_all_v<T: Element>(

@@ -50,8 +50,9 @@ pub trait WorkSource: Send + Sync {
 /// freed at its end. [`Work::cancel`] revokes the communicator, since the other ranks cannot go on without this one.
 ///
 /// ```
+/// # use unisono_communicator as unisono;
 /// use std::time::Duration;
-/// use unisono_communicator::{CollectivesAsync, Solo};
+/// use unisono::{CollectivesAsync, Solo};
 /// let work = Solo::new().send_async(vec![1u8, 2], 0, 7).into_work();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| assert_eq!(work.wait().unwrap().bytes, 2));
@@ -116,8 +117,9 @@ impl Work {
     /// parent.
     ///
     /// ```
+    /// # use unisono_communicator as unisono;
     /// use std::sync::mpsc;
-    /// use unisono_communicator::{CollectivesAsync, Solo};
+    /// use unisono::{CollectivesAsync, Solo};
     /// let (sender, received) = mpsc::channel();
     /// let work = Solo::new().barrier_async();
     /// work.as_work().on_done(move |result| sender.send(result.is_ok()).unwrap());
