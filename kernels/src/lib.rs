@@ -62,10 +62,12 @@ mod steps;
 mod sum;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod texts;
 
 pub use dispatch::Target;
 pub use format::{CodeSize, Counter, IntFormat, IntWidth, Rounding};
 pub use handle::{Kernels, SHIFT_MAX, Stores, Threads};
+pub use texts::{cuda, wgsl};
 
 /// The error feedback of an encoder: what earlier calls owe to each element, and what this one will.
 ///

@@ -26,6 +26,8 @@ mod late;
 mod offloaded;
 pub mod on_device;
 pub mod overhead;
+#[cfg(doctest)]
+mod pages;
 pub mod processes;
 pub mod sample;
 mod skip;

@@ -2,6 +2,7 @@
 
 use unisono_communicator::Result;
 use unisono_cuda::{Capability, Code, Nvrtc, Source};
+use unisono_kernels::cuda;
 
 /// Every kernel's name.
 pub const KERNELS: [&str; 20] = [
@@ -27,31 +28,12 @@ pub const KERNELS: [&str; 20] = [
     "sum",
 ];
 
-macro_rules! texts {
-    ($($name:literal),*) => {
-        &[$(($name, include_str!(concat!("../../../kernels/cuda/", $name)))),*]
-    };
-}
-
-const HEADERS: &[(&str, &str)] = texts!(
-    "bf16.cu",
-    "exact.cu",
-    "format.cuh",
-    "global.cu",
-    "int.cu",
-    "int_shared.cu",
-    "quad.cuh",
-    "sign.cu",
-    "tile.cuh",
-    "warp.cuh"
-);
-
 /// The program of the kernels, for NVRTC.
 pub fn source() -> Source<'static> {
     Source {
         name: "kernels.cu",
-        text: include_str!("../../../kernels/cuda/kernels.cu"),
-        headers: HEADERS,
+        text: cuda::KERNELS,
+        headers: cuda::FILES,
         options: &["--std=c++17", "--fmad=false"],
     }
 }

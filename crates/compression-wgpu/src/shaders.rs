@@ -3,6 +3,12 @@
 //! A kernel is the prelude, a text that says where numbers come from, one that says what becomes of them, and an entry
 //! point with the kernel's name.
 
+use unisono_kernels::wgsl::{
+    AVERAGE, ENCODING, FROM_BF16, FROM_INTEGERS, FROM_SHARED, FROM_SIGNS, FROM_VECTOR, FROM_VECTORS,
+    INTEGERS, PRELUDE, SIGN_EXPAND, SIGN_PACK, TO_BF16, TO_INTEGERS, TO_MAGNITUDES, TO_NUMBERS, TO_SHARED,
+    TO_SIGN_BLOCKS, TO_SIGNS, TO_SQUARES,
+};
+
 /// Threads of a workgroup, which are the lanes of the definition.
 pub(crate) const LANES: usize = 64;
 
@@ -11,37 +17,6 @@ pub(crate) const STORAGE_BUFFERS: u32 = 8;
 
 /// Bytes of workgroup memory of the kernel that needs the most: two arrays of a word for each lane, and one word.
 pub(crate) const WORKGROUP_BYTES: u32 = 2 * 4 * LANES as u32 + 4;
-
-macro_rules! texts {
-    ($($text:ident $file:literal,)*) => {
-        #[cfg(test)]
-        const FILES: &[&str] = &[$($file),*];
-        $(const $text: &str = include_str!(concat!("../../../kernels/wgsl/", $file));)*
-    };
-}
-
-texts! {
-    PRELUDE "prelude.wgsl",
-    ENCODING "encoding.wgsl",
-    INTEGERS "integers.wgsl",
-    FROM_VECTOR "from_vector.wgsl",
-    FROM_VECTORS "from_vectors.wgsl",
-    FROM_SIGNS "from_signs.wgsl",
-    FROM_INTEGERS "from_integers.wgsl",
-    FROM_SHARED "from_shared.wgsl",
-    FROM_BF16 "from_bf16.wgsl",
-    TO_SIGNS "to_signs.wgsl",
-    TO_SIGN_BLOCKS "to_sign_blocks.wgsl",
-    TO_SQUARES "to_squares.wgsl",
-    TO_INTEGERS "to_integers.wgsl",
-    TO_MAGNITUDES "to_magnitudes.wgsl",
-    TO_SHARED "to_shared.wgsl",
-    TO_BF16 "to_bf16.wgsl",
-    TO_NUMBERS "to_numbers.wgsl",
-    SIGN_PACK "sign_pack.wgsl",
-    SIGN_EXPAND "sign_expand.wgsl",
-    AVERAGE "average.wgsl",
-}
 
 macro_rules! kernels {
     ($($kernel:ident $name:literal [$($text:ident),*],)*) => {
@@ -149,17 +124,9 @@ mod tests {
 
     #[test]
     fn every_text_is_a_part_of_a_kernel() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/wgsl");
-        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-        let mut found: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
-        let mut files = FILES.to_vec();
-        found.sort_unstable();
-        files.sort_unstable();
-        assert_eq!(found, files);
         let used: Vec<&str> = Kernel::ALL.iter().flat_map(|kernel| kernel.texts()).copied().collect();
-        for file in files {
-            let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
-            assert!(used.contains(&text.as_str()), "{file}");
+        for (file, text) in unisono_kernels::wgsl::FILES {
+            assert!(used.contains(text), "{file}");
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use unisono_communicator::{DType, Error, Result};
 use unisono_cuda::{Argument, Context, Function, Grid, KernelCode, Source, StreamHandle};
+use unisono_kernels::cuda;
 use unisono_offload::Combination;
 
 use crate::vendor::BACKEND;
@@ -15,11 +16,8 @@ use crate::vendor::BACKEND;
 pub fn source() -> Source<'static> {
     Source {
         name: "combine.cu",
-        text: include_str!("../../../kernels/cuda/combine.cu"),
-        headers: &[
-            ("format.cuh", include_str!("../../../kernels/cuda/format.cuh")),
-            ("warp.cuh", include_str!("../../../kernels/cuda/warp.cuh")),
-        ],
+        text: cuda::COMBINE,
+        headers: &[("format.cuh", cuda::FORMAT), ("warp.cuh", cuda::WARP)],
         options: &["--std=c++17", "--fmad=false"],
     }
 }

@@ -259,11 +259,3 @@ pub fn init() -> Result<World> {
 pub fn init_with(config: &Config) -> Result<World> {
     selection::open(config)
 }
-
-/// The programs in the pages for users.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-#[doc = include_str!("../../../docs/algorithms.md")]
-#[cfg_attr(feature = "compression", doc = include_str!("../../../docs/compression.md"))]
-#[doc = include_str!("../../../docs/backends.md")]
-struct Pages;

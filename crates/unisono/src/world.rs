@@ -42,8 +42,10 @@ pub struct World {
 }
 
 struct Shared {
-    communicator: Arc<dyn Communicator>,
+    // First, so that it is dropped first. The communicator then holds the last handle of the job, and its streams are
+    // there when the job looks for messages that nobody has received.
     kind: Kind,
+    communicator: Arc<dyn Communicator>,
 }
 
 /// Puts a vendor's communicator on top of one over TCP.

@@ -12,6 +12,7 @@ mod kernels;
 mod late;
 mod leaving;
 mod mismatch;
+mod pages;
 mod processes;
 mod property;
 mod solo;

@@ -93,27 +93,3 @@ impl fmt::Display for ErrorCode {
         f.pad(self.name())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The compiler checks that each variant has a code and that no two have the same number; this checks the page.
-    #[test]
-    fn the_page_lists_every_code() {
-        let page = include_str!("../../../../docs/errors.md");
-        let rows: Vec<(u16, &str)> = page
-            .lines()
-            .filter_map(|line| {
-                let mut cells = line.strip_prefix("| ")?.split(" | ");
-                Some((cells.next()?.parse().ok()?, cells.next()?.trim_matches('`')))
-            })
-            .collect();
-        let codes: Vec<_> = ErrorCode::ALL.iter().map(|code| (code.number(), code.name())).collect();
-        assert_eq!(rows, codes);
-        assert!(
-            codes.iter().zip(1..).all(|(code, number)| code.0 == number),
-            "no number is left out or used again"
-        );
-    }
-}

@@ -1,0 +1,8 @@
+//! The programs in the pages for users. They run as tests of documentation; this package is not published, so it may
+//! read files outside.
+
+#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../../docs/algorithms.md")]
+#[doc = include_str!("../../docs/compression.md")]
+#[doc = include_str!("../../docs/backends.md")]
+struct Pages;
