@@ -46,7 +46,7 @@ fn our_frames(backtrace: &str) -> Vec<String> {
     frames.collect()
 }
 
-/// The frames of rank 0's first bytes in `call`, which both ranks make on an `Arc`: a `World` passes calls on as it does.
+/// The frames of rank 0's first bytes in `call`, which both ranks make. An `Arc` passes calls on as a `World` does.
 fn frames(call: impl Fn(&Arc<dyn Communicator>) + Sync) -> Vec<String> {
     let first = Arc::new(Mutex::new(None));
     let world = in_process::world_of(2, &EngineOptions::default(), |rank, links| {

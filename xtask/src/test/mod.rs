@@ -41,8 +41,8 @@ const LEFT_OUT: [&str; 16] = [
 const EXCLUDE: &str = "--exclude";
 
 const LEFT_OUT_TEXT: &str = "\
-left out: format, clippy, documentation; kernels on devices, vendors' libraries and their doubles, programs that
-          measure, the package under examples. All of it: cargo xtask test --full";
+left out: format, clippy, documentation, packages; kernels on devices, vendors' libraries and their doubles,
+          programs that measure, the package under examples. All of it: cargo xtask test --full";
 
 /// What the full form asks of cargo first.
 const CHECKS: [&[&str]; 4] = [
@@ -53,6 +53,24 @@ const CHECKS: [&[&str]; 4] = [
     // The program has the library's name, and would write over its pages.
     &["doc", "--workspace", "--lib", "--no-deps", "--all-features"],
 ];
+
+/// The packages that are not published; the others must stand alone.
+const UNPUBLISHED: [&str; 11] = [
+    "unisono-benches",
+    "unisono-compare",
+    "unisono-converge",
+    "unisono-double-common",
+    "unisono-double-hccl",
+    "unisono-double-nccl",
+    "unisono-gpu-check",
+    "unisono-soak",
+    "unisono-tests",
+    "unisono-vendor-tests",
+    "xtask",
+];
+
+/// Builds each published package from what its archive holds.
+const PACKAGE: [&str; 4] = ["package", "--workspace", "--allow-dirty", "--quiet"];
 
 /// A package that uses the library from outside the workspace.
 const EXAMPLE: &str = "examples/bidirectional-ring";
@@ -126,7 +144,9 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<&'static str>)> 
     }
     let checks = CHECKS.map(|words| within(words.to_vec()));
     let example = CARGO_IN_EXAMPLE.map(|words| (repository.join(EXAMPLE), words.to_vec()));
-    checks.into_iter().chain(tests.map(within)).chain(example).collect()
+    let package = PACKAGE.into_iter().chain(UNPUBLISHED.iter().flat_map(|name| [EXCLUDE, name]));
+    let package = within(package.collect());
+    checks.into_iter().chain(tests.map(within)).chain(example).chain([package]).collect()
 }
 
 /// The features with which a target was tested, for cargo: the program brings these of the library's.

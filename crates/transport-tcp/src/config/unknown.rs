@@ -66,8 +66,8 @@ pub(super) fn answer(name: &str) -> String {
     }
 }
 
-/// The settings that `words` may mean, without what all names start with: all that end in these words, if they are
-/// few, because a word is missing at their start; else the nearest.
+/// The settings that `words` may mean, without their common prefix. If few settings end in these words, all of them:
+/// the user has left out the first word. Else the nearest.
 fn meant(words: &str) -> Vec<&'static str> {
     // What they have in common would make all of them alike.
     let names = || knobs().map(|knob| knob.name.strip_prefix(PREFIX).unwrap_or(knob.name));

@@ -72,7 +72,7 @@ mod tests {
         assert!(problem("latency=3").contains("cpu_per_message_ns"));
         assert!(problem("latency_ns").contains("not name=number"));
         assert!(problem("cores=-1").contains("a whole number up to 1000000000000"));
-        // Free reductions, and what is no number: a rate that was divided by nothing.
+        // Free reductions, and texts of rates that were divided by nothing.
         for value in ["0", "-22000", "inf", "NaN", ""] {
             let expected = "reduce_fs_per_byte needs a whole number from 1 to 1000000000000";
             assert_eq!(problem(&format!("reduce_fs_per_byte={value}")), expected, "{value}");

@@ -39,7 +39,7 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     screen.line(NEXT)
 }
 
-/// What the predicted times assume. On other machines than the one that was measured, they are several times too low.
+/// The assumption of the predicted times. On other machines than the measured one they are several times too low.
 fn figures(are_set: bool) -> String {
     let whose = match are_set {
         true => "the figures of UNISONO_COST_MODEL",
