@@ -46,7 +46,7 @@ fn our_frames(backtrace: &str) -> Vec<String> {
     frames.collect()
 }
 
-/// The frames of rank 0's first bytes in `call`, which both ranks make. An `Arc` passes calls on as a `World` does.
+/// The frames of rank 0's first bytes in `call`, which both ranks make.
 fn frames(call: impl Fn(&Arc<dyn Communicator>) + Sync) -> Vec<String> {
     let first = Arc::new(Mutex::new(None));
     let world = in_process::world_of(2, &EngineOptions::default(), |rank, links| {
@@ -73,20 +73,23 @@ fn check(name: &str, most: usize, frames: &[String]) {
 #[test]
 fn calls_pass_few_functions() {
     watchdog(60, "calls_pass_few_functions", || {
-        let blocking = frames(|comm| comm.all_reduce(&mut [1.0f32; 8], ReduceOp::Sum).unwrap());
+        let blocking = frames(|comm| (**comm).all_reduce(&mut [1.0f32; 8], ReduceOp::Sum).unwrap());
         check("a blocking all_reduce", 10, &blocking);
+        // An `Arc` passes a call on as a `World` does.
+        let shared = frames(|comm| comm.all_reduce(&mut [1.0f32; 8], ReduceOp::Sum).unwrap());
+        check("a blocking all_reduce of a world", 11, &shared);
         let message = frames(|comm| match comm.group().rank() {
-            0 => comm.send(&[1.0f32; 8], 1, 0).unwrap(),
-            _ => drop(comm.recv(&mut [0.0f32; 8], Peer::Rank(0), 0).unwrap()),
+            0 => (**comm).send(&[1.0f32; 8], 1, 0).unwrap(),
+            _ => drop((**comm).recv(&mut [0.0f32; 8], Peer::Rank(0), 0).unwrap()),
         });
         check("a blocking send", 13, &message);
         let compressed = frames(|comm| {
             let mut state = CompressionState::new::<f32>(comm, Int8::default(), 8).unwrap();
-            comm.compressed_all_reduce(&mut [1.0f32; 8], ReduceOp::Sum, &mut state).unwrap();
+            (**comm).compressed_all_reduce(&mut [1.0f32; 8], ReduceOp::Sum, &mut state).unwrap();
         });
         check("a compressed all_reduce", 16, &compressed);
         let moved = frames(|comm| {
-            let work = comm.all_reduce_async(vec![1.0f32; 8], ReduceOp::Sum);
+            let work = (**comm).all_reduce_async(vec![1.0f32; 8], ReduceOp::Sum);
             // Nobody waits for it or asks, so the progress thread moves it.
             let (ended, end) = mpsc::channel();
             work.as_work().on_done(move |_| ended.send(()).unwrap());
