@@ -22,10 +22,10 @@ fn threads_register_force_choose_and_refuse() {
         "chosen, short: k_nomial_8, as before",
         "chosen, long: bidirectional_ring, before it was ring",
         "refused: all_reduce/deadlocks",
-        "    all_reduce/deadlocks with 8 ranks, 2 leaders: deadlock: \
+        "    all_reduce/deadlocks with 8 ranks: deadlock: \
          rank 0 step 1 [send to 1 extent 0 output -> wire], waits for rank 7 step 1 ",
         "refused: all_reduce/forgets",
-        "    all_reduce/forgets with 8 ranks, 2 leaders (out of place): \
+        "    all_reduce/forgets with 8 ranks (out of place): \
          rank 1 step 7 [recv_reduce from 0 extent 1 wire + input -> output, complete] \
          is marked as completing, but lacks the contribution of ranks 2, 3, 4",
         "after, long: bidirectional_ring",
