@@ -28,8 +28,8 @@ pub const BACKENDS: &[Backend] = &[
     Backend::Hccl,
 ];
 
-/// The communicator of all ranks of the job that the settings describe. A backend that is named is that which does the
-/// work, for any number of ranks, or an error.
+/// All ranks of the job that the settings describe. A backend that the settings name does the work, for any number of
+/// ranks, or is an error.
 pub(crate) fn open(config: &Config) -> Result<World> {
     let backend = config.backend;
     let (world, why) = match backend {
