@@ -8,7 +8,7 @@
 //! | `order` | [`CallOrder`], [`Turn`]: which call is issued next |
 //! | `board` | [`Board`]: the state that a communicator shows to the control plane, one part a file |
 //! | `peers` | [`Peers`]: the other ranks, as errors name them |
-//! | `companion` | [`Companion`]: the communicator beneath a vendor's; [`CallBody`]: what runs in place of a schedule |
+//! | `companion` | [`Companion`]: the communicator beneath a vendor's |
 //! | `control` | [`Control`]: the control plane as a backend sees it, and the meaning of answers |
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
@@ -47,7 +47,7 @@ pub use board::{
     Answers, Board, CALLS_REMEMBERED, CallRing, Closings, FirstCause, Heard, MessageWait, Messages,
     OnStreams, Progress, Revocation, Unfinished,
 };
-pub use companion::{BodyStage, CallBody, Companion, Entered, Survivors};
+pub use companion::{Companion, Entered, Survivors};
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, RankHistory, asked_next, closing_error, history_difference,
     judge_answer, mismatch, not_agreed, unread_text,

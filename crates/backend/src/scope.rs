@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{CallOptions, Communicator, OpenScope, ParentCall, Scope, ScopeId};
+use unisono_communicator::{CallOptions, OpenScope, ParentCall, ScopeId};
 
 use crate::board::Board;
 use crate::fork::ForkGuard;
@@ -117,11 +117,6 @@ impl ScopeTurn {
     /// The collectives before it have all got their numbers: its own come from here on.
     pub fn begin(&mut self) {
         self.first = self.board.calls().entered();
-    }
-
-    /// The scope on its communicator.
-    pub fn on(self, communicator: Arc<dyn Communicator>) -> Scope {
-        Scope::new(communicator, Box::new(self))
     }
 }
 

@@ -303,6 +303,11 @@ impl Scope {
         Scope { open, communicator }
     }
 
+    /// The same scope on `communicator`, which lies on top of the present communicator and passes calls on to it.
+    pub fn on(self, communicator: Arc<dyn Communicator>) -> Scope {
+        Scope { communicator, ..self }
+    }
+
     /// The call that this scope's calls are parts of.
     pub fn parent(&self) -> &Arc<ParentCall> {
         self.open.parent()

@@ -34,6 +34,7 @@ mod solo;
 mod typed;
 mod work;
 
+pub use call::body::{BodyStage, CallBody};
 pub use call::counts::{Counts, LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use call::descriptor::{Descriptor, Peer, Place};
 pub use call::info::{CallAlgorithm, CallInfo, SiteText};

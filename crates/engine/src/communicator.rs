@@ -2,9 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use unisono_backend::{
-    Board, CallBody, CallGate, Companion, Control, Entered, ScheduledCall, ScopeTurn, StallOptions, Survivors,
-};
+use unisono_backend::{Board, CallGate, Companion, Control, Entered, ScheduledCall, StallOptions, Survivors};
 use unisono_communicator::{
     Call, CallOptions, Communicator, Counts, Descriptor, Determinism, Error, Group, MemoryKind, Operation,
     Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Work,
@@ -12,7 +10,8 @@ use unisono_communicator::{
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
 use crate::drive::Shared;
-use crate::drive::call::Engine;
+use crate::drive::call::{ActiveCall, Engine};
+use crate::drive::pending::OneCollective;
 use crate::links::Links;
 use crate::options::EngineOptions;
 use crate::plan::planner::Planner;
@@ -80,11 +79,33 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        self.shared.execute(call, None)
+        let shared = &*self.shared;
+        shared.admit(call)?;
+        shared.refuse_device(call.memory())?;
+        let gate = &shared.gate;
+        let Operation::Collective(collective) = call.descriptor.operation else {
+            call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
+            let number = gate.board().messages().enter(&call.descriptor, call.site);
+            return self.shared.exchange(call).inspect(|_| gate.board().messages().leave(number));
+        };
+        let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
+        let mut guard = shared.lock_links();
+        shared.finish_queue(&mut guard)?;
+        let planned = ActiveCall::plan(collective, call, &mut guard)?;
+        let mut active = ActiveCall::begin(collective, planned, call, &mut guard, gate, turn.enclosing());
+        active.copy_in(&call.buffers);
+        let mut task = OneCollective { shared, active: &mut active, buffers: &mut call.buffers };
+        if let Err(error) = guard.drive(&mut task) {
+            return Err(gate.settle(&mut guard, error));
+        }
+        gate.board().progress().leave(active.number);
+        active.copy_out(&mut call.buffers);
+        let bytes = call.buffers.bytes_max();
+        Ok(active.finish(&mut guard, gate.group(), bytes))
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        self.shared.submit(call, None)
+        self.shared.submit(call)
     }
 
     fn backend(&self) -> &'static str {
@@ -129,7 +150,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         // INVARIANT: `new` is the only way to one, and gives an `Arc`.
         let own = self.own.upgrade().expect("a communicator is in an Arc");
-        Ok(self.shared.open_scope(&parent, options)?.on(own))
+        Ok(Scope::new(own, Box::new(self.shared.open_scope(&parent, options)?)))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {
@@ -170,14 +191,6 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
         &self.shared.gate
     }
 
-    fn execute_by(&self, body: Box<dyn CallBody>, call: &mut Call<'_>) -> Result<Outcome> {
-        self.shared.execute(call, Some(body))
-    }
-
-    fn submit_by(&self, body: Box<dyn CallBody>, call: OwnedCall) -> Work {
-        self.shared.submit(call, Some(body))
-    }
-
     fn schedule(
         &self,
         descriptor: &Descriptor,
@@ -203,10 +216,6 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
 
     fn settle(&self, error: Error) -> Error {
         self.shared.gate.settle(&mut self.shared.lock_links(), error)
-    }
-
-    fn open_scope(&self, parent: ParentCall, options: &CallOptions) -> Result<ScopeTurn> {
-        self.shared.open_scope(&parent, options)
     }
 
     fn survivors(&self) -> Result<Survivors> {

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{BodyStage, CallBody, Waker};
+use unisono_backend::Waker;
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Counts, Descriptor, Error, OwnedBuffers, OwnedMemory, Result, Segments,
-    deadline_after, zeroed,
+    BodyStage, Buffer, BufferMut, Buffers, CallBody, Counts, Descriptor, Error, OwnedBuffers, OwnedMemory,
+    Result, Segments, deadline_after, zeroed,
 };
 
 use crate::scheduled::Means;

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{CallBody, Companion, Entered, Survivors};
+use unisono_backend::{Companion, Entered, Survivors};
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, CostModel, Counts, Descriptor, Error, Group, MemoryKind,
-    Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work, check_request,
-    deadline_after,
+    Algorithm, Call, CallBody, CallOptions, Communicator, CostModel, Counts, Descriptor, Error, Group,
+    MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work,
+    check_request, deadline_after,
 };
 
 use crate::body::VendorBody;
@@ -253,14 +253,14 @@ impl<V: Vendor> Communicator for Offloaded<V> {
             Route::Companion => self.companion.execute(call),
             Route::Stream => self.issue(call, &dispatch.means, dispatch.timeout),
             Route::Host if is_met => {
-                let body = self.body(dispatch.means, &call.descriptor, &call.counts);
-                self.companion.execute_by(body, call)
+                call.body = Some(self.body(dispatch.means, &call.descriptor, &call.counts));
+                self.companion.execute(call)
             }
             Route::Host => self.run_inline(call, &dispatch.means),
         }
     }
 
-    fn submit(&self, call: OwnedCall) -> Work {
+    fn submit(&self, mut call: OwnedCall) -> Work {
         let OwnedCall { scope, descriptor, counts, options, .. } = &call;
         let admitted = self.companion.gate().admit(&call);
         let dispatch =
@@ -271,7 +271,8 @@ impl<V: Vendor> Communicator for Offloaded<V> {
                 self.submit_on_stream(call, &means, timeout)
             }
             Ok(Dispatch { route: Route::Host, means, .. }) => {
-                self.companion.submit_by(self.body(means, descriptor, counts), call)
+                call.body = Some(self.body(means, descriptor, counts));
+                self.companion.submit(call)
             }
             Err(error) => Work::refused(call, error),
         }
@@ -323,7 +324,7 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         // INVARIANT: `open` is the only way to one, and gives an `Arc`.
         let own = self.own.upgrade().expect("a communicator is in an Arc");
-        Ok(self.companion.open_scope(parent, options)?.on(own))
+        Ok(self.companion.scope(parent, options)?.on(own))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {

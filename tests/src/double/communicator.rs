@@ -182,7 +182,8 @@ fn on_host(call: &mut Call<'_>) -> Result<(OwnedCall, u64)> {
     };
     let &mut Call { descriptor, options, scope, site, .. } = call;
     let (counts, user_function) = (std::mem::take(&mut call.counts), call.user_function.take());
-    let call = OwnedCall { descriptor, buffers, stream: None, counts, options, user_function, scope, site };
+    let call =
+        OwnedCall { counts, options, user_function, scope, site, ..OwnedCall::new(descriptor, buffers) };
     Ok((call, bytes as u64))
 }
 

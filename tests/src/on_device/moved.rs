@@ -151,7 +151,7 @@ impl<V: Vendor> Communicator for OnDevice<V> {
         let &mut Call { descriptor, options, scope, site, .. } = call;
         let (counts, user_function) = (std::mem::take(&mut call.counts), call.user_function.take());
         let on_device =
-            |buffers| Call { descriptor, buffers, stream: None, counts, options, user_function, scope, site };
+            |buffers| Call { counts, options, user_function, scope, site, ..Call::new(descriptor, buffers) };
         let (outcome, written) = match &mut call.buffers {
             Buffers::InOut(buffer) => {
                 let content = written_to(buffer)?;

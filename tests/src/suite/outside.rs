@@ -150,6 +150,7 @@ pub(super) fn ran(comm: &dyn Communicator, options: CallOptions) -> Result<&'sta
         counts: Counts::Even,
         options,
         scope: None,
+        body: None,
         user_function: None,
         site: Location::caller().into(),
     })?;

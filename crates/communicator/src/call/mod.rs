@@ -1,5 +1,6 @@
 //! One call value: a descriptor, the buffers, and the caller's options.
 
+pub(crate) mod body;
 pub(crate) mod counts;
 pub(crate) mod descriptor;
 pub(crate) mod info;
@@ -11,6 +12,7 @@ pub(crate) mod site;
 
 use std::fmt;
 
+use crate::call::body::CallBody;
 use crate::call::counts::Counts;
 use crate::call::descriptor::{Descriptor, Place};
 use crate::call::options::CallOptions;
@@ -37,6 +39,8 @@ pub struct Call<'a> {
     pub user_function: Option<UserFunction>,
     /// The scope in whose order it is issued; `None` for that of the communicator. [`crate::Scope`] sets it.
     pub scope: Option<ScopeId>,
+    /// What runs a collective in place of a schedule: a communicator on top of another one sets it there.
+    pub body: Option<Box<dyn CallBody>>,
     /// The line that called.
     pub site: Site,
 }
@@ -57,6 +61,8 @@ pub struct OwnedCall {
     pub user_function: Option<UserFunction>,
     /// The scope in whose order it is issued; `None` for that of the communicator. [`crate::Scope`] sets it.
     pub scope: Option<ScopeId>,
+    /// What runs a collective in place of a schedule: a communicator on top of another one sets it there.
+    pub body: Option<Box<dyn CallBody>>,
     /// The line that called.
     pub site: Site,
 }
@@ -80,7 +86,8 @@ impl<'a> Call<'a> {
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: Buffers<'a>) -> Call<'a> {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
-        Call { descriptor, buffers, stream: None, counts, options, user_function: None, scope: None, site }
+        let (user_function, scope, body) = (None, None, None);
+        Call { descriptor, buffers, stream: None, counts, options, user_function, scope, body, site }
     }
 
     /// Such a call from one buffer to another.
@@ -112,16 +119,8 @@ impl OwnedCall {
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: OwnedBuffers) -> OwnedCall {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
-        OwnedCall {
-            descriptor,
-            buffers,
-            stream: None,
-            counts,
-            options,
-            user_function: None,
-            scope: None,
-            site,
-        }
+        let (user_function, scope, body) = (None, None, None);
+        OwnedCall { descriptor, buffers, stream: None, counts, options, user_function, scope, body, site }
     }
 
     /// Where its memory lies; see [`Call::memory`].
@@ -129,7 +128,7 @@ impl OwnedCall {
         memory_kind(self.stream, self.buffers.on_device())
     }
 
-    /// The same call on borrowed buffers.
+    /// The same call on borrowed buffers, which takes its body.
     pub fn borrow(&mut self) -> Call<'_> {
         Call {
             descriptor: self.descriptor,
@@ -139,6 +138,7 @@ impl OwnedCall {
             options: self.options,
             user_function: self.user_function.clone(),
             scope: self.scope,
+            body: self.body.take(),
             site: self.site,
         }
     }

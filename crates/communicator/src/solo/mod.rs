@@ -142,6 +142,10 @@ impl Solo {
     /// Admits a call, and gives the options that it has within its scope.
     fn admit(&self, call: &Call<'_>) -> Result<CallOptions> {
         let options = self.world.admit(call.scope, &call.options)?;
+        if call.body.is_some() {
+            let what = "a call that a body runs".to_owned();
+            return Err(Error::Unsupported { what, backend: BACKEND, instead: None });
+        }
         match call.memory() {
             MemoryKind::Host => Ok(options),
             MemoryKind::Device => Err(Error::no_device(BACKEND)),

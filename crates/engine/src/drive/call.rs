@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{BodyStage, CallBody, CallGate, Enclosing, Heard, Peers};
+use unisono_backend::{CallGate, Enclosing, Heard, Peers};
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, CallOptions, Collective, Counts, DType,
-    Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result, Segments, Site,
-    Sizes, reserve,
+    BodyStage, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallBody, CallInfo, CallOptions, Collective,
+    Counts, DType, Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result,
+    Segments, Site, Sizes, reserve,
 };
 
 use crate::drive::crowding::Crowding;
@@ -73,10 +73,9 @@ impl ActiveCall {
     pub(crate) fn plan<L: Links>(
         collective: Collective,
         call: &Call<'_>,
-        has_body: bool,
         engine: &mut Engine<L>,
     ) -> Result<Box<Planned>> {
-        if has_body {
+        if call.body.is_some() {
             let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
             let (counts, options) = (Counts::Even, CallOptions::default());
             return engine.planner.take(Collective::Barrier, &barrier, &counts, None, &options);
@@ -90,12 +89,12 @@ impl ActiveCall {
         collective: Collective,
         mut planned: Box<Planned>,
         call: &mut Call<'_>,
-        body: Option<Box<dyn CallBody>>,
         engine: &mut Engine<L>,
         gate: &CallGate,
         enclosing: Option<&Enclosing>,
     ) -> ActiveCall {
         let (descriptor, ranks) = (call.descriptor, gate.group().size());
+        let body = call.body.take();
         let room = enlarge(&mut engine.scratch, planned.run.plan.scratch_bytes);
         let (collective, prepared, named, sizes, header) = match &body {
             None => {

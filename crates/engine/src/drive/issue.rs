@@ -1,17 +1,16 @@
-//! Issues calls: admits them, takes their turn, and runs or queues them.
+//! Issues calls: admits them, takes their turn, and queues asynchronous ones.
 
 use std::sync::Arc;
 
-use unisono_backend::{CallBody, Entered, Survivors, Turn};
+use unisono_backend::{Entered, Survivors, Turn};
 use unisono_communicator::{
-    Call, CallOptions, Collective, Descriptor, Error, MemoryKind, Operation, Outcome, OwnedCall, Result,
-    Sizes, Work, check_request,
+    Call, CallOptions, Collective, Descriptor, Error, MemoryKind, Operation, OwnedCall, Result, Sizes, Work,
+    check_request,
 };
 
 use crate::drive::Shared;
-use crate::drive::call::{ActiveCall, enter};
+use crate::drive::call::enter;
 use crate::drive::handle::RequestHandle;
-use crate::drive::pending::OneCollective;
 use crate::drive::queue::QueuedCollective;
 use crate::drive::request::Request;
 use crate::links::Links;
@@ -19,44 +18,10 @@ use crate::lock;
 use crate::plan::header::{CallHeader, hash_named};
 
 impl<L: Links + 'static> Shared<L> {
-    /// Runs a call to its end, by a body if there is one.
-    ///
-    /// # Errors
-    /// As [`unisono_communicator::Communicator::execute`].
-    pub(crate) fn execute(
-        self: &Arc<Self>,
-        call: &mut Call<'_>,
-        body: Option<Box<dyn CallBody>>,
-    ) -> Result<Outcome> {
-        self.admit(call)?;
-        self.refuse_device(call.memory())?;
-        let gate = &self.gate;
-        let Operation::Collective(collective) = call.descriptor.operation else {
-            call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
-            let number = gate.board().messages().enter(&call.descriptor, call.site);
-            return self.exchange(call).inspect(|_| gate.board().messages().leave(number));
-        };
-        let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
-        let mut guard = self.lock_links();
-        self.finish_queue(&mut guard)?;
-        let planned = ActiveCall::plan(collective, call, body.is_some(), &mut guard)?;
-        let mut active =
-            ActiveCall::begin(collective, planned, call, body, &mut guard, gate, turn.enclosing());
-        active.copy_in(&call.buffers);
-        let mut task = OneCollective { shared: self, active: &mut active, buffers: &mut call.buffers };
-        if let Err(error) = guard.drive(&mut task) {
-            return Err(gate.settle(&mut guard, error));
-        }
-        gate.board().progress().leave(active.number);
-        active.copy_out(&mut call.buffers);
-        let bytes = call.buffers.bytes_max();
-        Ok(active.finish(&mut guard, gate.group(), bytes))
-    }
-
-    /// Starts a call, which a body runs if there is one.
-    pub(crate) fn submit(self: &Arc<Self>, mut call: OwnedCall, body: Option<Box<dyn CallBody>>) -> Work {
+    /// Starts a call.
+    pub(crate) fn submit(self: &Arc<Self>, mut call: OwnedCall) -> Work {
         let request = match self.turn_to_submit(&mut call) {
-            Ok(Some((collective, turn))) => self.queue_collective(collective, call, body, &turn),
+            Ok(Some((collective, turn))) => self.queue_collective(collective, call, &turn),
             Ok(None) => self.submit_message(call),
             Err(error) => return Work::refused(call, error),
         };
@@ -89,11 +54,10 @@ impl<L: Links + 'static> Shared<L> {
         self: &Arc<Self>,
         collective: Collective,
         call: OwnedCall,
-        body: Option<Box<dyn CallBody>>,
         turn: &Turn<'_>,
     ) -> Arc<Request> {
         let (monitor, enclosing) = (self.monitor.clone(), turn.enclosing().cloned());
-        let request = Request::collective(call, body, monitor, enclosing, self.gate.board());
+        let request = Request::collective(call, monitor, enclosing, self.gate.board());
         self.queue.push(QueuedCollective { collective, request: request.clone() });
         self.nudge_holder();
         if let Err(error) = self.ask_for_progress() {
@@ -127,7 +91,7 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     #[inline]
-    fn refuse_device(&self, memory: MemoryKind) -> Result<()> {
+    pub(crate) fn refuse_device(&self, memory: MemoryKind) -> Result<()> {
         match memory {
             MemoryKind::Host => Ok(()),
             MemoryKind::Device => Err(Error::no_device(self.gate.backend())),

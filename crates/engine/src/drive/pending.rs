@@ -104,7 +104,7 @@ impl<L: Links + 'static> Shared<L> {
         let head = self.queue.head()?;
         match &mut *lock(&head.request.state) {
             RequestState::Active(request) => Some(act(request)),
-            RequestState::Queued(..) | RequestState::Taken => None,
+            RequestState::Queued(_) | RequestState::Taken => None,
         }
     }
 
@@ -145,17 +145,16 @@ impl<L: Links + 'static> Shared<L> {
     fn step_queued(&self, queued: &QueuedCollective, engine: &mut Engine<L>) -> Result<Step> {
         let QueuedCollective { collective, request } = queued;
         let mut state = lock(&request.state);
-        if let RequestState::Queued(..) = &*state {
-            let RequestState::Queued(mut call, body) = std::mem::replace(&mut *state, RequestState::Taken)
-            else {
+        if let RequestState::Queued(_) = &*state {
+            let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Taken) else {
                 return Ok(Step::Moved);
             };
-            match ActiveCall::plan(*collective, &call.borrow(), body.is_some(), engine) {
+            let mut borrowed = call.borrow();
+            match ActiveCall::plan(*collective, &borrowed, engine) {
                 Ok(planned) => {
                     let (gate, enclosing) = (&self.gate, request.enclosing.as_ref());
-                    let borrowed = &mut call.borrow();
                     let mut active =
-                        ActiveCall::begin(*collective, planned, borrowed, body, engine, gate, enclosing);
+                        ActiveCall::begin(*collective, planned, &mut borrowed, engine, gate, enclosing);
                     active.move_in(&mut call.buffers);
                     *state = RequestState::Active(Box::new(ActiveRequest { active, call }));
                 }

@@ -9,7 +9,7 @@ use unisono_communicator::{
 use crate::drive::call::ActiveCall;
 use crate::drive::monitor::Monitor;
 use crate::lock;
-use unisono_backend::{Board, CallBody, Enclosing};
+use unisono_backend::{Board, Enclosing};
 
 /// An asynchronous call and its state.
 pub(crate) struct Request {
@@ -29,8 +29,8 @@ pub(crate) struct Request {
 /// Where a request is.
 #[allow(clippy::large_enum_variant, reason = "it lies in its request, which is allocated once for each call")]
 pub(crate) enum RequestState {
-    /// Not begun; a body runs it if there is one.
-    Queued(OwnedCall, Option<Box<dyn CallBody>>),
+    /// Not begun.
+    Queued(OwnedCall),
     /// At the head of the queue.
     Active(Box<ActiveRequest>),
     /// Over, or with the thread that moves it. Its end is in its [`Ending`].
@@ -53,19 +53,18 @@ impl ActiveRequest {
 impl Request {
     /// The request of a caller that waits for its end.
     pub(crate) fn new(call: OwnedCall, monitor: Arc<Monitor>) -> Arc<Request> {
-        Arc::new(Request::with(call, None, monitor))
+        Arc::new(Request::with(call, monitor))
     }
 
-    /// The request of a collective, which may be within a scope, and may be run by a body.
+    /// The request of a collective, which may be within a scope.
     pub(crate) fn collective(
         call: OwnedCall,
-        body: Option<Box<dyn CallBody>>,
         monitor: Arc<Monitor>,
         enclosing: Option<Enclosing>,
         board: &Arc<Board>,
     ) -> Arc<Request> {
         board.unfinished().note_start();
-        let request = Request::with(call, body, monitor);
+        let request = Request::with(call, monitor);
         Arc::new(Request { enclosing, board: Some(board.clone()), ..request })
     }
 
@@ -73,10 +72,10 @@ impl Request {
     pub(crate) fn message(call: OwnedCall, monitor: Arc<Monitor>, board: &Arc<Board>) -> Arc<Request> {
         board.unfinished().note_start();
         let message = Some(board.messages().enter(&call.descriptor, call.site));
-        Arc::new(Request { message, board: Some(board.clone()), ..Request::with(call, None, monitor) })
+        Arc::new(Request { message, board: Some(board.clone()), ..Request::with(call, monitor) })
     }
 
-    fn with(call: OwnedCall, body: Option<Box<dyn CallBody>>, monitor: Arc<Monitor>) -> Request {
+    fn with(call: OwnedCall, monitor: Arc<Monitor>) -> Request {
         Request {
             monitor,
             enclosing: None,
@@ -85,7 +84,7 @@ impl Request {
             ending: Ending::default(),
             descriptor: call.descriptor,
             site: call.site,
-            state: Mutex::new(RequestState::Queued(call, body)),
+            state: Mutex::new(RequestState::Queued(call)),
         }
     }
 
@@ -114,7 +113,7 @@ impl Request {
         }
         let state = std::mem::replace(&mut *lock(&self.state), RequestState::Taken);
         let buffers = match state {
-            RequestState::Queued(call, _) => Some(call.buffers),
+            RequestState::Queued(call) => Some(call.buffers),
             RequestState::Active(request) => request.into_buffers(),
             RequestState::Taken => None,
         };

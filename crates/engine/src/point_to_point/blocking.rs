@@ -250,6 +250,7 @@ fn owned_call(
         options: CallOptions::default(),
         user_function: None,
         scope: None,
+        body: None,
         site,
     })
 }

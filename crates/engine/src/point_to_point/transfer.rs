@@ -92,7 +92,7 @@ impl Owned {
     pub(super) fn take(request: Arc<Request>, wait: Wait) -> Option<Box<Owned>> {
         let state = std::mem::replace(&mut *lock(&request.state), RequestState::Taken);
         match state {
-            RequestState::Queued(call, _) => match staged(&call) {
+            RequestState::Queued(call) => match staged(&call) {
                 Ok(staged) => Some(Box::new(Owned { request, call, staged, wait, is_over: false })),
                 Err(error) => {
                     request.finish(Err(error), Some(call.buffers));

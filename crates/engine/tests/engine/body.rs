@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::clocked::{Clock, Clocked};
 use crate::support::watched;
-use unisono_backend::{BodyStage, CallBody, Companion, Waker};
-use unisono_communicator::{Buffers, Call, Collective, DType, Descriptor, OwnedBuffers, Result};
+use unisono_backend::Waker;
+use unisono_communicator::{
+    BodyStage, Buffers, Call, CallBody, Collective, Communicator, DType, Descriptor, OwnedBuffers, Result,
+};
 use unisono_engine::{EngineOptions, Interest, in_process};
 
 /// One rank's sleeps while its body is at work.
@@ -103,7 +105,9 @@ fn a_rank_that_waits_for_its_body_waits_for_no_link() {
                 let body = Patient { seen, all_sleep, is_started: false, is_ended: Arc::default() };
                 scope.spawn(move || {
                     let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
-                    comm.execute_by(Box::new(body), &mut Call::new(barrier, Buffers::none())).unwrap();
+                    let mut call = Call::new(barrier, Buffers::none());
+                    call.body = Some(Box::new(body));
+                    comm.execute(&mut call).unwrap();
                 });
             }
         });

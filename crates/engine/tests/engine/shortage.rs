@@ -4,10 +4,11 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use crate::support::watched;
-use unisono_backend::{BodyStage, CallBody, Companion, Waker};
+use unisono_backend::Waker;
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, DType,
-    Descriptor, Division, Error, JobRank, Operation, OwnedBuffers, Peer, Result,
+    BodyStage, Buffer, BufferMut, Buffers, Call, CallBody, CallOptions, Collective, Collectives,
+    CollectivesAsync, Communicator, DType, Descriptor, Division, Error, JobRank, Operation, OwnedBuffers,
+    Peer, Result, Solo,
 };
 use unisono_engine::in_process::{self, InProcessCommunicator};
 
@@ -127,7 +128,8 @@ fn a_call_with_a_body_without_memory_for_its_copy_ends_on_all_ranks() {
         let buffers = Buffers::Separate { input, output };
         let mut call = Call::new(Descriptor { root: Some(0), ..gather }, buffers);
         call.options = hurried();
-        comm.execute_by(Box::new(Idle), &mut call).unwrap_err()
+        call.body = Some(Box::new(Idle));
+        comm.execute(&mut call).unwrap_err()
     }
     watched(|| {
         check(&errors(
@@ -145,4 +147,12 @@ fn a_call_with_a_body_without_memory_for_its_copy_ends_on_all_ranks() {
         let error = gather(&world[0], SLICE_BYTES * SLICES, input, BufferMut::of::<u8>(&mut []));
         assert!(error.to_string().contains("no memory"), "{error}");
     });
+}
+
+#[test]
+fn a_world_of_one_refuses_a_body_that_it_would_not_run() {
+    let mut call = Call::new(Descriptor::new(Collective::Barrier, DType::U8, 0), Buffers::none());
+    call.body = Some(Box::new(Idle));
+    let error = Solo::new().execute(&mut call).unwrap_err();
+    assert!(error.to_string().contains("a body"), "{error}");
 }
