@@ -22,10 +22,12 @@ mod recorder;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus, unread_text};
 use unisono_communicator::{
@@ -44,8 +46,13 @@ pub const VERSION: &str = "2.10";
 /// Who writes such records, without its version.
 pub const LIBRARY: &str = "unisono";
 
+/// Why there are no files of records.
+#[cfg(not(feature = "serde"))]
+pub(crate) const NO_WRITER: &str = "this program was built without the feature `serde`";
+
 /// All that one rank of a job remembers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct FlightRecord {
     /// [`VERSION`].
     pub version: String,
@@ -70,21 +77,23 @@ pub struct FlightRecord {
 }
 
 /// The members of a communicator.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct GroupConfig {
     /// The same on every rank, and of no other communicator of the job.
     pub name: String,
     /// For a person.
     pub desc: String,
     /// The ranks in the job, in group order.
-    #[serde(with = "list_text")]
+    #[cfg_attr(feature = "serde", serde(with = "list_text"))]
     pub ranks: Vec<u32>,
     /// What this rank calls it in `pg_status` and in entries.
     pub pg_id: u32,
 }
 
 /// How far a rank is in a communicator; -1 stands for no call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct GroupStatus {
     /// The last call that it entered.
     pub last_enqueued_collective: i64,
@@ -97,7 +106,7 @@ pub struct GroupStatus {
     /// Since when it waits for that rank, in milliseconds of Unix time.
     pub awaited_since_ms: Option<u64>,
     /// The messages that have arrived and have no receive, if there are any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub unread: Option<String>,
     /// The rank of the job that saw the first cause, once the communicator is revoked.
     pub revoked_by: Option<u32>,
@@ -106,7 +115,8 @@ pub struct GroupStatus {
 }
 
 /// One call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Entry {
     /// As `collective_seq_id`: by this PyTorch's analyser lays the records of ranks side by side.
     pub record_id: u64,
@@ -153,8 +163,9 @@ pub struct Entry {
 }
 
 /// How far a call got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum CallState {
     /// Waits for its turn. Nothing writes this yet.
     Scheduled,
@@ -165,7 +176,8 @@ pub enum CallState {
 }
 
 /// A line of the program.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Frame {
     /// Null: the function is not known.
     pub name: Option<String>,
@@ -244,7 +256,7 @@ impl FlightRecord {
     /// the old content or all of the new.
     ///
     /// # Errors
-    /// [`Error::System`] when that cannot be written.
+    /// [`Error::System`] when that cannot be written; a build without the feature `serde` cannot write any.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         let path = directory.join(FlightRecord::file_name(self.rank));
@@ -252,7 +264,7 @@ impl FlightRecord {
         let partial = path.with_extension(format!("{process}-{count}.partial"));
         let done = write_limited(|| {
             fs::create_dir_all(directory)?;
-            fs::write(&partial, serde_json::to_vec(self)?)?;
+            fs::write(&partial, self.json()?)?;
             fs::rename(&partial, &path)
         });
         if done.is_err() {
@@ -261,6 +273,16 @@ impl FlightRecord {
         }
         done.map_err(|error| Error::system(format!("write the flight record {}", path.display()), &error))?;
         Ok(path)
+    }
+
+    #[cfg(feature = "serde")]
+    fn json(&self) -> io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self)?)
+    }
+
+    #[cfg(not(feature = "serde"))]
+    fn json(&self) -> io::Result<Vec<u8>> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, NO_WRITER))
     }
 }
 
@@ -373,6 +395,7 @@ fn compared(descriptor: &Descriptor) -> String {
 }
 
 /// A list of numbers as the text `[0, 1]`.
+#[cfg(feature = "serde")]
 mod list_text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -386,5 +409,5 @@ mod list_text {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "serde"))]
 mod tests;

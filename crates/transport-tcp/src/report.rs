@@ -1,11 +1,12 @@
 //! What a rank reports to the launcher that started it: the first error of each of its communicators, so that nobody
 //! has to parse what programs print.
 //!
-//! The launcher makes a pipe, and each rank inherits its writing end (`UNISONO_REPORT_FD`). A report is one line of
-//! JSON, short enough to be written whole or not at all, so the reports of many ranks do not mix. The variable names
-//! the pipe's inode too: a process that has inherited the variable but not the descriptor may have another file under
-//! its number.
+//! The launcher makes a pipe, and each rank inherits its writing end (`UNISONO_REPORT_FD`). A report is one message,
+//! short enough to be written whole or not at all, so the reports of many ranks do not mix. The variable names the
+//! pipe's inode too: a process that has inherited the variable but not the descriptor may have another file under its
+//! number.
 
+use std::borrow::Cow;
 use std::io;
 use std::num::ParseIntError;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -16,22 +17,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
-use serde::{Deserialize, Serialize};
 use unisono_backend::Board;
 use unisono_communicator::{CallInfo, Error, JobRank};
+
+use crate::codec::{Malformed, Reader, Writer};
 
 /// The variable that names the pipe.
 pub(crate) const VARIABLE: &str = "UNISONO_REPORT_FD";
 
-/// A longer report is cut: so much a pipe takes whole or not at all (`PIPE_BUF` of Linux).
-pub const LINE_BYTES_MAX: usize = 4096;
+/// No report is longer: so much a pipe takes whole or not at all (`PIPE_BUF` of Linux).
+pub const REPORT_BYTES_MAX: usize = 4096;
 
-/// What is left of the text and of the call of a report that does not fit: also in JSON's escapes, and with the rest,
-/// this does.
-const CUT_CHARS: usize = 240;
+/// What a report begins with; no text has the first byte. Its length in 2 bytes is next.
+const MAGIC: [u8; 4] = *b"\xffurp";
+const HEADER_BYTES: usize = MAGIC.len() + 2;
+
+/// Longer texts are cut, so that a report has at most [`REPORT_BYTES_MAX`].
+const TEXT_BYTES_MAX: usize = 3000;
+const CALL_BYTES_MAX: usize = 600;
+const NAME_BYTES_MAX: usize = 64;
 
 /// More culprits are left out.
-const CULPRITS_MAX: usize = 64;
+const CULPRITS_MAX: usize = 48;
 
 /// How long a rank waits for a launcher that does not read: a program must not hang because of that.
 const WRITE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -40,7 +47,7 @@ const WRITE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const FIRST_OTHER: i32 = 3;
 
 /// The first error of one communicator, as one rank has it. Ranks are those of the job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorReport {
     /// Who reports.
     pub rank: u32,
@@ -81,33 +88,67 @@ impl ErrorReport {
         }
     }
 
-    /// The report in a line that the launcher reads.
-    ///
-    /// # Errors
-    /// When that is no report.
-    pub fn parse(line: &[u8]) -> io::Result<ErrorReport> {
-        Ok(serde_json::from_slice(line)?)
+    /// Takes the whole reports out of what was read of the pipe. Other processes may have its writing end, and write
+    /// what they like.
+    pub fn take_all(held: &mut Vec<u8>) -> Vec<ErrorReport> {
+        let (mut reports, mut at) = (Vec::new(), 0);
+        while let Some(rest) = held.get(at..).filter(|rest| rest.len() >= HEADER_BYTES) {
+            let (header, body) = rest.split_at(HEADER_BYTES);
+            let length = usize::from(u16::from_le_bytes([header[4], header[5]]));
+            if !header.starts_with(&MAGIC) || HEADER_BYTES + length > REPORT_BYTES_MAX {
+                at += 1;
+                continue;
+            }
+            let Some(message) = body.get(..length) else { break };
+            let report = ErrorReport::read(message);
+            at += if report.is_ok() { HEADER_BYTES + length } else { 1 };
+            reports.extend(report);
+        }
+        held.drain(..at);
+        reports
     }
 
-    /// The line of a report, which fits into a pipe.
-    fn line(&self) -> Option<Vec<u8>> {
-        let line = |report: &ErrorReport| {
-            let mut line = serde_json::to_vec(report).ok()?;
-            line.push(b'\n');
-            (line.len() <= LINE_BYTES_MAX).then_some(line)
+    fn read(message: &[u8]) -> Result<ErrorReport, Malformed> {
+        let mut reader = Reader::new(message);
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let report = ErrorReport {
+            rank: reader.u32()?,
+            communicator: some(reader.text(NAME_BYTES_MAX)?),
+            kind: reader.text(NAME_BYTES_MAX)?.to_owned(),
+            culprits: reader.u32_list(CULPRITS_MAX)?,
+            call: some(reader.text(CALL_BYTES_MAX)?),
+            code: (reader.u8()? != 0).then_some(i32::from_le_bytes(reader.array()?)),
+            text: reader.text(TEXT_BYTES_MAX)?.to_owned(),
+            at_exit: reader.u8()? != 0,
         };
-        line(self).or_else(|| {
-            let (text, call) = (cut(&self.text), self.call.as_deref().map(cut));
-            line(&ErrorReport { text, call, ..self.clone() })
-        })
+        reader.finish().map(|()| report)
+    }
+
+    /// The report as it is written into the pipe.
+    fn message(&self) -> Vec<u8> {
+        let mut body = Writer::new();
+        let (communicator, call) = (self.communicator.as_deref(), self.call.as_deref());
+        body.u32(self.rank)
+            .text(&cut(communicator.unwrap_or_default(), NAME_BYTES_MAX), NAME_BYTES_MAX)
+            .text(&self.kind, NAME_BYTES_MAX)
+            .u32_list(&self.culprits)
+            .text(&cut(call.unwrap_or_default(), CALL_BYTES_MAX), CALL_BYTES_MAX)
+            .u8(u8::from(self.code.is_some()))
+            .array(&self.code.unwrap_or_default().to_le_bytes())
+            .text(&cut(&self.text, TEXT_BYTES_MAX), TEXT_BYTES_MAX)
+            .u8(u8::from(self.at_exit));
+        let body = body.finish();
+        Writer::new().array(&MAGIC).u16(body.len() as u16).array(&body).finish()
     }
 }
 
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(CUT_CHARS) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
+/// A text of at most `bytes_max` bytes, which shows where it was cut.
+fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    const MARK: &str = "...";
+    if text.len() <= bytes_max {
+        return text.into();
     }
+    format!("{}{MARK}", &text[..text.floor_char_boundary(bytes_max - MARK.len())]).into()
 }
 
 /// The call that an error is about.
@@ -210,8 +251,8 @@ impl Reporter {
 
     /// A launcher that is gone, or does not read, costs the report and nothing else.
     fn send(&self, report: &ErrorReport) {
-        let Some(line) = report.line() else { return };
-        while let Err(error) = rustix::io::write(&*self.pipe, &line) {
+        let message = report.message();
+        while let Err(error) = rustix::io::write(&*self.pipe, &message) {
             let room = || poll(&mut [PollFd::new(&*self.pipe, PollFlags::OUT)], Some(&WRITE_WAIT));
             match error {
                 Errno::INTR => {}
@@ -225,7 +266,7 @@ impl Reporter {
 /// The launcher's side: the pipe of a job.
 #[derive(Debug)]
 pub struct ReportPipe {
-    /// What comes out of it is reports, a line each. Neither end waits.
+    /// Reports come out of it ([`ErrorReport::take_all`]). Neither end waits.
     pub reading: OwnedFd,
     /// Every process inherits it that is started while this is open.
     pub writing: OwnedFd,
@@ -263,10 +304,12 @@ mod tests {
     }
 
     fn reports(pipe: &ReportPipe) -> Vec<ErrorReport> {
-        let mut room = vec![0; 16 * LINE_BYTES_MAX];
-        let bytes = File::from(pipe.reading.try_clone().unwrap()).read(&mut room).unwrap_or_default();
-        let lines = room[..bytes].split_inclusive(|&byte| byte == b'\n');
-        lines.map(|line| ErrorReport::parse(line).unwrap()).collect()
+        let mut held = vec![0; 16 * REPORT_BYTES_MAX];
+        let bytes = File::from(pipe.reading.try_clone().unwrap()).read(&mut held).unwrap_or_default();
+        held.truncate(bytes);
+        let reports = ErrorReport::take_all(&mut held);
+        assert!(held.is_empty());
+        reports
     }
 
     #[test]
@@ -305,6 +348,33 @@ mod tests {
     }
 
     #[test]
+    fn reports_are_found_in_what_else_was_written_however_it_is_cut() {
+        let report = |code| ErrorReport {
+            rank: 2,
+            communicator: None,
+            kind: "Vendor".to_owned(),
+            culprits: vec![1, 3],
+            call: Some("call 4 all_reduce(3 x f32, sum)".to_owned()),
+            code,
+            text: "\u{e9}".repeat(TEXT_BYTES_MAX / 2),
+            at_exit: true,
+        };
+        let (first, second) = (report(Some(-5)), report(None));
+        let noise: &[u8] = b"text\n\xff\xffurp\xff\xffurp\x01\0";
+        let whole = [noise, &first.message(), noise, &second.message(), noise].concat();
+        assert!(first.message().len() <= REPORT_BYTES_MAX);
+        for step in [1, 7, 4096, whole.len()] {
+            let (mut held, mut found) = (Vec::new(), Vec::new());
+            for piece in whole.chunks(step) {
+                held.extend_from_slice(piece);
+                found.extend(ErrorReport::take_all(&mut held));
+                assert!(held.len() <= REPORT_BYTES_MAX);
+            }
+            assert_eq!(found, [first.clone(), second.clone()]);
+        }
+    }
+
+    #[test]
     fn only_the_pipe_that_is_meant_is_taken() {
         let pipe = ReportPipe::new().unwrap();
         let named: InheritedPipe = pipe.variable.1.parse().unwrap();
@@ -322,7 +392,7 @@ mod tests {
         let (reporter, pipe) = reporter();
         let error = Error::Aborted { by: JobRank::new(1) };
         for _ in 0..2 {
-            while rustix::io::write(&pipe.writing, &[b'\n'; LINE_BYTES_MAX]).is_ok() {}
+            while rustix::io::write(&pipe.writing, &[b'\n'; REPORT_BYTES_MAX]).is_ok() {}
             reporter.not_joined(0, &error);
         }
     }

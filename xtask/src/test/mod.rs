@@ -49,7 +49,18 @@ const CHECKS: [&[&str]; 4] = [
     &["fmt", "--all", "--check"],
     &["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
     // As a program has it that asks for no feature.
-    &["clippy", "-p", "unisono", "--lib", "--", "--deny", "warnings"],
+    &[
+        "clippy",
+        "-p",
+        "unisono",
+        "-p",
+        "unisono-transport-tcp",
+        "--lib",
+        "--no-default-features",
+        "--",
+        "--deny",
+        "warnings",
+    ],
     // The program has the library's name, and would write over its pages.
     &["doc", "--workspace", "--lib", "--no-deps", "--all-features"],
 ];

@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{Access, access};
 use unisono_communicator::{AlgorithmName, Error, Result, set_log_level};
 use unisono_engine::EngineOptions;
 
@@ -119,10 +118,18 @@ impl Config {
         })
     }
 
+    #[cfg(not(feature = "serde"))]
+    fn check_flight_directory(&self, directory: &Path) -> Result<()> {
+        let problem = format!("{}, which flight records need", crate::flight::NO_WRITER);
+        Err(self.refused("UNISONO_FLIGHT_DIR", &directory.display().to_string(), problem))
+    }
+
+    #[cfg(feature = "serde")]
     fn check_flight_directory(&self, directory: &Path) -> Result<()> {
         let usable = || -> std::io::Result<()> {
             fs::create_dir_all(directory)?;
-            Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
+            let needed = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+            Ok(rustix::fs::access(directory, needed)?)
         };
         usable().map_err(|error| {
             let problem = format!("flight records cannot be written there: {error}");

@@ -14,7 +14,7 @@ use std::time::Instant;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use unisono_transport_tcp::report::{ErrorReport, LINE_BYTES_MAX, ReportPipe};
+use unisono_transport_tcp::report::{ErrorReport, ReportPipe};
 
 use super::rank::Event;
 
@@ -43,7 +43,7 @@ impl Ends {
         epoll::add(&*epoll, &reports.reading, epoll::EventData::new_u64(REPORTS), epoll::EventFlags::IN)?;
         let ends = Ends { epoll: epoll.clone() };
         let (source, _writing) = (reports.reading.try_clone()?.into(), reports.writing.try_clone()?);
-        let teller = Teller { reports: ReportLines { source, _writing, held: Vec::new() }, events };
+        let teller = Teller { reports: ReportReader { source, _writing, held: Vec::new() }, events };
         thread::Builder::new().name("ends".into()).spawn(move || teller.tell_all(&epoll))?;
         Ok(ends)
     }
@@ -59,7 +59,7 @@ impl Ends {
 }
 
 struct Teller {
-    reports: ReportLines,
+    reports: ReportReader,
     events: Sender<Event>,
 }
 
@@ -86,28 +86,20 @@ impl Teller {
     }
 }
 
-/// The pipe of reports, and the part of a line that has been read of it.
-struct ReportLines {
+/// The pipe of reports, and the beginning of a report whose rest has not come.
+struct ReportReader {
     source: File,
     /// Without it the pipe would be at its end, and so always ready, when all ranks have ended.
     _writing: OwnedFd,
     held: Vec<u8>,
 }
 
-impl ReportLines {
-    /// The reports that are in the pipe: one call takes all that it holds. Other processes may have its writing end,
-    /// and write what they like.
+impl ReportReader {
+    /// The reports that are in the pipe: one call takes all that it holds.
     fn read(&mut self) -> Vec<ErrorReport> {
         let mut room = [0; PIPE_BYTES];
         let bytes = self.source.read(&mut room).unwrap_or_default();
         self.held.extend_from_slice(&room[..bytes]);
-        let whole = self.held.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let lines = self.held[..whole].split(|&byte| byte == b'\n');
-        let reports = lines.filter_map(|line| ErrorReport::parse(line).ok()).collect();
-        self.held.drain(..whole);
-        if self.held.len() > LINE_BYTES_MAX {
-            self.held.clear();
-        }
-        reports
+        ErrorReport::take_all(&mut self.held)
     }
 }

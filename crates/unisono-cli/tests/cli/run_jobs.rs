@@ -177,12 +177,21 @@ fn ranks_that_leave_after_different_calls_are_no_success() {
 /// Ranks end well, but what they report on leaving is a failure of the job.
 #[test]
 fn what_a_rank_reports_at_exit_is_no_success() {
+    // The message as `ErrorReport` writes it, in the escapes of printf: header, rank, communicator, kind, culprits, no
+    // call, no code, text, and that the rank was leaving.
     let report = concat!(
-        r#"{"rank":%s,"communicator":"world","kind":"Mismatch","culprits":[0,1],"#,
-        r#""call":null,"code":null,"text":"numbers differ","at_exit":true}\n"#
+        r"\377urp\101\000",
+        r"\00$RANK\000\000\000",
+        r"\005\000\000\000world",
+        r"\010\000\000\000Mismatch",
+        r"\002\000\000\000\000\000\000\000\001\000\000\000",
+        r"\000\000\000\000",
+        r"\000\000\000\000\000",
+        r"\016\000\000\000numbers differ",
+        r"\001",
     );
     let pipe = "/proc/self/fd/${UNISONO_REPORT_FD%:*}";
-    let line = format!("[ $RANK = 2 ] || printf '{report}' $RANK >{pipe}");
+    let line = format!("[ $RANK = 2 ] || printf \"{report}\" >{pipe}");
     let done = run(&line);
     assert_eq!(done.status.code(), Some(1), "{}", done.err);
     assert_eq!(done.err, "unisono: ranks 0 and 1 report: numbers differ\n");
