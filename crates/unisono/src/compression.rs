@@ -44,7 +44,6 @@ pub mod one_bit_adam {
 #[cfg(feature = "cuda")]
 pub mod cuda {
     pub use unisono_compression_cuda::{CudaKernels, CudaMemory, CudaOptions};
-    pub use unisono_cuda::KernelCode;
 }
 
 /// Compressed collectives of vectors in the memory of Huawei's Ascend devices, with the codec [`SignRms`] (feature

@@ -14,10 +14,11 @@
 pub mod calls {
     pub use unisono_communicator::{
         AfterEnd, AlgorithmName, CALL_TIMEOUT_DEFAULT, CallAlgorithm, Certainty, Completion, DeviceElements,
-        DeviceSpan, DoneCallback, Ending, FloatFormat, GroupRank, Holding, Kind, LengthList, Lengths,
-        OpenScope, Operation, ParentCall, Process, ScopeId, Segment, SegmentList, Segments, SegmentsMut,
-        Severity, ShortText, Site, SiteText, Sizes, UnknownCollective, With, WorkSource, call_back,
-        check_request, deadline_after, flush_log, forward_communicator, lengths, log, set_log_level, zeroed,
+        DeviceSpan, DoneCallback, Ending, FloatFormat, GroupRank, Holding, Kind, LENGTHS_KNOWN_MAX,
+        LengthList, Lengths, OpenScope, Operation, ParentCall, Process, ScopeId, Segment, SegmentList,
+        Segments, SegmentsMut, Severity, ShortText, Site, SiteText, Sizes, UnknownCollective, With,
+        WorkSource, call_back, check_request, deadline_after, flush_log, forward_communicator, lengths, log,
+        set_log_level, zeroed,
     };
 }
 
@@ -35,12 +36,12 @@ pub mod gate {
 /// communicator shows for it, and the search for calls that differ.
 pub mod control {
     pub use unisono_backend::{
-        Agreed, Answers, Ask, Board, CallAhead, CallHistory, CallRing, CallStatus, Closings, CommunicatorKey,
-        Control, Doing, FirstCause, FirstDifference, HANDOVER_MAX, Heard, IDLE_AFTER_CAUSE_MAX, Membership,
-        MessageWait, Messages, OnStreams, Progress, Question, RankHistory, Revocation, SearchStep,
-        Unfinished, UnreadMessages, asked_next, closed_differently, closing_error, different_lists,
-        history_difference, judge_answer, list_text, not_agreed, order_mismatch, unread_text,
-        with_call_ahead,
+        Agreed, Answers, Ask, Board, CALLS_REMEMBERED, CallAhead, CallHistory, CallRing, CallStatus,
+        Closings, CommunicatorKey, Control, Doing, FirstCause, FirstDifference, HANDOVER_MAX, Heard,
+        IDLE_AFTER_CAUSE_MAX, Membership, MessageWait, Messages, OnStreams, Progress, Question, RankHistory,
+        Revocation, SEARCH_MAX, SearchStep, Unfinished, UnreadMessages, asked_next, closed_differently,
+        closing_error, different_lists, history_difference, judge_answer, list_text, not_agreed,
+        order_mismatch, unread_text, with_call_ahead,
     };
 }
 
@@ -53,8 +54,8 @@ pub mod links {
     };
 }
 
-/// Algorithms as a backend sees them: which there are, which a call gets, what they cost, and the rounds of messages that
-/// a vendor's library runs.
+/// Algorithms as a backend sees them: the registry, proofs with a limit, the order of a reduction, and the rounds of
+/// messages that a vendor's library runs.
 pub mod schedule {
     pub use unisono_schedule::{
         Admit, Digest, Facts, Fold, Layout, Move, PROOF_STEPS_MAX, ReductionTree, Refusal, Refused, Registry,
@@ -105,13 +106,13 @@ pub mod library {
 #[cfg(any(feature = "ccl", feature = "nccl", feature = "hccl"))]
 pub mod vendors;
 
-/// NVIDIA's driver and its compiler at run time, as `CudaKernels` uses them: for kernels compiled ahead, and for kernels
-/// of a codec of one's own.
-#[cfg(feature = "cuda")]
+/// NVIDIA's driver, and its compiler at run time: for kernels compiled ahead, and for codecs with kernels of their own.
+#[cfg(any(feature = "cuda", feature = "nccl"))]
 pub mod cuda {
+    #[cfg(feature = "cuda")]
     pub use unisono_compression_cuda::{KERNELS, compile, source};
     pub use unisono_cuda::{
         Argument, Capability, Code, Compiled, Context, Driver, Event, EventHandle, EventKind, Function, Grid,
-        Memory, Module, Nvrtc, Source, Stream, StreamHandle, StreamKind, Version,
+        KernelCode, Memory, Module, Nvrtc, Source, Stream, StreamHandle, StreamKind, Version,
     };
 }

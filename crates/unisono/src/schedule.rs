@@ -1,5 +1,5 @@
-//! Algorithms: the builder, the verifier, the cost model and the printer. They build and prove, also without a job, what
-//! [`Communicator::register`](crate::Communicator::register) takes.
+//! Algorithms: the builder, the verifier, the cost model and the printer. They build and prove, also without a job, an
+//! algorithm that [`Communicator::register`](crate::Communicator::register) takes.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The vendors' libraries of this build, opened as settings describe them: what [`init_with`](crate::init_with) opens for
-//! a backend that is named, for programs that look at it first, or make a communicator of it with other options.
+//! The vendors' libraries of this build, opened as settings describe them and as [`init_with`](crate::init_with) opens
+//! them: for programs that look at a library first, or make a communicator of it with other options.
 
 use unisono_communicator::Result;
 #[cfg(feature = "nccl")]
