@@ -73,7 +73,7 @@ pub mod npu {
 /// ```no_run
 /// use std::sync::Arc;
 /// use unisono::ReduceOp;
-/// use unisono::compression::wgpu::{OpenOptions, WgpuCode, WgpuKernels};
+/// use unisono::compression::wgpu::{OpenOptions, WgpuKernels};
 /// use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
 ///
 /// let world = unisono::init()?;

@@ -9,6 +9,36 @@
 //!   decorator of a communicator hands calls on by [`forward_communicator`](calls::forward_communicator).
 //! * A codec implements [`Codec`](crate::compression::Codec), a device for codecs
 //!   [`KernelDevice`](crate::compression::KernelDevice), both with the names of `codecs` (feature `compression`).
+//!
+//! ```
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//! use unisono::call::{Call, OwnedCall};
+//! use unisono::extend::calls::forward_communicator;
+//! use unisono::{Collectives, Communicator, Outcome, Result, Work};
+//!
+//! /// Counts the calls of a communicator.
+//! struct Counted<C>(C, AtomicU64);
+//!
+//! impl<C: Communicator> Communicator for Counted<C> {
+//!     forward_communicator!(self => self.0; group, backend, cost_model, companion, supports, resolve_within, resolve,
+//!         register, subgroup, duplicate, shrink, agree, scope, revoke, abort, close);
+//!
+//!     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+//!         self.1.fetch_add(1, Ordering::Relaxed);
+//!         self.0.execute(call)
+//!     }
+//!
+//!     fn submit(&self, call: OwnedCall) -> Work {
+//!         self.1.fetch_add(1, Ordering::Relaxed);
+//!         self.0.submit(call)
+//!     }
+//! }
+//!
+//! let counted = Counted(unisono::init()?, AtomicU64::new(0));
+//! counted.barrier()?;
+//! assert_eq!(counted.1.into_inner(), 1);
+//! # Ok::<(), unisono::Error>(())
+//! ```
 
 /// Calls below the typed ones: their parts, their handles, their arguments' checks, and lines for people.
 pub mod calls {
