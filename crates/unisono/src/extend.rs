@@ -7,8 +7,8 @@
 //!   `library::Offloaded` (feature `offload`).
 //! * A library with calls of its own implements [`Communicator`](crate::Communicator) with a [`gate::CallGate`]. A
 //!   decorator of a communicator hands calls on by [`forward_communicator`](calls::forward_communicator).
-//! * A codec implements [`Codec`](crate::compression::Codec), a device for codecs
-//!   [`KernelDevice`](crate::compression::KernelDevice), both with the names of `codecs` (feature `compression`).
+//! * A codec implements `compression::Codec`, a device for codecs `compression::KernelDevice`, both with the names of
+//!   `codecs` (feature `compression`).
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
