@@ -1,9 +1,10 @@
 //! The project's own commands: `cargo xtask test` is for whoever changes something and, with `--full`, what continuous
-//! integration runs, `cargo xtask tidy` checks the house rules, `cargo xtask compare` measures unisono beside its
-//! peers, `cargo xtask slow-link` compressed all-reduces over shaped links, `cargo xtask converge` what compressed
-//! gradients cost in accuracy, `cargo xtask fuzz` feeds every parser fuzzed bytes, `cargo xtask soak` fails the ranks
-//! of real jobs, `cargo xtask fetch-vendor` brings what tests need of vendors, `cargo xtask gpu-check` builds a program
-//! for machines with NVIDIA cards, `cargo xtask launchers` has real launchers start an example.
+//! integration runs, `cargo xtask tidy` checks the house rules, `cargo xtask names` lists the names of `unisono`,
+//! `cargo xtask compare` measures unisono beside its peers, `cargo xtask slow-link` compressed all-reduces over shaped
+//! links, `cargo xtask converge` what compressed gradients cost in accuracy, `cargo xtask fuzz` feeds every parser
+//! fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs, `cargo xtask fetch-vendor` brings what tests need of
+//! vendors, `cargo xtask gpu-check` builds a program for machines with NVIDIA cards, `cargo xtask launchers` has real
+//! launchers start an example.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
@@ -14,6 +15,7 @@ mod fetch_vendor;
 mod fuzz;
 mod gpu_check;
 mod launchers;
+mod names;
 mod slow_link;
 mod soak;
 mod test;
@@ -30,6 +32,7 @@ usage: cargo xtask <command>
          format, clippy and documentation without warnings, and the package under examples; ends with the seconds of
          each part, what was skipped, and a command for each test that failed
   tidy   only the house rules
+  names  the names that programs reach in unisono, as crates/unisono/names.txt holds them
   compare [--install] [options]
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
   converge [--install] [options]
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
             }
         }
         ["tidy"] => tidy::run(repository()),
+        ["names"] => names::run(repository()),
         ["compare", options @ ..] => compare::run(repository(), options),
         ["converge", options @ ..] => converge::run(repository(), options),
         ["fetch-vendor", options @ ..] => fetch_vendor::run(repository(), options),

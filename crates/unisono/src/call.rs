@@ -1,5 +1,6 @@
 //! Calls made by hand: lists of buffers, memory of others, device memory, and calls that are values before they are
-//! issued. The typed calls of [`Collectives`](crate::Collectives) make the same [`Call`] from slices.
+//! issued. The typed calls of [`Collectives`](crate::Collectives) make the same [`Call`] from slices, and
+//! [`CollectivesOnDevice`] has typed calls on elements of a device.
 //!
 //! ```
 //! use unisono::call::{Buffer, BufferMut, Buffers, Call, Descriptor, Division};
@@ -18,7 +19,7 @@
 //! ```
 
 pub use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, Completion, Counts, Descriptor, DeviceBuffer, DeviceBufferMut,
-    DeviceSpan, DeviceStream, Division, Finished, Keeper, MemoryKind, Operation, OwnedBuffer, OwnedBuffers,
-    OwnedCall, OwnedMemory, Place, Segment, SegmentList, Segments, SegmentsMut, Sizes, Ticket,
+    Buffer, BufferMut, Buffers, Call, CollectivesOnDevice, Counts, Descriptor, DeviceBuffer, DeviceBufferMut,
+    DeviceSlice, DeviceSliceMut, DeviceStream, Division, Finished, Keeper, MemoryKind, OnStream, OwnedBuffer,
+    OwnedBuffers, OwnedCall, OwnedMemory, Place, Ticket,
 };

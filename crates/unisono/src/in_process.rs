@@ -41,12 +41,10 @@
 use std::sync::Arc;
 
 use unisono_communicator::Communicator;
+use unisono_engine::in_process::{world_of, world_of_groups};
 use unisono_transport_tcp::config::call_timeout_of_environment;
 
-pub use unisono_engine::in_process::{
-    CALL_TIMEOUT, EngineOptions, Groups, InProcessCommunicator, InProcessLinks, run_of, run_with, world_of,
-    world_of_groups,
-};
+pub use unisono_engine::in_process::{EngineOptions, Groups, InProcessCommunicator, run_of, run_with};
 pub use unisono_engine::{FaultPlan, Faults, Faulty};
 
 /// Runs `body` once per rank of a new world, each on its own thread, and gives the results in rank order. Calls have
@@ -74,8 +72,8 @@ pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)
     world_of_groups(ranks, &options(ranks), |_, links| links)
 }
 
-/// The settings of [`run`] and [`world`]: the deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else [`CALL_TIMEOUT`]. A
-/// call without progress warns after 5 s.
+/// The settings of [`run`] and [`world`]: the deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else 120 s. A call
+/// without progress warns after 5 s.
 ///
 /// # Panics
 /// When `UNISONO_CALL_TIMEOUT_S` is no time.

@@ -46,7 +46,8 @@
 //! * **Algorithms** of your own, and the proofs of all: [`schedule`].
 //! * **Compression**: `compression` (feature `compression`); `CompressionState::or_exact` measures whether it pays.
 //! * **Backends**: TCP, and vendors' libraries that are opened at run time ([`BACKENDS`], docs/backends.md).
-//! * **Lists, memory of others, device memory**: [`call`]. **A backend of your own**: [`backend`].
+//! * **Lists, memory of others, device memory**: [`call`]. **A transport, a vendor's library or a codec
+//!   of your own**: [`extend`].
 //!
 //! Warnings, such as of a call that makes no progress, are `tracing` events; without a subscriber they reach standard
 //! error, as far as `UNISONO_LOG` lets them.
@@ -59,15 +60,18 @@
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod algorithms_cli;
-pub mod backend;
 pub mod call;
+#[cfg(feature = "compression")]
+pub mod compression;
+pub mod config;
 #[cfg(doc)]
 pub mod examples;
+pub mod extend;
+pub mod flight;
 pub mod in_process;
 pub mod prelude;
+pub mod schedule;
 mod selection;
-#[cfg(feature = "offload")]
-pub mod vendors;
 mod world;
 
 #[cfg(feature = "cli")]
@@ -100,114 +104,13 @@ pub use algorithms_cli::algorithms_main;
 pub use bytemuck;
 pub use selection::BACKENDS;
 pub use unisono_communicator::{
-    Algorithm, Awaited, Bool, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync,
-    CollectivesUneven, Communicator, Complex, Culprit, DType, Determinism, Element, Error, ErrorCode, Group,
-    JobRank, LogLevel, Outcome, ParentCall, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
-    TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
+    Awaited, Bool, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
+    Communicator, Complex, Culprit, DType, Determinism, Element, Error, ErrorCode, Group, JobRank, LogLevel,
+    Outcome, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust, TypedWork, UserFunction, UserOp,
+    WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
 };
-pub use unisono_transport_tcp::config::{self, Backend, Config};
-pub use unisono_transport_tcp::flight;
+pub use unisono_transport_tcp::config::{Backend, Config};
 pub use world::World;
-
-/// Algorithms: the builder, the verifier, the cost model and the printer. What [`Communicator::register`] takes is
-/// built and proved with these, also without a job.
-///
-/// ```
-/// use std::sync::Arc;
-/// use unisono::schedule::{Algorithm, Own, Shape, verify};
-/// use unisono::{CallOptions, Collective, Collectives, ReduceOp, Trust, in_process};
-///
-/// // Both ranks send their whole vector, and add what comes, the lower rank's on the left.
-/// let pair = Algorithm::new("pair", Collective::AllReduce, |builder| {
-///     let (peer, own) = (1 - builder.rank(), if builder.rank() == 0 { Own::Left } else { Own::Right });
-///     builder.send(peer, 0);
-///     builder.recv_reduce(peer, 0, own, true);
-/// });
-/// let pair = Arc::new(pair.fits(|shape| shape.ranks == 2));
-/// assert_eq!(verify(&pair, &Shape::new(2)).unwrap().cost.rounds, 1);
-/// in_process::run(2, |comm| {
-///     comm.register(pair.clone(), Trust::Prove).unwrap();
-///     let mut value = [1u32];
-///     comm.with(CallOptions::new().algorithm("pair")).all_reduce(&mut value, ReduceOp::Sum).unwrap();
-///     assert_eq!(value, [2]);
-/// });
-/// ```
-pub use unisono_schedule as schedule;
-
-/// Compressed collectives: an all-reduce that sends 1, 4, 8 or 16 bits for each element; docs/compression.md says when
-/// it pays, and a state with [`or_exact`](compression::CompressionState::or_exact) measures that at its first call, on
-/// all ranks, and goes on with exact calls where it does not pay.
-///
-/// ```
-/// use unisono::ReduceOp;
-/// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
-///
-/// let world = unisono::init()?;
-/// let mut gradients = vec![0.5f32; 1000];
-/// let mut state = CompressionState::new::<f32>(&world, SignL1::default(), gradients.len())?;
-/// world.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state)?;
-/// # Ok::<(), unisono::Error>(())
-/// ```
-#[cfg(feature = "compression")]
-pub mod compression {
-    pub use unisono_compression::*;
-
-    /// Compressed collectives of vectors in the memory of NVIDIA's cards (feature `cuda`).
-    ///
-    /// ```no_run
-    /// use std::sync::Arc;
-    /// use unisono::ReduceOp;
-    /// use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
-    /// use unisono::compression::cuda::{CudaKernels, CudaOptions};
-    ///
-    /// let world = unisono::init()?;
-    /// let card = CudaKernels::open(&CudaOptions::default())?;
-    /// let mut gradients = card.allocate(1 << 20)?;
-    /// let mut state = CompressionState::on(&world, card, Arc::new(SignL1::default()), 1 << 20)?;
-    /// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
-    /// # Ok::<(), unisono::Error>(())
-    /// ```
-    #[cfg(feature = "cuda")]
-    pub use unisono_compression_cuda as cuda;
-
-    /// Compressed collectives of vectors in the memory of Huawei's Ascend devices, with the codec [`SignRms`] (feature
-    /// `npu`). Proven on a test double only.
-    ///
-    /// ```no_run
-    /// use std::sync::Arc;
-    /// use unisono::ReduceOp;
-    /// use unisono::compression::npu::{HcclOptions, NpuKernels};
-    /// use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignRms};
-    ///
-    /// let world = unisono::init()?;
-    /// let npu = NpuKernels::open(&HcclOptions::default())?;
-    /// let mut gradients = npu.allocate(1 << 20)?;
-    /// let mut state = CompressionState::on(&world, npu, Arc::new(SignRms::default()), 1 << 20)?;
-    /// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
-    /// # Ok::<(), unisono::Error>(())
-    /// ```
-    #[cfg(feature = "npu")]
-    pub use unisono_compression_npu as npu;
-
-    /// Compressed calls on devices that wgpu reaches: vectors and residuals stay there, and only messages travel
-    /// (feature `wgpu`).
-    ///
-    /// ```no_run
-    /// use std::sync::Arc;
-    /// use unisono::ReduceOp;
-    /// use unisono::compression::wgpu::{OpenOptions, WgpuKernels};
-    /// use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
-    ///
-    /// let world = unisono::init()?;
-    /// let kernels = WgpuKernels::open(&OpenOptions::default())?;
-    /// let mut gradients = kernels.allocate(1000)?;
-    /// let mut state = CompressionState::on(&world, kernels, Arc::new(SignL1::default()), 1000)?;
-    /// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
-    /// # Ok::<(), unisono::Error>(())
-    /// ```
-    #[cfg(feature = "wgpu")]
-    pub use unisono_compression_wgpu as wgpu;
-}
 
 /// Joins the job that this process was started in, and gives all its ranks as a [`World`]. With no launcher
 /// around, a world of one. Blocks until all ranks have come, at most `UNISONO_JOIN_TIMEOUT_S`.

@@ -1,6 +1,6 @@
 //! Which backend a world gets: what the settings name, or what `auto` takes.
 
-#[cfg(feature = "offload")]
+#[cfg(any(feature = "ccl", feature = "nccl", feature = "hccl"))]
 mod on_vendor;
 
 use std::time::Instant;
@@ -13,7 +13,7 @@ use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::{Backend, Config};
 
 #[cfg(any(feature = "nccl", feature = "hccl"))]
-use crate::vendors;
+use crate::extend::vendors;
 use crate::world::World;
 
 /// The backends of this build. The features `ccl`, `nccl` and `hccl` add one each.

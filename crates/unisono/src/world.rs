@@ -58,7 +58,10 @@ enum Kind {
     /// Several ranks over TCP.
     Tcp(TcpJob),
     /// Several ranks, whose collectives a vendor's library does.
-    #[cfg_attr(not(feature = "offload"), expect(dead_code, reason = "no vendor is in this build"))]
+    #[cfg_attr(
+        not(any(feature = "ccl", feature = "nccl", feature = "hccl")),
+        expect(dead_code, reason = "no vendor is in this build")
+    )]
     Vendor(TcpJob, Box<OnCompanion>),
 }
 
@@ -71,7 +74,7 @@ impl World {
         Ok(World::new(job.communicator()?, Kind::Tcp(job)))
     }
 
-    #[cfg(feature = "offload")]
+    #[cfg(any(feature = "ccl", feature = "nccl", feature = "hccl"))]
     pub(crate) fn on_vendor(job: TcpJob, communicator: Arc<dyn Communicator>, on: Box<OnCompanion>) -> World {
         World::new(communicator, Kind::Vendor(job, on))
     }

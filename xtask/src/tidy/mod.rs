@@ -5,6 +5,7 @@ mod code;
 mod english;
 mod lines;
 mod links;
+mod names;
 mod orphans;
 mod outline;
 mod packages;
@@ -37,6 +38,7 @@ fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     let paths = text_files(repository)?;
     let mut violations = workspace::check(repository)?;
     violations.extend(packages::check(repository)?);
+    violations.extend(names::check(repository, names::USERS_MAX)?);
     let (mut declarations, mut outlines, mut riddles) = (Vec::new(), Vec::new(), Vec::new());
     let mut modules = Vec::new();
     for path in &paths {

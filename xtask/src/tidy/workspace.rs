@@ -37,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             BACKEND,
             ENGINE,
             TCP,
+            KERNELS,
             COMPRESSION,
             COMPRESSION_CUDA,
             COMPRESSION_NPU,

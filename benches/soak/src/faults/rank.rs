@@ -6,8 +6,8 @@ use std::io::{BufRead, Read, StdinLock};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use unisono::backend::TcpJob;
 use unisono::{Collectives, Communicator, Config, Error, Result, TypedWork};
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::handshake::JobId;
 use unisono_transport_tcp::job_settings::JobSettings;
 use unisono_transport_tcp::rendezvous::Membership;

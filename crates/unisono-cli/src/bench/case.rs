@@ -1,9 +1,7 @@
 //! The call of one row: its buffers, how it is issued, and the output that is expected.
 
-use unisono::backend::{AlgorithmName, lengths};
-use unisono::call::{
-    Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Operation, Place, Segments, SegmentsMut,
-};
+use unisono::call::{Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Place};
+use unisono::extend::calls::{AlgorithmName, Operation, Segments, SegmentsMut, lengths};
 use unisono::{CallOptions, Collective, Collectives, Communicator, DType, Outcome, Peer, ReduceOp, Result};
 use unisono_schedule::Admit;
 

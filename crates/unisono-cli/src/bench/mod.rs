@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use unisono::backend::AlgorithmName;
 use unisono::compression::{Codec, Route};
+use unisono::extend::calls::AlgorithmName;
 use unisono::{Collectives, Communicator, DType, ReduceOp};
 
 use crate::combine::combine;

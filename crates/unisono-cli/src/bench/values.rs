@@ -5,7 +5,7 @@
 //! wrap; floats are small integers, or powers of two for products (for complex numbers multiples of 2 + i). Where one
 //! operand can hide the others (as in an OR), only few ranks differ from the neutral element.
 
-use unisono::backend::{FloatFormat, Kind};
+use unisono::extend::calls::{FloatFormat, Kind};
 use unisono::{Complex, DType, ReduceOp};
 
 use crate::random::mix;

@@ -7,8 +7,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use serde_json::Value;
-use unisono::backend::TcpJob;
 use unisono::{CallOptions, Collectives, Communicator, Error, ReduceOp};
+use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
 use unisono_transport_tcp::job_settings::JobSettings;

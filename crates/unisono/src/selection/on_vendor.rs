@@ -10,7 +10,7 @@ use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::{Backend, Config, HostMemorySetting};
 
 #[cfg(feature = "ccl")]
-use crate::vendors;
+use crate::extend::vendors;
 use crate::world::World;
 
 /// The communicator of a vendor's library, on one over TCP, and which library it is.

@@ -3,9 +3,8 @@
 use std::ops::Range;
 
 use unisono::call::{Buffer, BufferMut};
-use unisono::compression::{
-    Codec, CodecKernels, CompressionState, EncodeContext, HostKernels, Route, Shared, Summable, code_size,
-};
+use unisono::compression::{Codec, CompressionState, Route};
+use unisono::extend::codecs::{CodecKernels, EncodeContext, HostKernels, Shared, Summable, code_size};
 use unisono::{Communicator, Result};
 
 use crate::bench::values::Values;

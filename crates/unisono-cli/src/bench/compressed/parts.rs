@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use unisono::call::{Buffer, BufferMut};
-use unisono::compression::{Codec, EncodeContext, Feedback, HostKernels, wire_bytes};
+use unisono::compression::{Codec, wire_bytes};
+use unisono::extend::codecs::{EncodeContext, Feedback, HostKernels};
 use unisono::{Collectives, Communicator, Result};
 
 const CONTEXT: EncodeContext = EncodeContext { key: 0, first: 0, scale: 0.0 };

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use unisono::call::{Buffer, BufferMut};
-use unisono::compression::{CompressionState, EncodeContext};
+use unisono::compression::CompressionState;
+use unisono::extend::codecs::EncodeContext;
 use unisono::{Collectives, Communicator, ReduceOp};
 
 use super::expected::{Definition, Sum, own_debts};

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::Serialize;
-use unisono::backend::TcpJob;
-use unisono::{Error, vendors};
+use unisono::Error;
+use unisono::extend::vendors;
 use unisono_offload::Vendor;
 use unisono_offload_ccl::BACKEND as CCL;
 use unisono_offload_hccl::{BACKEND as HCCL, HcclLibrary};
 use unisono_offload_nccl::BACKEND as NCCL;
-use unisono_transport_tcp::BACKEND as TCP;
 use unisono_transport_tcp::config::{Backend, Config};
+use unisono_transport_tcp::{BACKEND as TCP, TcpJob};
 
 use super::facts::HostNetwork;
 use crate::print;

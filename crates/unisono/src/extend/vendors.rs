@@ -1,16 +1,19 @@
-//! Vendors' libraries as settings describe them: what [`crate::init_with`] opens for a backend that is named, for
-//! programs that look at it first, or make a communicator of it with other options.
+//! The vendors' libraries of this build, opened as settings describe them and as [`init_with`](crate::init_with) opens
+//! them: for programs that look at a library first, or make a communicator of it with other options.
 
 use unisono_communicator::Result;
 #[cfg(feature = "nccl")]
 use unisono_cuda::{Driver, KernelCode};
-#[cfg(feature = "ccl")]
-use unisono_offload_ccl::{Ccl, CclOptions, CclVendor};
-#[cfg(feature = "hccl")]
-use unisono_offload_hccl::{Hccl, HcclLibrary, HcclOptions};
-#[cfg(feature = "nccl")]
-use unisono_offload_nccl::{Nccl, NcclOptions};
 use unisono_transport_tcp::config::Config;
+
+#[cfg(feature = "ccl")]
+pub use unisono_offload_ccl::{Ccl, CclComm, CclOptions, CclVendor, SyclFunctions, Version as CclVersion};
+#[cfg(feature = "hccl")]
+pub use unisono_offload_hccl::{Hccl, HcclComm, HcclLibrary, HcclOptions, Product};
+#[cfg(feature = "nccl")]
+pub use unisono_offload_nccl::{
+    CudaDevice, Nccl, NcclComm, NcclLibrary, NcclOptions, Version as NcclVersion,
+};
 
 /// oneCCL on memory of the host.
 ///

@@ -1,0 +1,15 @@
+//! The types of the fields of [`Config`](crate::Config), and the table of all settings.
+//!
+//! ```
+//! use unisono::config::GROUPS;
+//!
+//! let mut knobs = GROUPS.iter().flat_map(|group| group.knobs);
+//! assert!(knobs.any(|knob| knob.name == "UNISONO_BACKEND"));
+//! ```
+
+pub use unisono_transport_tcp::config::{
+    DeviceSettings, GROUPS, HostMemorySetting, Interfaces, Knob, KnobGroup,
+};
+pub use unisono_transport_tcp::environment::Placement;
+pub use unisono_transport_tcp::job_settings::Checksum;
+pub use unisono_transport_tcp::secret::SecretSource;

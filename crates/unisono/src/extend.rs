@@ -1,0 +1,148 @@
+//! What authors of transports, vendors' backends, codecs and kernel devices need beside the names for users. Programs
+//! that only call collectives need nothing of it, and it changes more often than the rest.
+//!
+//! * A transport implements [`links::Links`] and [`control::Control`], and gets a whole communicator,
+//!   [`links::EngineCommunicator`].
+//! * A vendor's library implements `library::Vendor`, on memory of a device also `library::Device`, and gets
+//!   `library::Offloaded` (feature `offload`).
+//! * A library with calls of its own implements [`Communicator`](crate::Communicator) with a [`gate::CallGate`]. A
+//!   decorator of a communicator hands calls on by [`forward_communicator`](calls::forward_communicator).
+//! * A codec implements `compression::Codec`, a device for codecs `compression::KernelDevice`, both with the names of
+//!   `codecs` (feature `compression`).
+//!
+//! ```
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//! use unisono::call::{Call, OwnedCall};
+//! use unisono::extend::calls::forward_communicator;
+//! use unisono::{Collectives, Communicator, Outcome, Result, Work};
+//!
+//! /// Counts the calls of a communicator.
+//! struct Counted<C>(C, AtomicU64);
+//!
+//! impl<C: Communicator> Communicator for Counted<C> {
+//!     forward_communicator!(self => self.0; group, backend, cost_model, companion, supports, resolve_within, resolve,
+//!         register, subgroup, duplicate, shrink, agree, scope, revoke, abort, close);
+//!
+//!     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+//!         self.1.fetch_add(1, Ordering::Relaxed);
+//!         self.0.execute(call)
+//!     }
+//!
+//!     fn submit(&self, call: OwnedCall) -> Work {
+//!         self.1.fetch_add(1, Ordering::Relaxed);
+//!         self.0.submit(call)
+//!     }
+//! }
+//!
+//! let counted = Counted(unisono::init()?, AtomicU64::new(0));
+//! counted.barrier()?;
+//! assert_eq!(counted.1.into_inner(), 1);
+//! # Ok::<(), unisono::Error>(())
+//! ```
+
+/// Calls below the typed ones: their parts, their handles, their arguments' checks, and lines for people.
+pub mod calls {
+    pub use unisono_communicator::{
+        AfterEnd, AlgorithmName, CALL_TIMEOUT_DEFAULT, CallAlgorithm, Certainty, Completion, DeviceElements,
+        DeviceSpan, DoneCallback, Ending, FloatFormat, GroupRank, Holding, Kind, LENGTHS_KNOWN_MAX,
+        LengthList, Lengths, OpenScope, Operation, ParentCall, Process, ScopeId, Segment, SegmentList,
+        Segments, SegmentsMut, Severity, ShortText, Site, SiteText, Sizes, UnknownCollective, With,
+        WorkSource, call_back, check_request, deadline_after, flush_log, forward_communicator, lengths, log,
+        set_log_level, zeroed,
+    };
+}
+
+/// The gate that every call of a backend passes: admission, order, numbers, the first cause; tickets of enqueued calls;
+/// the communicator beneath a vendor's.
+pub mod gate {
+    pub use unisono_backend::{
+        BodyStage, BoundExtent, CallBody, CallGate, CallOrder, CallbackScope, Companion, Enclosing, Entered,
+        Failing, GroupKeys, OpenTicket, Pass, Peers, ScheduledCall, ScopeOrder, ScopeTurn, StallOptions,
+        Survivors, Tickets, Turn, Turnstile, Waker, is_in_call, on_rank,
+    };
+}
+
+/// The control plane of a transport: what ranks ask and tell each other about calls and failures, the state that a
+/// communicator shows for it, and the search for calls that differ.
+pub mod control {
+    pub use unisono_backend::{
+        Agreed, Answers, Ask, Board, CALLS_REMEMBERED, CallAhead, CallHistory, CallRing, CallStatus,
+        Closings, CommunicatorKey, Control, Doing, FirstCause, FirstDifference, HANDOVER_MAX, Heard,
+        IDLE_AFTER_CAUSE_MAX, Membership, MessageWait, Messages, OnStreams, Progress, Question, RankHistory,
+        Revocation, SEARCH_MAX, SearchStep, Unfinished, UnreadMessages, asked_next, closed_differently,
+        closing_error, different_lists, history_difference, judge_answer, list_text, not_agreed,
+        order_mismatch, unread_text, with_call_ahead,
+    };
+}
+
+/// The links of a transport, and the engine that runs schedules over them.
+pub mod links {
+    pub use unisono_engine::in_process::{InProcessLinks, PipeLink, world_of, world_of_groups};
+    pub use unisono_engine::{
+        COPY_ALL, Edge, EngineCommunicator, Flow, Interest, Lane, Link, Links, PIECE_BYTES, PIECE_BYTES_MAX,
+        Parts, SharedRegistry, Tap, Tapped, TappedLink, Wake,
+    };
+}
+
+/// Algorithms as a backend sees them: the registry, proofs with a limit, the order of a reduction, and the rounds of
+/// messages that a vendor's library runs.
+pub mod schedule {
+    pub use unisono_schedule::{
+        Admit, Digest, Facts, Fold, Layout, Move, PROOF_STEPS_MAX, ReductionTree, Refusal, Refused, Registry,
+        Rounds, StepPlace, WrongFigure, canonical_tree, prove, rounds, verify_schedules,
+    };
+}
+
+/// The job over TCP: for backends that lie on top of it, and for programs that place ranks themselves.
+pub mod tcp {
+    pub use unisono_transport_tcp::config::UnknownBackend;
+    pub use unisono_transport_tcp::environment::Launcher;
+    pub use unisono_transport_tcp::handshake::JobId;
+    pub use unisono_transport_tcp::rendezvous::{Membership, ProcessBirth, RankProcess};
+    pub use unisono_transport_tcp::report::InheritedPipe;
+    pub use unisono_transport_tcp::secret::Secret;
+    pub use unisono_transport_tcp::{BACKEND, TcpCommunicator, TcpJob, TcpLink, TcpLinks};
+}
+
+/// The parts of codecs and of devices that run their kernels.
+#[cfg(feature = "compression")]
+pub mod codecs {
+    pub use unisono_compression::{
+        CODECS, CodecKernels, DevicePool, EncodeContext, Feedback, HostKernels, Shared, Summable,
+        TAG_BYTES_MAX, View, ViewMut, code_size, worst_element,
+    };
+    pub use unisono_kernels::{CodeSize, IntFormat, IntWidth, Rounding};
+}
+
+/// The arithmetic of codecs on the processor, whose bytes every device must give.
+#[cfg(feature = "compression")]
+pub mod kernels {
+    pub use unisono_kernels::{
+        Counter, GlobalSignPart, IntPart, IntPartMut, Kernels, Residual, SignPart, SignPartMut, Stores,
+        Target, Threads,
+    };
+}
+
+/// Collectives of a vendor's library: the traits that it implements, and the communicator that is made of them.
+#[cfg(feature = "offload")]
+pub mod library {
+    pub use unisono_offload::{
+        Arithmetic, Capabilities, Combination, Device, DeviceTurn, Elements, HostMemory, LibraryTurn,
+        NanInMinMax, Native, NativeCall, NativeOp, OffloadOptions, Offloaded, RawEvent, RawStream, Scale,
+        Vendor, lacks,
+    };
+}
+
+#[cfg(any(feature = "ccl", feature = "nccl", feature = "hccl"))]
+pub mod vendors;
+
+/// NVIDIA's driver, and its compiler at run time: for kernels compiled ahead, and for codecs with kernels of their own.
+#[cfg(any(feature = "cuda", feature = "nccl"))]
+pub mod cuda {
+    #[cfg(feature = "cuda")]
+    pub use unisono_compression_cuda::{KERNELS, compile, source};
+    pub use unisono_cuda::{
+        Argument, Capability, Code, Compiled, Context, Driver, Event, EventHandle, EventKind, Function, Grid,
+        KernelCode, Memory, Module, Nvrtc, Source, Stream, StreamHandle, StreamKind, Version,
+    };
+}
