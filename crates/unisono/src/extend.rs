@@ -56,10 +56,11 @@ pub mod calls {
 /// the communicator beneath a vendor's.
 pub mod gate {
     pub use unisono_backend::{
-        BodyStage, BoundExtent, CallBody, CallGate, CallOrder, CallbackScope, Companion, Enclosing, Entered,
-        Failing, GroupKeys, OpenTicket, Pass, Peers, ScheduledCall, ScopeOrder, ScopeTurn, StallOptions,
-        Survivors, Tickets, Turn, Turnstile, Waker, is_in_call, on_rank,
+        BoundExtent, CallGate, CallOrder, CallbackScope, Companion, Enclosing, Entered, Failing, GroupKeys,
+        OpenTicket, Pass, Peers, ScheduledCall, ScopeOrder, ScopeTurn, StallOptions, Survivors, Tickets,
+        Turn, Turnstile, Waker, is_in_call, on_rank,
     };
+    pub use unisono_communicator::{BodyStage, CallBody};
 }
 
 /// The control plane of a transport: what ranks ask and tell each other about calls and failures, the state that a
