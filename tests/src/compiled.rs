@@ -13,7 +13,7 @@ use crate::skip;
 /// When it does not compile.
 pub fn shared_library(folder: &Path, name: &str, text: &str, options: &[&str]) -> Option<PathBuf> {
     let library = folder.join(name);
-    let source = library.with_added_extension("c");
+    let source = folder.join(format!("{name}.c"));
     fs::write(&source, text).unwrap();
     let mut command = Command::new("g++");
     command.args(["-shared", "-fPIC", "-Wall", "-Werror", "-x", "c"]).arg(&source);

@@ -66,7 +66,7 @@ pub use memory::owned::{OwnedBuffers, OwnedMemory};
 pub use memory::raw::{Keeper, OwnedBuffer};
 pub use memory::segments::{Division, Segment, SegmentList};
 pub use memory::{Buffer, BufferMut, Buffers, MemoryKind};
-pub use short_text::ShortText;
+pub use short_text::{ShortText, beginning};
 pub use solo::Solo;
 pub use typed::asynchronous::CollectivesAsync;
 pub use typed::on_device::{CollectivesOnDevice, OnStream};

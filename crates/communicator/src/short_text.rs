@@ -50,6 +50,17 @@ impl ShortText {
     }
 }
 
+/// The longest beginning of `text` that has at most `bytes_max` bytes and ends between characters.
+///
+/// ```
+/// use unisono_communicator::beginning;
+/// assert_eq!((beginning("na\u{ef}ve", 3), beginning("na\u{ef}ve", 4), beginning("no", 9)), ("na", "na\u{ef}", "no"));
+/// ```
+pub fn beginning(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
+
 impl fmt::Debug for ShortText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{Error, Result, beginning};
 use unisono_vendor_library::{Library, functions};
 
 use crate::context::Capability;
@@ -239,7 +239,6 @@ impl Program<'_> {
         let bytes =
             self.bytes("nvrtcGetProgramLog", self.nvrtc.table.get_log_size, self.nvrtc.table.get_log)?;
         let text = CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy).unwrap_or_default();
-        let end = text.floor_char_boundary(LOG_BYTES_MAX);
-        Ok(text[..end].trim_end().to_owned())
+        Ok(beginning(&text, LOG_BYTES_MAX).trim_end().to_owned())
     }
 }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, Result};
+use unisono_communicator::{CallOptions, Collectives, Communicator, Error, Result, beginning};
 use unisono_schedule::{
     Algorithm, Cost, Digest, Facts, Fraction, PROOF_STEPS_MAX, Refusal, Refused, Registry, Shape, Totals,
     Trust, prove,
@@ -170,8 +170,8 @@ impl Candidate<'_> {
         }
         let mut text = vec![0; TEXT_BYTES];
         if let Some(Err(reason)) = told {
-            let end = reason.floor_char_boundary(TEXT_BYTES);
-            text[..end].copy_from_slice(&reason.as_bytes()[..end]);
+            let reason = beginning(&reason, TEXT_BYTES).as_bytes();
+            text[..reason.len()].copy_from_slice(reason);
         }
         calls.broadcast(&mut text, 0)?;
         let reason = String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned();

@@ -229,7 +229,9 @@ impl<V: Vendor> Pending<V> {
 impl<V: Vendor> Underway<V> {
     /// Forgets the first calls that are over.
     fn remove_ended(&mut self, board: &Board) {
-        while let Some(call) = self.calls.pop_front_if(|call| call.ticket.is_none()) {
+        while self.calls.front().is_some_and(|call| call.ticket.is_none())
+            && let Some(call) = self.calls.pop_front()
+        {
             board.finish(call.number);
             self.events.push(call.enqueued.event);
         }

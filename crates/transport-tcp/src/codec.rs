@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use unisono_communicator::Error;
+use unisono_communicator::{Error, beginning};
 
 /// Bytes of an encoded socket address: family, 16 bytes of address, port.
 pub const ADDRESS_BYTES: usize = 19;
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         let port = self.u16()?;
         let ip = match family {
             FAMILY_V4 => IpAddr::V4(Ipv4Addr::new(ip[0], ip[1], ip[2], ip[3])),
-            FAMILY_V6 => IpAddr::V6(Ipv6Addr::from_octets(ip)),
+            FAMILY_V6 => IpAddr::V6(Ipv6Addr::from(ip)),
             _ => return Err(Malformed { what: "an unknown address family" }),
         };
         Ok(SocketAddr::new(ip, port))
@@ -169,7 +169,7 @@ impl Writer {
     /// Appends a text behind its 4-byte length, cut at a character so that it has at most `bytes_max` bytes: a long
     /// text must not make the message that explains a failure unreadable.
     pub fn text(&mut self, value: &str, bytes_max: usize) -> &mut Writer {
-        self.bytes(&value.as_bytes()[..value.floor_char_boundary(bytes_max)])
+        self.bytes(beginning(value, bytes_max).as_bytes())
     }
 
     /// Appends a list of u32 behind its 4-byte count.

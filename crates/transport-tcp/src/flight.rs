@@ -409,5 +409,6 @@ mod list_text {
     }
 }
 
-#[cfg(all(test, feature = "serde"))]
+#[cfg(feature = "serde")]
+#[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use unisono_backend::Board;
-use unisono_communicator::{CallInfo, Error, JobRank};
+use unisono_communicator::{CallInfo, Error, JobRank, beginning};
 
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -148,7 +148,7 @@ fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
     if text.len() <= bytes_max {
         return text.into();
     }
-    format!("{}{MARK}", &text[..text.floor_char_boundary(bytes_max - MARK.len())]).into()
+    format!("{}{MARK}", beginning(text, bytes_max - MARK.len())).into()
 }
 
 /// The call that an error is about.

@@ -48,7 +48,9 @@ impl OnStreams {
     /// Forgets call `number` and all calls before it.
     pub(crate) fn finish(&self, number: u64) {
         let mut calls = lock(&self.calls);
-        while calls.pop_front_if(|(first, _)| *first <= number).is_some() {}
+        while calls.front().is_some_and(|(first, _)| *first <= number) {
+            calls.pop_front();
+        }
     }
 
     /// The place of call `number`, if it is on a stream.

@@ -84,7 +84,9 @@ impl Elements {
         if let Some(file) = open(path)? {
             return Elements::parse(path, BufReader::new(file), magic);
         }
-        let compressed = path.with_added_extension("gz");
+        let mut compressed = path.as_os_str().to_owned();
+        compressed.push(".gz");
+        let compressed = PathBuf::from(compressed);
         let file = open(&compressed)?.ok_or_else(|| IdxError::Absent { path: path.to_owned() })?;
         Elements::parse(&compressed, GzDecoder::new(BufReader::new(file)), magic)
     }

@@ -153,9 +153,8 @@ impl Driver {
         let arrived = arrived.map(|messages| format!("{messages} that had arrived"));
         let list: Vec<String> = arrived.into_iter().chain(unread).collect();
         if !list.is_empty() {
-            let text =
-                format_args!("this process ends without having received messages: {}", list.join(", "));
-            log(Severity::Warn, Some(rank.get()), text);
+            let text = format!("this process ends without having received messages: {}", list.join(", "));
+            log(Severity::Warn, Some(rank.get()), format_args!("{text}"));
         }
     }
 
