@@ -1,8 +1,9 @@
 //! Finds the first call in which ranks that have closed a communicator differ.
 //!
-//! Ranks report the number of their calls and a digest when they close. The reports show a difference, but not the
-//! call. So the lowest rank asks one rank of every other history about call after call, and reports the first
-//! difference to all ranks. Then every rank names the same two calls.
+//! Every rank reports its history when it closes: the number of its calls, and a digest. The histories show that ranks
+//! differ, but not in which call. So the lowest rank picks one rank for each history that differs from its own, and
+//! asks these ranks about call after call until it finds a difference. It reports the two calls that differ to all
+//! ranks, and every rank names these two in its error.
 
 use std::time::Duration;
 

@@ -1,13 +1,14 @@
-//! A schedule in rounds: for networks whose messages go in groups, each of which is over before the next one begins,
-//! such as the grouped sends and receives of NCCL (`ncclGroupStart`).
+//! A schedule in rounds, for networks that send messages in groups and end each group before the next group begins. An
+//! example is NCCL with its grouped sends and receives (`ncclGroupStart`).
 //!
-//! No piece overtakes another: a step runs whole, when all steps that it waits for are done. Rounds come from playing
-//! the schedules of all ranks: a message goes in the first round in which both its ends may go. A round has the same
-//! messages on both ends, so groups that are issued in the order of rounds never wait for each other in a circle.
+//! No piece overtakes another: a step runs whole, when all steps that it waits for are done. The rounds come from
+//! playing the schedules of all ranks. A message goes in the first round in which both its ends may go. A round has the
+//! same messages on both ends. So groups that are issued in the order of rounds never wait for each other in a circle.
 //!
-//! A value to be reduced is received *apart*, in memory of its own, and reduced behind the group. Two ranks that
-//! exchange and add may thus send bytes that they overwrite behind the group. Every other receive goes to its place:
-//! the verifier refuses algorithms whose ranks receive, around a circle, into bytes that they still have to send.
+//! A value to be reduced is received *apart*, in memory of its own, and reduced after the group. So two ranks may
+//! exchange values and add them: each overwrites the bytes that it sends only after the group. Every other receive
+//! writes straight to its destination. There a circle of ranks, each receiving into bytes that it still has to send,
+//! would be wrong, and the verifier refuses such algorithms.
 
 use std::collections::{BTreeSet, VecDeque};
 

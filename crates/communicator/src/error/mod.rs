@@ -264,9 +264,10 @@ pub enum Error {
         /// The work that it cancelled.
         call: Box<CallInfo>,
     },
-    /// A buffer of a compressed call, or the sum of all, has a NaN, an infinity, or a number that is too large for the
-    /// codec, which would stay in its residuals for ever. No residual and no buffer of any rank has changed, except the
-    /// buffer of an exact call (a warm-up, a state that has declined), which holds the sum.
+    /// A buffer of a compressed call, or the sum of all buffers, has a NaN, an infinity, or a number too large for the
+    /// codec. Such a value would stay in the residuals for ever, so the call is refused. No residual and no buffer of
+    /// any rank has changed, with one exception: the buffer of an exact call (a warm-up, or a call whose state has
+    /// declined to compress) holds the sum.
     #[error(
         "a NaN, an infinity or too large a number on rank {rank}, in block {block} (from element {} on), in {call}; no \
          rank's residual has changed",

@@ -1,8 +1,8 @@
 //! Vectors of cudarc as elements on a device (feature `cudarc`).
 //!
-//! cudarc orders the streams that use a vector by events of its own, which know nothing of the calls here: make them on
-//! the vector's stream (`DeviceStream::from_raw(slice.stream().cu_stream() as usize, ...)`), or wait for their tickets
-//! before another stream uses the vector.
+//! cudarc orders the streams that use a vector by its own events. These events do not cover the calls of this library.
+//! So make each call on the vector's stream (`DeviceStream::from_raw(slice.stream().cu_stream() as usize, ...)`), or
+//! wait for the call's ticket before another stream uses the vector.
 
 #![allow(unsafe_code)]
 

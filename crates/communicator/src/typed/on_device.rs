@@ -216,8 +216,8 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
         self.submit(descriptor, OwnedBuffers::Separate { input, output })
     }
 
-    /// [`OnStream::all_reduce`] with a handle. Memory that must be kept alive comes by
-    /// [`DeviceSliceMut::into_memory`] and [`CollectivesAsync::start`].
+    /// [`OnStream::all_reduce`] with a handle. If something must keep the memory alive, pass it as the keeper of
+    /// [`DeviceSliceMut::into_memory`], and start the call by [`CollectivesAsync::start`].
     #[track_caller]
     pub fn all_reduce_async<T: Element>(&self, buffer: DeviceSliceMut<'static, T>, op: ReduceOp) -> Work {
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);

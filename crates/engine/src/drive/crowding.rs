@@ -9,8 +9,8 @@
 
 use std::time::{Duration, Instant};
 
-/// A yield that took this long has let another process compute. Ranks that share a core take less from each other:
-/// they give way or sleep as soon as they wait.
+/// A yield that took this long has let another process compute. Yields among ranks that share a core are shorter,
+/// because a rank gives way or sleeps as soon as it waits.
 const YIELD_LONG: Duration = Duration::from_millis(2);
 
 /// How long a thread sleeps at once after the first long yield: as long as it lasted, since it may not come again.

@@ -140,8 +140,9 @@ impl Monitor {
         }
     }
 
-    /// Sleeps until something has changed, at most for `longest`. It does not sleep when the links are free and nobody
-    /// wants them, nor when `goal` is reached. The goal takes no lock that is held where a call ends.
+    /// Sleeps until something has changed, at most for `longest`. Returns at once if `goal` is reached, or if the links
+    /// are free and nobody wants them. `goal` runs under the monitor's lock. So it must not take a lock that a thread
+    /// may hold while it calls [`Monitor::announce`].
     pub(crate) fn sleep(&self, goal: impl Fn() -> bool, longest: Duration) {
         let mut state = self.lock();
         if goal() || (!state.is_held && !self.is_wanted()) {

@@ -132,8 +132,8 @@ impl CallHeader {
     }
 }
 
-/// The digest that the next call's header holds after a call with this header. It covers all fields but the plan hash,
-/// which differs by link.
+/// The digest of the call with this header and of all calls before it. The header of the next call holds this digest.
+/// It covers all fields but the plan hash, because the plan hash differs by link.
 pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
     let words = (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT);
     mix_digest(words.map(|at| u64_at(header, at)))

@@ -2,8 +2,9 @@
 //! right results. A link holds a header and one element, which is all the room that the proof assumes. About half of
 //! the calls run over links that release bytes late.
 //!
-//! The test finds a rule that is too strict: if a step without bytes waits until the steps before it have finished,
-//! and not only their piece 0 (`State::blocker_of_empty`), 483 of the 613 accepted reduce-scatters hang.
+//! The test finds waiting rules that are too strict. For example, a step without bytes waits only for piece 0 of the
+//! steps that it depends on (`State::blocker_of_empty`). If it waited until these steps have finished, 483 of the 613
+//! accepted reduce-scatters would hang.
 
 use std::sync::{Arc, LazyLock};
 
