@@ -301,7 +301,7 @@ pub(crate) fn with_options(mut config: Config, options: &EngineOptions) -> Confi
     config.probe_delay = options.probe_after;
     config.algorithm = options.algorithm.map(|name| name.text().unwrap().to_owned());
     config.piece_bytes = options.piece_bytes.map_or(config.piece_bytes, |bytes| bytes as u32);
-    options.register.iter().cloned().fold(config, Config::with_algorithm)
+    options.register.iter().cloned().fold(config, Config::with_own_algorithm)
 }
 
 struct LoopbackJob {

@@ -209,7 +209,7 @@ fn status_text(answer: &CallStatus, group: &Group) -> String {
     let awaited = awaited_by(answer, group);
     let awaited = awaited.map(|awaited| format!(" and waits for rank {}", group.job_rank(awaited)));
     let unread = doing(answer).map(|doing| unread_text(&doing.unread, group)).filter(|text| !text.is_empty());
-    let unread = unread.map(|unread| format!("; there lie {unread}"));
+    let unread = unread.map(|unread| format!("; without a receive: {unread}"));
     [message, Some(call), awaited, unread].into_iter().flatten().collect()
 }
 

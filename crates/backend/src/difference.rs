@@ -77,13 +77,13 @@ pub(crate) fn counts_difference(
         ) => {
             let pairs = [
                 (our_rank, their_rank, our_send, their_receive),
-                (their_rank, our_rank, our_receive, their_send),
+                (their_rank, our_rank, their_send, our_receive),
             ];
-            pairs.into_iter().find_map(|(from, to, ours, theirs)| {
-                let ours = ours.known().get(their_rank.index())?;
-                let theirs = theirs.known().get(our_rank.index())?;
+            pairs.into_iter().find_map(|(from, to, send, receive)| {
+                let (sent, awaited) = (send.known().get(to.index())?, receive.known().get(from.index())?);
                 let (from, to) = (group.job_rank(from), group.job_rank(to));
-                (ours != theirs).then(|| format!("counts from rank {from} to rank {to} {ours} / {theirs}"))
+                let text = || format!("rank {from} sends {sent} to rank {to}, which expects {awaited}");
+                (sent != awaited).then(text)
             })
         }
         (Sizes::Segments(_) | Sizes::PerRank(_) | Sizes::PerPair { .. }, _) => None,
@@ -120,12 +120,15 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
     };
     field("collective", &|call| call.operation.to_string());
     field("dtype", &|call| call.dtype.to_string());
-    field("op", &|call| op_text(call).to_owned());
-    field("in place", &|call| is_in_place(call).to_string());
-    field("uneven", &|call| call.uneven.to_string());
     let has_list = ours.uneven || theirs.uneven;
+    // Two operations need not have these in common, and the first line has said what matters.
+    if ours.operation == theirs.operation {
+        field("op", &|call| op_text(call).to_owned());
+        field("in place", &|call| is_in_place(call).to_string());
+        field("uneven", &|call| call.uneven.to_string());
+        field("root", &|call| call.root.map_or("none".to_owned(), |root| root.to_string()));
+    }
     field("count", &|call| if has_list { String::new() } else { call.count.to_string() });
-    field("root", &|call| call.root.map_or("none".to_owned(), |root| root.to_string()));
     field("label", &|call| label_text(call));
     field("user op", &|call| user_op(call));
     (!list.is_empty()).then(|| list.join(", "))
@@ -250,9 +253,9 @@ mod tests {
         let group = Group::new(own, [3, 5].map(JobRank::new).into(), [0; 2].into(), 0);
         let difference = |ours, theirs| counts_difference(&group, &ours, peer, &theirs);
         let text = difference(of([1, 5], [1, 3]), of([3, 7], [6, 7]));
-        assert_eq!(text.as_deref(), Some("counts from rank 3 to rank 5 5 / 6"));
+        assert_eq!(text.as_deref(), Some("rank 3 sends 5 to rank 5, which expects 6"));
         let text = difference(of([1, 5], [1, 2]), of([3, 7], [5, 7]));
-        assert_eq!(text.as_deref(), Some("counts from rank 5 to rank 3 2 / 3"));
+        assert_eq!(text.as_deref(), Some("rank 5 sends 3 to rank 3, which expects 2"));
         assert_eq!(difference(of([1, 5], [1, 3]), of([3, 7], [5, 7])), None);
     }
 

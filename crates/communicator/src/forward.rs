@@ -162,6 +162,16 @@ macro_rules! forward_communicator {
     };
 }
 
+/// So that a struct or a generic function may hold its communicator by reference.
+impl<C: Communicator + ?Sized> Communicator for &C {
+    forward_communicator!(self => (**self); all);
+}
+
+/// So that `&boxed` is a communicator.
+impl<C: Communicator + ?Sized> Communicator for Box<C> {
+    forward_communicator!(self => (**self); all);
+}
+
 /// So that `&group` is a communicator, where `group` is what [`Communicator::subgroup`] gives.
 impl<C: Communicator + ?Sized> Communicator for Arc<C> {
     forward_communicator!(self => (**self); all);

@@ -13,6 +13,7 @@ type Finished<T> = (Result<()>, Vec<T>, CompressionState);
 /// The handle of [`crate::CompressedCollectives::compressed_all_reduce_async`]. Dropping it detaches the call: it goes
 /// on, and its buffer and state are freed at its end.
 #[derive(Debug)]
+#[must_use = "the call goes on without its handle, but its result and its errors come from `wait`"]
 pub struct CompressedWork<T>(Progress<T>);
 
 #[derive(Debug)]

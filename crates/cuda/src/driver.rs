@@ -89,7 +89,8 @@ impl fmt::Display for Version {
 /// The oldest driver and compiler that are used: the first that share code among minor versions with those of today.
 pub(crate) const VERSION_MIN: Version = Version { major: 12, minor: 0 };
 
-const REMEDY: &str = "install NVIDIA's driver R525 or later, or give the path of its libcuda.so.1";
+const REMEDY: &str =
+    "install NVIDIA's driver R525 or later, or give the path of its libcuda.so.1 in UNISONO_CUDA_LIB";
 
 /// The driver's library. Clones share it.
 #[derive(Clone)]

@@ -65,7 +65,10 @@ impl EngineOptions {
         match self.algorithm.map(AlgorithmName::text).transpose()? {
             Some(name) if !self.is_known(name) => {
                 let nearest = self.registry.snapshot().nearest_of_all(name).join(", ");
-                Err(Error::invalid("algorithm", format!("{name:?} is none; the nearest are {nearest}")))
+                Err(Error::invalid(
+                    "algorithm",
+                    format!("{name:?} is no algorithm; the nearest are {nearest}"),
+                ))
             }
             _ => Ok(()),
         }

@@ -237,9 +237,16 @@ impl Config {
         self
     }
 
-    /// With one more algorithm from outside; the same on every rank.
+    /// With this algorithm for all calls that it fits; see [`Config::algorithm`].
     #[must_use]
-    pub fn with_algorithm(mut self, algorithm: Arc<Algorithm>) -> Config {
+    pub fn with_algorithm(mut self, name: impl Into<String>) -> Config {
+        self.algorithm = Some(name.into());
+        self
+    }
+
+    /// With one more algorithm from outside; the same on every rank. See [`Config::algorithms`].
+    #[must_use]
+    pub fn with_own_algorithm(mut self, algorithm: Arc<Algorithm>) -> Config {
         self.algorithms.push(algorithm);
         self
     }
@@ -342,14 +349,14 @@ impl Config {
             probe_delay: source.duration("UNISONO_PROBE_DELAY_MS")?,
             spin: source.duration("UNISONO_SPIN_US")?,
             socket_buffer_bytes: source.buffer_bytes("UNISONO_SOCKET_BUFFER_BYTES")?,
-            unsent_bytes: source.bytes("UNISONO_UNSENT_BYTES", 4 << 10)?,
+            unsent_bytes: source.unsent_bytes()?,
             congestion_control: source.text("UNISONO_CONGESTION_CONTROL").filter(|name| name != "system"),
             checksum: match source.choice("UNISONO_CHECKSUM", &["auto", "on", "off"])?.as_str() {
                 "on" => Checksum::Always,
                 "off" => Checksum::Never,
                 _ => Checksum::BetweenHosts,
             },
-            piece_bytes: source.bytes("UNISONO_PIECE_BYTES", 1)?,
+            piece_bytes: source.piece_bytes()?,
             report_to: source.parse(report::VARIABLE, "DESCRIPTOR:INODE is needed", |_| true)?,
             runtime_directory: set("XDG_RUNTIME_DIR").map(PathBuf::from),
             temporary_directory: set("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),

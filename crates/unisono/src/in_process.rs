@@ -72,8 +72,9 @@ pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)
     world_of_groups(ranks, &options(ranks), |_, links| links)
 }
 
-/// The settings of [`run`] and [`world`]: the deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else 120 s. A call
-/// without progress warns after 5 s.
+/// The settings of [`run`] and [`world`] for that many ranks, which share the cores of this machine: algorithms are
+/// chosen for it. The deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else 120 s. A call without progress warns after
+/// 5 s. `EngineOptions::default()` has the settings of a job over TCP instead, with a deadline of 600 s.
 ///
 /// # Panics
 /// When `UNISONO_CALL_TIMEOUT_S` is no time.

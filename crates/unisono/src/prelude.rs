@@ -10,6 +10,6 @@
 //! ```
 
 pub use crate::{
-    CallOptions, Collectives, CollectivesAsync, CollectivesUneven, Communicator, Config, Peer, ReduceOp,
-    TypedWork, World, in_process,
+    CallOptions, Collectives, CollectivesAsync, CollectivesUneven, Communicator, Config, DType, Element,
+    Error, Peer, Received, ReduceOp, TypedWork, UserOp, World, in_process,
 };

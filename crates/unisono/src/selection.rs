@@ -57,7 +57,7 @@ pub(crate) fn open(config: &Config) -> Result<World> {
 #[cfg(not(all(feature = "ccl", feature = "nccl", feature = "hccl")))]
 fn not_in_this_build(backend: Backend) -> Error {
     let problem = format!(
-        "this program was built without it, with {}; build it with the feature {backend:?} of the crate unisono",
+        "this program was built without it; it has {}. Build it with the feature {backend:?} of the crate unisono",
         Backend::names(BACKENDS),
         backend = backend.name(),
     );

@@ -16,7 +16,7 @@ use unisono_transport_tcp::flight::FlightRecord;
 /// A clone is a handle of the same world. A handle may be moved to another thread, borrowed by several, kept in a
 /// static, or leaked. The last handle that is dropped says goodbye to the other ranks; the exit of the process does the
 /// same for the handles that are left. After [`close`](Communicator::close) every call gives
-/// [`Error::Closed`].
+/// [`Error::Closed`]; groups that were made before go on.
 ///
 /// ```
 /// use unisono::prelude::*;

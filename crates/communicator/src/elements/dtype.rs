@@ -50,7 +50,9 @@ pub struct Bool(pub u8);
     message = "`{Self}` is no element of a collective",
     label = "not an element type",
     note = "a type of your own becomes one by `#[derive(Pod, Zeroable)]` of bytemuck and \
-            `impl Element for {Self} {{ const DTYPE: DType = DType::opaque_of::<{Self}>(); }}`"
+            `impl Element for {Self} {{ const DTYPE: DType = DType::opaque_of::<{Self}>(); }}`",
+    note = "in place of a tuple take a `#[repr(C)]` struct, in place of a `String` its bytes, and for a list of vectors \
+            the coalesced calls"
 )]
 pub trait Element: Pod + Send + Sync + PartialEq + fmt::Debug {
     /// The element type as it is named in descriptors and headers. Its size is that of `Self`; a call whose buffer
@@ -208,6 +210,18 @@ macro_rules! dtypes {
 
         $(impl Element for $rust { const DTYPE: DType = DType::$variant; })*
     };
+}
+
+/// A count or an index travels as the integer of its size.
+#[cfg(target_pointer_width = "64")]
+impl Element for usize {
+    const DTYPE: DType = DType::U64;
+}
+
+/// A difference of counts travels as the integer of its size.
+#[cfg(target_pointer_width = "64")]
+impl Element for isize {
+    const DTYPE: DType = DType::I64;
 }
 
 dtypes! {

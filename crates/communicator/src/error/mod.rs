@@ -73,9 +73,9 @@ impl fmt::Display for Awaited {
 /// the evidence and the call in which it was noticed may differ. `Debug` prints what `Display` prints, because
 /// `main() -> unisono::Result<()>` shows `Debug`.
 ///
-/// An error of argument or support ([`Error::is_before_start`]) is found before anything is sent and leaves the
-/// communicator usable. After any other error the communicator is revoked on every rank. Inputs are then intact;
-/// outputs and in-place buffers are indeterminate.
+/// Errors of argument and support, and the others of which [`Error::is_before_start`] is true, leave the communicator
+/// usable. After any other error the communicator is revoked on every rank. Inputs are then intact; outputs and
+/// in-place buffers are indeterminate.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -91,7 +91,7 @@ pub enum Error {
     },
     /// An algorithm from outside is not used: it is not right, not the same on all ranks, or does not fit. The
     /// communicator is as it was.
-    #[error("refused: {reason}")]
+    #[error("algorithm refused: {reason}")]
     AlgorithmRefused {
         /// Its qualified name, such as `all_reduce/ring`.
         algorithm: String,

@@ -108,12 +108,13 @@ pub trait Collectives: Communicator {
     }
 
     /// [`Collectives::all_reduce`] with the caller's own operator: `function(left, right, out)` over slices of equal
-    /// length. It must be associative; unless `op.commutative`, the order of ranks is kept.
+    /// length. It must be associative; unless `op.commutative`, the order of ranks is kept. The algorithm decides which
+    /// ranks call it and how often: on some ranks it may never run.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
     /// use unisono::{Collectives, Solo, UserOp};
-    /// let op = UserOp::commutative("gcd_step");
+    /// let op = UserOp::commutative("smallest");
     /// Solo::new().all_reduce_user(&mut [12u32, 8], op, |a, b, out| {
     ///     for i in 0..out.len() { out[i] = a[i].min(b[i]); }
     /// })?;
@@ -348,7 +349,8 @@ pub trait Collectives: Communicator {
     /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message.
     ///
     /// # Errors
-    /// [`crate::Error::Truncated`] when the message is larger. It is dropped, and nothing else is affected.
+    /// [`crate::Error::Truncated`] when the message is larger, [`crate::Error::InvalidArgument`] when it has another
+    /// element type. It is dropped, and nothing else is affected.
     #[track_caller]
     fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
         let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);

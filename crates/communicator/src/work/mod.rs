@@ -61,6 +61,7 @@ pub trait WorkSource: Send + Sync {
 /// let finished = work.finish();
 /// assert!(finished.result.is_ok() && finished.buffers.is_some());
 /// ```
+#[must_use = "the call goes on without its handle, but its result and its errors come from `wait`"]
 pub struct Work {
     source: Box<dyn WorkSource>,
 }
@@ -214,6 +215,7 @@ impl<T: Element> FromMemory for Vec<Vec<T>> {
 ///
 /// The result comes back, once, from [`TypedWork::wait`] and from `.await`, which therefore consume the handle. Any
 /// number of threads may wait without taking it, by [`TypedWork::as_work`].
+#[must_use = "the call goes on without its handle, but its result and its errors come from `wait`"]
 pub struct TypedWork<R> {
     work: Work,
     take: fn(&Outcome, Option<OwnedBuffers>) -> R,

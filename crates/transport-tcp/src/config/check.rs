@@ -11,6 +11,7 @@ use unisono_engine::EngineOptions;
 
 use super::Config;
 use super::knobs::knob_named;
+use super::source::Source;
 use crate::job_settings::JobSettings;
 use crate::links::{SocketOptions, new_socket, set_congestion_control};
 use crate::rendezvous::{address_of_interface, interfaces_text, split_store};
@@ -34,7 +35,7 @@ impl Config {
     /// [`Error::Configuration`] for the first value that cannot be obeyed; [`Error::AlgorithmRefused`] for one of
     /// [`Config::algorithms`] whose name is none or is taken.
     pub fn check(&self) -> Result<()> {
-        self.check_intervals()?;
+        self.check_values()?;
         self.check_algorithm()?;
         self.check_vendors()?;
         JobSettings::from_config(self)?;
@@ -45,19 +46,45 @@ impl Config {
         self.flight_directory.as_deref().map_or(Ok(()), |directory| self.check_flight_directory(directory))
     }
 
-    fn check_intervals(&self) -> Result<()> {
-        let value = milliseconds(self.heartbeat);
-        if self.heartbeat.is_zero() {
-            return Err(self.refused("UNISONO_HEARTBEAT_MS", &value, "a number of ms above 0 is needed"));
+    /// The rules of the variables, on the fields: a program may have changed these.
+    fn check_values(&self) -> Result<()> {
+        let in_units = |duration: Duration, units: f64| (duration.as_secs_f64() * units).to_string();
+        let durations = [
+            ("UNISONO_CALL_TIMEOUT_S", in_units(self.call_timeout, 1.0)),
+            ("UNISONO_WARN_AFTER_S", in_units(self.warn_after, 1.0)),
+            ("UNISONO_JOIN_TIMEOUT_S", in_units(self.join_timeout, 1.0)),
+            ("UNISONO_HANDSHAKE_TIMEOUT_MS", in_units(self.handshake_timeout, 1e3)),
+            ("UNISONO_DROP_TIMEOUT_MS", in_units(self.drop_timeout, 1e3)),
+            ("UNISONO_HEARTBEAT_MS", in_units(self.heartbeat, 1e3)),
+            ("UNISONO_SUSPECT_AFTER_MS", in_units(self.suspect_after, 1e3)),
+            ("UNISONO_PROBE_DELAY_MS", in_units(self.probe_delay, 1e3)),
+            ("UNISONO_SPIN_US", in_units(self.spin, 1e6)),
+        ];
+        let others = [
+            ("UNISONO_ADDRESS", self.address.map(|address| address.to_string())),
+            ("UNISONO_UNSENT_BYTES", Some(self.unsent_bytes.to_string())),
+            ("UNISONO_PIECE_BYTES", Some(self.piece_bytes.to_string())),
+            ("UNISONO_SOCKET_BUFFER_BYTES", self.socket_buffer_bytes.map(|bytes| bytes.to_string())),
+        ];
+        let text = |asked: &str| {
+            let set = others.iter().filter_map(|(name, text)| Some((name, text.as_ref()?)));
+            let mut all = durations.iter().map(|(name, text)| (name, text)).chain(set);
+            all.find(|(name, _)| self.variable(name) == asked).map(|(_, text)| text.into())
+        };
+        let source = Source::new(&text);
+        durations.iter().try_for_each(|(name, _)| source.duration(name).map(drop))?;
+        source.address("UNISONO_ADDRESS")?;
+        source.unsent_bytes()?;
+        source.piece_bytes()?;
+        source.buffer_bytes("UNISONO_SOCKET_BUFFER_BYTES")?;
+        if self.heartbeat < self.suspect_after {
+            return Ok(());
         }
-        if self.heartbeat >= self.suspect_after {
-            let problem = format!(
-                "it must be below UNISONO_SUSPECT_AFTER_MS, which is {}, or every rank counts as lost",
-                milliseconds(self.suspect_after)
-            );
-            return Err(self.refused("UNISONO_HEARTBEAT_MS", &value, problem));
-        }
-        Ok(())
+        let problem = format!(
+            "it must be below UNISONO_SUSPECT_AFTER_MS, which is {}, or every rank counts as lost",
+            milliseconds(self.suspect_after)
+        );
+        Err(self.refused("UNISONO_HEARTBEAT_MS", &milliseconds(self.heartbeat), problem))
     }
 
     fn check_algorithm(&self) -> Result<()> {

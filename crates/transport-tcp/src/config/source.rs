@@ -86,7 +86,15 @@ impl Source<'_> {
         })
     }
 
-    pub(super) fn bytes(&self, name: &str, least: u64) -> Result<u32> {
+    pub(super) fn unsent_bytes(&self) -> Result<u32> {
+        self.bytes("UNISONO_UNSENT_BYTES", 4 << 10)
+    }
+
+    pub(super) fn piece_bytes(&self) -> Result<u32> {
+        self.bytes("UNISONO_PIECE_BYTES", 1)
+    }
+
+    fn bytes(&self, name: &str, least: u64) -> Result<u32> {
         let number = self.number(name, least, BYTES_MAX)?;
         number.map(|number| number as u32).ok_or_else(|| without_value(name))
     }
@@ -118,16 +126,14 @@ impl Source<'_> {
 
     pub(super) fn duration(&self, name: &str) -> Result<Duration> {
         let unit = knob_named(name).map_or("s", |knob| knob.unit);
-        let problem = format!("a number of {unit} above 0 is needed");
+        let (units, scale) = match unit {
+            "us" => ("microseconds", 1e-6),
+            "ms" => ("milliseconds", 1e-3),
+            _ => ("seconds", 1.0),
+        };
+        let problem = format!("a number of {units} above 0 is needed");
         let number =
             self.parse(name, &problem, |number: &f64| *number > 0.0 && *number <= DURATION_UNITS_MAX)?;
-        let scale = if unit == "us" {
-            1e-6
-        } else if unit == "ms" {
-            1e-3
-        } else {
-            1.0
-        };
         number.map(|number| Duration::from_secs_f64(number * scale)).ok_or_else(|| without_value(name))
     }
 

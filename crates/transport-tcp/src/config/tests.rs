@@ -150,9 +150,12 @@ fn bad_values_are_refused_by_variable_value_and_problem() {
             &[("UNISONO_ADDRESS", "0.0.0.0")],
             "UNISONO_ADDRESS=0.0.0.0: an IP address that other ranks can dial",
         ),
-        (&[("UNISONO_HEARTBEAT_MS", "0")], "UNISONO_HEARTBEAT_MS=0: a number of ms above 0 is needed"),
-        (&[("UNISONO_CALL_TIMEOUT_S", "NaN")], "UNISONO_CALL_TIMEOUT_S=NaN: a number of s above 0"),
-        (&[("UNISONO_CALL_TIMEOUT_S", "inf")], "UNISONO_CALL_TIMEOUT_S=inf: a number of s above 0"),
+        (
+            &[("UNISONO_HEARTBEAT_MS", "0")],
+            "UNISONO_HEARTBEAT_MS=0: a number of milliseconds above 0 is needed",
+        ),
+        (&[("UNISONO_CALL_TIMEOUT_S", "NaN")], "UNISONO_CALL_TIMEOUT_S=NaN: a number of seconds above 0"),
+        (&[("UNISONO_CALL_TIMEOUT_S", "inf")], "UNISONO_CALL_TIMEOUT_S=inf: a number of seconds above 0"),
         (&[("UNISONO_PIECE_BYTES", "512K")], "UNISONO_PIECE_BYTES=512K: a whole number from 1"),
     ];
     for (variables, expected) in cases {
@@ -222,7 +225,11 @@ fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
     let cases: [(&str, &str, &str); 15] = [
         ("UNISONO_CCL_DIR", "vendor", "UNISONO_CCL_DIR=vendor: an absolute path is needed"),
         ("UNISONO_HCCL_DIR", "lib64", "UNISONO_HCCL_DIR=lib64: an absolute path is needed"),
-        ("UNISONO_ALGORITHM", "rign", "UNISONO_ALGORITHM=rign: \"rign\" is none; the nearest are ring"),
+        (
+            "UNISONO_ALGORITHM",
+            "rign",
+            "UNISONO_ALGORITHM=rign: \"rign\" is no algorithm; the nearest are ring",
+        ),
         (
             "UNISONO_COST_MODEL",
             "latency=3",
@@ -322,7 +329,37 @@ fn tests_file() -> PathBuf {
 fn what_code_sets_is_checked_too() {
     let good = read(&[]).unwrap();
     let fast = Config { heartbeat: Duration::ZERO, ..good.clone() };
-    assert!(refusal(&fast).starts_with("UNISONO_HEARTBEAT_MS=0: a number of ms above 0"));
+    assert!(refusal(&fast).starts_with("UNISONO_HEARTBEAT_MS=0: a number of milliseconds above 0"));
+    let seconds = "a number of seconds above 0 is needed";
+    for (changed, text) in [
+        (
+            Config { call_timeout: Duration::ZERO, ..good.clone() },
+            format!("UNISONO_CALL_TIMEOUT_S=0: {seconds}"),
+        ),
+        (
+            Config { warn_after: Duration::MAX, ..good.clone() },
+            "UNISONO_WARN_AFTER_S=18446744073709552000".into(),
+        ),
+        (
+            Config { join_timeout: Duration::ZERO, ..good.clone() },
+            format!("UNISONO_JOIN_TIMEOUT_S=0: {seconds}"),
+        ),
+        (Config { piece_bytes: 0, ..good.clone() }, "UNISONO_PIECE_BYTES=0: a whole number from 1".into()),
+        (
+            Config { unsent_bytes: 1, ..good.clone() },
+            "UNISONO_UNSENT_BYTES=1: a whole number from 4096".into(),
+        ),
+        (
+            Config { address: Some(IpAddr::from([0; 4])), ..good.clone() },
+            "UNISONO_ADDRESS=0.0.0.0: an IP address that other ranks can dial is needed".into(),
+        ),
+        (
+            Config { socket_buffer_bytes: Some(1), ..good.clone() },
+            "UNISONO_SOCKET_BUFFER_BYTES=1: 0, or a whole number from".into(),
+        ),
+    ] {
+        assert!(refusal(&changed).starts_with(&text), "{}", refusal(&changed));
+    }
     let named = Config { algorithm: Some("rign".into()), ..good };
     assert!(refusal(&named).starts_with("UNISONO_ALGORITHM=rign: "));
 }
@@ -335,7 +372,7 @@ fn algorithms_are_refused_together_with_a_backend_that_takes_none() {
     let named = Config { algorithm: Some("ring".into()), ..ccl.clone() };
     assert!(refusal(&named).starts_with(expected), "{}", refusal(&named));
     let outside = Algorithm::new("mine", Collective::Barrier, |_builder| {});
-    let with = ccl.with_algorithm(Arc::new(outside));
+    let with = ccl.with_own_algorithm(Arc::new(outside));
     assert!(refusal(&with).starts_with("UNISONO_ALGORITHM=mine: oneCCL chooses"), "{}", refusal(&with));
 }
 

@@ -48,7 +48,7 @@ fn sentence(unknown: &[String]) -> String {
     if let Some(more @ 1..) = unknown.len().checked_sub(NAMED_MAX) {
         parts.push(format!("{more} more are none"));
     }
-    format!("{} (all are in docs/settings.md)", parts.join("; "))
+    format!("{} (`unisono settings` lists all)", parts.join("; "))
 }
 
 /// Why a variable changes nothing.
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(
             sentence(&unknown),
             "UNISONO_CALL_TIMEOUT is no setting; the nearest is UNISONO_CALL_TIMEOUT_S; UNISONO_PRICES is no \
-             setting any more; it is called UNISONO_COST_MODEL now (all are in docs/settings.md)"
+             setting any more; it is called UNISONO_COST_MODEL now (`unisono settings` lists all)"
         );
         for (misspelt, meant) in [
             ("UNISONO_ALGORITM", "UNISONO_ALGORITHM"),
@@ -119,6 +119,6 @@ mod tests {
     #[test]
     fn many_unknown_variables_are_counted() {
         let unknown: Vec<String> = (0..11).map(|number| format!("UNISONO_NONSENSE_{number}")).collect();
-        assert!(sentence(&unknown).ends_with("; 3 more are none (all are in docs/settings.md)"));
+        assert!(sentence(&unknown).ends_with("; 3 more are none (`unisono settings` lists all)"));
     }
 }

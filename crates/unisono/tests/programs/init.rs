@@ -75,9 +75,9 @@ fn a_backend_that_is_not_there_is_refused_by_name() {
         ),
         false => {
             let said = error.to_string();
-            let expected = "UNISONO_BACKEND=nccl: this program was built without it, with auto, tcp";
+            let expected = "UNISONO_BACKEND=nccl: this program was built without it; it has auto, tcp";
             assert!(said.starts_with(expected), "{said}");
-            assert!(said.ends_with("; build it with the feature \"nccl\" of the crate unisono"), "{said}");
+            assert!(said.ends_with(". Build it with the feature \"nccl\" of the crate unisono"), "{said}");
         }
     }
 }
@@ -114,15 +114,15 @@ fn a_program_with_an_algorithm_for_several_ranks_also_starts_alone() {
         Arc::new(algorithm.fits(|shape| shape.ranks == 2))
     };
     let forced = [("UNISONO_ALGORITHM", "pair".to_owned())];
-    let world = unisono::init_with(&config(&forced).with_algorithm(pair("pair"))).unwrap();
+    let world = unisono::init_with(&config(&forced).with_own_algorithm(pair("pair"))).unwrap();
     world.all_reduce(&mut [3u8], ReduceOp::Sum).unwrap();
     world.register(pair("pair"), Trust::Prove).unwrap();
     // A backend that is named treats one rank as any number that does not fit.
     let named = [("UNISONO_BACKEND", "tcp".to_owned())];
-    let refused = unisono::init_with(&config(&named).with_algorithm(pair("pair"))).err().unwrap();
+    let refused = unisono::init_with(&config(&named).with_own_algorithm(pair("pair"))).err().unwrap();
     assert!(matches!(refused, Error::AlgorithmRefused { .. }), "{refused}");
     // What is wrong for any number of ranks is refused here too.
-    let taken = unisono::init_with(&config(&[]).with_algorithm(pair("ring"))).err().unwrap();
+    let taken = unisono::init_with(&config(&[]).with_own_algorithm(pair("ring"))).err().unwrap();
     assert!(matches!(taken, Error::AlgorithmRefused { .. }), "{taken}");
     let unknown = unisono::init_with(&config(&forced)).err().unwrap();
     assert!(unknown.to_string().starts_with("UNISONO_ALGORITHM=pair: "), "{unknown}");

@@ -144,8 +144,8 @@ fn a_misspelt_variable_is_reported_once_in_a_process() {
 fn a_value_that_cannot_be_obeyed_ends_the_program_in_one_line() {
     for (name, value, problem) in [
         ("UNISONO_LOG", "loud", "one of off, warn, info, debug is needed"),
-        ("UNISONO_CALL_TIMEOUT_S", "soon", "a number of s above 0 is needed"),
-        ("UNISONO_ALGORITHM", "rign", "\"rign\" is none; the nearest are "),
+        ("UNISONO_CALL_TIMEOUT_S", "soon", "a number of seconds above 0 is needed"),
+        ("UNISONO_ALGORITHM", "rign", "\"rign\" is no algorithm; the nearest are "),
         ("NCCL_SOCKET_IFNAME", "nosuch0", "no interface with an address matches"),
     ] {
         let (is_good, lines) = start("program_that_adds", &[(name, value)]).end();

@@ -108,14 +108,18 @@ impl Driver {
         }
         let lost = self.communicators.calls_started() + self.communicators.calls_failed() - failed;
         if lost > 0 {
-            let why = match self.communicators.first_cause() {
+            let cause = self.communicators.first_cause();
+            let why = match &cause {
                 Some(cause) => cause.to_string(),
                 None if goes_on && !is_given_up => over.to_owned(),
                 None => "the rank for which they wait has left".to_owned(),
             };
             let calls = if lost == 1 { "call that is" } else { "calls that are" };
-            let text = format_args!("this process ends with {lost} started {calls} not over: {why}");
-            log(Severity::Warn, Some(self.identity.rank.get()), text);
+            let text = format!("this process ends with {lost} started {calls} not over: {why}");
+            log(Severity::Warn, Some(self.identity.rank.get()), format_args!("{text}"));
+            if let (Some(cause), Some(reporter)) = (cause, &self.settings.reporter) {
+                reporter.at_exit(self.identity.rank, "started calls".to_owned(), &cause, text);
+            }
         }
         Leaving::Connecting { until: deadline_after(now, self.settings.handshake_timeout) }
     }
