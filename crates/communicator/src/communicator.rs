@@ -72,9 +72,9 @@ pub trait Communicator: Send + Sync {
     /// call that another thread is in.
     ///
     /// ```
-    /// use unisono_communicator::{
-    ///     CallOptions, Collective, Communicator, DType, Descriptor, MemoryKind, ReduceOp, Solo,
-    /// };
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+    /// use unisono::{CallOptions, Collective, Communicator, DType, ReduceOp, Solo};
+    /// use unisono::call::{Descriptor, MemoryKind};
     /// let sum = |dtype| Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, dtype, 8) };
     /// let options = CallOptions::new();
     /// assert!(Solo::new().supports(&sum(DType::F16), &options, MemoryKind::Host).is_ok());

@@ -10,9 +10,13 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use unisono_communicator::{ReduceOp, Solo};
-//! use unisono_compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
-//! use unisono_compression_cuda::{CudaKernels, CudaOptions};
+//! # mod unisono {
+//! #     pub use unisono_communicator::*;
+//! #     pub mod compression { pub use unisono_compression::*; pub use unisono_compression_cuda as cuda; }
+//! # }
+//! use unisono::{ReduceOp, Solo};
+//! use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
+//! use unisono::compression::cuda::{CudaKernels, CudaOptions};
 //!
 //! let comm = Solo::new();
 //! let card = CudaKernels::open(&CudaOptions::default())?;

@@ -25,9 +25,13 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use unisono_communicator::{ReduceOp, Solo};
-//! use unisono_compression::{CompressedCollectives, CompressionState, KernelDevice, SignRms};
-//! use unisono_compression_npu::{HcclOptions, NpuKernels};
+//! # mod unisono {
+//! #     pub use unisono_communicator::*;
+//! #     pub mod compression { pub use unisono_compression::*; pub use unisono_compression_npu as npu; }
+//! # }
+//! use unisono::{ReduceOp, Solo};
+//! use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignRms};
+//! use unisono::compression::npu::{HcclOptions, NpuKernels};
 //!
 //! let comm = Solo::new();
 //! let npu = NpuKernels::open(&HcclOptions::default())?;

@@ -2,9 +2,13 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use unisono_communicator::{ReduceOp, Solo};
-//! use unisono_compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
-//! use unisono_compression_wgpu::{OpenOptions, WgpuKernels};
+//! # mod unisono {
+//! #     pub use unisono_communicator::*;
+//! #     pub mod compression { pub use unisono_compression::*; pub use unisono_compression_wgpu as wgpu; }
+//! # }
+//! use unisono::{ReduceOp, Solo};
+//! use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
+//! use unisono::compression::wgpu::{OpenOptions, WgpuKernels};
 //!
 //! let comm = Solo::new();
 //! let kernels = WgpuKernels::open(&OpenOptions::default())?;

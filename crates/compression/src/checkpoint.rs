@@ -31,8 +31,9 @@ impl CompressionState {
     /// does not read.
     ///
     /// ```
-    /// use unisono_communicator::{ReduceOp, Solo};
-    /// use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// use unisono::{ReduceOp, Solo};
+    /// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
     /// let comm = Solo::new();
     /// let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 2)?;
     /// comm.compressed_all_reduce(&mut [1.0f32, 3.0], ReduceOp::Sum, &mut state)?;

@@ -52,8 +52,9 @@ impl<D: KernelDevice> CompressionState<D> {
     /// when there is no memory.
     ///
     /// ```
-    /// use unisono_communicator::{ReduceOp, Solo};
-    /// use unisono_compression::{CompressedCollectives, CompressionState, LoCo, SignL1};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// use unisono::{ReduceOp, Solo};
+    /// use unisono::compression::{CompressedCollectives, CompressionState, LoCo, SignL1};
     /// let comm = Solo::new();
     /// let exact = CompressionState::new::<f32>(&comm, SignL1::default(), 4096)?;
     /// let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 4096)?.with_loco(LoCo::default())?;

@@ -171,7 +171,8 @@ pub const CODECS: &[&str] = &["sign", "sign-rms", "int8", "int4", "bf16"];
 /// [`Error::InvalidArgument`] for any other name; it says the nearest one.
 ///
 /// ```
-/// use unisono_compression::codec_by_name;
+/// # mod unisono { pub use unisono_compression as compression; }
+/// use unisono::compression::codec_by_name;
 /// assert_eq!(codec_by_name("int8")?.encoded_words(1024), 4 + 256);
 /// assert!(codec_by_name("int9").unwrap_err().to_string().ends_with("did you mean \"int8\"?"));
 /// # Ok::<(), unisono_communicator::Error>(())

@@ -35,8 +35,9 @@ pub trait CompressedCollectives: Communicator {
     /// decoding read and write each element about as often as three copies do. docs/compression.md says when it pays.
     ///
     /// ```
-    /// use unisono_communicator::{ReduceOp, Solo};
-    /// use unisono_compression::{CompressedCollectives, CompressionState, Int8};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// use unisono::{ReduceOp, Solo};
+    /// use unisono::compression::{CompressedCollectives, CompressionState, Int8};
     /// let comm = Solo::new();
     /// let mut state = CompressionState::new::<f32>(&comm, Int8::default(), 3)?;
     /// let mut gradients = [0.5f32, -0.25, 1.0];
@@ -64,8 +65,9 @@ pub trait CompressedCollectives: Communicator {
     /// copying them together. The state is for their total length.
     ///
     /// ```
-    /// use unisono_communicator::{ReduceOp, Solo};
-    /// use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// use unisono::{ReduceOp, Solo};
+    /// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
     /// let comm = Solo::new();
     /// let (mut weights, mut biases) = ([1.0f32; 6], [-1.0f32; 2]);
     /// let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 8)?;
@@ -118,8 +120,9 @@ pub trait CompressedCollectives: Communicator {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use unisono_communicator::{ReduceOp, Solo};
-    /// use unisono_compression::{CompressedCollectives, CompressionState, Int8};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// use unisono::{ReduceOp, Solo};
+    /// use unisono::compression::{CompressedCollectives, CompressionState, Int8};
     /// let comm = Solo::new();
     /// let mut state = CompressionState::reduce_scatter::<f32>(&comm, Arc::new(Int8::default()), &[3, 1])?;
     /// let (mut weights, mut bias) = ([0.0f32; 3], [0.0f32]);
@@ -159,8 +162,9 @@ pub trait CompressedCollectives: Communicator {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use unisono_communicator::Solo;
-    /// use unisono_compression::{CompressedCollectives, CompressionState, Int8};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// use unisono::Solo;
+    /// use unisono::compression::{CompressedCollectives, CompressionState, Int8};
     /// let comm = Solo::new();
     /// let mut state = CompressionState::all_gather::<f32>(&comm, Arc::new(Int8::default()), &[2])?;
     /// let mut weights = [0.0f32; 2];
@@ -205,8 +209,9 @@ pub trait CompressedCollectives: Communicator {
     /// ([`CallOptions::queued`]); see [`Scope`]. It waits for asynchronous calls that were submitted before.
     ///
     /// ```
-    /// use unisono_communicator::{ReduceOp, Solo};
-    /// use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// use unisono::{ReduceOp, Solo};
+    /// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
     /// let comm = Solo::new();
     /// let state = CompressionState::new::<f32>(&comm, SignL1::default(), 2)?;
     /// let work = comm.compressed_all_reduce_async(vec![1.0f32, 3.0], ReduceOp::Avg, state);

@@ -16,8 +16,9 @@ impl CompressionState {
     /// Changes nothing. A call sends the same numbers in pieces: the scales and codes of each piece of each share.
     ///
     /// ```
-    /// use unisono_communicator::Solo;
-    /// use unisono_compression::{CompressionState, SignL1};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// use unisono::Solo;
+    /// use unisono::compression::{CompressionState, SignL1};
     /// let state = CompressionState::new::<f32>(&Solo::new(), SignL1::default(), 4)?;
     /// let words = state.encode(&[1.0f32, -3.0, 2.0, -2.0])?;
     /// assert_eq!((f32::from_bits(words[0]), words[1]), (2.0, 0b0101));

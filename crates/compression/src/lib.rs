@@ -4,10 +4,13 @@
 //! so far, so that nothing is lost over many calls (error feedback); [`CompressedCollectives`] are the calls.
 //!
 //! ```
-//! use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
-//! use unisono_communicator::ReduceOp;
+//! # mod unisono {
+//! #     pub use {unisono_communicator::*, unisono_compression as compression, unisono_engine::in_process};
+//! # }
+//! use unisono::ReduceOp;
+//! use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
 //!
-//! let outputs = unisono_engine::in_process::run(2, |comm| {
+//! let outputs = unisono::in_process::run(2, |comm| {
 //!     let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 2).unwrap();
 //!     let mut sums = [0.0f32; 2];
 //!     for _ in 0..100 {

@@ -17,8 +17,9 @@ use unisono_communicator::{CollectivesUneven, Communicator, Element, Error, Resu
 /// host) elements on each rank.
 ///
 /// ```
-/// use unisono_compression::SecondaryCopy;
-/// use unisono_engine::in_process;
+/// # mod unisono { pub use unisono_engine::in_process; pub use unisono_compression as compression; }
+/// use unisono::in_process;
+/// use unisono::compression::SecondaryCopy;
 ///
 /// in_process::run(2, |comm| {
 ///     let mut copy = SecondaryCopy::new(&comm, 5).unwrap();

@@ -10,7 +10,8 @@ use crate::summed::code_size;
 /// scales and codes, without the transport's headers.
 ///
 /// ```
-/// use unisono_compression::{SignL1, wire_bytes};
+/// # mod unisono { pub use unisono_compression as compression; }
+/// use unisono::compression::{SignL1, wire_bytes};
 /// let exact = 2 * 1_000_000 * 4;
 /// assert!(wire_bytes(&SignL1::default(), 1_000_000, 2) * 30 < exact);
 /// ```
@@ -35,7 +36,8 @@ pub struct NetworkBytes {
 /// The same as [`wire_bytes`], but only what goes between hosts; rank r is on host `hosts[r]`.
 ///
 /// ```
-/// use unisono_compression::{Int8, Route, network_bytes};
+/// # mod unisono { pub use unisono_compression as compression; }
+/// use unisono::compression::{Int8, Route, network_bytes};
 /// let [direct, two_levels] = [Route::Direct, Route::TwoLevels]
 ///     .map(|route| network_bytes(&Int8::default(), 1 << 20, &[0, 0, 1, 1], route).to_owners);
 /// // Each host sends what it has for the other's owners once instead of twice: half of the vector.

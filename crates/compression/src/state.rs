@@ -113,8 +113,9 @@ pub(crate) fn chunk(length: usize, rank: usize, ranks: usize) -> Range<usize> {
 /// owner are what the encoder of the sum left out, and are in units of the sum also if calls average.
 ///
 /// ```
-/// use unisono_communicator::{ReduceOp, Solo};
-/// use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
+/// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+/// use unisono::{ReduceOp, Solo};
+/// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
 /// let comm = Solo::new();
 /// let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 4)?;
 /// let mut gradients = [1.0f32, -3.0, 2.0, -2.0];

@@ -107,7 +107,9 @@ type Make = Arc<dyn Fn(&Algorithm, &Shape, u32) -> Schedule + Send + Sync>;
 /// Anyone can make an algorithm. The verifier finds unstated figures in its schedules.
 ///
 /// ```
-/// use unisono_schedule::{Algorithm, Collective, Shape, verify};
+/// # mod unisono { pub use unisono_schedule::*; pub use unisono_schedule as schedule; }
+/// use unisono::Collective;
+/// use unisono::schedule::{Algorithm, Shape, verify};
 /// let around = Algorithm::new("around", Collective::AllGather, |builder| {
 ///     for hop in 1..builder.ranks() {
 ///         builder.send(builder.ahead(1), builder.behind(hop - 1));
@@ -296,7 +298,9 @@ impl Algorithm {
     /// If the algorithm does not support the shape, the rank is not in it, or the function that builds it panics.
     ///
     /// ```
-    /// use unisono_schedule::{Collective, Shape, find};
+    /// # mod unisono { pub use unisono_schedule::*; pub use unisono_schedule as schedule; }
+    /// use unisono::Collective;
+    /// use unisono::schedule::{Shape, find};
     /// let ring = find(Collective::AllReduce, "ring").unwrap();
     /// assert_eq!(ring.schedule(&Shape::new(4), 0).steps.len(), 2 * 2 * 3);
     /// ```

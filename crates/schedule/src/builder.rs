@@ -22,7 +22,9 @@ pub enum Own {
 /// whose partial sums are in scratch. Dependencies are inferred for each chunk, for calls out of place and in place.
 ///
 /// ```
-/// use unisono_schedule::{Builder, Collective, Own, Shape};
+/// # mod unisono { pub use unisono_schedule::*; pub use unisono_schedule as schedule; }
+/// use unisono::Collective;
+/// use unisono::schedule::{Builder, Own, Shape};
 /// // All-reduce of two ranks, as rank 0 does it: exchange everything, the lower rank's value on the left.
 /// let mut builder = Builder::new(Collective::AllReduce, &Shape::new(2), 0, 1);
 /// let sent = builder.send(1, 0);

@@ -6,7 +6,8 @@ use std::str::FromStr;
 /// An operation in which every rank of a group takes part.
 ///
 /// ```
-/// use unisono_schedule::Collective;
+/// # mod unisono { pub use unisono_schedule::*; }
+/// use unisono::Collective;
 /// assert_eq!("all_reduce".parse::<Collective>(), Ok(Collective::AllReduce));
 /// assert!(Collective::Broadcast.is_rooted() && !Collective::Broadcast.reduces());
 /// ```

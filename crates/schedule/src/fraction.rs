@@ -6,7 +6,8 @@ use std::ops::Add;
 /// `numerator / denominator`, reduced, of the full vector of a call.
 ///
 /// ```
-/// use unisono_schedule::Fraction;
+/// # mod unisono { pub use unisono_schedule as schedule; }
+/// use unisono::schedule::Fraction;
 /// let moved = Fraction::new(2, 4) + Fraction::new(1, 4);
 /// assert_eq!((moved, moved.of(1 << 20)), (Fraction::new(3, 4), 3 << 18));
 /// ```

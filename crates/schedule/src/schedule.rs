@@ -30,7 +30,8 @@ impl Schedule {
     /// does that.
     ///
     /// ```
-    /// use unisono_schedule::{Action, Schedule, Slot, Step, StepIndex};
+    /// # mod unisono { pub use unisono_schedule as schedule; }
+    /// use unisono::schedule::{Action, Schedule, Slot, Step, StepIndex};
     /// let copy = Step { extent: 0, action: Action::Copy { source: Slot::Input, destination: Slot::Output } };
     /// let schedule = Schedule::new(0, 1, 0, vec![copy], &[vec![]]);
     /// assert!(schedule.dependencies(StepIndex::new(0)).is_empty());

@@ -3,7 +3,8 @@
 /// The number of ranks, the root, and how the ranks are placed on hosts.
 ///
 /// ```
-/// use unisono_schedule::Shape;
+/// # mod unisono { pub use unisono_schedule as schedule; }
+/// use unisono::schedule::Shape;
 /// let shape = Shape::new(8).with_root(3);
 /// assert_eq!((shape.ranks, shape.root, shape.hosts, shape.leaders), (8, 3, 1, 1));
 /// ```

@@ -84,7 +84,8 @@ impl Interfaces {
 ///
 /// ```
 /// use std::time::Duration;
-/// use unisono_transport_tcp::config::Config;
+/// # mod unisono { pub use unisono_transport_tcp::config::*; }
+/// use unisono::Config;
 ///
 /// let mut config = Config::from_environment()?.with_call_timeout(Duration::from_secs(20));
 /// // Only where the user has not said anything.

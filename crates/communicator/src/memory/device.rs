@@ -119,10 +119,9 @@ impl DeviceBuffer {
 /// its maker has promised, anyone with the address.
 ///
 /// ```no_run
-/// use unisono_communicator::{
-///     BufferMut, Buffers, Call, Collective, Collectives, Communicator, DType, Descriptor, DeviceBufferMut,
-///     DeviceStream, Division, Place, ReduceOp, Result,
-/// };
+/// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+/// use unisono::{Collective, Collectives, Communicator, DType, ReduceOp, Result};
+/// use unisono::call::{BufferMut, Buffers, Call, Descriptor, DeviceBufferMut, DeviceStream, Division, Place};
 ///
 /// /// Adds up two gradients of 64 f32 on device 0 over all ranks, and returns when the sums are there.
 /// fn sum(comm: &dyn Communicator, addresses: [usize; 2], stream: usize) -> Result<()> {

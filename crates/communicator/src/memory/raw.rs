@@ -125,10 +125,9 @@ impl OwnedBuffer {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use unisono_communicator::{
-    ///     Collective, CollectivesAsync, DType, Descriptor, OwnedBuffer, OwnedBuffers, OwnedCall, Place, ReduceOp,
-    ///     Solo,
-    /// };
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+    /// use unisono::{Collective, CollectivesAsync, DType, ReduceOp, Solo};
+    /// use unisono::call::{Descriptor, OwnedBuffer, OwnedBuffers, OwnedCall, Place};
     /// let mut memory = vec![1.0f32, 2.0];
     /// let (start, bytes) = (memory.as_mut_ptr().cast(), size_of_val(&memory[..]));
     /// let descriptor = Descriptor {
@@ -193,7 +192,9 @@ impl OwnedBuffer {
     /// The same memory as elements of another type, for a call; it still comes back as what moved in.
     ///
     /// ```
-    /// use unisono_communicator::{DType, OwnedBuffer};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+    /// use unisono::DType;
+    /// use unisono::call::OwnedBuffer;
     /// let codes = OwnedBuffer::new(vec![0x0403_0201u32]).as_elements(DType::I8)?;
     /// assert_eq!((codes.dtype(), codes.bytes().len()), (DType::I8, 4));
     /// assert_eq!(codes.into_vec::<u32>(), Some(vec![0x0403_0201]));

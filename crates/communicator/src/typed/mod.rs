@@ -362,9 +362,9 @@ pub trait Collectives: Communicator {
     /// arguments are checked. [`crate::CollectivesAsync::start`] is the same for memory that moves in.
     ///
     /// ```
-    /// use unisono_communicator::{
-    ///     Buffer, BufferMut, Buffers, Call, Collective, Collectives, DType, Descriptor, Division, Solo,
-    /// };
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+    /// use unisono::{Collective, Collectives, DType, Solo};
+    /// use unisono::call::{Buffer, BufferMut, Buffers, Call, Descriptor, Division};
     /// let mut all = [0u16; 3];
     /// let input = Buffer::of_list(&[&[1u16][..], &[2, 3]], Division::Anywhere);
     /// let buffers = Buffers::Separate { input, output: BufferMut::of(&mut all) };

@@ -36,9 +36,9 @@ impl<C: Communicator + ?Sized> CollectivesOnDevice for C {}
 /// backend that reaches no memory of a device.
 ///
 /// ```no_run
-/// use unisono_communicator::{
-///     CollectivesOnDevice, Communicator, DeviceSliceMut, DeviceStream, ReduceOp, Result,
-/// };
+/// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+/// use unisono::{Communicator, ReduceOp, Result};
+/// use unisono::call::{CollectivesOnDevice, DeviceSliceMut, DeviceStream};
 ///
 /// /// Adds up 1,000 gradients on device 0 over all ranks, and waits for the sums.
 /// fn sum(comm: &dyn Communicator, gradients: usize, stream: usize) -> Result<()> {

@@ -52,7 +52,8 @@ impl AdamOptions {
 /// The same gradients give the same bits on every machine.
 ///
 /// ```
-/// use unisono_compression::one_bit_adam::{Adam, AdamOptions};
+/// # mod unisono { pub use unisono_compression as compression; }
+/// use unisono::compression::one_bit_adam::{Adam, AdamOptions};
 /// let mut adam = Adam::new(2, AdamOptions::default())?;
 /// let mut parameters = [1.0f32, 1.0];
 /// adam.step(&mut parameters, &[0.3, 0.0], 0.1)?;

@@ -19,9 +19,10 @@ impl OneBitAdam {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use unisono_communicator::Solo;
-    /// use unisono_compression::one_bit_adam::{OneBitAdam, OneBitAdamOptions};
-    /// use unisono_compression::{CompressionState, SignL1};
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// use unisono::Solo;
+    /// use unisono::compression::{CompressionState, SignL1};
+    /// use unisono::compression::one_bit_adam::{OneBitAdam, OneBitAdamOptions};
     ///
     /// let (comm, options) = (Solo::new(), OneBitAdamOptions::new(1));
     /// let state = CompressionState::new::<f32>(&comm, SignL1::default(), 2)?;

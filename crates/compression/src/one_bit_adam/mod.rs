@@ -94,9 +94,10 @@ impl OneBitAdamOptions {
 /// [`CompressionState`] has.
 ///
 /// ```
-/// use unisono_communicator::{Communicator, Solo};
-/// use unisono_compression::one_bit_adam::{OneBitAdam, OneBitAdamOptions};
-/// use unisono_compression::{CompressionState, SignL1};
+/// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+/// use unisono::{Communicator, Solo};
+/// use unisono::compression::{CompressionState, SignL1};
+/// use unisono::compression::one_bit_adam::{OneBitAdam, OneBitAdamOptions};
 ///
 /// let comm = Solo::new();
 /// let mut parameters = vec![5.0f32, -3.0];

@@ -62,8 +62,9 @@ impl Groups {
     /// communicator. Members that give different lists get [`Error::Refused`] with both lists.
     ///
     /// ```
-    /// use unisono_communicator::{Collectives, Communicator, ReduceOp};
-    /// let ranks = unisono_engine::in_process::world_with_groups(3).into_iter().map(|(comm, groups)| {
+    /// # mod unisono { pub use unisono_engine::in_process; pub use unisono_communicator::*; }
+    /// use unisono::{Collectives, Communicator, ReduceOp};
+    /// let ranks = unisono::in_process::world_with_groups(3).into_iter().map(|(comm, groups)| {
     ///     std::thread::spawn(move || {
     ///         if comm.group().rank() != 1 {
     ///             let pair = groups.make_group("outer", &[2, 0]).unwrap();
@@ -128,8 +129,9 @@ pub type InProcessCommunicator = EngineCommunicator<InProcessLinks>;
 /// A world of `ranks` communicators, one for each thread to take.
 ///
 /// ```
-/// use unisono_communicator::{Collectives, ReduceOp};
-/// let world = unisono_engine::in_process::world(3);
+/// # mod unisono { pub use unisono_engine::in_process; pub use unisono_communicator::*; }
+/// use unisono::{Collectives, ReduceOp};
+/// let world = unisono::in_process::world(3);
 /// let ranks = world.into_iter().map(|comm| {
 ///     std::thread::spawn(move || {
 ///         let mut value = [1u32];

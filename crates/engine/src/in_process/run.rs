@@ -20,9 +20,10 @@ type Panic = Box<dyn Any + Send>;
 /// Runs `body` once per rank of a new world, each on its own thread, and gives their results in rank order.
 ///
 /// ```
-/// use unisono_communicator::{Collectives, ReduceOp};
+/// # mod unisono { pub use unisono_engine::in_process; pub use unisono_communicator::*; }
+/// use unisono::{Collectives, ReduceOp};
 ///
-/// let sums = unisono_engine::in_process::run(4, |comm| {
+/// let sums = unisono::in_process::run(4, |comm| {
 ///     let mut value = [comm.group().rank()];
 ///     comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
 ///     value[0]
@@ -34,10 +35,11 @@ type Panic = Box<dyn Any + Send>;
 /// [`PeerLost`](unisono_communicator::Error::PeerLost) and the panic's text:
 ///
 /// ```
-/// use unisono_communicator::Collectives;
+/// # mod unisono { pub use unisono_engine::in_process; pub use unisono_communicator::*; }
+/// use unisono::Collectives;
 ///
 /// let result = std::panic::catch_unwind(|| {
-///     unisono_engine::in_process::run(2, |comm| {
+///     unisono::in_process::run(2, |comm| {
 ///         assert_eq!(comm.group().rank(), 0, "only rank 0 goes on");
 ///         let error = comm.barrier().unwrap_err();
 ///         assert!(error.to_string().contains("only rank 0 goes on"), "{error}");

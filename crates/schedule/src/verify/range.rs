@@ -36,7 +36,8 @@ pub fn roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
 /// returned.
 ///
 /// ```
-/// use unisono_schedule::{algorithms, verify_range};
+/// # mod unisono { pub use unisono_schedule as schedule; }
+/// use unisono::schedule::{algorithms, verify_range};
 /// let all: Vec<_> = algorithms().iter().map(|one| &**one).collect();
 /// for (algorithm, result) in all.iter().zip(verify_range(&all, 1..=5)) {
 ///     assert!(result.is_ok(), "{}: {result:?}", algorithm.qualified_name());

@@ -6,7 +6,8 @@ use std::str::FromStr;
 /// The library that does the collectives of a world: a value of `UNISONO_BACKEND`.
 ///
 /// ```
-/// use unisono_transport_tcp::config::Backend;
+/// # mod unisono { pub use unisono_transport_tcp::config::*; }
+/// use unisono::Backend;
 /// assert_eq!("nccl".parse(), Ok(Backend::Nccl));
 /// assert!("ncl".parse::<Backend>().is_err());
 /// ```

@@ -41,7 +41,8 @@ impl Config {
     /// may read it. So they must be there when the process starts.
     ///
     /// ```
-    /// use unisono_transport_tcp::config::Config;
+    /// # mod unisono { pub use unisono_transport_tcp::config::*; }
+    /// use unisono::Config;
     ///
     /// let config = Config::from_lookup(&|name| (name == "CCL_YIELD").then(|| "sleep".to_owned()))?;
     /// assert_eq!(config.missing_ccl_variables(), [("CCL_WORKER_OFFLOAD", "0".into())]);
