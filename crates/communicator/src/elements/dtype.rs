@@ -51,8 +51,8 @@ pub struct Bool(pub u8);
     label = "not an element type",
     note = "a type of your own becomes one by `#[derive(Pod, Zeroable)]` of bytemuck and \
             `impl Element for {Self} {{ const DTYPE: DType = DType::opaque_of::<{Self}>(); }}`",
-    note = "in place of a tuple take a `#[repr(C)]` struct, in place of a `String` its bytes, for a list of vectors the \
-            coalesced calls"
+    note = "in place of a tuple take a `#[repr(C)]` struct, in place of a `String` its bytes, in place of a list of \
+            vectors the coalesced calls"
 )]
 pub trait Element: Pod + Send + Sync + PartialEq + fmt::Debug {
     /// The element type as it is named in descriptors and headers. Its size is that of `Self`; a call whose buffer
