@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use unisono::{Collectives, Communicator, ReduceOp};
+use unisono::{Collectives, CollectivesAsync, Communicator, ReduceOp};
 
 use crate::support::{Finished, Running, is_stopped, start_by, wait_until};
 
@@ -172,6 +172,25 @@ fn ranks_that_leave_after_different_calls_are_no_success() {
             .all(|part| line.contains(part))
     };
     assert!(!told.is_empty() && told.iter().all(|line| is_whole(line)), "{}", done.err);
+}
+
+/// Every rank drops the handle of a call that fails, and ends well.
+#[test]
+#[ignore = "a rank"]
+fn dropped_handles() {
+    let world = unisono::init().unwrap();
+    match world.rank() {
+        1 => drop(world.all_reduce_async(vec![1.0f32; 4], ReduceOp::Sum)),
+        _ => drop(world.all_reduce_async(vec![1u64; 4], ReduceOp::Sum)),
+    }
+}
+
+#[test]
+fn failures_of_calls_whose_handles_were_dropped_are_no_success() {
+    let done = run(&rank_command("dropped_handles"));
+    assert_eq!(done.status.code(), Some(1), "{}", done.err);
+    let is_told = |line: &str| line.starts_with("unisono: rank") && line.contains("dtype ");
+    assert!(done.err.lines().any(is_told), "{}", done.err);
 }
 
 /// Ranks end well, but what they report on leaving is a failure of the job.

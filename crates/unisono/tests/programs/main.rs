@@ -127,8 +127,8 @@ fn a_misspelt_variable_is_reported_once_in_a_process() {
     let misspelt =
         [("UNISONO_CALL_TIMEOUT", "20"), ("UNISONO_PRICES", "latency_ns=1"), ("UNISONO_EMPTY", "")];
     let expected = "unisono: UNISONO_CALL_TIMEOUT is no setting; the nearest is UNISONO_CALL_TIMEOUT_S; \
-                    UNISONO_PRICES is no setting any more; it is called UNISONO_COST_MODEL now (all are in \
-                    docs/settings.md)";
+                    UNISONO_PRICES is no setting any more; it is called UNISONO_COST_MODEL now (`unisono \
+                    settings` lists all)";
     assert_eq!(start("program_that_adds", &misspelt).end(), (true, vec![expected.to_owned()]));
     let ranks = start_ranks("program_that_adds", "misspelt", 3, &misspelt);
     let lines: Vec<String> = ranks.into_iter().flat_map(|rank| rank.end().1).collect();
