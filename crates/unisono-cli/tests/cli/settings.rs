@@ -36,8 +36,8 @@ fn ranks_of_a_launcher_may_join_again() {
 #[test]
 fn ranks_of_a_launcher_report_a_misspelt_setting_once() {
     let done = run_twice("UNISONO_WARN_AFTER=5");
-    let expected = "[0] unisono: UNISONO_WARN_AFTER is no setting; the nearest is UNISONO_WARN_AFTER_S (all are in \
-                    docs/settings.md)\n";
+    let expected = "[0] unisono: UNISONO_WARN_AFTER is no setting; the nearest is UNISONO_WARN_AFTER_S (`unisono \
+                    settings` lists all)\n";
     assert!(done.status.success(), "{}{}", done.out, done.err);
     assert_eq!(done.err, expected);
 }
