@@ -112,36 +112,32 @@ fn list_difference(ours: &LengthList, theirs: &LengthList) -> Option<String> {
 /// count of the descriptor.
 pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
     let mut list = Vec::new();
-    let mut field = |name: &str, text: &dyn Fn(&Descriptor) -> String| {
-        let (ours, theirs) = (text(ours), text(theirs));
-        if ours != theirs {
+    let mut field = |name: &str, text: &dyn Fn(&Descriptor) -> Option<String>| {
+        if let (Some(ours), Some(theirs)) = (text(ours), text(theirs))
+            && ours != theirs
+        {
             list.push(format!("{name} {ours} / {theirs}"));
         }
     };
-    field("collective", &|call| call.operation.to_string());
-    field("dtype", &|call| call.dtype.to_string());
+    // A field that one of two operations does not have follows from their difference, and would say nothing new.
+    field("collective", &|call| Some(call.operation.to_string()));
+    field("dtype", &|call| Some(call.dtype.to_string()));
+    field("op", &|call| call.op.map(|op| op.name().to_owned()));
+    field("in place", &|call| is_in_place(call).map(|is_it| is_it.to_string()));
+    field("uneven", &|call| Some(call.uneven.to_string()));
     let has_list = ours.uneven || theirs.uneven;
-    // Two operations need not have these in common, and the first line has said what matters.
-    if ours.operation == theirs.operation {
-        field("op", &|call| op_text(call).to_owned());
-        field("in place", &|call| is_in_place(call).to_string());
-        field("uneven", &|call| call.uneven.to_string());
-        field("root", &|call| call.root.map_or("none".to_owned(), |root| root.to_string()));
-    }
-    field("count", &|call| if has_list { String::new() } else { call.count.to_string() });
-    field("label", &|call| label_text(call));
-    field("user op", &|call| user_op(call));
+    field("count", &|call| (!has_list).then(|| call.count.to_string()));
+    field("root", &|call| call.root.map(|root| root.to_string()));
+    field("label", &|call| Some(label_text(call)));
+    field("user op", &|call| Some(user_op(call)));
     (!list.is_empty()).then(|| list.join(", "))
 }
 
 /// Whether a call is in place, for a collective in which ranks compare it.
-fn is_in_place(call: &Descriptor) -> bool {
-    call.place == Place::InPlace && !call.operation.collective().is_some_and(Collective::is_rooted)
-}
-
-/// The kind of operator. The name of a user operator is compared separately.
-fn op_text(call: &Descriptor) -> &'static str {
-    call.op.map_or("none", ReduceOp::name)
+fn is_in_place(call: &Descriptor) -> Option<bool> {
+    let is_compared = |of: Collective| !of.is_rooted() && of != Collective::Barrier;
+    let is_compared = call.operation.collective().is_none_or(is_compared);
+    is_compared.then_some(call.place == Place::InPlace)
 }
 
 fn label_text(call: &Descriptor) -> String {
