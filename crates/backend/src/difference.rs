@@ -82,7 +82,8 @@ pub(crate) fn counts_difference(
             pairs.into_iter().find_map(|(from, to, send, receive)| {
                 let (sent, awaited) = (send.known().get(to.index())?, receive.known().get(from.index())?);
                 let (from, to) = (group.job_rank(from), group.job_rank(to));
-                let text = || format!("rank {from} sends {sent} to rank {to}, which expects {awaited}");
+                let text =
+                    || format!("counts: rank {from} sends {sent} to rank {to}, which expects {awaited}");
                 (sent != awaited).then(text)
             })
         }
@@ -249,9 +250,9 @@ mod tests {
         let group = Group::new(own, [3, 5].map(JobRank::new).into(), [0; 2].into(), 0);
         let difference = |ours, theirs| counts_difference(&group, &ours, peer, &theirs);
         let text = difference(of([1, 5], [1, 3]), of([3, 7], [6, 7]));
-        assert_eq!(text.as_deref(), Some("rank 3 sends 5 to rank 5, which expects 6"));
+        assert_eq!(text.as_deref(), Some("counts: rank 3 sends 5 to rank 5, which expects 6"));
         let text = difference(of([1, 5], [1, 2]), of([3, 7], [5, 7]));
-        assert_eq!(text.as_deref(), Some("rank 5 sends 3 to rank 3, which expects 2"));
+        assert_eq!(text.as_deref(), Some("counts: rank 5 sends 3 to rank 3, which expects 2"));
         assert_eq!(difference(of([1, 5], [1, 3]), of([3, 7], [5, 7])), None);
     }
 
