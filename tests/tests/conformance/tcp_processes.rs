@@ -99,7 +99,7 @@ fn a_process_that_is_stopped_is_waited_for_until_the_deadline() {
                 stopped.wait();
                 stopped.wait();
                 job.resume(VICTIM);
-                // The bytes that the other rank sent before it gave up may complete one call, if they overtake the news.
+                // Bytes that the other rank sent before it gave up may complete one call, if they overtake the news.
                 let error = comm.barrier().and_then(|()| comm.barrier()).unwrap_err();
                 assert!(matches!(error.root_cause(), Error::Timeout { .. }), "{error}");
                 return;
