@@ -3,11 +3,12 @@
 
 #![allow(clippy::print_stdout, reason = "the tests read what their ranks print")]
 
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use unisono::{Collectives, CollectivesAsync, Communicator, ReduceOp};
+use unisono::{Collectives, CollectivesAsync, Communicator, ReduceOp, World};
 
 use crate::support::{Finished, Running, is_stopped, start_by, wait_until};
 
@@ -191,6 +192,24 @@ fn failures_of_calls_whose_handles_were_dropped_are_no_success() {
     assert_eq!(done.status.code(), Some(1), "{}", done.err);
     let is_told = |line: &str| line.starts_with("unisono: rank") && line.contains("dtype ");
     assert!(done.err.lines().any(is_told), "{}", done.err);
+}
+
+/// A world in a static, and a handle that is leaked: the exit of the process says goodbye for both.
+#[test]
+#[ignore = "a rank"]
+fn leaked_world() {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    let world = WORLD.get_or_init(|| unisono::init().unwrap());
+    std::mem::forget(world.clone());
+    let mut sum = [world.rank()];
+    world.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+    assert_eq!(sum, [3]);
+}
+
+#[test]
+fn a_world_that_is_never_dropped_says_goodbye_at_the_exit() {
+    let done = run(&rank_command("leaked_world"));
+    assert!(done.status.success() && done.err.is_empty(), "{}", done.err);
 }
 
 /// Ranks end well, but what they report on leaving is a failure of the job.
