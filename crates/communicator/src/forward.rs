@@ -180,6 +180,25 @@ impl<C: Communicator + ?Sized> Communicator for Arc<C> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use crate::{Collectives, Communicator, ReduceOp, Solo};
+
+    #[test]
+    fn a_reference_a_box_and_an_arc_go_where_a_communicator_is_asked_for() {
+        fn length<C: Communicator>(comm: C, own: usize) -> usize {
+            let mut sum = [own];
+            comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+            sum[0]
+        }
+        let (solo, boxed): (_, Box<dyn Communicator>) = (Solo::new(), Box::new(Solo::new()));
+        let shared: Arc<dyn Communicator> = Arc::new(Solo::new());
+        let borrowed: &dyn Communicator = &solo;
+        assert_eq!(
+            [length(&solo, 1), length(borrowed, 2), length(boxed, 3), length(shared, 4)],
+            [1, 2, 3, 4]
+        );
+    }
 
     /// The defaults of these are right for every communicator that forwards `group`.
     const OF_THE_GROUP: [&str; 2] = ["rank", "size"];

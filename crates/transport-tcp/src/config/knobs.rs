@@ -44,7 +44,7 @@ pub const GROUPS: &[KnobGroup] = &[
             "which lines reach standard error while the program has no tracing subscriber"),
         knob("UNISONO_WARN_AFTER_S", "s", "30", &[],
             "a call in which nothing moves for so long names the rank that it waits for; a rank that \
-             waits to join says so sooner, and then as often"),
+             waits to join says so after 3 s, and then as often"),
         knob("UNISONO_FLIGHT_DIR", "path", "", &[],
             "folder to which a rank writes its last calls when one fails, for unisono doctor; made if it is not there"),
     ] },
