@@ -12,7 +12,7 @@ use std::io::{self, BufRead, BufReader, PipeReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crate::tidy;
 use report::Report;
@@ -183,6 +183,21 @@ pub(crate) fn target_folder() -> PathBuf {
     crate::repository().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
+/// Where packages are packed and compiled from their archives: a folder that no run had before, and the only one of its
+/// kind. Cargo unpacks an archive in its home once for each version and path of this folder, and compiles it once: in a
+/// folder that stays, it would check the sources of an earlier run.
+fn archives_folder() -> Result<PathBuf, String> {
+    let all = target_folder().join("package");
+    match std::fs::remove_dir_all(&all) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(format!("{}: {error}", all.display()));
+        }
+        Err(_) | Ok(()) => {}
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(all.join(now.as_nanos().to_string()))
+}
+
 /// The words for people, without the list of what is left out.
 fn shown(arguments: &[&str]) -> String {
     let mut parts = arguments.split(|word| *word == EXCLUDE);
@@ -201,13 +216,14 @@ fn cargo(folder: &Path, arguments: &[&str], is_full: bool, report: &mut Report) 
     let command = command.trim_end();
     println!("\n== {command}");
     let part = timed(command, || {
+        let target = if arguments.starts_with(&PACKAGE) { archives_folder()? } else { target_folder() };
         let lock = "Cargo.lock";
         if folder != crate::repository() {
             std::fs::copy(crate::repository().join(lock), folder.join(lock))
                 .map_err(|error| format!("{lock}: {error}"))?;
         }
         let mut started = Command::new(env!("CARGO"));
-        started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target_folder());
+        started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target);
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let settings = [(TEST_THREADS, TESTS_PER_CORE * cores), (TEST_ROUNDS, FULL_ROUNDS)];
         for (name, value) in settings.into_iter().filter(|(name, _)| is_full || *name != TEST_ROUNDS) {
