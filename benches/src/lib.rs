@@ -243,11 +243,11 @@ impl Control for NoControl {
         panic!("a recorded call has failed, and its survivors ask for {:?}", ask.question)
     }
 
-    fn succeed(&self, survivors: &[GroupRank], _number: u64) -> Result<Arc<dyn Companion>> {
+    fn succeed(&self, survivors: &[GroupRank], _number: u64) -> Result<Companion> {
         panic!("a recorded call has failed, and only {survivors:?} go on")
     }
 
-    fn derive(&self, _ranks: &[GroupRank], _counter: u64) -> Result<Option<Arc<dyn Companion>>> {
+    fn derive(&self, _ranks: &[GroupRank], _counter: u64) -> Result<Option<Companion>> {
         Ok(None)
     }
 }

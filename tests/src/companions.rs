@@ -11,7 +11,7 @@ use unisono_engine::{EngineOptions, in_process};
 ///
 /// # Panics
 /// When `body` does on some rank; the communicator is revoked, so that the others do not wait for it.
-pub fn companions<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Companion>) -> R + Sync) -> Vec<R> {
+pub fn companions<R: Send>(ranks: u32, body: impl Fn(Companion) -> R + Sync) -> Vec<R> {
     companions_with(ranks, &EngineOptions::default(), body)
 }
 
@@ -22,11 +22,12 @@ pub fn companions<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Companion>) -> R + 
 pub fn companions_with<R: Send>(
     ranks: u32,
     options: &EngineOptions,
-    body: impl Fn(Arc<dyn Companion>) -> R + Sync,
+    body: impl Fn(Companion) -> R + Sync,
 ) -> Vec<R> {
     let body = &body;
     let results: Vec<_> = std::thread::scope(|scope| {
-        let start = |companion: Arc<in_process::InProcessCommunicator>| {
+        let start = |communicator: Arc<in_process::InProcessCommunicator>| {
+            let companion = communicator.as_companion();
             let name = format!("rank {}", companion.gate().group().rank());
             let main = move || {
                 let kept = companion.clone();

@@ -38,7 +38,7 @@ impl Backend for OffloadedDouble {
         let world = in_process::world_of_groups(ranks, options, |_, links| links);
         let seat = |(companion, groups): (Arc<in_process::InProcessCommunicator>, Groups)| {
             let library = Arc::new((self.library)(&room));
-            Mutex::new(Some(SeatedWithLibrary { companion, groups, library }))
+            Mutex::new(Some(SeatedWithLibrary { companion: companion.as_companion(), groups, library }))
         };
         let seats = world.into_iter().map(seat).collect();
         let options = OffloadOptions::new(options.timeout, self.deadlines);
@@ -63,7 +63,7 @@ impl Backend for OffloadedDouble {
 }
 
 struct SeatedWithLibrary {
-    companion: Arc<dyn Companion>,
+    companion: Companion,
     groups: Groups,
     library: Arc<LibraryDouble>,
 }

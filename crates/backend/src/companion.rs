@@ -1,26 +1,32 @@
-//! What the communicator beneath a vendor's offers: its gate, so that there is one order, one numbering and one first
-//! cause, and what the vendor's calls need of its links.
+//! The communicator beneath a vendor's: both have one order, one numbering of calls and one first cause.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use unisono_communicator::{Call, CallOptions, Communicator, Counts, Descriptor, Error, Result, Shrunk};
 
-use crate::gate::CallGate;
+use crate::gate::{CallGate, Failing};
 use crate::order::Turn;
 use crate::scheduled::ScheduledCall;
+use crate::scope::Enclosing;
 
-/// A communicator with a control plane that lies beneath a vendor's: it gives the vendor's calls their order, numbers
-/// and deadlines, compares them between ranks, and hears of failures. Its own calls go on working.
-pub trait Companion: Communicator {
-    /// Its gate, which the vendor's communicator uses too.
+/// A communicator with a control plane, beneath a vendor's communicator. It gives the vendor's calls their order,
+/// numbers and deadlines, compares them between ranks, and hears of failures. Its own calls go on working.
+#[derive(Clone)]
+pub struct Companion {
+    communicator: Arc<dyn Communicator>,
+    engine: Arc<dyn CallEngine>,
+}
+
+/// What runs the calls of a communicator behind its gate, as far as a [`Companion`] needs it.
+pub trait CallEngine: Send + Sync {
+    /// The gate of the communicator.
     fn gate(&self) -> &CallGate;
 
-    /// The schedule of a collective, if the call or the communicator asks for an algorithm of this library's, or if the
-    /// order of its sums must be fixed; `None` if its body may run it in any way.
+    /// As [`Companion::schedule`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`], [`Error::Unsupported`] and [`Error::AlgorithmRefused`] when no proven algorithm fits
-    /// the call.
+    /// As [`Companion::schedule`].
     fn schedule(
         &self,
         descriptor: &Descriptor,
@@ -28,28 +34,106 @@ pub trait Companion: Communicator {
         options: &CallOptions,
     ) -> Result<Option<ScheduledCall>>;
 
-    /// Gives a collective its turn and its number; the caller runs it on its own thread, by the algorithm of this name
-    /// and hash of schedules. Nothing is compared before it runs. Asynchronous calls that were issued before have
-    /// ended.
+    /// Ends the asynchronous collectives that were issued before.
+    ///
+    /// # Errors
+    /// The first cause.
+    fn finish_queue(&self) -> Result<()>;
+
+    /// The number of a collective that has its turn, and that something of this name and hash of schedules runs.
+    fn number(&self, named: (&'static str, u32), call: &Call<'_>, enclosing: Option<&Enclosing>) -> u64;
+
+    /// Calls `act` once, while this thread holds the links.
+    fn with_links(&self, act: &mut dyn FnMut(&mut dyn Failing));
+}
+
+impl Companion {
+    /// A communicator, and the engine that runs it.
+    pub fn new(communicator: Arc<dyn Communicator>, engine: Arc<dyn CallEngine>) -> Companion {
+        Companion { communicator, engine }
+    }
+
+    /// The communicator alone, for users.
+    pub fn communicator(&self) -> Arc<dyn Communicator> {
+        self.communicator.clone()
+    }
+
+    /// The gate of the communicator. The vendor's communicator uses it too.
+    pub fn gate(&self) -> &CallGate {
+        self.engine.gate()
+    }
+
+    /// The schedule of a collective, if the call or the communicator asks for an algorithm of this library, or if the
+    /// order of its sums must be fixed. `None` if the vendor's library may run the call in any way.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], [`Error::Unsupported`] and [`Error::AlgorithmRefused`] when no proven algorithm fits
+    /// the call.
+    pub fn schedule(
+        &self,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        options: &CallOptions,
+    ) -> Result<Option<ScheduledCall>> {
+        self.engine.schedule(descriptor, counts, options)
+    }
+
+    /// Gives a collective its turn and its number. The caller runs the collective on its own thread, by the algorithm
+    /// of this name and hash of schedules. The ranks compare nothing before the collective runs. Asynchronous calls
+    /// that were issued before have ended.
     ///
     /// # Errors
     /// As [`CallGate::admit`] and [`CallGate::take_turn`].
-    fn enter(&self, named: (&'static str, u32), call: &mut Call<'_>) -> Result<Entered<'_>>;
+    pub fn enter(&self, named: (&'static str, u32), call: &mut Call<'_>) -> Result<Entered<'_>> {
+        let gate = self.gate();
+        gate.admit(call)?;
+        let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
+        self.engine.finish_queue()?;
+        let number = self.engine.number(named, call, turn.enclosing());
+        Ok(Entered { number, turn })
+    }
 
-    /// What the failure of an entered call means; revokes the communicator. Returns the error for the caller.
-    fn settle(&self, error: Error) -> Error;
+    /// Revokes the communicator because an entered call has failed; see [`CallGate::settle`]. Returns the error for the
+    /// caller.
+    pub fn settle(&self, error: Error) -> Error {
+        self.on_links(|links| self.gate().settle(links, error))
+    }
 
     /// As [`Communicator::shrink`].
     ///
     /// # Errors
     /// As [`Communicator::shrink`].
-    fn survivors(&self) -> Result<Survivors>;
+    pub fn survivors(&self) -> Result<Survivors> {
+        let gate = self.gate();
+        gate.check_caller(&"shrink")?;
+        let survivors = gate.shrink(self.on_links(|links| links.now()))?;
+        if gate.board().first_cause().is_revoked() {
+            self.on_links(|links| links.end_epoch());
+        }
+        Ok(survivors)
+    }
+
+    /// The result of `act` while this thread holds the links.
+    fn on_links<R>(&self, act: impl FnOnce(&mut dyn Failing) -> R) -> R {
+        let (mut act, mut result) = (Some(act), None);
+        self.engine.with_links(&mut |links| result = act.take().map(|act| act(links)));
+        // INVARIANT: `with_links` calls its function once.
+        result.expect("a function that was called")
+    }
 }
 
-/// What [`Companion::survivors`] gives; as [`unisono_communicator::Shrunk`].
+impl Deref for Companion {
+    type Target = dyn Communicator;
+
+    fn deref(&self) -> &(dyn Communicator + 'static) {
+        &*self.communicator
+    }
+}
+
+/// What [`Companion::survivors`] gives; as [`Shrunk`].
 pub struct Survivors {
-    /// That of the survivors.
-    pub companion: Arc<dyn Companion>,
+    /// The communicator of the survivors.
+    pub companion: Companion,
     /// The new rank of each old one.
     pub new_ranks: Vec<Option<u32>>,
     /// How many collectives every survivor has completed without a gap.
@@ -60,11 +144,11 @@ impl Survivors {
     /// The same, for users.
     pub fn shrunk(self) -> Shrunk {
         let Survivors { companion, new_ranks, last_common_call } = self;
-        Shrunk { communicator: companion, new_ranks, last_common_call }
+        Shrunk { communicator: companion.communicator, new_ranks, last_common_call }
     }
 }
 
-/// A collective that has its turn and its number, until this is dropped.
+/// A collective that has its turn and its number.
 pub struct Entered<'a> {
     /// Its number.
     pub number: u64,

@@ -91,14 +91,14 @@ pub trait Control: Send + Sync {
     ///
     /// # Errors
     /// When the transport cannot make it.
-    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>>;
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion>;
 
     /// A new communicator of `ranks`: ranks of this communicator, in their new order. It is the `counter`-th derived
     /// from this communicator. `None` when this rank is not in it. Needs no message.
     ///
     /// # Errors
     /// When the transport cannot.
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>>;
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>>;
 
     /// Makes the other ranks lose this rank, since a thread that panics drops the last handle of the communicator.
     /// Asynchronous calls may keep the streams open for longer.

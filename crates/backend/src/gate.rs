@@ -70,6 +70,9 @@ pub trait Failing {
 
     /// Ends with `error` everything that is queued and everything that is being sent to other ranks.
     fn fail_pending(&mut self, error: &Error);
+
+    /// Closes the streams after [`CallGate::shrink`]: no thread may use the streams of an epoch that has ended.
+    fn end_epoch(&mut self);
 }
 
 thread_local! {
@@ -273,7 +276,7 @@ impl CallGate {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank that does not exist or comes twice; errors of the control plane.
-    pub fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Companion>>> {
+    pub fn subgroup(&self, ranks: &[u32]) -> Result<Option<Companion>> {
         self.admit(&"subgroup")?;
         let ranks = members(ranks, self.group.size())?;
         let counter = self.derived.fetch_add(1, Ordering::SeqCst);
@@ -284,7 +287,7 @@ impl CallGate {
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::duplicate`].
-    pub fn duplicate(&self) -> Result<Arc<dyn Companion>> {
+    pub fn duplicate(&self) -> Result<Companion> {
         let ranks: Vec<u32> = (0..self.group.size()).collect();
         // INVARIANT: a group contains its own rank, so the list of all ranks does.
         self.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
@@ -313,7 +316,7 @@ impl CallGate {
 
     /// After the failure of a call: makes it the first cause unless a better cause is on its way, and ends all queued
     /// calls. Returns the error for the caller.
-    pub fn settle(&self, backend: &mut impl Failing, error: Error) -> Error {
+    pub fn settle(&self, backend: &mut (impl Failing + ?Sized), error: Error) -> Error {
         // The call has its number, so it has started: an error that says otherwise is the cause of a revocation.
         let error = if error.is_before_start() {
             Error::Revoked { by: self.group.own_job_rank(), cause: Arc::new(error) }
@@ -342,7 +345,7 @@ impl CallGate {
     }
 
     /// Waits a short time for the cause that another rank may already be spreading.
-    fn await_first_cause(&self, backend: &mut impl Failing, window: Duration) {
+    fn await_first_cause(&self, backend: &mut (impl Failing + ?Sized), window: Duration) {
         let until = backend.now() + window;
         while !self.board.first_cause().is_revoked() && backend.now() < until {
             backend.wait_for_news(until);

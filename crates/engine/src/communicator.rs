@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
-use unisono_backend::{Board, CallGate, Companion, Control, Entered, ScheduledCall, StallOptions, Survivors};
+use unisono_backend::{Board, CallGate, Companion, Control, StallOptions, Survivors};
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Counts, Descriptor, Determinism, Error, Group, MemoryKind, Operation,
-    Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Work,
+    Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Operation, Outcome, OwnedCall,
+    ParentCall, Result, Scope, Shrunk, Work,
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
@@ -54,6 +54,16 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());
         let shared = Shared::new(gate, options, selector, messages, engine);
         Arc::new_cyclic(|own| EngineCommunicator { own: own.clone(), shared })
+    }
+
+    /// This communicator, beneath a vendor's.
+    pub fn as_companion(&self) -> Companion {
+        Companion::new(self.own(), self.shared.clone())
+    }
+
+    fn own(&self) -> Arc<EngineCommunicator<L>> {
+        // INVARIANT: `new` is the only way to one, and gives an `Arc`.
+        self.own.upgrade().expect("a communicator is in an Arc")
     }
 
     /// Registers algorithms one after the other, with proofs.
@@ -132,11 +142,11 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        Ok(self.shared.gate.subgroup(ranks)?.map(|companion| companion as Arc<dyn Communicator>))
+        Ok(self.shared.gate.subgroup(ranks)?.map(|group| group.communicator()))
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        Ok(self.shared.gate.duplicate()?)
+        Ok(self.shared.gate.duplicate()?.communicator())
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {
@@ -144,13 +154,11 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn shrink(&self) -> Result<Shrunk> {
-        self.shared.shrink().map(Survivors::shrunk)
+        self.as_companion().survivors().map(Survivors::shrunk)
     }
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
-        // INVARIANT: `new` is the only way to one, and gives an `Arc`.
-        let own = self.own.upgrade().expect("a communicator is in an Arc");
-        Ok(Scope::new(own, Box::new(self.shared.open_scope(&parent, options)?)))
+        Ok(Scope::new(self.own(), Box::new(self.shared.open_scope(&parent, options)?)))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {
@@ -183,43 +191,6 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let closed = gate.close(now);
         finished.and(closed)?;
         shared.await_goodbyes(&mut shared.lock_links())
-    }
-}
-
-impl<L: Links + 'static> Companion for EngineCommunicator<L> {
-    fn gate(&self) -> &CallGate {
-        &self.shared.gate
-    }
-
-    fn schedule(
-        &self,
-        descriptor: &Descriptor,
-        counts: &Counts,
-        options: &CallOptions,
-    ) -> Result<Option<ScheduledCall>> {
-        let Operation::Collective(collective) = descriptor.operation else { return Ok(None) };
-        let is_plain = options.algorithm.is_none() && options.determinism != Determinism::Fixed;
-        if is_plain && self.shared.options.algorithm.is_none() {
-            return Ok(None);
-        }
-        let selector = self.shared.selector();
-        if !selector.is_asked_for(collective, descriptor, options) {
-            return Ok(None);
-        }
-        let scheduled = selector.scheduled((collective, descriptor), counts, options, self.group());
-        scheduled.map(Some)
-    }
-
-    fn enter(&self, named: (&'static str, u32), call: &mut Call<'_>) -> Result<Entered<'_>> {
-        self.shared.enter(named, call)
-    }
-
-    fn settle(&self, error: Error) -> Error {
-        self.shared.gate.settle(&mut self.shared.lock_links(), error)
-    }
-
-    fn survivors(&self) -> Result<Survivors> {
-        self.shared.shrink()
     }
 }
 

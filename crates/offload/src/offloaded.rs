@@ -94,7 +94,7 @@ enum Route {
 pub struct Offloaded<V: Vendor> {
     /// This value, for scopes.
     own: Weak<Offloaded<V>>,
-    pub(crate) companion: Arc<dyn Companion>,
+    pub(crate) companion: Companion,
     pub(crate) thread: Arc<VendorThread<V>>,
     options: OffloadOptions,
 }
@@ -118,7 +118,7 @@ impl<V: Vendor> Offloaded<V> {
     /// [`Error::Revoked`]; [`Error::Unsupported`] when ranks have several versions, or a call hangs in the library of
     /// one; [`Error::Vendor`] of the library; [`Error::Timeout`] and errors of the companion.
     pub fn open(
-        companion: Arc<dyn Companion>,
+        companion: Companion,
         library: Result<Arc<V>>,
         options: &OffloadOptions,
     ) -> Result<Arc<Offloaded<V>>> {
@@ -136,7 +136,7 @@ impl<V: Vendor> Offloaded<V> {
     ///
     /// # Errors
     /// As [`Offloaded::open`].
-    pub fn over(&self, companion: Arc<dyn Companion>) -> Result<Arc<dyn Communicator>> {
+    pub fn over(&self, companion: Companion) -> Result<Arc<dyn Communicator>> {
         Ok(Offloaded::open(companion, Ok(self.thread.shared.vendor.clone()), &self.options)?)
     }
 
@@ -287,7 +287,7 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     }
 
     fn companion(&self) -> Option<Arc<dyn Communicator>> {
-        Some(self.companion.clone())
+        Some(self.companion.communicator())
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {

@@ -25,7 +25,7 @@ const VERSION_BYTES: usize = 96;
 /// versions that differ, and while a call hangs in the library of a rank; errors of the library and of the communicator
 /// beneath; [`Error::Timeout`].
 pub(crate) fn open<V: Vendor>(
-    companion: Arc<dyn Companion>,
+    companion: Companion,
     library: Result<Arc<V>>,
     timeout: Duration,
 ) -> Result<Arc<VendorThread<V>>> {
@@ -37,12 +37,12 @@ pub(crate) fn open<V: Vendor>(
     }
     let opened = all_have(&companion, &inner, library, until);
     let opened = opened.and_then(|vendor| meet(&companion, &inner, vendor, until));
-    opened.map_err(|error| cause(&*companion, &*inner, error))
+    opened.map_err(|error| cause(&companion, &inner, error))
 }
 
 /// Ends the calls of `inner`, by which the ranks agree on the library, when `companion` is revoked. Every rank learns
 /// of the revocation by itself, so nothing is spread here: this may run on the thread that would spread it.
-fn end_with(companion: &Arc<dyn Companion>, inner: &Arc<dyn Companion>) {
+fn end_with(companion: &Companion, inner: &Companion) {
     let (board, ended) = (companion.gate().board(), Arc::downgrade(inner.gate().board()));
     let revoked = Arc::downgrade(board);
     board.first_cause().on_revoke(Arc::new(move || {
@@ -55,8 +55,8 @@ fn end_with(companion: &Arc<dyn Companion>, inner: &Arc<dyn Companion>) {
 
 /// The library of this rank, if all ranks have a library. Else the first rank without a library spreads its error.
 fn all_have<V: Vendor>(
-    companion: &Arc<dyn Companion>,
-    inner: &Arc<dyn Companion>,
+    companion: &Companion,
+    inner: &Companion,
     library: Result<Arc<V>>,
     until: Instant,
 ) -> Result<Arc<V>> {
@@ -77,7 +77,7 @@ fn all_have<V: Vendor>(
 }
 
 /// The first cause in place of `error`, which may only say that other ranks gave up.
-fn cause(companion: &dyn Companion, inner: &dyn Companion, error: Error) -> Error {
+fn cause(companion: &Companion, inner: &Companion, error: Error) -> Error {
     if error.is_before_start() {
         return error;
     }
@@ -89,8 +89,8 @@ fn cause(companion: &dyn Companion, inner: &dyn Companion, error: Error) -> Erro
 }
 
 fn meet<V: Vendor>(
-    companion: &Arc<dyn Companion>,
-    inner: &Arc<dyn Companion>,
+    companion: &Companion,
+    inner: &Companion,
     vendor: Arc<V>,
     until: Instant,
 ) -> Result<Arc<VendorThread<V>>> {

@@ -55,7 +55,7 @@ impl<V: Vendor> VendorShared<V> {
         } else if Instant::now() >= oldest.until {
             self.companion.gate().fail(self.timed_out(oldest.number, oldest.since.elapsed()));
         } else {
-            self.enqueued_stall.look(&*self.companion, oldest.number, "on its stream");
+            self.enqueued_stall.look(self.companion.gate(), oldest.number, "on its stream");
         }
     }
 

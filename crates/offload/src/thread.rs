@@ -35,9 +35,9 @@ pub(crate) struct VendorShared<V: Vendor> {
     pub(crate) own: Weak<VendorShared<V>>,
     pub(crate) vendor: Arc<V>,
     /// The communicator beneath.
-    pub(crate) companion: Arc<dyn Companion>,
+    pub(crate) companion: Companion,
     /// A second one, for what ranks tell each other about the library.
-    pub(crate) inner: Arc<dyn Companion>,
+    pub(crate) inner: Companion,
     pub(crate) capabilities: Capabilities,
     comm: OnceLock<V::Comm>,
     /// The way of memory of the host to the device, if the library works on one.
@@ -76,7 +76,7 @@ impl<V: Vendor> VendorThread<V> {
     /// That of the library; [`Error::System`] when there is no thread left; the first cause; [`Error::Timeout`].
     pub(crate) fn start(
         vendor: Arc<V>,
-        companions: [Arc<dyn Companion>; 2],
+        companions: [Companion; 2],
         capabilities: Capabilities,
         id: Vec<u8>,
         until: Instant,
@@ -216,7 +216,8 @@ impl<V: Vendor> VendorShared<V> {
     fn look_at_inline(&self) {
         let Some(Inline { number, timeout }) = self.inline.now() else { return };
         let deadline = if timeout.is_some() { "" } else { ", and has no deadline," };
-        let still = self.inline_stall.look(&*self.companion, number, &format!("in {}{deadline}", V::BACKEND));
+        let still =
+            self.inline_stall.look(self.companion.gate(), number, &format!("in {}{deadline}", V::BACKEND));
         if timeout.is_some_and(|timeout| still >= timeout)
             && !self.companion.gate().board().first_cause().is_revoked()
         {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Companion, StallOptions};
+use unisono_backend::{CallGate, StallOptions};
 use unisono_communicator::{Error, GroupRank, Result, Severity, log};
 
 use crate::turn::LibraryTurn;
@@ -147,8 +147,8 @@ impl Stall {
 
     /// Looks at call `number`, which is at `place`. If the call does not end, it asks the other ranks for their calls,
     /// so that a mismatch is noticed, and names the call in the log. Returns the time since the first look.
-    pub(crate) fn look(&self, companion: &dyn Companion, number: u64, place: &str) -> Duration {
-        let (now, patience, gate) = (Instant::now(), companion.gate().stall_options(), companion.gate());
+    pub(crate) fn look(&self, gate: &CallGate, number: u64, place: &str) -> Duration {
+        let (now, patience) = (Instant::now(), gate.stall_options());
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = looks.filter(|looks| looks.number == number);
         let Some(mut known) = known else {

@@ -220,18 +220,17 @@ impl TcpJob {
     /// [`Error::AlgorithmRefused`] for one of the algorithms, and errors of the calls that register them;
     /// [`Error::Closed`] after the last handle of it was dropped: the others have been told that it is gone.
     pub fn communicator(&self) -> Result<Arc<dyn Communicator>> {
-        Ok(self.companion()?)
+        Ok(self.companion()?.communicator())
     }
 
     /// The same as [`TcpJob::communicator`], for who puts a vendor's communicator on top of it.
     ///
     /// # Errors
     /// As [`TcpJob::communicator`].
-    pub fn companion(&self) -> Result<Arc<dyn Companion>> {
+    pub fn companion(&self) -> Result<Companion> {
         let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = &*whole {
-            let companion: Arc<dyn Companion> = made.upgrade().ok_or(Error::closed())?;
-            return Ok(companion);
+            return Ok(made.upgrade().ok_or(Error::closed())?.as_companion());
         }
         let registry = self.shared.options.registry.inherit();
         let created = communicator::create(self, WORLD_KEY, self.shared.group.clone(), registry);
@@ -240,7 +239,7 @@ impl TcpJob {
             created.map_err(|error| fail_for_all(self, WORLD_KEY, &self.shared.group, error))?;
         *whole = Some(Arc::downgrade(&communicator));
         communicator.register_all(&self.shared.options.register)?;
-        Ok(communicator)
+        Ok(communicator.as_companion())
     }
 
     /// A communicator that only its members make: of these ranks of the job, in the order given. The others need not
@@ -271,14 +270,14 @@ impl TcpJob {
     /// twice, and for a list other than the one that this rank gave for the key before. [`Error::System`] when no
     /// descriptor is left.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
-        Ok(self.make_group_companion(key, ranks)?)
+        Ok(self.make_group_companion(key, ranks)?.communicator())
     }
 
     /// The same as [`TcpJob::make_group`], for who puts a vendor's communicator on top of it.
     ///
     /// # Errors
     /// As [`TcpJob::make_group`].
-    pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Companion>> {
+    pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Companion> {
         let (members, uses) = self.shared.keys.note_use(key, ranks, &self.shared.group)?;
         make_named(self, &members, (key, uses))
     }

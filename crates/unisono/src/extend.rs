@@ -56,9 +56,9 @@ pub mod calls {
 /// the communicator beneath a vendor's.
 pub mod gate {
     pub use unisono_backend::{
-        BoundExtent, CallGate, CallOrder, CallbackScope, Companion, Enclosing, Entered, Failing, GroupKeys,
-        OpenTicket, Pass, Peers, ScheduledCall, ScopeOrder, ScopeTurn, StallOptions, Survivors, Tickets,
-        Turn, Turnstile, Waker, is_in_call, on_rank,
+        BoundExtent, CallEngine, CallGate, CallOrder, CallbackScope, Companion, Enclosing, Entered, Failing,
+        GroupKeys, OpenTicket, Pass, Peers, ScheduledCall, ScopeOrder, ScopeTurn, StallOptions, Survivors,
+        Tickets, Turn, Turnstile, Waker, is_in_call, on_rank,
     };
     pub use unisono_communicator::{BodyStage, CallBody};
 }

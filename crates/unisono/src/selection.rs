@@ -71,7 +71,7 @@ fn automatic(config: &Config) -> Result<(World, String)> {
     // The job makes the communicator of all ranks once: somebody holds it from here on.
     let companion = job.companion()?;
     let library = vendors::nccl(config);
-    if all_have_nccl(config, &*companion, library.is_ok())? {
+    if all_have_nccl(config, &companion, library.is_ok())? {
         return on_vendor::opened(config, job, library);
     }
     let why = match library {
@@ -87,11 +87,11 @@ fn automatic(config: &Config) -> Result<(World, String)> {
     let job = TcpJob::join(config)?;
     // The job makes the communicator of all ranks once: somebody holds it from here on.
     let companion = job.companion()?;
-    all_have_nccl(config, &*companion, false)?;
+    all_have_nccl(config, &companion, false)?;
     Ok((World::over_tcp(job)?, "; this program was built without NCCL".to_owned()))
 }
 
 /// Every rank learns whether all have NCCL before any of them begins.
-fn all_have_nccl(config: &Config, companion: &dyn Companion, is_here: bool) -> Result<bool> {
+fn all_have_nccl(config: &Config, companion: &Companion, is_here: bool) -> Result<bool> {
     companion.gate().agree_to_begin(is_here, Instant::now(), config.join_timeout)
 }

@@ -49,7 +49,7 @@ struct Shared {
 }
 
 /// Puts a vendor's communicator on top of one over TCP.
-type OnCompanion = dyn Fn(Arc<dyn Companion>) -> Result<Arc<dyn Communicator>> + Send + Sync;
+type OnCompanion = dyn Fn(Companion) -> Result<Arc<dyn Communicator>> + Send + Sync;
 
 /// How a world makes groups.
 enum Kind {

@@ -2,20 +2,16 @@
 
 use std::sync::Arc;
 
-use unisono_backend::{Entered, Survivors, Turn};
+use unisono_backend::Turn;
 use unisono_communicator::{
-    Call, CallOptions, Collective, Descriptor, Error, MemoryKind, Operation, OwnedCall, Result, Sizes, Work,
-    check_request,
+    CallOptions, Collective, Descriptor, Error, MemoryKind, Operation, OwnedCall, Result, Work, check_request,
 };
 
 use crate::drive::Shared;
-use crate::drive::call::enter;
 use crate::drive::handle::RequestHandle;
 use crate::drive::queue::QueuedCollective;
 use crate::drive::request::Request;
 use crate::links::Links;
-use crate::lock;
-use crate::plan::header::{CallHeader, hash_named};
 
 impl<L: Links + 'static> Shared<L> {
     /// Starts a call.
@@ -66,22 +62,6 @@ impl<L: Links + 'static> Shared<L> {
         request
     }
 
-    /// Gives a collective its turn and its number, for a caller that runs it by `name`.
-    ///
-    /// # Errors
-    /// As [`unisono_backend::Companion::enter`].
-    pub(crate) fn enter(&self, named: (&'static str, u32), call: &mut Call<'_>) -> Result<Entered<'_>> {
-        self.admit(call)?;
-        let turn = self.gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
-        if !self.queue.is_empty() {
-            self.finish_queue(&mut self.lock_links())?;
-        }
-        let sizes = Sizes::of(call.descriptor.dtype, &call.counts, call.buffers.segment_ends()).map(Arc::new);
-        let header = CallHeader::new(&call.descriptor, 0, hash_named(named), 0);
-        let number = enter(&self.gate, call, named, sizes.as_ref(), turn.enclosing(), header, drop);
-        Ok(Entered { number, turn })
-    }
-
     /// Posts an asynchronous send or receive.
     fn submit_message(self: &Arc<Self>, call: OwnedCall) -> Arc<Request> {
         let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
@@ -124,23 +104,6 @@ impl<L: Links + 'static> Shared<L> {
     pub(crate) fn agree(&self, flag: bool) -> Result<bool> {
         self.gate.check_caller(&"agree")?;
         self.gate.agree(flag, self.now())
-    }
-
-    /// The communicator of the survivors.
-    ///
-    /// # Errors
-    /// As [`unisono_communicator::Communicator::shrink`].
-    pub(crate) fn shrink(&self) -> Result<Survivors> {
-        let gate = &self.gate;
-        gate.check_caller(&"shrink")?;
-        let shrunk = gate.shrink(self.now())?;
-        if gate.board().first_cause().is_revoked() {
-            // No thread may use the streams of an epoch that has ended.
-            let mut guard = self.lock_links();
-            guard.links.close();
-            lock(&self.messages).fail(&Error::closed());
-        }
-        Ok(shrunk)
     }
 
     /// Ends every call on every rank.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `monitor`, `links_guard` | who holds the links, and who waits for what; the links while they are held |
 //! | `issue` | admits calls, takes their turn, runs or queues them |
+//! | `behind_gate` | the same for calls that something else runs |
 //! | `drive_loop`, `step` | the one loop and its `Task`; what a poll has done |
 //! | `wait` | how long a call has waited, and what follows |
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
@@ -12,6 +13,7 @@
 //! | `progress` | the thread that moves calls that no other thread moves |
 //! | `callbacks` | the thread that calls functions of users |
 
+mod behind_gate;
 pub(crate) mod call;
 pub(crate) mod callbacks;
 pub(crate) mod crowding;
@@ -161,6 +163,11 @@ impl<L: Links + 'static> Failing for LinksGuard<'_, L> {
         self.links.shut_down();
         self.shared.queue.drain().iter().for_each(|call| call.request.fail(error.clone()));
         lock(&self.shared.messages).fail(error);
+    }
+
+    fn end_epoch(&mut self) {
+        self.links.close();
+        lock(&self.shared.messages).fail(&Error::closed());
     }
 }
 

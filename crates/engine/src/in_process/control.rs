@@ -84,13 +84,13 @@ impl Control for InProcessControl {
         self.world.agree(&self.room, self.peers.group(), ask)
     }
 
-    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>> {
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion> {
         let origin = Origin::Shrink { parent: self.room.number, number };
         let made = self.make(survivors, origin, self.peers.group().epoch() + 1)?;
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>> {
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>> {
         let origin = Origin::Derive { parent: self.room.number, counter };
         self.make(ranks, origin, self.peers.group().epoch())
     }
@@ -119,9 +119,9 @@ impl InProcessControl {
     }
 
     /// `None` when this rank is not in the list.
-    fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Result<Option<Arc<dyn Companion>>> {
+    fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Result<Option<Companion>> {
         let Some(group) = self.peers.group().subgroup(ranks, epoch) else { return Ok(None) };
         let key = RoomKey { origin, members: ranks.to_vec() };
-        Ok(Some(communicator(&self.world, &key, group, &self.options, |links| links)?))
+        Ok(Some(communicator(&self.world, &key, group, &self.options, |links| links)?.as_companion()))
     }
 }

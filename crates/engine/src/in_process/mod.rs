@@ -82,19 +82,19 @@ impl Groups {
     /// twice, and if this rank gave another list for the key before. [`Error::Evicted`] when this rank has dropped a
     /// communicator while it panicked.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
-        Ok(self.make_group_companion(key, ranks)?)
+        Ok(self.make_group_companion(key, ranks)?.communicator())
     }
 
     /// [`Groups::make_group`], for a vendor's communicator to lie on.
     ///
     /// # Errors
     /// As [`Groups::make_group`].
-    pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Companion>> {
+    pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Companion> {
         let (members, uses) = self.keys.note_use(key, ranks, &self.job)?;
         let missing = || Error::invalid("ranks", "this rank is not among them");
         let group = self.job.subgroup(&members, 0).ok_or_else(missing)?;
         let key = RoomKey { origin: Origin::Named { name: key.to_owned(), uses }, members };
-        Ok(control::communicator(&self.world, &key, group, &self.options, |links| links)?)
+        Ok(control::communicator(&self.world, &key, group, &self.options, |links| links)?.as_companion())
     }
 }
 

@@ -46,7 +46,7 @@ impl TcpControl {
         self.world.commands().send(command);
     }
 
-    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Result<Option<Arc<dyn Companion>>> {
+    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Result<Option<Companion>> {
         make(&self.world, (self.key, &self.group), ranks, origin, self.registry.inherit())
     }
 }
@@ -67,12 +67,12 @@ fn make(
     ranks: &[GroupRank],
     origin: Origin,
     registry: SharedRegistry,
-) -> Result<Option<Arc<dyn Companion>>> {
+) -> Result<Option<Companion>> {
     let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| group.job_rank(rank)).collect();
     let key = derived_key(parent, origin, &job_ranks);
     let Some(group) = group.subgroup(ranks, key.epoch) else { return Ok(None) };
     match communicator::create(world, key, group.clone(), registry) {
-        Ok(derived) => Ok(Some(derived)),
+        Ok(derived) => Ok(Some(derived.as_companion())),
         // The other ranks have made the communicator, or will make it, and would wait for this rank.
         Err(error) => Err(fail_for_all(world, key, &group, error)),
     }
@@ -90,7 +90,7 @@ pub(crate) fn make_named(
     world: &TcpJob,
     ranks: &[GroupRank],
     (name, uses): (&str, u64),
-) -> Result<Arc<dyn Companion>> {
+) -> Result<Companion> {
     let origin = Origin::Named { name: hash(name.bytes().map(u64::from)), uses };
     let made = make(world, (WORLD_KEY, world.group()), ranks, origin, world.configured()?)?;
     made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
@@ -133,12 +133,12 @@ impl Control for TcpControl {
         await_answer(&answered, ask.deadline)
     }
 
-    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>> {
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion> {
         let made = self.make(survivors, Origin::Shrink(number))?;
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>> {
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>> {
         self.make(ranks, Origin::Derive(counter))
     }
 

@@ -63,7 +63,7 @@ impl Program {
     ) -> Vec<Moment> {
         let mut story = Vec::new();
         let group = Group::world_on(rank, self.hosts.as_slice().into());
-        let communicator = create(simulated_job, WORLD, group);
+        let communicator = create(simulated_job, WORLD, group).communicator();
         let mut random = Random::new(mixed(self.seed, u64::from(rank)));
         for number in 0..self.steps {
             simulated_job.nap(rank, Duration::from_millis(2));

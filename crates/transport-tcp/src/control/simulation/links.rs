@@ -27,7 +27,7 @@ pub(in super::super) fn create(
     simulated_job: &Arc<SimulatedJob>,
     key: CommunicatorKey,
     group: Group,
-) -> Arc<dyn Companion> {
+) -> Companion {
     let (rank, ranks) = (group.own_job_rank().get(), group.size());
     let board = Arc::new(Board::new(group.own_rank(), ranks));
     let (outbox, inbox) = unbounded();
@@ -55,14 +55,9 @@ pub(in super::super) fn create(
         board: board.clone(),
     };
     let options = simulated_job.options.clone();
-    EngineCommunicator::new(Parts {
-        group,
-        links,
-        control: Arc::new(control),
-        board,
-        options,
-        backend: "simulated",
-    })
+    let control = Arc::new(control);
+    EngineCommunicator::new(Parts { group, links, control, board, options, backend: "simulated" })
+        .as_companion()
 }
 
 /// All streams of one communicator on one rank.
@@ -238,7 +233,7 @@ impl SimulatedControl {
         answered.try_recv().map_err(no_answer)?
     }
 
-    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Option<Arc<dyn Companion>> {
+    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Option<Companion> {
         let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| self.group.job_rank(rank)).collect();
         let key = derived_key(self.key, origin, &job_ranks);
         Some(create(&self.simulated_job, key, self.group.subgroup(ranks, key.epoch)?))
@@ -278,12 +273,12 @@ impl Control for SimulatedControl {
         self.await_answer(answered, ask.deadline)
     }
 
-    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>> {
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion> {
         let made = self.make(survivors, Origin::Shrink(number));
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>> {
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>> {
         Ok(self.make(ranks, Origin::Derive(counter)))
     }
 

@@ -167,7 +167,7 @@ impl Program {
         }
         let mut story = Vec::new();
         let group = Group::world_on(rank, self.hosts.as_slice().into());
-        let mut communicator: Arc<dyn Communicator> = create(simulated_job, WORLD, group);
+        let mut communicator = create(simulated_job, WORLD, group).communicator();
         let mut from = 0;
         for _ in 0..EPOCHS_MAX {
             let Some(error) = self.epoch(simulated_job, &*communicator, from, &mut story) else {

@@ -24,7 +24,7 @@ fn engine_options(timeout: Duration) -> EngineOptions {
     EngineOptions { timeout, drop_timeout: Duration::from_secs(1), ..EngineOptions::default() }
 }
 
-fn open(companion: Arc<dyn Companion>, library: LibraryDouble, deadlines: bool) -> Result<Double> {
+fn open(companion: Companion, library: LibraryDouble, deadlines: bool) -> Result<Double> {
     let options = OffloadOptions::new(companion.gate().timeout(), deadlines);
     Offloaded::open(companion, Ok(Arc::new(library)), &options)
 }
@@ -51,7 +51,7 @@ fn with_fault<R: Send>(
     timeout: Duration,
     library: impl Fn(u32, LibraryDouble) -> LibraryDouble + Sync,
     deadlines: bool,
-    body: impl Fn(u32, Result<Double>, Arc<dyn Companion>) -> R + Sync,
+    body: impl Fn(u32, Result<Double>, Companion) -> R + Sync,
 ) -> Vec<R> {
     let room = LibraryRoom::new();
     let ended = AtomicU32::new(0);
@@ -250,7 +250,7 @@ fn a_rank_that_dies_outside_leaves_the_library_usable() {
         let threads = worlds.into_iter().map(|companion| {
             let room = room.clone();
             std::thread::spawn(move || {
-                let world = open(companion, LibraryDouble::new(&room), true).unwrap();
+                let world = open(companion.as_companion(), LibraryDouble::new(&room), true).unwrap();
                 let rank = world.group().rank();
                 assert_eq!(sum(&*world).unwrap(), 6);
                 assert!(rank != 1, "this rank is to die");

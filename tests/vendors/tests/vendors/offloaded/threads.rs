@@ -23,7 +23,7 @@ use unisono_tests::{alone, companions, companions_with, test_name, watchdog};
 /// Of one test, on a machine that is busy with others.
 const SECONDS_MAX: u64 = 120;
 
-fn open(companion: Arc<dyn Companion>, library: LibraryDouble, deadlines: bool) -> Arc<dyn Communicator> {
+fn open(companion: Companion, library: LibraryDouble, deadlines: bool) -> Arc<dyn Communicator> {
     let options = OffloadOptions::new(Duration::from_secs(60), deadlines);
     Offloaded::open(companion, Ok(Arc::new(library)), &options).unwrap()
 }

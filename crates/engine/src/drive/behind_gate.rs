@@ -1,0 +1,53 @@
+//! What a communicator's gate has behind it when calls run elsewhere: their schedules, their numbers, the links.
+
+use std::sync::Arc;
+
+use unisono_backend::{CallEngine, CallGate, Enclosing, Failing, ScheduledCall};
+use unisono_communicator::{Call, CallOptions, Counts, Descriptor, Determinism, Operation, Result, Sizes};
+
+use crate::drive::Shared;
+use crate::drive::call::enter;
+use crate::links::Links;
+use crate::plan::header::{CallHeader, hash_named};
+
+impl<L: Links + 'static> CallEngine for Shared<L> {
+    fn gate(&self) -> &CallGate {
+        &self.gate
+    }
+
+    fn schedule(
+        &self,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        options: &CallOptions,
+    ) -> Result<Option<ScheduledCall>> {
+        let Operation::Collective(collective) = descriptor.operation else { return Ok(None) };
+        let is_plain = options.algorithm.is_none() && options.determinism != Determinism::Fixed;
+        if is_plain && self.options.algorithm.is_none() {
+            return Ok(None);
+        }
+        let selector = self.selector();
+        if !selector.is_asked_for(collective, descriptor, options) {
+            return Ok(None);
+        }
+        let scheduled = selector.scheduled((collective, descriptor), counts, options, self.gate.group());
+        scheduled.map(Some)
+    }
+
+    fn finish_queue(&self) -> Result<()> {
+        match self.queue.is_empty() {
+            true => Ok(()),
+            false => self.finish_queue(&mut self.lock_links()),
+        }
+    }
+
+    fn number(&self, named: (&'static str, u32), call: &Call<'_>, enclosing: Option<&Enclosing>) -> u64 {
+        let sizes = Sizes::of(call.descriptor.dtype, &call.counts, call.buffers.segment_ends()).map(Arc::new);
+        let header = CallHeader::new(&call.descriptor, 0, hash_named(named), 0);
+        enter(&self.gate, call, named, sizes.as_ref(), enclosing, header, drop)
+    }
+
+    fn with_links(&self, act: &mut dyn FnMut(&mut dyn Failing)) {
+        act(&mut self.lock_links());
+    }
+}
