@@ -11,6 +11,7 @@
 //! | [`report`] | the first error of a rank, for the launcher that started it |
 //! | [`flight`] | what a rank remembers of its last calls, as a file |
 //! | [`job_settings`] | what rank 0 decides for all ranks: the cost model, cores, checksums |
+//! | `descriptors` | how many descriptors go to strangers |
 //! | `size_limit` | files that would become too large |
 //! | `wire` | the messages between control planes, byte by byte |
 //! | `control` | the thread that connects, watches the other ranks and spreads failures |
@@ -23,6 +24,7 @@ pub mod codec;
 mod communicator;
 pub mod config;
 mod control;
+mod descriptors;
 pub mod environment;
 mod exit;
 pub mod flight;

@@ -50,6 +50,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_backend::{Agreed, Ask, CallHistory};
 use unisono_communicator::{Error, GroupRank, Holding, JobRank, Result, flush_log};
 
+use crate::descriptors::share;
 use crate::handshake::EarlyListener;
 use crate::handshake::JobId;
 use crate::links::{DataSocket, SocketOptions};
@@ -72,8 +73,9 @@ const LAST_LINES_MAX: Duration = Duration::from_millis(100);
 const THREAD_NAME: &str = "unisono-control";
 
 /// The most handshakes at once: those that a job of `world_size` ranks can cause itself, and some unauthenticated ones.
+/// A process with few descriptors keeps fewer: a rank whose handshake was ended dials again.
 pub(crate) fn pending_max(world_size: u32) -> usize {
-    UNAUTHENTICATED_MAX + world_size as usize * (ConnectionRole::DATA.len() + 1)
+    share(UNAUTHENTICATED_MAX + world_size as usize * (ConnectionRole::DATA.len() + 1))
 }
 
 /// What the control thread knows of the job from the start.

@@ -16,10 +16,12 @@ use tokio::io::unix::AsyncFd;
 use unisono_communicator::JobRank;
 
 use super::hosts::Hosts;
+use crate::descriptors::share;
 use crate::rendezvous::{ProcessBirth, RankProcess, process_start_ticks};
 
 /// The most processes that one rank watches, since each takes a descriptor. They are those of the next ranks on its
-/// host, so each process is watched by as many ranks, among them the neighbours to which it has control connections.
+/// host, so each process is watched by as many ranks, among them the neighbours to which it has control connections. A
+/// process with few descriptors watches fewer.
 const WATCHED_MAX: usize = 64;
 
 /// A process of this host, which anybody may watch.
@@ -60,7 +62,7 @@ impl ProcessWatch {
     ) -> Vec<(JobRank, ProcessWatch)> {
         let ranks = hosts.ranks();
         let neighbours = (1..ranks).map(|distance| JobRank::new((rank.get() + distance) % ranks));
-        let neighbours = neighbours.filter(|&other| hosts.are_same(rank, other)).take(WATCHED_MAX);
+        let neighbours = neighbours.filter(|&other| hosts.are_same(rank, other)).take(share(WATCHED_MAX));
         let process = |rank: JobRank| processes.get(rank.index());
         let open = |other| Some((other, ProcessWatch::open(process(rank)?, process(other)?)?));
         neighbours.filter_map(open).collect()

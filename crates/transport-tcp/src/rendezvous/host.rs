@@ -15,6 +15,7 @@ use super::message::{ARRIVAL_BYTES_MAX, Answer, Arrival, QUESTION};
 use super::roster::{Arrived, ConnectionId, Newcomer, Roster};
 use super::stream::{read_message, runtime, watch_peer, write_message};
 use crate::config::RANKS_MAX;
+use crate::descriptors::share;
 use crate::handshake::{Acceptor, Authenticated, Expected, JobId, Purpose, RANK_STORE};
 use crate::secret::Secret;
 
@@ -156,7 +157,7 @@ async fn serve(
     let StoreConfig { world_size, secret, job, handshake_timeout, .. } = config;
     // The roster compares the world sizes, so that all ranks are told.
     let expected = Expected { purposes: &[Purpose::Store], job, world_size: None, rank: RANK_STORE };
-    let pending_max = world_size as usize + UNAUTHENTICATED_MAX;
+    let pending_max = share(world_size as usize + UNAUTHENTICATED_MAX);
     let mut acceptor = Acceptor::new(listener, secret, expected, handshake_timeout, pending_max);
     let mut guests = JoinSet::new();
     let mut connection: ConnectionId = 0;

@@ -2,13 +2,18 @@
 //! does not begin without a secret.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
 use crate::child::{Rank, say, words};
 use crate::network::Network;
-use unisono_communicator::{Collectives, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use unisono_communicator::{Collectives, Communicator, ReduceOp, Result};
 use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
+
+/// The limit of a rank beside strangers. It is lower than the number of strangers, and than the number of connections
+/// that a rank of a small job keeps in their handshake where there is no limit.
+const DESCRIPTORS: u64 = 60;
 
 /// Not a test by itself: one rank. Started on its own it has no input and does nothing.
 #[test]
@@ -33,6 +38,10 @@ fn one_rank() {
 
 /// A rank of a job of two, with these settings besides, and no secret of the user's.
 fn rank(job: &str, rank: usize, settings: &[(&str, &str)]) -> Rank {
+    rank_of("listening::one_rank", job, rank, settings)
+}
+
+fn rank_of(test: &str, job: &str, rank: usize, settings: &[(&str, &str)]) -> Rank {
     let (number, job) = (rank.to_string(), format!("listening-{}-{job}", std::process::id()));
     let own: [(&str, &str); 5] = [
         ("UNISONO_RANK", &number),
@@ -41,14 +50,13 @@ fn rank(job: &str, rank: usize, settings: &[(&str, &str)]) -> Rank {
         ("HOME", "/nonexistent"),
         ("XDG_CONFIG_HOME", "/nonexistent"),
     ];
-    let mut rank =
-        Rank::again(format!("rank {rank} of {job}"), "listening::one_rank", &[&own[..], settings].concat());
+    let mut rank = Rank::again(format!("rank {rank} of {job}"), test, &[&own[..], settings].concat());
     rank.tell("begin");
     rank
 }
 
 /// Where a process listens for TCP connections.
-fn doors(process: u32) -> Vec<IpAddr> {
+fn doors(process: u32) -> Vec<SocketAddr> {
     let sockets: BTreeSet<String> = std::fs::read_dir(format!("/proc/{process}/fd"))
         .unwrap()
         .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
@@ -64,7 +72,8 @@ fn doors(process: u32) -> Vec<IpAddr> {
             if let [_, local, _, "0A", _, _, _, _, _, inode, ..] = fields[..]
                 && sockets.contains(inode)
             {
-                found.push(address(local.split_once(':').unwrap().0));
+                let (local, port) = local.split_once(':').unwrap();
+                found.push(SocketAddr::new(address(local), u16::from_str_radix(port, 16).unwrap()));
             }
         }
     }
@@ -86,11 +95,36 @@ fn address(hexadecimal: &str) -> IpAddr {
     }
 }
 
+/// Not a test by itself: one rank with few descriptors, beside strangers.
+#[test]
+#[ignore = "started by the other tests, once per rank"]
+fn rank_beside_strangers() {
+    let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
+    if lines.next().is_none() {
+        return;
+    }
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum }).unwrap();
+    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
+    let communicator = world.communicator().unwrap();
+    communicator.barrier().unwrap();
+    say("joined");
+    lines.next();
+    let call = || {
+        let (copy, mut sum) = (communicator.duplicate()?, [1]);
+        copy.all_reduce(&mut sum, ReduceOp::Sum)?;
+        copy.close().map(|()| sum[0].to_string())
+    };
+    say(&call().unwrap_or_else(|error| error.to_string()));
+    lines.next();
+}
+
 /// Both ranks of a job listen at their addresses and nowhere else.
 fn listen_at(mut ranks: Vec<Rank>, expected: &[&str]) {
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "joined"));
     for (rank, expected) in ranks.iter().zip(expected) {
-        assert_eq!(doors(rank.id()), [expected.parse::<IpAddr>().unwrap()]);
+        let doors: Vec<IpAddr> = doors(rank.id()).iter().map(SocketAddr::ip).collect();
+        assert_eq!(doors, [expected.parse::<IpAddr>().unwrap()]);
     }
     ranks.iter_mut().for_each(|rank| rank.tell("enough"));
     ranks.into_iter().for_each(Rank::end);
@@ -143,4 +177,20 @@ fn ranks_on_several_hosts_listen_where_the_others_are() {
         rank
     };
     listen_at((0..2).map(start).collect(), &["10.0.0.1", "10.0.0.2"]);
+}
+
+#[test]
+fn strangers_that_say_nothing_leave_descriptors_to_the_job() {
+    let settings = [("UNISONO_HANDSHAKE_TIMEOUT_MS", "20000")];
+    let start = |one| rank_of("listening::rank_beside_strangers", "strangers", one, &settings);
+    let mut ranks: Vec<Rank> = (0..2).map(start).collect();
+    ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "joined"));
+    let doors = ranks.iter().flat_map(|rank| doors(rank.id()));
+    let doors = doors.flat_map(|door| std::iter::repeat_n(door, 2 * DESCRIPTORS as usize));
+    let strangers: Vec<TcpStream> = doors.map(|door| TcpStream::connect(door).unwrap()).collect();
+    ranks.iter_mut().for_each(|rank| rank.tell("call"));
+    ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "2"));
+    drop(strangers);
+    ranks.iter_mut().for_each(|rank| rank.tell("enough"));
+    ranks.into_iter().for_each(Rank::end);
 }
