@@ -263,8 +263,8 @@ pub(crate) fn job_key(
                 let restart = source.foreign("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
                 return Some(format!("torchrun {run} {} {restart}", port.unwrap_or_default()));
             }
-            let address = master_address(source).map(|address| format!("MASTER_ADDR={address} and "));
-            Some(format!("{}MASTER_PORT={}", address.unwrap_or_default(), port?))
+            // The ranks may spell the address in several ways, and a port belongs to one job at a time.
+            Some(format!("MASTER_PORT={}", port?))
         }
         Launcher::OpenMpi | Launcher::Mvapich | Launcher::Pmix => {
             let namespace =

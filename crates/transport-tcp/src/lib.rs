@@ -5,6 +5,7 @@
 //! | [`config`] | every setting, in one table; the only file that reads the environment |
 //! | [`codec`] | bounded reading and writing of fixed little-endian messages |
 //! | [`secret`] | the job's secret and the private files that carry it |
+//! | [`private_files`] | files and directories of one user, closed to others |
 //! | [`handshake`] | mutual authentication of every connection |
 //! | [`environment`] | what launchers say about this process |
 //! | [`rendezvous`] | the store that ranks use once, to join |
@@ -34,6 +35,7 @@ pub mod handshake;
 mod job;
 pub mod job_settings;
 mod links;
+pub mod private_files;
 pub mod rendezvous;
 pub mod report;
 pub mod secret;

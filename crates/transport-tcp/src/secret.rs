@@ -1,21 +1,24 @@
-//! The job's secret, and the private files and directories that carry it between processes of one user.
+//! The job's secret, and where a process gets it from.
 //!
 //! Whoever holds the secret is a member of the job. It is 32 random bytes, never an argument or an environment
-//! variable, and it is read only from a file that nobody else can read, or from a pipe that the process has inherited.
+//! variable, and it is read only from a file that others cannot read, or from a pipe that the process has inherited.
 
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, Mac};
-use rustix::fs::{Access, OFlags, access};
+use rustix::fs::OFlags;
 use sha2::Sha256;
 use unisono_communicator::{Error, Result};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::private_files::{
+    FILE_MODE, NO_GROUP_READER_MODE, OTHERS_MODE, bad_file, check_secret, open_regular,
+};
 use crate::size_limit::write_limited;
 
 /// Length of a secret.
@@ -30,11 +33,8 @@ const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks into it.
 const PIPE_PAUSE: Duration = Duration::from_millis(1);
 
-const FILE_MODE: u32 = 0o600;
-const DIRECTORY_MODE: u32 = 0o700;
-const OTHERS_MODE: u32 = 0o077;
-
-/// The secret of a job; wiped when its last copy goes, never printed.
+/// The secret of a job; never printed. Its bytes are wiped when its last copy goes, and so is what a file or a pipe was
+/// read into. The state of a tag in progress is not wiped: it is a hash of the secret on the stack.
 #[derive(Clone)]
 pub struct Secret {
     // Behind one pointer, so that moving and cloning leaves no copies of the bytes behind.
@@ -52,18 +52,30 @@ impl std::fmt::Debug for Secret {
 pub enum SecretSource {
     /// A file, see [`Secret::from_file`].
     File(PathBuf),
+    /// A file that the group may read, see [`Secret::from_group_file`].
+    GroupFile(PathBuf),
     /// An inherited descriptor, see [`Secret::from_descriptor`].
     Descriptor(u32),
 }
 
 impl SecretSource {
+    /// The variable that names the source, and its value.
+    pub(crate) fn setting(&self) -> (&'static str, String) {
+        match self {
+            SecretSource::File(path) => ("UNISONO_SECRET_FILE", path.display().to_string()),
+            SecretSource::GroupFile(path) => ("UNISONO_SECRET_GROUP_FILE", path.display().to_string()),
+            SecretSource::Descriptor(number) => ("UNISONO_SECRET_FD", number.to_string()),
+        }
+    }
+
     /// Fetches the secret.
     ///
     /// # Errors
-    /// Those of [`Secret::from_file`] and [`Secret::from_descriptor`].
+    /// Those of [`Secret::from_file`], [`Secret::from_group_file`] and [`Secret::from_descriptor`].
     pub fn read(&self) -> Result<Secret> {
         match self {
             SecretSource::File(path) => Secret::from_file(path),
+            SecretSource::GroupFile(path) => Secret::from_group_file(path),
             SecretSource::Descriptor(descriptor) => Secret::from_descriptor(*descriptor),
         }
     }
@@ -74,7 +86,7 @@ impl SecretSource {
     /// As [`SecretSource::read`].
     pub fn check(&self) -> Result<()> {
         match self {
-            SecretSource::File(path) => Secret::from_file(path).map(drop),
+            SecretSource::File(_) | SecretSource::GroupFile(_) => self.read().map(drop),
             SecretSource::Descriptor(descriptor) => open_pipe(*descriptor).map(drop),
         }
     }
@@ -95,10 +107,27 @@ impl Secret {
         secret
     }
 
-    /// Reads a secret: `path` must be a regular file of exactly [`SECRET_BYTES`] bytes, ours, and closed to others.
+    /// Reads a secret: `path` must be a regular file of exactly [`SECRET_BYTES`] bytes, of this user or of root, and
+    /// closed to all others.
+    ///
+    /// # Errors
+    /// [`Error::System`] for any other file.
     pub fn from_file(path: &Path) -> Result<Secret> {
+        Secret::from_file_closed_to(OTHERS_MODE, path)
+    }
+
+    /// The same for a file that the group of the file may read too. Kubernetes mounts secrets so, as files of root.
+    ///
+    /// # Errors
+    /// As [`Secret::from_file`].
+    pub fn from_group_file(path: &Path) -> Result<Secret> {
+        Secret::from_file_closed_to(NO_GROUP_READER_MODE, path)
+    }
+
+    fn from_file_closed_to(closed: u32, path: &Path) -> Result<Secret> {
         let open = |error| Error::system(format!("open the secret file {}", path.display()), &error);
-        let mut file = open_private(path, OpenOptions::new().read(true), open)?;
+        let (mut file, metadata) = open_regular(path, OpenOptions::new().read(true), open)?;
+        check_secret(path, &metadata, closed)?;
         let mut bytes = Zeroizing::new([0; SECRET_BYTES + 1]);
         let length = read_up_to(&mut file, bytes.as_mut_slice())
             .map_err(|error| Error::system(format!("read the secret file {}", path.display()), &error))?;
@@ -194,82 +223,6 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<()> {
         .map_err(|error| Error::System { what: "get random bytes".into(), text: error.to_string() })
 }
 
-/// Opens a file with `options` and checks that it is a regular file, ours, and closed to others. A created file gets
-/// mode 0600; a pipe or device is not waited for. `unopened` makes an error of what the system says.
-pub(crate) fn open_private(
-    path: &Path,
-    options: &mut OpenOptions,
-    unopened: impl FnOnce(std::io::Error) -> Error,
-) -> Result<File> {
-    let options = options.mode(FILE_MODE).custom_flags(OFlags::NONBLOCK.bits() as i32);
-    let file = options.open(path).map_err(unopened)?;
-    let metadata = file
-        .metadata()
-        .map_err(|error| Error::system(format!("examine the private file {}", path.display()), &error))?;
-    if !metadata.is_file() {
-        return Err(bad_file(path, "it is not a regular file".into()));
-    }
-    check_private(path, &metadata)?;
-    Ok(file)
-}
-
-/// The directory for files that processes of this user on this host share: `unisono` in `runtime` (XDG_RUNTIME_DIR)
-/// when that is there, private and writable, else one named after the user under `temporary`. It is made if need be.
-///
-/// All ranks of a job must find the same one. So the choice depends only on what is the same for all processes of a
-/// user on a host as long as nobody changes it: owner, mode, and whether the file system is read-only. That a
-/// directory is full is a matter of the moment: one rank may find room where another has found none. It is an error,
-/// not a reason to go elsewhere.
-///
-/// # Errors
-/// [`Error::System`] with the directory and what to do about it.
-pub fn runtime_directory(runtime: Option<&Path>, temporary: &Path) -> Result<PathBuf> {
-    let is_private =
-        |path: &Path| path.symlink_metadata().is_ok_and(|m| m.is_dir() && check_private(path, &m).is_ok());
-    let is_writable = |path: &Path| access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
-    let usable = |path: &&Path| is_private(path) && is_writable(path);
-    let path = match runtime.filter(usable) {
-        Some(runtime) => runtime.join("unisono"),
-        None => temporary.join(format!("unisono-{}", rustix::process::geteuid().as_raw())),
-    };
-    let unusable = |what: &str, error| no_runtime_file(&format!("{what} the directory"), &path, &error);
-    match DirBuilder::new().mode(DIRECTORY_MODE).create(&path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(unusable("create", error));
-        }
-        _ => {}
-    }
-    let metadata = path.symlink_metadata().map_err(|error| unusable("examine", error))?;
-    if !metadata.is_dir() {
-        return Err(bad_file(&path, "it is not a directory".into()));
-    }
-    check_private(&path, &metadata)?;
-    Ok(path)
-}
-
-/// The error of a file or directory that the ranks of this host need, with the remedies.
-pub(crate) fn no_runtime_file(what: &str, path: &Path, error: &std::io::Error) -> Error {
-    let remedy = "make it writable or make room there, or set XDG_RUNTIME_DIR for all ranks to another directory of \
-                  mode 0700";
-    Error::System { what: format!("{what} {}", path.display()), text: format!("{error}; {remedy}") }
-}
-
-fn check_private(path: &Path, metadata: &Metadata) -> Result<()> {
-    let user = rustix::process::geteuid().as_raw();
-    if metadata.uid() != user {
-        return Err(bad_file(path, format!("it belongs to user {}, not to us ({user})", metadata.uid())));
-    }
-    if metadata.mode() & OTHERS_MODE != 0 {
-        let mode = metadata.mode() & 0o7777;
-        return Err(bad_file(path, format!("others may use it (mode {mode:04o}); chmod go= closes it")));
-    }
-    Ok(())
-}
-
-fn bad_file(path: &Path, problem: String) -> Error {
-    Error::System { what: format!("trust {}", path.display()), text: problem }
-}
-
 fn read_up_to(file: &mut File, mut room: &mut [u8]) -> std::io::Result<usize> {
     let all = room.len();
     while !room.is_empty() {
@@ -309,8 +262,10 @@ fn read_pipe(pipe: &mut File, room: &mut [u8]) -> std::io::Result<usize> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs::{self, DirBuilder, Permissions};
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+
+    use crate::private_files::DIRECTORY_MODE;
 
     /// A directory of one test, removed at its end.
     pub(crate) struct TestDirectory(pub(crate) PathBuf);
@@ -351,6 +306,10 @@ pub(crate) mod tests {
         for (mode, fine) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o622, false)] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             assert_eq!(Secret::from_file(&path).is_ok(), fine, "mode {mode:o}");
+        }
+        for (mode, fine) in [(0o600, true), (0o440, true), (0o640, true), (0o660, false), (0o644, false)] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Secret::from_group_file(&path).is_ok(), fine, "mode {mode:o}");
         }
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         for length in [0, SECRET_BYTES - 1, SECRET_BYTES + 1] {
@@ -395,38 +354,6 @@ pub(crate) mod tests {
         let error = Secret::from_descriptor(file.as_raw_fd() as u32).unwrap_err().to_string();
         assert!(error.contains("not a pipe"), "{error}");
         assert!(Secret::from_descriptor(u32::MAX).is_err());
-    }
-
-    #[test]
-    fn the_runtime_directory_is_private_or_refused() {
-        let directory = TestDirectory::new();
-        let own = runtime_directory(Some(&directory.0), Path::new("/nowhere")).unwrap();
-        assert_eq!(own, directory.0.join("unisono"));
-        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o7777, DIRECTORY_MODE);
-        assert_eq!(runtime_directory(Some(&directory.0), Path::new("/nowhere")).unwrap(), own);
-
-        let temporary = directory.0.join("tmp");
-        fs::create_dir(&temporary).unwrap();
-        fs::set_permissions(&temporary, Permissions::from_mode(0o777)).unwrap();
-        let open_to_all = runtime_directory(Some(&temporary), &temporary).unwrap();
-        assert_eq!(open_to_all.parent(), Some(temporary.as_path()));
-        assert!(open_to_all.ends_with(format!("unisono-{}", rustix::process::geteuid().as_raw())));
-
-        // Nobody can write there, so no rank does. Root can write wherever the mount lets it.
-        let read_only = directory.0.join("read-only");
-        fs::create_dir(&read_only).unwrap();
-        fs::set_permissions(&read_only, Permissions::from_mode(0o500)).unwrap();
-        let is_root = rustix::process::geteuid().is_root();
-        let elsewhere = runtime_directory(Some(&read_only), &temporary).unwrap();
-        assert_eq!(elsewhere, if is_root { read_only.join("unisono") } else { open_to_all.clone() });
-        let text = runtime_directory(None, &directory.0.join("none")).unwrap_err().to_string();
-        assert!(text.starts_with("create the directory ") && text.contains("set XDG_RUNTIME_DIR"), "{text}");
-
-        fs::set_permissions(&open_to_all, Permissions::from_mode(0o755)).unwrap();
-        assert!(runtime_directory(None, &temporary).unwrap_err().to_string().contains("mode 0755"));
-        fs::remove_dir(&open_to_all).unwrap();
-        std::os::unix::fs::symlink(&own, &open_to_all).unwrap();
-        assert!(runtime_directory(None, &temporary).unwrap_err().to_string().contains("not a directory"));
     }
 
     #[test]

@@ -15,7 +15,6 @@ use super::source::Source;
 use crate::job_settings::JobSettings;
 use crate::links::{SocketOptions, new_socket, set_congestion_control};
 use crate::rendezvous::{address_of_interface, interfaces_text, split_store};
-use crate::secret::SecretSource;
 
 impl Config {
     /// What comes before everything else: from here on warnings go where the user wants them, misspelt variables are
@@ -109,10 +108,7 @@ impl Config {
 
     fn check_secret(&self) -> Result<()> {
         let Some(source) = &self.secret else { return Ok(()) };
-        let (name, value) = match source {
-            SecretSource::File(path) => ("UNISONO_SECRET_FILE", path.display().to_string()),
-            SecretSource::Descriptor(number) => ("UNISONO_SECRET_FD", number.to_string()),
-        };
+        let (name, value) = source.setting();
         source.check().map_err(|error| self.refused(name, &value, problem_of(&error)))
     }
 

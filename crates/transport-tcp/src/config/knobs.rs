@@ -73,6 +73,9 @@ pub const GROUPS: &[KnobGroup] = &[
         knob("UNISONO_SECRET_FILE", "path", "", &[],
             "32 random bytes in a file of mode 0600; else unisono/secret in the user's configuration directory, if \
              there"),
+        knob("UNISONO_SECRET_GROUP_FILE", "path", "", &[],
+            "instead of that file: one of root or of this user that the file's group may read too, as Kubernetes \
+             mounts a secret"),
         knob("UNISONO_SECRET_FD", "descriptor", "", &[],
             "instead of a file: the inherited reading end of a pipe that holds these 32 bytes"),
         knob("UNISONO_REPORT_FD", "descriptor:inode", "", &[],

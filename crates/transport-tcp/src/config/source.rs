@@ -108,14 +108,18 @@ impl Source<'_> {
     }
 
     pub(super) fn secret(&self) -> Result<Option<SecretSource>> {
+        let file = self.path("UNISONO_SECRET_FILE").map(SecretSource::File);
+        let group_file = self.path("UNISONO_SECRET_GROUP_FILE").map(SecretSource::GroupFile);
         let descriptor = self.number("UNISONO_SECRET_FD", 0, u32::MAX.into())?;
-        match (self.path("UNISONO_SECRET_FILE"), descriptor) {
-            (Some(file), Some(_)) => {
-                let problem = "UNISONO_SECRET_FD names another secret; one of the two is needed";
-                Err(configuration("UNISONO_SECRET_FILE", &file.to_string_lossy(), problem))
+        let descriptor = descriptor.map(|number| SecretSource::Descriptor(number as u32));
+        let mut named = [file, group_file, descriptor].into_iter().flatten();
+        match (named.next(), named.next()) {
+            (Some(one), Some(other)) => {
+                let ((name, value), (other, _)) = (one.setting(), other.setting());
+                let problem = format!("{other} names another secret; one of the two is needed");
+                Err(configuration(name, &value, problem))
             }
-            (Some(file), None) => Ok(Some(SecretSource::File(file))),
-            (None, descriptor) => Ok(descriptor.map(|number| SecretSource::Descriptor(number as u32))),
+            (one, _) => Ok(one),
         }
     }
 

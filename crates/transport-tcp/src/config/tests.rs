@@ -120,7 +120,7 @@ fn slurm_counts_only_within_a_step() {
 #[test]
 fn jobs_are_named_by_whoever_started_them() {
     let torch = [("RANK", "2"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29500")];
-    assert_eq!(read(&torch).unwrap().job_key.as_deref(), Some("MASTER_ADDR=localhost and MASTER_PORT=29500"));
+    assert_eq!(read(&torch).unwrap().job_key.as_deref(), Some("MASTER_PORT=29500"));
     let mut run = torch.to_vec();
     run.extend([("TORCHELASTIC_RUN_ID", "abc"), ("TORCHELASTIC_RESTART_COUNT", "1")]);
     assert_eq!(read(&run).unwrap().job_key.as_deref(), Some("torchrun abc 29500 1"));
@@ -190,6 +190,10 @@ fn the_secret_comes_from_one_place() {
     let (file, descriptor) = (("UNISONO_SECRET_FILE", "/s"), ("UNISONO_SECRET_FD", "5"));
     assert_eq!(read(&[file]).unwrap().secret, Some(SecretSource::File("/s".into())));
     assert_eq!(read(&[descriptor]).unwrap().secret, Some(SecretSource::Descriptor(5)));
+    let group = ("UNISONO_SECRET_GROUP_FILE", "/g");
+    assert_eq!(read(&[group]).unwrap().secret, Some(SecretSource::GroupFile("/g".into())));
+    let both = read(&[file, group]).unwrap_err().to_string();
+    assert!(both.starts_with("UNISONO_SECRET_FILE=/s: UNISONO_SECRET_GROUP_FILE names another"), "{both}");
     let both = read(&[file, descriptor]).unwrap_err().to_string();
     assert!(both.starts_with("UNISONO_SECRET_FILE=/s: UNISONO_SECRET_FD names another"), "{both}");
     assert!(read(&[("UNISONO_SECRET_FD", "-1")]).is_err());
@@ -273,7 +277,7 @@ fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
 fn paths(config: &Config) -> Vec<(&'static str, Option<PathBuf>)> {
     let secret = config.secret.clone().map(|source| match source {
         SecretSource::File(path) => path,
-        SecretSource::Descriptor(number) => panic!("descriptor {number}"),
+        other @ (SecretSource::GroupFile(_) | SecretSource::Descriptor(_)) => panic!("{other:?}"),
     });
     let user = config.user_secret_file.as_deref().map(|file| file.ancestors().nth(2).unwrap().to_owned());
     let devices = config.devices.clone();

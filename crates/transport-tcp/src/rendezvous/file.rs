@@ -20,7 +20,8 @@ use super::host::{StoreConfig, StoreHost};
 use super::join::{JoinConfig, Retry, Setback, attempt, given_up, no_store};
 use super::waiting::Waiting;
 use crate::codec::{ADDRESS_BYTES, Reader, Writer};
-use crate::secret::{SECRET_BYTES, Secret, TAG_BYTES, no_runtime_file, open_private};
+use crate::private_files::{no_runtime_file, open_private};
+use crate::secret::{SECRET_BYTES, Secret, TAG_BYTES};
 use crate::size_limit::write_limited;
 
 const NOTICE_BYTES: usize = SECRET_BYTES + ADDRESS_BYTES + TAG_BYTES;

@@ -57,7 +57,8 @@ pub use waiting::{Voice, WaitConfig};
 
 use crate::config::Config;
 use crate::handshake::JobId;
-use crate::secret::{Secret, runtime_directory};
+use crate::private_files::runtime_directory;
+use crate::secret::Secret;
 use address::join_host;
 use cpus::Cpus;
 use plan::{Meeting, meeting};

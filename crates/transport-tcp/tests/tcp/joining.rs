@@ -298,6 +298,23 @@ fn addresses_of_ipv6_are_taken_with_and_without_brackets() {
     }
 }
 
+#[test]
+fn two_spellings_of_one_address_meet() {
+    let user = User::new();
+    let (_, secret) = user.secret_file();
+    let elsewhere = [("LOCAL_WORLD_SIZE", "1"), ("UNISONO_SECRET_FILE", secret.as_str())];
+    let spellings = [(["localhost", "127.0.0.1"], &[][..]), (["::1", "0:0::1"], &elsewhere)];
+    let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    for (addresses, more) in spellings.into_iter().filter(|(_, more)| has_ipv6 || more.is_empty()) {
+        let port = master_port();
+        let ranks = [(0, addresses[0]), (1, addresses[1])].map(|(rank, address)| {
+            let meeting = [("MASTER_ADDR", address), ("MASTER_PORT", port.as_str())];
+            user.start(rank, 2, &[&meeting[..], more].concat())
+        });
+        assert_eq!(ranks.map(|rank| rank.end().0), ["joined"; 2], "{addresses:?}");
+    }
+}
+
 /// As the agents of torchrun start them: each counts its own ranks. Nothing proves that the two share a host.
 #[test]
 fn two_launchers_on_one_host_make_a_job() {

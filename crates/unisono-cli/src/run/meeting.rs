@@ -9,8 +9,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use unisono_transport_tcp::config::{Config, knobs};
+use unisono_transport_tcp::private_files::runtime_directory;
 use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
-use unisono_transport_tcp::secret::{Secret, runtime_directory};
+use unisono_transport_tcp::secret::Secret;
 
 use super::failure::End;
 use crate::problem::{Problem, Result};

@@ -8,8 +8,8 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use unisono::{BACKENDS, Backend};
 use unisono_transport_tcp::config::{Config, set_variables};
+use unisono_transport_tcp::private_files::runtime_directory;
 use unisono_transport_tcp::rendezvous::listen_address;
-use unisono_transport_tcp::secret::runtime_directory;
 
 use super::backends::BackendFacts;
 use super::parse;
