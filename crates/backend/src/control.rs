@@ -158,7 +158,7 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Err
     let Error::Mismatch { calls, difference } = error else { return };
     let [(_, ours), (rank, theirs)] = &**calls;
     let Some(peer) = peers.group().group_rank_of(*rank) else { return };
-    // If only earlier calls differ, no answer about this call may be reported, not even one that is already on its way.
+    // If only earlier calls differ, no answer about this call may be reported, even if it is already on its way.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
         peers.board().answers().suspect(peer, ours.number, difference);
     }

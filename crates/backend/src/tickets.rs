@@ -24,7 +24,7 @@ pub struct Tickets {
 #[derive(Default)]
 struct Calls {
     issued: u64,
-    /// The calls by number, from the first one that runs or is remembered. Both lists keep their memory, so a program
+    /// The calls by number, from the first unfinished or remembered call on. Both lists keep their memory, so a program
     /// soon stops allocating for them.
     known: VecDeque<KnownCall>,
     /// The last [`CALLS_REMEMBERED`] ended calls, in the order of their ends.

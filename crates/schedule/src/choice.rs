@@ -49,7 +49,7 @@ impl Choice {
     /// of the ranks. Every other name leaves the shape as it is.
     ///
     /// # Errors
-    /// [`UnknownChoice`] says what is wrong with the name, and gives the nearest names.
+    /// [`UnknownChoice`] gives the fault of the name, and the nearest names.
     ///
     /// ```
     /// use unisono_schedule::{Choice, Collective, Registry, Shape};

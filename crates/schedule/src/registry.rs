@@ -280,7 +280,7 @@ fn believed(algorithm: &Algorithm, shape: &Shape) -> Result<Facts, Refused> {
     })
 }
 
-/// What is wrong with `name`. Names are parts of paths, settings and lists.
+/// The fault of a name. Names are parts of paths, settings and lists.
 fn problem_of(name: &str) -> Option<&'static str> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
     if name.is_empty() {

@@ -4,7 +4,7 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `ring` | [`CallRing`]: the last calls, the digest of all |
-//! | `progress` | [`Progress`]: the numbers of returned and finished calls, and the rank that the running call waits for |
+//! | `progress` | [`Progress`]: numbers of returned and finished calls, and the rank that the running call waits for |
 //! | `first_cause` | [`FirstCause`]: why the communicator is revoked, if it is |
 //! | `messages` | [`Messages`]: the last sends and receives, and the messages without a receive |
 //! | `heard` | [`Heard`]: for each rank, the last call in which something arrived from it |

@@ -264,7 +264,7 @@ fn push_difference(list: &mut Vec<String>, name: &str, ours: String, theirs: Str
     }
 }
 
-/// The differing fields among those that the header holds as values.
+/// The differences in fields that the header holds as values, not as hashes.
 fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&HeaderBytes) -> String| {

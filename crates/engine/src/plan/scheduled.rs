@@ -50,8 +50,9 @@ impl KeptRounds {
 }
 
 impl Selector {
-    /// Whether a call needs an algorithm of this library: the call names one, the group's options name one that the
-    /// collective has, or the order of a sum must be fixed, which no vendor's library promises.
+    /// Whether a call needs an algorithm of this library: because the call names an algorithm, because the options of
+    /// the group name an algorithm of this collective, or because the order of a sum must be fixed, which no library of
+    /// a vendor promises.
     pub(crate) fn is_asked_for(
         &self,
         collective: Collective,

@@ -276,7 +276,7 @@ impl Run {
         Ok(moved)
     }
 
-    /// Adds the directions that this run waits for, after a poll in which nothing moved: those that the poll has left
+    /// Adds the directions that this run waits for, after a poll in which nothing moved: all that the poll has left
     /// open.
     pub(crate) fn interest(&self, interest: &mut Vec<Interest>) {
         for (link, plan_link) in self.plan.links.iter().enumerate() {
@@ -289,7 +289,7 @@ impl Run {
         }
     }
 
-    /// Adds the peers that this run waits for: first those that must send, then those that must take or release bytes.
+    /// Adds the peers that this run waits for: first all that must send, then all that must take or release bytes.
     pub(crate) fn awaited(&self, awaited: &mut Vec<GroupRank>) {
         let (peer, ready) = (|link: usize| self.plan.links[link].edge.peer, &self.state.ready);
         let links = 0..self.plan.links.len();

@@ -116,7 +116,7 @@ fn check(algorithm: &Arc<Algorithm>, count: usize) {
     }
 }
 
-/// Rank 0 answers a chunk that may be empty before its list comes to one that is not.
+/// Rank 0 answers a chunk that may be empty before its list comes to a chunk that is not.
 fn empty_first() -> Algorithm {
     let build = |builder: &mut Builder| {
         if builder.rank() == 0 {
