@@ -1,5 +1,4 @@
-//! //! A transport's control plane, as a backend sees it: it spreads a first cause, asks silent ranks, and says
-//! goodbye.
+//! A transport's control plane, as a backend sees it: it spreads a first cause, asks silent ranks, and says goodbye.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +32,7 @@ pub enum Question {
 pub struct Ask {
     /// The subject.
     pub question: Question,
-    /// The number of this agreement among those of this communicator on this question, from 0.
+    /// The number of this agreement on this question in this communicator, from 0.
     pub number: u64,
     /// This rank's flag.
     pub flag: bool,
@@ -158,7 +157,8 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Err
     let Error::Mismatch { calls, difference } = error else { return };
     let [(_, ours), (rank, theirs)] = &**calls;
     let Some(peer) = peers.group().group_rank_of(*rank) else { return };
-    // If only earlier calls differ, no answer about this call may be reported, even if it is already on its way.
+    // If only earlier calls differ, this call is no suspect: an answer about this call must not be reported as the
+    // mismatch.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
         peers.board().answers().suspect(peer, ours.number, difference);
     }

@@ -1,4 +1,4 @@
-//! //! Says in words how two calls differ that should be equal.
+//! Says in words how two calls differ that should be equal.
 
 use unisono_communicator::{
     CallInfo, Collective, Descriptor, Group, GroupRank, LengthList, Place, ReduceOp, Sizes,

@@ -1,4 +1,4 @@
-//! //! A running digest of a communicator's calls, over the fields that must be equal on all ranks. Ranks compare it in
+//! A running digest of a communicator's calls, over the fields that must be equal on all ranks. Ranks compare it in
 //! every call and at close. So it shows different calls that share no message, such as two broadcasts from different
 //! roots.
 

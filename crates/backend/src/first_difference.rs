@@ -1,4 +1,4 @@
-//! //! Finds the first call in which ranks that have closed a communicator differ.
+//! Finds the first call in which ranks that have closed a communicator differ.
 //!
 //! Every rank reports its history when it closes: the number of its calls and a digest. Histories show that ranks
 //! differ, but not in which call. So the lowest rank picks one rank for each other history, and asks these ranks about

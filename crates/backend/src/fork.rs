@@ -1,4 +1,4 @@
-//! //! Detects a forked child of the process that made a communicator, without a system call in each call.
+//! Detects a forked child of the process that made a communicator, without a system call in each call.
 //!
 //! The kernel zeroes a marked page in a forked child (Linux, `MADV_WIPEONFORK`). Without such a page, each check
 //! compares process ids, which costs a system call.

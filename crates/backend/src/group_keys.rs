@@ -1,4 +1,4 @@
-//! //! Groups that only their members make: the list of ranks behind a key, and the number of uses of the key.
+//! Groups that only their members make: the list of ranks behind a key, and the number of uses of the key.
 
 use std::collections::HashMap;
 use std::fmt::Display;

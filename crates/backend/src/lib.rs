@@ -1,6 +1,6 @@
-//! //! The part of every backend that handles a call before and after its bytes move: admission, order, numbers, the
-//! last calls, deadlines, the first cause of a failure. It knows no links, so a vendor's library can use it as the
-//! engine does.
+//! The part of every backend that handles a call before and after its bytes move: admission, order, numbers, the last
+//! calls, deadlines, the first cause of a failure. It knows no links, so a vendor's library can use it as the engine
+//! does.
 //!
 //! | file | what it holds |
 //! | --- | --- |

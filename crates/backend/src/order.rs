@@ -1,4 +1,4 @@
-//! //! The order in which collectives are issued: the communicator's, or the order of the scope that a call names.
+//! The order in which collectives are issued: the communicator's, or the order of the scope that a call names.
 
 use std::fmt::Display;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! //! The other ranks as errors name them: number, process, and the last call in which something arrived.
+//! The other ranks as errors name them: number, process, and the last call in which something arrived.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! //! A schedule whose bytes another library moves, such as a vendor's by its sends and receives. It is bound to the
-//! sizes of a call and divided into rounds.
+//! A schedule whose bytes another library moves, such as a vendor's by its sends and receives. It is bound to the sizes
+//! of a call and divided into rounds.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! //! A backend's part of a scope: its turn, the deadline of its calls, and their parent call.
+//! A backend's part of a scope: its turn, the deadline of its calls, and their parent call.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};

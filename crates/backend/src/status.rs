@@ -1,4 +1,4 @@
-//! //! A rank's answers to questions about a call, and its report when it closes or leaves.
+//! A rank's answers to questions about a call, and its report when it closes or leaves.
 
 use std::fmt;
 

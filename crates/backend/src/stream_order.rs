@@ -1,4 +1,4 @@
-//! //! The order of calls of several communicators on the streams of one rank. If two ranks have two calls in different
+//! The order of calls of several communicators on the streams of one rank. If two ranks have two calls in different
 //! orders, each call waits for the other, and neither communicator alone can tell why. A call may also wait because
 //! another communicator uses its device.
 

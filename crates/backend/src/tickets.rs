@@ -1,4 +1,4 @@
-//! //! The tickets of one communicator: the calls that are on a device's stream, and the results of ended calls.
+//! The tickets of one communicator: the calls that are on a device's stream, and the results of ended calls.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,4 @@
-//! //! The right to issue the next call. One holder has it at a time, and waiting threads get it in the order of
-//! arrival.
+//! The right to issue the next call. One holder has it at a time, and waiting threads get it in the order of arrival.
 //!
 //! A mutex does not suffice: a scope holds its turn across calls and may move to another thread, waiting threads have
 //! deadlines and must learn of a revocation, and they are served in order. A pass that nobody waits for costs one

@@ -1,4 +1,4 @@
-//! //! The trait of every backend, decorator and test double; scopes; the survivors of a failure.
+//! The trait of every backend, decorator and test double; scopes; the survivors of a failure.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub trait Communicator: Send + Sync {
     /// [`Call`], so make a new one for each call.
     ///
     /// # Errors
-    /// Any [`Error`]; [`Error::is_before_start`] tells whether the communicator is still usable. An error that comes
-    /// after the call was enqueued is told by the ticket and by every later call.
+    /// Any [`Error`]; [`Error::is_before_start`] tells whether the communicator is still usable. The ticket, and every
+    /// later call, reports an error that comes after the call was enqueued.
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome>;
 
     /// Starts a call. Its buffers move in, and come back through the handle. A call on device memory ends when its
@@ -202,8 +202,8 @@ pub trait Communicator: Send + Sync {
     ///
     /// # Errors
     /// [`Error::ConcurrentUse`] when another thread is inside a call or a scope; a scope with a label waits instead, at
-    /// most for its timeout. [`Error::InvalidArgument`] for a name or label that is too long. The first cause.
-    /// [`Error::Unsupported`] within a scope, and from a backend without scopes.
+    /// most for its timeout. [`Error::InvalidArgument`] for a name or label that is too long. The first cause, on a
+    /// revoked communicator. [`Error::Unsupported`] within a scope, and from a backend without scopes.
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         let _ = (parent, options);
         Err(unsupported(self.backend(), "scopes"))

@@ -1,4 +1,4 @@
-//! //! A macro for communicators that pass calls on to another communicator.
+//! A macro for communicators that pass calls on to another communicator.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! //! The types that every part of unisono shares: calls, ranks, memory, errors.
+//! The types that every part of unisono shares: calls, ranks, memory, errors.
 //!
 //! A [`Communicator`] executes a [`Call`]: a [`Descriptor`] (operation, dtype, count, op, root, ...) plus buffers and
 //! options. Users write the typed calls of [`Collectives`], which check arguments once, above all backends:

@@ -1,4 +1,4 @@
-//! //! Log lines: to the program's `tracing` subscriber, or to standard error if it has none.
+//! Log lines: to the program's `tracing` subscriber, or to standard error if it has none.
 //!
 //! A library must not install a subscriber, because the program could then install none. So each line checks for one.
 //!
@@ -28,7 +28,8 @@ pub enum Severity {
     Debug,
 }
 
-/// The lines that reach standard error while the program has no `tracing` subscriber: the value of `UNISONO_LOG`.
+/// The lines that reach standard error while the program has no `tracing` subscriber: the value of `UNISONO_LOG`. A
+/// subscriber decides for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// None.
@@ -158,7 +159,7 @@ impl Drop for Holding {
 /// The sender to the thread that runs subscribers for [`Holding`] threads, and the process of that thread.
 static TELLER: OnceLock<Option<(Sender<Held>, u32)>> = OnceLock::new();
 
-/// A message to that thread.
+/// A message to the thread that runs subscribers.
 enum Held {
     Line(HeldLine),
     /// Dropped when all earlier lines have been told.

@@ -1,4 +1,4 @@
-//! //! A text inside its owner, so that the owner is `Copy` and needs no allocation.
+//! A text inside its owner, so that the owner is `Copy` and needs no allocation.
 
 use std::fmt;
 

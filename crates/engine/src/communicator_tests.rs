@@ -1,4 +1,4 @@
-//! //! A thread that waits beside other work has a short time slice, but not while other code runs on it.
+//! A thread that waits beside other work has a short time slice, but not while other code runs on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};

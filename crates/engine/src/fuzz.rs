@@ -1,4 +1,4 @@
-//! //! Arbitrary bytes from a peer for the engine's receivers: a target for cargo-fuzz (`fuzz/`), and a plain test.
+//! Arbitrary bytes from a peer for the engine's receivers: a target for cargo-fuzz (`fuzz/`), and a plain test.
 //!
 //! Compiled for tests and cargo-fuzz only.
 

@@ -1,5 +1,4 @@
-//! //! How a group registers an algorithm from outside. All ranks get the same verdict. The messages are ordinary
-//! calls.
+//! How a group registers an algorithm from outside. All ranks get the same verdict. The messages are ordinary calls.
 //!
 //! 1. Rank 0 proves the algorithm for as many roots as the budget allows. It broadcasts their number, or the refusal.
 //! 2. Every rank builds its own schedules for these roots and sends their digest.

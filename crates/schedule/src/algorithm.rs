@@ -1,4 +1,4 @@
-//! //! An algorithm: its name, requirements, claims, and the function that builds its schedules.
+//! An algorithm: its name, requirements, claims, and the function that builds its schedules.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -204,7 +204,7 @@ impl Algorithm {
         Self { fits: Some(Arc::new(fits)), ..self }
     }
 
-    /// Sets the number of extents, a multiple of [`Layout::unit`]; without this call it is that number.
+    /// Sets the number of extents, a multiple of [`Layout::unit`]; without this call it is [`Layout::unit`].
     #[must_use]
     pub fn chunks(self, chunks: impl Fn(&Shape) -> u32 + Send + Sync + 'static) -> Self {
         Self { chunks: Some(Arc::new(chunks)), ..self }

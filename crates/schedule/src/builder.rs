@@ -1,4 +1,4 @@
-//! //! The builder: an algorithm lists sends and receives, and the builder infers which steps wait for which.
+//! The builder: an algorithm lists sends and receives, and the builder infers which steps wait for which.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! //! An algorithm that a user names, with the shape that the name implies: `ring`, `leaders:4`.
+//! An algorithm that a user names, with the shape that the name implies: `ring`, `leaders:4`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! //! Chooses the algorithm of a call from tables of break points, which are computed once per group, on first use.
+//! Chooses the algorithm of a call from tables of break points, which are computed once per group, on first use.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! //! The collectives and their names, for calls and schedules.
+//! The collectives and their names, for calls and schedules.
 
 use std::fmt;
 use std::str::FromStr;

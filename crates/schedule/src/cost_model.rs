@@ -1,4 +1,4 @@
-//! //! The cost model: predicts a call's time in closed form, in integer nanoseconds, so that all ranks get the same
+//! The cost model: predicts a call's time in closed form, in integer nanoseconds, so that all ranks get the same
 //! result.
 
 use crate::{Algorithm, Cost, Fraction, Shape};

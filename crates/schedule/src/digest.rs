@@ -1,4 +1,4 @@
-//! //! Digests of schedules, to compare the schedules of ranks by a number.
+//! Digests of schedules, to compare the schedules of ranks by a number.
 
 use std::collections::HashMap;
 
@@ -42,9 +42,9 @@ impl Digest {
         digests.fold(Self::default(), Self::number)
     }
 
-    /// A number whose sum over all ranks' schedules is 0 if every send has its receive: for each link, sends add a hash
-    /// of the link and its extents in order, and receives subtract it. A `seed` of its own keeps sums apart that are
-    /// added up together.
+    /// A checksum that adds up to 0 over all ranks if every send has its receive. For each link, sends add a hash of
+    /// the link and of its extents in order, and receives subtract that hash. Checksums that are added together need
+    /// different `seed`s.
     pub fn balance(schedule: &Schedule, seed: u64) -> u64 {
         let mut links: HashMap<(u32, bool), Digest> = HashMap::new();
         for step in &schedule.steps {

@@ -1,4 +1,4 @@
-//! //! Finds the earlier steps that a step must wait for, because both touch the same bytes.
+//! Finds the earlier steps that a step must wait for, because both touch the same bytes.
 
 use std::collections::HashMap;
 

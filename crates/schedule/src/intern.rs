@@ -1,4 +1,4 @@
-//! //! Names that live as long as the process, so that values with a name can be `Copy`.
+//! Names that live as long as the process, so that values with a name can be `Copy`.
 
 use std::collections::BTreeSet;
 use std::error::Error;

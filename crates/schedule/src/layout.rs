@@ -1,4 +1,4 @@
-//! //! Which chunks a rank's input and output hold, and which of these are the same bytes in place.
+//! Which chunks a rank's input and output hold, and which of these are the same bytes in place.
 //!
 //! A *location* is the number of a chunk in a rank's buffer. In a call in place, `Input` and `Output` of one location
 //! are the same bytes. The location is the extent itself, except in all-to-all.

@@ -1,4 +1,4 @@
-//! //! The algorithms of a communicator: this crate's and the user's.
+//! The algorithms of a communicator: this crate's and the user's.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

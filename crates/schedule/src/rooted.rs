@@ -1,4 +1,4 @@
-//! //! A broadcast as a list of transfers, which run backwards as a reduce.
+//! A broadcast as a list of transfers, which run backwards as a reduce.
 //!
 //! Backwards, a rank collects the sums of all ranks to which it would have passed a chunk, then sends its own sum to
 //! the rank from which it would have received it. Messages, bytes and rounds are the same; sent and received bytes

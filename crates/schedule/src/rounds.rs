@@ -1,5 +1,5 @@
-//! //! A schedule in rounds, for networks that send messages in groups, one group after the other, such as NCCL's
-//! grouped sends and receives (`ncclGroupStart`).
+//! A schedule in rounds, for networks that send messages in groups, one group after the other, such as NCCL's grouped
+//! sends and receives (`ncclGroupStart`).
 //!
 //! Steps run whole, not in pieces: a step runs when all steps that it waits for are done. Playing the schedules of all
 //! ranks gives the rounds: a message goes in the first round in which both its ends can go. So both ranks have the

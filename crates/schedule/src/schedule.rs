@@ -1,4 +1,4 @@
-//! //! A schedule: the steps of one rank, and the steps that each waits for.
+//! A schedule: the steps of one rank, and the steps that each waits for.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! //! The shape of a group: all that an algorithm may depend on, besides its own rank.
+//! The shape of a group: all that an algorithm may depend on, besides its own rank.
 
 /// The number of ranks, the root, and how the ranks are placed on hosts.
 ///

@@ -1,4 +1,4 @@
-//! //! One step of a schedule: a transfer or a copy of one chunk.
+//! One step of a schedule: a transfer or a copy of one chunk.
 
 use std::fmt;
 

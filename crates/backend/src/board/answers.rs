@@ -1,4 +1,4 @@
-//! //! The answers of other ranks about calls that make no progress, and from them the ranks that hold up the others.
+//! The answers of other ranks about calls that make no progress, and from them the ranks that hold up the others.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

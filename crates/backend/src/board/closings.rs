@@ -1,4 +1,4 @@
-//! //! The ranks that have closed a communicator, and the threads that must read the last messages of these ranks.
+//! The ranks that have closed a communicator, and the threads that must read the last messages of these ranks.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! //! The first cause: the error that revoked a communicator. Also the eviction of this rank, and the sleepers that
-//! both wake.
+//! The first cause: the error that revoked a communicator. Also the eviction of this rank, and the sleepers that both
+//! wake.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -1,4 +1,4 @@
-//! //! For each rank, the last call in which something arrived from it.
+//! For each rank, the last call in which something arrived from it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! //! The messages of a communicator on its board: the last sends and receives for the flight record, the sends and
+//! The messages of a communicator on its board: the last sends and receives for the flight record, the sends and
 //! receives in which threads wait, and arrived messages without a receive. Each rank numbers its own messages.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! //! The board of one communicator: its last calls, the rank that it waits for, and its first cause. The thread that
+//! The board of one communicator: its last calls, the rank that it waits for, and its first cause. The thread that
 //! answers questions of other ranks reads it.
 //!
 //! | file | what it holds |

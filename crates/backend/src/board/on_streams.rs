@@ -1,5 +1,4 @@
-//! //! The calls of one communicator on streams, and the call of another communicator that keeps the last of them
-//! waiting.
+//! The calls of one communicator on streams, and the call of another communicator that keeps the last of them waiting.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! //! The progress of a rank's calls: the numbers of returned and finished calls, and the rank that the running call
-//! waits for.
+//! The progress of a rank's calls: the numbers of returned and finished calls, and the rank that the running call waits
+//! for.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! //! The ring of a communicator's last calls, and the digest of all its calls.
+//! The ring of a communicator's last calls, and the digest of all its calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

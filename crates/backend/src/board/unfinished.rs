@@ -1,4 +1,4 @@
-//! //! Counts of the calls that a rank has not ended and of the messages that it has not received. If it leaves its
+//! Counts of the calls that a rank has not ended and of the messages that it has not received. If it leaves its
 //! communicator now, it leaves these behind.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! //! The code that runs a collective in place of a schedule, such as a call into a vendor's library.
+//! The code that runs a collective in place of a schedule, such as a call into a vendor's library.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::memory::owned::OwnedBuffers;
 /// for a dropped body.
 ///
 /// The ranks meet in a barrier whose headers describe the call. So the engine notices a mismatch, and a dead or late
-/// rank, before the body starts. After a dropped body, a blocking caller's memory is unchanged; memory that moved in is
-/// lost.
+/// rank, before the body starts. If a body is dropped early, a blocking caller's memory is unchanged, and memory that
+/// moved in is lost.
 pub trait CallBody: Send {
     /// The algorithm's name in outcomes and errors, and the hash of its schedules; 0 for an algorithm of the library
     /// itself.

@@ -1,5 +1,5 @@
-//! //! The lengths of a call besides its count: of coalesced segments, or per rank. A call keeps the first few for
-//! errors, and sends them to other ranks.
+//! The lengths of a call besides its count: of coalesced segments, or per rank. A call keeps the first few for errors,
+//! and sends them to other ranks.
 
 use crate::elements::dtype::DType;
 

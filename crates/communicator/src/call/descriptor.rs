@@ -1,5 +1,4 @@
-//! //! A call without its data: the value that is checked, scheduled, logged, compared between ranks and shown in
-//! errors.
+//! A call without its data: the value that is checked, scheduled, logged, compared between ranks and shown in errors.
 
 use std::fmt;
 
@@ -51,7 +50,7 @@ pub struct Descriptor {
     pub label: Option<ShortText>,
     /// In place or not.
     pub place: Place,
-    /// Whether counts differ by rank (the `_v` forms). Ranks then compare the counts by the hash of the plan.
+    /// Whether counts differ by rank (the `_v` forms). Ranks then compare a hash of the lengths instead of `count`.
     pub uneven: bool,
 }
 

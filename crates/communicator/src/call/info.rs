@@ -1,4 +1,4 @@
-//! //! A call as errors, logs and other ranks see it: its number, arguments, line and algorithm.
+//! A call as errors, logs and other ranks see it: its number, arguments, line and algorithm.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct CallInfo {
     pub site: Option<SiteText>,
     /// Lengths besides the descriptor's count; `None` when there are none, or when they are not known.
     pub sizes: Option<Arc<Sizes>>,
-    /// The call that this one is a part of, for a call within a scope.
+    /// The parent call, for a call within a scope.
     pub parent: Option<Arc<ParentCall>>,
 }
 

@@ -1,4 +1,4 @@
-//! //! The operations: each collective, and the two sides of a message, with their numbers on the wire.
+//! The operations: each collective, and the two sides of a message, with their numbers on the wire.
 
 use std::fmt;
 

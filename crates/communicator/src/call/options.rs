@@ -1,4 +1,4 @@
-//! //! A caller's options: deadline, label, algorithm, order of reduction, a place in the queue.
+//! A caller's options: deadline, label, algorithm, order of reduction, a place in the queue.
 
 use std::time::{Duration, Instant};
 

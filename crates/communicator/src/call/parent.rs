@@ -1,4 +1,4 @@
-//! //! Parent calls, which are made of other calls, and the names of their scopes.
+//! Parent calls, which are made of other calls, and the names of their scopes.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! //! The check of a call's memory: all on the host and no stream, or all on one device with a stream of that device.
+//! The check of a call's memory: all on the host and no stream, or all on one device with a stream of that device.
 
 use crate::call::Call;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! //! The check of buffers in segments: no element is cut, shares have their lengths, the collective can be coalesced.
+//! The check of buffers in segments: no element is cut, shares have their lengths, the collective can be coalesced.
 
 use unisono_schedule::Collective;
 

@@ -127,7 +127,7 @@ macro_rules! float {
     };
 }
 
-/// Bytes that stand for a [`DType`] on the wire.
+/// The number of bytes of a [`DType`]'s wire code.
 pub const DTYPE_CODE_BYTES: usize = 3;
 
 /// Size in bytes of the largest opaque element.
@@ -210,13 +210,13 @@ macro_rules! dtypes {
     };
 }
 
-/// A count or an index travels as the integer of its size.
+/// Counts and indices are sent as u64.
 #[cfg(target_pointer_width = "64")]
 impl Element for usize {
     const DTYPE: DType = DType::U64;
 }
 
-/// A difference of counts travels as the integer of its size.
+/// Differences of counts are sent as i64.
 #[cfg(target_pointer_width = "64")]
 impl Element for isize {
     const DTYPE: DType = DType::I64;

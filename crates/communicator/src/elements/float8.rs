@@ -47,8 +47,8 @@ macro_rules! float8 {
             const NORMAL: i32 = (BIAS - $bias + 1) << EXPONENT;
             /// The first magnitude that is not finite, as an f32's bits.
             const OVERFLOWS: i32 = ($special << Self::SHIFT) + Self::REBIAS;
-            /// Added to a number's exponent, it gives a power of two around which f32 has the spacing that this format
-            /// has at the number.
+            /// Added to the exponent of a number, it gives a power of two. Around that power, f32 is as coarse as this
+            /// format is around the number.
             const SPACING: i32 = Self::SHIFT << EXPONENT;
 
             /// The number with these bits.

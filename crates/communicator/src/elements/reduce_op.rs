@@ -70,8 +70,8 @@ impl UserOp {
 
 /// The function behind [`ReduceOp::User`]: it computes `out = f(left, right)`.
 ///
-/// Called with `(left, right, out)`, three slices of the same length that hold whole elements; in any order of the
-/// parts of a buffer. A panic in it fails the call and revokes the communicator.
+/// Called with `(left, right, out)`, three slices of the same length that hold whole elements. A buffer may be passed
+/// in parts, in any order. A panic in it fails the call and revokes the communicator.
 pub type UserFunction = Arc<dyn Fn(&[u8], &[u8], &mut [u8]) + Send + Sync>;
 
 /// Factors are compared by their bits: 0.0 and -0.0 differ, and NaN equals itself.

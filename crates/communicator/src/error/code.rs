@@ -1,4 +1,4 @@
-//! //! Permanent numbers for the kinds of errors: for bindings, exit codes and the wire.
+//! Permanent numbers for the kinds of errors: for bindings, exit codes and the wire.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! //! The errors of a communicator. Each says what a rank expected, what came instead, and from which rank.
+//! The errors of a communicator. Each says what a rank expected, what came instead, and from which rank.
 
 pub(crate) mod code;
 
@@ -31,8 +31,8 @@ pub struct Culprit {
     pub rank: JobRank,
     /// Its process, if that is known. Ranks that are threads of one process have none.
     pub process: Option<Process>,
-    /// The last collective of the failed communicator in which the reporting rank received something from this rank;
-    /// `None` if it received nothing. Other ranks may have received more.
+    /// The last collective of the failed communicator in which the reporting rank received something from the lost
+    /// rank; `None` if it received nothing. Other ranks may have received more.
     pub last_call: Option<Box<CallInfo>>,
 }
 

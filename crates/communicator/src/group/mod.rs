@@ -1,4 +1,4 @@
-//! //! A communicator's ranks, and the rank of this process among them.
+//! A communicator's ranks, and the rank of this process among them.
 
 pub(crate) mod rank;
 

@@ -1,4 +1,4 @@
-//! //! Two types of rank numbers: in the job and in a group. They differ in a subgroup, and [`crate::Group`] converts.
+//! Two types of rank numbers: in the job and in a group. They differ in a subgroup, and [`crate::Group`] converts.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! //! Allocations as large as a user's data. Rust ends the process when one fails; these functions return an error.
+//! Allocations as large as a user's data. Rust ends the process when one fails; these functions return an error.
 
 use bytemuck::Zeroable;
 use bytemuck::allocation::try_zeroed_vec;

@@ -1,4 +1,4 @@
-//! //! Memory on an accelerator, and the streams that order calls on it.
+//! Memory on an accelerator, and the streams that order calls on it.
 
 #![allow(unsafe_code)]
 
@@ -56,8 +56,8 @@ enum Spans {
 
 /// Memory on a device that calls read: one span, or a list of spans that follow each other.
 ///
-/// Like `&[T]` beside `&mut [T]` ([`DeviceBufferMut`]). The borrow ends when the call is enqueued; the maker of the
-/// buffer has promised that the memory outlives the call.
+/// [`DeviceBufferMut`] is its counterpart to write, as `&mut [T]` is of `&[T]`. A call borrows the buffer until the
+/// call is enqueued; the maker of the buffer has promised that the memory outlives the call.
 #[derive(Debug)]
 pub struct DeviceBuffer {
     spans: Spans,

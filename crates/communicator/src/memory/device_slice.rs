@@ -1,4 +1,4 @@
-//! //! Elements on a device, as slices are elements on the host.
+//! Elements on a device, as slices are elements on the host.
 
 #![allow(unsafe_code)]
 
@@ -43,7 +43,7 @@ pub unsafe trait DeviceElements<T: Element> {
     fn device(&self) -> u32;
 }
 
-/// Elements on a device, to read: like `&[T]` beside `&mut [T]` ([`DeviceSliceMut`]).
+/// Elements on a device, to read. [`DeviceSliceMut`] is its counterpart to write, as `&mut [T]` is of `&[T]`.
 #[derive(Debug)]
 pub struct DeviceSlice<'a, T> {
     buffer: DeviceBuffer,

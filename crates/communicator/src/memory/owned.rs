@@ -1,4 +1,4 @@
-//! //! The memory of asynchronous calls: it moves in, and comes back through the handle.
+//! The memory of asynchronous calls: it moves in, and comes back through the handle.
 
 use crate::elements::dtype::{DType, Element};
 use crate::memory::device::DeviceBufferMut;

@@ -1,4 +1,4 @@
-//! //! Contiguous host memory of an asynchronous call: a vector that moved in, or foreign memory and its keeper.
+//! Contiguous host memory of an asynchronous call: a vector that moved in, or foreign memory and its keeper.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::log::{Severity, log};
 use crate::memory::segments::Segment;
 
-/// Keeps foreign memory alive for a call, which drops it at its end. A panic in the drop is logged and goes no further.
+/// Keeps memory alive that a call uses but does not own. The call drops the keeper at its end. A panic in that drop is
+/// logged and goes no further.
 pub struct Keeper(Option<Box<dyn Any + Send>>);
 
 impl Keeper {
@@ -107,10 +108,10 @@ impl OwnedBuffer {
     }
 
     /// Memory that stays where it is: `bytes` bytes of `dtype` elements at `start`, which may be null if `bytes` is 0.
-    /// `keeper` owns the memory or keeps its owner alive, such as a reference to a tensor. The call drops it when it
-    /// ends, fails or is refused, even if the handle is dropped earlier, on a thread that holds no lock of the
-    /// communicator. A drop that blocks delays later keepers and functions of [`crate::Work::on_done`], but no call.
-    /// The handle gives an empty buffer back.
+    /// `keeper` owns the memory or keeps its owner alive, such as a reference to a tensor. The call drops `keeper` when
+    /// it ends, fails or is refused, even if its handle is dropped earlier, on a thread that holds no lock of the
+    /// communicator. A keeper whose drop blocks delays later keepers and functions of [`crate::Work::on_done`], but no
+    /// call. The handle gives an empty buffer back.
     ///
     /// # Safety
     /// Until `keeper` is dropped, the bytes must be valid and initialized, and nothing but the call may write them. If

@@ -1,4 +1,4 @@
-//! //! Messages of the only rank to itself, and its asynchronous receives.
+//! Messages of the only rank to itself, and its asynchronous receives.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

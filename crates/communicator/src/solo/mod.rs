@@ -1,4 +1,4 @@
-//! //! The world of one rank: every operation without a network. The examples of the documentation use it.
+//! The world of one rank: every operation without a network. The examples of the documentation use it.
 
 mod messages;
 mod world;

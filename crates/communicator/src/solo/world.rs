@@ -1,5 +1,4 @@
-//! //! The state of a world of one rank. It keeps the rules of the call gate, which every call of other backends
-//! passes.
+//! The state of a world of one rank. It keeps the rules of the call gate, which every call of other backends passes.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! //! The typed operations of every communicator. They check the arguments once, above all backends.
+//! The typed operations of every communicator. They check the arguments once, above all backends.
 
 pub(crate) mod asynchronous;
 pub(crate) mod on_device;

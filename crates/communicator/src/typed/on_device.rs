@@ -1,4 +1,4 @@
-//! //! The typed operations on device memory, in the order of a stream.
+//! The typed operations on device memory, in the order of a stream.
 
 use unisono_schedule::Collective;
 

@@ -1,4 +1,4 @@
-//! //! The end of an asynchronous call: its result, its buffers, and the tasks and functions to notify.
+//! The end of an asynchronous call: its result, its buffers, and the tasks and functions to notify.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! //! Handles of asynchronous calls: wait, poll, callbacks, `.await`, cancel.
+//! Handles of asynchronous calls: wait, poll, callbacks, `.await`, cancel.
 
 pub(crate) mod ending;
 

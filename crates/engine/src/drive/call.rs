@@ -1,4 +1,4 @@
-//! //! One collective in progress: its run, its reducer, its deadline, and the errors of its failures.
+//! One collective in progress: its run, its reducer, its deadline, and the errors of its failures.
 
 use std::sync::Arc;
 use std::task::Poll;

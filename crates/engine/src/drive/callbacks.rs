@@ -1,4 +1,4 @@
-//! //! The thread that runs the program's code after a call: functions given to `on_done`, wakers of tasks, keepers of
+//! The thread that runs the program's code after a call: functions given to `on_done`, wakers of tasks, keepers of
 //! memory. It holds no lock and no links, so this code may make calls; code that blocks delays only later code on this
 //! thread.
 //!

@@ -1,4 +1,4 @@
-//! //! Detects other work on a thread's core from the thread's waits, and decides how it waits next.
+//! Detects other work on a thread's core from the thread's waits, and decides how it waits next.
 //!
 //! An idle thread calls `sched_yield` between two polls of its links. On a core with only ranks, the yield takes
 //! microseconds. Beside a process that computes, it takes milliseconds: the kernel runs that process up to its next

@@ -1,4 +1,4 @@
-//! //! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
+//! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
 //!
 //! While bytes move, the loop does not pause. When they stop, it first yields the core between polls, and then sleeps;
 //! beside other work it sleeps at once (`crowding`). It reads the clock only after a poll in which the task's own call

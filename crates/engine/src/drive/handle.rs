@@ -1,4 +1,4 @@
-//! //! The handle of an asynchronous call: asks, waits, cancels, and drives the links while it waits.
+//! The handle of an asynchronous call: asks, waits, cancels, and drives the links while it waits.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};

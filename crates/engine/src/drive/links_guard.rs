@@ -1,4 +1,4 @@
-//! //! Exclusive use of the links. Their holder moves its own call, and the work that all threads have queued.
+//! Exclusive use of the links. Their holder moves its own call, and the work that all threads have queued.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;

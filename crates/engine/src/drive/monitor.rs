@@ -1,5 +1,5 @@
-//! //! The monitor of a communicator: which thread holds its links, which threads wait, and the next task of its
-//! progress thread.
+//! The monitor of a communicator: which thread holds its links, which threads wait, and the next task of its progress
+//! thread.
 //!
 //! The holder of the links moves all asynchronous work. So a thread that waits for asynchronous work takes the links
 //! only if they are free; else it waits for ends of calls. A thread with its own collective takes the links from their

@@ -1,4 +1,4 @@
-//! //! The events that an idle holder of the links waits for. Every call in progress adds its own.
+//! The events that an idle holder of the links waits for. Every call in progress adds its own.
 
 use std::time::{Duration, Instant};
 

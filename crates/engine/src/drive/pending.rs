@@ -1,4 +1,4 @@
-//! //! Tasks for the drive loop: one blocking collective, and all asynchronous work.
+//! Tasks for the drive loop: one blocking collective, and all asynchronous work.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! //! The progress thread. It moves asynchronous calls while no other thread does, and reads the messages of ranks
-//! that close. It starts at the first `submit`, or when a rank closes.
+//! The progress thread. It moves asynchronous calls while no other thread does, and reads the messages of ranks that
+//! close. It starts at the first `submit`, or when a rank closes.
 //!
 //! It never takes the links from another thread, and gives them up as soon as another thread wants them. It holds the
 //! communicator only while there is work: so work goes on after the last handle is dropped, and a communicator without

@@ -1,4 +1,4 @@
-//! //! An asynchronous call: first queued, then run by the holder of the links, at last a result to fetch.
+//! An asynchronous call: first queued, then run by the holder of the links, at last a result to fetch.
 
 use std::sync::{Arc, Mutex};
 

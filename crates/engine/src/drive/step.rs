@@ -1,4 +1,4 @@
-//! //! The result of one poll.
+//! The result of one poll.
 
 /// The result of a poll of a task or of a call.
 pub(crate) enum Step {

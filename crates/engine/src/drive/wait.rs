@@ -1,5 +1,5 @@
-//! //! How long one call has waited, and the consequences: questions to the awaited ranks, a warning in the log, and
-//! the end at the deadline. The same for collectives and messages, blocking and asynchronous.
+//! How long one call has waited, and the consequences: questions to the awaited ranks, a warning in the log, and the
+//! end at the deadline. The same for collectives and messages, blocking and asynchronous.
 //!
 //! The thread that drives a call looks after it many times a second. A late look means that the job was stopped or that
 //! the call was busy; this time does not count as waiting. Else a job that was stopped for longer than a deadline would

@@ -1,4 +1,4 @@
-//! //! The control plane of ranks that share memory. It sends nothing: every rank reads the shared state.
+//! The control plane of ranks that share memory. It sends nothing: every rank reads the shared state.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! //! A bounded stream of bytes between two threads. After its sender has shut it down, or left the communicator, the
+//! A bounded stream of bytes between two threads. After its sender has shut it down, or left the communicator, the
 //! receiver reads the remaining bytes and then the end.
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! //! The shared state of the ranks of one communicator: their boards, their pipes, and how each has left.
+//! The shared state of the ranks of one communicator: their boards, their pipes, and how each has left.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};

@@ -1,4 +1,4 @@
-//! //! A closure per rank, each on its own thread, for unit tests.
+//! A closure per rank, each on its own thread, for unit tests.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,4 +1,4 @@
-//! //! All communicators of one in-process world, and the ranks that have left them. One lock orders the events, so all
+//! All communicators of one in-process world, and the ranks that have left them. One lock orders the events, so all
 //! ranks see the same order.
 
 use std::collections::{BTreeMap, HashMap};

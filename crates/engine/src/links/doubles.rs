@@ -1,4 +1,4 @@
-//! //! Test doubles of links: all streams are open from the start, and nothing waits.
+//! Test doubles of links: all streams are open from the start, and nothing waits.
 //!
 //! Compiled for tests and cargo-fuzz only.
 

@@ -1,4 +1,4 @@
-//! //! Links that misbehave by plan: they move few bytes at a time, pretend not to be ready, and break.
+//! Links that misbehave by plan: they move few bytes at a time, pretend not to be ready, and break.
 
 use std::io::{self, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! //! A transport as the engine sees it: byte streams to the peers, which never block, and one place to sleep.
+//! A transport as the engine sees it: byte streams to the peers, which never block, and one place to sleep.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod doubles;

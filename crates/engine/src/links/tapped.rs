@@ -1,4 +1,4 @@
-//! //! Links with a tap: one wrapper for everything that watches or disturbs links.
+//! Links with a tap: one wrapper for everything that watches or disturbs links.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::task::Poll;

@@ -1,4 +1,4 @@
-//! //! Links that record each move of bytes: time, edge, direction, number.
+//! Links that record each move of bytes: time, edge, direction, number.
 
 use std::io;
 use std::sync::{Arc, Mutex};

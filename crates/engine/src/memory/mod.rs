@@ -1,4 +1,4 @@
-//! //! A call's bytes as three flat regions, whatever segments they lie in: input, output, scratch.
+//! A call's bytes as three flat regions, whatever segments they lie in: input, output, scratch.
 //!
 //! An access yields a prefix: the longest contiguous run from an offset. Segments hold whole elements, so a run that
 //! starts at an element also ends at one.

@@ -1,4 +1,4 @@
-//! //! The 64-byte header at the start of each call's bytes on a link and direction, byte by byte.
+//! The 64-byte header at the start of each call's bytes on a link and direction, byte by byte.
 //!
 //! Only fields that must be equal on both sides are written; other fields are zero. So two headers belong to one call
 //! exactly if their bytes are equal, and a difference is a mismatch. Little-endian:

@@ -1,5 +1,4 @@
-//! //! A plan: a schedule bound to a call's sizes. Each step has its bytes and places, and each link its steps in
-//! order.
+//! A plan: a schedule bound to a call's sizes. Each step has its bytes and places, and each link its steps in order.
 //!
 //! A plan has no data and no call number, so it serves every call of the same shape.
 

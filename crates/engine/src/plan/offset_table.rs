@@ -1,4 +1,4 @@
-//! //! The offset table of a call: where its chunks lie. It gives a schedule's extents their offsets and lengths.
+//! The offset table of a call: where its chunks lie. It gives a schedule's extents their offsets and lengths.
 //!
 //! All lengths and offsets are in elements. Uneven sizes, counts below the number of ranks, and 0 need no special case.
 

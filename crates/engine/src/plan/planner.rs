@@ -1,5 +1,4 @@
-//! //! From a call to a run: chooses the algorithm, builds the schedule, binds the sizes. All three are cached by
-//! shape.
+//! From a call to a run: chooses the algorithm, builds the schedule, binds the sizes. All three are cached by shape.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! //! Schedules for an executor that moves the bytes itself, such as a vendor's library: in rounds, bound to a call's
+//! Schedules for an executor that moves the bytes itself, such as a vendor's library: in rounds, bound to a call's
 //! sizes.
 
 use std::sync::{Arc, Mutex};

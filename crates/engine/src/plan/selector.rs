@@ -1,5 +1,5 @@
-//! //! The choice of a call's algorithm: the forced one, or the cheapest that fits. A selector never changes, so any
-//! thread may use it; registering an algorithm replaces it.
+//! The choice of a call's algorithm: the forced one, or the cheapest that fits. A selector never changes, so any thread
+//! may use it; registering an algorithm replaces it.
 
 use std::time::Duration;
 

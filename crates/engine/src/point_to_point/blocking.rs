@@ -1,4 +1,4 @@
-//! //! Blocking sends and receives. They use the caller's own memory while its thread holds the links.
+//! Blocking sends and receives. They use the caller's own memory while its thread holds the links.
 //!
 //! A thread that finds the links taken copies its transfer and posts it to the holder. A holder that must give the
 //! links up copies its own transfer first. So threads never wait for each other's transfers, and a program with one

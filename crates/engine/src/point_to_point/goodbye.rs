@@ -1,5 +1,5 @@
-//! //! The end of a communicator's messages. Each side says goodbye after its last frame, and reads until the goodbye
-//! of the other side.
+//! The end of a communicator's messages. Each side says goodbye after its last frame, and reads until the goodbye of
+//! the other side.
 //!
 //! The kernel resets a stream that is closed with unread bytes in it, or on which the peer still writes. A reset
 //! discards bytes that the other side has not read. So a side writes nothing after its goodbye, and answers the peer's

@@ -1,4 +1,4 @@
-//! //! A lane's read-ahead: one system call reads a frame header and the bytes after it.
+//! A lane's read-ahead: one system call reads a frame header and the bytes after it.
 
 use std::io::{self, IoSliceMut};
 

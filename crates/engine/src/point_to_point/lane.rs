@@ -1,5 +1,4 @@
-//! //! One side of a pair's stream of frames: outgoing frames, the arriving message, the credits of both sides, the
-//! end.
+//! One side of a pair's stream of frames: outgoing frames, the arriving message, the credits of both sides, the end.
 
 use std::io::{self, IoSliceMut};
 

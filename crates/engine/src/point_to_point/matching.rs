@@ -1,4 +1,4 @@
-//! //! Matches messages with receives by source and tag, each in their order.
+//! Matches messages with receives by source and tag, each in their order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

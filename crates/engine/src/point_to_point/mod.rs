@@ -1,4 +1,4 @@
-//! //! Sends and receives with tags, from any source, on a separate stream for each pair. They have no order with
+//! Sends and receives with tags, from any source, on a separate stream for each pair. They have no order with
 //! collectives.
 //!
 //! A message of at most [`frame::EAGER_BYTES_MAX`] is sent at once if the receiver's queue has room for it (credits).

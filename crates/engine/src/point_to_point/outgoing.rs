@@ -1,4 +1,4 @@
-//! //! The outgoing direction of a lane.
+//! The outgoing direction of a lane.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};

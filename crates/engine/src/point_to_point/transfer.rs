@@ -1,4 +1,4 @@
-//! //! One send or receive. It owns its memory, or a thread that is blocked in it lends the memory at every poll.
+//! One send or receive. It owns its memory, or a thread that is blocked in it lends the memory at every poll.
 //!
 //! At most one transfer is borrowed: the blocking transfer of the holder of the links. Before the holder gives the
 //! links up, the transfer gets memory of its own and keeps its place, so that another holder can continue it.

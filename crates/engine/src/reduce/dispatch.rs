@@ -1,4 +1,4 @@
-//! //! The table (dtype, operator) -> kernel for the best instruction set of this machine, and the calls of kernels.
+//! The table (dtype, operator) -> kernel for the best instruction set of this machine, and the calls of kernels.
 //!
 //! The only file of this module with `unsafe` code: a function compiled for an instruction set may only run on a
 //! processor that has it.

@@ -1,4 +1,4 @@
-//! //! The arithmetic of each operator on two elements, which is in no other file.
+//! The arithmetic of each operator on two elements, which is in no other file.
 
 use unisono_communicator::{Bool, Complex, bf16, f8e4m3, f8e5m2, f16};
 

@@ -1,4 +1,4 @@
-//! //! The loops of all kernels, which are inlined into functions compiled for one instruction set.
+//! The loops of all kernels, which are inlined into functions compiled for one instruction set.
 
 use bytemuck::{Pod, Zeroable};
 

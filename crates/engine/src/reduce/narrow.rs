@@ -1,4 +1,4 @@
-//! //! Conversions of the 16- and 8-bit floats, which compile to vector code. Their arithmetic is done in f32.
+//! Conversions of the 16- and 8-bit floats, which compile to vector code. Their arithmetic is done in f32.
 
 use bytemuck::{Pod, Zeroable};
 use unisono_communicator::{f8e4m3, f8e5m2, f16};

@@ -1,4 +1,4 @@
-//! //! The user's reduce function. It never gets aliasing slices, and its panic never unwinds into the engine.
+//! The user's reduce function. It never gets aliasing slices, and its panic never unwinds into the engine.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! //! How far a step may go: up to the smallest watermark of the steps that it depends on. A step's watermark is its
+//! How far a step may go: up to the smallest watermark of the steps that it depends on. A step's watermark is its
 //! number of final or released bytes.
 
 use unisono_schedule::StepIndex;

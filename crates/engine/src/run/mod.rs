@@ -1,4 +1,4 @@
-//! //! One call in progress: a plan, and how far each step and each link is.
+//! One call in progress: a plan, and how far each step and each link is.
 //!
 //! `Run::advance` moves all bytes that can move and never blocks, so blocking calls, asynchronous calls, tests and
 //! simulations share this code. Steps overlap: a step may use byte b of a chunk once every step that it depends on has

@@ -1,5 +1,5 @@
-//! //! The movers of a run: directions of links, and local copies. A blocked mover waits for one step, and is not
-//! polled until that step moves.
+//! The movers of a run: directions of links, and local copies. A blocked mover waits for one step, and is not polled
+//! until that step moves.
 //!
 //! So the cost of a poll depends on the number of movers that can move, not on the number of links.
 

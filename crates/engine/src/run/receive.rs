@@ -1,4 +1,4 @@
-//! //! The receiving half of a poll. Long chunks go directly into the caller's memory, other bytes through the staging
+//! The receiving half of a poll. Long chunks go directly into the caller's memory, other bytes through the staging
 //! area.
 
 use std::io::{ErrorKind, IoSliceMut};

@@ -1,4 +1,4 @@
-//! //! The releases of a poll: bytes that a link has taken and that may now be overwritten.
+//! The releases of a poll: bytes that a link has taken and that may now be overwritten.
 //!
 //! A send is finished when its bytes are released, and so is its call. A link that copies releases bytes as it takes
 //! them, and is never asked here.

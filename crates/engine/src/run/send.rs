@@ -1,4 +1,4 @@
-//! //! The sending half of a poll: gathers the bytes for one peer, and sends them with one call of its link.
+//! The sending half of a poll: gathers the bytes for one peer, and sends them with one call of its link.
 
 use std::io::{ErrorKind, IoSlice};
 

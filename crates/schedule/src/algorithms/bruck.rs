@@ -1,4 +1,4 @@
-//! //! Bruck's all-to-all: data travels by the binary digits of its distance. Fewest messages, but each byte is sent
+//! Bruck's all-to-all: data travels by the binary digits of its distance. Fewest messages, but each byte is sent
 //! several times.
 //!
 //! Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport

@@ -1,5 +1,4 @@
-//! //! Direct exchange: every rank exchanges messages with all others at once. One or two rounds, and the most
-//! messages.
+//! Direct exchange: every rank exchanges messages with all others at once. One or two rounds, and the most messages.
 //!
 //! For networks in which every pair of ranks has its own path. The all-reduce of two phases is also called two-shot.
 

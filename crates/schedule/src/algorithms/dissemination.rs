@@ -1,4 +1,4 @@
-//! //! The dissemination barrier: in round k every rank sends a token to the rank at distance 2^k.
+//! The dissemination barrier: in round k every rank sends a token to the rank at distance 2^k.
 
 use crate::{Action, Algorithm, Collective, Cost, Fraction, Slot, Totals};
 

@@ -1,4 +1,4 @@
-//! //! Two trees, each for half of the vector. An inner rank of one tree is a leaf of the other.
+//! Two trees, each for half of the vector. An inner rank of one tree is a leaf of the other.
 //!
 //! Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009. In one binary
 //! tree, half of the ranks are leaves that only receive, and the others send everything twice. With two trees every

@@ -1,5 +1,4 @@
-//! //! Recursive halving and doubling: round by round, the distance doubles and the exchanged data halves; then in
-//! reverse.
+//! Recursive halving and doubling: round by round, the distance doubles and the exchanged data halves; then in reverse.
 //!
 //! Few rounds and few bytes. Distance 1 comes first, so that every chunk is summed in the canonical tree. Thakur,
 //! Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.

@@ -1,4 +1,4 @@
-//! //! The k-nomial tree: each base-k digit of a rank's distance from the root is one hop. With k = 2 it is binomial.
+//! The k-nomial tree: each base-k digit of a rank's distance from the root is one hop. With k = 2 it is binomial.
 //!
 //! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, for k = 2. A
 //! larger radix has fewer rounds, and more messages at each inner rank; with k >= p the root sends to every rank

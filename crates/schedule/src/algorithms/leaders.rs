@@ -1,4 +1,4 @@
-//! //! Leaders: a few ranks add up the vectors of the others. Few messages, for ranks that share cores.
+//! Leaders: a few ranks add up the vectors of the others. Few messages, for ranks that share cores.
 //!
 //! With more ranks than cores, messages cost time on a core, so few messages matter more than few rounds. As many
 //! leaders as cores give each core one rank that adds.

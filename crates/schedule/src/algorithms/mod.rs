@@ -1,4 +1,4 @@
-//! //! The algorithms of this crate, one line each.
+//! The algorithms of this crate, one line each.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! //! All-to-all that also works in place: in each pair, one rank receives into scratch first.
+//! All-to-all that also works in place: in each pair, one rank receives into scratch first.
 
 use crate::{Action, Algorithm, Collective, Cost, Fraction, Slot, Totals};
 

@@ -1,4 +1,4 @@
-//! //! A broadcast that scatters shares and gathers them on all ranks; in reverse, a reduce. Few rounds and few bytes.
+//! A broadcast that scatters shares and gathers them on all ranks; in reverse, a reduce. Few rounds and few bytes.
 //!
 //! Barnett, Gupta, Payne, Shuler, van de Geijn, Watts, "Interprocessor collective communication library", 1994; the
 //! reduce is Rabenseifner's: Thakur, Rabenseifner, Gropp 2005. The all-gather leaves out shares that a rank got in the

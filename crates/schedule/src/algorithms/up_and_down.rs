@@ -1,4 +1,4 @@
-//! //! Up a k-nomial tree to rank 0 and down again. All ranks together send 2(p-1) messages, which is the minimum.
+//! Up a k-nomial tree to rank 0 and down again. All ranks together send 2(p-1) messages, which is the minimum.
 //!
 //! For short vectors and for ranks that share cores, where every message costs time on a core. With k >= p, rank 0
 //! exchanges messages with all other ranks, in two rounds. A subtree is consecutive ranks, so sums keep their order.

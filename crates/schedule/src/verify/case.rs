@@ -1,4 +1,4 @@
-//! //! The input of a verification: the schedules of all ranks, with steps numbered across ranks.
+//! The input of a verification: the schedules of all ranks, with steps numbered across ranks.
 
 use super::counterexample::{Fault, StepPlace};
 use crate::{Algorithm, Layout, Schedule, Shape, Step, StepIndex};

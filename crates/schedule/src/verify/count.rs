@@ -1,4 +1,4 @@
-//! //! Counts the cost of schedules, and checks that every rank of a barrier has heard of all others.
+//! Counts the cost of schedules, and checks that every rank of a barrier has heard of all others.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::{Fault, WrongFigure};

@@ -1,4 +1,4 @@
-//! //! The faults that the verifier finds, in texts that name the rank, the step and the chunk.
+//! The faults that the verifier finds, in texts that name the rank, the step and the chunk.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,4 @@
-//! //! The graph of one piece of every step of all ranks, and the proof that this suffices for all counts and piece
-//! sizes.
+//! The graph of one piece of every step of all ranks, and the proof that this suffices for all counts and piece sizes.
 //!
 //! A node is a copy, or a transfer: a send with its receive. A node waits for the dependencies of its steps, and for
 //! the previous transfer on its link and direction. A cycle is a deadlock, with one exception.

@@ -1,4 +1,4 @@
-//! //! Matches sends with receives: for each link and direction, the n-th send belongs to the n-th receive.
+//! Matches sends with receives: for each link and direction, the n-th send belongs to the n-th receive.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;

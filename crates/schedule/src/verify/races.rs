@@ -1,5 +1,5 @@
-//! //! Proves, for any lengths and piece sizes, that conflicting steps of a rank are ordered, and that steps read what
-//! they should.
+//! Proves, for any lengths and piece sizes, that conflicting steps of a rank are ordered, and that steps read what they
+//! should.
 //!
 //! The hazards are recomputed from the steps alone. If two steps touch the same bytes and one of them writes, a path of
 //! declared dependencies must join them, and every step on the path must have the extent of one of the two. Then piece

@@ -1,4 +1,4 @@
-//! //! Proofs of many shapes at once.
+//! Proofs of many shapes at once.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! //! Checks that need no run: slots, extents and peers exist, and the claimed sizes are right.
+//! Checks that need no run: slots, extents and peers exist, and the claimed sizes are right.
 
 use super::case::{Case, Checked};
 use super::counterexample::{Fault, StepPlace, WrongFigure};

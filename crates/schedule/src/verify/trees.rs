@@ -1,4 +1,4 @@
-//! //! Symbolic values: trees of sums of the ranks' contributions, each tree stored once.
+//! Symbolic values: trees of sums of the ranks' contributions, each tree stored once.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

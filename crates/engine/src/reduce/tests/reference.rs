@@ -1,6 +1,6 @@
-//! //! The expected result of a reduction, one element at a time, computed differently from the kernels: integers in
-//! i128, narrow floats in f64 (whose 53 bits make one operation exact), `half`'s conversions, and for 8-bit floats a
-//! search among all values.
+//! The expected result of a reduction, one element at a time, computed differently from the kernels: integers in i128,
+//! narrow floats in f64 (whose 53 bits make one operation exact), `half`'s conversions, and for 8-bit floats a search
+//! among all values.
 
 use std::sync::LazyLock;
 

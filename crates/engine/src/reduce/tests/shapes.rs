@@ -1,4 +1,4 @@
-//! //! Tests of the bytes that kernels read and write: every short length and misalignment, with two and with three
+//! Tests of the bytes that kernels read and write: every short length and misalignment, with two and with three
 //! addresses.
 
 use std::ops::Range;

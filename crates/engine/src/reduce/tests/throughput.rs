@@ -1,4 +1,4 @@
-//! //! Prints the throughput of the kernels; asserts nothing, since a busy machine would fail: `cargo test --release -p
+//! Prints the throughput of the kernels; asserts nothing, since a busy machine would fail: `cargo test --release -p
 //! unisono-engine -- --ignored --nocapture reduce_throughput`
 
 use std::hint::black_box;

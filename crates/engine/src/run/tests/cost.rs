@@ -1,5 +1,5 @@
-//! //! Measures the cost of a run over links that take and give all bytes at once: `cargo test --release -p
-//! unisono-engine -- --ignored --nocapture cost`
+//! Measures the cost of a run over links that take and give all bytes at once: `cargo test --release -p unisono-engine
+//! -- --ignored --nocapture cost`
 
 use std::hint::black_box;
 use std::io::{self, IoSlice, IoSliceMut};

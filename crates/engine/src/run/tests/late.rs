@@ -1,4 +1,4 @@
-//! //! All algorithms over links that keep bytes in place until the peer has received them. In a random order of polls
+//! All algorithms over links that keep bytes in place until the peer has received them. In a random order of polls
 //! every call must end, be right, and change no byte before it is released.
 
 use std::sync::Arc;

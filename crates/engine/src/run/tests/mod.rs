@@ -1,4 +1,4 @@
-//! //! Runs all ranks of a call in one thread, which polls them in turn.
+//! Runs all ranks of a call in one thread, which polls them in turn.
 
 mod cost;
 mod late;

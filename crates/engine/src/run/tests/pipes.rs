@@ -1,4 +1,4 @@
-//! //! A double of a link: a pipe in memory between every two ranks of a test. It may release bytes late.
+//! A double of a link: a pipe in memory between every two ranks of a test. It may release bytes late.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};

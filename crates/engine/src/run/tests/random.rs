@@ -1,6 +1,6 @@
-//! //! Random schedules that the verifier accepts, with random counts, many of them zero. Every call must end with
-//! right results. A link holds only a header and one element, as the proof assumes. About half of the calls run over
-//! links that release bytes late.
+//! Random schedules that the verifier accepts, with random counts, many of them zero. Every call must end with right
+//! results. A link holds only a header and one element, as the proof assumes. About half of the calls run over links
+//! that release bytes late.
 //!
 //! The test finds waiting rules that are too strict. For example, an empty step waits only for piece 0 of its
 //! dependencies (`State::blocker_of_empty`). If it waited for their ends, 483 of the 613 accepted reduce-scatters would
