@@ -2,9 +2,9 @@
 //!
 //! An idle thread calls `sched_yield` between two polls of its links. On a core with only ranks, the yield takes
 //! microseconds. Beside a process that computes, it takes milliseconds: the kernel runs that process up to its next
-//! tick, and counts the time against the yielding thread. A sleeping thread loses nothing there: it wakes when its
-//! bytes arrive, and has the more right to the core the less it has used it. So after a long yield a thread sleeps at
-//! once, for some time. Then it yields again, because on a quiet core sleeping takes twice as long.
+//! tick, and counts the time against the yielding thread. A sleeping thread loses nothing there: when its bytes
+//! arrive, the kernel prefers it to the process that has computed. So after a long yield a thread sleeps at once, for
+//! some time. Then it yields again, because on a quiet core sleeping takes twice as long.
 
 use std::time::{Duration, Instant};
 

@@ -158,7 +158,7 @@ impl Monitor {
         self.commanded.notify_one();
     }
 
-    /// Takes [`Monitor::await_callback`] back.
+    /// Notes that the awaited callback was not added, because its call has ended already.
     pub(crate) fn forget_callback(&self) {
         self.lock().awaited_callbacks -= 1;
     }

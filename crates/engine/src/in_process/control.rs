@@ -19,7 +19,7 @@ use crate::options::EngineOptions;
 /// Enters the communicator of `key` on one rank. `wrap` wraps its links.
 ///
 /// # Errors
-/// As [`World::enter`].
+/// As [`World::join`].
 pub(super) fn communicator<L: Links + 'static>(
     world: &Arc<World>,
     key: &RoomKey,

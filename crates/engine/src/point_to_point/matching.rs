@@ -29,7 +29,7 @@ impl Arrived {
     }
 }
 
-/// Receives without a message, and messages without a receive. None of them match.
+/// Receives that wait for a message, and arrived messages that no receive has asked for yet.
 pub(super) struct Matching {
     receives: VecDeque<Transfer>,
     arrived: VecDeque<(GroupRank, Arrived)>,
