@@ -157,8 +157,8 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Err
     let Error::Mismatch { calls, difference } = error else { return };
     let [(_, ours), (rank, theirs)] = &**calls;
     let Some(peer) = peers.group().group_rank_of(*rank) else { return };
-    // If only earlier calls differ, this call is no suspect: an answer about this call must not be reported as the
-    // mismatch.
+    // If only earlier calls differ, this call is not the mismatch. So an answer about this call must not be reported as
+    // the mismatch.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
         peers.board().answers().suspect(peer, ours.number, difference);
     }

@@ -97,8 +97,8 @@ impl CallGate {
     /// Takes the turn of a collective, its right to be issued. The scope completes its options, and the wait shortens
     /// its timeout.
     ///
-    /// One thread at a time issues collectives. A call waits if it has a label, which would reveal a wrong order, or if
-    /// its caller guarantees the order ([`WhenBusy::Queue`]). Any other call is refused.
+    /// One thread at a time issues collectives. Another call waits if it has a label (a wrong order would then show),
+    /// or if its caller guarantees the order ([`WhenBusy::Queue`]). Any other call is refused.
     ///
     /// # Errors
     /// As [`CallGate::order_of`]. [`Error::ConcurrentUse`]. [`Error::Closed`] after a wait for `close`.

@@ -113,7 +113,8 @@ impl ScopeTurn {
         ScopeTurn { scope, board: board.clone(), first, pass: Some(pass), owner }
     }
 
-    /// Notes that all collectives before the scope have their numbers: the scope's own numbers start here.
+    /// Notes that all collectives before the scope have their numbers. The numbers of the scope's own collectives start
+    /// here.
     pub fn begin(&mut self) {
         self.first = self.board.calls().entered();
     }

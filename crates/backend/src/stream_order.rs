@@ -25,9 +25,8 @@ impl Membership<'_> {
     }
 }
 
-/// Adds to `status` the call of another communicator for which the call waits: the call that uses the device, or the
-/// first call on the stream. `status` is the answer about a call of `asked`; `all` are the communicators of the
-/// answering rank.
+/// Adds to `status`, the answer about a call of `asked`, the call for which that call waits: the call that uses the
+/// device, or the first call on the stream. `all` are the communicators of the answering rank.
 pub fn with_call_ahead<'m>(
     status: CallStatus,
     asked: Membership<'m>,
@@ -51,9 +50,10 @@ pub fn with_call_ahead<'m>(
     CallStatus::Running { call, doing, ahead }
 }
 
-/// The mismatch that the answer of `rank` about a call of `asked` shows, if any. On that rank, a call of another
-/// communicator is ahead of this call on its stream; on rank `own` it is behind. `others` finds the communicators of
-/// this rank. Any order is right if the two calls are on different streams here, or if this rank has not made both.
+/// The mismatch that the answer of `rank` about a call of `asked` shows, if any: on `rank`, a call of another
+/// communicator is ahead of the asked call on its stream, and on this rank the asked call is ahead. `others` finds the
+/// communicators of this rank. The orders do not matter if the two calls are on different streams here, or if this rank
+/// has not made both.
 pub fn order_mismatch<'m>(
     own: JobRank,
     asked: Membership<'m>,

@@ -256,8 +256,8 @@ pub trait Communicator: Send + Sync {
 /// A communicator for the calls that make up a parent call, until it is dropped; see [`Communicator::scope`]. It may
 /// move to another thread.
 ///
-/// While a scope is open, the communicator serves no other collective. Another collective waits, at most for its
-/// timeout, if it has a label; else it gets [`Error::ConcurrentUse`]. Sends and receives go on. The same rule holds
+/// While a scope is open, the communicator runs no collective outside it. A collective with a label waits, at most for
+/// its timeout; any other collective gets [`Error::ConcurrentUse`]. Sends and receives go on. The same rule holds
 /// between two calls within the scope.
 ///
 /// The deadline of the scope bounds all its calls: each call gets the time that is left, or its own shorter timeout.

@@ -13,7 +13,7 @@ use crate::lock;
 pub struct EngineOptions {
     /// Default deadline of a call.
     pub timeout: Duration,
-    /// The algorithm of every collective that has one of this name. With `None` the cost model chooses.
+    /// The algorithm to use in each collective that has an algorithm of this name. With `None`, the cost model chooses.
     pub algorithm: Option<AlgorithmName>,
     /// The piece size, for tests. `None` divides [`crate::PIECE_BYTES`] among the scratch chunks.
     pub piece_bytes: Option<u64>,

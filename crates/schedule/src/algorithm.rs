@@ -198,7 +198,8 @@ impl Algorithm {
         Self { requires, ..self }
     }
 
-    /// Sets the groups that it fits, besides its [demands](Algorithm::requires); without this call all groups.
+    /// Limits the groups that the algorithm fits, besides its [demands](Algorithm::requires); without this call it fits
+    /// all groups.
     #[must_use]
     pub fn fits(self, fits: impl Fn(&Shape) -> bool + Send + Sync + 'static) -> Self {
         Self { fits: Some(Arc::new(fits)), ..self }

@@ -92,7 +92,7 @@ impl CostModel {
     }
 
     /// The shape of a group whose rank r is on host `hosts[r]`, with root 0. A host has as many leaders as cores,
-    /// because more would only share them.
+    /// because more leaders would share cores.
     ///
     /// ```
     /// let two_cores = unisono_schedule::CostModel::LOOPBACK.with_ranks_on_cores(4, 2);

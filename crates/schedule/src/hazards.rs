@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use crate::{Action, Layout, Slot, Step, StepIndex};
 
-/// The accesses so far, as they would be out of place and in place.
+/// The accesses so far, recorded for a call out of place and for a call in place.
 ///
-/// Both are needed. Out of place, a copy from input to output is a write. In place it does nothing, but every other
-/// write to the output overwrites the input.
+/// A schedule serves both calls. Out of place, a copy from input to output is a write. In place, the copy does nothing,
+/// but every other write to the output overwrites the input.
 #[derive(Debug)]
 pub(crate) struct Hazards {
     layout: Layout,
@@ -58,7 +58,8 @@ impl Hazards {
         }
     }
 
-    /// In place, an input counts as output if the output has its location. `place` handles scratch.
+    /// The location of a slot in a call in place, where input and output share memory. `None` for an input that the
+    /// output does not contain, and for scratch, which `place` handles.
     fn location(&self, slot: Slot, extent: u32) -> Option<u32> {
         match slot {
             Slot::Input => {
@@ -77,8 +78,8 @@ impl Hazards {
 }
 
 /// The steps that touched some bytes: the last writer, and the readers since. When a scratch chunk changes its extent,
-/// all earlier steps are kept too: extents differ in length, so the steps of a short extent do not stand for the later
-/// pieces of an earlier, longer one.
+/// the writer also waits for all earlier steps. The reason: extents differ in length, so the steps of a short extent do
+/// not cover the later pieces of a longer one.
 #[derive(Debug, Default)]
 struct History {
     extent: u32,

@@ -31,7 +31,7 @@ impl Layout {
         Self { collective, shape: *shape, rank, chunks }
     }
 
-    /// The fewest extents that an algorithm of `collective` can have; it has a multiple of this number. With k times as
+    /// The fewest extents of an algorithm of `collective`. Every number of extents is a multiple of it: with k times as
     /// many, each share, or each part of an all-to-all, is cut into k extents.
     ///
     /// ```

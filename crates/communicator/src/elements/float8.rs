@@ -65,9 +65,9 @@ macro_rules! float8 {
             #[inline(always)]
             pub const fn to_f32(self) -> f32 {
                 let magnitude = (self.0 as i32 & 0x7f) << Self::SHIFT;
-                // The value is the smaller of two candidates. For a normal number x, `subnormal` is 2 x - NORMAL, which
-                // is not less than x. For a subnormal number, `behind` is NORMAL plus the value, so `subnormal` is the
-                // value; `normal` is larger.
+                // The value x is the smaller of two candidates. For a normal x, `normal` is x, and `subnormal` is 2 x -
+                // NORMAL, which is not less than x. For a subnormal x, `subnormal` is x, because `behind` is NORMAL +
+                // x; `normal` is larger.
                 let normal = magnitude + Self::REBIAS;
                 let behind = f32::from_bits((magnitude + Self::NORMAL) as u32);
                 let subnormal = (behind - f32::from_bits(Self::NORMAL as u32)).to_bits() as i32;

@@ -208,8 +208,8 @@ impl DeviceStream {
     /// the default stream, where the vendor has one.
     ///
     /// # Safety
-    /// It must be a stream of `device`, for the vendor's library that makes the calls on it, until these calls have
-    /// completed.
+    /// Until all calls on the stream have completed, `handle` must be a stream of `device`, made for the vendor's
+    /// library that performs the calls.
     pub unsafe fn from_raw(handle: usize, device: u32) -> DeviceStream {
         DeviceStream { handle, device }
     }

@@ -148,7 +148,8 @@ impl Future for Work {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
         // The waker is registered before the check, so a call that ends in between wakes it.
         self.source.register(context.waker());
-        // May advance the call. A thread that may not wait has a result although the call has not ended.
+        // This may advance the call. A thread that must not wait gets an error from `result`, although the call has not
+        // ended.
         self.source.is_done();
         match self.source.result() {
             Some(result) => Poll::Ready(Finished { result, buffers: self.source.take_buffers() }),

@@ -60,8 +60,8 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
 impl<L: Links + 'static> Drop for LinksGuard<'_, L> {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.is_unwinding {
-            // Streams may have stopped in the middle of a call. So no thread may use them again, and no thread may wait
-            // for a call that this thread had begun.
+            // Streams may have stopped in the middle of a call. So no thread may use the streams again, or wait for a
+            // call that this thread had begun.
             let what = "a panic inside a call".to_owned();
             let error = Error::System { what, text: "see the log of this rank".to_owned() };
             let seen = self.shared.gate.fail(error);

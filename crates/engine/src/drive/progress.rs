@@ -41,7 +41,8 @@ impl<L: Links + 'static> Shared<L> {
     }
 }
 
-/// Notes that a rank has closed the communicator. The control thread calls this, so it takes no handle.
+/// Notes that a rank has closed the communicator. The control thread calls this. `shared` is weak, so it keeps no
+/// communicator alive.
 pub(crate) fn look_after(monitor: &Arc<Monitor>, shared: Weak<dyn Progress>) {
     if monitor.command(Command::Look(shared))
         && let Err(error) = start(monitor)

@@ -78,8 +78,8 @@ impl Groups {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a list without this rank, for a rank outside the world or twice in the list, and
-    /// for another list than before under this key. [`Error::Evicted`] when this rank has dropped a communicator in a
+    /// [`Error::InvalidArgument`] if the list lacks this rank, has a rank twice, has a rank outside the world, or
+    /// differs from the earlier list of this key. [`Error::Evicted`] when this rank has dropped a communicator in a
     /// panic.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
         Ok(self.make_group_companion(key, ranks)?)

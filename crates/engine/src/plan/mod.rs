@@ -92,7 +92,8 @@ pub(crate) struct BoundStep {
     pub(crate) writes_scratch: Option<u32>,
     /// How this step stores its result.
     pub(crate) store: Store,
-    /// For a copy: the send of the same bytes. The copy comes after it, while the bytes are in the cache.
+    /// For a copy: the send of the same bytes, if any. The copy comes after this send, while the bytes are in the
+    /// cache.
     pub(crate) behind: Option<StepIndex>,
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// Binds the run to a call's operator. The kernels stay if the operator is the one of the last call.
+    /// Binds the run to a call's operator. The kernels stay if the last call had the same operator.
     pub(crate) fn bind(
         &mut self,
         dtype: DType,

@@ -12,7 +12,8 @@ use crate::plan::Identity;
 use crate::plan::offset_table::OffsetTable;
 use crate::plan::selector::Selector;
 
-/// The most steps of all ranks from which rounds are made, since each rank builds the steps of all.
+/// The most steps, of all ranks together, that may be cut into rounds. Each rank builds the steps of all ranks, so more
+/// would take too long.
 const ROUNDS_STEPS_MAX: u64 = 10_000_000;
 
 /// How many rounds are kept, over all algorithms and shapes.

@@ -25,9 +25,9 @@ impl PairOfBf16 {
     }
 }
 
-/// Bits whose upper half is `wide` rounded to bf16, to nearest, ties to even. The carry out of the lower half rounds,
-/// also into infinity. It turns no NaN into a number, because every NaN here has a lower half of 0: it comes from a
-/// bf16 operand, or is the standard NaN. (A test for NaN would cost a quarter of the speed.)
+/// Bits whose upper half is `wide` rounded to bf16, to nearest, ties to even: a carry out of the lower half rounds up,
+/// possibly to infinity. No NaN becomes a number, because every NaN here has a lower half of 0: it comes from a bf16
+/// operand, or is the standard NaN. (A test for NaN would cost a quarter of the speed.)
 #[inline(always)]
 fn rounded_to_upper(wide: f32) -> u32 {
     let bits = wide.to_bits();

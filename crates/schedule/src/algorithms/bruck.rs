@@ -8,8 +8,8 @@ use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Tot
 
 /// ceil(log2 p) messages sent by each rank, each of about half of the input. For even counts and out of place only.
 ///
-/// Ranks forward data of others, whose length they would not know with uneven counts. In place, arriving data would
-/// have to wait for several messages until the bytes at its place have left.
+/// With uneven counts, ranks would not know the lengths of the data that they forward. In place, arriving data would
+/// have to wait until the bytes at its place have left, in one of several messages.
 pub(super) fn all_to_all() -> Algorithm {
     Algorithm::new("bruck", Collective::AllToAll, |builder| {
         let digits = (0..).map(|round| 1_u32 << round).take_while(|digit| *digit < builder.ranks());
@@ -46,7 +46,8 @@ fn cost(shape: &Shape) -> Cost {
     let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
     let hops: u32 = (1..shape.ranks).map(u32::count_ones).sum();
     let moved = Fraction::new(u64::from(hops), ranks);
-    // The peers are the ranks ahead and behind. They coincide where two digits, or one digit twice, add up to p.
+    // Each digit has two peers: the rank ahead and the rank behind. Two peers are one rank if their digits add up to p;
+    // the digits may be equal.
     let met =
         if ranks > 1 && shape.ranks.count_ones() <= 2 { u64::from(shape.ranks.count_ones()) } else { 0 };
     Cost {

@@ -8,7 +8,7 @@ use crate::{
     Action, Algorithm, Builder, Collective, Cost, Fraction, Own, Shape, Slot, StepIndex, Totals, rooted,
 };
 
-/// The reduce to rank 0, then the broadcast: 2(p-1) messages, the fewest of any all-reduce, in the order of the ranks.
+/// The reduce to rank 0, then the broadcast. 2(p-1) messages, the fewest of any all-reduce. Sums keep the rank order.
 pub(super) fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
     Algorithm::new(name, Collective::AllReduce, |builder| {
         rooted::all_reduce(builder, &transfers::<RADIX>(builder))

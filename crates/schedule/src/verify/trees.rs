@@ -90,8 +90,8 @@ impl TreeTable {
         (0..self.ranks).filter(|rank| bits(*rank as usize / 64) >> (rank % 64) & 1 == 1).collect()
     }
 
-    /// The ranks that `tree` lacks, and the ranks that it should not contain. It should be `source` alone or, for
-    /// `None`, all ranks.
+    /// Compares `tree` with the ranks that it should contain: `source` alone or, for `None`, all ranks. Returns the
+    /// missing ranks and the surplus ranks.
     pub(super) fn compare(&self, tree: u32, source: Option<u32>) -> (Vec<u32>, Vec<u32>) {
         let wanted = |rank: u32| source.is_none_or(|source| source == rank);
         let holds = |rank: u32| self.set(tree)[rank as usize / 64] >> (rank % 64) & 1 == 1;
