@@ -123,8 +123,8 @@ pub trait Communicator: Send + Sync {
     /// meanwhile. Rank 0 proves it for this group and every root, and compares the digests of the ranks' schedules; all
     /// ranks return the same verdict.
     ///
-    /// With [`Trust::Trusted`] nothing is proved: ranks only compare the algorithm's name and claims. A rank with other
-    /// schedules then goes unnoticed, and calls give wrong results or end at their deadlines.
+    /// [`Trust::Trusted`] skips the proof: ranks compare the algorithm's name and claims, and check that sends match
+    /// receives. Any other fault gives wrong results, or calls that end at their deadlines.
     ///
     /// # Errors
     /// [`Error::AlgorithmRefused`], which leaves the communicator as it was; [`Error::Unsupported`] from a backend

@@ -253,13 +253,14 @@ impl Entry {
             known.get(shape).is_some_and(|finding| finding.is_common)
         };
         let mut roots = (0..shape.ranks).map(|root| shape.with_root(root));
-        // Facts that this rank found alone do not count: ranks without them would choose another algorithm.
+        // Facts that only this rank has found do not count: ranks without them would choose another algorithm.
         if facts.steps * u64::from(shape.ranks) > FIRST_USE_STEPS_MAX
             && !roots.clone().all(|root| is_common(&root))
         {
             return None;
         }
-        // `facts` comes first, so that a later root is examined although an earlier one is not canonical.
+        // The call of `facts` stands before `all`, so that every root is examined, also after a root that is not
+        // canonical.
         let canonical =
             roots.try_fold(facts.canonical, |all, root| Some(self.facts(&root).ok()?.canonical && all))?;
         Some(Facts { canonical, ..facts })

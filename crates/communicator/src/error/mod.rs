@@ -191,8 +191,8 @@ pub enum Error {
         reported_by: JobRank,
         /// How long the call ran.
         waited: Duration,
-        /// The ranks that the call waited for, and the ranks that these wait for in turn. Ranks that wait for nobody
-        /// come first, since they hold up the others.
+        /// The awaited ranks, and the ranks for which these wait in turn. Ranks that wait for no rank come first, since
+        /// they hold up the others.
         not_arrived: Vec<Awaited>,
     },
     /// A rank has revoked the communicator, by [`crate::Communicator::revoke`] or by cancelling its work.

@@ -1,4 +1,5 @@
-//! An asynchronous call: first queued, then run by the holder of the links, at last a result to fetch.
+//! An asynchronous call: first it is queued, then the thread that holds the links runs it, at last its result can be
+//! fetched.
 
 use std::sync::{Arc, Mutex};
 

@@ -64,8 +64,8 @@ pub(crate) static TOKEN: Segments<'static> = Segments::One(&[0]);
 static NOTHING: Segments<'static> = Segments::One(&[]);
 
 impl<'a, 'b> Memory<'a, 'b> {
-    /// The memory of a call's host buffers and the engine's scratch. `substitute`, if any, replaces a separate input.
-    /// `None` for device buffers.
+    /// The memory of a call's host buffers and the engine's scratch; `None` for device buffers. `substitute`, if any,
+    /// is read instead of a separate input.
     pub(crate) fn new(
         buffers: &'a mut Buffers<'b>,
         substitute: Option<&'a Segments<'a>>,

@@ -85,7 +85,8 @@ fn half(shape: &Shape) -> Cost {
     let distances: Vec<u32> = rounds(shape.ranks).into_iter().map(|(_, distance)| distance).collect();
     let part = Fraction::new(others, ranks);
     let messages = distances.len() as u64;
-    // The peers are the ranks ahead and behind. They coincide where two distances, or one distance twice, add up to p.
+    // Each distance has two peers: the rank ahead and the rank behind. Two peers are one rank if their distances add up
+    // to p; the distances may be equal.
     let behind = distances.iter().filter(|distance| !distances.contains(&(shape.ranks - **distance)));
     let peers = messages + behind.count() as u64;
     Cost {
