@@ -1,5 +1,4 @@
-//! The control plane of a transport, as a backend sees it. It spreads a first cause, asks silent ranks, and says
-//! goodbye.
+//! A transport's control plane, as a backend sees it: it spreads a first cause, asks silent ranks, and says goodbye.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +11,11 @@ use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
 use crate::peers::Peers;
 use crate::status::{CallHistory, CallStatus, Doing, UnreadMessages};
 
-/// How long a rank holds the error of a call back while it hands the cause over; see [`Control::flood`].
+/// The longest time for which a rank keeps an error from its caller while it passes the cause on; see
+/// [`Control::flood`].
 pub const HANDOVER_MAX: Duration = Duration::from_millis(20);
 
-/// The number of earlier calls about which a rank asks the other rank after a mismatch.
+/// The number of earlier calls about which a rank asks after a mismatch.
 const EARLIER_CALLS_ASKED: u64 = 8;
 
 /// The subject of an agreement.
@@ -32,15 +32,15 @@ pub enum Question {
 pub struct Ask {
     /// The subject.
     pub question: Question,
-    /// The number of the agreement among those of this communicator on this question, from 0 on.
+    /// The number of this agreement on this question in this communicator, from 0.
     pub number: u64,
     /// This rank's flag.
     pub flag: bool,
-    /// The number of collectives that this rank has finished before the first failed one.
+    /// The number of collectives that this rank finished before the first failed one.
     pub finished_calls: u64,
     /// The time at which this rank gives up.
     pub deadline: Instant,
-    /// Whether the first cause ends the agreement. It does for ranks that only begin: they are no survivors.
+    /// Whether a first cause ends the agreement: true for ranks that are joining, false for survivors.
     pub heeds_cause: bool,
 }
 
@@ -55,30 +55,30 @@ pub struct Agreed {
     pub survivors: Vec<GroupRank>,
 }
 
-/// The transport's control plane. Only [`Control::flood`], [`Control::close`], [`Control::agree`] and
-/// [`Control::derive`] may block.
+/// A transport's control plane. Only [`Control::flood`], [`Control::close`], [`Control::agree`] and [`Control::derive`]
+/// may block.
 pub trait Control: Send + Sync {
     /// Tells every other rank the first cause, which this rank has found. The board is revoked already. Returns when
-    /// the connections to the next ranks have the cause, or after [`HANDOVER_MAX`]. A caller that gets the error may
-    /// end the process at once. The other ranks must then know the cause, and not blame this rank.
+    /// the connections to the next ranks have the cause, or after [`HANDOVER_MAX`]: a caller that gets the error may
+    /// exit at once, and the other ranks must then know the cause, lest they blame this rank.
     fn flood(&self, cause: Arc<Error>);
 
-    /// Notes that the stream from `peer` has ended in the middle of a call, without a known cause. The end alone blames
-    /// no rank: the ranks connected to the control plane of `peer` know whether `peer` has left, died, or given the
-    /// call up. If `peer` has left or leaves later, its loss revokes the board.
+    /// Notes that the stream from `peer` has ended in the middle of a call, without a known cause. This blames no rank:
+    /// the control plane knows whether `peer` has left, died or given the call up. If `peer` has left or leaves later,
+    /// its loss revokes the board.
     fn stream_ended(&self, peer: GroupRank);
 
-    /// Asks `awaited`, for which call `number` of this rank has waited without progress. The answer comes through
-    /// [`judge_answer`]. A backend asks again at growing intervals while nothing moves.
+    /// Asks `awaited` about call `number`, in which this rank has waited for it without progress. The answer comes
+    /// through [`judge_answer`]. A backend asks again at growing intervals while nothing moves.
     fn ask(&self, awaited: GroupRank, number: u64);
 
     /// Says goodbye, and waits until `deadline` for the goodbyes of the other ranks.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] when a rank closed after another number of calls, or after other calls.
+    /// [`Error::Mismatch`] when a rank has closed after more, fewer or other calls.
     fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()>;
 
-    /// Agrees with the other survivors of this communicator. After an error, the caller may call it again with the same
+    /// Agrees with the other survivors of this communicator. After an error, the caller may call again with the same
     /// number.
     ///
     /// # Errors
@@ -86,28 +86,28 @@ pub trait Control: Send + Sync {
     /// may go on without this rank, [`Error::Timeout`] when a living rank has not called it by the deadline.
     fn agree(&self, ask: &Ask) -> Result<Agreed>;
 
-    /// The communicator of the survivors in the next epoch, after agreement `number` on them. `survivors` are ranks of
-    /// this communicator in ascending order. Needs no message.
+    /// The communicator of the survivors in the next epoch, after agreement `number`. `survivors` are ranks of this
+    /// communicator in ascending order. Sends nothing.
     ///
     /// # Errors
     /// When the transport cannot make it.
     fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion>;
 
-    /// A new communicator of `ranks`: ranks of this communicator, in their new order. It is the `counter`-th derived
-    /// from this communicator. `None` when this rank is not in it. Needs no message.
+    /// A new communicator of `ranks`, which are ranks of this one in their new order. `counter` numbers the
+    /// communicators that are derived from this one. `None` when this rank is not in it. Sends nothing.
     ///
     /// # Errors
-    /// When the transport cannot.
+    /// When the transport cannot make it.
     fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>>;
 
-    /// Makes the other ranks lose this rank, since a thread that panics drops the last handle of the communicator.
-    /// Asynchronous calls may keep the streams open for longer.
+    /// Makes the other ranks lose this rank, because a panicking thread has dropped the communicator. Asynchronous
+    /// calls may keep its streams open, so their end alone would come too late.
     fn abandon(&self) {}
 }
 
-/// Takes the answer of `rank` to a question about call `number`. Records the answer for the text of a timeout. Finds
-/// mismatches that no header shows: two reduces with two roots may share no message. The caller revokes with the
-/// mismatch, if there is one.
+/// Records the answer of `rank` to a question about call `number`, for the text of a timeout. Returns the mismatch that
+/// the answer shows, if any; the caller revokes with it. Some mismatches show in no header: two reduces with different
+/// roots may share no message.
 pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallStatus) -> Option<Error> {
     let (board, group) = (peers.board(), peers.group());
     board.answers().note(rank, number, status_text(answer, group), awaited_by(answer, group));
@@ -115,20 +115,20 @@ pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallSt
         CallStatus::Running { call, .. } | CallStatus::Done { call } => call,
         CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
     };
-    // Calls that have ended meanwhile are compared too: two calls of one number must never differ.
+    // Ended calls are compared too: two calls of one number must never differ.
     let ours = board.calls().info(number)?;
     let Some(seen) = board.answers().suspicion(rank, number) else {
         return mismatch((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()));
     };
-    // Two ranks need not agree on uneven counts between other ranks. So only a header proves a difference of counts.
+    // Only a header proves a difference of uneven counts, since two ranks need not agree on counts between other ranks.
     let counts = counts_difference(group, &ours, rank, theirs);
     let told: Vec<String> = call_difference(&ours, theirs).into_iter().chain(counts).collect();
-    // The answer may not tell the field that the header has shown to differ, such as the name of a user operator.
+    // The answer may lack the field that the header has shown to differ, such as the name of a user operator.
     let difference = if told.is_empty() { seen } else { told.join(", ") };
     Some(described((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()), difference))
 }
 
-/// The waits and the unread messages of the rank that answers.
+/// The waits and the unread messages of the answering rank.
 fn doing(answer: &CallStatus) -> Option<&Doing> {
     match answer {
         CallStatus::NotYet { doing, .. } | CallStatus::Running { doing, .. } => Some(&**doing),
@@ -136,14 +136,13 @@ fn doing(answer: &CallStatus) -> Option<&Doing> {
     }
 }
 
-/// The rank for which the answering rank waits. A broken peer may send a number that the group does not have: that is
-/// no rank.
+/// The rank for which the answering rank waits. A broken peer may send a number outside the group, which is ignored.
 fn awaited_by(answer: &CallStatus, group: &Group) -> Option<GroupRank> {
     doing(answer)?.awaited.filter(|awaited| awaited.get() < group.size())
 }
 
-/// The rank to ask next about call `number`, after this answer. Each rank names the rank for which it waits. So the
-/// questions lead to the rank that keeps all others waiting.
+/// The next rank to ask about call `number`: the rank for which the answering rank waits, unless it was asked already.
+/// So the questions lead to the rank that holds up the others.
 pub fn asked_next(peers: &Peers, number: u64, answer: &CallStatus) -> Option<GroupRank> {
     awaited_by(answer, peers.group()).filter(|&awaited| !peers.board().answers().is_asked(awaited, number))
 }
@@ -152,14 +151,14 @@ fn described(ours: (JobRank, CallInfo), theirs: (JobRank, CallInfo), difference:
     Error::Mismatch { calls: Box::new([ours, theirs]), difference }
 }
 
-/// Asks the sender of a header that has shown a mismatch about its call, since a header contains neither the place in
-/// the program nor the label. Asks about earlier calls too, since the ranks may have parted before. The answer that
-/// revokes comes through [`judge_answer`].
+/// Asks the sender of a mismatching header about its call, since a header holds neither the line nor the label. Also
+/// asks about earlier calls, where the ranks may have parted. The answer comes through [`judge_answer`], which revokes.
 pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Error) {
     let Error::Mismatch { calls, difference } = error else { return };
     let [(_, ours), (rank, theirs)] = &**calls;
     let Some(peer) = peers.group().group_rank_of(*rank) else { return };
-    // If only earlier calls differ, no answer about this call must be reported, also none that is already on its way.
+    // If only earlier calls differ, this call is not the mismatch. So an answer about this call must not be reported as
+    // the mismatch.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
         peers.board().answers().suspect(peer, ours.number, difference);
     }
@@ -167,14 +166,14 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Err
     (last.saturating_sub(EARLIER_CALLS_ASKED)..=last).for_each(|number| control.ask(peer, number));
 }
 
-/// The mismatch of two calls of the same number, if a field that must be equal differs.
+/// The mismatch of two calls of one number, if a field differs that must be equal.
 pub fn mismatch(ours: (JobRank, CallInfo), theirs: (JobRank, CallInfo)) -> Option<Error> {
     let difference = call_difference(&ours.1, &theirs.1)?;
     Some(described(ours, theirs, difference))
 }
 
-/// The failure of an agreement that this rank of `group` has asked for. It has waited for the time `waited`, and the
-/// ranks `awaited` have not called.
+/// The timeout of an agreement that this rank of `group` has asked for, `waited` ago. The ranks `awaited` have not
+/// called it.
 pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRank]) -> Error {
     let name = match ask.question {
         Question::Flag if ask.heeds_cause => "init",
@@ -188,7 +187,6 @@ pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRa
     Error::Timeout { call: Box::new(call), reported_by: group.own_job_rank(), waited, not_arrived }
 }
 
-/// The text of an answer.
 fn status_text(answer: &CallStatus, group: &Group) -> String {
     let call = match answer {
         CallStatus::NotYet { last: Some(last), .. } => format!("has not called; its last was {last}"),
@@ -213,7 +211,7 @@ fn status_text(answer: &CallStatus, group: &Group) -> String {
     [message, Some(call), awaited, unread].into_iter().flatten().collect()
 }
 
-/// The text of messages without a receive, empty for no message. It leaves out senders that the group does not have.
+/// Text about messages without a receive; empty for none. It omits senders outside the group.
 pub fn unread_text(unread: &[UnreadMessages], group: &Group) -> String {
     let known = unread.iter().filter(|unread| unread.from.get() < group.size());
     let texts: Vec<String> = known
@@ -225,12 +223,12 @@ pub fn unread_text(unread: &[UnreadMessages], group: &Group) -> String {
     if texts.is_empty() { String::new() } else { format!("{} without a receive", texts.join(", ")) }
 }
 
-/// The mismatch, if ranks have closed after different calls. For different numbers of calls it names
-/// the first call that only one rank made. For equal numbers it names our last call, since no message has shown the
-/// call that differed.
+/// The mismatch of ranks that have closed after different calls, if any. For different numbers of calls it names the
+/// first call that only one rank made. For equal numbers it names our last call, since no message has shown the
+/// differing call.
 ///
-/// If a mismatch of another rank has arrived meanwhile, that mismatch comes first: it makes results of this rank
-/// worthless, and no later call would report it. Any other failure does not concern a rank that has finished.
+/// A mismatch that another rank has reported comes first: it makes this rank's results worthless, and no later call
+/// would report it. Other failures do not concern a rank that has finished.
 pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHistory>]) -> Option<Error> {
     let (board, group) = (peers.board(), peers.group());
     let found = board.first_cause().error();
@@ -242,18 +240,18 @@ pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHist
     history_difference(peers, ours, &RankHistory { rank, history: theirs, last: None }, "close")
 }
 
-/// The history that another rank has told at its end in a communicator.
+/// The history that another rank has reported at its end in a communicator.
 pub struct RankHistory<'a> {
     /// The rank.
     pub rank: JobRank,
     /// Its history.
     pub history: CallHistory,
-    /// The last call that it has told, if it has told one.
+    /// The rank's last call, if it has told one.
     pub last: Option<&'a CallInfo>,
 }
 
-/// The mismatch of this rank and another that have ended their parts in a communicator after different calls, if they
-/// have. `ending` is how they have ended: `close` or `leave`.
+/// The mismatch of this rank and another that have closed or left a communicator after different calls, if any.
+/// `ending` is `close` or `leave`.
 pub fn history_difference(
     peers: &Peers,
     ours: CallHistory,
@@ -298,7 +296,6 @@ mod tests {
         Peers::new(group, Arc::new(Board::new(own, 2)))
     }
 
-    /// Two calls of one number may share no message. Then no header shows the difference.
     #[test]
     fn the_names_of_user_operators_are_compared() {
         let call = |name, count| {
@@ -317,7 +314,6 @@ mod tests {
         CallInfo { algorithm: Some(algorithm.into()), ..CallInfo::new(0, descriptor) }
     }
 
-    /// Two algorithms may share no message. Then no header shows the difference.
     #[test]
     fn two_algorithms_are_a_mismatch() {
         assert!(mismatch((OURS, gather("ring")), (THEIRS, gather("ring"))).is_none());
@@ -326,7 +322,6 @@ mod tests {
         assert!(error.is_some_and(|text| text.ends_with("(algorithm ring / direct)")));
     }
 
-    /// Two ranks may have different algorithms of one name.
     #[test]
     fn two_schedules_of_one_name_are_a_mismatch() {
         let own = |schedules| {

@@ -1,21 +1,21 @@
-//! Describes in words how two calls differ that should be equal.
+//! Says in words how two calls differ that should be equal.
 
 use unisono_communicator::{
     CallInfo, Collective, Descriptor, Group, GroupRank, LengthList, Place, ReduceOp, Sizes,
 };
 
-/// The name of a difference of earlier calls. A list of differences has it last.
+/// How a list of differences names a difference in earlier calls, as its last item.
 pub const EARLIER_CALLS: &str = "earlier calls";
 
-/// The most lengths of a list that is shown whole.
+/// The longest list of lengths that is shown whole.
 const LENGTHS_SHOWN_MAX: u64 = 12;
 
-/// The difference of two calls of the same number in fields that must be equal; `None` when the calls agree. Headers
-/// compare uneven counts: two ranks need not agree on counts between other ranks.
+/// The difference of two calls of one number in fields that must be equal; `None` when they agree. Uneven counts are
+/// left to the headers, since two ranks need not agree on counts between other ranks.
 pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     let fields = descriptor_difference(&ours.descriptor, &theirs.descriptor);
     let algorithm = match (&ours.algorithm, &theirs.algorithm) {
-        // Two algorithms may share no message. Then no rank compares headers.
+        // Two algorithms may share no message, and then no header shows the difference.
         (Some(ours), Some(theirs)) if ours.name != theirs.name => {
             Some(format!("algorithm {ours} / {theirs}"))
         }
@@ -25,13 +25,13 @@ pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<Stri
         _ => None,
     };
     let parts = part_difference(ours, theirs);
-    // Where other fields differ, the segments differ too. Their difference says nothing new.
+    // If other fields differ, the segments differ for that reason.
     let segments = if fields.is_none() { segments_difference(ours, theirs) } else { None };
     let list: Vec<String> = fields.into_iter().chain(parts).chain(algorithm).chain(segments).collect();
     (!list.is_empty()).then(|| list.join(", "))
 }
 
-/// The difference of the calls that two calls are parts of.
+/// The difference of the parent calls.
 fn part_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     let is_same = match (&ours.parent, &theirs.parent) {
         (None, None) => true,
@@ -47,7 +47,7 @@ fn part_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     (!is_same).then(|| format!("{} / {}", text(ours), text(theirs)))
 }
 
-/// The difference of the segments of two calls of one count. A call that is not coalesced has one segment.
+/// The difference in the segments of two calls of one count. A call that is not coalesced has one segment.
 fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     let segments = |call: &CallInfo| match call.sizes.as_deref() {
         Some(Sizes::Segments(list)) => Some(list.clone()),
@@ -58,8 +58,8 @@ fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     Some(format!("segment lengths {text}"))
 }
 
-/// The difference of the uneven counts of a call between two ranks: of the whole lists where every rank gives the whole
-/// list, else of the counts between the two ranks.
+/// The difference of the uneven counts of two ranks: of the whole lists if every rank gives all counts, else of the
+/// counts between the two ranks.
 pub(crate) fn counts_difference(
     group: &Group,
     ours: &CallInfo,
@@ -109,8 +109,8 @@ fn list_difference(ours: &LengthList, theirs: &LengthList) -> Option<String> {
 
 /// The compared fields in which two descriptors differ, as "dtype f32 / f64, root 0 / 1"; `None` when they agree.
 ///
-/// A label without text counts as no label. Rooted calls may differ in place, and calls with uneven counts in the
-/// count of the descriptor.
+/// An empty label counts as no label. Rooted calls may differ in their place, and calls with uneven counts in the
+/// descriptor's count.
 pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&Descriptor) -> Option<String>| {
@@ -120,7 +120,7 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
             list.push(format!("{name} {ours} / {theirs}"));
         }
     };
-    // A field that one of two operations does not have follows from their difference, and would say nothing new.
+    // A field that only one of the two operations has says nothing new.
     field("collective", &|call| Some(call.operation.to_string()));
     field("dtype", &|call| Some(call.dtype.to_string()));
     field("op", &|call| call.op.map(|op| op.name().to_owned()));
@@ -134,7 +134,7 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
     (!list.is_empty()).then(|| list.join(", "))
 }
 
-/// Whether a call is in place, for a collective in which ranks compare it.
+/// Whether a call is in place; `None` for a collective in which ranks may differ.
 fn is_in_place(call: &Descriptor) -> Option<bool> {
     let is_compared = |of: Collective| !of.is_rooted() && of != Collective::Barrier;
     let is_compared = call.operation.collective().is_none_or(is_compared);

@@ -1,9 +1,8 @@
 //! Finds the first call in which ranks that have closed a communicator differ.
 //!
-//! Every rank reports its history when it closes: the number of its calls, and a digest. The histories show that ranks
-//! differ, but not in which call. So the lowest rank picks one rank for each history that differs from its own, and
-//! asks these ranks about call after call until it finds a difference. It reports the two calls that differ to all
-//! ranks, and every rank names these two in its error.
+//! Every rank reports its history when it closes: the number of its calls and a digest. Histories show that ranks
+//! differ, but not in which call. So the lowest rank picks one rank for each other history, and asks these ranks about
+//! call after call until it finds a difference. It reports the two calls to all ranks, which name them in their errors.
 
 use std::time::Duration;
 
@@ -17,22 +16,22 @@ use crate::status::{CallHistory, CallStatus};
 /// How long ranks that have closed after different calls wait for the result of the search.
 pub const SEARCH_MAX: Duration = Duration::from_secs(1);
 
-/// The most ranks that the search asks. Ranks with more histories may have an earlier difference that it misses.
+/// The most ranks that the search asks. If there are more histories, it may miss an earlier difference.
 const ASKED_MAX: usize = 8;
 
-/// The search of one rank.
 #[derive(Debug)]
+/// The search of one rank.
 pub struct FirstDifference {
     ours: CallHistory,
-    /// The call about which the search asks now.
+    /// The call that the search asks about now.
     number: u64,
     /// One rank of every other history, in rank order, and the last call that it has told.
     others: Vec<(GroupRank, CallHistory, Option<CallInfo>)>,
-    /// The ranks that have not answered yet.
+    /// Ranks that have not answered yet.
     awaited: Vec<GroupRank>,
 }
 
-/// What comes next in a search.
+/// The next step of a search.
 #[derive(Debug)]
 pub enum SearchStep {
     /// Ask these ranks about this call.
@@ -50,7 +49,7 @@ pub fn closed_differently(closed: &[Option<CallHistory>]) -> bool {
 }
 
 impl FirstDifference {
-    /// The search of rank `own`, when the ranks have closed with these histories. `None` when all made the same calls,
+    /// The search of rank `own` after the ranks have closed with these histories. `None` when all made the same calls,
     /// and on all ranks but the lowest.
     pub fn begin(own: GroupRank, closed: &[Option<CallHistory>]) -> Option<FirstDifference> {
         let ranks = GroupRank::all(closed.len() as u32);
@@ -72,7 +71,7 @@ impl FirstDifference {
         self.next(peers)
     }
 
-    /// Takes the answer of `rank` about call `number`. The caller has found no difference in the answer itself.
+    /// Takes the answer of `rank` about call `number`, in which the caller has found no difference.
     pub fn answered(
         &mut self,
         peers: &Peers,
@@ -101,23 +100,23 @@ impl FirstDifference {
         })
     }
 
-    /// Asks the ranks that made the call. The other ranks have ended before it.
+    /// Asks the ranks that made the call; the other ranks ended before it.
     fn next(&mut self, peers: &Peers) -> SearchStep {
         let made = self.others.iter().filter(|(_, history, _)| history.calls > self.number);
         self.awaited = made.map(|(rank, ..)| *rank).collect();
         if self.awaited.is_empty() {
-            // Every other rank has ended before this call. So this rank differs from the first of them.
+            // All other ranks ended before this call, so this rank differs from the first of them.
             return self.found(peers).unwrap_or(SearchStep::Wait);
         }
         SearchStep::Ask(self.awaited.clone(), self.number)
     }
 
-    /// The difference from a rank with which no later call can differ, since that rank or this rank has ended before
-    /// this call.
+    /// The difference from a rank with which no later call can differ, since that rank or this rank ended before this
+    /// call.
     fn found(&self, peers: &Peers) -> Option<SearchStep> {
         let is_last = |theirs: &CallHistory| self.number >= theirs.calls.min(self.ours.calls);
         let (rank, theirs, last) = self.others.iter().find(|(_, theirs, _)| is_last(theirs))?;
-        // A rank that has ended before this call has told nothing of it.
+        // A rank that ended before this call has told nothing about it.
         let last = last.as_ref().filter(|_| theirs.calls >= self.ours.calls);
         let rank = peers.group().job_rank(*rank);
         let other = RankHistory { rank, history: *theirs, last };
@@ -136,8 +135,7 @@ mod tests {
     use crate::board::Board;
     use crate::control::judge_answer;
 
-    /// The boards of ranks that have made broadcasts from these roots, and what they said when they closed. Two
-    /// histories have one digest if and only if they are equal.
+    /// The boards of ranks that have made broadcasts from these roots, and their histories at close.
     fn closed(roots: &[&[u32]]) -> (Vec<Arc<Board>>, Vec<Option<CallHistory>>) {
         let boards = GroupRank::all(roots.len() as u32).zip(roots).map(|(rank, roots)| {
             let board = Board::new(rank, 4);
@@ -154,7 +152,7 @@ mod tests {
         (boards.collect(), roots.iter().map(|calls| Some(history(calls))).collect())
     }
 
-    /// What rank `own` finds, and how many questions it has asked.
+    /// The finding of rank `own`, and the number of its questions.
     fn search(own: u32, roots: &[&[u32]]) -> Option<(String, usize)> {
         let (boards, said) = closed(roots);
         let ranks = JobRank::all(roots.len() as u32).collect();
@@ -184,7 +182,7 @@ mod tests {
 
     #[test]
     fn the_lowest_rank_finds_the_first_call_that_differs() {
-        // Rank 2 differs in call 1, rank 1 in call 2, rank 3 as rank 1.
+        // Rank 2 differs in call 1; ranks 1 and 3 differ alike in call 2.
         let roots: &[&[u32]] = &[&[0, 0, 0, 0], &[0, 0, 1, 0], &[0, 2, 0, 0], &[0, 0, 1, 0]];
         let (text, asked) = search(0, roots).unwrap();
         assert!(text.starts_with("mismatch: rank 0 called call 1 broadcast(1 x f32, root 0)"), "{text}");

@@ -1,7 +1,7 @@
-//! Detects a forked child of the process that made a communicator, without a system call in every call.
+//! Detects a forked child of the process that made a communicator, without a system call in each call.
 //!
-//! The kernel zeroes one marked page in a forked child (Linux, `MADV_WIPEONFORK`). Without such a page, the guard
-//! compares process numbers, and every check costs a system call.
+//! The kernel zeroes a marked page in a forked child (Linux, `MADV_WIPEONFORK`). Without such a page, each check
+//! compares process ids, which costs a system call.
 
 #![allow(unsafe_code)]
 
@@ -20,11 +20,10 @@ pub(crate) struct ForkGuard {
 }
 
 impl ForkGuard {
-    /// The guard of this process.
     pub(crate) fn new() -> ForkGuard {
         static PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
         let page = *PAGE.get_or_init(wiped_on_fork);
-        // In a forked child that makes a communicator of its own, the parent's page is there, and zeroed.
+        // A forked child that makes its own communicator sees the parent's page, zeroed, and does not use it.
         ForkGuard { pid: std::process::id(), page: page.filter(|page| page.load(Ordering::Relaxed) == ALIVE) }
     }
 
@@ -46,7 +45,7 @@ impl ForkGuard {
     }
 }
 
-/// A page that is never unmapped, with [`ALIVE`] at its start except in a forked child.
+/// A page that is never unmapped. It starts with [`ALIVE`], except in a forked child.
 #[cfg(target_os = "linux")]
 fn wiped_on_fork() -> Option<&'static AtomicU32> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};

@@ -1,4 +1,4 @@
-//! Groups that only their members make: the list of ranks behind a key, and how often this rank has used the key.
+//! Groups that only their members make: the list of ranks behind a key, and the number of uses of the key.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -8,8 +8,7 @@ use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 
 use crate::lock;
 
-/// The keys that this rank has used in a job. The table keeps a key as long as the job lives, since members count its
-/// uses.
+/// The keys that this rank has used in a job. Keys stay as long as the job lives, since members count their uses.
 #[derive(Default)]
 pub struct GroupKeys {
     used: Mutex<HashMap<String, UsedKey>>,
@@ -21,13 +20,12 @@ struct UsedKey {
 }
 
 impl GroupKeys {
-    /// Notes that this rank of `job` makes a group of `ranks` under `key`. Gives the members of the group, and how many
-    /// groups this rank has made under the key before. All members get the same number, since a key stands for one
-    /// list.
+    /// Notes that this rank of `job` makes a group of `ranks` under `key`. Gives the members, and the number of groups
+    /// that this rank made under the key before. All members get the same number, since a key stands for one list.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for ranks that the job does not have, a rank twice, a list without this rank, and a
-    /// list that differs from the list behind the key. A refused use is not noted.
+    /// [`Error::InvalidArgument`] for a rank outside the job, a rank twice, a list without this rank, and a list that
+    /// differs from the key's. A refused use is not noted.
     pub fn note_use(&self, key: &str, ranks: &[u32], job: &Group) -> Result<(Vec<GroupRank>, u64)> {
         let members = members(ranks, job.size())?;
         if !members.contains(&job.own_rank()) {
@@ -74,7 +72,7 @@ pub fn different_lists(our_rank: impl Display, ours: &str, their_rank: impl Disp
     Error::Refused { problem }
 }
 
-/// The most ranks that the text of a list shows.
+/// The most ranks that a text of a list shows.
 const RANKS_SHOWN_MAX: usize = 24;
 
 /// The text of a list for [`different_lists`].

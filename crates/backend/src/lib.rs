@@ -1,11 +1,11 @@
-//! The part of every backend that handles a call before and after its bytes move: admission, order, numbers, the ring
-//! of the last calls, the digest of all calls, deadlines, the first cause of a failure. This crate knows no links, so a
-//! vendor's library can use it as the engine does.
+//! The part of every backend that handles a call before and after its bytes move: admission, order, numbers, the last
+//! calls, deadlines, the first cause of a failure. It knows no links, so a vendor's library can use it as the engine
+//! does.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `gate` | [`CallGate`]: the checks of callers, and the handling of failures |
-//! | `order` | [`CallOrder`], [`Turn`]: which call is issued next |
+//! | `order` | [`CallOrder`], [`Turn`]: the call that may be issued next |
 //! | `board` | [`Board`]: the state that a communicator shows to the control plane, one part a file |
 //! | `peers` | [`Peers`]: the other ranks, as errors name them |
 //! | `companion` | [`Companion`]: the communicator beneath a vendor's |
@@ -13,7 +13,7 @@
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
 //! | `fork` | refusing a forked child |
-//! | `status` | [`CallStatus`], [`CallHistory`]: answers and reports of a rank about its calls |
+//! | `status` | [`CallStatus`], [`CallHistory`]: a rank's answers and reports about its calls |
 //! | `stream_order` | [`order_mismatch`]: calls of several communicators on one stream, and their order on two ranks |
 //! | `scope` | [`ScopeTurn`]: a turn for several calls, with one deadline |
 //! | `group_keys` | [`GroupKeys`]: groups that only their members make |

@@ -1,4 +1,4 @@
-//! In which order a collective is issued: that of the communicator, or that of the scope that its call names.
+//! The order in which collectives are issued: the communicator's, or the order of the scope that a call names.
 
 use std::fmt::Display;
 use std::ops::Deref;
@@ -14,12 +14,12 @@ use crate::gate::CallGate;
 use crate::scope::{Enclosing, ScopeOrder, ScopeTurn};
 use crate::turnstile::{Pass, Turnstile};
 
-/// The order in which a call is issued.
+/// The order that a call follows.
 #[derive(Clone)]
 pub enum CallOrder<'a> {
-    /// The communicator's.
+    /// The communicator's order.
     Plain(&'a Turnstile),
-    /// That of a scope.
+    /// A scope's order.
     Scoped(Arc<ScopeOrder>),
 }
 
@@ -36,7 +36,7 @@ impl Deref for CallOrder<'_> {
 }
 
 impl CallOrder<'_> {
-    /// What the calls of the scope have from it.
+    /// The parent call and the deadline of the scope; `None` outside a scope.
     #[inline]
     pub fn enclosing(&self) -> Option<&Enclosing> {
         match self {
@@ -45,8 +45,8 @@ impl CallOrder<'_> {
         }
     }
 
-    /// The options of a call that has `own`, and those of its scope. Such a call ends with its scope. `default` stands
-    /// for a timeout that is missing.
+    /// The options of a call with `own` options, completed by its scope's; it must end with the scope. `default` is the
+    /// timeout of a call that sets none.
     #[inline]
     pub fn options(&self, own: &CallOptions, default: Duration) -> CallOptions {
         match self {
@@ -55,7 +55,7 @@ impl CallOrder<'_> {
         }
     }
 
-    /// Whether it is that of a scope that was opened with a timeout.
+    /// Whether this is the order of a scope that was opened with a timeout.
     pub fn has_deadline(&self) -> bool {
         match self {
             CallOrder::Plain(_) => false,
@@ -64,14 +64,14 @@ impl CallOrder<'_> {
     }
 }
 
-/// The right to issue a collective in an order, until it is dropped.
+/// The right to issue a collective, until it is dropped.
 #[must_use]
 pub struct Turn<'a> {
     pass: Pass<CallOrder<'a>>,
 }
 
 impl Turn<'_> {
-    /// What the call has from its scope, if it is in one.
+    /// The parent call and the deadline of the call's scope, if it is in one.
     #[inline]
     pub fn enclosing(&self) -> Option<&Enclosing> {
         self.pass.turnstile().enclosing()
@@ -94,15 +94,16 @@ impl CallGate {
         }
     }
 
-    /// The turn of a collective in its order. The scope adds to its options, and the wait shortens its timeout.
+    /// Takes the turn of a collective, its right to be issued. The scope completes its options, and the wait shortens
+    /// its timeout.
     ///
-    /// Only one thread at a time issues collectives. A labelled call waits, since its label reveals a wrong order. So
-    /// does a call whose caller vouches for the order. Any other is refused.
+    /// One thread at a time issues collectives. Another call waits if it has a label (a wrong order would then show),
+    /// or if its caller guarantees the order ([`WhenBusy::Queue`]). Any other call is refused.
     ///
     /// # Errors
-    /// As [`CallGate::order_of`]; [`Error::ConcurrentUse`]; [`Error::Closed`] after a wait for `close`;
-    /// [`Error::Timeout`] when the turn does not come in time: this is everybody's failure, since the other ranks wait
-    /// for the call; the first cause, when it comes while the call waits.
+    /// As [`CallGate::order_of`]. [`Error::ConcurrentUse`]. [`Error::Closed`] after a wait for `close`.
+    /// [`Error::Timeout`] when the turn does not come in time; it revokes the communicator, since the other ranks wait
+    /// for the call. The first cause, when it comes during the wait.
     pub fn take_turn(
         &self,
         scope: Option<ScopeId>,
@@ -126,7 +127,7 @@ impl CallGate {
         Ok(Turn { pass })
     }
 
-    /// Takes the turn for a scope of `parent`, of which ranks compare `context`.
+    /// Takes the turn for a scope of `parent`. Ranks compare `context`, a hash of the parent.
     ///
     /// # Errors
     /// As [`CallGate::take_turn`].
@@ -140,7 +141,7 @@ impl CallGate {
         Ok(turn)
     }
 
-    /// How long a call may wait for its turn; `None` when it is refused instead.
+    /// How long a call may wait for its turn; `None` if it is refused instead.
     #[inline]
     pub(crate) fn patience(&self, label: Option<ShortText>, options: &CallOptions) -> Option<Duration> {
         match (options.when_busy, label) {
@@ -151,7 +152,7 @@ impl CallGate {
         }
     }
 
-    /// The pass of an order for `call`, and how long that has waited for it; `info` is what errors show of the call.
+    /// Takes the pass of an order for `call`, and gives the time of the wait. `info` is the call as errors show it.
     #[inline]
     pub(crate) fn pass<H: Deref<Target = Turnstile> + Clone>(
         &self,
@@ -166,7 +167,7 @@ impl CallGate {
                 let started = Instant::now();
                 let pass = self.wait_for_turn(order, patience)?;
                 let waited = started.elapsed();
-                // The call before this one may have been `close`.
+                // The previous call may have been `close`.
                 self.check_open(call)?;
                 pass.map(|pass| (pass, waited)).ok_or_else(|| self.late(info(), waited))
             }
@@ -174,7 +175,7 @@ impl CallGate {
         }
     }
 
-    /// The failure of a call whose turn has not come in time.
+    /// Fails the communicator because the turn of a call has not come in time.
     fn late(&self, call: CallInfo, waited: Duration) -> Error {
         let reported_by = self.group().own_job_rank();
         let in_call = || "is in another thread's call, behind which this one waits".to_owned();
@@ -184,10 +185,10 @@ impl CallGate {
         self.fail(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
     }
 
-    /// Waits for the calls before this one, at most for `timeout`; `None` when they are not over by then.
+    /// Waits for earlier calls, at most for `timeout`; `None` when they are not over by then.
     ///
     /// # Errors
-    /// The first cause, when it comes meanwhile.
+    /// The first cause, when it comes during the wait.
     pub fn wait_for_turn<H: Deref<Target = Turnstile>>(
         &self,
         order: H,

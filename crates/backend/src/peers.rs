@@ -1,5 +1,4 @@
-//! The other ranks, as errors name them: the number of a rank, its process, and the last call in which something
-//! arrived from it.
+//! The other ranks as errors name them: number, process, and the last call in which something arrived.
 
 use std::sync::Arc;
 
@@ -7,7 +6,7 @@ use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group, GroupRank
 
 use crate::board::Board;
 
-/// The ranks of one communicator, as its errors name them.
+/// The ranks of one communicator, as errors name them.
 #[derive(Clone)]
 pub struct Peers {
     group: Group,
@@ -25,16 +24,15 @@ impl Peers {
         &self.group
     }
 
-    /// The board on which this rank shows its calls.
+    /// The board of this rank's calls.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
 
-    /// The culprit for a rank that is lost.
+    /// A lost rank as errors name it.
     fn culprit(&self, peer: GroupRank) -> Culprit {
         let rank = self.group.job_rank(peer);
-        // The header of that rank was equal to ours, so both ranks made one call. The other rank's place in the
-        // program and its sizes are not known.
+        // The lost rank's header equals ours, so it made the same call. Its line and its sizes are not known.
         let last_call = self.board.heard().last(peer).and_then(|number| self.board.calls().info(number));
         let last_call = last_call.map(|call| Box::new(CallInfo { site: None, sizes: None, ..call }));
         Culprit { rank, process: self.group.process(rank).cloned(), last_call }
@@ -61,12 +59,12 @@ impl Peers {
         }
     }
 
-    /// Like [`Peers::lost`], noticed by this rank at the end of a connection.
+    /// As [`Peers::lost`], noticed by this rank at the end of a connection.
     pub fn disconnected(&self, peer: GroupRank, evidence: String, call: Option<CallInfo>) -> Error {
         self.lost(peer, self.group.own_job_rank(), Certainty::Confirmed, evidence, call)
     }
 
-    /// The error for bytes from `peer` that were changed on their way to this rank.
+    /// The error for bytes from `peer` that changed on their way to this rank.
     pub fn corrupted(&self, peer: GroupRank, reason: String, call: Option<CallInfo>) -> Error {
         let (from, to) = (self.group.job_rank(peer), self.group.own_job_rank());
         Error::Corrupted { from, to, call: call.map(Box::new), reason }

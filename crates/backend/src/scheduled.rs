@@ -1,5 +1,5 @@
-//! A schedule whose bytes another library moves, such as a vendor's by its sends and receives. The schedule is bound to
-//! the sizes of a call and divided into rounds.
+//! A schedule whose bytes another library moves, such as a vendor's by its sends and receives. It is bound to the sizes
+//! of a call and divided into rounds.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use unisono_schedule::{Rounds, Schedule, StepIndex};
 pub struct ScheduledCall {
     /// The algorithm's name.
     pub algorithm: &'static str,
-    /// A hash of the schedules of all ranks, for an algorithm from outside; 0 for an algorithm of this library.
+    /// A hash of all ranks' schedules, for an algorithm from outside; 0 for an algorithm of this library.
     pub schedules: u32,
     /// The steps.
     pub schedule: Arc<Schedule>,
-    /// The order of the steps.
+    /// The order of the steps, in groups of messages.
     pub rounds: Arc<Rounds>,
     /// The extent of each step.
     pub extents: Vec<BoundExtent>,

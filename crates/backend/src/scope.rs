@@ -1,4 +1,4 @@
-//! What every backend keeps of a scope: its turn, the deadline of its calls, and the larger call that they belong to.
+//! A backend's part of a scope: its turn, the deadline of its calls, and their parent call.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
@@ -12,59 +12,59 @@ use crate::fork::ForkGuard;
 use crate::lock;
 use crate::turnstile::{Pass, Turnstile};
 
-/// What a call within a scope has from it.
+/// The parent call and the deadline of a call in a scope.
 #[derive(Clone)]
 pub struct Enclosing {
-    /// The call that it is a part of.
+    /// The call of which it is a part.
     pub parent: Arc<ParentCall>,
-    /// What ranks compare of that, never 0: a plain call has 0.
+    /// A hash of the parent, which ranks compare; never 0, because a plain call has 0.
     pub context: u32,
     deadline: Instant,
 }
 
 impl Enclosing {
-    /// The time that a call has which may take `own`.
+    /// The time for a call that asks for `own`: less if the scope ends earlier.
     pub fn timeout(&self, own: Duration) -> Duration {
         own.min(self.deadline.saturating_duration_since(Instant::now()))
     }
 }
 
-/// The order of the calls within one scope, and what they have from it.
+/// The order of the calls within one scope, and their options and deadline.
 pub struct ScopeOrder {
     id: ScopeId,
     pub(crate) order: Turnstile,
     pub(crate) enclosing: Enclosing,
     options: CallOptions,
-    /// The thread that opened it.
     opener: ThreadId,
-    /// Whether it was opened with a timeout, and not with that of the communicator.
+    /// Whether the scope was opened with a timeout of its own.
     pub(crate) has_deadline: bool,
 }
 
 impl ScopeOrder {
-    /// The options of a call within the scope that has `own`, and of whose timeout `default` is the default.
+    /// The options of a call within the scope: `own`, completed by the scope's. `default` is the timeout of a call that
+    /// sets none.
     pub(crate) fn options(&self, own: &CallOptions, default: Duration) -> CallOptions {
         let timeout = Some(self.enclosing.timeout(own.timeout.unwrap_or(default)));
         CallOptions { timeout, ..own.or(&self.options) }
     }
 }
 
-/// The scope that is open on a communicator: one at most, since it has the turn.
+/// The scope that is open on a communicator. There is at most one, since it has the turn.
 #[derive(Default)]
 pub(crate) struct OpenScopeSlot(Mutex<Weak<ScopeOrder>>);
 
 impl OpenScopeSlot {
-    /// This scope is open now.
+    /// Notes that this scope is open.
     pub(crate) fn set(&self, turn: &ScopeTurn) {
         *lock(&self.0) = Arc::downgrade(&turn.scope);
     }
 
-    /// The scope of this name, if it is open.
+    /// The open scope of this name.
     pub(crate) fn find(&self, id: ScopeId) -> Option<Arc<ScopeOrder>> {
         lock(&self.0).upgrade().filter(|scope| scope.id == id)
     }
 
-    /// Why a call of this thread that is not within the scope waits, if one is open.
+    /// The reason for a call outside the scope to wait, if a scope is open.
     pub(crate) fn status(&self) -> Option<String> {
         let scope = lock(&self.0).upgrade()?;
         let by = if scope.opener == thread::current().id() { "this thread" } else { "another thread" };
@@ -73,7 +73,7 @@ impl OpenScopeSlot {
     }
 }
 
-/// The turn of a scope, held until this is dropped.
+/// The turn of a scope, until it is dropped.
 pub struct ScopeTurn {
     scope: Arc<ScopeOrder>,
     board: Arc<Board>,
@@ -84,7 +84,7 @@ pub struct ScopeTurn {
 
 impl Drop for ScopeTurn {
     fn drop(&mut self) {
-        // In a forked child, the lock that a pass may need can be held by a thread that the child does not have.
+        // In a forked child, the lock that releases the pass may be held by a thread that the child does not have.
         if self.owner.check().is_err() {
             std::mem::forget(self.pass.take());
         }
@@ -92,8 +92,7 @@ impl Drop for ScopeTurn {
 }
 
 impl ScopeTurn {
-    /// Holds the turn for the calls within a scope of `parent`, of which ranks compare `context`. They end by
-    /// `deadline`.
+    /// A scope of `parent` that holds `pass`. Ranks compare `context`. The calls end by `deadline`.
     pub(crate) fn new(
         pass: Pass<Arc<Turnstile>>,
         board: &Arc<Board>,
@@ -114,7 +113,8 @@ impl ScopeTurn {
         ScopeTurn { scope, board: board.clone(), first, pass: Some(pass), owner }
     }
 
-    /// The collectives before it have all got their numbers: its own come from here on.
+    /// Notes that all collectives before the scope have their numbers. The numbers of the scope's own collectives start
+    /// here.
     pub fn begin(&mut self) {
         self.first = self.board.calls().entered();
     }

@@ -1,27 +1,26 @@
-//! What a rank says of its calls and messages. It answers questions about a call, and reports its history when it
-//! closes or leaves.
+//! A rank's answers to questions about a call, and its report when it closes or leaves.
 
 use std::fmt;
 
 use unisono_communicator::{CallInfo, GroupRank};
 
-/// The answer of a rank to a question about its call of one number.
+/// The answer of a rank about its call of one number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallStatus {
     /// The rank has not entered the call.
     NotYet {
         /// The last call that the rank has entered, if any.
         last: Option<CallInfo>,
-        /// What the rank does instead.
+        /// The activity of the rank instead.
         doing: Box<Doing>,
     },
     /// The rank is in the call.
     Running {
         /// The call.
         call: CallInfo,
-        /// What the rank does in the call and besides.
+        /// The activity of the rank, in the call and besides.
         doing: Box<Doing>,
-        /// The call of another communicator that keeps the call waiting on its stream or device, if any.
+        /// The call of another communicator for which the call waits on its stream or device, if any.
         ahead: Option<Box<CallAhead>>,
     },
     /// The call has returned on the rank.
@@ -29,7 +28,7 @@ pub enum CallStatus {
         /// The call.
         call: CallInfo,
     },
-    /// The rank has made so many calls since that its ring has forgotten the call.
+    /// The rank has made so many later calls that its ring has forgotten this one.
     Forgotten,
 }
 
@@ -51,29 +50,29 @@ impl fmt::Display for CommunicatorKey {
     }
 }
 
-/// A call of another communicator that keeps a call waiting: the first unfinished call on the same stream, or the call
-/// that has the turn on the device.
+/// The call of another communicator for which a call waits: the first unfinished call on its stream, or the call that
+/// uses its device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallAhead {
-    /// The other communicator, for a call on the stream; `None` for the call that has the turn on the device.
+    /// The other communicator, for a call on the stream; `None` for the call that uses the device.
     pub communicator: Option<CommunicatorKey>,
     /// The call.
     pub call: CallInfo,
 }
 
-/// What a rank waits for, and what it has not received.
+/// The rank and the message that a rank waits for, and its unread messages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Doing {
-    /// The rank that this rank waits for in a collective or in a message, if it waits.
+    /// The rank that this rank waits for, in a collective or a message.
     pub awaited: Option<GroupRank>,
     /// The send or receive in which a thread of this rank waits.
     pub message: Option<Box<CallInfo>>,
-    /// The arrived messages without a receive: at most [`Doing::UNREAD_MAX`] pairs of sender and tag.
+    /// Arrived messages without a receive: at most [`Doing::UNREAD_MAX`] pairs of sender and tag.
     pub unread: Vec<UnreadMessages>,
 }
 
 impl Doing {
-    /// The most pairs of sender and tag that a rank tells.
+    /// The most pairs of sender and tag that a rank reports.
     pub const UNREAD_MAX: usize = 4;
 }
 
@@ -93,7 +92,7 @@ pub struct UnreadMessages {
 pub struct CallHistory {
     /// The number of collectives that the rank has entered.
     pub calls: u64,
-    /// The digest of the fields that all ranks must give alike in their calls.
+    /// The digest of the calls, over the fields that must be equal on all ranks.
     pub digest: u64,
 }
 

@@ -1,6 +1,6 @@
-//! The order of calls of several communicators on the streams of one rank. Two ranks may have two calls in different
-//! orders: then each call waits for the other, and neither communicator alone can tell why. A call of another
-//! communicator may also keep a call from its turn on the device.
+//! The order of calls of several communicators on the streams of one rank. If two ranks have two calls in different
+//! orders, each call waits for the other, and neither communicator alone can tell why. A call may also wait because
+//! another communicator uses its device.
 
 use unisono_communicator::{Error, JobRank};
 
@@ -8,7 +8,7 @@ use crate::board::Board;
 use crate::group_keys::list_text;
 use crate::status::{CallAhead, CallStatus, CommunicatorKey};
 
-/// One communicator of a rank.
+/// A communicator of a rank.
 #[derive(Clone, Copy)]
 pub struct Membership<'a> {
     /// The communicator.
@@ -25,9 +25,8 @@ impl Membership<'_> {
     }
 }
 
-/// Adds the call that keeps the call of `status` waiting, if there is one. That is the call that has the turn on the
-/// device, or the first call on the stream. `status` is the answer about a call of `asked`; `all` are the communicators
-/// of the rank that answers.
+/// Adds to `status`, the answer about a call of `asked`, the call for which that call waits: the call that uses the
+/// device, or the first call on the stream. `all` are the communicators of the answering rank.
 pub fn with_call_ahead<'m>(
     status: CallStatus,
     asked: Membership<'m>,
@@ -39,7 +38,7 @@ pub fn with_call_ahead<'m>(
         return CallStatus::Running { call, doing, ahead };
     }
     let ahead = asked.board.on_streams().place_of(call.number).and_then(|place| {
-        // The calls of a revoked communicator have left their streams, or never will.
+        // Calls of a revoked communicator have left their streams, or never will.
         let others = all.filter(|one| one.key != asked.key && !one.board.first_cause().is_revoked());
         let firsts = others.filter_map(|one| {
             let (number, first) = one.board.on_streams().first_before(place)?;
@@ -51,9 +50,10 @@ pub fn with_call_ahead<'m>(
     CallStatus::Running { call, doing, ahead }
 }
 
-/// The mismatch that `rank` shows by its answer about a call of `asked`. There, a call of another communicator is ahead
-/// of that call on its stream. Here, on rank `own`, it is behind. `others` finds the communicators of this rank. Any
-/// order is right where the two calls are on two streams here, and where this rank has not made both of them.
+/// The mismatch that the answer of `rank` about a call of `asked` shows, if any: on `rank`, a call of another
+/// communicator is ahead of the asked call on its stream, and on this rank the asked call is ahead. `others` finds the
+/// communicators of this rank. The orders do not matter if the two calls are on different streams here, or if this rank
+/// has not made both.
 pub fn order_mismatch<'m>(
     own: JobRank,
     asked: Membership<'m>,

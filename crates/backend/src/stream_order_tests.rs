@@ -114,7 +114,7 @@ fn two_orders_on_one_stream_are_a_mismatch() {
 
 #[test]
 fn any_other_order_is_right() {
-    // The same order; two streams on either side; a call that has not been made; a call that is finished.
+    // The same order; two streams on either side; a call that has not been made; a finished call.
     type Put = fn(&Boards);
     let behind: Put = |boards| {
         boards.put(2, 5);

@@ -1,5 +1,4 @@
-//! The tickets of one communicator: the calls that are under way on a device's stream, and the results of the calls
-//! that have ended.
+//! The tickets of one communicator: the calls that are on a device's stream, and the results of ended calls.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +13,8 @@ use crate::lock;
 /// Tells the communicators of this process apart.
 static ISSUERS: AtomicU64 = AtomicU64::new(0);
 
-/// The tickets of one communicator. A vendor's callback, or a thread that asks the vendor's events, learns that a call
-/// has completed, and ends the [`OpenTicket`] of the call. Any number of threads may wait for that end.
+/// The tickets of one communicator. A vendor's callback, or a thread that polls the vendor's events, ends the
+/// [`OpenTicket`] of a completed call. Any number of threads may wait for that end.
 pub struct Tickets {
     issuer: u64,
     state: Mutex<Calls>,
@@ -25,19 +24,19 @@ pub struct Tickets {
 #[derive(Default)]
 struct Calls {
     issued: u64,
-    /// The calls by number, from the first call on that is under way or remembered. Both lists keep their memory, so
-    /// that a program soon allocates nothing more for them.
+    /// The calls by number, from the first unfinished or remembered call on. Both lists keep their memory, so a program
+    /// soon stops allocating for them.
     known: VecDeque<KnownCall>,
-    /// The last [`CALLS_REMEMBERED`] calls that have ended, in the order in which they ended.
+    /// The last [`CALLS_REMEMBERED`] ended calls, in the order of their ends.
     ended: VecDeque<u64>,
 }
 
 #[derive(Default)]
 struct KnownCall {
     result: Option<Result<Outcome>>,
-    /// The number of threads that wait for the call or have not read its result yet.
+    /// The number of threads that wait for the call or have yet to read its result.
     waiting: u32,
-    /// Whether so many calls have ended since that this call may be forgotten.
+    /// Whether enough calls have ended since to forget this one.
     is_old: bool,
 }
 
@@ -51,7 +50,7 @@ impl Calls {
         self.known.get_mut(index as usize)
     }
 
-    /// Notes that call `number` has ended, and forgets calls that ended long ago.
+    /// Notes that call `number` has ended, and forgets old calls.
     fn note_end(&mut self, number: u64) {
         self.ended.push_back(number);
         if self.ended.len() > CALLS_REMEMBERED
@@ -82,7 +81,7 @@ impl Tickets {
         OpenTicket { tickets: self.clone(), number, is_over: false }
     }
 
-    /// The result of the call of `ticket`. Waits for its end for at most `timeout`.
+    /// The result of the call of `ticket`. Waits for it at most for `timeout`.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::resolve_within`].
@@ -100,7 +99,7 @@ impl Tickets {
             if left.is_zero() {
                 return Ok(None);
             }
-            // The count keeps the call from being forgotten before this thread has woken.
+            // The count keeps the call until this thread has woken.
             call.waiting += 1;
             let woken = self.has_ended.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
@@ -153,7 +152,7 @@ impl OpenTicket {
         Ticket::new(self.tickets.issuer, self.number)
     }
 
-    /// Notes that the call has completed in the order of its stream, or has failed. Wakes the threads that wait for it.
+    /// Notes that the stream has completed the call, or that it has failed. Wakes the threads that wait for it.
     pub fn end(mut self, result: Result<Outcome>) {
         self.is_over = true;
         self.tickets.end(self.number, result);
@@ -161,8 +160,7 @@ impl OpenTicket {
 }
 
 impl Drop for OpenTicket {
-    /// Ends the call if no thread has ended it, since a thread that was to end it may have panicked. Threads that wait
-    /// would wait for ever.
+    /// Ends the call if nothing has ended it, for instance after a panic: else threads would wait for ever.
     fn drop(&mut self) {
         if !self.is_over {
             let (what, text) = (self.ticket().to_string(), "dropped before its call had ended".to_owned());
@@ -228,7 +226,6 @@ mod tests {
             })
             .collect();
         let ask = |ticket| tickets.resolve_within(ticket, Duration::ZERO);
-        // The calls that were issued before them are under way.
         assert_eq!(ask(under_way.ticket()).unwrap(), None);
         assert_eq!(ask(ended[0]).unwrap(), Some(Outcome::done(0, "test")));
         let first = under_way.ticket();

@@ -1,9 +1,8 @@
-//! The right to issue the next call. One holder has it at a time, and the threads that wait get it in the order in
-//! which they came.
+//! The right to issue the next call. One holder has it at a time, and waiting threads get it in the order of arrival.
 //!
-//! A mutex would do for a call that begins and ends on one thread. But a scope holds its turn across calls, and may
-//! move to another thread. A waiting thread has a deadline, and must learn of a revocation. Waiting threads are served
-//! in order. A pass that no thread waits for costs one atomic operation to take and one to give back.
+//! A mutex does not suffice: a scope holds its turn across calls and may move to another thread, waiting threads have
+//! deadlines and must learn of a revocation, and they are served in order. A pass that nobody waits for costs one
+//! atomic operation to take and one to give back.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -14,12 +13,11 @@ use std::time::Instant;
 
 use crate::lock;
 
-/// No holder has the pass.
+/// Nobody holds the pass.
 const FREE: u8 = 0;
-/// A holder has the pass, and no thread waits for it.
+/// The pass is held, and no thread waits for it.
 const TAKEN: u8 = 1;
-/// A holder has the pass, and the queue is not empty. The state changes from and to this value under the queue's lock
-/// only.
+/// The pass is held, and the queue is not empty. The state changes to and from this value only under the queue's lock.
 const AWAITED: u8 = 2;
 
 /// One pass, and a queue of threads that wait for it.
@@ -31,7 +29,7 @@ pub struct Turnstile {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiter>,
-    /// The waiter that has got the pass and has not noticed it yet.
+    /// The waiter that has the pass but has not noticed yet.
     served: Option<u64>,
     next_number: u64,
 }
@@ -41,16 +39,16 @@ struct Waiter {
     thread: Thread,
 }
 
-/// The pass, until it is dropped. `H` is its handle to the turnstile: a reference, or an `Arc` where the pass outlives
-/// the call that took it or moves to another thread.
+/// The pass, until it is dropped. `H` refers to the turnstile: a reference, or an `Arc` if the pass outlives its call
+/// or moves to another thread.
 #[must_use]
 pub struct Pass<H: Deref<Target = Turnstile>> {
     turnstile: H,
 }
 
 impl<H: Deref<Target = Turnstile>> Pass<H> {
-    /// The handle to the turnstile.
     #[inline]
+    /// The handle to the turnstile.
     pub fn turnstile(&self) -> &H {
         &self.turnstile
     }
@@ -74,8 +72,8 @@ impl Turnstile {
         this.take().then(|| Pass { turnstile: this })
     }
 
-    /// Waits for the pass behind the threads that came earlier. Gives `None` at `until`, and when `gave_up` says true.
-    /// The thread asks `gave_up` before it sleeps and after every call of [`Turnstile::recheck`].
+    /// Waits for the pass behind earlier threads. Gives `None` at `until`, or when `gave_up` returns true. The thread
+    /// asks `gave_up` before it sleeps and after every [`Turnstile::recheck`].
     pub fn wait<H: Deref<Target = Turnstile>>(
         this: H,
         until: Option<Instant>,
@@ -114,14 +112,14 @@ impl Turnstile {
         }
     }
 
-    /// Joins the queue. `None` if the pass was free: the caller has it now.
+    /// Joins the queue. `None` if the pass was free; then the caller has it.
     fn enqueue(&self) -> Option<u64> {
         let mut queue = lock(&self.queue);
         loop {
             if self.take() {
                 return None;
             }
-            // The exchange fails only when the holder has just given the pass back.
+            // The exchange fails only if the holder has just given the pass back.
             let awaited = self.state.compare_exchange(TAKEN, AWAITED, Ordering::Relaxed, Ordering::Relaxed);
             if matches!(awaited, Ok(_) | Err(AWAITED)) {
                 break;
@@ -165,7 +163,7 @@ impl Turnstile {
                 self.state.store(state, Ordering::Release);
                 first.thread.unpark();
             }
-            // The last waiter has left the queue since.
+            // The last waiter has left the queue in the meantime.
             None => self.state.store(FREE, Ordering::Release),
         }
     }

@@ -1,4 +1,4 @@
-//! The one trait of every backend, decorator and test double, and the types that it returns: scopes and survivors.
+//! The trait of every backend, decorator and test double; scopes; the survivors of a failure.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,9 +20,8 @@ use crate::work::Work;
 
 /// A group of ranks that communicate.
 ///
-/// Users call the typed operations of [`crate::Collectives`]; backends implement this. Calls on one communicator
-/// happen in the order of issue, the same order on every rank. Arguments are already checked when they reach
-/// [`Communicator::execute`].
+/// Users call the typed operations of [`crate::Collectives`]; backends implement this trait. Calls follow the order of
+/// issue, which must be the same on every rank. [`Communicator::execute`] gets checked arguments.
 pub trait Communicator: Send + Sync {
     /// Rank, size, members.
     fn group(&self) -> &Group;
@@ -37,39 +36,38 @@ pub trait Communicator: Send + Sync {
         self.group().size()
     }
 
-    /// Runs a call to its end on the calling thread. A call on device memory is enqueued on its stream, and the outcome
-    /// has the ticket ([`Outcome::ticket`]) that [`Communicator::resolve`] takes. The call may be used up afterwards:
-    /// its caller makes a new one for the next.
+    /// Runs a call to its end on the calling thread. A call on device memory is only enqueued on its stream; the
+    /// outcome has a ticket ([`Outcome::ticket`]) for [`Communicator::resolve`]. A backend may take parts out of the
+    /// [`Call`], so make a new one for each call.
     ///
     /// # Errors
-    /// Any [`Error`]; see [`Error::is_before_start`] for what it leaves behind. The ticket, and every later call, tells
-    /// an error that comes after the call was enqueued.
+    /// Any [`Error`]; [`Error::is_before_start`] tells whether the communicator is still usable. The ticket, and every
+    /// later call, reports an error that comes after the call was enqueued.
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome>;
 
-    /// Starts a call; its buffers move in and come back through the handle. A call on device memory has ended when it
-    /// has completed in the order of its stream; the handle knows a late error.
+    /// Starts a call. Its buffers move in, and come back through the handle. A call on device memory ends when its
+    /// stream has completed it; the handle then knows a late error.
     fn submit(&self, call: OwnedCall) -> Work;
 
     /// The backend's name, for messages.
     fn backend(&self) -> &'static str;
 
-    /// The figures of the network by which calls are planned, the same on all ranks; the figures of loopback where the
-    /// backend has none of its own.
+    /// The figures of the network for the planner, the same on all ranks. A backend without own figures gives
+    /// loopback's.
     fn cost_model(&self) -> CostModel {
         CostModel::LOOPBACK
     }
 
-    /// The communicator beneath, of the same ranks, if a vendor's library does the collectives of this one: it has the
-    /// same order and the same first cause. After a failure that leaves a call hanging in the library, the survivors go
-    /// on with its [`Communicator::shrink`].
+    /// The communicator beneath, if a vendor's library does the collectives of this one. It has the same ranks, order
+    /// of calls and first cause. If a call hangs in the library, the survivors go on with the companion's
+    /// [`Communicator::shrink`].
     fn companion(&self) -> Option<Arc<dyn Communicator>> {
         None
     }
 
-    /// Whether this communicator can do such a call on such memory on this rank, with these options besides those of
-    /// [`crate::Collectives::with`]. It refuses what the call itself would refuse before anything is sent, as far as
-    /// that does not depend on buffers, counts that differ by rank, or other calls. Sends nothing, and waits for no
-    /// call that another thread is in.
+    /// Whether this rank can make such a call on such memory, with these options and the options of
+    /// [`crate::Collectives::with`]. It refuses what the call would refuse before it sends, except for faults of
+    /// buffers, of uneven counts and of the order of calls. It sends nothing, and waits for no other call.
     ///
     /// ```
     /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
@@ -92,24 +90,23 @@ pub trait Communicator: Send + Sync {
         }
     }
 
-    /// Waits, for at most `timeout`, until the call of `ticket` has completed in the order of its stream. `None` when
-    /// the call has not completed by then: it goes on, and can be asked for again. [`Duration::ZERO`] asks without
-    /// waiting.
+    /// Waits, at most for `timeout`, until the stream has completed the call of `ticket`. `None` when the call is still
+    /// running; ask again later. [`Duration::ZERO`] does not wait.
     ///
-    /// Every thread that asks gets the same answer once there is one, also after [`Communicator::close`] and after the
-    /// failure of another call. Backends remember at least the last 1,024 calls that have completed.
+    /// The answer never changes: every thread gets it, also after [`Communicator::close`] and after the failure of
+    /// another call. Backends remember at least the last 1,024 completed calls.
     ///
     /// # Errors
-    /// The late error of the call. [`Error::InvalidArgument`] for a ticket of another communicator, and for a forgotten
-    /// ticket. [`Error::Unsupported`] from a backend that issues no tickets.
+    /// The late error of the call. [`Error::InvalidArgument`] for a ticket of another communicator, or a forgotten one.
+    /// [`Error::Unsupported`] from a backend that issues no tickets.
     fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
         let _ = timeout;
         let instead = Some("ask the communicator that has issued it".to_owned());
         Err(Error::Unsupported { what: format!("{ticket}"), backend: self.backend(), instead })
     }
 
-    /// Waits until the call of `ticket` has completed in the order of its stream. The deadline of the call bounds the
-    /// wait: an enqueued call that passes it ends with [`Error::Timeout`].
+    /// Waits until the stream has completed the call of `ticket`, at most until the call's deadline: then the call ends
+    /// with [`Error::Timeout`].
     ///
     /// # Errors
     /// As [`Communicator::resolve_within`].
@@ -121,25 +118,24 @@ pub trait Communicator: Send + Sync {
         }
     }
 
-    /// Adds an algorithm to this communicator and to communicators that are derived from it later. From then on the
-    /// algorithm takes part in choice, and callers can name it. Collective: every rank calls with the same algorithm,
-    /// and no other thread calls meanwhile. Rank 0 proves it for this group, for all roots, and compares the digests of
-    /// the ranks' schedules; all ranks return the same verdict.
+    /// Adds an algorithm to this communicator and to communicators that are derived from it later. The planner may then
+    /// choose it, and callers can name it. Collective: every rank gives the same algorithm, and no other thread calls
+    /// meanwhile. Rank 0 proves it for this group and every root, and compares the digests of the ranks' schedules; all
+    /// ranks return the same verdict.
     ///
-    /// With [`Trust::Trusted`] the ranks prove nothing and build no schedules of other ranks: they compare the
-    /// algorithm's name and claims. Nobody then notices a rank whose schedules differ from the others' expectation, and
-    /// calls give wrong results or end at their deadlines.
+    /// [`Trust::Trusted`] skips the proof: ranks compare the algorithm's name and claims, and check that sends match
+    /// receives. Any other fault gives wrong results, or calls that end at their deadlines.
     ///
     /// # Errors
-    /// [`Error::AlgorithmRefused`], and the communicator is as it was; [`Error::Unsupported`] unless the backend has
-    /// algorithms; errors of the calls that carry the digests.
+    /// [`Error::AlgorithmRefused`], which leaves the communicator as it was; [`Error::Unsupported`] from a backend
+    /// without algorithms; errors of the calls that carry the digests.
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
         let _ = (algorithm, trust);
         Err(unsupported(self.backend(), "algorithms from outside"))
     }
 
-    /// A communicator of some of this one's ranks, in the order given. Collective over the parent: every rank calls
-    /// with the same list. `None` on ranks that are not in it.
+    /// A communicator of some of its ranks, in the order given. Collective: every rank of this communicator gives the
+    /// same list. `None` on ranks that are not in the list.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless the backend has it.
@@ -156,21 +152,21 @@ pub trait Communicator: Send + Sync {
         Err(unsupported(self.backend(), "duplicate"))
     }
 
-    /// After a failure: agrees with the other survivors on who is left, also when more ranks fail meanwhile, and gives
-    /// the communicator in which they go on. Collective over the survivors; blocks until all of them have called it.
-    /// Each gets the same members and the same `last_common_call`. The streams of a revoked communicator are closed; a
+    /// After a failure: agrees with the other survivors on who is left, and returns the communicator in which they go
+    /// on. It also copes with ranks that fail meanwhile. Collective over the survivors: it blocks until all have called
+    /// it, and gives all the same members and `last_common_call`. It closes the streams of a revoked communicator; a
     /// communicator that works goes on working.
     ///
     /// # Errors
     /// [`Error::Evicted`] when the others have taken this rank for dead; [`Error::NoQuorum`] when the silent ranks may
-    /// go on without this one; [`Error::Timeout`] with the ranks that live and have not called it: `shrink` can then be
-    /// called again; [`Error::Closed`] after [`Communicator::close`]; [`Error::Unsupported`] unless the backend has it.
+    /// go on without this one; [`Error::Timeout`] with the living ranks that have not called it (then call it again);
+    /// [`Error::Closed`] after [`Communicator::close`]; [`Error::Unsupported`] unless the backend has it.
     fn shrink(&self) -> Result<Shrunk> {
         Err(unsupported(self.backend(), "shrink"))
     }
 
-    /// The logical AND of every survivor's flag, the same on all of them, also when ranks fail meanwhile and on a
-    /// communicator that is revoked. Collective over the survivors.
+    /// The logical AND of the survivors' flags, the same on all. It works while ranks fail, and on a revoked
+    /// communicator. Collective over the survivors.
     ///
     /// # Errors
     /// As [`Communicator::shrink`].
@@ -179,10 +175,10 @@ pub trait Communicator: Send + Sync {
         Err(unsupported(self.backend(), "agree"))
     }
 
-    /// A scope for the collectives that `parent` is made of. It waits until the asynchronous calls that were submitted
-    /// before have ended. Of the options, the timeout holds for all its calls together, the label for the parent, and
-    /// algorithm and determinism for calls that set none of their own. The scope sends nothing itself: it is collective
-    /// as far as its calls are.
+    /// Opens a scope for the collectives that make up `parent`. It first waits for the asynchronous calls that were
+    /// submitted before. The timeout in `options` bounds all calls together, and the label belongs to the parent.
+    /// Algorithm and determinism hold for calls that set none themselves. Opening sends nothing: other ranks notice
+    /// only the scope's calls.
     ///
     /// ```
     /// use unisono_communicator::{
@@ -205,15 +201,15 @@ pub trait Communicator: Send + Sync {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ConcurrentUse`] when another thread is inside a call or a scope; with a label it waits for its turn, at
-    /// most for its timeout. [`Error::InvalidArgument`] for a name or label that is too long. The first cause.
-    /// [`Error::Unsupported`] unless the backend has it, and within a scope.
+    /// [`Error::ConcurrentUse`] when another thread is inside a call or a scope; a scope with a label waits instead, at
+    /// most for its timeout. [`Error::InvalidArgument`] for a name or label that is too long. The first cause, on a
+    /// revoked communicator. [`Error::Unsupported`] within a scope, and from a backend without scopes.
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         let _ = (parent, options);
         Err(unsupported(self.backend(), "scopes"))
     }
 
-    /// Ends every call on every rank with `cause` as the first cause.
+    /// Ends every call on every rank. `cause` becomes the first cause, which all later calls return.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless the backend has it.
@@ -222,11 +218,11 @@ pub trait Communicator: Send + Sync {
         Err(unsupported(self.backend(), "revoke"))
     }
 
-    /// Ends every call on every rank with [`Error::Aborted`] as the first cause, unless there is one already. Calls in
-    /// which other threads of this process wait end at once. Calls of other ranks end when the news reaches them, a few
-    /// milliseconds later. Handles of asynchronous calls end too, and so do waits for a turn. A call whose bytes have
-    /// all been sent may still succeed. May be called from any thread, also while others are in a call;
-    /// [`Communicator::shrink`] and [`Communicator::agree`] come after it and do not end.
+    /// Ends every call on every rank with [`Error::Aborted`] as the first cause, unless there is a first cause already.
+    /// Any thread may call it at any time. Blocked calls, waits for a turn and asynchronous calls of this process end
+    /// at once; calls of other ranks end when the news reaches them, a few milliseconds later. A call whose bytes were
+    /// all sent may still succeed. Later [`Communicator::shrink`] and [`Communicator::agree`] work as after any
+    /// failure.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -250,43 +246,40 @@ pub trait Communicator: Send + Sync {
     /// Tells the other ranks that this one makes no more calls. Idempotent.
     ///
     /// # Errors
-    /// The first cause if the communicator was revoked; [`Error::Mismatch`] when ranks close after different calls: of
-    /// the first call that differs, and of the same two ranks on every rank that closes meanwhile.
+    /// The first cause if the communicator was revoked. [`Error::Mismatch`] when ranks close after different calls. It
+    /// names the first call that differs, and the same two ranks on every rank that closes meanwhile.
     fn close(&self) -> Result<()> {
         Err(unsupported(self.backend(), "close"))
     }
 }
 
-/// A communicator for the calls that another call is made of, until it is dropped; see [`Communicator::scope`]. It
-/// can be moved to another thread.
+/// A communicator for the calls that make up a parent call, until it is dropped; see [`Communicator::scope`]. It may
+/// move to another thread.
 ///
-/// While it is open, the communicator serves no other collective. A collective of another thread, or of this thread
-/// past the scope, waits for at most its timeout if it has a label. Without a label it is refused with
-/// [`Error::ConcurrentUse`]. Sends and receives have no order and go on. Within the scope the same holds between its
-/// own calls.
+/// While a scope is open, the communicator runs no collective outside it. A collective with a label waits, at most for
+/// its timeout; any other collective gets [`Error::ConcurrentUse`]. Sends and receives go on. The same rule holds
+/// between two calls within the scope.
 ///
-/// All its calls end by the deadline of the scope: each call gets the time that remains, or its own timeout if that is
-/// shorter. Errors and logs name the call that they are parts of.
+/// The deadline of the scope bounds all its calls: each call gets the time that is left, or its own shorter timeout.
+/// Errors and logs name the parent.
 ///
-/// Dropping the scope ends it, also in a panic, and says nothing about success. A caller that has all data and rejects
-/// it returns an error of its own, and the communicator is as usable as after any call. All ranks must decide the same,
-/// for instance by a flag that travels with the data. After the failure of a call within the scope every later call
-/// returns the first cause, as ever. An asynchronous call that is still running goes on, and the next call of the
-/// communicator comes behind it.
+/// Dropping the scope ends it, also in a panic, and reports neither success nor failure. A caller that has all data and
+/// rejects it returns its own error, and the communicator stays usable; all ranks must decide alike, for instance by a
+/// flag that travels with the data. After a failed call, every later call returns the first cause. An asynchronous call
+/// that still runs goes on, and the communicator's next call comes after it.
 ///
-/// A ticket of a call on device memory within the scope belongs to the communicator, and outlives the scope.
+/// A ticket of a call within the scope belongs to the communicator, and outlives the scope.
 ///
-/// Scopes do not nest, and a scope is not closed: [`Communicator::scope`] and [`Communicator::close`] of a scope are
-/// [`Error::Unsupported`].
+/// [`Communicator::scope`] and [`Communicator::close`] of a scope are [`Error::Unsupported`].
 pub struct Scope {
-    // First, so that it is dropped first: it may be the communicator's turn.
+    // The first field is dropped first: it may hold the communicator's turn, its right to issue calls.
     open: Box<dyn OpenScope>,
     communicator: Arc<dyn Communicator>,
 }
 
-/// What a backend holds while a scope is open.
+/// A backend's part of an open scope.
 pub trait OpenScope: Send + Sync {
-    /// What the calls of the scope are issued with.
+    /// The id that the scope's calls carry ([`Call::scope`]).
     fn id(&self) -> ScopeId;
 
     /// See [`Scope::parent`].
@@ -297,24 +290,23 @@ pub trait OpenScope: Send + Sync {
 }
 
 impl Scope {
-    /// A scope that `open` holds open on `communicator`, which issues calls in the order that they name
-    /// ([`Call::scope`]).
+    /// A scope on `communicator`, which honours [`Call::scope`]. Dropping `open` ends the scope.
     pub fn new(communicator: Arc<dyn Communicator>, open: Box<dyn OpenScope>) -> Scope {
         Scope { open, communicator }
     }
 
-    /// The same scope on `communicator`, which lies on top of the present communicator and passes calls on to it.
+    /// The same scope seen through `communicator`, which lies on top of the scope's communicator and passes calls on.
     pub fn on(self, communicator: Arc<dyn Communicator>) -> Scope {
         Scope { communicator, ..self }
     }
 
-    /// The call that this scope's calls are parts of.
+    /// The parent call.
     pub fn parent(&self) -> &Arc<ParentCall> {
         self.open.parent()
     }
 
-    /// The numbers that its collectives have so far, as in errors and in [`crate::Shrunk::last_common_call`]. After a
-    /// failure, the whole call was completed by all survivors if the last common call is not below the end of this.
+    /// The numbers of its collectives so far, as in errors and in [`crate::Shrunk::last_common_call`]. All survivors
+    /// have completed the whole parent if the last common call is not below the end of this range.
     pub fn numbers(&self) -> Range<u64> {
         self.open.numbers()
     }
@@ -325,15 +317,15 @@ impl Scope {
     }
 }
 
-/// What [`Communicator::shrink`] gives.
+/// The result of [`Communicator::shrink`].
 pub struct Shrunk {
     /// The survivors.
     pub communicator: Arc<dyn Communicator>,
     /// The new rank of each old rank; `None` for failed ranks.
     pub new_ranks: Vec<Option<u32>>,
-    /// How many collectives every survivor has completed without a gap. After calls that need data from every rank
-    /// (all_reduce, all_gather, reduce_scatter, all_to_all, barrier) a survivor has completed at most one more; after
-    /// rooted calls survivors can be further apart.
+    /// The number of collectives that every survivor has completed without a gap. Some survivors may have completed
+    /// more: at most one more after calls that need data from every rank (all_reduce, all_gather, reduce_scatter,
+    /// all_to_all, barrier), any number more after rooted calls.
     pub last_common_call: u64,
 }
 

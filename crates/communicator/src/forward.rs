@@ -1,14 +1,14 @@
-//! How a communicator that stands before another one hands calls on.
+//! A macro for communicators that pass calls on to another communicator.
 
 use std::sync::Arc;
 
 use crate::communicator::Communicator;
 
-/// Implements methods of [`Communicator`] by the methods of another communicator; for use inside an `impl`. After the
-/// semicolon come the names of the methods, or `all`.
+/// Writes methods of [`Communicator`] that call the same method of an inner communicator; for use inside an `impl`. The
+/// methods are listed after the semicolon; `all` is every method.
 ///
-/// A method of the trait that an `impl` leaves out has its default, which answers [`Unsupported`] in silence or knows
-/// nothing of the communicator behind. A decorator names each method here or writes it itself.
+/// List every method that the `impl` does not write itself. A missing method gets the trait's default, which silently
+/// answers [`Unsupported`] or ignores the inner communicator.
 ///
 /// [`Unsupported`]: crate::Error::Unsupported
 ///
@@ -162,17 +162,14 @@ macro_rules! forward_communicator {
     };
 }
 
-/// So that a struct or a generic function may hold its communicator by reference.
 impl<C: Communicator + ?Sized> Communicator for &C {
     forward_communicator!(self => (**self); all);
 }
 
-/// So that `&boxed` is a communicator.
 impl<C: Communicator + ?Sized> Communicator for Box<C> {
     forward_communicator!(self => (**self); all);
 }
 
-/// So that `&group` is a communicator, where `group` is what [`Communicator::subgroup`] gives.
 impl<C: Communicator + ?Sized> Communicator for Arc<C> {
     forward_communicator!(self => (**self); all);
 }
@@ -200,10 +197,10 @@ mod tests {
         );
     }
 
-    /// The defaults of these are right for every communicator that forwards `group`.
+    /// Methods whose defaults are right for every communicator that forwards `group`.
     const OF_THE_GROUP: [&str; 2] = ["rank", "size"];
 
-    /// The names behind `marker` in the lines of `text`.
+    /// The names that follow `marker` in the lines of `text`.
     fn names<'a>(text: &'a str, marker: &str) -> BTreeSet<&'a str> {
         let rests = text.lines().filter_map(|line| line.strip_prefix(marker));
         rests

@@ -1,4 +1,4 @@
-//! The vocabulary that every part of unisono shares: what a call is, who the ranks are, what can go wrong.
+//! The types that every part of unisono shares: calls, ranks, memory, errors.
 //!
 //! A [`Communicator`] executes a [`Call`]: a [`Descriptor`] (operation, dtype, count, op, root, ...) plus buffers and
 //! options. Users write the typed calls of [`Collectives`], which check arguments once, above all backends:
@@ -12,11 +12,12 @@
 //! # Ok::<(), unisono::Error>(())
 //! ```
 //!
-//! Typed calls take slices, and those of [`CollectivesOnDevice`] elements on a device. Lists, uneven counts and memory
-//! of others go into a [`Call`] or an [`OwnedCall`] made by hand, which [`Collectives::issue`] and
-//! [`CollectivesAsync::start`] check.
+//! Typed calls take slices; the calls of [`CollectivesOnDevice`] take elements on a device. For lists, uneven counts
+//! and foreign memory, make a [`Call`] or an [`OwnedCall`] and pass it to [`Collectives::issue`] or
+//! [`CollectivesAsync::start`].
 //!
-//! This crate starts no thread and opens no file.
+//! This crate opens no file. It starts at most one thread, which passes log lines to the program's `tracing`
+//! subscriber.
 
 #![deny(unsafe_code)]
 

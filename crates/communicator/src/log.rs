@@ -1,10 +1,9 @@
-//! Lines for people: through `tracing` where the program has a subscriber, else on standard error.
+//! Log lines: to the program's `tracing` subscriber, or to standard error if it has none.
 //!
-//! A library must not install a subscriber, because the program could then install none. So each line looks whether
-//! there is one.
+//! A library must not install a subscriber, because the program could then install none. So each line checks for one.
 //!
-//! A subscriber is the program's own code: it may take locks, and make calls. So it never runs on a thread that holds
-//! links or locks. Such a thread passes its lines to another thread, which calls the subscriber.
+//! A subscriber is the program's code: it may take locks and make calls. So it never runs on a thread that holds links
+//! or locks. Such a thread passes its lines to another thread, which calls the subscriber.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,18 +17,18 @@ use std::time::Duration;
 
 use tracing::Dispatch;
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Something is wrong, or may be: a call makes no progress, a rank is late.
     Warn,
-    /// What a user may want to know once: where the ranks have met, which backend works.
+    /// News that a user may want once: the place of rendezvous, the backend that works.
     Info,
-    /// What explains a decision of the library.
+    /// A reason for a decision of the library.
     Debug,
 }
 
-/// Which lines reach standard error while the program has no `tracing` subscriber: the value of `UNISONO_LOG`. A
+/// The lines that reach standard error while the program has no `tracing` subscriber: the value of `UNISONO_LOG`. A
 /// subscriber decides for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
@@ -38,9 +37,9 @@ pub enum LogLevel {
     /// Warnings.
     #[default]
     Warn,
-    /// And what a user may want to know once.
+    /// Warnings and infos.
     Info,
-    /// And what explains decisions.
+    /// All lines.
     Debug,
 }
 
@@ -78,13 +77,13 @@ pub fn set_log_level(level: LogLevel) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Whether a line would be shown: for lines that cost something to make.
+/// Whether a line would be shown. Ask before a line whose text is costly.
 pub fn is_logged(severity: Severity) -> bool {
     tracing::dispatcher::has_been_set()
         || LogLevel::ALL[usize::from(LEVEL.load(Ordering::Relaxed))].shows(severity)
 }
 
-/// Writes one line, which concerns the rank of this process, if it has one yet.
+/// Writes one line about the rank of this process, if it has a rank yet.
 ///
 /// ```
 /// use unisono_communicator::{Severity, log};
@@ -100,7 +99,7 @@ pub fn log(severity: Severity, rank: Option<u32>, text: fmt::Arguments<'_>) {
     if HOLDINGS.get() == 0 {
         return tell_subscriber(severity, rank, text);
     }
-    // The subscriber of this thread, which may be another one than that of the process.
+    // This thread may have another subscriber than the process.
     let subscriber = tracing::dispatcher::get_default(Dispatch::clone);
     let line = HeldLine { subscriber, severity, rank, text: text.to_string() };
     if let Some(line) = hand_over(line) {
@@ -118,11 +117,11 @@ fn tell_subscriber(severity: Severity, rank: Option<u32>, text: fmt::Arguments<'
 
 fn write_line(rank: Option<u32>, text: fmt::Arguments<'_>) {
     let rank = rank.map(|rank| format!(" rank {rank}:")).unwrap_or_default();
-    // One call, so that lines of several threads and processes do not mix. If nobody can be told, the job goes on.
+    // One write, so that lines of several threads and processes do not mix. A failed write is ignored: the job goes on.
     let _ = std::io::stderr().lock().write_all(format!("unisono:{rank} {text}\n").as_bytes());
 }
 
-/// A line of a thread that holds something.
+/// A line of a thread on which no subscriber may run.
 struct HeldLine {
     subscriber: Dispatch,
     severity: Severity,
@@ -131,18 +130,18 @@ struct HeldLine {
 }
 
 thread_local! {
-    /// How many things this thread holds that a call needs.
+    /// The number of [`Holding`] values of this thread.
     static HOLDINGS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While it exists, its thread holds what calls need, and no subscriber runs on it.
+/// While it exists, its thread holds something that calls need, such as a lock, and no subscriber runs on the thread.
 #[derive(Debug)]
 pub struct Holding {
     of_this_thread: PhantomData<*const ()>,
 }
 
 impl Holding {
-    /// Of the calling thread.
+    /// Begins for the calling thread.
     #[inline]
     pub fn begin() -> Holding {
         HOLDINGS.set(HOLDINGS.get() + 1);
@@ -157,29 +156,30 @@ impl Drop for Holding {
     }
 }
 
-/// The thread that tells subscribers the lines of threads that hold something, and the process in which it runs.
+/// The sender to the thread that runs subscribers for [`Holding`] threads, and the process of that thread.
 static TELLER: OnceLock<Option<(Sender<Held>, u32)>> = OnceLock::new();
 
-/// What that thread is given, in order.
+/// A message to the thread that runs subscribers.
 enum Held {
     Line(HeldLine),
-    /// Dropped when all lines before it have been told.
+    /// Dropped when all earlier lines have been told.
     End(Sender<()>),
 }
 
-/// Waits until the lines so far have been told, at most for `longest`: the process may be about to end.
+/// Waits until the subscriber has got all lines so far, at most for `longest`. For the end of the process.
 pub fn flush_log(longest: Duration) {
     let (told, all_told) = channel();
     if let Some(Some((sender, pid))) = TELLER.get()
         && *pid == std::process::id()
         && sender.send(Held::End(told)).is_ok()
     {
-        // Nothing is ever sent: the end of the channel is the answer.
+        // Nothing is sent; the receiver only waits until the sender is dropped.
         let _ = all_told.recv_timeout(longest);
     }
 }
 
-/// Gives the line back when there is no such thread: the system has no room for it, or this is a forked child.
+/// Passes the line to the thread that runs subscribers. Gives it back if there is no such thread: it could not be
+/// started, or this process is a forked child.
 fn hand_over(line: HeldLine) -> Option<HeldLine> {
     let teller = TELLER.get_or_init(|| {
         let (sender, lines) = channel();
@@ -204,7 +204,7 @@ fn tell_all(held: Receiver<Held>) {
                 continue;
             }
         };
-        // A subscriber that panics loses its line, and no other.
+        // A subscriber that panics loses only this line.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             tracing::dispatcher::with_default(&subscriber, || {
                 tell_subscriber(severity, rank, format_args!("{text}"));
@@ -223,7 +223,6 @@ mod tests {
 
     use super::*;
 
-    /// Counts events, and takes its time.
     struct Slow(Arc<AtomicU32>);
 
     impl Subscriber for Slow {

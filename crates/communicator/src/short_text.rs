@@ -1,10 +1,10 @@
-//! A text stored inside its owner, so that a value which contains one is `Copy` and a call allocates nothing for it.
+//! A text inside its owner, so that the owner is `Copy` and needs no allocation.
 
 use std::fmt;
 
 /// A text of at most [`ShortText::BYTES_MAX`] bytes: the label of a call, the name of a user's reduce operator.
 ///
-/// The constructor takes longer texts, so that constants need no `unwrap`. A call refuses a longer text
+/// The constructor takes longer texts, so that constants need no `unwrap`; a call refuses them
 /// ([`crate::Error::InvalidArgument`]).
 ///
 /// ```
@@ -16,7 +16,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ShortText {
     bytes: [u8; ShortText::BYTES_MAX],
-    /// Of the text that was given: more than there is room for when it is too long.
+    /// The length of the text; one more than fits if the text was too long.
     length: u8,
 }
 
@@ -45,12 +45,12 @@ impl ShortText {
     /// The text, or the beginning of a text that is too long.
     pub fn as_str(&self) -> &str {
         let bytes = &self.bytes[..usize::from(self.length).min(ShortText::BYTES_MAX)];
-        // A text that is too long may have been cut within a character.
+        // A text that is too long may have been cut within a character, which is left out.
         bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
     }
 }
 
-/// The longest beginning of `text` that has at most `bytes_max` bytes and ends between characters.
+/// The longest beginning of `text` with at most `bytes_max` bytes that cuts no character.
 ///
 /// ```
 /// use unisono_communicator::beginning;

@@ -1,5 +1,4 @@
-//! A thread that waits beside other work has a short time slice. It gets its own time slice back wherever other code
-//! runs.
+//! A thread that waits beside other work has a short time slice, but not while other code runs on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -13,14 +12,14 @@ use crate::in_process::{InProcessCommunicator, world};
 /// Longer than any of these tests takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Makes the threads of a rank believe that other work shares their core. For a second their waits sleep at once.
+/// Makes a rank's threads believe that other work shares their core. For a second their waits sleep at once.
 fn crowd(comm: &InProcessCommunicator) {
     let (mut guard, now) = (comm.shared.lock_links(), Instant::now());
     (0..10).for_each(|_| guard.crowding.gave_way(now, now + Duration::from_millis(10)));
     assert!(guard.crowding.is_resting(now + Duration::from_millis(500)));
 }
 
-/// Rank 1 comes later, so that the thread of rank 0 waits.
+/// Runs `late` on another thread, later than `early`, so that `early` has to wait.
 fn late<R: Send>(early: impl FnOnce() -> R, late: impl FnOnce() + Send) -> R {
     let started = Barrier::new(2);
     std::thread::scope(|threads| {
@@ -44,7 +43,7 @@ fn a_thread_that_has_waited_has_its_own_slice_again_and_so_have_those_that_it_st
         assert_eq!(slice_ns(), before);
         assert_eq!(std::thread::spawn(slice_ns).join().unwrap(), before);
     }
-    // The slice returns to normal when the call fails, too.
+    // The slice also returns to normal when the call fails.
     crowd(&world[0]);
     let brief = CallOptions::new().timeout(Duration::from_millis(50));
     assert!(matches!(world[0].with(brief).barrier(), Err(Error::Timeout { .. })));

@@ -1,6 +1,6 @@
-//! Arbitrary bytes from a peer, given to the engine's receivers: a target for cargo-fuzz (`fuzz/`), and a plain test.
+//! Arbitrary bytes from a peer for the engine's receivers: a target for cargo-fuzz (`fuzz/`), and a plain test.
 //!
-//! Compiled for tests and for cargo-fuzz alone.
+//! Compiled for tests and cargo-fuzz only.
 
 #[allow(dead_code, reason = "another crate needs the rest of it")]
 #[path = "../../../fuzz/shared/input.rs"]
@@ -26,18 +26,18 @@ use crate::run::{Failure, PollContext, Run, Staging};
 use input::{Input, common_bytes};
 use unisono_backend::Heard;
 
-/// The number of kinds of input of target `frame`. The first byte of an input is its kind; the last two kinds belong to
-/// the transport.
+/// The number of kinds of input of target `frame`. The first byte of an input is its kind; the transport handles the
+/// last two kinds.
 const KINDS: u8 = 6;
 
-/// Numbers of elements of the fuzzed calls: none, few, and, for some, enough to skip the staging buffer.
+/// Numbers of elements of the fuzzed calls: none, few, and enough for some to skip the staging buffer.
 const COUNTS: [usize; 3] = [0, 5, 5000];
 
-/// One of so many calls and messages is long. Long ones take most of the time and find little more than short ones.
+/// One of this many calls and messages is long. Long ones take most of the time and find little more.
 pub(crate) const LONG_ONE_IN: u8 = 64;
 
-/// The engine's part of target `frame`: call headers, the receiver of a call, the frames of the point-to-point lane,
-/// and the receiver of messages.
+/// The engine's part of target `frame`: call headers, the receiver of a call, frames of the point-to-point lane, and
+/// the receiver of messages.
 pub fn frame(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     match input.below(KINDS) {
@@ -49,8 +49,8 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-/// Decodes two arbitrary headers. Each keeps its meaning when it is encoded again, and a difference is reported exactly
-/// when the headers differ.
+/// Decodes two arbitrary headers. Encoding them again keeps their meaning, and a difference is reported exactly if the
+/// headers differ.
 fn headers(input: &mut Input<'_>) {
     let ours: HeaderBytes = input.array();
     let mut theirs = ours;
@@ -69,12 +69,12 @@ fn headers(input: &mut Input<'_>) {
     }
 }
 
-/// A header made from a decoded description describes the same call.
+/// Checks that a header from a decoded description describes the same call.
 fn describes(said: &Descriptor, number: u64) {
     let again = decode(&CallHeader::new(said, number, 0, 0).with_plan_hash(0));
     let Some(again) = again else { panic!("{said} is not understood when said again") };
     assert_eq!(again.number, number);
-    // A label travels as a hash, and the hash becomes its text. Fields that are not compared do not travel.
+    // A label travels as a hash, which is decoded as its text. Fields that are not compared do not travel.
     let said = Descriptor {
         label: again.descriptor.label,
         place: if said.operation.collective().is_some_and(Collective::is_rooted) {
@@ -89,7 +89,7 @@ fn describes(said: &Descriptor, number: u64) {
     assert_eq!(format!("{said:?}"), format!("{:?}", again.descriptor));
 }
 
-/// A call, and the bytes that its other side sent in an earlier run.
+/// A call, and the bytes that the other rank sent in an earlier run.
 struct Recorded {
     plan: Arc<Plan>,
     header: CallHeader,
@@ -159,7 +159,7 @@ fn record(algorithm: &Arc<Algorithm>, count: usize, staging: &mut Staging) -> Re
 }
 
 thread_local! {
-    /// Every all-reduce of two ranks, and the staging area that all of them use.
+    /// Every all-reduce of two ranks, and their common staging area.
     static CALLS: std::cell::RefCell<(Vec<Recorded>, Staging)> = std::cell::RefCell::new({
         let mut staging = Staging::new(Heard::new(2));
         let all = unisono_schedule::algorithms().iter();
@@ -169,8 +169,8 @@ thread_local! {
     });
 }
 
-/// Runs a call on edited bytes from the other side. It succeeds only if the header is exactly the expected one, and it
-/// takes no byte beyond its own.
+/// Runs a call on edited bytes from the other rank. It must succeed only with exactly the expected header, and take no
+/// byte beyond its own.
 fn call(input: &mut Input<'_>) {
     CALLS.with_borrow_mut(|(calls, staging)| {
         let algorithm = usize::from(input.u8()) * COUNTS.len() % calls.len();

@@ -1,7 +1,7 @@
 //! Runs schedules over links: the engine that every transport shares.
 //!
 //! A transport implements [`Links`] (byte streams that never block) and [`unisono_backend::Control`] (spread a failure,
-//! ask a silent rank). The engine makes an [`EngineCommunicator`] of them. It knows no sockets; [`in_process`] runs it
+//! ask a silent rank). An [`EngineCommunicator`] is made of both. The engine knows no sockets; [`in_process`] runs it
 //! between threads.
 
 #![deny(unsafe_code)]

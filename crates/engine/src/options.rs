@@ -13,7 +13,7 @@ use crate::lock;
 pub struct EngineOptions {
     /// Default deadline of a call.
     pub timeout: Duration,
-    /// The algorithm of every collective that has an algorithm of this name. `None` leaves the choice to the chooser.
+    /// The algorithm to use in each collective that has an algorithm of this name. With `None`, the cost model chooses.
     pub algorithm: Option<AlgorithmName>,
     /// The piece size, for tests. `None` divides [`crate::PIECE_BYTES`] among the scratch chunks.
     pub piece_bytes: Option<u64>,
@@ -23,29 +23,29 @@ pub struct EngineOptions {
     pub probe_after: Duration,
     /// The time without progress after which a line in the log names the awaited ranks.
     pub warn_after: Duration,
-    /// How long the drop of a communicator may wait until the sent messages are on their way.
+    /// How long the drop of a communicator may wait until all sent messages are on their way.
     pub drop_timeout: Duration,
-    /// Predicts the time of every algorithm, for the choice of the fastest.
+    /// Predicts the times of algorithms, to choose the fastest.
     pub cost_model: CostModel,
-    /// Algorithms that the communicator of all ranks registers before its first call. A world of the caller's own
-    /// threads, and a group that its members make, prove them at first use.
+    /// Algorithms that the communicator of all ranks registers before its first call. In a world of the caller's own
+    /// threads, and in a group that its members make, they are proved at first use instead.
     pub register: Vec<Arc<Algorithm>>,
     /// The algorithms of the communicator.
     pub registry: SharedRegistry,
 }
 
-/// The algorithms of one communicator, shared by its engine and its control plane. A derived communicator starts with a
-/// copy.
+/// The algorithms of one communicator, which its engine and its control plane share. A derived communicator starts with
+/// a copy.
 #[derive(Clone, Debug, Default)]
 pub struct SharedRegistry(Arc<Mutex<Registry>>);
 
 impl SharedRegistry {
-    /// The algorithms at this moment.
+    /// The present algorithms.
     pub fn snapshot(&self) -> Registry {
         lock(&self.0).clone()
     }
 
-    /// A registry of its own that starts with the same algorithms.
+    /// A separate registry that starts with the same algorithms.
     #[must_use]
     pub fn inherit(&self) -> SharedRegistry {
         SharedRegistry(Arc::new(Mutex::new(self.snapshot())))
@@ -57,7 +57,7 @@ impl SharedRegistry {
 }
 
 impl EngineOptions {
-    /// Refuses an option that could only be ignored.
+    /// Refuses an option that would have no effect.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for an algorithm that no collective has, or a name that is too long.
@@ -74,7 +74,7 @@ impl EngineOptions {
         }
     }
 
-    /// The registry with the algorithms of [`EngineOptions::register`], none of them proved yet.
+    /// The registry with the algorithms of [`EngineOptions::register`], not yet proved.
     ///
     /// # Errors
     /// [`Error::AlgorithmRefused`] for an invalid name, or a name that is taken.

@@ -1,10 +1,9 @@
-//! How a group registers an algorithm from outside: rank 0 proves it, every rank sends the digest of its own schedules,
-//! and all ranks get the same verdict. The messages are ordinary calls of the communicator.
+//! How a group registers an algorithm from outside. All ranks get the same verdict. The messages are ordinary calls.
 //!
 //! 1. Rank 0 proves the algorithm for as many roots as the budget allows. It broadcasts their number, or the refusal.
 //! 2. Every rank builds its own schedules for these roots and sends their digest.
-//! 3. Rank 0 compares the digests. It broadcasts the facts that plans need, or which ranks differ. Without a proof
-//!    there are no digests to compare: rank 0 checks that every send has its receive.
+//! 3. Rank 0 compares the digests. It broadcasts the facts that plans need, or the ranks that differ. For a trusted
+//!    algorithm it only checks that every send has its receive.
 //!
 //! Every rank proves the other roots at first use.
 
@@ -17,18 +16,18 @@ use unisono_schedule::{
     Trust, prove,
 };
 
-/// The numbers of one message; unused ones are 0.
+/// The numbers of one message; unused numbers are 0.
 const NUMBERS: usize = 24;
 
 /// The longest text of a refusal, in bytes.
 const TEXT_BYTES: usize = 2048;
 
-/// The other ranks wait this long while rank 0 proves.
+/// How long the other ranks wait for rank 0's proof.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(300);
 
 type Numbers = [u64; NUMBERS];
 
-/// The verdict of rank 0: numbers, or the text of a refusal.
+/// Rank 0's verdict: numbers, or the text of a refusal.
 type Told = Result<Numbers, String>;
 
 /// The registry with the algorithm, the same on all ranks.
@@ -72,7 +71,7 @@ fn numbers(some: &[u64]) -> Numbers {
     std::array::from_fn(|index| some.get(index).copied().unwrap_or(0))
 }
 
-/// An algorithm to register, and the group.
+/// An algorithm to register, and its group.
 struct Candidate<'a> {
     algorithm: &'a Algorithm,
     shape: &'a Shape,
@@ -111,7 +110,7 @@ impl Candidate<'_> {
                     offer.steps = offer.steps.max(proof.steps);
                     offer.roots += 1;
                 }
-                // The ranks prove the other roots when they first use them.
+                // The ranks prove the other roots at first use.
                 Err(Refused { reason: Refusal::TooLarge { .. }, .. }) => break,
                 Err(refused) => return Err(refused),
             }
@@ -119,7 +118,7 @@ impl Candidate<'_> {
         Ok(offer)
     }
 
-    /// Turns rank 0's offer and the replies of all ranks into the verdict.
+    /// The verdict, from rank 0's offer and the replies of all ranks.
     fn judge(&self, offer: &Offer, replies: &[u64]) -> Result<Facts, String> {
         let replies: Vec<Reply> = replies.chunks_exact(Reply::NUMBERS).map(Reply::parse).collect();
         let name = self.algorithm.qualified_name();
@@ -155,7 +154,7 @@ impl Candidate<'_> {
         })
     }
 
-    /// Broadcasts what rank 0 tells; `None` on the other ranks. A refusal is the same error on all of them.
+    /// Broadcasts rank 0's message; `told` is `None` on other ranks. A refusal is the same error on all ranks.
     fn spread<C: Communicator + ?Sized>(&self, communicator: &C, told: Option<Told>) -> Result<Numbers> {
         let calls = communicator.with(options());
         let mut message = match &told {

@@ -1,4 +1,4 @@
-//! What an algorithm is: a name, what it requires, what it costs, and the function that builds its schedules.
+//! An algorithm: its name, requirements, claims, and the function that builds its schedules.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -11,18 +11,18 @@ use crate::{
     Builder, Collective, Counterexample, Digest, Fault, Fraction, Layout, Refusal, Refused, Schedule, Shape,
 };
 
-/// What an algorithm requires of a call. An algorithm with all fields `false` can serve any call.
+/// An algorithm's demands on a call. With all fields `false` it can serve any call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Requires {
-    /// The operator must be commutative: the reduction does not keep the order of the ranks.
+    /// The operator must be commutative, because the reduction does not keep the order of the ranks.
     pub commutative: bool,
     /// The number of ranks must be a power of two.
     pub power_of_two: bool,
-    /// All extents must have the same length, up to one element. An all-to-all in which a rank passes on data between
-    /// two other ranks must require it: only then the rank knows the length of that data.
+    /// All extents must have the same length, up to one element. An all-to-all in which ranks forward the data of
+    /// others must require it: else a rank does not know the length of that data.
     pub even_counts: bool,
-    /// Input and output must not be the same bytes. No algorithm of a collective with a root can require it: the root
-    /// may pass one buffer for both, which no other rank sees.
+    /// Input and output must be different bytes. An algorithm with a root cannot require this: only the root knows
+    /// whether its input and output are one buffer, and all ranks must choose the same algorithm.
     pub out_of_place: bool,
 }
 
@@ -34,16 +34,16 @@ impl Requires {
     pub const COMMUTATIVE: Self = Self { commutative: true, ..Self::NOTHING };
 }
 
-/// What the schedules of a group cost: the largest figures of any rank, and the totals of all ranks. An algorithm
-/// states its cost in closed form. The verifier counts the figures in the schedules and compares.
+/// The cost of a group's schedules: for each figure the largest of any rank, and the totals of all ranks. An algorithm
+/// claims its cost in closed form; the verifier counts it in the schedules and compares.
 ///
-/// Bytes are fractions of the full vector, the larger of one rank's input and output.
+/// Bytes are fractions of the full vector, which is the larger of one rank's input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// The length of the longest chain of messages in which each message waits for the one before.
+    /// The longest chain of messages in which each message waits for the previous one.
     pub rounds: u64,
-    /// The messages that one rank sends and receives. Consecutive sends to one peer count as one, and so do
-    /// consecutive receives from one peer. This is about the number of system calls of a small call.
+    /// The messages that one rank sends and receives, which is about the number of system calls of a small call.
+    /// Consecutive sends to one peer count as one; so do consecutive receives from one peer.
     pub messages: u64,
     /// The number of ranks with which one rank exchanges messages.
     pub peers: u64,
@@ -60,7 +60,7 @@ pub struct Cost {
 /// The totals of all ranks. They decide the time when ranks share cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// The messages, where consecutive sends to one peer count as one.
+    /// The messages. Consecutive sends to one peer count as one.
     pub messages: u64,
     /// The sent bytes, which are also the received bytes.
     pub sent: Fraction,
@@ -69,12 +69,10 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// `messages` messages of the whole vector each; `reduced` of them are reduced.
     pub(crate) const fn whole(messages: u64, reduced: u64) -> Self {
         Self { messages, sent: Fraction::new(messages, 1), reduced: Fraction::new(reduced, 1) }
     }
 
-    /// `messages` messages that carry `sent` vectors in all, of which `reduced` are reduced.
     pub(crate) const fn new(messages: u64, sent: u64, reduced: u64) -> Self {
         Self { messages, sent: Fraction::new(sent, 1), reduced: Fraction::new(reduced, 1) }
     }
@@ -93,18 +91,15 @@ impl Cost {
     };
 }
 
-/// A number that depends on the shape.
 type Count = Arc<dyn Fn(&Shape) -> u32 + Send + Sync>;
-/// Whether an algorithm fits a group.
 type Fits = Arc<dyn Fn(&Shape) -> bool + Send + Sync>;
-/// A cost that depends on the shape.
 type Claim = Arc<dyn Fn(&Shape) -> Cost + Send + Sync>;
-/// Gives the schedule of one rank.
 type Make = Arc<dyn Fn(&Algorithm, &Shape, u32) -> Schedule + Send + Sync>;
 
-/// An algorithm for one collective: a pure function of (rank, shape) to a schedule, with claims that are proved.
+/// An algorithm for one collective: a pure function of (rank, shape) to a schedule, with claims that the verifier
+/// proves.
 ///
-/// Anyone can make an algorithm. The verifier finds unstated figures in its schedules.
+/// Programs may add their own. The verifier counts the figures that an algorithm does not claim.
 ///
 /// ```
 /// # mod unisono { pub use unisono_schedule::*; pub use unisono_schedule as schedule; }
@@ -127,9 +122,9 @@ pub struct Algorithm {
     pub collective: Collective,
     /// What it requires of a call.
     pub requires: Requires,
-    /// Whether it claims that every result is summed in the canonical tree ([`crate::canonical_tree`]).
+    /// Whether the algorithm claims the canonical tree ([`crate::canonical_tree`]) for every result.
     pub canonical: bool,
-    /// The publication or the software that it comes from.
+    /// Its publication or software.
     pub source: Cow<'static, str>,
     /// What it does, in a sentence.
     pub summary: Cow<'static, str>,
@@ -141,8 +136,8 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
-    /// The algorithm whose steps `build` adds, for the builder's rank. `build` must do the same whenever it is called
-    /// for the same rank and shape. A name that is made at run time becomes static by [`crate::intern`].
+    /// The algorithm whose steps `build` adds for the builder's rank. `build` must add the same steps whenever rank and
+    /// shape are the same. [`crate::intern`] makes a name static that is made at run time.
     pub fn new(
         name: &'static str,
         collective: Collective,
@@ -157,8 +152,8 @@ impl Algorithm {
         })
     }
 
-    /// The algorithm that consists of these schedules: one per rank, in order, for groups of that many ranks and, in a
-    /// rooted collective, that root.
+    /// An algorithm of fixed schedules, one per rank in order. It fits groups of that many ranks and, in a rooted
+    /// collective, that root only.
     pub fn from_schedules(
         name: &'static str,
         collective: Collective,
@@ -168,7 +163,7 @@ impl Algorithm {
         let (ranks, root, given) = (shape.ranks, shape.root, schedules.len());
         let chunks = schedules.first().map_or(0, |schedule| schedule.chunks);
         let make = move |_: &Self, _: &Shape, rank: u32| {
-            // The verifier reports the empty schedule of a rank that was left out.
+            // A missing rank gets an empty schedule, which the verifier reports.
             let missing = || Schedule::new(rank, chunks, 0, Vec::new(), &[]);
             schedules.get(rank as usize).cloned().unwrap_or_else(missing)
         };
@@ -197,60 +192,61 @@ impl Algorithm {
         }
     }
 
-    /// What it requires of a call; without this, nothing.
+    /// Sets the demands on a call; without this call there are none.
     #[must_use]
     pub fn requires(self, requires: Requires) -> Self {
         Self { requires, ..self }
     }
 
-    /// Which groups it can be used for, beside what it [requires](Algorithm::requires); without this, all.
+    /// Limits the groups that the algorithm fits, besides its [demands](Algorithm::requires); without this call it fits
+    /// all groups.
     #[must_use]
     pub fn fits(self, fits: impl Fn(&Shape) -> bool + Send + Sync + 'static) -> Self {
         Self { fits: Some(Arc::new(fits)), ..self }
     }
 
-    /// The number of extents; without this, [`Layout::unit`], which every number must be a multiple of.
+    /// Sets the number of extents, a multiple of [`Layout::unit`]; without this call it is [`Layout::unit`].
     #[must_use]
     pub fn chunks(self, chunks: impl Fn(&Shape) -> u32 + Send + Sync + 'static) -> Self {
         Self { chunks: Some(Arc::new(chunks)), ..self }
     }
 
-    /// Claims the largest number of scratch chunks of any rank; without this, it is counted.
+    /// Claims the largest number of scratch chunks of any rank; without a claim it is counted.
     #[must_use]
     pub fn scratch_chunks(self, scratch_chunks: impl Fn(&Shape) -> u32 + Send + Sync + 'static) -> Self {
         Self { scratch_chunks: Some(Arc::new(scratch_chunks)), ..self }
     }
 
-    /// Claims the cost in closed form; without this, it is counted.
+    /// Claims the cost in closed form; without a claim it is counted.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Shape) -> Cost + Send + Sync + 'static) -> Self {
         Self { cost: Some(Arc::new(cost)), ..self }
     }
 
-    /// Claims that every result is summed in the canonical tree; without this, it is found out where it is proved.
+    /// Claims the canonical tree for every result; without a claim, the proof finds it out.
     #[must_use]
     pub fn canonical(self) -> Self {
         Self { canonical: true, ..self }
     }
 
-    /// The publication or the software that it comes from.
+    /// Sets its publication or software.
     #[must_use]
     pub fn source(self, source: impl Into<Cow<'static, str>>) -> Self {
         Self { source: source.into(), ..self }
     }
 
-    /// What it does, in a sentence.
+    /// Sets a sentence that describes it.
     #[must_use]
     pub fn summary(self, summary: impl Into<Cow<'static, str>>) -> Self {
         Self { summary: summary.into(), ..self }
     }
 
-    /// The name that is unique in a whole registry: `all_reduce/ring`.
+    /// The name with its collective: `all_reduce/ring`.
     pub fn qualified_name(&self) -> String {
         format!("{}/{}", self.collective, self.name)
     }
 
-    /// Whether this algorithm can be used for `shape`; [`Algorithm::check_fit`] says why not.
+    /// Whether it fits `shape`; [`Algorithm::check_fit`] says why not.
     pub fn supports(&self, shape: &Shape) -> bool {
         self.check_fit(shape).is_ok()
     }
@@ -274,12 +270,12 @@ impl Algorithm {
         self.chunks.as_ref().map_or(Layout::unit(self.collective, shape), |chunks| chunks(shape))
     }
 
-    /// The claimed largest number of scratch chunks of any rank, if one is claimed.
+    /// The claimed largest number of scratch chunks of any rank, if there is a claim.
     pub fn scratch_chunks_of(&self, shape: &Shape) -> Option<u32> {
         self.scratch_chunks.as_ref().map(|scratch_chunks| scratch_chunks(shape))
     }
 
-    /// The claimed cost, if one is claimed; a panic becomes an error.
+    /// The claimed cost, if there is a claim. A panic becomes an error.
     ///
     /// # Errors
     /// [`Refusal::Wrong`] with [`Fault::Panicked`].
@@ -287,15 +283,15 @@ impl Algorithm {
         self.guarded(shape, || Ok(self.cost_of(shape)))
     }
 
-    /// The claimed cost, if one is claimed.
+    /// The claimed cost, if there is a claim.
     pub fn cost_of(&self, shape: &Shape) -> Option<Cost> {
         self.cost.as_ref().map(|cost| cost(shape))
     }
 
-    /// The steps of one rank. This takes time linear in their number, so callers cache the result.
+    /// The steps of one rank. Cost: linear in their number, so callers cache them.
     ///
     /// # Panics
-    /// If the algorithm does not support the shape, the rank is not in it, or the function that builds it panics.
+    /// If the algorithm does not support the shape, the rank is not in it, or the building function panics.
     ///
     /// ```
     /// # mod unisono { pub use unisono_schedule::*; pub use unisono_schedule as schedule; }
@@ -310,8 +306,7 @@ impl Algorithm {
         (self.make)(self, shape, rank)
     }
 
-    /// As [`Algorithm::schedule`], for an algorithm of which nothing is known: a panic becomes an error, and so does a
-    /// step that cannot be carried out.
+    /// As [`Algorithm::schedule`], for an untrusted algorithm: a panic, or an impossible step, becomes an error.
     ///
     /// # Errors
     /// [`Refusal::DoesNotFit`], [`Refusal::NoSuchRank`], [`Refusal::Wrong`].
@@ -324,7 +319,7 @@ impl Algorithm {
         Ok(schedule)
     }
 
-    /// As [`Algorithm::try_schedule`], for the verifier, which looks at every step itself.
+    /// As [`Algorithm::try_schedule`] without the check of the steps, which the verifier does itself.
     pub(crate) fn built(&self, shape: &Shape, rank: u32) -> Result<Schedule, Refused> {
         self.check_fit(shape)?;
         if rank >= shape.ranks {
@@ -333,7 +328,7 @@ impl Algorithm {
         self.caught(shape, Some(rank), || Ok((self.make)(self, shape, rank)))
     }
 
-    /// Runs code that calls the functions of this algorithm; a panic becomes an error.
+    /// Runs code that calls the algorithm's functions; a panic becomes an error.
     pub(crate) fn guarded<T>(
         &self,
         shape: &Shape,
@@ -354,7 +349,7 @@ impl Algorithm {
         })
     }
 
-    /// The digest of its name and of what it claims for a shape.
+    /// The digest of its name and of its claims for a shape.
     ///
     /// # Errors
     /// [`Refusal::Wrong`] when one of its functions panics.
@@ -370,7 +365,7 @@ impl Algorithm {
         Refused { algorithm: self.qualified_name(), reason }
     }
 
-    /// The number of chunks in the full vector that [`Cost`] speaks of.
+    /// The number of chunks in the full vector, the unit of [`Cost`].
     pub fn width(&self, shape: &Shape) -> u32 {
         Layout::new(self.collective, shape, 0, self.chunks_of(shape)).width()
     }

@@ -1,12 +1,11 @@
-//! The builder: an algorithm says what each rank sends and receives, and the builder infers which steps wait for which.
+//! The builder: an algorithm lists sends and receives, and the builder infers which steps wait for which.
 
 use std::collections::HashMap;
 
 use crate::hazards::Hazards;
 use crate::{Action, Collective, Layout, Schedule, Shape, Slot, Step, StepIndex};
 
-/// The side of a reduction on which the local operand stands. It decides the order of the operands, and so the bits of
-/// the result.
+/// The side of the local operand in a reduction. It decides the order of operands, and so the bits of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
     /// `own + wire`.
@@ -17,9 +16,9 @@ pub enum Own {
 
 /// Collects the steps of one rank.
 ///
-/// For each extent it remembers where this rank's newest value is ([`Builder::value`]) and where the next one belongs
-/// ([`Builder::place`]). So the same code serves all-reduce, whose partial sums are in the output, and reduce-scatter,
-/// whose partial sums are in scratch. Dependencies are inferred for each chunk, for calls out of place and in place.
+/// The builder knows where this rank's newest value of each extent is ([`Builder::value`]) and where its next value
+/// belongs ([`Builder::place`]). So the same code serves all-reduce, with partial sums in the output, and
+/// reduce-scatter, with partial sums in scratch. It infers dependencies for calls out of place and in place.
 ///
 /// ```
 /// # mod unisono { pub use unisono_schedule::*; pub use unisono_schedule as schedule; }
@@ -43,20 +42,20 @@ pub struct Builder {
     steps: Vec<Step>,
     dependencies: Vec<Vec<StepIndex>>,
     scratch_chunks: u32,
-    /// Where the newest value of an extent is, if this rank has written one.
+    /// The slot of each extent's newest value, if this rank has written one.
     values: HashMap<u32, Slot>,
-    /// The scratch chunk of an extent that the output does not hold.
+    /// The scratch chunk of each extent that the output does not hold.
     scratch_of: HashMap<u32, Slot>,
     hazards: Hazards,
 }
 
 impl Builder {
-    /// An empty list for `rank`, whose vector is cut into `chunks`. The schedule is right in place and out of place.
+    /// An empty schedule for `rank`, whose vector is cut into `chunks`. It is right in place and out of place.
     pub fn new(collective: Collective, shape: &Shape, rank: u32, chunks: u32) -> Self {
         Self::with_aliasing(collective, shape, rank, chunks, true)
     }
 
-    /// As [`Builder::new`]. Without `in_place` the schedule is right out of place only, and has fewer dependencies.
+    /// As [`Builder::new`]. Without `in_place` the schedule has fewer dependencies, and is right out of place only.
     pub fn with_aliasing(
         collective: Collective,
         shape: &Shape,
@@ -80,7 +79,7 @@ impl Builder {
         }
     }
 
-    /// The collective that is built.
+    /// The collective.
     pub fn collective(&self) -> Collective {
         self.collective
     }
@@ -90,7 +89,7 @@ impl Builder {
         &self.shape
     }
 
-    /// The rank whose steps are built.
+    /// The rank of the steps.
     pub fn rank(&self) -> u32 {
         self.rank
     }
@@ -110,23 +109,23 @@ impl Builder {
         self.chunks
     }
 
-    /// The rank `distance` after this one, modulo the number of ranks.
+    /// The rank `distance` after this rank, modulo the number of ranks.
     pub fn ahead(&self, distance: u32) -> u32 {
         (self.rank + distance) % self.shape.ranks
     }
 
-    /// The rank `distance` before this one, modulo the number of ranks; `distance` is at most that number.
+    /// The rank `distance` before this rank, modulo the number of ranks; `distance` is at most that number.
     pub fn behind(&self, distance: u32) -> u32 {
         (self.rank + self.shape.ranks - distance) % self.shape.ranks
     }
 
-    /// The slot that holds this rank's newest value of `extent`: the one it wrote last, else the one it started with.
+    /// The slot of this rank's newest value of `extent`: the last written value, or else the initial one.
     pub fn value(&self, extent: u32) -> Slot {
         let initial = if self.layout.starts_with_output() { Slot::Output } else { Slot::Input };
         self.values.get(&extent).copied().unwrap_or(initial)
     }
 
-    /// The slot where a value of `extent` belongs: the output if it holds that extent, else a scratch chunk.
+    /// The slot for a value of `extent`: the output if it holds that extent, else a scratch chunk.
     pub fn place(&mut self, extent: u32) -> Slot {
         if self.layout.output(extent).is_some() {
             return Slot::Output;
@@ -139,13 +138,13 @@ impl Builder {
         slot
     }
 
-    /// A new scratch chunk. It should hold one extent only: two extents that share it must wait for each other.
+    /// A new scratch chunk. Use it for one extent only: extents that share a chunk wait for each other.
     pub fn scratch(&mut self) -> Slot {
         self.scratch_chunks += 1;
         Slot::Scratch(self.scratch_chunks - 1)
     }
 
-    /// Sends this rank's newest value of `extent`. Returns the index of the step, as all of these functions do.
+    /// Sends this rank's newest value of `extent`. Returns the index of the step, as the following functions do.
     pub fn send(&mut self, peer: u32, extent: u32) -> StepIndex {
         let source = self.value(extent);
         self.push(extent, Action::Send { peer: Action::peer(peer), source })
@@ -171,9 +170,9 @@ impl Builder {
         }
     }
 
-    /// Receives `extent` and reduces it with the newest value into its place.
+    /// Receives `extent`, and reduces it with the newest value into its place.
     ///
-    /// `completes` says that the result holds the contributions of all ranks.
+    /// `completes` says that the result has the contributions of all ranks.
     pub fn recv_reduce(&mut self, peer: u32, extent: u32, own: Own, completes: bool) -> StepIndex {
         let (operand, destination) = (self.value(extent), self.place(extent));
         let operand_is_left = own == Own::Left;
@@ -190,7 +189,7 @@ impl Builder {
         }
     }
 
-    /// Adds any step.
+    /// Adds a step.
     pub fn push(&mut self, extent: u32, action: Action) -> StepIndex {
         let index = StepIndex::new(self.steps.len());
         let step = Step { extent, action };
@@ -202,10 +201,10 @@ impl Builder {
         index
     }
 
-    /// Makes `step` wait for `earlier`, although they share no chunk.
+    /// Makes `step` wait for `earlier` although they share no chunk.
     ///
     /// # Panics
-    /// If `earlier` is not before `step`: a step waits for earlier ones only.
+    /// If `earlier` is not before `step`.
     pub fn after(&mut self, step: StepIndex, earlier: StepIndex) {
         assert!(earlier < step, "step {step} can only wait for an earlier step than itself, not {earlier}");
         self.dependencies[step.index()].push(earlier);

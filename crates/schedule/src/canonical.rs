@@ -1,13 +1,12 @@
-//! The canonical reduction tree: one tree per number of ranks, the same for every root, size and algorithm.
+//! The canonical reduction tree: one tree for each number of ranks, whatever the root, size and algorithm.
 
 use std::fmt;
 
 /// Reduces any number of ranks to a power of two: the first `2 * remainder` ranks form pairs.
 ///
-/// Pair v is ranks 2v and 2v+1. The even rank takes part as virtual rank v, and the odd one waits. The ranks after the
-/// pairs take part on their own. Virtual ranks have the order of the ranks, so operators that do not commute can be
-/// used (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section on
-/// all-reduce).
+/// Ranks 2v and 2v+1 are pair v. The even rank takes part as virtual rank v, while the odd one waits; ranks after the
+/// pairs take part alone. Virtual ranks keep the order of ranks, so operators need not commute (Thakur, Rabenseifner,
+/// Gropp, "Optimization of collective communication operations in MPICH", 2005, section on all-reduce).
 ///
 /// ```
 /// let fold = unisono_schedule::Fold::new(6);
@@ -29,7 +28,7 @@ impl Fold {
         Self { size, remainder: ranks - size }
     }
 
-    /// The number of virtual ranks: the largest power of two that is not larger than the number of ranks.
+    /// The number of virtual ranks: the largest power of two up to the number of ranks.
     pub const fn size(&self) -> u32 {
         self.size
     }
@@ -44,18 +43,18 @@ impl Fold {
         self.size.ilog2()
     }
 
-    /// The longest chain of messages from any rank to any other: log2 of the virtual ranks, one more to reach the even
-    /// rank of a pair, and one more to reach the odd rank of another pair if some pair is opposite one.
+    /// The longest chain of messages between two ranks: one for each round, one more if it starts at the odd rank of a
+    /// pair, and one more if it also ends at one. The last needs two pairs whose virtual ranks differ in every bit.
     pub const fn longest_path(&self) -> u32 {
         self.rounds() + (self.remainder > 0) as u32 + (self.remainder > self.size / 2) as u32
     }
 
-    /// The rank that takes part as a virtual rank.
+    /// The rank of a virtual rank.
     pub const fn rank(&self, virtual_rank: u32) -> u32 {
         if virtual_rank < self.remainder { 2 * virtual_rank } else { virtual_rank + self.remainder }
     }
 
-    /// The virtual rank of a rank; `None` for a rank that waits.
+    /// The virtual rank of a rank; `None` for the odd rank of a pair.
     pub const fn virtual_rank(&self, rank: u32) -> Option<u32> {
         if rank >= 2 * self.remainder {
             Some(rank - self.remainder)
@@ -66,7 +65,7 @@ impl Fold {
         }
     }
 
-    /// The other rank of the pair.
+    /// The other rank of the pair; `None` for a rank without one.
     pub const fn partner(&self, rank: u32) -> Option<u32> {
         if rank < 2 * self.remainder { Some(rank ^ 1) } else { None }
     }
@@ -74,18 +73,18 @@ impl Fold {
 
 /// A binary tree over the ranks, as a list of sums in an order in which they can be computed.
 ///
-/// Operand numbers below `ranks` are the ranks' own values; number `ranks + i` is the result of sum i.
+/// An operand below `ranks` is that rank's own value; operand `ranks + i` is the result of sum i.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReductionTree {
     /// The number of ranks.
     pub ranks: u32,
-    /// (left, right) of each sum; the last one is the result.
+    /// (left, right) of each sum; the last sum is the result.
     pub sums: Vec<(u32, u32)>,
 }
 
-/// The canonical tree: pairs are summed first, then virtual ranks at distance 1, 2, 4, ..., the lower one on the left.
+/// The canonical tree: pairs are summed first, then virtual ranks at distance 1, 2, 4, ..., the lower rank on the left.
 ///
-/// Algorithms whose results all have this tree give the same bits with any size, piece size and transport.
+/// If all results of an algorithm have this tree, their bits do not depend on size, piece size and transport.
 ///
 /// ```
 /// use unisono_schedule::canonical_tree;

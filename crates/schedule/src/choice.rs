@@ -1,4 +1,4 @@
-//! An algorithm that the user asks for by name, with the shape that the name implies: `ring`, `leaders:4`.
+//! An algorithm that a user names, with the shape that the name implies: `ring`, `leaders:4`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{Algorithm, Collective, NotInterned, Registry, Shape, intern};
 pub struct Choice {
     /// The algorithm.
     pub algorithm: Arc<Algorithm>,
-    /// The group's shape, with the number of leaders that the name fixes.
+    /// The group's shape, with the number of leaders in the name.
     pub shape: Shape,
 }
 
@@ -25,15 +25,15 @@ pub enum UnknownChoice {
         name: String,
         /// The collective.
         collective: Collective,
-        /// The names of its algorithms that are most like it, the nearest first.
+        /// The most similar names of its algorithms, the nearest first.
         nearest: Vec<&'static str>,
     },
-    /// The name takes no number but has one, or the text after the colon is not a number.
+    /// The algorithm takes no number, or the text after the colon is no number.
     Number {
         /// The name.
         name: String,
     },
-    /// The number of leaders is 0, or too large for every leader to have a rank to lead.
+    /// The number of leaders is 0, or leaves a leader without a rank to lead.
     Leaders {
         /// The name.
         name: String,
@@ -45,11 +45,11 @@ pub enum UnknownChoice {
 }
 
 impl Choice {
-    /// What `name` means in a group of this shape. `leaders:L` is `leaders` with L leaders, where L is at least one
-    /// and at most half of the ranks. Every other name leaves the shape as it is.
+    /// The choice that `name` means in a group of this shape. `leaders:L` sets the number of leaders, from one to half
+    /// of the ranks. Every other name leaves the shape as it is.
     ///
     /// # Errors
-    /// [`UnknownChoice`] says the fault of the name, and which names there are.
+    /// [`UnknownChoice`] gives the fault of the name, and the nearest names.
     ///
     /// ```
     /// use unisono_schedule::{Choice, Collective, Registry, Shape};
@@ -84,15 +84,15 @@ impl Choice {
         Ok(Choice { algorithm, shape: shape.with_leaders(leaders) })
     }
 
-    /// The name that means exactly this choice, as static text.
+    /// The name of this choice as static text; [`Choice::named`] turns it back.
     ///
     /// # Errors
-    /// [`NotInterned`] for a number of leaders that was not used before, when the process keeps too many names.
+    /// [`NotInterned`] for a new number of leaders when the process keeps too many names.
     pub fn static_name(&self) -> Result<&'static str, NotInterned> {
         if self.algorithm.name == LEADERS { intern(&self.to_string()) } else { Ok(self.algorithm.name) }
     }
 
-    /// Whether some collective has an algorithm that `name` can mean in some group.
+    /// Whether `name` means an algorithm of some collective in some group.
     ///
     /// ```
     /// use unisono_schedule::{Choice, Registry};
@@ -113,7 +113,7 @@ impl PartialEq for Choice {
 
 impl Eq for Choice {}
 
-/// The name that means exactly this choice.
+/// The name of this choice.
 impl fmt::Display for Choice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.algorithm.name)?;

@@ -1,20 +1,19 @@
-//! Chooses the algorithm of a call from tables of break points. Each table is computed once per group, when it is
-//! first needed.
+//! Chooses the algorithm of a call from tables of break points, which are computed once per group, on first use.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::cost_model::bends;
 use crate::{Algorithm, Collective, Cost, CostModel, Registry, Shape};
 
-/// Break points are searched up to this many bytes; above, the last algorithm is used.
+/// Break points are searched up to this size; above, the last algorithm is used.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// What a call requires of its algorithm.
+/// A call's demands on its algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Admit {
-    /// Whether reductions must use the canonical tree.
+    /// Whether reductions must use the canonical tree ([`crate::canonical_tree`]).
     pub canonical_only: bool,
-    /// Whether the operator commutes, so that any order of the ranks is allowed.
+    /// Whether the operator commutes, so that ranks may be summed in any order.
     pub commutative_operator: bool,
     /// Whether extents differ in length by more than one element.
     pub uneven: bool,
@@ -27,10 +26,10 @@ impl Admit {
     pub const ANY: Self =
         Self { canonical_only: false, commutative_operator: true, uneven: false, in_place: false };
 
-    /// The reason why `algorithm` is refused for the call that `self` describes; `None` if it may serve the call. The
-    /// algorithm must support the group. `canonical` says whether the algorithm sums in the group's canonical tree.
+    /// Why `algorithm` cannot serve such a call; `None` if it can. The algorithm must support the group. `canonical`
+    /// says whether it sums in the group's canonical tree.
     ///
-    /// The tree and the operator matter to reductions only. The other collectives only move bytes.
+    /// Tree and operator matter to reductions only.
     ///
     /// ```
     /// use unisono_schedule::{Admit, find_by_name};
@@ -74,9 +73,8 @@ pub type BreakPoint = (u64, Arc<Algorithm>);
 
 /// The cheapest algorithm of each collective by size, for one group.
 ///
-/// The choice is a pure function of the shape and the cost model, in integer arithmetic: ranks that agree on these make
-/// the same choices. The first choice of a kind computes some hundred predictions; every later one searches a short
-/// list.
+/// The choice is a pure function of shape and cost model, in integer arithmetic, so ranks with the same shape and model
+/// choose alike. The first choice of a kind computes some hundred predictions; later ones search a short list.
 ///
 /// ```
 /// use unisono_schedule::{Admit, Chooser, Collective, CostModel, Registry, Shape};
@@ -91,11 +89,11 @@ pub struct Chooser {
     registry: Registry,
     shape: Shape,
     model: CostModel,
-    /// By collective and [`Admit::index`]. Each table is made when it is first needed, since most groups use few.
+    /// By collective and [`Admit::index`]. Tables are made on first use, since most groups use few.
     tables: Vec<OnceLock<Vec<BreakPoint>>>,
 }
 
-/// A candidate with the figures that determine its predicted time.
+/// A candidate and the figures that predict its time.
 struct Candidate {
     algorithm: Arc<Algorithm>,
     cost: Cost,
@@ -103,8 +101,8 @@ struct Candidate {
 }
 
 impl Chooser {
-    /// The chooser of a group among these algorithms. It computes nothing yet. The facts about an algorithm from
-    /// outside are found when a table is made.
+    /// The chooser of a group among these algorithms. Making it is cheap: algorithms from outside are examined when a
+    /// table is made.
     pub fn new(registry: &Registry, shape: &Shape, model: &CostModel) -> Self {
         let tables = vec![OnceLock::new(); Collective::ALL.len() * Admit::COMBINATIONS];
         Self { registry: registry.clone(), shape: *shape, model: *model, tables }
@@ -119,7 +117,7 @@ impl Chooser {
         above.checked_sub(1).map(|index| &table[index].1)
     }
 
-    /// The break points, ascending; the first is at 0 bytes. Empty if no algorithm is admitted.
+    /// The break points, ascending from 0 bytes. Empty if no algorithm is admitted.
     pub fn table(&self, collective: Collective, admit: &Admit) -> &[BreakPoint] {
         let table = &self.tables[collective as usize * Admit::COMBINATIONS + admit.index()];
         table.get_or_init(|| self.make_table(collective, admit))
@@ -134,7 +132,7 @@ impl Chooser {
     }
 }
 
-/// The index of the cheapest; among equally cheap ones the first.
+/// The index of the cheapest candidate; the first of equals.
 fn cheapest(candidates: &[Candidate], shape: &Shape, bytes: u64, model: &CostModel) -> usize {
     let predicted = candidates.iter().map(|one| model.predicted_ns_of(&one.cost, shape, one.width, bytes));
     predicted.enumerate().min_by_key(|(index, ns)| (*ns, *index)).map_or(0, |(index, _)| index)
@@ -154,8 +152,8 @@ fn table(candidates: &[Candidate], shape: &Shape, model: &CostModel) -> Vec<Brea
     sizes.sort_unstable();
     for size in sizes {
         while winner(size) != best {
-            // Between two bends predicted times are straight lines, so an algorithm that was overtaken there does not
-            // become the cheapest again.
+            // Predicted times are straight between two bends, so an overtaken algorithm does not become the cheapest
+            // again.
             let (mut same, mut other) = (from, size);
             while same + 1 < other {
                 let middle = same.midpoint(other);
@@ -179,7 +177,6 @@ mod tests {
         Chooser::new(&Registry::built_in(), shape, model)
     }
 
-    /// The requirements with this [`Admit::index`].
     fn admit(index: usize) -> Admit {
         Admit {
             canonical_only: index & 1 != 0,
@@ -210,7 +207,7 @@ mod tests {
                     let same = algorithms().iter().filter(|one| one.collective == collective);
                     let least =
                         same.map(|one| model.predicted_ns(one, &shape, bytes).unwrap()).min().unwrap();
-                    // Predictions are rounded to nanoseconds, so near a break point the neighbour may be 1 ns less.
+                    // Predictions are rounded to nanoseconds, so near a break point a neighbour may be 1 ns less.
                     let chosen = model.predicted_ns(chosen, &shape, bytes).unwrap();
                     assert!(chosen <= least + 1, "{collective} of {bytes} bytes, {shape:?}");
                 }
@@ -250,7 +247,7 @@ mod tests {
         assert_eq!(Some(chosen.cost_of(&shape).unwrap().all.messages), fewest, "{}", chosen.name);
     }
 
-    /// The cost of the chosen algorithm. The choice depends on the cost model.
+    /// The cost of the algorithm that the chooser takes.
     fn chosen(chooser: &Chooser, collective: Collective, shape: &Shape, bytes: u64) -> Cost {
         chooser.choose(collective, bytes, &Admit::ANY).unwrap().cost_of(shape).unwrap()
     }
@@ -269,8 +266,8 @@ mod tests {
         }
     }
 
-    /// As measured with 8 ranks on 2 cores: up to some 100 KiB the algorithm with the fewest messages wins, from some
-    /// MiB on the algorithm with the fewest bytes.
+    /// As measured with 8 ranks on 2 cores: the fewest messages win up to some 100 KiB, the fewest bytes from some MiB
+    /// on.
     #[test]
     fn ranks_that_share_cores_send_few_messages() {
         let (shape, crowded) = (Shape::new(8).with_leaders(2), CostModel::LOOPBACK.with_ranks_on_cores(8, 2));

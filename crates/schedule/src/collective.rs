@@ -1,4 +1,4 @@
-//! The collectives and their names: the one list, of calls and of schedules.
+//! The collectives and their names, for calls and schedules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ pub enum Collective {
     ReduceScatter,
     /// Every rank ends with the shares of all ranks, in rank order.
     AllGather,
-    /// Rank r ends with what every rank sent to it, in rank order.
+    /// Rank r ends with the parts that all ranks sent to it, in rank order.
     AllToAll,
     /// Every rank ends with the root's vector.
     Broadcast,

@@ -1,18 +1,17 @@
-//! The cost model: predicts the time of a call in closed form and in integer nanoseconds, so that all ranks get the
-//! same result.
+//! The cost model: predicts a call's time in closed form, in integer nanoseconds, so that all ranks get the same
+//! result.
 
 use crate::{Algorithm, Cost, Fraction, Shape};
 
 /// Femtoseconds in a nanosecond.
 const FEMTOSECONDS: u128 = 1_000_000;
 
-/// The parameters of the cost model: the figures of a network and of the ranks' cores.
+/// The parameters of the cost model: figures of the network and of the ranks' cores.
 ///
-/// Times per byte are in femtoseconds: 1,000,000 of them is 1 GB/s, and 400 GB/s is still a whole number.
+/// Times per byte are in femtoseconds: 1,000,000 is 1 GB/s, and 400 GB/s is still a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CostModel {
-    /// The latency in nanoseconds: from the call that sends to the return of the call that receives, with both ranks
-    /// waiting.
+    /// The latency in nanoseconds, from the sending call to the return of the waiting, receiving call.
     pub latency_ns: u64,
     /// The time of a byte on the link, in femtoseconds.
     pub wire_fs_per_byte: u64,
@@ -28,17 +27,17 @@ pub struct CostModel {
     pub cpu_fs_per_byte: u64,
     /// The time of a context switch from one rank to the next on the same core, in nanoseconds.
     pub switch_ns: u64,
-    /// The number of ranks that share a core, in thousandths; less than 1000 counts as 1000.
+    /// The number of ranks that share a core, in thousandths; values below 1000 count as 1000.
     pub ranks_per_core_thousandths: u64,
-    /// How much longer a byte takes for each peer of a rank beyond two, in thousandths, because many streams at once
-    /// compete for caches and buffers. Measured: with 4 ranks, direct exchange takes 5 to 20 % longer than a ring.
+    /// How much longer a byte takes for each peer of a rank beyond two, in thousandths: many streams compete for caches
+    /// and buffers. Measured: with 4 ranks, direct exchange takes 5 to 20 % longer than a ring.
     pub per_peer_thousandths: u64,
-    /// The largest size of a piece: what a rank of a pipeline receives before it passes it on.
+    /// The largest size of a piece, the part of a chunk that a rank of a pipeline receives before it passes it on.
     pub piece_bytes: u64,
 }
 
 impl CostModel {
-    /// TCP over loopback, as `unisono calibrate` measured it on two idle cores of an Intel Xeon with AVX-512; between
+    /// TCP over loopback, measured by `unisono calibrate` on two idle cores of an Intel Xeon with AVX-512; between
     /// hosts, typical figures of 10 Gbit/s.
     pub const LOOPBACK: Self = Self {
         latency_ns: 3_500,
@@ -54,7 +53,7 @@ impl CostModel {
         piece_bytes: 512 << 10,
     };
 
-    /// Whose figures [`CostModel::LOOPBACK`] are, for people.
+    /// The machine of [`CostModel::LOOPBACK`], for people.
     pub const LOOPBACK_MACHINE: &str = "TCP over loopback on two idle cores of an Intel Xeon with AVX-512";
 
     /// The same link with `ranks` ranks on a host of `cores` cores.
@@ -69,8 +68,8 @@ impl CostModel {
         Self { ranks_per_core_thousandths: ranks * 1_000 / cores, ..self }
     }
 
-    /// The same link in the textbook model, which has only alpha, beta and gamma: every rank has a core of its own,
-    /// processor time is free, and peers do not disturb each other.
+    /// The same link in the textbook model of alpha, beta and gamma: every rank has its own core, processor time is
+    /// free, and peers do not disturb each other.
     ///
     /// ```
     /// use unisono_schedule::{CostModel, Shape, find_by_name};
@@ -92,8 +91,8 @@ impl CostModel {
         }
     }
 
-    /// The shape of a group whose rank r is on host `hosts[r]`, with root 0. Each host has as many leaders as cores:
-    /// more leaders would only take turns on them.
+    /// The shape of a group whose rank r is on host `hosts[r]`, with root 0. A host has as many leaders as cores,
+    /// because more leaders would share cores.
     ///
     /// ```
     /// let two_cores = unisono_schedule::CostModel::LOOPBACK.with_ranks_on_cores(4, 2);
@@ -124,15 +123,14 @@ impl CostModel {
     ///   + reduce * work(reduced)
     /// ```
     ///
-    /// * A latency contains one send and one receive. While a message is on its way, a core either waits for it or
-    ///   handles other messages. Hence the first maximum.
-    /// * Where ranks share a core, a rank whose message has arrived waits in every round until the other ranks have had
-    ///   their turn. So the number of messages matters first, then the number of rounds.
-    /// * The link and the processor work at the same time. Hence the second maximum. Reductions run in the caller's
-    ///   thread. Hence the sum. In a pipeline of many rounds, each rank passes at least one piece to the next.
-    /// * Between hosts, the figures of the network count, and the ranks of a host share its interface. A rank with two
-    ///   peers talks to its neighbours only, so one rank of a host talks to another host. With more peers, they may be
-    ///   anywhere.
+    /// * A latency contains one send and one receive. While a message is on its way, a core waits for it or handles
+    ///   other messages: hence the first maximum.
+    /// * On a shared core, a rank whose message has arrived waits, in every round, until the other ranks have run. So
+    ///   the number of messages matters first, then the number of rounds.
+    /// * The link and the processor work at the same time: hence the second maximum. Reductions run in the caller's
+    ///   thread: hence the sum. In a pipeline, each rank passes on at least one piece per round.
+    /// * Between hosts the network's figures count, and a host's ranks share its interface. With up to two peers, ranks
+    ///   talk to neighbours only, so one rank of a host talks to another host; more peers may be on any host.
     ///
     /// ```
     /// use unisono_schedule::{CostModel, Shape, find_by_name};
@@ -183,13 +181,13 @@ fn link(shape: &Shape, model: &CostModel) -> (u128, u128) {
     (latency.into(), wire.into())
 }
 
-/// The work of a core, when the busiest rank and all ranks together do this much.
+/// The work of a core, if the busiest rank does `busiest` and all ranks together do `all`.
 fn work(shape: &Shape, model: &CostModel, busiest: u128, all: u128) -> u128 {
     let crowding = u128::from(model.ranks_per_core_thousandths.max(1_000));
     busiest.max(all * crowding / (1_000 * u128::from(shape.ranks)))
 }
 
-/// The times of which the longest counts, in femtoseconds. All of them are proportional to the bytes.
+/// Times in femtoseconds, all proportional to the bytes; the longest counts.
 fn per_byte(cost: &Cost, shape: &Shape, model: &CostModel, bytes: u64) -> [u128; 4] {
     let of = |part: Fraction| u128::from(part.of(bytes));
     let [sent, received, all] = [cost.sent, cost.received, cost.all.sent].map(of);
@@ -205,8 +203,8 @@ fn per_byte(cost: &Cost, shape: &Shape, model: &CostModel, bytes: u64) -> [u128;
     [wire * sent, wire * received, wire * leaves_host, copied]
 }
 
-/// The sizes in bytes at which the slope of [`CostModel::predicted_ns`] changes: where pieces stop growing and where
-/// one side of a maximum overtakes the other. In between it is a straight line, apart from rounding.
+/// The sizes in bytes where the slope of [`CostModel::predicted_ns`] changes: where pieces stop growing, and where one
+/// side of a maximum overtakes the other. Between them it is straight, apart from rounding.
 pub(crate) fn bends(cost: &Cost, shape: &Shape, width: u32, model: &CostModel) -> Vec<u64> {
     const UNIT: u64 = 1 << 32;
     let (_, wire) = link(shape, model);
@@ -231,7 +229,7 @@ mod tests {
     fn ranks_of_a_core_wait_for_their_turn_in_every_round() {
         let shape = Shape::new(8);
         let crowded = CostModel::LOOPBACK.with_ranks_on_cores(8, 2);
-        // All have 7 messages, so that only the rounds differ: 1, 2 and 3.
+        // All have 7 messages; the rounds are 1, 2 and 3.
         let names = ["gather/k_nomial_8", "gather/k_nomial_4", "gather/binomial"];
         let predicted = names.map(|name| of(name, &shape, 0, &crowded));
         assert_eq!([predicted[1] - predicted[0], predicted[2] - predicted[1]], [3 * crowded.switch_ns; 2]);
@@ -245,8 +243,8 @@ mod tests {
         let ring = |shape, bytes| of("all_gather/ring", shape, bytes, &model);
         assert_eq!(ring(&two, 0), 7 * model.network_latency_ns);
         assert_eq!(ring(&one, 0), 14 * model.cpu_per_message_ns.max(model.latency_ns / 2));
-        // Every rank sends 7/8 in both algorithms. In the ring one rank of each host sends it to the other host; in
-        // the direct exchange each of four ranks sends 4/7 of it there.
+        // Every rank sends 7/8 in both algorithms. In the ring, one rank of each host sends to the other host; in the
+        // direct exchange, each of four ranks sends 4/7 of its bytes there.
         let bytes = 1 << 30;
         let network = |sent: u64| sent * model.network_fs_per_byte / 1_000_000;
         let sent = bytes / 8 * 7;

@@ -1,10 +1,10 @@
-//! A digest of schedules: two ranks with the same digest have the same steps.
+//! Digests of schedules, to compare the schedules of ranks by a number.
 
 use std::collections::HashMap;
 
 use crate::{Action, Schedule, Slot, StepIndex};
 
-/// Collects numbers into 64 bits. Against accidents, not against an attacker.
+/// Hashes numbers to 64 bits. Against accidents, not against attackers.
 ///
 /// ```
 /// use unisono_schedule::{Digest, Shape, find_by_name};
@@ -16,7 +16,7 @@ use crate::{Action, Schedule, Slot, StepIndex};
 pub struct Digest(u64);
 
 impl Digest {
-    /// With one more number.
+    /// This digest with one more number.
     #[must_use]
     pub const fn number(self, number: u64) -> Self {
         // The output function of SplitMix64 (Steele, Lea, Flood 2014).
@@ -26,7 +26,7 @@ impl Digest {
         Self(mixed ^ (mixed >> 31))
     }
 
-    /// With one more text.
+    /// This digest with one more text.
     #[must_use]
     pub fn text(self, text: &str) -> Self {
         text.bytes().fold(self.number(text.len() as u64), |digest, byte| digest.number(byte.into()))
@@ -37,14 +37,14 @@ impl Digest {
         Self::default().schedule(schedule)
     }
 
-    /// The digest of schedules with these digests.
+    /// The digest of a list of digests.
     pub fn of_all(digests: impl Iterator<Item = u64>) -> Self {
         digests.fold(Self::default(), Self::number)
     }
 
-    /// A sum to which the sends of a schedule add, and from which its receives subtract, for each link and the extents
-    /// on it in order. The sum over the schedules of all ranks is 0 when every send has its receive. `seed` tells sums
-    /// apart that are added up together.
+    /// A checksum that adds up to 0 over all ranks if every send has its receive. For each link, sends add a hash of
+    /// the link and of its extents in order, and receives subtract that hash. Checksums that are added together need
+    /// different `seed`s.
     pub fn balance(schedule: &Schedule, seed: u64) -> u64 {
         let mut links: HashMap<(u32, bool), Digest> = HashMap::new();
         for step in &schedule.steps {
@@ -96,7 +96,7 @@ impl Digest {
         }
     }
 
-    /// The digest of all that was given.
+    /// The digest as a number.
     pub const fn value(self) -> u64 {
         self.0
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Add;
 
-/// `numerator / denominator`, reduced, of the full vector of a call.
+/// `numerator / denominator`, in lowest terms, of the full vector of a call.
 ///
 /// ```
 /// # mod unisono { pub use unisono_schedule as schedule; }
@@ -52,7 +52,7 @@ impl Fraction {
         Self::new(more.saturating_sub(less), self.denominator * other.denominator)
     }
 
-    /// This fraction of `bytes`, rounded up; saturating.
+    /// This fraction of `bytes`, rounded up, at most [`u64::MAX`].
     pub const fn of(self, bytes: u64) -> u64 {
         let exact = (bytes as u128 * self.numerator as u128).div_ceil(self.denominator as u128);
         if exact > u64::MAX as u128 { u64::MAX } else { exact as u64 }

@@ -1,13 +1,13 @@
-//! Finds the earlier steps that a step must wait for because both touch the same bytes.
+//! Finds the earlier steps that a step must wait for, because both touch the same bytes.
 
 use std::collections::HashMap;
 
 use crate::{Action, Layout, Slot, Step, StepIndex};
 
-/// The accesses so far, as they are out of place and as they are in place.
+/// The accesses so far, recorded for a call out of place and for a call in place.
 ///
-/// Both are needed. Out of place, a copy from input to output writes the output. In place that copy does nothing, but
-/// then every write to the output overwrites the input.
+/// A schedule serves both calls. Out of place, a copy from input to output is a write. In place, the copy does nothing,
+/// but every other write to the output overwrites the input.
 #[derive(Debug)]
 pub(crate) struct Hazards {
     layout: Layout,
@@ -27,7 +27,7 @@ impl Hazards {
         Self { layout, in_place, apart: HashMap::new(), together: HashMap::new() }
     }
 
-    /// Adds the accesses of `step` and returns the steps it must wait for, unsorted and possibly with repetitions.
+    /// Adds the accesses of `step`. Returns the steps to wait for, unsorted and possibly with repetitions.
     pub(crate) fn access(&mut self, index: StepIndex, step: &Step) -> Vec<StepIndex> {
         let mut found = Vec::new();
         let (read, written) = (step.action.reads(), step.action.writes());
@@ -58,7 +58,8 @@ impl Hazards {
         }
     }
 
-    /// In place, an input whose location is also in the output counts as output. `place` handles scratch.
+    /// The location of a slot in a call in place, where input and output share memory. `None` for an input that the
+    /// output does not contain, and for scratch, which `place` handles.
     fn location(&self, slot: Slot, extent: u32) -> Option<u32> {
         match slot {
             Slot::Input => {
@@ -69,16 +70,16 @@ impl Hazards {
         }
     }
 
-    /// A copy of a chunk onto itself.
+    /// Whether a copy goes from a chunk onto itself.
     fn vanishes(&self, step: &Step) -> bool {
         let copied = Action::Copy { source: Slot::Input, destination: Slot::Output };
         step.action == copied && self.layout.input(step.extent) == self.layout.output(step.extent)
     }
 }
 
-/// The steps that touched some bytes: the last writer and the readers since. For a scratch chunk that was reused for
-/// another extent, also all steps before: extents differ in length, so waiting for the steps of the last extent does
-/// not imply waiting for the later pieces of an earlier, longer one.
+/// The steps that touched some bytes: the last writer, and the readers since. When a scratch chunk changes its extent,
+/// the writer also waits for all earlier steps. The reason: extents differ in length, so the steps of a short extent do
+/// not cover the later pieces of a longer one.
 #[derive(Debug, Default)]
 struct History {
     extent: u32,
@@ -94,7 +95,7 @@ impl History {
     }
 
     fn write(&mut self, index: StepIndex, extent: u32, found: &mut Vec<StepIndex>) {
-        // A reduction into its own operand was added as a reader just before.
+        // A reduction into its own operand was just added as a reader.
         self.readers.retain(|reader| *reader != index);
         found.extend(self.writer);
         found.append(&mut self.readers.clone());

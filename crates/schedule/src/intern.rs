@@ -1,11 +1,11 @@
-//! Names that live as long as the process, so that a value that holds a name can be `Copy`.
+//! Names that live as long as the process, so that values with a name can be `Copy`.
 
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// The number of different names that a process may intern: their memory is never freed.
+/// The most names that a process may intern; their memory is never freed.
 pub const INTERNED_MAX: usize = 4096;
 
 /// The longest name, in bytes.
@@ -16,9 +16,9 @@ static INTERNED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 /// Why a name was not interned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotInterned {
-    /// It has more than [`INTERNED_BYTES_MAX`] bytes: so many.
+    /// The name has this many bytes, more than [`INTERNED_BYTES_MAX`].
     TooLong(usize),
-    /// There are [`INTERNED_MAX`] others already.
+    /// The process keeps [`INTERNED_MAX`] other names already.
     TooMany,
 }
 
@@ -33,12 +33,12 @@ impl fmt::Display for NotInterned {
 
 impl Error for NotInterned {}
 
-/// The same text for the rest of the process. Equal texts give the same memory.
+/// The same text with static lifetime. Equal texts give the same memory.
 ///
-/// Cost: a lock and a search; the first time, also the memory, which is never freed.
+/// Cost: a lock and a search. A new text also takes memory that is never freed.
 ///
 /// # Errors
-/// [`NotInterned`] for a text that is too long, and when there are too many texts.
+/// [`NotInterned`] for a text that is too long, and when the process keeps too many texts.
 ///
 /// ```
 /// use unisono_schedule::intern;

@@ -1,13 +1,13 @@
-//! Says which chunks a rank's input and output hold, and which of these are the same bytes in place.
+//! Which chunks a rank's input and output hold, and which of these are the same bytes in place.
 //!
-//! A *location* is the number of a chunk in a rank's buffers. In a call in place, `Input` and `Output` of one location
-//! are the same bytes. In every collective but all-to-all the location is the extent itself.
+//! A *location* is the number of a chunk in a rank's buffer. In a call in place, `Input` and `Output` of one location
+//! are the same bytes. The location is the extent itself, except in all-to-all.
 
 use std::ops::Range;
 
 use crate::{Collective, Shape};
 
-/// The chunks that one rank holds in one collective.
+/// The chunks of one rank in one collective.
 ///
 /// ```
 /// use unisono_schedule::{Collective, Layout, Shape};
@@ -31,8 +31,8 @@ impl Layout {
         Self { collective, shape: *shape, rank, chunks }
     }
 
-    /// The number of extents that an algorithm of `collective` has at least. Its number is a multiple of this: k times
-    /// as many extents cut each share, or each part of an all-to-all, into k.
+    /// The fewest extents of an algorithm of `collective`. Every number of extents is a multiple of it: with k times as
+    /// many, each share, or each part of an all-to-all, is cut into k extents.
     ///
     /// ```
     /// use unisono_schedule::{Collective, Layout, Shape};
@@ -51,10 +51,10 @@ impl Layout {
         }
     }
 
-    /// Into how many extents each share, or each part of an all-to-all, is cut.
+    /// The number of extents of each share, or of each part of an all-to-all.
     const fn cut(&self) -> u32 {
         let cut = self.chunks / Self::unit(self.collective, &self.shape);
-        // The verifier refuses fewer extents than there are shares.
+        // The verifier refuses fewer extents than shares.
         if cut == 0 { 1 } else { cut }
     }
 
@@ -66,7 +66,7 @@ impl Layout {
         }
     }
 
-    /// The sender and the receiver of an extent of an all-to-all, and its number among the extents of that part.
+    /// The sender and the receiver of an extent of an all-to-all, and the extent's number within its part.
     const fn pair(&self, extent: u32) -> (u32, u32, u32) {
         let (part, nth) = (extent / self.cut(), extent % self.cut());
         (part / self.shape.ranks, part % self.shape.ranks, nth)
@@ -134,7 +134,7 @@ impl Layout {
         }
     }
 
-    /// Whether the output holds the result before the first step, as at the root of a broadcast.
+    /// Whether the output holds the result from the start, as at the root of a broadcast.
     pub const fn starts_with_output(&self) -> bool {
         matches!(self.collective, Collective::Broadcast) && self.rank == self.shape.root
     }

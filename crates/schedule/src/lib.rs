@@ -1,24 +1,24 @@
 //! Collective algorithms as data.
 //!
 //! An [`Algorithm`] is a pure function of (rank, [`Shape`]) to a [`Schedule`]: a list of `Send`, `Recv`, `RecvReduce`
-//! and `Copy` steps over chunks. A schedule contains no bytes, element types, clocks or sockets. One engine runs it on
-//! any link, [`verify()`] proves it right, a [`CostModel`] predicts its time, `Display` prints it.
+//! and `Copy` steps over chunks. A schedule has no bytes, element types, clocks or sockets. One engine runs it on any
+//! link, [`verify()`] proves it right, a [`CostModel`] predicts its time, `Display` prints it.
 //!
 //! # Chunks and extents
-//! A step names one chunk by its slot and its *extent*, an index into a table of offsets and lengths that is filled in
-//! at run time. All-reduce, broadcast and reduce cut the vector evenly into `chunks`. Reduce-scatter, all-gather,
-//! gather and scatter have k extents per rank, and all-to-all has k per pair of ranks: with k = 1, extent
-//! `i * ranks + j` is what rank i sends to rank j. Mostly k is 1; a larger one cuts the shares further.
-//! [`Layout`] says which extents a rank holds, and which are the same bytes in a call in place.
+//! A step names a chunk by its slot and its *extent*: an index into a table of offsets and lengths that the call fills
+//! in. All-reduce, broadcast and reduce cut the vector evenly into `chunks`. Reduce-scatter, all-gather, gather and
+//! scatter have k extents per rank, and all-to-all has k per pair of ranks. Mostly k is 1, and then extent `i * ranks +
+//! j` of an all-to-all goes from rank i to rank j. [`Layout`] says which extents a rank holds, and which are the same
+//! bytes in a call in place.
 //!
 //! # What order means
-//! * Step i waits for `dependencies(i)`, piece by piece: its piece k waits for piece min(k, last) of each of them. A
-//!   step of an empty extent counts as having one piece, piece 0, without bytes.
-//! * Per link and direction, steps are served in piece order: piece 0 of every step in list order, then piece 1.
-//! * A send has finished a piece when these bytes may be overwritten. That may be as late as when the peer has received
-//!   them, unless the send is [buffered](Schedule::is_buffered).
-//! * A scratch chunk is a window of two pieces: piece k of a write waits until every other step that touches the
-//!   chunk has finished piece k - 2, or has finished.
+//! * Step i waits for `dependencies(i)` piece by piece: its piece k waits for piece min(k, last) of each. A *piece* is
+//!   a part of a chunk, of a fixed size. An empty chunk counts as one piece, piece 0, without bytes.
+//! * Per link and direction, piece 0 of every step comes first, in list order, then piece 1 of every step, and so on.
+//! * A send has finished a piece when its bytes may be overwritten. Unless the send is
+//!   [buffered](Schedule::is_buffered), this may last until the peer has received them.
+//! * A scratch chunk is a window of two pieces. So piece k of a write waits until every other step on the chunk has
+//!   finished, or has finished piece k - 2.
 
 #![forbid(unsafe_code)]
 

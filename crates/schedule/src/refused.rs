@@ -17,16 +17,16 @@ pub struct Refused {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Its name is no name.
+    /// Its name is not allowed.
     BadName(&'static str),
     /// Its collective has another algorithm of this name.
     NameTaken,
-    /// It requires an output apart from the input, but its collective has a root. The root may pass one buffer, which
-    /// no other rank sees, and all ranks must choose the same algorithm.
+    /// It requires different bytes for input and output, but has a root. The root may pass one buffer for both, which
+    /// other ranks cannot see, and all ranks must choose the same algorithm.
     RootMayPassOneBuffer,
     /// It is not in the registry.
     NotRegistered,
-    /// It does not support such a group.
+    /// It does not fit a group of this shape.
     DoesNotFit {
         /// The number of ranks.
         ranks: u32,
@@ -40,9 +40,9 @@ pub enum Refusal {
         /// The number of ranks.
         ranks: u32,
     },
-    /// It is not right, or does not do what it claims.
+    /// It is wrong, or does not keep its claims.
     Wrong(Counterexample),
-    /// The proof would take more than so many steps.
+    /// The proof would take more steps than the limit.
     TooLarge {
         /// The limit.
         steps_max: u64,
@@ -66,7 +66,7 @@ impl fmt::Display for Refused {
             Refusal::NoSuchRank { rank, ranks } => {
                 write!(formatter, "{algorithm} has no schedule for rank {rank} of {ranks}")
             }
-            // It names the algorithm itself.
+            // Its text names the algorithm.
             Refusal::Wrong(counterexample) => counterexample.fmt(formatter),
             Refusal::TooLarge { steps_max } => {
                 write!(formatter, "{algorithm} has more than {steps_max} steps here, too many to prove")

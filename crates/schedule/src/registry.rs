@@ -1,4 +1,4 @@
-//! The algorithms that a communicator has: the algorithms of this crate and of the user.
+//! The algorithms of a communicator: this crate's and the user's.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -6,37 +6,37 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use crate::verify::{check_messages, prove, schedules};
 use crate::{Admit, Algorithm, Collective, Cost, Digest, Proof, Refusal, Refused, Shape, algorithms};
 
-/// The most steps, of all ranks and all roots, that are proved when an algorithm is registered.
+/// The most steps, over all ranks and roots, of a proof at registration.
 pub const PROOF_STEPS_MAX: u64 = 10_000_000;
 
-/// The most steps that a rank proves by itself when it first uses an algorithm in a group.
+/// The most steps of a proof that a rank makes alone, when a group first uses an algorithm.
 pub const FIRST_USE_STEPS_MAX: u64 = 1_000_000;
 
-/// The answer to an unknown name has so many similar names.
+/// How many similar names the answer to an unknown name gives.
 const NEAREST_MAX: usize = 3;
 
-/// The check of an algorithm from outside before its first use.
+/// The check of an algorithm from outside, before its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// It is proved for every group that uses it.
+    /// The algorithm is proved for every group that uses it.
     Prove,
-    /// The only proof is that every send has its receive: a wrong algorithm gives wrong results, or hangs. For an
-    /// algorithm that was proved elsewhere, and that is too large to prove again.
+    /// Only the match of sends and receives is checked; a wrong algorithm gives wrong results or hangs. For an
+    /// algorithm that was proved elsewhere and is too large to prove again.
     Trusted,
 }
 
 /// The facts about an algorithm in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The cost, claimed or counted. Without it the algorithm runs only when it is asked for by name.
+    /// The cost, claimed or counted. Without it the algorithm runs only if a call names it.
     pub cost: Option<Cost>,
     /// The largest number of scratch chunks of any rank.
     pub scratch_chunks: u32,
     /// Whether every result is summed in the canonical tree.
     pub canonical: bool,
-    /// The digest of the schedules of all ranks; `None` for an algorithm of this crate, whose name says as much.
+    /// The digest of all ranks' schedules; `None` for an algorithm of this crate, whose name is enough.
     pub digest: Option<u64>,
-    /// The number of steps of all ranks; 0 if nobody has counted them.
+    /// The number of steps of all ranks; 0 if not counted.
     pub steps: u64,
 }
 
@@ -47,20 +47,18 @@ impl From<Proof> for Facts {
     }
 }
 
-/// The findings about one algorithm, by shape.
 type Known = Arc<Mutex<HashMap<Shape, Finding>>>;
 
-/// The findings about an algorithm for one shape.
+/// The facts about an algorithm for one shape, or the reason to refuse it.
 struct Finding {
     facts: Result<Facts, Refused>,
-    /// Whether all ranks of a group have found them together. Else this rank has found them alone, perhaps as a rank of
-    /// another group.
+    /// Whether all ranks of a group found this together. Else this rank found it alone, perhaps in another group.
     is_common: bool,
 }
 
 #[derive(Clone)]
 enum Origin {
-    /// From this crate: its claims are proved by the tests, for more shapes than any group has.
+    /// From this crate. Tests prove its claims.
     BuiltIn,
     Outside {
         trust: Trust,
@@ -74,7 +72,7 @@ struct Entry {
     origin: Origin,
 }
 
-/// Algorithms by collective and name. A value: a copy is cheap, and does not change when the original does.
+/// Algorithms by collective and name. Copies are cheap and independent.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -122,12 +120,12 @@ impl Registry {
         BUILT_IN.clone()
     }
 
-    /// All algorithms; algorithms from outside come last.
+    /// All algorithms. Algorithms from outside come last.
     pub fn algorithms(&self) -> impl Iterator<Item = &Arc<Algorithm>> {
         self.entries.iter().map(|entry| &entry.algorithm)
     }
 
-    /// Adds an algorithm. The facts about it are found when a group first asks.
+    /// Adds an algorithm. It is examined when a group first uses it.
     ///
     /// # Errors
     /// [`Refusal::BadName`], [`Refusal::NameTaken`], [`Refusal::RootMayPassOneBuffer`].
@@ -157,7 +155,7 @@ impl Registry {
         self.find(collective.parse().ok()?, name)
     }
 
-    /// The names of a collective's algorithms that are most like `name`, the nearest first.
+    /// The names of the collective's algorithms that are most like `name`, the nearest first.
     pub fn nearest(&self, collective: Collective, name: &str) -> Vec<&'static str> {
         let names = self.algorithms().filter(|one| one.collective == collective).map(|one| one.name);
         nearest_names(names, unqualified(name))
@@ -176,14 +174,14 @@ impl Registry {
     /// The facts about an algorithm for `shape`. The first call proves an algorithm from outside.
     ///
     /// # Errors
-    /// Why it may not be used for such a shape.
+    /// [`Refused`] if it may not be used for such a shape.
     pub fn facts(&self, algorithm: &Algorithm, shape: &Shape) -> Result<Facts, Refused> {
         let entry = self.entry(algorithm.collective, algorithm.name);
         let entry = entry.ok_or_else(|| algorithm.refused(Refusal::NotRegistered))?;
         entry.facts(shape)
     }
 
-    /// Notes what the ranks of a group have found out together of an algorithm from outside.
+    /// Stores facts about an algorithm from outside that all ranks of a group have found together.
     pub fn note(&self, algorithm: &Algorithm, shape: &Shape, facts: Facts) {
         if let Some(Entry { origin: Origin::Outside { known, .. }, .. }) =
             self.entry(algorithm.collective, algorithm.name)
@@ -193,7 +191,7 @@ impl Registry {
         }
     }
 
-    /// The algorithms that may serve such a call in such a group, whatever its root, with their costs.
+    /// The algorithms that may serve such a call in such a group with any root, and their costs.
     pub fn admitted(
         &self,
         collective: Collective,
@@ -242,9 +240,8 @@ impl Entry {
         }
     }
 
-    /// The facts that hold for every root. An algorithm is chosen only for calls with any root, so that the choice does
-    /// not depend on the root. `None` if the algorithm is refused for some root, or if the proof for all roots would
-    /// take too long here.
+    /// The facts that hold for every root, so that the choice of an algorithm does not depend on the root. `None` if
+    /// the algorithm is refused for some root, or if the proof for all roots would take too long here.
     fn facts_of_all_roots(&self, shape: &Shape) -> Option<Facts> {
         let facts = self.facts(shape).ok()?;
         if !self.algorithm.collective.is_rooted() || facts.digest.is_none() {
@@ -256,20 +253,21 @@ impl Entry {
             known.get(shape).is_some_and(|finding| finding.is_common)
         };
         let mut roots = (0..shape.ranks).map(|root| shape.with_root(root));
-        // The findings of this rank alone do not count: the others may lack them, and would choose otherwise.
+        // Facts that only this rank has found do not count: ranks without them would choose another algorithm.
         if facts.steps * u64::from(shape.ranks) > FIRST_USE_STEPS_MAX
             && !roots.clone().all(|root| is_common(&root))
         {
             return None;
         }
-        // Every root is looked at, whether or not an earlier one was canonical.
+        // The call of `facts` stands before `all`, so that every root is examined, also after a root that is not
+        // canonical.
         let canonical =
             roots.try_fold(facts.canonical, |all, root| Some(self.facts(&root).ok()?.canonical && all))?;
         Some(Facts { canonical, ..facts })
     }
 }
 
-/// The claims of an algorithm that is not to be proved. Its schedules are built for their digest.
+/// The claims of a trusted algorithm, and the digest of its schedules.
 fn believed(algorithm: &Algorithm, shape: &Shape) -> Result<Facts, Refused> {
     let schedules = schedules(algorithm, shape, FIRST_USE_STEPS_MAX)?;
     check_messages(algorithm, shape, &schedules)?;
@@ -283,7 +281,7 @@ fn believed(algorithm: &Algorithm, shape: &Shape) -> Result<Facts, Refused> {
     })
 }
 
-/// Why `name` is no valid name. A name is part of paths, settings and lists.
+/// The fault of a name. Names are parts of paths, settings and lists.
 fn problem_of(name: &str) -> Option<&'static str> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
     if name.is_empty() {
@@ -297,12 +295,12 @@ fn problem_of(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The name behind the collective, as in `all_reduce/ring`.
+/// The name without its collective, as in `all_reduce/ring`.
 fn unqualified(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// The three of `names` that are most like `name`, the nearest first.
+/// The three names that are most like `name`, the nearest first.
 pub fn nearest_names<T: AsRef<str> + Ord>(names: impl Iterator<Item = T>, name: &str) -> Vec<T> {
     let mut names: Vec<T> = names.collect();
     names.sort_unstable();

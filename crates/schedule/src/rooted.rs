@@ -1,11 +1,12 @@
-//! A broadcast as a list of transfers. Run backwards, it is a reduce.
+//! A broadcast as a list of transfers, which run backwards as a reduce.
 //!
-//! Backwards, a rank that received a chunk sends its sum, once it has the sums of all ranks to which it passed that
-//! chunk. Both have the same number of messages, bytes and rounds; sent and received bytes swap.
+//! Backwards, a rank collects the sums of all ranks to which it would have passed a chunk, then sends its own sum to
+//! the rank from which it would have received it. Messages, bytes and rounds are the same; sent and received bytes
+//! swap.
 
 use crate::{Builder, Cost, Own, Totals};
 
-/// One transfer of one chunk, as one of its ranks sees it.
+/// One transfer of one chunk, as one of its two ranks sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) peer: u32,
@@ -33,7 +34,7 @@ pub(crate) fn broadcast(builder: &mut Builder, transfers: &[Transfer]) {
     }
 }
 
-/// Adds the transfers backwards. In a group of one, the root copies.
+/// Adds the transfers backwards. In a group of one, the root only copies.
 pub(crate) fn reduce(builder: &mut Builder, transfers: &[Transfer]) {
     backwards(builder, transfers);
     if builder.rank() == builder.root() {
@@ -48,7 +49,7 @@ pub(crate) fn all_reduce(builder: &mut Builder, transfers: &[Transfer]) {
     (0..builder.chunks()).for_each(|extent| builder.deliver(extent));
 }
 
-/// Runs the transfers backwards. The sum of an extent ends on the rank that sends the extent first in `transfers`.
+/// Adds the transfers backwards. The sum of an extent ends at the rank whose first transfer of it is a send.
 fn backwards(builder: &mut Builder, transfers: &[Transfer]) {
     let mut unseen = vec![true; builder.chunks() as usize];
     let is_first = |one: &Transfer| std::mem::replace(&mut unseen[one.extent as usize], false);
@@ -61,7 +62,7 @@ fn backwards(builder: &mut Builder, transfers: &[Transfer]) {
     }
 }
 
-/// The cost of the reduce whose broadcast costs `cost`.
+/// The cost of a reduce, from the cost of its broadcast.
 pub(crate) fn reduce_cost(cost: Cost) -> Cost {
     let all = Totals { reduced: cost.all.sent, ..cost.all };
     Cost { sent: cost.received, received: cost.sent, reduced: cost.sent, all, ..cost }

@@ -1,54 +1,54 @@
-//! A schedule in rounds, for networks that send messages in groups and end each group before the next group begins. An
-//! example is NCCL with its grouped sends and receives (`ncclGroupStart`).
+//! A schedule in rounds, for networks that send messages in groups, one group after the other, such as NCCL's grouped
+//! sends and receives (`ncclGroupStart`).
 //!
-//! No piece overtakes another: a step runs whole, when all steps that it waits for are done. The rounds come from
-//! playing the schedules of all ranks. A message goes in the first round in which both its ends may go. A round has the
-//! same messages on both ends. So groups that are issued in the order of rounds never wait for each other in a circle.
+//! Steps run whole, not in pieces: a step runs when all steps that it waits for are done. Playing the schedules of all
+//! ranks gives the rounds: a message goes in the first round in which both its ends can go. So both ranks have the
+//! message in the same round, and groups that are issued in the order of rounds never deadlock.
 //!
-//! A value to be reduced is received *apart*, in memory of its own, and reduced after the group. So two ranks may
-//! exchange values and add them: each overwrites the bytes that it sends only after the group. Every other receive
-//! writes straight to its destination. There a circle of ranks, each receiving into bytes that it still has to send,
-//! would be wrong, and the verifier refuses such algorithms.
+//! A value to be reduced is received *apart*, into separate memory, and reduced after the group. So two ranks may
+//! exchange values and add them, although each overwrites the bytes that it sends. Other receives write to their
+//! destination directly. Ranks in a circle that receive into bytes which they still have to send would be wrong there;
+//! the verifier refuses such algorithms.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::verify::{Case, Fault, Matching, StepNumber, schedules};
 use crate::{Action, Algorithm, Counterexample, Refusal, Refused, Schedule, Shape, StepIndex};
 
-/// One action of a rank. Moves between two groups happen in the order of the list, behind the group before them.
+/// One action of a rank. Actions between two groups run in list order, after the first of the groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// The messages up to the next [`Move::EndGroup`] go at the same time.
+    /// Begins a group: the messages up to [`Move::EndGroup`] go at the same time.
     BeginGroup,
     /// The send of this step.
     Send(StepIndex),
-    /// The receive of this step, to where it belongs.
+    /// The receive of this step, into its destination.
     Recv(StepIndex),
-    /// The receive of this step, into the memory apart of this number; [`Move::Reduce`] follows behind the group.
+    /// The receive of this step, into the separate memory of this number. [`Move::Reduce`] follows after the group.
     RecvApart(StepIndex, u32),
     /// All messages of the group are done.
     EndGroup,
-    /// The value in the memory apart of this number is reduced, as the step says.
+    /// Reduces the value in the separate memory of this number, as the step says.
     Reduce(StepIndex, u32),
     /// The copy of this step.
     Copy(StepIndex),
 }
 
-/// The moves of one rank.
+/// The actions of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rounds {
-    /// In order; every step of the rank has its own.
+    /// The actions in order; each step of the rank has one.
     pub moves: Vec<Move>,
-    /// How many memories apart there are. Each is as long as the longest extent that it receives.
+    /// The number of separate memories. Each is as long as the longest extent that it receives.
     pub apart: u32,
 }
 
-/// The moves of `rank`, and its schedule, for a group of this shape. Builds the schedules of all ranks: it takes time
-/// and memory linear in the number of all their steps, so callers keep the result.
+/// The rounds of `rank`, and its schedule, for a group of this shape. Cost: time and memory linear in the steps of all
+/// ranks, so callers keep the result.
 ///
 /// # Errors
 /// The errors of [`Algorithm::try_schedule`]; [`Refusal::TooLarge`] for more than `steps_max` steps of all ranks;
-/// [`Refusal::Wrong`] for an unproved algorithm whose messages do not match or wait for each other.
+/// [`Refusal::Wrong`] for an unproved algorithm whose messages do not match or deadlock.
 ///
 /// ```
 /// use unisono_schedule::{Move, Shape, find_by_name, rounds};
@@ -77,32 +77,32 @@ pub fn rounds(
     })
 }
 
-/// The progress of the messages and steps of all ranks, and the moves of one rank.
+/// The progress of all ranks' steps, and the actions of one rank.
 struct Play<'a> {
     case: &'a Case<'a>,
     matching: &'a Matching,
     steps: Vec<Waiting>,
     /// The steps that wait for each step.
     followers: Followers,
-    /// Sends that may go, whose receives perhaps may not yet.
+    /// Sends that are ready. Their receives may not be.
     open: BTreeSet<StepNumber>,
-    /// Steps that no longer wait for another step.
+    /// Steps that wait for no other step any more.
     free: VecDeque<StepNumber>,
     done: usize,
     rank: u32,
     rounds: Rounds,
-    /// Which reductions of `rank` have received, and into which memory apart.
+    /// The received, not yet reduced values of `rank`, and their separate memory.
     apart: Vec<(StepNumber, u32)>,
-    /// Free memories apart of `rank`.
+    /// Free separate memories of `rank`.
     empty: Vec<u32>,
 }
 
-/// How many steps a step still waits for.
+/// The number of steps that a step still waits for.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     sends: u32,
     others: u32,
-    /// The value that it reduces is there.
+    /// Whether the value to reduce is there.
     has_received: bool,
 }
 
@@ -112,7 +112,7 @@ impl Waiting {
     }
 }
 
-/// For each step, its dependent steps, one list after the other.
+/// For each step, the steps that depend on it (compressed sparse rows).
 struct Followers {
     starts: Vec<u32>,
     steps: Vec<StepNumber>,
@@ -193,14 +193,14 @@ impl<'a> Play<'a> {
         matches!(self.case.step(step).action, Action::RecvReduce { .. })
     }
 
-    /// Whether the other end of a send that may go may go too.
+    /// Whether the receive of a ready send is ready too.
     fn may_go(&self, send: StepNumber) -> bool {
         let receive = self.receive_of(send);
         let waiting = &self.steps[receive.as_usize()];
         waiting.others == 0 && (waiting.sends == 0 || self.is_reduction(receive))
     }
 
-    /// Plays one round, in which these sends go.
+    /// Plays one round with these sends.
     fn round(&mut self, going: &[StepNumber]) {
         let is_own = |step: &StepNumber| self.case.rank_of(*step) == self.rank;
         let messages = going.iter().flat_map(|&send| [send, self.receive_of(send)]);
@@ -227,7 +227,7 @@ impl<'a> Play<'a> {
         self.go_on();
     }
 
-    /// A message of this rank.
+    /// Adds the action for a message of this rank.
     fn message(&mut self, step: StepNumber) {
         let index = self.case.index_of(step);
         let message = match self.case.step(step).action {
@@ -243,13 +243,13 @@ impl<'a> Play<'a> {
         self.rounds.moves.push(message);
     }
 
-    /// Does the steps that need no further message.
+    /// Runs the steps that need no further message.
     fn go_on(&mut self) {
         while let Some(step) = self.free.pop_front() {
             let (index, is_own) = (self.case.index_of(step), self.case.rank_of(step) == self.rank);
             match self.case.step(step).action {
                 Action::Send { .. } => drop(self.open.insert(step)),
-                // It goes with its send.
+                // It is done with its send.
                 Action::Recv { .. } => {}
                 Action::Copy { .. } => {
                     if is_own {
@@ -272,7 +272,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// `step` is over; others may go.
+    /// Marks `step` as done, which may make other steps ready.
     fn is_done(&mut self, step: StepNumber) {
         let is_send = matches!(self.case.step(step).action, Action::Send { .. });
         self.done += 1;

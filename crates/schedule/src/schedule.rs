@@ -1,4 +1,4 @@
-//! A schedule: the list of steps of one rank, with what each step waits for.
+//! A schedule: the steps of one rank, and the steps that each waits for.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::{Action, Slot, Step, StepIndex};
 
 /// The steps of one rank, in order.
 ///
-/// A schedule contains no pointers, bytes, element types or sockets. The page of the crate says what the order means.
+/// A schedule has no pointers, bytes, element types or sockets. The page of the crate defines how steps wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// The rank whose steps these are.
@@ -19,15 +19,14 @@ pub struct Schedule {
     pub steps: Vec<Step>,
     dependencies: Lists,
     scratch_steps: Lists,
-    /// By step: whether it is a send that is buffered.
+    /// For each step, whether it is a buffered send.
     buffered: Vec<bool>,
 }
 
 impl Schedule {
-    /// Assembles a schedule; `dependencies[i]` are the earlier steps that step i waits for.
+    /// A schedule in which step i waits for the earlier steps `dependencies[i]`.
     ///
-    /// [`crate::Builder`] infers them; this function is for schedules from elsewhere. It checks nothing: the verifier
-    /// does that.
+    /// For schedules that no [`crate::Builder`] made. Nothing is checked here: the verifier does that.
     ///
     /// ```
     /// # mod unisono { pub use unisono_schedule as schedule; }
@@ -48,7 +47,7 @@ impl Schedule {
             let (read, written) = (step.action.reads(), step.action.writes());
             let written = written.filter(|slot| Some(*slot) != read);
             for slot in [read, written].into_iter().flatten() {
-                // The verifier reports a slot that is out of range.
+                // The verifier reports a slot out of range.
                 if let Slot::Scratch(scratch) = slot
                     && let Some(list) = touching.get_mut(scratch as usize)
                 {
@@ -68,7 +67,7 @@ impl Schedule {
         indexed(&self.steps)
     }
 
-    /// The earlier steps that `step` waits for, ascending: its piece k waits for piece min(k, last) of each of them.
+    /// The earlier steps that `step` waits for, ascending. Its piece k waits for piece min(k, last) of each.
     pub fn dependencies(&self, step: StepIndex) -> &[StepIndex] {
         self.dependencies.get(step.index())
     }
@@ -76,8 +75,8 @@ impl Schedule {
     /// Whether `step` is a send that must be buffered, as in MPI's buffered mode: the link copies the bytes, so that
     /// they may be overwritten at once.
     ///
-    /// A reduction of the same extent waits for such a send, as in an exchange: each of the peers adds to the value
-    /// that it has sent. If each of them waited until the other had received it, both would wait for ever.
+    /// Such a send has a reduction of the same extent waiting for it, as in an exchange, where each peer adds to the
+    /// value that it has sent. If the send lasted until the peer has received it, both peers would wait for ever.
     pub fn is_buffered(&self, step: StepIndex) -> bool {
         self.buffered[step.index()]
     }
@@ -106,7 +105,7 @@ fn buffered(steps: &[Step], dependencies: &Lists) -> Vec<bool> {
     buffered
 }
 
-/// Lists of step indices, one after the other (compressed sparse rows).
+/// Lists of step indices (compressed sparse rows).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Lists {
     starts: Vec<u32>,
@@ -163,7 +162,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// One line per step, to be read by people.
+/// One line per step, for people.
 ///
 /// ```
 /// let ring = unisono_schedule::find_by_name("all_reduce/ring").unwrap();

@@ -1,4 +1,4 @@
-//! The shape of a group: everything that an algorithm may depend on, besides its own rank.
+//! The shape of a group: all that an algorithm may depend on, besides its own rank.
 
 /// The number of ranks, the root, and how the ranks are placed on hosts.
 ///
@@ -12,7 +12,7 @@
 pub struct Shape {
     /// The number of ranks, at least 1 and at most [`Shape::RANKS_MAX`].
     pub ranks: u32,
-    /// The root of a rooted collective, 0 for the others.
+    /// The root; 0 for a collective without one.
     pub root: u32,
     /// The number of hosts on which the ranks run.
     pub hosts: u32,
@@ -21,8 +21,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The largest number of ranks in a group: a step names its peer in 16 bits, and 32 bits must count the extents of
-    /// an all-to-all, one for each pair of ranks.
+    /// The most ranks of a group. A step has 16 bits for its peer, and 32 bits must count the extents of an all-to-all,
+    /// one for each pair of ranks.
     pub const RANKS_MAX: u32 = u16::MAX as u32;
 
     /// `ranks` ranks on one host, root 0.

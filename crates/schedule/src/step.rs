@@ -1,4 +1,4 @@
-//! One step of a schedule: a transfer or a copy of a single chunk.
+//! One step of a schedule: a transfer or a copy of one chunk.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 pub struct StepIndex(u32);
 
 impl StepIndex {
-    /// The step at `index` of a list, which has fewer than 2^32 steps.
+    /// The step at `index` of a list of fewer than 2^32 steps.
     pub const fn new(index: usize) -> Self {
         Self(index as u32)
     }
@@ -26,18 +26,18 @@ impl fmt::Display for StepIndex {
     }
 }
 
-/// The buffer that holds a chunk. The extent of the step says where in that buffer the chunk is.
+/// The buffer of a chunk. The step's extent gives the place in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Slot {
-    /// The caller's input. No step writes it, but in a call in place it is also the output.
+    /// The caller's input. No step writes it, but in a call in place its bytes are also the output.
     Input,
     /// The caller's output.
     Output,
-    /// A scratch chunk of the engine: a window of two pieces, in which piece k is at position k modulo 2.
+    /// A scratch chunk of the engine: a window of two pieces, with piece k at position k modulo 2.
     Scratch(u32),
 }
 
-/// What a step does with its chunk.
+/// The action of a step on its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Send the chunk to `peer`.
@@ -64,11 +64,11 @@ pub enum Action {
         destination: Slot,
         /// Whether the local operand is the left one: `operand + wire`, else `wire + operand`.
         operand_is_left: bool,
-        /// Whether the result contains the contributions of all ranks, so that a final scaling is applied here.
+        /// Whether the result has the contributions of all ranks; then a final scaling, such as an average's, is
+        /// applied.
         completes: bool,
     },
-    /// Copy the chunk from one slot to another. In a call in place both may be the same bytes; then there is nothing
-    /// to do.
+    /// Copy the chunk between slots. In a call in place both may be the same bytes; then there is nothing to do.
     Copy {
         /// The slot that is read.
         source: Slot,
@@ -80,7 +80,7 @@ pub enum Action {
 /// One step: an action on the chunk that `extent` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// Index into the table of offsets and lengths that is filled in at run time.
+    /// Index into the table of offsets and lengths that the call fills in.
     pub extent: u32,
     /// The action.
     pub action: Action,
@@ -91,8 +91,8 @@ pub const STEP_BYTES_MAX: usize = 24;
 const _: () = assert!(size_of::<Step>() <= STEP_BYTES_MAX);
 
 impl Action {
-    /// A rank as the `peer` of a step. No group has a rank 65535, so a rank that does not fit becomes 65535, and the
-    /// check of the schedule refuses it.
+    /// A rank as the `peer` of a step. A rank that does not fit becomes 65535; no group has that rank, so the check of
+    /// the schedule refuses it.
     pub const fn peer(rank: u32) -> u16 {
         if rank < u16::MAX as u32 { rank as u16 } else { u16::MAX }
     }

@@ -1,5 +1,4 @@
-//! The answers of a communicator's other ranks about calls that make no progress, and the ranks that keep others
-//! waiting.
+//! The answers of other ranks about calls that make no progress, and from them the ranks that hold up the others.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,7 @@ pub struct Answers {
     rank: GroupRank,
     /// The last answer of each rank.
     notes: Mutex<Vec<Option<Note>>>,
-    /// The number of rounds of questions.
+    /// The number of rounds of questions so far.
     rounds: AtomicU64,
     suspicion: Mutex<Option<Suspicion>>,
 }
@@ -27,7 +26,7 @@ struct Note {
     awaited: Option<GroupRank>,
 }
 
-/// A mismatch that a header has shown. It is kept until the rank that sent the header has described its call.
+/// A mismatch that a header has shown. It waits for the header's sender to describe its call.
 struct Suspicion {
     rank: GroupRank,
     number: u64,
@@ -35,7 +34,7 @@ struct Suspicion {
 }
 
 impl Answers {
-    /// No answers to `rank`, in a communicator of `ranks` ranks.
+    /// Rank `rank`, in a communicator of `ranks` ranks, before any answer.
     pub(crate) fn new(rank: GroupRank, ranks: u32) -> Answers {
         Answers {
             rank,
@@ -45,7 +44,7 @@ impl Answers {
         }
     }
 
-    /// Begins a round: the caller is about to ask ranks about a call again.
+    /// Begins a new round of questions.
     pub fn begin_round(&self) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
     }
@@ -58,7 +57,7 @@ impl Answers {
         }
     }
 
-    /// Whether `rank` has answered about call `number` since the last round of questions began.
+    /// Whether `rank` has answered about call `number` in this round of questions.
     pub(crate) fn is_asked(&self, rank: GroupRank, number: u64) -> bool {
         let round = self.rounds.load(Ordering::Relaxed);
         let notes = lock(&self.notes);
@@ -74,16 +73,15 @@ impl Answers {
         status.unwrap_or_else(|| "has not answered".to_owned())
     }
 
-    /// The rank for which a rank waits, according to its last answer about call `number`.
+    /// The rank for which a rank waits, by its last answer about call `number`.
     fn awaited_by(&self, rank: GroupRank, number: u64) -> Option<GroupRank> {
         let notes = lock(&self.notes);
         let note = notes.get(rank.index()).and_then(Option::as_ref);
         note.filter(|note| note.number == number).and_then(|note| note.awaited)
     }
 
-    /// The ranks that keep call `number` waiting, if it waits for `direct`: these ranks, and in turn the ranks for
-    /// which they wait according to their answers. The ranks that wait for nobody come first, since the others are
-    /// their victims.
+    /// The ranks that hold up call `number` if it waits for `direct`: these ranks, and the ranks for which they wait in
+    /// turn by their answers. Ranks that wait for nobody come first, since they hold up the others.
     pub fn awaited_in_turn(&self, direct: Vec<GroupRank>, number: u64) -> Vec<GroupRank> {
         let (mut ranks, mut next) = (direct, 0);
         while let Some(&rank) = ranks.get(next) {
@@ -95,8 +93,8 @@ impl Answers {
         ranks
     }
 
-    /// A circle of ranks that wait for each other, in its order. The search starts from the ranks for which this rank
-    /// waits, and follows the answers.
+    /// A circle of ranks that wait for each other, in its order. The search follows the answers, starting from
+    /// `direct`.
     fn circle(&self, direct: &[GroupRank], number: u64) -> Option<Vec<GroupRank>> {
         direct.iter().find_map(|&first| {
             let (mut path, mut next) = (vec![self.rank], Some(first));
@@ -111,8 +109,8 @@ impl Answers {
         })
     }
 
-    /// The ranks that keep call `number` waiting, if it waits for `direct`, as the error of its deadline names them.
-    /// The ranks that wait for nobody come first. The first entry also names the circle, if there is one.
+    /// The ranks of [`Answers::awaited_in_turn`] for the error of a deadline. The first entry also names a circle of
+    /// ranks that wait for each other, if there is one.
     pub fn not_arrived(&self, group: &Group, direct: Vec<GroupRank>, number: u64) -> Vec<Awaited> {
         let circle = self.circle(&direct, number).map(|circle| circle_text(&circle, group));
         let status = |rank| Awaited { rank: group.job_rank(rank), status: self.text(rank, number) };
@@ -123,12 +121,12 @@ impl Answers {
         list
     }
 
-    /// Records the difference between call `number` of `rank` and ours that its header has shown.
+    /// Records a difference between our call `number` and that of `rank`, which a header has shown.
     pub(crate) fn suspect(&self, rank: GroupRank, number: u64, difference: &str) {
         *lock(&self.suspicion) = Some(Suspicion { rank, number, difference: difference.to_owned() });
     }
 
-    /// The recorded difference between call `number` of `rank` and ours.
+    /// The recorded difference between our call `number` and that of `rank`.
     pub(crate) fn suspicion(&self, rank: GroupRank, number: u64) -> Option<String> {
         let suspicion = lock(&self.suspicion);
         let is_it = |one: &&Suspicion| (one.rank, one.number) == (rank, number);
@@ -174,7 +172,6 @@ mod tests {
         answers.note(one, 7, "is in send".into(), Some(two));
         answers.note(two, 7, "is in send too".into(), Some(own));
         assert_eq!(first(&[one]), "is in send; ranks 5 -> 6 -> 7 -> 5 wait for each other");
-        // This rank is a victim of two others.
         answers.note(two, 7, "is in send too".into(), Some(one));
         assert_eq!(first(&[three, one]), "has not answered; ranks 6 -> 7 -> 6 wait for each other");
         answers.note(two, 7, "has not called".into(), None);

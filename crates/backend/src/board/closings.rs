@@ -1,4 +1,4 @@
-//! The ranks that have closed a communicator, and the threads that read the messages of such ranks.
+//! The ranks that have closed a communicator, and the threads that must read the last messages of these ranks.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,18 @@ use crate::lock;
 pub struct Closings {
     rank: GroupRank,
     closed: Box<[AtomicBool]>,
-    /// For each rank, whether a stream for messages to it exists.
+    /// For each rank, whether there is a stream for its messages.
     message_streams: Box<[AtomicBool]>,
     wakers: Mutex<Vec<Waker>>,
 }
 
 impl Closings {
-    /// On rank `rank` of `ranks`, before any rank has closed.
     pub(crate) fn new(rank: GroupRank, ranks: u32) -> Closings {
         let none = || (0..ranks).map(|_| AtomicBool::new(false)).collect();
         Closings { rank, closed: none(), message_streams: none(), wakers: Mutex::default() }
     }
 
-    /// Notes that a rank has closed the communicator, or left it. Calls the wakers if the rank may have sent messages.
+    /// Notes that a rank has closed or left the communicator. Calls the wakers if the rank may have sent messages.
     pub fn note_closed(&self, rank: GroupRank) {
         if rank != self.rank {
             self.set_and_wake(&self.closed, rank);
@@ -36,12 +35,12 @@ impl Closings {
         self.set_and_wake(&self.message_streams, rank);
     }
 
-    /// Whether a rank has closed the communicator, or left it.
+    /// Whether a rank has closed or left the communicator.
     pub fn has_closed(&self, rank: GroupRank) -> bool {
         self.closed.get(rank.index()).is_some_and(|closed| closed.load(Ordering::SeqCst))
     }
 
-    /// Adds a waker. It is called when a rank that may have sent messages has closed.
+    /// Adds a waker for the close of a rank that may have sent messages. Calls it at once if there is such a rank.
     pub fn on_close(&self, waker: Waker) {
         lock(&self.wakers).push(waker.clone());
         if GroupRank::all(self.closed.len() as u32).any(|rank| self.may_have_sent(rank)) {
@@ -57,7 +56,7 @@ impl Closings {
         }
     }
 
-    /// Whether a rank with a stream for messages has closed.
+    /// Whether a rank has closed and has a stream for messages.
     fn may_have_sent(&self, rank: GroupRank) -> bool {
         self.has_closed(rank) && self.message_streams[rank.index()].load(Ordering::SeqCst)
     }
@@ -82,7 +81,7 @@ mod tests {
         closings.note_closed(own);
         closings.note_closed(one);
         assert_eq!(woken.load(Ordering::SeqCst), 0, "no message has come from rank 1");
-        // The news of the rank's end comes first, its stream later.
+        // First the rank closes, then its stream appears.
         closings.note_message_stream(one);
         closings.note_message_stream(two);
         assert_eq!(woken.load(Ordering::SeqCst), 1);

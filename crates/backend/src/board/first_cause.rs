@@ -1,4 +1,5 @@
-//! The first cause of a communicator's failure, the eviction of this rank, and the sleepers that both wake.
+//! The first cause: the error that revoked a communicator. Also the eviction of this rank, and the sleepers that both
+//! wake.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,7 +9,7 @@ use unisono_communicator::{Error, JobRank};
 use crate::Waker;
 use crate::lock;
 
-/// The cause of a revocation and the rank that saw it.
+/// A first cause and its rank.
 #[derive(Clone, Debug)]
 pub struct Revocation {
     /// The rank that saw the cause first.
@@ -17,19 +18,18 @@ pub struct Revocation {
     pub cause: Arc<Error>,
 }
 
-/// The first cause, and the sleepers that it wakes. It belongs to one board, or to the boards of all ranks that are
-/// threads of one process.
+/// The first cause and the sleepers that it wakes. If ranks are threads of one process, their boards share it.
 #[derive(Default)]
 struct SharedCause {
     revocation: Mutex<Option<Revocation>>,
-    /// Whether there is a first cause. A running call reads this flag again and again.
+    /// Whether there is a first cause. Running calls poll this flag.
     is_revoked: AtomicBool,
-    /// Whether a caller has got the first cause. After that the cause does not change.
+    /// Whether a caller has got the first cause. From then on it does not change.
     is_told: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
 
-/// The first cause as one rank sees it.
+/// The first cause, as one rank sees it.
 #[derive(Default)]
 pub struct FirstCause {
     shared: Arc<SharedCause>,
@@ -37,19 +37,19 @@ pub struct FirstCause {
 }
 
 impl FirstCause {
-    /// The same first cause, for the board of another rank that is a thread of this process.
+    /// The same first cause for another rank that is a thread of this process.
     pub(super) fn of_another_thread(&self) -> FirstCause {
         FirstCause { shared: self.shared.clone(), eviction: OnceLock::new() }
     }
 
-    /// Makes `cause` the first cause, unless there is one already, and wakes every sleeper. Returns whether it became
-    /// the first cause.
+    /// Makes `cause` the first cause, unless there is one, and wakes every sleeper. Returns whether it became the first
+    /// cause.
     pub fn revoke(&self, by: JobRank, cause: Arc<Error>) -> bool {
         self.set(by, cause, |_| false)
     }
 
-    /// Like [`FirstCause::revoke`], for a cause that `by` reports. The cause also replaces the loss of `by`, as long as
-    /// no caller here has got that error. For a rank that fails, reports why and exits at once is not the culprit.
+    /// As [`FirstCause::revoke`], for a cause that `by` itself reports. It also replaces the error that `by` was lost,
+    /// as long as no caller here has got that error: a rank that fails, reports why and exits is not the culprit.
     pub fn revoke_reported(&self, by: JobRank, cause: Arc<Error>) -> bool {
         self.set(by, cause, |first| first.lost_ranks() == [by])
     }
@@ -77,7 +77,7 @@ impl FirstCause {
     pub fn evict(&self, reported_by: JobRank, evidence: String) {
         let error = self.eviction.get_or_init(|| Error::Evicted { reported_by, evidence }).clone();
         if !self.revoke(reported_by, Arc::new(error)) {
-            // The sleepers were woken for an earlier cause. The eviction wakes them again.
+            // An earlier cause woke the sleepers; the eviction wakes them again.
             self.wake();
         }
     }
@@ -98,26 +98,25 @@ impl FirstCause {
         if self.is_revoked() { lock(&self.shared.revocation).clone() } else { None }
     }
 
-    /// The error of a call on a revoked communicator: the eviction if there is one, else the first cause as the rank
-    /// that saw it has reported it.
+    /// The error of a call on a revoked communicator: the eviction if there is one, else the first cause.
     pub fn error(&self) -> Option<Error> {
         let revocation = self.revocation()?;
         Some(self.eviction().cloned().unwrap_or_else(|| (*revocation.cause).clone()))
     }
 
-    /// Like [`FirstCause::error`], for an error that a caller of this rank gets. After that the first cause stays.
+    /// As [`FirstCause::error`], for a caller of this rank. From now on the first cause does not change.
     pub fn tell(&self) -> Option<Error> {
         if !self.is_revoked() {
             return None;
         }
-        // The lock is held, so that no report replaces the cause before the caller gets it.
+        // Under the lock, no report can replace the cause before the caller has it.
         let revocation = lock(&self.shared.revocation);
         self.shared.is_told.store(true, Ordering::SeqCst);
         let cause = revocation.as_ref().map(|revocation| (*revocation.cause).clone());
         self.eviction().cloned().or(cause)
     }
 
-    /// Adds a waker to be called at revocation and at eviction.
+    /// Adds a waker for revocation and eviction. Calls it at once if the communicator is revoked.
     pub fn on_revoke(&self, waker: Waker) {
         lock(&self.shared.wakers).push(waker.clone());
         if self.is_revoked() {

@@ -1,12 +1,12 @@
-//! The last call in which something has arrived, for each rank.
+//! For each rank, the last call in which something arrived from it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use unisono_communicator::GroupRank;
 
-/// For each rank, the last collective in which something has arrived from it. The engine writes it, and the control
-/// plane reads it.
+/// For each rank, the last collective in which something arrived from it. The engine writes it; the control plane reads
+/// it.
 #[derive(Clone, Debug)]
 pub struct Heard {
     /// By group rank: the number of the call plus one, or 0 for none.
@@ -19,13 +19,13 @@ impl Heard {
         Heard { calls: (0..ranks).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Notes that the header of call `number` has arrived from `peer`, and is equal to ours.
+    /// Notes that the header of call `number` has arrived from `peer` and equals ours.
     #[inline]
     pub fn note(&self, peer: GroupRank, number: u64) {
         self.calls[peer.index()].store(number + 1, Ordering::Relaxed);
     }
 
-    /// The last call in which something has arrived from `peer`.
+    /// The last call in which something arrived from `peer`.
     pub(crate) fn last(&self, peer: GroupRank) -> Option<u64> {
         self.calls.get(peer.index())?.load(Ordering::Relaxed).checked_sub(1)
     }

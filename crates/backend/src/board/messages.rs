@@ -1,6 +1,5 @@
-//! The messages of a communicator, as its board shows them: the ring of the last sends and receives for the flight
-//! record, the sends and receives in which threads wait, and the arrived messages without a receive. Each rank has
-//! numbers of its own for them, since messages have no order among ranks.
+//! The messages of a communicator on its board: the last sends and receives for the flight record, the sends and
+//! receives in which threads wait, and arrived messages without a receive. Each rank numbers its own messages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -11,7 +10,6 @@ use super::{Board, CALLS_REMEMBERED};
 use crate::lock;
 use crate::status::UnreadMessages;
 
-/// One send or receive in the ring.
 #[derive(Clone, Copy, Debug)]
 struct MessageEntry {
     number: u64,
@@ -20,11 +18,10 @@ struct MessageEntry {
     is_done: bool,
 }
 
-/// The number of threads that can wait in messages before the list grows.
+/// Room in the list of waits before it must grow.
 const WAITS_EXPECTED: usize = 4;
 
-/// The messages of one communicator. The ring takes no memory before the first message, since most communicators send
-/// none.
+/// The messages of one communicator. The ring is allocated at the first message, since most communicators send none.
 pub struct Messages {
     entered: AtomicU64,
     entries: OnceLock<Box<[Mutex<Option<MessageEntry>>]>>,
@@ -34,14 +31,14 @@ pub struct Messages {
     unread: Mutex<Vec<UnreadMessages>>,
 }
 
-/// A thread's wait in a send or receive, until this is dropped.
+/// Shows that a thread waits in a send or receive, until it is dropped.
 pub struct MessageWait {
     board: Arc<Board>,
     number: u64,
 }
 
 impl MessageWait {
-    /// Shows on `board` that this thread waits in such a call.
+    /// Shows the wait on `board`.
     pub fn new(board: Arc<Board>, descriptor: &Descriptor, site: Site) -> MessageWait {
         let messages = board.messages();
         let number = messages.waits_begun.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +66,7 @@ impl Default for Messages {
 }
 
 impl Messages {
-    /// Records the start of a send or receive, and returns its number. Any thread may call this.
+    /// Records the start of a send or receive, and returns its number. Any thread may call it.
     pub fn enter(&self, descriptor: &Descriptor, site: Site) -> u64 {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         let entry = MessageEntry { number, descriptor: *descriptor, site, is_done: false };
@@ -77,7 +74,7 @@ impl Messages {
         number
     }
 
-    /// Records that the send or receive with this number has ended without an error.
+    /// Records that the send or receive of this number has succeeded.
     pub fn leave(&self, number: u64) {
         let mut slot = lock(self.slot(number));
         if let Some(entry) = slot.as_mut().filter(|entry| entry.number == number) {
@@ -85,7 +82,7 @@ impl Messages {
         }
     }
 
-    /// The messages in the ring, oldest first, and whether each has ended without an error.
+    /// The messages in the ring, oldest first, and whether each has succeeded.
     pub fn recent(&self) -> Vec<(CallInfo, bool)> {
         let entered = self.entered.load(Ordering::Relaxed);
         let numbers = entered.saturating_sub(CALLS_REMEMBERED as u64)..entered;
@@ -93,18 +90,18 @@ impl Messages {
         numbers.filter_map(entry).map(|entry| (info(&entry), entry.is_done)).collect()
     }
 
-    /// The send or receive in which a thread has waited for the longest time.
+    /// The send or receive in which a thread has waited longest.
     pub(crate) fn waiting(&self) -> Option<CallInfo> {
         let (_, descriptor, site) = *lock(&self.waits).first()?;
         Some(CallInfo { site: Some(site.into()), ..CallInfo::new(0, descriptor) })
     }
 
-    /// Shows the messages that have no receive.
+    /// Sets the messages without a receive.
     pub fn set_unread(&self, unread: Vec<UnreadMessages>) {
         *lock(&self.unread) = unread;
     }
 
-    /// The messages that have no receive, as last shown.
+    /// The messages without a receive.
     pub(crate) fn unread(&self) -> Vec<UnreadMessages> {
         lock(&self.unread).clone()
     }

@@ -1,17 +1,17 @@
-//! The board of one communicator. It shows the communicator's last calls, the rank that it waits for and its first
-//! cause to the thread that answers questions.
+//! The board of one communicator: its last calls, the rank that it waits for, and its first cause. The thread that
+//! answers questions of other ranks reads it.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `ring` | [`CallRing`]: the last calls, the digest of all |
-//! | `progress` | [`Progress`]: how many calls have returned and are finished, for which rank the running call waits |
+//! | `progress` | [`Progress`]: numbers of returned and finished calls, and the rank that the running call waits for |
 //! | `first_cause` | [`FirstCause`]: why the communicator is revoked, if it is |
 //! | `messages` | [`Messages`]: the last sends and receives, and the messages without a receive |
-//! | `heard` | [`Heard`]: for each rank, the last call in which something has arrived from it |
-//! | `on_streams` | [`OnStreams`]: the calls that are on streams |
+//! | `heard` | [`Heard`]: for each rank, the last call in which something arrived from it |
+//! | `on_streams` | [`OnStreams`]: the calls on streams of devices |
 //! | `answers` | [`Answers`]: the other ranks' answers about their calls |
-//! | `closings` | [`Closings`]: which ranks have closed, and the threads to wake for them |
-//! | `unfinished` | [`Unfinished`]: calls and messages that a rank has not finished |
+//! | `closings` | [`Closings`]: the ranks that have closed, and the threads to wake for them |
+//! | `unfinished` | [`Unfinished`]: counts of calls and messages that this rank has not finished |
 
 mod answers;
 mod closings;
@@ -36,7 +36,7 @@ pub use self::ring::{CALLS_REMEMBERED, CallRing};
 pub use self::unfinished::Unfinished;
 use crate::status::{CallStatus, Doing};
 
-/// The state of one communicator that its callers share with the control plane.
+/// The state of one communicator. Its callers and the control plane share it.
 pub struct Board {
     calls: CallRing,
     progress: Progress,
@@ -55,8 +55,8 @@ impl Board {
         Board::with_first_cause(rank, ranks, FirstCause::default())
     }
 
-    /// The boards of ranks that are threads of one process, in rank order. The boards share their first cause: a
-    /// revocation of one is a revocation of all, and every rank sees the same cause first.
+    /// The boards of ranks that are threads of one process, in rank order. They share their first cause, so all ranks
+    /// see the same cause first.
     pub fn of_threads(ranks: u32) -> Vec<Board> {
         let first = FirstCause::default();
         let board = |rank| Board::with_first_cause(rank, ranks, first.of_another_thread());
@@ -83,34 +83,34 @@ impl Board {
         &self.calls
     }
 
-    /// How far the collectives have come.
+    /// The progress of the collectives.
     #[inline]
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Why the communicator is revoked, if it is.
+    /// The first cause, which revokes the communicator.
     #[inline]
     pub fn first_cause(&self) -> &FirstCause {
         &self.first_cause
     }
 
-    /// Which ranks have closed the communicator.
+    /// The ranks that have closed the communicator.
     pub fn closings(&self) -> &Closings {
         &self.closings
     }
 
-    /// The last call in which something has arrived from each other rank.
+    /// The last call in which something arrived from each other rank.
     pub fn heard(&self) -> &Heard {
         &self.heard
     }
 
-    /// The communicator's calls that are on streams.
+    /// The calls on streams of devices.
     pub fn on_streams(&self) -> &OnStreams {
         &self.on_streams
     }
 
-    /// The last sends and receives. Messages and collectives are numbered apart.
+    /// The last sends and receives. Messages and collectives have separate numbers.
     #[inline]
     pub fn messages(&self) -> &Messages {
         &self.messages
@@ -126,19 +126,19 @@ impl Board {
         &self.answers
     }
 
-    /// Records that the data of an enqueued collective has moved, and the data of every collective before it. The
-    /// caller records each collective once.
+    /// Records that an enqueued collective, and every earlier one, has moved its data. The caller records each
+    /// collective once.
     pub fn finish(&self, number: u64) {
         self.on_streams.finish(number);
         self.progress.finish(number);
     }
 
-    /// The number of calls in progress: asynchronous calls, and a blocking call.
+    /// The number of calls in progress, asynchronous and blocking.
     pub fn calls_in_progress(&self) -> u64 {
         self.unfinished.started().max(self.calls.entered().saturating_sub(self.progress.returned()))
     }
 
-    /// The rank and the message for which this rank waits, and the messages that it has not received.
+    /// The rank and the message that this rank waits for, and its unread messages.
     pub fn doing(&self) -> Doing {
         let message = self.messages.waiting();
         let peer = message.as_ref().and_then(|message| match message.descriptor.peer {
@@ -149,7 +149,7 @@ impl Board {
         Doing { awaited, message: message.map(Box::new), unread: self.messages.unread() }
     }
 
-    /// The answer of this rank to a question about its call `number`.
+    /// This rank's answer to a question about its call `number`.
     pub fn status(&self, number: u64) -> CallStatus {
         let entered = self.calls.entered();
         if number >= entered {

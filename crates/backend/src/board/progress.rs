@@ -1,5 +1,5 @@
-//! The progress of a rank's calls: how many have returned, how many are finished, and for which rank the running call
-//! waits.
+//! The progress of a rank's calls: the numbers of returned and finished calls, and the rank that the running call waits
+//! for.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,20 +10,19 @@ const NOBODY: u32 = u32::MAX;
 
 /// The counts of one communicator's collectives, and the rank that the running collective waits for.
 pub struct Progress {
-    /// The number of collectives that have returned. Collectives return in the order of their numbers.
+    /// The number of returned collectives. They return in the order of their numbers.
     returned: AtomicU64,
-    /// The number of finished collectives. It may be smaller: a call on a device returns when it is enqueued.
+    /// The number of finished collectives. It may be smaller, since a call on a device returns when it is enqueued.
     finished: AtomicU64,
-    /// The number of collectives that have returned and are not finished.
+    /// The number of collectives that have returned but not finished.
     enqueued: AtomicU64,
     awaited: AtomicU32,
-    /// The start of the wait in milliseconds of Unix time, by which records of several processes are compared. 0
+    /// The start of the wait in milliseconds of Unix time, so that records of several processes can be compared. 0
     /// without a wait.
     awaited_since_ms: AtomicU64,
 }
 
 impl Progress {
-    /// The state before the first call.
     pub(super) fn new() -> Progress {
         Progress {
             returned: AtomicU64::new(0),
@@ -34,7 +33,7 @@ impl Progress {
         }
     }
 
-    /// Records that a collective has returned and its data has moved.
+    /// Records that a collective has returned and has moved its data.
     pub fn leave(&self, number: u64) {
         self.note_return(number);
         if self.enqueued.load(Ordering::SeqCst) == 0 {
@@ -42,7 +41,7 @@ impl Progress {
         }
     }
 
-    /// Records that a collective has returned after it was enqueued on a device. Its data moves later, in the order of
+    /// Records that a collective has returned after being enqueued on a device. Its data moves later, in the order of
     /// its stream.
     pub fn leave_enqueued(&self, number: u64) {
         self.enqueued.fetch_add(1, Ordering::SeqCst);
@@ -54,19 +53,19 @@ impl Progress {
         self.await_rank(None);
     }
 
-    /// Records that the data of an enqueued collective has moved, and the data of every collective before it.
+    /// Records that an enqueued collective, and every earlier one, has moved its data.
     pub(super) fn finish(&self, number: u64) {
         let is_last = self.enqueued.fetch_sub(1, Ordering::SeqCst) == 1;
         let finished = if is_last { self.returned() } else { number + 1 };
         self.finished.fetch_max(finished, Ordering::AcqRel);
     }
 
-    /// The number of collectives that have returned without an error. Collectives on a device may not be finished.
+    /// The number of collectives that have returned without an error. Collectives on a device may not have finished.
     pub fn returned(&self) -> u64 {
         self.returned.load(Ordering::Acquire)
     }
 
-    /// The number of finished collectives before the first failed one. Survivors compare it.
+    /// The number of collectives that finished before the first failed one. Survivors compare it.
     pub fn finished(&self) -> u64 {
         self.finished.load(Ordering::Acquire)
     }
@@ -74,7 +73,7 @@ impl Progress {
     /// Records the rank that the running call waits for.
     pub fn await_rank(&self, rank: Option<GroupRank>) {
         let awaited = rank.map_or(NOBODY, GroupRank::get);
-        // Reading the clock takes time. A call reads it once for each rank that it waits for.
+        // Reading the clock takes time, so a call reads it once for each rank that it waits for.
         if self.awaited.load(Ordering::Relaxed) != awaited {
             self.awaited_since_ms.store(rank.map_or(0, |_| unix_ms()), Ordering::Relaxed);
             self.awaited.store(awaited, Ordering::Relaxed);
@@ -86,7 +85,7 @@ impl Progress {
         Some(self.awaited.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY).map(GroupRank::new)
     }
 
-    /// The time at which the running call began to wait for [`Progress::awaited`], in milliseconds of Unix time.
+    /// When the running call began to wait for [`Progress::awaited`], in milliseconds of Unix time.
     pub fn awaited_since_ms(&self) -> Option<u64> {
         Some(self.awaited_since_ms.load(Ordering::Relaxed)).filter(|&since| since > 0)
     }

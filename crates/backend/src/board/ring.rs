@@ -11,7 +11,6 @@ use crate::status::CallHistory;
 /// The number of calls that the ring remembers.
 pub const CALLS_REMEMBERED: usize = 1024;
 
-/// One call in the ring.
 #[derive(Clone, Debug)]
 struct CallEntry {
     number: u64,
@@ -19,22 +18,21 @@ struct CallEntry {
     /// The algorithm's name and the hash of its schedules; see [`CallAlgorithm`].
     algorithm: Option<(&'static str, u32)>,
     site: Site,
-    /// The lengths of the call besides its count.
+    /// Lengths besides the count.
     sizes: Option<Arc<Sizes>>,
-    /// The call that this call is a part of.
+    /// The parent call, if the call is in a scope.
     parent: Option<Arc<ParentCall>>,
 }
 
-/// The collectives that have been entered.
+/// The last entered collectives.
 pub struct CallRing {
     entries: Box<[Mutex<Option<CallEntry>>]>,
     entered: AtomicU64,
-    /// The digest of the fields that all ranks must give alike, over all calls so far.
+    /// The digest of all calls so far, over the fields that must be equal on all ranks.
     digest: AtomicU64,
 }
 
 impl CallRing {
-    /// The ring before the first call.
     pub(super) fn new() -> CallRing {
         CallRing {
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
@@ -43,9 +41,8 @@ impl CallRing {
         }
     }
 
-    /// Notes the entry into a collective, and gives the call its number. Calls enter one at a time. `algorithm` is
-    /// `None` where it is not known yet; `sizes` are the lengths besides the count; `parent` is the call that this call
-    /// is a part of.
+    /// Enters a collective and gives its number. Calls enter one at a time. `algorithm` is `None` if not known yet;
+    /// `sizes` are lengths besides the count.
     pub fn enter(
         &self,
         descriptor: &Descriptor,
@@ -62,7 +59,7 @@ impl CallRing {
         number
     }
 
-    /// The number of collectives that have been entered.
+    /// The number of entered collectives.
     pub fn entered(&self) -> u64 {
         self.entered.load(Ordering::Acquire)
     }
@@ -72,7 +69,7 @@ impl CallRing {
         self.digest.store(digest, Ordering::Release);
     }
 
-    /// The report of this rank when it closes.
+    /// This rank's report when it closes.
     pub fn history(&self) -> CallHistory {
         CallHistory { calls: self.entered(), digest: self.digest.load(Ordering::Acquire) }
     }
@@ -99,7 +96,6 @@ mod tests {
 
     use super::*;
 
-    /// The ring keeps the sizes of a call as long as the call.
     #[test]
     fn the_sizes_of_a_call_are_remembered_with_it() {
         let ring = CallRing::new();
@@ -115,7 +111,6 @@ mod tests {
         }
     }
 
-    /// The control thread reads the ring while calls go on.
     #[test]
     fn a_part_of_a_scope_is_never_taken_for_a_plain_call() {
         let ring = CallRing::new();

@@ -1,5 +1,5 @@
-//! The calls that a rank has started and not ended, and the messages that it has not received. It leaves them behind if
-//! it leaves its communicator now.
+//! Counts of the calls that a rank has not ended and of the messages that it has not received. If it leaves its
+//! communicator now, it leaves these behind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What runs a collective in place of a schedule.
+//! The code that runs a collective in place of a schedule, such as a call into a vendor's library.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +8,16 @@ use crate::error::Result;
 use crate::memory::Buffers;
 use crate::memory::owned::OwnedBuffers;
 
-/// Runs a collective in place of a schedule once its ranks have met, such as a vendor's library. It has memory of
-/// its own. Dropped while it runs, it is given up: nobody waits for it any more.
+/// Code that runs a collective in place of a schedule, such as a call into a vendor's library. The engine calls it once
+/// the ranks have met. A body works on its own copy of the memory, so a caller may drop it while it runs: nobody waits
+/// for a dropped body.
 ///
-/// The ranks meet in a barrier whose headers describe the call. So a mismatch, and a rank that is dead or late, are
-/// noticed before the body starts. A call that is given up leaves the caller's memory alone; memory that has moved in
-/// does not come back.
+/// The ranks meet in a barrier whose headers describe the call. So the engine notices a mismatch, and a dead or late
+/// rank, before the body starts. If a body is dropped early, a blocking caller's memory is unchanged, and memory that
+/// moved in is lost.
 pub trait CallBody: Send {
-    /// Its name in outcomes and errors, and the hash of schedules that do not come with the library; else 0.
+    /// The algorithm's name in outcomes and errors, and the hash of its schedules; 0 for an algorithm of the library
+    /// itself.
     fn named(&self) -> (&'static str, u32);
 
     /// Copies the memory of a blocking call.
@@ -27,21 +29,21 @@ pub trait CallBody: Send {
     /// Takes the memory of an asynchronous call.
     fn move_in(&mut self, buffers: OwnedBuffers);
 
-    /// Starts it, or looks whether it has ended; does not block. It has `timeout` from its start, and calls what
-    /// `waker` gives at its end. True when something has changed.
+    /// Starts the body on the first call, asks for its end on later calls, and does not block. The body has `timeout`
+    /// from its start, and calls the function that `waker` returns when it ends. True when something has changed.
     ///
     /// # Errors
-    /// What ends the call.
+    /// The error that ends the call.
     fn advance(&mut self, timeout: Duration, waker: &dyn Fn() -> Arc<dyn Fn() + Send + Sync>)
     -> Result<bool>;
 
-    /// How far it is.
+    /// The current stage.
     fn stage(&self) -> BodyStage;
 
-    /// Copies what the call has written.
+    /// Copies the results into the memory of a blocking call.
     fn copy_out(&mut self, buffers: &mut Buffers<'_>);
 
-    /// Gives the memory back; `None` while it runs, and when it is lost.
+    /// Gives the memory of an asynchronous call back; `None` while the body runs, and when the memory is lost.
     fn move_out(&mut self) -> Option<OwnedBuffers>;
 }
 
@@ -51,10 +53,10 @@ impl fmt::Debug for dyn CallBody {
     }
 }
 
-/// How far a [`CallBody`] is.
+/// The stages of a [`CallBody`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyStage {
-    /// The ranks meet.
+    /// The ranks have not met yet.
     Waiting,
     /// It runs.
     Running,

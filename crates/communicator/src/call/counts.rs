@@ -1,5 +1,5 @@
-//! The lengths of a call besides its count: coalesced segments, or counts that differ by rank. A call remembers a
-//! bounded number of them and sends these to other ranks, so that errors can show them.
+//! The lengths of a call besides its count: of coalesced segments, or per rank. A call keeps the first few for errors,
+//! and sends them to other ranks.
 
 use crate::elements::dtype::DType;
 
@@ -9,9 +9,9 @@ pub enum Counts {
     /// The descriptor's count holds for every rank.
     #[default]
     Even,
-    /// The share of each rank, for all_gather_v, reduce_scatter_v, gather_v and scatter_v: every rank gives all.
+    /// The share of each rank, for all_gather_v, reduce_scatter_v, gather_v and scatter_v; the same list on every rank.
     PerRank(Vec<u64>),
-    /// What this rank sends to each rank and receives from each, for all_to_all_v.
+    /// The elements that this rank sends to and receives from each rank, for all_to_all_v.
     PerPair {
         /// Elements to each rank.
         send: Vec<u64>,
@@ -20,10 +20,10 @@ pub enum Counts {
     },
 }
 
-/// How many lengths of a list are remembered.
+/// How many lengths of a list are kept.
 pub const LENGTHS_KNOWN_MAX: usize = 64;
 
-/// A list of lengths in elements, of which the first [`LENGTHS_KNOWN_MAX`] are known.
+/// A list of lengths in elements; only the first [`LENGTHS_KNOWN_MAX`] are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthList {
     known: Vec<u64>,
@@ -37,8 +37,7 @@ impl LengthList {
         LengthList { known: lengths.take(LENGTHS_KNOWN_MAX).collect(), count }
     }
 
-    /// A list of `count` lengths that begins with `known`. `None` unless `known` has exactly the lengths that are kept
-    /// of such a list.
+    /// A list of `count` lengths that begins with `known`. `None` when `known` has too few or too many lengths.
     pub fn from_known(known: Vec<u64>, count: u64) -> Option<LengthList> {
         let is_whole = known.len() as u64 == count.min(LENGTHS_KNOWN_MAX as u64);
         is_whole.then_some(LengthList { known, count })
@@ -58,11 +57,11 @@ impl LengthList {
 /// The lengths that a call has besides its count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// Of the segments of a coalesced call.
+    /// Lengths of the segments of a coalesced call.
     Segments(LengthList),
-    /// Of each rank's share.
+    /// Lengths of the ranks' shares.
     PerRank(LengthList),
-    /// Of what this rank sends to and receives from each rank.
+    /// Lengths that this rank sends to and receives from each rank.
     PerPair {
         /// To each rank.
         send: LengthList,
@@ -72,8 +71,8 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// The lengths of a call with these counts, or with coalesced segments that end at these bytes; `None` if its one
-    /// count suffices.
+    /// The lengths of a call with these counts. `segment_ends` are the ends of coalesced segments, in bytes. `None`
+    /// when the descriptor's count says all.
     pub fn of(dtype: DType, counts: &Counts, segment_ends: Option<&[usize]>) -> Option<Sizes> {
         let list = |counts: &[u64]| LengthList::new(counts.iter().copied());
         match counts {

@@ -1,5 +1,4 @@
-//! What a call is, without its data: the value that is checked, scheduled, logged, compared between ranks and
-//! printed in errors.
+//! A call without its data: the value that is checked, scheduled, logged, compared between ranks and shown in errors.
 
 use std::fmt;
 
@@ -28,9 +27,9 @@ pub enum Peer {
 
 /// Everything about a call that is not data.
 ///
-/// `count` is in elements and means, per operation: all_reduce, broadcast and reduce the whole vector;
-/// reduce_scatter, all_gather, gather and scatter the share of one rank; all_to_all what one rank sends to one
-/// other; send and recv the message. With uneven counts it is the total this rank contributes or receives.
+/// `count` is in elements. It is the whole vector in all_reduce, broadcast and reduce; one rank's share in
+/// reduce_scatter, all_gather, gather and scatter; the part for one other rank in all_to_all; the message in send and
+/// recv. With uneven counts it is the total that this rank contributes or receives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Descriptor {
     /// What it does.
@@ -47,11 +46,11 @@ pub struct Descriptor {
     pub peer: Option<Peer>,
     /// The tag, for point-to-point calls.
     pub tag: u32,
-    /// A text that the caller gives to the call; calls whose labels differ between ranks are a mismatch.
+    /// The caller's text for the call. Labels that differ between ranks are a mismatch.
     pub label: Option<ShortText>,
     /// In place or not.
     pub place: Place,
-    /// Whether counts differ by rank (the `_v` forms); they are then compared by the plan hash.
+    /// Whether counts differ by rank (the `_v` forms). Ranks then compare a hash of the lengths instead of `count`.
     pub uneven: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What errors, logs and other ranks know of a call: its number, its descriptor, who made it where, what it ran.
+//! A call as errors, logs and other ranks see it: its number, arguments, line and algorithm.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,28 +14,27 @@ use crate::elements::dtype::DType;
 /// One call of one rank, as errors name it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallInfo {
-    /// Which collective of its communicator this is, counted from 0.
+    /// The number of this collective on its communicator, from 0.
     pub number: u64,
     /// The operation and its arguments.
     pub descriptor: Descriptor,
-    /// The algorithm it ran, if one was chosen already.
+    /// The algorithm, if one was chosen already.
     pub algorithm: Option<CallAlgorithm>,
-    /// The line that called; `None` when only a header of the call is known.
+    /// The line that made the call; `None` when only the call's header is known.
     pub site: Option<SiteText>,
-    /// The lengths that the descriptor leaves out; `None` when there are none, or they are not known.
+    /// Lengths besides the descriptor's count; `None` when there are none, or when they are not known.
     pub sizes: Option<Arc<Sizes>>,
-    /// The call that this one is a part of, for a call within a scope.
+    /// The parent call, for a call within a scope.
     pub parent: Option<Arc<ParentCall>>,
 }
 
 impl CallInfo {
-    /// A call of which nothing else is known.
+    /// A call of which only these two fields are known.
     pub fn new(number: u64, descriptor: Descriptor) -> CallInfo {
         CallInfo { number, descriptor, algorithm: None, site: None, sizes: None, parent: None }
     }
 
-    /// A call such as `close`, which is no collective but has a place among them. Errors show it as a barrier by this
-    /// name.
+    /// A call without data that has a number, such as `close`. Errors show it as a barrier by this name.
     pub fn without_data(number: u64, name: &'static str) -> CallInfo {
         let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
         CallInfo { algorithm: Some(name.into()), ..CallInfo::new(number, barrier) }
@@ -63,8 +62,7 @@ impl fmt::Display for CallInfo {
 pub struct CallAlgorithm {
     /// Its name.
     pub name: Cow<'static, str>,
-    /// A hash of the schedules of an algorithm from outside; 0 for the library's own algorithms, whose name says as
-    /// much.
+    /// The hash of the schedules of an algorithm from outside. 0 for an algorithm of the library, whose name is enough.
     pub schedules: u32,
 }
 
@@ -85,7 +83,7 @@ impl fmt::Display for CallAlgorithm {
     }
 }
 
-/// A [`crate::Site`] as errors hold it. The site of another rank arrives as text. Only the error keeps this text.
+/// A [`crate::Site`] as errors hold it: the site of another rank arrives as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteText {
     /// Source file.

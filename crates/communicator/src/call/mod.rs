@@ -37,9 +37,9 @@ pub struct Call<'a> {
     pub options: CallOptions,
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
-    /// The scope in whose order it is issued; `None` for that of the communicator. [`crate::Scope`] sets it.
+    /// The scope whose order the call follows; `None` for the order of the communicator. [`crate::Scope`] sets it.
     pub scope: Option<ScopeId>,
-    /// What runs a collective in place of a schedule: a communicator on top of another one sets it there.
+    /// The code that runs a collective in place of a schedule. A communicator on top of another one sets it.
     pub body: Option<Box<dyn CallBody>>,
     /// The line that called.
     pub site: Site,
@@ -59,22 +59,22 @@ pub struct OwnedCall {
     pub options: CallOptions,
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
-    /// The scope in whose order it is issued; `None` for that of the communicator. [`crate::Scope`] sets it.
+    /// The scope whose order the call follows; `None` for the order of the communicator. [`crate::Scope`] sets it.
     pub scope: Option<ScopeId>,
-    /// What runs a collective in place of a schedule: a communicator on top of another one sets it there.
+    /// The code that runs a collective in place of a schedule. A communicator on top of another one sets it.
     pub body: Option<Box<dyn CallBody>>,
     /// The line that called.
     pub site: Site,
 }
 
-/// The call and the line that made it, as errors show a call without a number.
+/// The call and its line, for errors of a call that has no number yet.
 impl fmt::Display for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.descriptor, self.site)
     }
 }
 
-/// As [`Call`] is shown.
+/// As for [`Call`].
 impl fmt::Display for OwnedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.descriptor, self.site)
@@ -82,7 +82,7 @@ impl fmt::Display for OwnedCall {
 }
 
 impl<'a> Call<'a> {
-    /// A call with even counts, no stream and no options, at the line that calls this.
+    /// A call with even counts, no stream and no options. Its site is the caller's line.
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: Buffers<'a>) -> Call<'a> {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
@@ -90,19 +90,19 @@ impl<'a> Call<'a> {
         Call { descriptor, buffers, stream: None, counts, options, user_function, scope, body, site }
     }
 
-    /// Such a call from one buffer to another.
+    /// [`Call::new`] from one buffer to another.
     #[track_caller]
     pub(crate) fn separate(descriptor: Descriptor, input: Buffer<'a>, output: BufferMut<'a>) -> Call<'a> {
         Call::new(descriptor, Buffers::Separate { input, output })
     }
 
-    /// Such a call on one buffer.
+    /// [`Call::new`] on one buffer.
     #[track_caller]
     pub(crate) fn in_place(descriptor: Descriptor, buffer: BufferMut<'a>) -> Call<'a> {
         Call::new(Descriptor { place: Place::InPlace, ..descriptor }, Buffers::InOut(buffer))
     }
 
-    /// Where its memory lies. A call without memory, such as a barrier, is on the device if it has a stream.
+    /// The place of its memory. A call without memory, such as a barrier, is on the device if it has a stream.
     #[inline]
     pub fn memory(&self) -> MemoryKind {
         memory_kind(self.stream, self.buffers.on_device())
@@ -115,7 +115,7 @@ fn memory_kind(stream: Option<DeviceStream>, on_device: bool) -> MemoryKind {
 }
 
 impl OwnedCall {
-    /// A call with even counts, no stream and no options, at the line that calls this.
+    /// A call with even counts, no stream and no options. Its site is the caller's line.
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: OwnedBuffers) -> OwnedCall {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
@@ -123,12 +123,12 @@ impl OwnedCall {
         OwnedCall { descriptor, buffers, stream: None, counts, options, user_function, scope, body, site }
     }
 
-    /// Where its memory lies; see [`Call::memory`].
+    /// The place of its memory; see [`Call::memory`].
     pub fn memory(&self) -> MemoryKind {
         memory_kind(self.stream, self.buffers.on_device())
     }
 
-    /// The same call on borrowed buffers, which takes its body.
+    /// The same call on borrowed buffers. It takes the body out of this one.
     pub fn borrow(&mut self) -> Call<'_> {
         Call {
             descriptor: self.descriptor,

@@ -1,10 +1,10 @@
-//! What a call does: a collective, or one side of a message; and the number that stands for it on the wire.
+//! The operations: each collective, and the two sides of a message, with their numbers on the wire.
 
 use std::fmt;
 
 use unisono_schedule::Collective;
 
-/// What a call does.
+/// The operation of a call.
 ///
 /// ```
 /// use unisono_communicator::{Collective, Operation};
@@ -36,7 +36,7 @@ impl Operation {
         }
     }
 
-    /// The collective that it is, if it is one.
+    /// The collective; `None` for a side of a message.
     pub const fn collective(self) -> Option<Collective> {
         match self {
             Operation::Collective(collective) => Some(collective),

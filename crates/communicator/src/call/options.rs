@@ -1,4 +1,4 @@
-//! What a caller may ask of a call: its deadline, its label, an algorithm, an order of reduction, a place in the queue.
+//! A caller's options: deadline, label, algorithm, order of reduction, a place in the queue.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use unisono_schedule::{NotInterned, intern};
 use crate::error::{Error, Result};
 use crate::short_text::ShortText;
 
-/// The name of an algorithm that a caller forces. Every call copies it; the process keeps its text for ever.
+/// The name of an algorithm that a caller forces. The process keeps the text for ever, so the name is `Copy`.
 ///
-/// The constructor takes any name, so that options need no `unwrap`. A call refuses a name that the process cannot keep
+/// The constructor takes any name, so that options need no `unwrap`. A call refuses a name that could not be kept
 /// ([`Error::InvalidArgument`]).
 ///
 /// ```
@@ -22,7 +22,7 @@ use crate::short_text::ShortText;
 pub struct AlgorithmName(std::result::Result<&'static str, NotInterned>);
 
 impl AlgorithmName {
-    /// The name. Cost: a lock and a search, once for the options and not for each call.
+    /// The name. Cost: a lock and a search; make the options once, not for each call.
     pub fn new(name: &str) -> AlgorithmName {
         AlgorithmName(intern(name))
     }
@@ -31,7 +31,7 @@ impl AlgorithmName {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a name of more than [`unisono_schedule::INTERNED_BYTES_MAX`] bytes, and when the
-    /// process keeps [`unisono_schedule::INTERNED_MAX`] names already.
+    /// process already keeps [`unisono_schedule::INTERNED_MAX`] names.
     pub fn text(self) -> Result<&'static str> {
         self.0.map_err(|problem| Error::invalid("algorithm", problem.to_string()))
     }
@@ -43,29 +43,30 @@ pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 /// The longest timeout. A year is as good as never, and every clock can represent it.
 const ENDLESS: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The end of `timeout`, counted from `now`; at most a year away, so that [`Duration::MAX`] means "no timeout".
+/// `now` plus `timeout`. The result is at most a year away, so [`Duration::MAX`] means "no timeout".
 pub fn deadline_after(now: Instant, timeout: Duration) -> Instant {
     now + timeout.min(ENDLESS)
 }
 
-/// What a caller may require of the order of a reduction.
+/// A caller's demand on the order of a reduction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Determinism {
-    /// Any proven algorithm. The result is bit-identical on all ranks, and from run to run of the same shape.
+    /// Any proven algorithm. The result has the same bits on all ranks, and again in each run of the same shape.
     #[default]
     AnyOrder,
-    /// The canonical summation tree only: the same bits at any size, piece size and transport.
+    /// Only the canonical summation tree, one for each number of ranks. The bits of the result do not depend on the
+    /// vector's length, the piece size and the transport.
     Fixed,
 }
 
-/// What becomes of a call while another thread is in a call of the same communicator.
+/// The fate of a call while another thread is in a call of the same communicator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenBusy {
-    /// [`crate::Error::ConcurrentUse`], since nothing says that the other ranks' threads come in the same order. Only a
-    /// labelled call waits its turn: its label reveals a wrong order.
+    /// [`crate::Error::ConcurrentUse`], because the threads of other ranks may come in another order. Only a call with
+    /// a label waits: labels are compared, so they reveal a wrong order.
     #[default]
     Refuse,
-    /// It waits its turn, first come first served. The caller vouches for the order on the other ranks.
+    /// The call waits, first come first served. The caller guarantees the same order on the other ranks.
     Queue,
 }
 
@@ -81,13 +82,13 @@ pub enum WhenBusy {
 pub struct CallOptions {
     /// The deadline, from the call's start; the communicator's default when `None`.
     pub timeout: Option<Duration>,
-    /// Compared between ranks.
+    /// The label; ranks compare it.
     pub label: Option<ShortText>,
     /// The algorithm by name. The call fails if it does not fit.
     pub algorithm: Option<AlgorithmName>,
     /// The order of reduction.
     pub determinism: Determinism,
-    /// Whether it waits for another thread's call.
+    /// Whether the call waits for another thread's call.
     pub when_busy: WhenBusy,
 }
 
@@ -103,8 +104,8 @@ impl CallOptions {
         self
     }
 
-    /// Gives the call a name of at most [`ShortText::BYTES_MAX`] bytes, compared between ranks. A longer one is
-    /// [`crate::Error::InvalidArgument`] when the call is made.
+    /// Gives the call a label of at most [`ShortText::BYTES_MAX`] bytes, which ranks compare. The call refuses a longer
+    /// label with [`crate::Error::InvalidArgument`].
     pub fn label(mut self, text: &str) -> CallOptions {
         self.label = Some(ShortText::new(text));
         self
@@ -122,9 +123,9 @@ impl CallOptions {
         self
     }
 
-    /// Queues the call behind the calls of other threads in place of [`crate::Error::ConcurrentUse`]. The wait counts:
-    /// a deadline that passes meanwhile revokes the communicator with [`crate::Error::Timeout`], as any late call does.
-    /// An asynchronous call waits before its handle is returned.
+    /// Queues the call behind the calls of other threads, instead of [`crate::Error::ConcurrentUse`]. The wait counts
+    /// for the deadline: if the deadline passes in the queue, [`crate::Error::Timeout`] revokes the communicator. An
+    /// asynchronous call waits before its handle is returned.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -142,7 +143,7 @@ impl CallOptions {
         self
     }
 
-    /// These options; each option that is not set here has the value of `outer`.
+    /// These options; an option that is not set here comes from `outer`.
     pub fn or(&self, outer: &CallOptions) -> CallOptions {
         CallOptions {
             timeout: self.timeout.or(outer.timeout),

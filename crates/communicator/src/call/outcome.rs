@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The name of a call that [`crate::Communicator::execute`] has enqueued on a stream. The communicator resolves it to
-/// the call's end or to its late error ([`crate::Communicator::resolve`]), any number of times, on any thread.
+/// Names a call that [`crate::Communicator::execute`] has enqueued on a stream. [`crate::Communicator::resolve`] waits
+/// for the call's end, and gives its late error; any thread may ask, any number of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     issuer: u64,
@@ -11,17 +11,17 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The ticket of that number; `issuer` tells the communicators of a process apart. For backends.
+    /// The ticket of that number. `issuer` tells the communicators of a process apart. For backends.
     pub const fn new(issuer: u64, number: u64) -> Ticket {
         Ticket { issuer, number }
     }
 
-    /// Which communicator of this process has issued it.
+    /// The number of the communicator that issued it, within this process.
     pub const fn issuer(self) -> u64 {
         self.issuer
     }
 
-    /// Its number among those of its issuer.
+    /// The number of the ticket at its issuer.
     pub const fn number(self) -> u64 {
         self.number
     }
@@ -33,15 +33,15 @@ impl fmt::Display for Ticket {
     }
 }
 
-/// How far a call got.
+/// How far the call got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The result is in the buffer.
     Done,
     /// The operation is switched off; the buffers are untouched.
     Skipped,
-    /// Enqueued on the device's stream: work that is enqueued there behind it finds the result in the buffer. The
-    /// ticket tells the end of the call, and a late error.
+    /// The call is enqueued on the device's stream: work behind it on the stream finds the result in the buffer. The
+    /// ticket tells the call's end, and a late error.
     StreamOrdered(Ticket),
 }
 
@@ -61,12 +61,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// A call that was enqueued on a stream, and moves `bytes` by `algorithm`.
+    /// The outcome of a call that was enqueued on a stream.
     pub const fn enqueued(ticket: Ticket, bytes: u64, algorithm: &'static str) -> Outcome {
         Outcome { completion: Completion::StreamOrdered(ticket), ..Outcome::done(bytes, algorithm) }
     }
 
-    /// The ticket of a call that was enqueued on a stream; `None` when the call has ended.
+    /// The ticket of an enqueued call; `None` when the call has ended.
     pub const fn ticket(&self) -> Option<Ticket> {
         match self.completion {
             Completion::StreamOrdered(ticket) => Some(ticket),
@@ -74,7 +74,7 @@ impl Outcome {
         }
     }
 
-    /// A finished call that moved `bytes` by `algorithm`.
+    /// The outcome of a call that has moved `bytes` by `algorithm`.
     pub const fn done(bytes: u64, algorithm: &'static str) -> Outcome {
         Outcome { completion: Completion::Done, source: None, tag: 0, bytes, algorithm }
     }

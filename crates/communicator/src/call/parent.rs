@@ -1,4 +1,4 @@
-//! The call that others are parts of, and the scope in which they are issued.
+//! Parent calls, which are made of other calls, and the names of their scopes.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::call::descriptor::Descriptor;
 use crate::short_text::ShortText;
 
-/// A call that is made of other calls: a compressed all-reduce is an all-to-all and an all-gather.
+/// A call that is made of other calls. A compressed all-reduce, for example, is an all-to-all and an all-gather.
 ///
-/// Its name and the compared fields of its descriptor must be equal on all ranks, as for any call. Calls with different
-/// parents, or with a parent on some ranks only, are a mismatch that names both.
+/// Ranks compare the name and the descriptor, as for any call. A parent that differs between ranks, or exists on some
+/// ranks only, is a mismatch that names both.
 ///
 /// ```
 /// use unisono_communicator::{Collective, DType, Descriptor, ParentCall, ReduceOp};
@@ -19,10 +19,10 @@ use crate::short_text::ShortText;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ParentCall {
-    /// Its name in errors, with everything that must be equal on all ranks and is not in the descriptor, such as how
-    /// the data is compressed.
+    /// The name in errors. It holds everything that ranks must agree on and that the descriptor lacks, such as the
+    /// codec.
     pub name: ShortText,
-    /// Its arguments. They are compared and shown; nothing is moved by them.
+    /// The arguments, for comparison and errors only.
     pub descriptor: Descriptor,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for ParentCall {
     }
 }
 
-/// Names one open scope of this process. A call with it is issued in the order of that scope; see
+/// Names one open scope of this process. A call with this id follows the order of that scope; see
 /// [`crate::Communicator::scope`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScopeId(u64);

@@ -9,9 +9,9 @@ use unisono_schedule::intern;
 use crate::call::info::SiteText;
 use crate::error::{Error, Result};
 
-/// The line of the caller's program that issued a call. It is copied with every call.
+/// The line of the user's program that issued a call.
 ///
-/// The typed calls take the line that calls them. A binding gives the line of its own language.
+/// The typed calls find their caller's line. A binding gives the line of its own language.
 ///
 /// ```
 /// use unisono_communicator::Site;
@@ -27,20 +27,20 @@ pub struct Site {
 }
 
 impl Site {
-    /// The line that calls this.
+    /// The line of the caller.
     #[track_caller]
     pub const fn caller() -> Site {
         let location = Location::caller();
         Site { file: location.file(), line: location.line() }
     }
 
-    /// A line of another language's source file. The file's name is kept as long as the process lives.
+    /// A line of another language's source file. The process keeps the file's name for ever.
     ///
-    /// Cost: a lock and a search; a binding that calls often keeps what it gets.
+    /// Cost: a lock and a search. A binding that calls often keeps the result.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a name of more than [`unisono_schedule::INTERNED_BYTES_MAX`] bytes, and when the
-    /// process keeps [`unisono_schedule::INTERNED_MAX`] names already.
+    /// process already keeps [`unisono_schedule::INTERNED_MAX`] names.
     pub fn interned(file: &str, line: u32) -> Result<Site> {
         let kept = intern(file).map_err(|problem| Error::invalid("site", problem.to_string()))?;
         Ok(Site { file: kept, line })

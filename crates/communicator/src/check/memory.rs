@@ -1,13 +1,11 @@
-//! The check of where a call's memory lies: all of it on the host without a stream, or all of it on one device with one
-//! of its streams.
+//! The check of a call's memory: all on the host and no stream, or all on one device with a stream of that device.
 
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceBuffer, DeviceStream};
 use crate::memory::{Buffer, BufferMut, Buffers, MemoryKind};
 
-/// Checks that the memory and the stream of a call fit together. Empty memory of the host fits to
-/// both: it stands for a buffer that a rank does not have.
+/// Checks that memory and stream fit together. Empty host memory fits both kinds: it stands for a missing buffer.
 pub(crate) fn check_memory(call: &Call<'_>) -> Result<()> {
     match call.memory() {
         MemoryKind::Host => Ok(()),
@@ -45,7 +43,6 @@ struct Placed<'a> {
     buffer: Option<&'a DeviceBuffer>,
 }
 
-/// The buffers that a call has.
 fn sides<'a>(buffers: &'a Buffers<'_>) -> [Option<Placed<'a>>; 2] {
     let (input, output, name) = match buffers {
         Buffers::InOut(buffer) => (None, buffer, "buffer"),

@@ -64,7 +64,7 @@ fn total(list: &[u64]) -> u64 {
     list.iter().fold(0, |sum, &count| sum.saturating_add(count))
 }
 
-/// Checks everything that can be checked without another rank.
+/// Checks all arguments that this rank can check alone.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] that names the argument.
@@ -89,7 +89,7 @@ pub fn check_request(descriptor: &Descriptor, options: &CallOptions, group: &Gro
     check_peer(descriptor, group)?;
     check_op(descriptor)?;
     check_uneven(descriptor)?;
-    // Uneven counts are not in the descriptor, but its own count must fit all the same.
+    // A descriptor has no uneven counts, but its own count must fit.
     let own = lengths(descriptor, &Counts::Even, group);
     let most = if descriptor.uneven { descriptor.count } else { own.input.max(own.output) };
     check_size(descriptor, most)?;
@@ -153,8 +153,6 @@ fn check_peer(descriptor: &Descriptor, group: &Group) -> Result<()> {
     }
 }
 
-/// Refuses a label that is too long.
-///
 /// # Errors
 /// [`Error::InvalidArgument`].
 pub(crate) fn check_label(descriptor: &Descriptor) -> Result<()> {
@@ -164,7 +162,7 @@ pub(crate) fn check_label(descriptor: &Descriptor) -> Result<()> {
     }
 }
 
-/// Refuses the name of an algorithm that cannot be one.
+/// Refuses an algorithm's name that the process could not keep.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`].
@@ -177,10 +175,10 @@ fn too_long(argument: &'static str, text: ShortText) -> Error {
 }
 
 impl ParentCall {
-    /// The same with the label of the scope's options, which is its own.
+    /// This parent, labelled with the scope's label.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a name or a label that is too long, and for no name.
+    /// [`Error::InvalidArgument`] for an empty name, and for a name or a label that is too long.
     pub fn labelled(mut self, options: &CallOptions) -> Result<ParentCall> {
         self.descriptor.label = options.label;
         let texts = [("name", Some(self.name)), ("label", options.label)];
@@ -291,7 +289,7 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
     check_size(&call.descriptor, own.input.max(own.output).max(all))
 }
 
-/// The largest buffer that a call needs on any rank, of so many elements, must fit into the address space.
+/// Checks that a buffer of `elements` elements, the largest of any rank, fits into the address space.
 fn check_size(descriptor: &Descriptor, elements: u64) -> Result<()> {
     let bytes = elements.checked_mul(descriptor.dtype.bytes() as u64);
     match bytes.filter(|&bytes| bytes <= isize::MAX as u64) {

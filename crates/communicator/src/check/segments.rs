@@ -1,5 +1,4 @@
-//! The check of buffers that lie in segments: whole elements, shares as long as they must be, coalesced buffers where
-//! a collective knows them.
+//! The check of buffers in segments: no element is cut, shares have their lengths, the collective can be coalesced.
 
 use unisono_schedule::Collective;
 
@@ -49,7 +48,7 @@ impl<'a> Segmented<'a> {
     }
 }
 
-/// Checks the segments of a call's buffers. Its counts are known to be good.
+/// Checks the segments of a call's buffers. Its counts are already checked.
 pub(crate) fn check_segments(call: &Call<'_>, group: &Group) -> Result<()> {
     let sides = segmented(call);
     if let [None, None] = sides {
@@ -74,7 +73,7 @@ pub(crate) fn check_segments(call: &Call<'_>, group: &Group) -> Result<()> {
     }
 }
 
-/// Input and output of a call, if they lie in segments.
+/// The segmented input and output of a call.
 fn segmented<'a>(call: &'a Call<'_>) -> [Option<Segmented<'a>>; 2] {
     let (input, output, name) = match &call.buffers {
         Buffers::InOut(buffer) => (None, buffer, "buffer"),
@@ -97,7 +96,7 @@ fn check_elements(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
     }
 }
 
-/// Checks a list of shares: it has one segment for each rank, as long as that rank's share.
+/// Checks a list of shares: one segment for each rank, with the length of that rank's share.
 fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Result<()> {
     let descriptor = &call.descriptor;
     let in_place = descriptor.place == Place::InPlace;
@@ -143,8 +142,7 @@ fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Resul
     }
 }
 
-/// Checks that the collective can be coalesced. A collective with shares cannot: the shares of one buffer would lie
-/// between the shares of another.
+/// Refuses collectives that have no coalesced form: shares of two coalesced buffers would be interleaved.
 fn check_coalesced(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
     match call.descriptor.operation {
         Operation::Collective(Collective::AllReduce | Collective::Broadcast | Collective::Reduce) => Ok(()),
@@ -182,7 +180,7 @@ mod tests {
         Buffer::of_list(&list, division)
     }
 
-    /// The output of a call and its check on rank 0 of two.
+    /// The check, on rank 0 of two, of a call with these lengths.
     fn checked(
         collective: Collective,
         (count, counts): (u64, Counts),

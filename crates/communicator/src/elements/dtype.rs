@@ -12,15 +12,14 @@ pub use crate::elements::float8::{f8e4m3, f8e5m2};
 
 /// A boolean element. One byte: 0 is false, anything else is true.
 ///
-/// Bytes that arrive from a peer are never turned into a Rust `bool`, for which any value but 0 and 1 would be
-/// undefined behaviour.
+/// A Rust `bool` from a peer's bytes would be undefined behaviour for any value but 0 and 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct Bool(pub u8);
 
 /// A Rust type that can be an element of a collective's buffer.
 ///
-/// One line makes an element of a program's own plain type; a function of the program is then its operator:
+/// One line makes a program's own plain type an element. A function of the program then reduces it:
 ///
 /// ```
 /// # use unisono_communicator as unisono;
@@ -55,12 +54,11 @@ pub struct Bool(pub u8);
             vectors the coalesced calls"
 )]
 pub trait Element: Pod + Send + Sync + PartialEq + fmt::Debug {
-    /// The element type as it is named in descriptors and headers. Its size is that of `Self`; a call whose buffer
-    /// disagrees is refused.
+    /// The element type in descriptors and headers. Its size must be that of `Self`, else calls are refused.
     const DTYPE: DType;
 }
 
-/// What the bytes of an element stand for. Decides which reduce operators are defined on it.
+/// The meaning of an element's bytes. It decides which reduce operators are defined.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A floating-point number.
@@ -82,7 +80,8 @@ pub enum Kind {
 pub struct FloatFormat {
     /// Size in bytes.
     pub bytes: usize,
-    /// Significant binary digits, with the leading one, which is not stored: every integer up to 2^digits is exact.
+    /// Significant binary digits, including the leading one, which is not stored. Every integer up to 2^digits is
+    /// exact.
     pub digits: u32,
     read: fn(&[u8]) -> f64,
     write: fn(f64, &mut [u8]),
@@ -97,8 +96,8 @@ impl FloatFormat {
         (self.read)(float)
     }
 
-    /// Writes `value` to `float`, rounded to nearest, ties to even; if the format is narrower than f32, rounded to
-    /// f32 first, as the result of a reduction step is.
+    /// Writes `value` to `float`, rounded to nearest, ties to even. A format narrower than f32 is rounded to f32 first,
+    /// like the result of a reduction step.
     ///
     /// # Panics
     /// When the length of `float` is not [`FloatFormat::bytes`].
@@ -128,7 +127,7 @@ macro_rules! float {
     };
 }
 
-/// Bytes that stand for a [`DType`] on the wire.
+/// The number of bytes of a [`DType`]'s wire code.
 pub const DTYPE_CODE_BYTES: usize = 3;
 
 /// Size in bytes of the largest opaque element.
@@ -150,8 +149,8 @@ macro_rules! dtypes {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum DType {
             $(#[doc = $doc] $variant,)*
-            /// An element that only the caller can interpret. A function of the caller's reduces it; see [`Element`]
-            /// for how a program defines its own type. Calls that only move bytes take it like any other.
+            /// An element that only the caller can interpret. A function of the caller's reduces it; [`Element`] has an
+            /// example. Calls that only move bytes take it like any other type.
             Opaque {
                 /// Size of one element, at most [`OPAQUE_BYTES_MAX`].
                 bytes: NonZeroU16,
@@ -159,7 +158,7 @@ macro_rules! dtypes {
         }
 
         impl DType {
-            /// Every element type but the opaque ones, of which there is one for each size.
+            /// Every element type but the opaque ones.
             pub const ALL: &'static [DType] = &[$(DType::$variant,)*];
 
             /// Size of one element in bytes.
@@ -178,7 +177,7 @@ macro_rules! dtypes {
                 }
             }
 
-            /// What the bytes stand for.
+            /// The meaning of the bytes.
             pub const fn kind(self) -> Kind {
                 match self {
                     $(DType::$variant => $kind,)*
@@ -186,8 +185,7 @@ macro_rules! dtypes {
                 }
             }
 
-            /// The bytes that stand for this type on the wire: a number, and the size of an opaque element
-            /// (little-endian, 0 for the others).
+            /// The type on the wire: a number, and the size of an opaque element (little-endian, 0 for other types).
             pub const fn code(self) -> [u8; DTYPE_CODE_BYTES] {
                 match self {
                     $(DType::$variant => [$code, 0, 0],)*
@@ -212,13 +210,13 @@ macro_rules! dtypes {
     };
 }
 
-/// A count or an index travels as the integer of its size.
+/// Counts and indices are sent as u64.
 #[cfg(target_pointer_width = "64")]
 impl Element for usize {
     const DTYPE: DType = DType::U64;
 }
 
-/// A difference of counts travels as the integer of its size.
+/// Differences of counts are sent as i64.
 #[cfg(target_pointer_width = "64")]
 impl Element for isize {
     const DTYPE: DType = DType::I64;
@@ -263,7 +261,7 @@ impl DType {
     /// Opaque elements that are a `T` each; see [`Element`].
     ///
     /// # Panics
-    /// When `T` has no bytes or more than [`OPAQUE_BYTES_MAX`]; in [`Element::DTYPE`] the compiler says so.
+    /// When `T` has no bytes or more than [`OPAQUE_BYTES_MAX`]; in [`Element::DTYPE`] this is an error of the compiler.
     pub const fn opaque_of<T: Pod>() -> DType {
         match DType::opaque(size_of::<T>()) {
             Some(dtype) => dtype,
@@ -282,7 +280,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// Parses the types that have a name. An opaque type has none outside the program that defines it.
+/// Parses the types that have a name; opaque types have none.
 impl FromStr for DType {
     type Err = String;
 

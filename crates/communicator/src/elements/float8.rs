@@ -1,9 +1,9 @@
 //! The two 8-bit floats of the Open Compute Project (OCP 8-bit Floating Point Specification, revision 1.0, 2023).
 //!
-//! Conversion from f32 rounds to nearest, ties to even, and treats what does not fit as PyTorch does
-//! (`c10/util/Float8_e4m3fn.h`, `c10/util/Float8_e5m2.h`): it does not saturate, so that an overflow of a sum is
-//! visible. Both directions have no branches and do no arithmetic on subnormals, so loops over them compile to vector
-//! code and do not depend on the thread's flush-to-zero mode.
+//! Conversion from f32 rounds to nearest, ties to even. Like PyTorch (`c10/util/Float8_e4m3fn.h`,
+//! `c10/util/Float8_e5m2.h`) it does not saturate, so the overflow of a sum is visible. The conversions have no
+//! branches, so loops over them become vector code. They do no arithmetic on subnormals, so the thread's flush-to-zero
+//! mode does not matter.
 
 use std::fmt;
 
@@ -16,8 +16,7 @@ const BIAS: i32 = 127;
 const MAGNITUDE: i32 = 0x7fff_ffff;
 const INFINITE: i32 = 0x7f80_0000;
 
-/// Parameters: stored bits of the significand, exponent bias, and the first code that is not finite, which follows the
-/// code of the largest number.
+/// Parameters: stored bits of the significand, exponent bias, and the first code after the largest finite number.
 macro_rules! float8 {
     ($(#[$doc:meta])* $name:ident, $stored:literal, $bias:literal, $special:literal) => {
         $(#[$doc])*
@@ -42,14 +41,14 @@ macro_rules! float8 {
 
             /// Unused low bits of an f32's significand.
             const SHIFT: i32 = EXPONENT - $stored;
-            /// Added to an exponent, it becomes that of an f32.
+            /// Added to an exponent of this format, it gives the exponent of the f32.
             const REBIAS: i32 = (BIAS - $bias) << EXPONENT;
             /// The smallest normal number, as an f32's bits.
             const NORMAL: i32 = (BIAS - $bias + 1) << EXPONENT;
             /// The first magnitude that is not finite, as an f32's bits.
             const OVERFLOWS: i32 = ($special << Self::SHIFT) + Self::REBIAS;
-            /// Added to a number's exponent, it gives a power of two. The spacing of f32 around this power is the
-            /// spacing that this format has at the number.
+            /// Added to the exponent of a number, it gives a power of two. Around that power, f32 is as coarse as this
+            /// format is around the number.
             const SPACING: i32 = Self::SHIFT << EXPONENT;
 
             /// The number with these bits.
@@ -62,13 +61,13 @@ macro_rules! float8 {
                 self.0
             }
 
-            /// The same number.
+            /// The same number as f32.
             #[inline(always)]
             pub const fn to_f32(self) -> f32 {
                 let magnitude = (self.0 as i32 & 0x7f) << Self::SHIFT;
-                // The smaller of two candidates is the value. For a normal number x, `subnormal` is 2 x - NORMAL, which
-                // is not less than x. For a subnormal number, its bits after the exponent of NORMAL stand for the value
-                // plus NORMAL, which is subtracted; `normal` has the exponent below NORMAL's and is larger than that.
+                // The value x is the smaller of two candidates. For a normal x, `normal` is x, and `subnormal` is 2 x -
+                // NORMAL, which is not less than x. For a subnormal x, `subnormal` is x, because `behind` is NORMAL +
+                // x; `normal` is larger.
                 let normal = magnitude + Self::REBIAS;
                 let behind = f32::from_bits((magnitude + Self::NORMAL) as u32);
                 let subnormal = (behind - f32::from_bits(Self::NORMAL as u32)).to_bits() as i32;
@@ -77,15 +76,15 @@ macro_rules! float8 {
                 f32::from_bits((finite | special | (self.0 as i32 & 0x80) << 24) as u32)
             }
 
-            /// The nearest number; of two equally near numbers, the number with last bit 0.
+            /// The nearest number; of two equally near numbers, the even one.
             #[inline(always)]
             pub const fn from_f32(wide: f32) -> $name {
                 let magnitude = wide.to_bits() as i32 & MAGNITUDE;
                 let bounded = if magnitude < Self::OVERFLOWS { magnitude } else { Self::OVERFLOWS };
                 let exponent = bounded & INFINITE;
                 let exponent = if exponent > Self::NORMAL { exponent } else { Self::NORMAL };
-                // The addition of `around` rounds, because f32 has there the spacing of the result. The bits of the sum
-                // minus those of `around` count these spacings; in a normal number the leading bit counts too.
+                // At `around`, f32 has the spacing of this format, so the addition rounds. The sum's bits minus those
+                // of `around` count the spacings; in a normal number they include the leading bit.
                 let around = exponent + Self::SPACING;
                 let sum = f32::from_bits(bounded as u32) + f32::from_bits(around as u32);
                 let steps = sum.to_bits() as i32 - around;
@@ -140,7 +139,7 @@ macro_rules! float8 {
 
 float8! {
     /// 4 bits of exponent, 3 of significand: up to 448, down to 2^-9. It has no infinity (the "FN" form) and one NaN of
-    /// each sign. Infinities become NaN, and so does an overflow: a value that rounds to 480 or more.
+    /// each sign. Infinities, and values that round to 480 or more, become NaN.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -172,7 +171,7 @@ impl f8e4m3 {
 impl f8e5m2 {
     /// Infinity.
     pub const INFINITY: f8e5m2 = f8e5m2(0x7c);
-    /// The bits that are set in the f32 of a special number; the significand tells infinity from NaN.
+    /// The bits that are set in the f32 of a special number. The significand tells infinity from NaN.
     const SPECIAL: i32 = INFINITE;
 }
 
@@ -210,7 +209,7 @@ mod tests {
     ];
 
     impl Format {
-        /// The value of a code without its sign; special codes are read as if they were numbers.
+        /// The value of a code without its sign, special codes included.
         fn value(&self, code: u8) -> f64 {
             let (exponent, stored) = (i32::from(code >> self.stored), code & ((1 << self.stored) - 1));
             let fraction = f64::from(stored) / f64::from(1 << self.stored);
@@ -228,7 +227,6 @@ mod tests {
 
         /// The code of `wide`, found by search: the nearest value; of two such values, the value with last bit 0.
         fn nearest(&self, wide: f32) -> u8 {
-            // Far outside the format's range, f64 cannot tell the distances apart.
             let magnitude = f64::from(wide).abs().min(self.value(self.first_special()));
             let distance = |code: &u8| (self.value(*code) - magnitude).abs();
             let closer = |a: &u8, b: &u8| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)));
@@ -279,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Every upper half of an f32, with zeros, ones and a single bit below it: every exponent, infinities and NaNs.
+    /// Every upper half of an f32, with low bits that are zeros, ones or one bit: every exponent, infinities and NaNs.
     #[test]
     fn every_size_of_an_f32_is_rounded_or_overflows() {
         for format in FORMATS {

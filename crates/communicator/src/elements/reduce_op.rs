@@ -20,9 +20,9 @@ use crate::short_text::ShortText;
 /// | User | yes | yes | yes | yes | yes |
 ///
 /// Floats narrower than f32 (f16, bf16, f8e4m3, f8e5m2) are computed in f32 and rounded to nearest, ties to even, in
-/// each step; the division of an average rounds once, together with the last sum. A result that is too large becomes
-/// an infinity; in f8e4m3, which has no infinity, it becomes a NaN. No operation is fused with another, and complex
-/// products treat infinities like other numbers.
+/// each step. The division of an average is rounded together with the last sum. An overflow is an infinity, or NaN in
+/// f8e4m3, which has no infinity. No operation is fused with another. Complex products treat infinities like other
+/// numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum ReduceOp {
     /// The sum.
@@ -41,18 +41,18 @@ pub enum ReduceOp {
     BitOr,
     /// Bitwise exclusive or.
     BitXor,
-    /// The sum of each rank's input multiplied by that rank's own factor. The factors may differ between ranks.
+    /// The sum of the ranks' inputs, each multiplied by its rank's own factor. Factors may differ between ranks.
     PreMulSum(f64),
-    /// A function of the caller's; the function itself travels in the call, its name is compared between ranks.
+    /// A function of the caller's. Ranks compare its name only; the function is in the call.
     User(UserOp),
 }
 
-/// The name of a caller's own reduce operator, which must be associative, and whether it is commutative.
+/// A caller's own reduce operator, which must be associative: its name, and whether it is commutative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserOp {
-    /// Compared between ranks.
+    /// The name; ranks compare it.
     pub name: ShortText,
-    /// Whether `f(a, b) == f(b, a)`; if not, only algorithms that keep the order of ranks are admitted.
+    /// Whether `f(a, b) == f(b, a)`. If not, only algorithms that keep the order of ranks run.
     pub commutative: bool,
 }
 
@@ -68,13 +68,13 @@ impl UserOp {
     }
 }
 
-/// The function behind [`ReduceOp::User`]: `accumulator = f(left, right)`, over whole elements as bytes.
+/// The function behind [`ReduceOp::User`]: it computes `out = f(left, right)`.
 ///
-/// Called with `(left, right, out)`, three slices of the same length that hold whole elements. May be called on
-/// parts of the buffer in any order. A panic in it fails the call and revokes the communicator.
+/// Called with `(left, right, out)`, three slices of the same length that hold whole elements. A buffer may be passed
+/// in parts, in any order. A panic in it fails the call and revokes the communicator.
 pub type UserFunction = Arc<dyn Fn(&[u8], &[u8], &mut [u8]) + Send + Sync>;
 
-/// Factors are equal when their bits are: 0.0 and -0.0 are two operators, and an operator with a NaN equals itself.
+/// Factors are compared by their bits: 0.0 and -0.0 differ, and NaN equals itself.
 impl PartialEq for ReduceOp {
     fn eq(&self, other: &ReduceOp) -> bool {
         match (self, other) {

@@ -1,4 +1,4 @@
-//! A number for every kind of error, which never changes: for bindings, exit codes and the wire.
+//! Permanent numbers for the kinds of errors: for bindings, exit codes and the wire.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::error::Error;
 
 macro_rules! codes {
     ($($number:literal $name:ident,)*) => {
-        /// The kind of an [`Error`], as a number that stays the same in every version. `docs/errors.md` lists them.
+        /// The kind of an [`Error`], as a number that is the same in every version. `docs/errors.md` lists the numbers.
         ///
         /// ```
         /// # use unisono_communicator as unisono;
@@ -43,7 +43,7 @@ macro_rules! codes {
         }
 
         impl Error {
-            /// The kind of this error, as a number that never changes.
+            /// The number of its kind.
             pub fn code(&self) -> ErrorCode {
                 match self {
                     $(Error::$name { .. } => ErrorCode::$name,)*
@@ -53,7 +53,7 @@ macro_rules! codes {
     };
 }
 
-// A number is never given to another kind, also when its own is gone.
+// A number is never reused, not even if its kind is removed.
 codes! {
     1 Mismatch,
     2 PeerLost,

@@ -1,4 +1,4 @@
-//! The errors of a communicator. Each variant says what a rank expected, what came instead, and from which rank.
+//! The errors of a communicator. Each says what a rank expected, what came instead, and from which rank.
 
 pub(crate) mod code;
 
@@ -31,8 +31,8 @@ pub struct Culprit {
     pub rank: JobRank,
     /// Its process, if that is known. Ranks that are threads of one process have none.
     pub process: Option<Process>,
-    /// The last collective of the failed communicator in which the reporting rank received something from this one;
-    /// `None` when it received nothing. Other ranks may have received more.
+    /// The last collective of the failed communicator in which the reporting rank received something from the lost
+    /// rank; `None` if it received nothing. Other ranks may have received more.
     pub last_call: Option<Box<CallInfo>>,
 }
 
@@ -48,13 +48,12 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// One rank that a call waits for when its deadline passes: directly, or because an awaited rank waits for it.
+/// One rank that a call still waits for at its deadline: directly, or through another awaited rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Awaited {
     /// The rank.
     pub rank: JobRank,
-    /// What it is doing, as far as that is known:
-    /// "has not called", "is in call 7 all_reduce(...) at x.rs:3 and waits for rank 2", ...
+    /// Its known state: "has not called", "is in call 7 all_reduce(...) at x.rs:3 and waits for rank 2", ...
     pub status: String,
 }
 
@@ -64,18 +63,16 @@ impl fmt::Display for Awaited {
     }
 }
 
-/// Any failure of a communicator. Ranks are ranks of the job, also in the errors of a subgroup, because a log belongs
-/// to a job. Only a repeated argument of the caller is a rank of the group: the root and the peer of a call, and the
-/// source of a message.
+/// Any failure of a communicator. Ranks in errors are ranks of the job, also for a subgroup, because a log belongs to a
+/// job. Only three are ranks of the group, as the caller gave them: root, peer, and the source of a message.
 ///
-/// One failure is the same error on all ranks: the same kind and culprits, for a mismatch the same two calls. A rank
-/// that learns of a failure from another returns that rank's error. If several ranks notice at once, `reported_by`,
-/// the evidence and the call in which it was noticed may differ. `Debug` prints what `Display` prints, because
-/// `main() -> unisono::Result<()>` shows `Debug`.
+/// One failure is the same error on all ranks: the same kind, culprits, and calls of a mismatch. A rank that learns of
+/// a failure from another rank returns that rank's error. When several ranks notice a failure at once, `reported_by`,
+/// the evidence and the noticing call may differ. `Debug` prints what `Display` prints, because `main() ->
+/// unisono::Result<()>` shows `Debug`.
 ///
-/// Errors of argument and support, and the others of which [`Error::is_before_start`] is true, leave the communicator
-/// usable. After any other error the communicator is revoked on every rank. Inputs are then intact; outputs and
-/// in-place buffers are indeterminate.
+/// If [`Error::is_before_start`] is true, the communicator stays usable. After any other error it is revoked on every
+/// rank: inputs are intact, outputs and in-place buffers are indeterminate.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -84,12 +81,12 @@ pub enum Error {
     InvalidArgument {
         /// The argument's name.
         argument: &'static str,
-        /// The fault, with the value and the values that are allowed.
+        /// The fault, with the given value and the allowed values.
         problem: String,
         /// The call and its line, such as `all_reduce(8 x f32, sum) at src/main.rs:7`; `None` outside a call.
         call: Option<String>,
     },
-    /// An algorithm from outside is not used: it is not right, not the same on all ranks, or does not fit. The
+    /// An algorithm from outside is refused: it is wrong, differs between ranks, or does not fit the call. The
     /// communicator is as it was.
     #[error("algorithm refused: {reason}")]
     AlgorithmRefused {
@@ -98,7 +95,7 @@ pub enum Error {
         /// Why, with the counterexample if there is one.
         reason: String,
     },
-    /// The backend cannot do this call; nothing was sent.
+    /// The backend cannot do the call; nothing was sent.
     #[error("{backend} does not support {what}{}", after("; instead: ", instead))]
     Unsupported {
         /// The unsupported request.
@@ -123,7 +120,7 @@ pub enum Error {
         calls[0].0, calls[0].1, calls[1].0, calls[1].1
     )]
     Mismatch {
-        /// Two ranks and their calls; the first of them reports the mismatch.
+        /// Two ranks and their calls. The first rank reports the mismatch.
         calls: Box<[(JobRank, CallInfo); 2]>,
         /// The fields that differ, in the order of the calls.
         difference: String,
@@ -137,29 +134,29 @@ pub enum Error {
     PeerLost {
         /// The ranks that are gone; after one failure the same on every survivor.
         culprits: Vec<Culprit>,
-        /// The call in which it was noticed.
+        /// The call that noticed the loss.
         call: Option<Box<CallInfo>>,
         /// The rank that noticed first.
         reported_by: JobRank,
-        /// Whether its connection ended, or it is only silent.
+        /// Whether the connection ended, or the rank is only silent.
         certainty: Certainty,
         /// How it was noticed.
         evidence: String,
     },
-    /// Bytes were changed between two ranks that both live, as their checksum shows; none of them was returned as data.
+    /// Bytes changed between two ranks that both live, as their checksum shows. No changed byte was returned as data.
     #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", after(" in ", call))]
     Corrupted {
-        /// The rank that sent them.
+        /// The sending rank.
         from: JobRank,
         /// The rank that noticed.
         to: JobRank,
-        /// The call that they belong to, if it is a collective.
+        /// The call of the bytes, if it is a collective.
         call: Option<Box<CallInfo>>,
-        /// What does not match.
+        /// The check that failed.
         reason: String,
     },
-    /// The other ranks have taken this one for dead, because it was stopped or cut off for too long, and go on without
-    /// it. It cannot come back; only a new process can join a new job.
+    /// The other ranks have taken this rank for dead, because it was stopped or cut off for too long. They go on
+    /// without it, and it cannot come back: only a new process can join a new job.
     #[error(
         "this rank was taken for dead by rank {reported_by} ({evidence}), and the others go on without it"
     )]
@@ -169,8 +166,8 @@ pub enum Error {
         /// How it was noticed.
         evidence: String,
     },
-    /// Too many ranks of other hosts seem lost, and no rank on those hosts confirms it. They may go on, on the other
-    /// side of a network partition.
+    /// Too many ranks of other hosts seem lost, and no rank on those hosts confirms the loss. They may go on without
+    /// this rank, on the other side of a network partition.
     #[error(
         "no quorum: {} may go on without this rank, which is left with {}",
         ranks_text(silent),
@@ -192,10 +189,10 @@ pub enum Error {
         call: Box<CallInfo>,
         /// The rank whose deadline it was.
         reported_by: JobRank,
-        /// How long it ran.
+        /// How long the call ran.
         waited: Duration,
-        /// The ranks that it waited for, and the ranks that these wait for in turn. Ranks that wait for nobody come
-        /// first: the others are their victims.
+        /// The awaited ranks, and the ranks for which these wait in turn. Ranks that wait for no rank come first, since
+        /// they hold up the others.
         not_arrived: Vec<Awaited>,
     },
     /// A rank has revoked the communicator, by [`crate::Communicator::revoke`] or by cancelling its work.
@@ -212,12 +209,12 @@ pub enum Error {
         /// The rank that aborted it.
         by: JobRank,
     },
-    /// A receive was too small for the message that matched it. The message is dropped; nothing else is affected.
+    /// A receive was too small for its message. The message is dropped; nothing else is affected.
     #[error(
         "message of {sent_bytes} bytes from rank {source_rank}, tag {tag}, does not fit into {room_bytes} bytes"
     )]
     Truncated {
-        /// The sender, as a receive names it.
+        /// The sender, as a rank of the group.
         source_rank: GroupRank,
         /// The tag.
         tag: u32,
@@ -253,30 +250,30 @@ pub enum Error {
     /// The communicator was closed.
     #[error("the communicator is closed{}", after(", in ", call))]
     Closed {
-        /// The call that came after, and its line; `None` for calls in progress.
+        /// The call that came after the close, and its line; `None` for calls in progress.
         call: Option<String>,
     },
-    /// The work was cancelled; all ranks get it as the cause of an [`Error::Revoked`].
+    /// A rank cancelled its work. All ranks get this error as the cause of an [`Error::Revoked`].
     #[error("rank {by} cancelled {call}")]
     Cancelled {
         /// The rank that cancelled.
         by: JobRank,
-        /// The work that it cancelled.
+        /// The cancelled work.
         call: Box<CallInfo>,
     },
-    /// A buffer of a compressed call, or the sum of all buffers, has a NaN, an infinity, or a number too large for the
-    /// codec. Such a value would stay in the residuals for ever, so the call is refused. No residual and no buffer of
-    /// any rank has changed, with one exception: the buffer of an exact call (a warm-up, or a call whose state has
-    /// declined to compress) holds the sum.
+    /// A buffer of a compressed call, or the sum of all buffers, has a NaN, an infinity, or a number that is too large
+    /// for the codec. Such a value would stay in the residuals for ever, so the call is refused: no residual and no
+    /// buffer of any rank has changed. One exception: in an exact call (a warm-up, or a state that has declined to
+    /// compress) the buffer holds the sum.
     #[error(
         "a NaN, an infinity or too large a number on rank {rank}, in block {block} (from element {} on), in {call}; no \
          rank's residual has changed",
         block.saturating_mul(*block_elements)
     )]
     NonFinite {
-        /// The rank whose buffer has it, or whose sum of all buffers.
+        /// The rank whose buffer, or whose sum, has the value.
         rank: JobRank,
-        /// The first block with one, counted from 0.
+        /// The first block with such a value, counted from 0.
         block: u64,
         /// Elements of a block; the last one may be shorter.
         block_elements: u64,
@@ -352,7 +349,7 @@ impl Error {
         Error::Closed { call: None }
     }
 
-    /// This error, with the name of `call` if it can name a call and names none yet.
+    /// This error with the text of `call`, if its kind names a call and it names none yet.
     #[must_use]
     pub fn in_call(mut self, call: &dyn fmt::Display) -> Error {
         if let Error::InvalidArgument { call: named, .. } | Error::Closed { call: named } = &mut self {
@@ -361,7 +358,7 @@ impl Error {
         self
     }
 
-    /// The [`Error::Unsupported`] of a backend that reaches host memory only.
+    /// The [`Error::Unsupported`] of a backend for host memory.
     pub fn no_device(backend: &'static str) -> Error {
         let instead = Some("a vendor's backend, or copy to the host".to_owned());
         Error::Unsupported { what: "device memory and streams".to_owned(), backend, instead }
@@ -378,8 +375,8 @@ impl Error {
         Error::System { what: what.into(), text: error.to_string() }
     }
 
-    /// Whether the communicator is as usable as before the call: nothing was sent, nothing is lost but the message that
-    /// was too long for its receive, or all ranks have agreed that nothing changes ([`Error::NonFinite`]).
+    /// Whether the communicator is as usable as before the call. Nothing was sent; or only a message that was too long
+    /// is lost; or all ranks have agreed that nothing changes ([`Error::NonFinite`]).
     pub fn is_before_start(&self) -> bool {
         matches!(
             self,
@@ -393,7 +390,7 @@ impl Error {
         )
     }
 
-    /// The ranks that are gone if the first cause is [`Error::PeerLost`]; else none.
+    /// The lost ranks if the root cause is [`Error::PeerLost`]; else none.
     pub fn lost_ranks(&self) -> Vec<JobRank> {
         match self.root_cause() {
             Error::PeerLost { culprits, .. } => culprits.iter().map(|culprit| culprit.rank).collect(),
@@ -401,7 +398,7 @@ impl Error {
         }
     }
 
-    /// The root cause: for [`Error::Revoked`] the root cause of the error that it carries, else the error itself.
+    /// The innermost cause: [`Error::Revoked`] carries the error that caused it; any other error is its own cause.
     pub fn root_cause(&self) -> &Error {
         match self {
             Error::Revoked { cause, .. } => cause.root_cause(),

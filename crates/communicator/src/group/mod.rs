@@ -1,4 +1,4 @@
-//! A group: its ranks, and which of them this process is.
+//! A communicator's ranks, and the rank of this process among them.
 
 pub(crate) mod rank;
 
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use crate::group::rank::{GroupRank, JobRank};
 
-/// The process of a rank, as a person can find it.
+/// The process of a rank, for a person who looks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// The name of its host.
     pub host: Arc<str>,
-    /// Its process id as it sees it; in a container this may differ from the host's.
+    /// The process id inside the process's own container; the host may see another.
     pub pid: u32,
 }
 
@@ -22,19 +22,19 @@ impl fmt::Display for Process {
     }
 }
 
-/// The members of a communicator, in rank order, and this process's place among them.
+/// The members of a communicator in rank order, and this process's rank among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     rank: GroupRank,
     job_ranks: Arc<[JobRank]>,
     hosts: Arc<[u32]>,
     epoch: u32,
-    /// The process of every rank of the job; empty when they are not known.
+    /// The process of every rank of the job; empty when unknown.
     processes: Arc<[Process]>,
 }
 
 impl Group {
-    /// The group of `job_ranks`, `hosts[r]` being the number of the host that rank r of the group runs on.
+    /// The group of `job_ranks`. `hosts[r]` is the number of the host on which rank r of the group runs.
     ///
     /// # Panics
     /// When `rank` is not below the number of ranks, or the lists differ in length: the caller has broken an invariant.
@@ -53,7 +53,7 @@ impl Group {
     /// The group of some of its ranks, in a new order. `None` when this process is not among them.
     ///
     /// # Panics
-    /// When one of `ranks` is not of this group: the caller has broken an invariant.
+    /// When one of `ranks` is not in this group: the caller has broken an invariant.
     pub fn subgroup(&self, ranks: &[GroupRank], epoch: u32) -> Option<Group> {
         let rank = GroupRank::new(ranks.iter().position(|&rank| rank == self.rank)? as u32);
         let job_ranks = ranks.iter().map(|&rank| self.job_rank(rank)).collect();
@@ -61,12 +61,12 @@ impl Group {
         Some(Group::new(rank, job_ranks, hosts, epoch).with_processes(self.processes.clone()))
     }
 
-    /// The whole job: `size` ranks, all on one host. The ranks of the group are those of the job.
+    /// The whole job: `size` ranks, all on one host. Ranks of the group are ranks of the job.
     pub fn world(rank: u32, size: u32) -> Group {
         Group::world_on(rank, vec![0; size as usize].into())
     }
 
-    /// The whole job, `hosts[r]` being the number of the host that rank r runs on.
+    /// The whole job. `hosts[r]` is the number of the host on which rank r runs.
     pub fn world_on(rank: u32, hosts: Arc<[u32]>) -> Group {
         Group::new(GroupRank::new(rank), JobRank::all(hosts.len() as u32).collect(), hosts, 0)
     }
@@ -96,12 +96,12 @@ impl Group {
         GroupRank::all(self.size())
     }
 
-    /// The rank in the job of every rank of this group.
+    /// The job ranks of all ranks, in order of the group.
     pub fn job_ranks(&self) -> &[JobRank] {
         &self.job_ranks
     }
 
-    /// The rank in the job of one rank of this group.
+    /// The job rank of one rank of this group.
     ///
     /// # Panics
     /// When the group has no such rank: the caller has broken an invariant.
@@ -109,7 +109,7 @@ impl Group {
         self.job_ranks[rank.index()]
     }
 
-    /// The rank in this group of a rank of the job; `None` when that is not a member.
+    /// The group rank of a rank of the job; `None` when it is not a member.
     pub fn group_rank_of(&self, rank: JobRank) -> Option<GroupRank> {
         self.ranks().find(|&member| self.job_rank(member) == rank)
     }
@@ -119,7 +119,7 @@ impl Group {
         &self.hosts
     }
 
-    /// The process of a rank of the job, if that is known.
+    /// The process of a rank of the job, if known.
     pub fn process(&self, rank: JobRank) -> Option<&Process> {
         self.processes.get(rank.index())
     }
@@ -132,7 +132,7 @@ impl Group {
         hosts.len() as u32
     }
 
-    /// How many failures the group has survived: 0 at first, one more after each shrink.
+    /// The number of failures that the group has survived: 0 at first, one more after each shrink.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }

@@ -1,5 +1,4 @@
-//! The two meanings of a rank number, as two types: a rank of the job and a rank of a group. In a subgroup the two
-//! differ, and only [`crate::Group`] knows how.
+//! Two types of rank numbers: in the job and in a group. They differ in a subgroup, and [`crate::Group`] converts.
 
 use std::fmt;
 
@@ -26,13 +25,13 @@ macro_rules! rank_type {
                 self.0
             }
 
-            /// Its place in a list of all ranks.
+            /// Its index in a list of all ranks.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
         }
 
-        /// `error.lost_ranks() == [2]`.
+        /// For `error.lost_ranks() == [2]`.
         impl PartialEq<u32> for $name {
             fn eq(&self, number: &u32) -> bool {
                 self.0 == *number
@@ -54,8 +53,8 @@ macro_rules! rank_type {
 }
 
 rank_type! {
-    /// A rank of the job: the number with which a process was started. It is the same in every communicator, so
-    /// errors, logs and flight records use it.
+    /// A rank of the job: the number with which its process was started. Errors, logs and flight records use it,
+    /// because it is the same in every communicator.
     ///
     /// ```compile_fail
     /// use unisono_communicator::{GroupRank, JobRank};
@@ -65,6 +64,6 @@ rank_type! {
 }
 
 rank_type! {
-    /// A rank of one communicator, from 0 to its size: what calls take as root and peer.
+    /// A rank of one communicator, from 0 to its size. Calls take it as root and peer.
     GroupRank
 }

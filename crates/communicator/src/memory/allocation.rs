@@ -1,15 +1,14 @@
-//! Memory as large as a user's data. Such an allocation may fail, and by default Rust then ends the process; these
-//! functions return an error instead.
+//! Allocations as large as a user's data. Rust ends the process when one fails; these functions return an error.
 
 use bytemuck::Zeroable;
 use bytemuck::allocation::try_zeroed_vec;
 
 use crate::error::{Error, Result};
 
-/// A vector of `elements` zeros.
+/// A vector of zeros.
 ///
 /// # Errors
-/// [`Error::System`] when there is no memory for them.
+/// [`Error::System`] when there is not enough memory.
 ///
 /// ```
 /// assert_eq!(unisono_communicator::zeroed::<f32>(3)?, [0.0; 3]);
@@ -24,7 +23,7 @@ pub fn zeroed<T: Zeroable>(elements: usize) -> Result<Vec<T>> {
 /// Makes room for `more_bytes` more bytes.
 ///
 /// # Errors
-/// [`Error::System`] when there is no memory for them; the contents of `memory` stay.
+/// [`Error::System`] when there is not enough memory; the contents of `memory` stay.
 pub fn reserve(memory: &mut Vec<u8>, more_bytes: usize) -> Result<()> {
     memory.try_reserve_exact(more_bytes).map_err(|_| no_memory(more_bytes))
 }

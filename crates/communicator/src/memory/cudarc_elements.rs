@@ -1,8 +1,8 @@
 //! Vectors of cudarc as elements on a device (feature `cudarc`).
 //!
-//! cudarc orders the streams that use a vector by its own events. These events do not cover the calls of this library.
-//! So make each call on the vector's stream (`DeviceStream::from_raw(slice.stream().cu_stream() as usize, ...)`), or
-//! wait for the call's ticket before another stream uses the vector.
+//! cudarc orders the streams that use a vector by its own events, but these do not cover this library's calls. So make
+//! each call on the vector's stream (`DeviceStream::from_raw(slice.stream().cu_stream() as usize, ...)`), or wait for
+//! the call's ticket before another stream uses the vector.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ macro_rules! elements {
         // SAFETY: the value is contiguous, and owns or borrows memory for its length on its stream's device.
         unsafe impl<T: Element> DeviceElements<T> for $type {
             fn address(&self) -> usize {
-                // What cudarc would record when the second value is dropped is recorded before the call.
+                // Dropping the guard records cudarc's event now, before the call.
                 self.device_ptr(self.stream()).0 as usize
             }
 

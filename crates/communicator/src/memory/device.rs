@@ -1,4 +1,4 @@
-//! Memory on an accelerator, and the stream in whose order calls use it.
+//! Memory on an accelerator, and the streams that order calls on it.
 
 #![allow(unsafe_code)]
 
@@ -7,7 +7,7 @@ use std::ops::Deref;
 use crate::error::{Error, Result};
 use crate::memory::segments::{Division, Segment, SegmentList};
 
-/// Contiguous memory on a device: an address that only a vendor's library uses.
+/// Contiguous memory on a device. Only a vendor's library uses the address.
 #[derive(Debug)]
 pub struct DeviceSpan {
     address: usize,
@@ -36,7 +36,7 @@ impl DeviceSpan {
         self.bytes
     }
 
-    /// The device's number, as its vendor's library counts.
+    /// The device's number in its vendor's library.
     pub fn device(&self) -> u32 {
         self.device
     }
@@ -56,29 +56,29 @@ enum Spans {
 
 /// Memory on a device that calls read: one span, or a list of spans that follow each other.
 ///
-/// It is to [`DeviceBufferMut`] what `&[T]` is to `&mut [T]`, and a call borrows it as it borrows a slice. The borrow
-/// ends when the call has been enqueued; the maker of the buffer has promised that the memory stays for the call.
+/// [`DeviceBufferMut`] is its counterpart to write, as `&mut [T]` is of `&[T]`. A call borrows the buffer until the
+/// call is enqueued; the maker of the buffer has promised that the memory outlives the call.
 #[derive(Debug)]
 pub struct DeviceBuffer {
     spans: Spans,
 }
 
 impl DeviceBuffer {
-    /// `bytes` bytes at `address` of `device`, to read. The address may be null when there are no bytes. Allocates
-    /// nothing.
+    /// `bytes` bytes at `address` of `device`, to read. The address may be null if `bytes` is 0. Allocates nothing.
     ///
     /// # Safety
-    /// From the issue of each call that is given this buffer until that call has completed in the order of its stream,
-    /// the bytes must be valid on that device for the vendor's library whose communicator makes the call, and nothing
-    /// may write them that is not ordered before or behind the call, by the same stream or by events.
+    /// From the issue of a call with this buffer until the stream has completed the call, the bytes must be valid on
+    /// that device for the vendor's library that makes the call. Nothing may write them unless the same stream, or
+    /// events, order the write before or behind the call.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the memory would exceed the address space, or when `address` is null.
+    /// [`Error::InvalidArgument`] when the memory would exceed the address space, or when `address` is null with
+    /// `bytes` above 0.
     pub unsafe fn from_raw(address: usize, bytes: usize, device: u32) -> Result<DeviceBuffer> {
         Ok(DeviceBuffer { spans: Spans::One(DeviceSpan::new(address, bytes, device)?) })
     }
 
-    /// The spans of all `parts`, one behind the other, divided in this way. Allocates the list.
+    /// The spans of all `parts` in order, as a list of this division. Allocates the list.
     pub fn list(parts: impl IntoIterator<Item = DeviceBuffer>, division: Division) -> DeviceBuffer {
         let mut spans = Vec::new();
         for part in parts {
@@ -106,7 +106,7 @@ impl DeviceBuffer {
         }
     }
 
-    /// How a list is divided, and where its spans end, in bytes; `None` for one span.
+    /// The division of a list, and where its spans end, in bytes; `None` for one span.
     pub fn divided(&self) -> Option<(Division, &[usize])> {
         match &self.spans {
             Spans::One(_) => None,
@@ -115,8 +115,8 @@ impl DeviceBuffer {
     }
 }
 
-/// Memory on a device that calls write, or read and write. Nothing else has it: neither a copy of this value nor, as
-/// its maker has promised, anyone with the address.
+/// Memory on a device that calls write, or read and write. Nothing else uses it: the value cannot be copied, and its
+/// maker has promised that nobody else uses the address.
 ///
 /// ```no_run
 /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
@@ -145,7 +145,7 @@ impl DeviceBuffer {
 /// # let _ = sum;
 /// ```
 ///
-/// One memory is not two arguments:
+/// The same memory cannot be two arguments:
 ///
 /// ```compile_fail,E0502
 /// # use unisono_communicator::{Buffer, BufferMut, Buffers, DeviceBufferMut};
@@ -157,26 +157,25 @@ impl DeviceBuffer {
 pub struct DeviceBufferMut(DeviceBuffer);
 
 impl DeviceBufferMut {
-    /// `bytes` bytes at `address` of `device`, to write. The address may be null when there are no bytes. Allocates
-    /// nothing.
+    /// `bytes` bytes at `address` of `device`, to write. The address may be null if `bytes` is 0. Allocates nothing.
     ///
     /// # Safety
-    /// As [`DeviceBuffer::from_raw`]. While a call writes the bytes, only work that is ordered before or behind this
-    /// call may read them. A call that has the buffer as its input only reads it.
+    /// As [`DeviceBuffer::from_raw`]. While a call writes the bytes, nothing may read them unless it is ordered before
+    /// or behind the call. A call that gets the buffer as its input only reads it.
     ///
     /// # Errors
     /// As [`DeviceBuffer::from_raw`].
     pub unsafe fn from_raw(address: usize, bytes: usize, device: u32) -> Result<DeviceBufferMut> {
-        // SAFETY: this function asks for more.
+        // SAFETY: this function demands more than `DeviceBuffer::from_raw` does.
         unsafe { DeviceBuffer::from_raw(address, bytes, device) }.map(DeviceBufferMut)
     }
 
-    /// The spans of all `parts`, one behind the other, divided in this way. Allocates the list.
+    /// The spans of all `parts` in order, as a list of this division. Allocates the list.
     pub fn list(parts: impl IntoIterator<Item = DeviceBufferMut>, division: Division) -> DeviceBufferMut {
         DeviceBufferMut(DeviceBuffer::list(parts.into_iter().map(|part| part.0), division))
     }
 
-    /// Forgets the memory: all spans are empty from now on.
+    /// Makes all spans empty.
     pub(crate) fn release(&mut self) {
         let release = |span: &mut DeviceSpan| (span.address, span.bytes) = (0, 0);
         match &mut self.0.spans {
@@ -197,7 +196,7 @@ impl Deref for DeviceBufferMut {
     }
 }
 
-/// A stream of a device: calls on it, and the other work on it, run in the order in which they were enqueued.
+/// A stream of a device: all work on it, calls included, runs in the order in which it was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceStream {
     handle: usize,
@@ -205,12 +204,12 @@ pub struct DeviceStream {
 }
 
 impl DeviceStream {
-    /// The stream that the vendor's library knows as `handle`: a `cudaStream_t`, an `aclrtStream`, the address of a
-    /// `sycl::queue`; 0 is the default stream, where the vendor has one.
+    /// The stream with the vendor's handle: a `cudaStream_t`, an `aclrtStream`, the address of a `sycl::queue`. 0 is
+    /// the default stream, where the vendor has one.
     ///
     /// # Safety
-    /// It must be a stream of `device` for the vendor's library whose communicator makes the calls on it, and stay so
-    /// until these have completed.
+    /// Until all calls on the stream have completed, `handle` must be a stream of `device`, made for the vendor's
+    /// library that performs the calls.
     pub unsafe fn from_raw(handle: usize, device: u32) -> DeviceStream {
         DeviceStream { handle, device }
     }

@@ -1,4 +1,4 @@
-//! Elements on a device: what slices are on the host.
+//! Elements on a device, as slices are elements on the host.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use crate::memory::device::{DeviceBuffer, DeviceBufferMut};
 use crate::memory::owned::OwnedMemory;
 use crate::memory::raw::Keeper;
 
-/// A framework's vector or tensor on a device, contiguous. Typed calls take values of any type that implements it:
+/// A framework's contiguous vector or tensor on a device. Typed calls take any type that implements this trait:
 ///
 /// ```
 /// use unisono_communicator::DeviceElements;
@@ -26,24 +26,24 @@ use crate::memory::raw::Keeper;
 /// }
 /// ```
 ///
-/// With candle it is implemented for a new type around a `CudaStorageSlice`'s `CudaSlice<f32>` and its layout, if that
-/// is contiguous. With the feature `cudarc` it is implemented for cudarc's `CudaSlice`, `CudaView` and `CudaViewMut`.
+/// With candle, implement it for a new type around a `CudaStorageSlice`'s `CudaSlice<f32>` and its contiguous layout.
+/// The feature `cudarc` implements it for cudarc's `CudaSlice`, `CudaView` and `CudaViewMut`.
 ///
 /// # Safety
-/// The memory from the address on must hold so many elements on that device, as long as the value lives and until the
-/// work that was enqueued with it is done.
+/// The memory at the address must hold that many elements on that device, as long as the value lives and until all work
+/// that was enqueued with it is done.
 pub unsafe trait DeviceElements<T: Element> {
-    /// Where they start, for the vendor's library.
+    /// The address of the first element, for the vendor's library.
     fn address(&self) -> usize;
 
-    /// How many.
+    /// The number of elements.
     fn elements(&self) -> usize;
 
     /// The device's number.
     fn device(&self) -> u32;
 }
 
-/// Elements on a device, to read: it is to [`DeviceSliceMut`] what `&[T]` is to `&mut [T]`.
+/// Elements on a device, to read. [`DeviceSliceMut`] is its counterpart to write, as `&mut [T]` is of `&[T]`.
 #[derive(Debug)]
 pub struct DeviceSlice<'a, T> {
     buffer: DeviceBuffer,
@@ -74,7 +74,7 @@ impl<'a, T: Element> DeviceSlice<'a, T> {
     /// # Errors
     /// As [`DeviceBuffer::from_raw`].
     pub unsafe fn from_raw(address: usize, elements: usize, device: u32) -> Result<DeviceSlice<'a, T>> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller has promised the same.
         let buffer = unsafe { DeviceBuffer::from_raw(address, bytes_of::<T>(elements)?, device) }?;
         Ok(DeviceSlice { buffer, elements, lent: PhantomData })
     }
@@ -82,12 +82,12 @@ impl<'a, T: Element> DeviceSlice<'a, T> {
     /// The elements of a framework's value.
     ///
     /// # Safety
-    /// As [`DeviceBuffer::from_raw`]: nothing drops the value before the calls that are given it are done.
+    /// As [`DeviceBuffer::from_raw`]. The value must not be dropped before the calls on it are done.
     ///
     /// # Errors
     /// As [`DeviceBuffer::from_raw`].
     pub unsafe fn of(value: &'a impl DeviceElements<T>) -> Result<DeviceSlice<'a, T>> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller has promised the same.
         unsafe { DeviceSlice::from_raw(value.address(), value.elements(), value.device()) }
     }
 
@@ -101,7 +101,7 @@ impl<'a, T: Element> DeviceSlice<'a, T> {
         self.elements == 0
     }
 
-    /// The same without the type of its elements.
+    /// The same memory without the element type.
     pub fn buffer(&self) -> &DeviceBuffer {
         &self.buffer
     }
@@ -116,7 +116,7 @@ impl<'a, T: Element> DeviceSliceMut<'a, T> {
     /// # Errors
     /// As [`DeviceBuffer::from_raw`].
     pub unsafe fn from_raw(address: usize, elements: usize, device: u32) -> Result<DeviceSliceMut<'a, T>> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller has promised the same.
         let buffer = unsafe { DeviceBufferMut::from_raw(address, bytes_of::<T>(elements)?, device) }?;
         Ok(DeviceSliceMut { buffer, elements, lent: PhantomData })
     }
@@ -129,7 +129,7 @@ impl<'a, T: Element> DeviceSliceMut<'a, T> {
     /// # Errors
     /// As [`DeviceBuffer::from_raw`].
     pub unsafe fn of(value: &'a mut impl DeviceElements<T>) -> Result<DeviceSliceMut<'a, T>> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller has promised the same.
         unsafe { DeviceSliceMut::from_raw(value.address(), value.elements(), value.device()) }
     }
 
@@ -143,12 +143,12 @@ impl<'a, T: Element> DeviceSliceMut<'a, T> {
         self.elements == 0
     }
 
-    /// The same without the type of its elements.
+    /// The same memory without the element type.
     pub fn buffer(&mut self) -> &mut DeviceBufferMut {
         &mut self.buffer
     }
 
-    /// The memory of an asynchronous call; `keeper` is dropped when that is done.
+    /// The memory of an asynchronous call, which drops `keeper` at its end.
     pub fn into_memory(self, keeper: Option<Keeper>) -> OwnedMemory {
         OwnedMemory::Device { buffer: self.buffer, keeper }
     }

@@ -47,7 +47,7 @@ impl<'a> Segments<'a> {
         one.into_iter().chain(many.iter().copied()).chain(owned.iter().map(OwnedBuffer::bytes))
     }
 
-    /// The list's division and where its segments end; `None` for one segment.
+    /// The list's division, and where its segments end; `None` for one segment.
     pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
         match self {
             Segments::One(_) => None,
@@ -99,7 +99,7 @@ impl SegmentsMut<'_> {
         Ok(bytes)
     }
 
-    /// Writes as many bytes of `source` as fit, from the start on; the rest of the memory stays as it is.
+    /// Copies from the start of `source` as many bytes as fit; further memory stays as it is.
     ///
     /// ```
     /// use unisono_communicator::{Segments, SegmentsMut};
@@ -138,7 +138,7 @@ impl SegmentsMut<'_> {
         }
     }
 
-    /// The list's division and where its segments end; `None` for one segment.
+    /// The list's division, and where its segments end; `None` for one segment.
     pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
         match self {
             SegmentsMut::One(_) => None,

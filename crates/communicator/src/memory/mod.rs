@@ -15,7 +15,7 @@ use crate::memory::device::{DeviceBuffer, DeviceBufferMut};
 use crate::memory::host::{Segments, SegmentsMut};
 use crate::memory::segments::{Division, SegmentList};
 
-/// Where the memory of a call lies.
+/// The place of a call's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// In the memory of the process.
@@ -54,7 +54,7 @@ impl<'a> Buffer<'a> {
         Buffer::Host(Segments::Many(SegmentList::from(slices).divided(division)))
     }
 
-    /// How a list is divided, and where its segments end; `None` for one segment.
+    /// The division of a list, and where its segments end; `None` for one segment.
     pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
         match self {
             Buffer::Host(segments) => segments.divided(),
@@ -62,7 +62,7 @@ impl<'a> Buffer<'a> {
         }
     }
 
-    /// Nothing.
+    /// An empty buffer.
     pub fn empty() -> Buffer<'static> {
         Buffer::Host(Segments::One(&[]))
     }
@@ -91,7 +91,7 @@ impl<'a> BufferMut<'a> {
         BufferMut::Host(SegmentsMut::Many(SegmentList::from(slices).divided(division)))
     }
 
-    /// How a list is divided, and where its segments end; `None` for one segment.
+    /// The division of a list, and where its segments end; `None` for one segment.
     pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
         match self {
             BufferMut::Host(segments) => segments.divided(),
@@ -99,7 +99,7 @@ impl<'a> BufferMut<'a> {
         }
     }
 
-    /// Nothing.
+    /// An empty buffer.
     pub fn empty() -> BufferMut<'static> {
         BufferMut::Host(SegmentsMut::One(&mut []))
     }
@@ -113,12 +113,12 @@ impl<'a> BufferMut<'a> {
     }
 }
 
-/// The buffers of a call: never two slices that may alias.
+/// The buffers of a call. They never alias.
 #[derive(Debug)]
 pub enum Buffers<'a> {
     /// One buffer that is input and output.
     InOut(BufferMut<'a>),
-    /// Two buffers; either may be empty on a rank that has no part in that side.
+    /// Two buffers. Either may be empty on a rank that has no input or no output.
     Separate {
         /// The memory that the call reads.
         input: Buffer<'a>,
@@ -128,12 +128,12 @@ pub enum Buffers<'a> {
 }
 
 impl Buffers<'_> {
-    /// No data: a barrier.
+    /// The buffers of a barrier.
     pub fn none() -> Buffers<'static> {
         Buffers::Separate { input: Buffer::empty(), output: BufferMut::empty() }
     }
 
-    /// Size of the larger one in bytes.
+    /// Size of the larger buffer in bytes.
     pub fn bytes_max(&self) -> u64 {
         match self {
             Buffers::InOut(buffer) => buffer.bytes() as u64,
@@ -141,8 +141,7 @@ impl Buffers<'_> {
         }
     }
 
-    /// Where the segments of a coalesced call end, in bytes. `None` for any other call, and for one segment, which
-    /// changes nothing.
+    /// Where the segments of a coalesced call end, in bytes. `None` for any other call, and for one segment.
     pub fn segment_ends(&self) -> Option<&[usize]> {
         let (input, output) = match self {
             Buffers::InOut(buffer) => (None, buffer),

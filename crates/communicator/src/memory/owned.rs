@@ -1,4 +1,4 @@
-//! The memory of asynchronous calls: it moves in, and comes back from the handle.
+//! The memory of asynchronous calls: it moves in, and comes back through the handle.
 
 use crate::elements::dtype::{DType, Element};
 use crate::memory::device::DeviceBufferMut;
@@ -7,19 +7,19 @@ use crate::memory::raw::{Keeper, OwnedBuffer};
 use crate::memory::segments::{Division, SegmentList};
 use crate::memory::{Buffer, BufferMut, Buffers};
 
-/// What one argument of an asynchronous call may be.
+/// The memory of one argument of an asynchronous call.
 #[derive(Debug)]
 pub enum OwnedMemory {
     /// Contiguous, on the host.
     One(OwnedBuffer),
-    /// A list, on the host. Where its parts end is computed once, so that a turn of the engine allocates nothing.
+    /// A list, on the host. Its ends are computed once, so that the engine's steps allocate nothing.
     Many(SegmentList<OwnedBuffer>),
     /// On a device.
     Device {
-        /// The memory. When the call has ended, it comes back whole without a keeper, and empty if there was one.
+        /// The memory. At the end of the call it comes back, but empty if it had a keeper.
         buffer: DeviceBufferMut,
-        /// The keeper of the memory. It is dropped when the call has ended in the order of its stream, or was refused.
-        /// A backend that enqueues the borrowed call ([`crate::OwnedCall::borrow`]) keeps it until the ticket is
+        /// The keeper of the memory. It is dropped when the stream has completed the call, or when the call is refused.
+        /// A backend that only enqueues the call ([`crate::OwnedCall::borrow`]) must keep it until the ticket is
         /// resolved.
         keeper: Option<Keeper>,
     },
@@ -49,7 +49,7 @@ impl OwnedMemory {
         OwnedMemory::Many(SegmentList::from(buffers).divided(division))
     }
 
-    /// To read, for one turn of the engine. Allocates nothing.
+    /// Borrows the memory for one step of the engine. Allocates nothing.
     pub fn borrow(&self) -> Buffer<'_> {
         match self {
             OwnedMemory::One(buffer) => Buffer::Host(Segments::One(buffer.bytes())),
@@ -58,7 +58,7 @@ impl OwnedMemory {
         }
     }
 
-    /// To write, for one turn of the engine. Allocates nothing.
+    /// Borrows the memory for one step of the engine, to write. Allocates nothing.
     pub fn borrow_mut(&mut self) -> BufferMut<'_> {
         match self {
             OwnedMemory::One(buffer) => BufferMut::Host(SegmentsMut::One(buffer.bytes_mut())),
@@ -67,7 +67,7 @@ impl OwnedMemory {
         }
     }
 
-    /// Gives the vector back; `None` when it is not one of `T`.
+    /// Gives the vector back; `None` when it is no vector of `T`.
     pub fn into_vec<T: Element>(self) -> Option<Vec<T>> {
         match self {
             OwnedMemory::One(buffer) => buffer.into_vec(),
@@ -75,7 +75,7 @@ impl OwnedMemory {
         }
     }
 
-    /// Gives the list of vectors back; `None` when it is not one of `T`.
+    /// Gives the list of vectors back; `None` when it is no list of vectors of `T`.
     pub fn into_list<T: Element>(self) -> Option<Vec<Vec<T>>> {
         match self {
             OwnedMemory::Many(list) => list.into_slices().into_iter().map(OwnedBuffer::into_vec).collect(),
@@ -83,7 +83,7 @@ impl OwnedMemory {
         }
     }
 
-    /// An element type of it that is not `dtype`.
+    /// An element type in it that is not `dtype`.
     fn other_dtype(&self, dtype: DType) -> Option<DType> {
         let buffers = match self {
             OwnedMemory::One(buffer) => std::slice::from_ref(buffer),
@@ -135,7 +135,7 @@ pub enum OwnedBuffers {
 }
 
 impl OwnedBuffers {
-    /// The same buffers, borrowed for one turn of the engine. Allocates nothing.
+    /// Borrows the buffers for one step of the engine. Allocates nothing.
     pub fn borrow(&mut self) -> Buffers<'_> {
         match self {
             OwnedBuffers::None => Buffers::none(),
@@ -155,7 +155,7 @@ impl OwnedBuffers {
         pair.into_iter().flatten()
     }
 
-    /// An element type of theirs that is not `dtype`.
+    /// An element type in the buffers that is not `dtype`.
     pub(crate) fn other_dtype(&self, dtype: DType) -> Option<DType> {
         self.each().find_map(|memory| memory.other_dtype(dtype))
     }
@@ -170,7 +170,7 @@ impl OwnedBuffers {
         self.each().any(OwnedMemory::has_keeper)
     }
 
-    /// Takes the keepers out, with the memory that they keep. The call has ended.
+    /// Takes the keepers out when the call has ended, and empties the memory that they kept.
     pub(crate) fn release(&mut self) -> Vec<Keeper> {
         let mut keepers = Vec::new();
         match self {

@@ -1,5 +1,4 @@
-//! Contiguous memory on the host that an asynchronous call works on: a vector that moved in, or raw memory of someone
-//! else's with the keeper that keeps it alive meanwhile.
+//! Contiguous host memory of an asynchronous call: a vector that moved in, or foreign memory and its keeper.
 
 #![allow(unsafe_code)]
 
@@ -13,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::log::{Severity, log};
 use crate::memory::segments::Segment;
 
-/// The keeper of borrowed memory: a value that the call drops when it has ended. The log reports a panic of its drop,
-/// which goes no further.
+/// Keeps memory alive that a call uses but does not own. The call drops the keeper at its end. A panic in that drop is
+/// logged and goes no further.
 pub struct Keeper(Option<Box<dyn Any + Send>>);
 
 impl Keeper {
@@ -43,7 +42,7 @@ impl fmt::Debug for Keeper {
     }
 }
 
-/// Bytes at an address that the maker of the buffer vouches for, as long as the keeper lives.
+/// Bytes at an address. The maker of the buffer has promised that they are valid as long as the keeper lives.
 struct RawMemory {
     start: NonNull<u8>,
     bytes: usize,
@@ -88,18 +87,17 @@ impl<T: Element> ElementVec for Vec<T> {
     }
 }
 
-/// One contiguous buffer of an asynchronous call: a vector that moved in, its type remembered, or memory that stays
-/// where it is ([`OwnedBuffer::from_raw`]).
+/// One contiguous buffer of an asynchronous call: a vector that moved in, or memory that stays where it is
+/// ([`OwnedBuffer::from_raw`]).
 pub struct OwnedBuffer {
     dtype: DType,
     elements: OwnedElements,
 }
 
-/// Where the elements are.
 enum OwnedElements {
     Vector(Box<dyn ElementVec>),
     Raw(RawMemory),
-    /// They were raw, and their call has ended.
+    /// Raw memory whose call has ended.
     Released,
 }
 
@@ -109,19 +107,19 @@ impl OwnedBuffer {
         OwnedBuffer { dtype: T::DTYPE, elements: OwnedElements::Vector(Box::new(elements)) }
     }
 
-    /// Memory that stays where it is: `bytes` bytes of elements of `dtype` at `start`, which may be null when there are
-    /// none. `keeper` owns the memory or keeps its owner alive, such as a reference to a tensor. It is dropped when the
-    /// call has ended, also when its handle is dropped before, when the call fails, and when it is refused; on a thread
-    /// that holds no lock of the communicator. A keeper whose drop blocks delays those behind it and the functions
-    /// given to [`crate::Work::on_done`], and no call. The buffer that comes back from the handle is empty.
+    /// Memory that stays where it is: `bytes` bytes of `dtype` elements at `start`, which may be null if `bytes` is 0.
+    /// `keeper` owns the memory or keeps its owner alive, such as a reference to a tensor. The call drops `keeper` when
+    /// it ends, fails or is refused, even if its handle is dropped earlier, on a thread that holds no lock of the
+    /// communicator. A keeper whose drop blocks delays later keepers and functions of [`crate::Work::on_done`], but no
+    /// call. The handle gives an empty buffer back.
     ///
     /// # Safety
-    /// Until `keeper` is dropped, the bytes must be valid and initialized, and nothing but the call may write them; if
-    /// the call writes them, nothing but the call may read them. The buffer of an input is only read.
+    /// Until `keeper` is dropped, the bytes must be valid and initialized, and nothing but the call may write them. If
+    /// the call writes them, nothing else may read them. A call only reads its input.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when `bytes` is no whole number of elements or exceeds the address space, or when
-    /// `start` is null.
+    /// `start` is null with `bytes` above 0.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -189,7 +187,7 @@ impl OwnedBuffer {
         }
     }
 
-    /// The same memory as elements of another type, for a call; it still comes back as what moved in.
+    /// The same memory as elements of another type, for a call. It comes back with its own type.
     ///
     /// ```
     /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
@@ -202,7 +200,7 @@ impl OwnedBuffer {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a type that is longer than the memory's own.
+    /// [`Error::InvalidArgument`] for an element type that is larger than the memory's own.
     pub fn as_elements(self, dtype: DType) -> Result<OwnedBuffer> {
         if dtype.bytes() > self.dtype.bytes() {
             return Err(Error::invalid("dtype", format!("{dtype}, which is longer than {}", self.dtype)));
@@ -210,7 +208,7 @@ impl OwnedBuffer {
         Ok(OwnedBuffer { dtype, ..self })
     }
 
-    /// Gives the vector back; no copy. `None` when `T` is not the type that moved in, or when no vector moved in.
+    /// Gives the vector back; no copy. `None` when `T` is another type, or when the memory was no vector.
     pub fn into_vec<T: Element>(self) -> Option<Vec<T>> {
         match self.elements {
             OwnedElements::Vector(elements) => elements.into_any().downcast().ok().map(|vec| *vec),

@@ -1,17 +1,17 @@
 //! Lists of segments that follow each other, on the host or on a device.
 
-/// What the slices of a list are to a call.
+/// The meaning of a list's slices in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Division {
-    /// One buffer that lies in pieces, cut anywhere. Other ranks need not know.
+    /// One buffer in pieces, cut anywhere. Other ranks need not know.
     Anywhere,
-    /// One buffer, a slice for each rank's share. Other ranks need not know.
+    /// One buffer, with a slice for each rank's share. Other ranks need not know.
     Shares,
-    /// Buffers that one call handles together; their lengths must be the same on every rank.
+    /// Several buffers that one call handles together. Their lengths must be the same on every rank.
     Coalesced,
 }
 
-/// What a list is made of: a slice of bytes, or a span of memory on a device.
+/// An item of a list: a slice of bytes, or a span of memory on a device.
 pub trait Segment {
     /// Size in bytes.
     fn length(&self) -> usize;
@@ -29,7 +29,7 @@ impl Segment for &mut [u8] {
     }
 }
 
-/// Segments that follow each other, with the offset at which each ends: a byte is found by binary search.
+/// Segments in order, and the offset at which each ends, so that a binary search finds a byte.
 #[derive(Clone, Debug)]
 pub struct SegmentList<S> {
     slices: Vec<S>,
@@ -47,7 +47,6 @@ impl<S: Segment> From<Vec<S>> for SegmentList<S> {
 }
 
 impl<S: Segment> SegmentList<S> {
-    /// Computes where the slices end.
     pub(crate) fn measure(&mut self) {
         let add = |end: &mut usize, slice: &S| {
             *end += slice.length();
@@ -57,13 +56,13 @@ impl<S: Segment> SegmentList<S> {
         self.ends.extend(self.slices.iter().scan(0, add));
     }
 
-    /// The same list, divided in this way.
+    /// The same list with this division.
     #[must_use]
     pub fn divided(self, division: Division) -> SegmentList<S> {
         SegmentList { division, ..self }
     }
 
-    /// How the list is divided.
+    /// The list's division.
     pub fn division(&self) -> Division {
         self.division
     }
@@ -83,7 +82,7 @@ impl<S: Segment> SegmentList<S> {
         self.slices
     }
 
-    /// The slices in order, to write. Their lengths are fixed.
+    /// The slices in order, to write. Their lengths must stay.
     pub fn slices_mut(&mut self) -> &mut [S] {
         &mut self.slices
     }
@@ -93,7 +92,7 @@ impl<S: Segment> SegmentList<S> {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The slice that holds byte `offset`, and where in it; `None` at the end and after it.
+    /// The index of the slice that holds byte `offset`, and the place in it; `None` at the end and after it.
     ///
     /// ```
     /// use unisono_communicator::SegmentList;

@@ -1,4 +1,4 @@
-//! A message that the only rank of a job sends to itself, and a receive that returned before it had come.
+//! Messages of the only rank to itself, and its asynchronous receives.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::memory::host::Segments;
 use crate::memory::{BufferMut, Buffers};
 use crate::work::ending::{AfterEnd, Ending};
 
-/// The name of what moves bytes, in outcomes.
+/// The algorithm in outcomes.
 pub(crate) const ALGORITHM: &str = "local";
 /// The only rank of the job.
 pub(crate) const OWN: JobRank = JobRank::new(0);
@@ -47,7 +47,7 @@ impl Message {
     }
 }
 
-/// A receive that returned at once.
+/// A receive whose handle was returned before its message came.
 pub(crate) struct PostedReceive {
     pub(crate) tag: u32,
     pub(crate) posted: Instant,
@@ -62,7 +62,7 @@ impl PostedReceive {
         PostedReceive { tag, posted, deadline, call: Mutex::new(Some(call)), ending: Ending::default() }
     }
 
-    /// Ends it. The caller has taken it from the world, and holds no lock.
+    /// Ends the receive. The caller has taken it out of the world's list, and holds no lock.
     pub(crate) fn end(&self, result: impl FnOnce(&mut Call<'_>) -> Result<Outcome>) {
         let call = self.call.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut call) = call else { return };
@@ -79,13 +79,13 @@ pub(crate) fn info(call: &Call<'_>) -> CallInfo {
     CallInfo { site: Some(call.site.into()), ..CallInfo::new(0, call.descriptor) }
 }
 
-/// The failure of a call that has waited for that long.
+/// The timeout of a call that has waited for `waited`.
 pub(crate) fn timeout(call: CallInfo, waited: Duration, status: String) -> Error {
     let not_arrived = vec![Awaited { rank: OWN, status }];
     Error::Timeout { call: Box::new(call), reported_by: OWN, waited, not_arrived }
 }
 
-/// The failure of a receive that has waited for that long.
+/// The timeout of a receive that has waited for `waited`.
 pub(crate) fn no_message(call: &Call<'_>, waited: Duration) -> Error {
     timeout(info(call), waited, "has not sent".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The world of one: every operation without a network. The examples in the documentation use it.
+//! The world of one rank: every operation without a network. The examples of the documentation use it.
 
 mod messages;
 mod world;
@@ -24,8 +24,8 @@ use crate::work::{Finished, Work};
 
 const BACKEND: &str = "solo";
 
-/// A communicator with one rank, without a thread of its own: a receive that waits for its message ends, and calls its
-/// callbacks, on the thread that sends it. All algorithms do the same here, so every name is accepted as a forced one.
+/// A communicator with one rank and no thread. A waiting receive ends, and runs its callbacks, on the thread that sends
+/// its message. Any name may be forced as an algorithm: all do the same here.
 ///
 /// ```
 /// # use unisono_communicator as unisono;
@@ -48,7 +48,7 @@ impl Default for Solo {
 }
 
 impl Solo {
-    /// A world of one.
+    /// A new world.
     pub fn new() -> Solo {
         Solo { group: Group::world(0, 1), world: Arc::default() }
     }
@@ -90,8 +90,8 @@ impl Communicator for Solo {
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
         self.check("register")?;
-        // No schedule runs here, so an algorithm for several ranks is right too: a program that has one must also
-        // start alone.
+        // An algorithm for several ranks is accepted, though no schedule runs here: a program that registers one must
+        // also start alone.
         Registry::built_in().add(algorithm, trust).map_err(Error::refused)
     }
 
@@ -139,7 +139,7 @@ impl Communicator for Solo {
 }
 
 impl Solo {
-    /// Admits a call, and gives the options that it has within its scope.
+    /// Admits a call. Gives its options, completed by the options of its scope.
     fn admit(&self, call: &Call<'_>) -> Result<CallOptions> {
         let options = self.world.admit(call.scope, &call.options)?;
         if call.body.is_some() {
@@ -156,7 +156,7 @@ impl Solo {
         self.world.lock().check().map_err(|error| error.in_call(&what))
     }
 
-    /// Admits an operation of survivors. Gives the number of collectives so far.
+    /// Admits `shrink` or `agree`, also after a failure. Gives the number of collectives so far.
     fn survive(&self, what: &str) -> Result<u64> {
         let state = self.world.lock();
         if state.is_closed { Err(Error::closed().in_call(&what)) } else { Ok(state.calls) }

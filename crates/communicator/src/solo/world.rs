@@ -1,5 +1,4 @@
-//! The world of one rank: which call may start, whose turn it is, what waits for what. The rules are those of the gate
-//! that every call passes on the other backends.
+//! The state of a world of one rank. It keeps the rules of the call gate, which every call of other backends passes.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -31,20 +30,20 @@ pub(crate) struct World {
 pub(crate) struct State {
     cause: Option<Error>,
     pub(crate) is_closed: bool,
-    /// How many collectives have had their turn.
+    /// The number of collectives that have had their turn, which is the right to run.
     pub(crate) calls: u64,
-    /// How many calls have asked for a turn.
+    /// The number of calls that have asked for a turn.
     asked: u64,
-    /// The calls that have their turn or wait for it: the number and the scope of each. The first of a scope has its
-    /// turn, and the first without a scope.
+    /// The number and the scope of each call that has its turn or waits for it. The first call of each scope has its
+    /// turn, and so has the first call without a scope.
     turns: VecDeque<(u64, Option<ScopeId>)>,
     open: Weak<ScopeCalls>,
-    /// Messages without a receive, and receives without a message: never both of one tag.
+    /// Messages without a receive, and receives without a message. For one tag, one of the two lists is empty.
     messages: VecDeque<Message>,
     receives: VecDeque<Arc<PostedReceive>>,
 }
 
-/// What the calls of an open scope have from it.
+/// The properties that a scope gives to its calls.
 struct ScopeCalls {
     id: ScopeId,
     parent: Arc<ParentCall>,
@@ -53,7 +52,7 @@ struct ScopeCalls {
     options: CallOptions,
 }
 
-/// The right to make a collective, or the collectives of a scope, until it is dropped.
+/// The right to run one collective, or the collectives of a scope, until it is dropped.
 pub(crate) struct Turn {
     world: Arc<World>,
     number: u64,
@@ -98,13 +97,14 @@ impl World {
         self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Notifies the threads that wait. A thread that has looked but does not sleep yet holds the lock.
+    /// Notifies the waiting threads. Taking the lock first reaches a thread that has checked the state and is about to
+    /// sleep.
     fn notify(&self) {
         drop(self.lock());
         self.changed.notify_all();
     }
 
-    /// Makes `error` the first cause, unless there is one, and ends every call that waits. Gives the first cause.
+    /// Makes `error` the first cause, if there is none, and ends every waiting call. Gives the first cause.
     pub(crate) fn fail(&self, error: Error) -> Error {
         let mut state = self.lock();
         let cause = state.cause.get_or_insert(error).clone();
@@ -119,7 +119,7 @@ impl World {
         self.notify();
     }
 
-    /// Waits for the calls before it, then refuses later calls.
+    /// Waits for earlier calls, then refuses later calls.
     pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
         if self.lock().is_closed {
             return Ok(());
@@ -136,7 +136,7 @@ impl World {
         turn.map(drop)
     }
 
-    /// The options of a call that has `own` and those of its scope, with which it ends.
+    /// The options of a call: its own, completed by its scope's, and with the time that is left in the scope.
     ///
     /// # Errors
     /// As [`State::check`]; [`Error::InvalidArgument`] for a scope that is not open.
@@ -150,8 +150,8 @@ impl World {
         Ok(CallOptions { timeout: Some(own.timeout.unwrap_or(left).min(left)), ..own.or(&open.options) })
     }
 
-    /// The turn of a collective, which it counts, or of a scope. A call with a label waits for its turn, and so does a
-    /// call that asks for a queue. A turn that does not come is everybody's failure.
+    /// The turn of a collective or of a scope. A call waits for its turn if it has a label or asks for the queue. If
+    /// the turn does not come in time, the communicator fails.
     pub(crate) fn take_turn(
         self: &Arc<Self>,
         scope: Option<ScopeId>,
@@ -181,7 +181,7 @@ impl World {
         Err(self.fail(timeout(call, started.elapsed(), status)))
     }
 
-    /// Waits for the calls before this one, at most for `timeout`; `None` when they are not over by then.
+    /// Waits for earlier calls, at most for `timeout`; `None` when they are not over by then.
     fn wait_for_turn(self: &Arc<Self>, scope: Option<ScopeId>, timeout: Duration) -> Result<Option<Turn>> {
         let until = deadline_after(Instant::now(), timeout);
         let mut state = self.lock();
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// Takes the turn for the calls that `parent` is made of.
+    /// Takes the turn for all calls of `parent`.
     pub(crate) fn open_scope(self: &Arc<Self>, parent: ParentCall, own: &CallOptions) -> Result<SoloScope> {
         let deadline = deadline_after(Instant::now(), own.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT));
         let parent = Arc::new(parent);
@@ -276,7 +276,7 @@ impl World {
         Work::new(ReceiveHandle { world: self.clone(), receive })
     }
 
-    /// Ends the communicator with a receive that the caller has taken from it.
+    /// Fails the communicator with a receive that the caller has taken out of the list.
     fn fail_receive(&self, receive: &PostedReceive, error: impl FnOnce(&Call<'_>) -> Error) {
         receive.end(|call| Err(self.fail(error(call))));
         self.notify();
@@ -313,7 +313,7 @@ struct ReceiveHandle {
 }
 
 impl ReceiveHandle {
-    /// Takes the receive back; false when a message has reached it, or its end.
+    /// Takes the receive out of the list; false if it has its message, or has ended.
     fn withdraw(&self) -> bool {
         self.world.lock().take_receive(|other| Arc::ptr_eq(other, &self.receive)).is_some()
     }

@@ -19,11 +19,11 @@ use crate::memory::segments::Division;
 use crate::typed::{Collectives, Received, point_to_point, reducing, rooted, share_of};
 use crate::work::{Finished, FromMemory, TypedWork, Work};
 
-/// Operations that return at once. The vector moves in and comes back from the handle, so that no call works on
-/// memory that its caller may free. A call that is refused returns a handle too, which gives the error.
+/// Operations that return at once. The vector moves in and comes back through the handle, so no call works on memory
+/// that its caller may free. The handle also gives the error of a refused call.
 ///
-/// Asynchronous and blocking calls happen in the order of issue. When a rank has no memory for the output of a call,
-/// the calls of all ranks end, since the others wait for this one.
+/// Asynchronous and blocking calls follow one order of issue. If a rank has no memory for a call's output, the calls of
+/// all ranks end, because the others would wait for it.
 pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::all_reduce`]; the handle gives the reduced vector.
     ///
@@ -88,7 +88,8 @@ pub trait CollectivesAsync: Communicator {
         })
     }
 
-    /// [`crate::Collectives::reduce_scatter`]; `input` has p shares, the handle gives this rank's.
+    /// [`crate::Collectives::reduce_scatter`]. `input` has p shares; the handle gives this rank's share of the
+    /// reduction.
     #[track_caller]
     fn reduce_scatter_async<T: Element>(&self, input: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
         match share_of(self, Collective::ReduceScatter, T::DTYPE, input.len(), "input") {
@@ -190,7 +191,7 @@ pub trait CollectivesAsync: Communicator {
     }
 
     /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
-    /// ([`crate::OwnedBuffer::from_raw`]). Its arguments are checked; the handle gives an error.
+    /// ([`crate::OwnedBuffer::from_raw`]). The handle gives the error of a bad argument.
     fn start(&self, call: OwnedCall) -> Work {
         checked(self, call)
     }
@@ -233,7 +234,7 @@ fn separate_memory<R: FromMemory, C: Communicator + ?Sized>(
     TypedWork::new(work, output)
 }
 
-/// A call that has ended before anything was issued. Its input comes back.
+/// A call that ended before it was issued. Its input comes back.
 fn ended_before(input: OwnedMemory, error: Error) -> Work {
     let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
     Work::finished(Finished { result: Err(error), buffers: Some(buffers) })
@@ -257,16 +258,16 @@ fn output<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
     memory.and_then(R::from_memory).unwrap_or_default()
 }
 
-/// The error of a call for which this rank has no memory: the others would wait for it, so every call on every rank
-/// ends. A call that is refused anyway ends nothing.
+/// Ends every call on every rank when this rank has no memory for its output, since the others would wait for it. Gives
+/// the error of the call. A call that would be refused anyway ends nothing.
 fn end_everywhere<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor, shortage: Error) -> Error {
     if let Err(refused) = comm.supports(descriptor, &CallOptions::new(), MemoryKind::Host) {
         return refused;
     }
     match comm.revoke(shortage.clone()) {
-        // The first cause, which may be another one.
+        // The first cause, which may be an earlier error.
         Ok(()) => comm.barrier().err().unwrap_or(shortage),
-        // Nobody else waits, or nobody can be told.
+        // `revoke` is not supported, so there is no other rank to tell.
         Err(_) => shortage,
     }
 }
@@ -284,7 +285,7 @@ fn checked<C: Communicator + ?Sized>(comm: &C, mut call: OwnedCall) -> Work {
     }
 }
 
-/// Refuses buffers whose elements are not those of the descriptor.
+/// Refuses buffers of another element type than the descriptor's.
 fn check_dtype(call: &OwnedCall) -> Result<()> {
     let dtype = call.descriptor.dtype;
     match call.buffers.other_dtype(dtype) {

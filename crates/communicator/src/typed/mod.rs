@@ -1,4 +1,4 @@
-//! The typed operations that users call, on every communicator. Arguments are checked here, once, above all backends.
+//! The typed operations of every communicator. They check the arguments once, above all backends.
 
 pub(crate) mod asynchronous;
 pub(crate) mod on_device;
@@ -40,16 +40,15 @@ impl Received {
 
 /// The blocking operations.
 ///
-/// All of them must be called by every rank of the group in the same order (`send` and `recv`: by the two ranks
-/// concerned). Shapes: `n` is the length of the slice named, `p` the number of ranks.
+/// Every rank of the group must call them in the same order; `send` and `recv` concern two ranks only. `n` is the
+/// length of the named slice, `p` the number of ranks.
 ///
 /// # Errors
-/// Each returns [`crate::Error::InvalidArgument`] before anything is sent when lengths, root, peer or op do not fit;
-/// [`crate::Error::Mismatch`] when ranks call different things; [`crate::Error::PeerLost`],
-/// [`crate::Error::Timeout`] or [`crate::Error::Revoked`] when the job fails. After such a failure inputs are intact
-/// and outputs indeterminate.
+/// [`crate::Error::InvalidArgument`] before anything is sent when lengths, root, peer or op do not fit;
+/// [`crate::Error::Mismatch`] when ranks make different calls; [`crate::Error::PeerLost`], [`crate::Error::Timeout`] or
+/// [`crate::Error::Revoked`] when the job fails. After such a failure inputs are intact and outputs indeterminate.
 pub trait Collectives: Communicator {
-    /// Adds options to every call made through the result.
+    /// Adds options to every call on the result.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -82,15 +81,15 @@ pub trait Collectives: Communicator {
         self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
 
-    /// [`Collectives::all_reduce`] from `input` to `output`, both of n elements; `input` is left as it was.
+    /// [`Collectives::all_reduce`] from `input` to `output`, both of n elements.
     #[track_caller]
     fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, input.len(), op);
         self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
     }
 
-    /// One all-reduce over many buffers, without copying them together. Every rank gives as many buffers of the same
-    /// lengths; one buffer is the same as [`Collectives::all_reduce`] of it.
+    /// One all-reduce over many buffers, without copying them together. All ranks must give the same number of buffers
+    /// with the same lengths. A list of one buffer matches [`Collectives::all_reduce`].
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -108,8 +107,8 @@ pub trait Collectives: Communicator {
     }
 
     /// [`Collectives::all_reduce`] with the caller's own operator: `function(left, right, out)` over slices of equal
-    /// length. It must be associative; unless `op.commutative`, the order of ranks is kept. The algorithm decides which
-    /// ranks call it and how often: on some ranks it may never run.
+    /// length. It must be associative; the order of ranks is kept unless `op.commutative`. The algorithm decides on
+    /// which ranks it runs, and how often: on some ranks it may never run.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -149,8 +148,8 @@ pub trait Collectives: Communicator {
         self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
     }
 
-    /// [`Collectives::reduce_scatter`] on one buffer of p n elements: share r holds the result on rank r, the other
-    /// shares are indeterminate.
+    /// [`Collectives::reduce_scatter`] on one buffer of p n elements. On rank r, share r becomes the result, and the
+    /// other shares are indeterminate.
     #[track_caller]
     fn reduce_scatter_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
         let share = share_of(self, Collective::ReduceScatter, T::DTYPE, buffer.len(), "buffer")?;
@@ -158,8 +157,8 @@ pub trait Collectives: Communicator {
         self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
 
-    /// [`Collectives::reduce_scatter`] with the input as a list: `inputs[r]`, as long as `output`,
-    /// goes to rank r. Other ranks may give theirs in one slice.
+    /// [`Collectives::reduce_scatter`] with a list as input: `inputs[r]`, as long as `output`, goes to rank r. Other
+    /// ranks may give one slice.
     #[track_caller]
     fn reduce_scatter_list<T: Element>(&self, inputs: &[&[T]], output: &mut [T], op: ReduceOp) -> Result<()> {
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
@@ -195,8 +194,8 @@ pub trait Collectives: Communicator {
         self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
 
-    /// [`Collectives::all_gather`] into a list: `outputs[r]`, as long as `input`, receives rank r's
-    /// input. Other ranks may give one slice.
+    /// [`Collectives::all_gather`] into a list: `outputs[r]`, as long as `input`, receives rank r's input. Other ranks
+    /// may give one slice.
     #[track_caller]
     fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
@@ -204,8 +203,8 @@ pub trait Collectives: Communicator {
         self.issue(Call::separate(descriptor, Buffer::of(input), output)).map(drop)
     }
 
-    /// Part j of every rank's `input` goes to rank j, which finds the parts in rank order in `output`; both have p
-    /// times n elements.
+    /// Part j of every rank's `input` goes to rank j. `output` holds the received parts in rank order. Both have p n
+    /// elements.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -222,7 +221,7 @@ pub trait Collectives: Communicator {
         self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
     }
 
-    /// [`Collectives::all_to_all`] in place: what a rank sends to another is replaced by what it receives from it.
+    /// [`Collectives::all_to_all`] in place: the part from a rank replaces the part for that rank.
     #[track_caller]
     fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let share = share_of(self, Collective::AllToAll, T::DTYPE, buffer.len(), "buffer")?;
@@ -267,7 +266,7 @@ pub trait Collectives: Communicator {
         self.issue(Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
     }
 
-    /// [`Collectives::reduce`] in place: the root's `buffer` becomes the reduction, the others' are left as they were.
+    /// [`Collectives::reduce`] in place: the root's `buffer` becomes the reduction; the others' buffers do not change.
     #[track_caller]
     fn reduce_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp, root: u32) -> Result<()> {
         let descriptor =
@@ -295,8 +294,7 @@ pub trait Collectives: Communicator {
         self.issue(Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
     }
 
-    /// Rank r's `output` (n elements) becomes share r of the root's `input` (p n elements); the other ranks give
-    /// `None`.
+    /// Rank r's `output` (n elements) becomes share r of the root's `input` (p n elements); other ranks give `None`.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -327,9 +325,9 @@ pub trait Collectives: Communicator {
         self.issue(Call::separate(descriptor, Buffer::empty(), BufferMut::empty())).map(drop)
     }
 
-    /// Sends `message` to `peer`, and returns when the buffer may be used again. Above 512 KiB that is not before the
-    /// receive has been posted; a shorter message waits for it only while streams and queue are full. Messages of one
-    /// pair and tag arrive in order.
+    /// Sends `message` to `peer`, and returns when the buffer may be used again. A message above 512 KiB waits until
+    /// its receive is posted; a shorter one only if streams and queue are full. Messages of one pair and tag arrive in
+    /// order.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -350,7 +348,7 @@ pub trait Collectives: Communicator {
     ///
     /// # Errors
     /// [`crate::Error::Truncated`] when the message is larger, [`crate::Error::InvalidArgument`] when it has another
-    /// element type. It is dropped, and nothing else is affected.
+    /// element type. The message is dropped; nothing else is affected.
     #[track_caller]
     fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
         let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
@@ -358,8 +356,8 @@ pub trait Collectives: Communicator {
         Ok(Received::of::<T>(&outcome))
     }
 
-    /// Any call, made by hand: lists, uneven counts, device memory ([`crate::DeviceBufferMut`] has an example). Its
-    /// arguments are checked. [`crate::CollectivesAsync::start`] is the same for memory that moves in.
+    /// Any call, made by hand: lists, uneven counts, device memory ([`crate::DeviceBufferMut`] has an example).
+    /// [`crate::CollectivesAsync::start`] is the same for memory that moves in.
     ///
     /// ```
     /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
@@ -402,7 +400,7 @@ pub(crate) fn point_to_point(
     Descriptor { peer: Some(peer), tag, ..Descriptor::new(operation, dtype, count as u64) }
 }
 
-/// The number of elements in each rank's share of `elements`.
+/// The number of elements of one rank's share.
 #[track_caller]
 pub(crate) fn share_of<C: Communicator + ?Sized>(
     comm: &C,
@@ -429,7 +427,7 @@ fn typed_function<T: Element>(
     function: impl Fn(&[T], &[T], &mut [T]) + Send + Sync + 'static,
 ) -> UserFunction {
     std::sync::Arc::new(move |left, right, out| {
-        // The engine may hand over bytes at any address, so unaligned ones are copied.
+        // The engine's bytes may be unaligned; then they are copied.
         match (
             bytemuck::try_cast_slice(left),
             bytemuck::try_cast_slice(right),

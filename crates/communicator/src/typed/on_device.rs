@@ -1,4 +1,4 @@
-//! The typed operations on memory of a device, in the order of a stream.
+//! The typed operations on device memory, in the order of a stream.
 
 use unisono_schedule::Collective;
 
@@ -17,7 +17,7 @@ use crate::typed::asynchronous::CollectivesAsync;
 use crate::typed::{Collectives, reducing, rooted, share_of};
 use crate::work::Work;
 
-/// Typed calls on memory of a device, on every communicator whose backend reaches it.
+/// Typed calls on device memory, for every communicator whose backend reaches it.
 pub trait CollectivesOnDevice: Communicator {
     /// The collectives in the order of `stream`, with the options of the communicator: `comm.with(options).on(stream)`.
     fn on(&self, stream: DeviceStream) -> OnStream<'_, Self> {
@@ -27,13 +27,11 @@ pub trait CollectivesOnDevice: Communicator {
 
 impl<C: Communicator + ?Sized> CollectivesOnDevice for C {}
 
-/// The collectives in the order of a stream. A call returns when it is enqueued: work that is enqueued on the stream
-/// behind it sees its result. Its outcome has a ticket, which [`OnStream::wait`] resolves to the call's end on the
-/// host.
+/// The collectives in the order of a stream. A call returns when it is enqueued, and work behind it on the stream sees
+/// its result. [`OnStream::wait`] waits on the host for the end of the call.
 ///
-/// Slices are as long as on the host ([`Collectives`]), and errors are the same; besides,
-/// [`crate::Error::InvalidArgument`] for memory and streams of another device, and [`crate::Error::Unsupported`] from a
-/// backend that reaches no memory of a device.
+/// Lengths and errors are as on the host ([`Collectives`]). Besides, [`crate::Error::InvalidArgument`] for memory or a
+/// stream of another device, and [`crate::Error::Unsupported`] from a backend for host memory.
 ///
 /// ```no_run
 /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
@@ -194,7 +192,8 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
         self.separate(descriptor, input.as_ref(), Some(output))
     }
 
-    /// As [`Collectives::barrier`]: work that is enqueued behind it starts when every rank's stream has come to it.
+    /// As [`Collectives::barrier`]: work behind it on the stream starts when every rank's stream has reached the
+    /// barrier.
     #[track_caller]
     pub fn barrier(&self) -> Result<Outcome> {
         self.issue(Descriptor::new(Collective::Barrier, DType::U8, 0), Buffers::none())
@@ -216,8 +215,8 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
         self.submit(descriptor, OwnedBuffers::Separate { input, output })
     }
 
-    /// [`OnStream::all_reduce`] with a handle. If something must keep the memory alive, pass it as the keeper of
-    /// [`DeviceSliceMut::into_memory`], and start the call by [`CollectivesAsync::start`].
+    /// [`OnStream::all_reduce`] with a handle. For memory with a keeper, use [`DeviceSliceMut::into_memory`] and
+    /// [`CollectivesAsync::start`].
     #[track_caller]
     pub fn all_reduce_async<T: Element>(&self, buffer: DeviceSliceMut<'static, T>, op: ReduceOp) -> Work {
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);

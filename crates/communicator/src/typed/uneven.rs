@@ -12,9 +12,9 @@ use crate::error::Result;
 use crate::memory::{Buffer, BufferMut, Buffers};
 use crate::typed::{Collectives, optional, reducing, rooted};
 
-/// Operations whose counts differ by rank; buffers hold the shares contiguously in rank order.
+/// Operations whose counts differ by rank. Buffers hold the shares contiguously in rank order.
 ///
-/// `counts[r]` is rank r's share in elements; every rank gives the same list.
+/// `counts[r]` is rank r's share in elements. Every rank gives the same list.
 ///
 /// # Errors
 /// As [`crate::Collectives`]; a list that differs between ranks is a [`crate::Error::Mismatch`].

@@ -1,4 +1,4 @@
-//! The end of an asynchronous call: its result for everybody who asks, its buffers for the first, and who is notified.
+//! The end of an asynchronous call: its result, its buffers, and the tasks and functions to notify.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,17 @@ use crate::log::{Severity, log};
 use crate::memory::owned::OwnedBuffers;
 use crate::memory::raw::Keeper;
 
-/// A function that is called with the result of an asynchronous call; see [`crate::Work::on_done`].
+/// A function that gets the result of an asynchronous call; see [`crate::Work::on_done`].
 pub type DoneCallback = Box<dyn FnOnce(Result<Outcome>) + Send>;
 
-/// Calls `callback`. A panic of it is reported in the log, and goes no further.
+/// Calls `callback`. A panic in it is logged and goes no further.
 pub fn call_back(callback: DoneCallback, result: Result<Outcome>) {
     if catch_unwind(AssertUnwindSafe(|| callback(result))).is_err() {
         log(Severity::Warn, None, format_args!("a function given to on_done has panicked"));
     }
 }
 
-/// Wakes a task. A panic of its executor is reported in the log, and goes no further.
+/// Wakes a task. A panic in its executor is logged and goes no further.
 fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         let problem = "the waker of an asynchronous call has panicked; its task may never be polled again";
@@ -29,9 +29,9 @@ fn wake(waker: Waker) {
     }
 }
 
-/// The end of one asynchronous call, which comes once. Backends keep one in each [`crate::WorkSource`].
+/// The end of one asynchronous call. Backends keep one in each [`crate::WorkSource`].
 ///
-/// It calls nothing by itself: the thread that brings the end about may hold locks.
+/// It runs no code of the program itself, because the thread that ends the call may hold locks.
 #[derive(Default)]
 pub struct Ending {
     is_done: AtomicBool,
@@ -49,8 +49,8 @@ impl Default for EndingState {
     }
 }
 
-/// The work that follows the end of a call. All of it is code of the user's program, which may make calls. So the
-/// thread that runs it holds no lock.
+/// The work after the end of a call. It is code of the user's program, which may make calls, so the thread that runs it
+/// must hold no lock.
 #[must_use]
 pub struct AfterEnd {
     keepers: Vec<Keeper>,
@@ -61,13 +61,13 @@ pub struct AfterEnd {
 }
 
 impl AfterEnd {
-    /// How many functions wait for this end.
+    /// The number of functions that wait for this end.
     pub fn callbacks(&self) -> usize {
         self.callbacks.len()
     }
 
-    /// Drops what kept the call's memory alive, wakes the task that waits, then calls the functions in the order in
-    /// which they were given.
+    /// Drops the keepers of the call's memory, wakes the waiting task, then calls the functions in order of
+    /// registration.
     pub fn run(self) {
         let AfterEnd { keepers, waker, result, callbacks } = self;
         drop(keepers);
@@ -94,7 +94,7 @@ impl Ending {
         self.is_done.load(Ordering::Acquire)
     }
 
-    /// Ends the call, unless it has ended. Returns the remaining work, if there is any.
+    /// Ends the call, unless it has ended. Returns the work after the end, if there is any.
     pub fn end(&self, result: Result<Outcome>, mut buffers: Option<OwnedBuffers>) -> Option<AfterEnd> {
         let keepers: Vec<_> = buffers.iter_mut().flat_map(OwnedBuffers::release).collect();
         let mut state = self.lock();
@@ -116,7 +116,7 @@ impl Ending {
         }
     }
 
-    /// The buffers, once; `None` before the end too.
+    /// The buffers, for the first caller after the end; else `None`.
     pub fn take_buffers(&self) -> Option<OwnedBuffers> {
         match &mut *self.lock() {
             EndingState::Ended { buffers, .. } => buffers.take(),
@@ -124,9 +124,9 @@ impl Ending {
         }
     }
 
-    /// Wakes `new` at the end, in place of the waker before it; at once if the call has ended.
+    /// Wakes `new` at the end, instead of the previous waker; at once if the call has ended.
     pub fn register(&self, new: &Waker) {
-        // Cloning and dropping a waker runs code of its executor, which must not run under the lock.
+        // Cloning or dropping a waker runs its executor's code, which must not run under the lock.
         let mut new = Some(new.clone());
         if let EndingState::Open { waker, .. } = &mut *self.lock() {
             std::mem::swap(waker, &mut new);
@@ -136,7 +136,7 @@ impl Ending {
         drop(new);
     }
 
-    /// Keeps `callback` for the end. Gives it back with the result if the call has ended.
+    /// Keeps `callback` for the end. If the call has ended, gives it back with the result.
     #[must_use]
     pub fn on_done(&self, callback: DoneCallback) -> Option<(DoneCallback, Result<Outcome>)> {
         match &mut *self.lock() {

@@ -1,4 +1,4 @@
-//! Handles of asynchronous calls: to wait, to ask, to be called at the end, to await, to cancel.
+//! Handles of asynchronous calls: wait, poll, callbacks, `.await`, cancel.
 
 pub(crate) mod ending;
 
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::memory::owned::{OwnedBuffers, OwnedMemory};
 use crate::work::ending::{DoneCallback, Ending, call_back};
 
-/// What a finished asynchronous call gives back.
+/// The result and the buffers of an asynchronous call that has ended.
 pub struct Finished {
     /// The call's result.
     pub result: Result<Outcome>,
@@ -24,19 +24,18 @@ pub struct Finished {
     pub buffers: Option<OwnedBuffers>,
 }
 
-/// A backend's side of a [`Work`]. Most of it is in the [`Ending`] that a backend keeps for each call.
+/// A backend's side of a [`Work`]. An [`Ending`] for each call does most of it.
 pub trait WorkSource: Send + Sync {
-    /// Whether the call has ended, in success or failure. Never blocks; may advance the call. True in a forked child,
-    /// where nothing goes on.
+    /// Whether the call has ended. Never blocks; may advance the call. True in a forked child, where nothing goes on.
     fn is_done(&self) -> bool;
-    /// Blocks until the call has ended, or until `until`. Several threads may wait at once.
+    /// Blocks until the call has ended, at most until `until`. Several threads may wait at once.
     fn wait_until(&self, until: Option<Instant>);
-    /// Wakes `waker` when the call has ended. Only the last waker counts.
+    /// Wakes `waker` when the call has ended. The last waker replaces earlier ones.
     fn register(&self, waker: &Waker);
-    /// Calls `callback` once, when the call has ended, on a thread that holds nothing.
+    /// Calls `callback` once, at the end of the call, on a thread that holds no lock.
     fn on_done(&self, callback: DoneCallback);
-    /// The result, for any number of readers; `None` before the end. A thread that must not wait for the call, because
-    /// it runs a user's function within a call or is a forked child's, gets its refusal.
+    /// The result, for any number of readers; `None` before the end. A thread that may not wait gets an error at once:
+    /// a reduce function within a call, or a forked child.
     fn result(&self) -> Option<Result<Outcome>>;
     /// Takes the buffers, once, after the call has ended.
     fn take_buffers(&self) -> Option<OwnedBuffers>;
@@ -46,8 +45,8 @@ pub trait WorkSource: Send + Sync {
 
 /// The handle of an asynchronous call.
 ///
-/// Any number of threads may wait for it and ask it. Dropping it detaches the call: it goes on, and its buffers are
-/// freed at its end. [`Work::cancel`] revokes the communicator, since the other ranks cannot go on without this one.
+/// Any number of threads may wait for it. A call whose handle is dropped goes on, and frees its buffers at its end.
+/// [`Work::cancel`] revokes the communicator, since the other ranks cannot go on without this one.
 ///
 /// ```
 /// # use unisono_communicator as unisono;
@@ -72,12 +71,12 @@ impl Work {
         Work { source: Box::new(source) }
     }
 
-    /// A call that ended before it was returned.
+    /// The handle of a call that has already ended.
     pub fn finished(finished: Finished) -> Work {
         Work::new(Ready(Ending::ended(finished.result, finished.buffers)))
     }
 
-    /// A call that was refused: `error` names it, and its memory comes back.
+    /// The handle of a refused call. `error` gets the name of the call; the memory comes back.
     pub fn refused(call: OwnedCall, error: Error) -> Work {
         Work::finished(Finished { result: Err(error.in_call(&call)), buffers: Some(call.buffers) })
     }
@@ -87,8 +86,8 @@ impl Work {
         self.source.is_done()
     }
 
-    /// Blocks until the call has ended; a calling thread does the work. Every caller gets the same result; the buffers
-    /// are fetched with [`Work::finish`].
+    /// Blocks until the call has ended; the calling thread does the work. Every caller gets the same result.
+    /// [`Work::finish`] gives the buffers.
     ///
     /// # Errors
     /// The call's error.
@@ -97,7 +96,7 @@ impl Work {
         self.result()
     }
 
-    /// As [`Work::wait`], for at most `timeout`: `None` when the call has not ended by then. It goes on.
+    /// As [`Work::wait`], for at most `timeout`. `None` when the call has not ended by then; the call goes on.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<Outcome>> {
         self.source.wait_until(Some(deadline_after(Instant::now(), timeout)));
         self.source.result()
@@ -109,13 +108,12 @@ impl Work {
         self.take()
     }
 
-    /// Calls `callback` with the result, exactly once: on this thread if the call has ended, else when it ends. No lock
-    /// of the communicator is held then, so it may make calls. Any number of callbacks may be given, and a call with a
-    /// callback is moved at once, not only after the time for which the progress thread leaves work to its callers.
+    /// Calls `callback` with the result, once: on this thread if the call has ended, else at its end. It may make
+    /// calls, because no lock of the communicator is held. Any number of callbacks may be given. A callback makes the
+    /// progress thread move the call at once, instead of leaving it to waiting threads for a while.
     ///
-    /// A callback must not block: one thread runs all callbacks of a communicator in turn, so a blocked callback delays
-    /// the callbacks behind it. It delays no call. The log reports its panic. A forked child runs no callbacks of its
-    /// parent.
+    /// A callback must not block: one thread runs all callbacks of a communicator, so it would delay later callbacks,
+    /// but no call. A panic is logged. A forked child runs no callbacks of its parent.
     ///
     /// ```
     /// # use unisono_communicator as unisono;
@@ -148,9 +146,10 @@ impl Future for Work {
     type Output = Finished;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
-        // The waker is registered before the check: a call that ends between the two still wakes it.
+        // The waker is registered before the check, so a call that ends in between wakes it.
         self.source.register(context.waker());
-        // This may advance the call. A thread that is refused has a result, although the call has not ended.
+        // This may advance the call. A thread that must not wait gets an error from `result`, although the call has not
+        // ended.
         self.source.is_done();
         match self.source.result() {
             Some(result) => Poll::Ready(Finished { result, buffers: self.source.take_buffers() }),
@@ -193,9 +192,9 @@ impl WorkSource for Ready {
     fn cancel(&self) {}
 }
 
-/// What memory becomes in a [`TypedWork`]: a vector of elements, or a list of them.
+/// The memory of a [`TypedWork`]'s result: a vector of elements, or a list of vectors.
 pub(crate) trait FromMemory: Default {
-    /// Takes it out of the memory in which it came; `None` when something else is in there.
+    /// Takes the value out of the memory; `None` when the memory holds another type.
     fn from_memory(memory: OwnedMemory) -> Option<Self>;
 }
 
@@ -211,10 +210,10 @@ impl<T: Element> FromMemory for Vec<Vec<T>> {
     }
 }
 
-/// A [`Work`] whose result is an `R`: what the call has written, or the message that it has sent.
+/// A [`Work`] with a typed result: the vector that the call has written, or the message that it has sent.
 ///
-/// The result comes back, once, from [`TypedWork::wait`] and from `.await`, which therefore consume the handle. Any
-/// number of threads may wait without taking it, by [`TypedWork::as_work`].
+/// [`TypedWork::wait`] and `.await` consume the handle, because they give the result. To wait without taking the
+/// result, on any number of threads, use [`TypedWork::as_work`].
 #[must_use = "the call goes on without its handle, but its result and its errors come from `wait`"]
 pub struct TypedWork<R> {
     work: Work,
@@ -222,7 +221,7 @@ pub struct TypedWork<R> {
 }
 
 impl<R> TypedWork<R> {
-    /// A handle that takes its result out of the outcome and the buffers of `work` by `take`.
+    /// A handle whose result is `take` of the outcome and the buffers of `work`.
     pub fn new(work: Work, take: fn(&Outcome, Option<OwnedBuffers>) -> R) -> TypedWork<R> {
         TypedWork { work, take }
     }
@@ -245,12 +244,12 @@ impl<R> TypedWork<R> {
         self.work.cancel();
     }
 
-    /// The handle without the type, to wait without fetching the result.
+    /// The handle without the type, to wait without taking the result.
     pub fn as_work(&self) -> &Work {
         &self.work
     }
 
-    /// The handle without the type, which gives the buffers back after an error too.
+    /// The handle without the type. It gives the buffers back after an error too.
     pub fn into_work(self) -> Work {
         self.work
     }

@@ -1,4 +1,4 @@
-//! One collective call in progress: its run, its reducer, its deadline, and what its failure means.
+//! One collective in progress: its run, its reducer, its deadline, and the errors of its failures.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -24,10 +24,10 @@ use crate::plan::planner::{Planned, Planner};
 use crate::reduce::Reducer;
 use crate::run::{Failure, PollContext, Staging};
 
-/// How long a body may go on with a call after a cause: nobody sees whether bytes of it move.
+/// How long a body may continue with a call after a first cause: nobody sees whether its bytes move.
 const BODY_GRACE: Duration = Duration::from_millis(500);
 
-/// What the holder of the links works with.
+/// The state that only the holder of the links uses.
 pub(crate) struct Engine<L> {
     pub(crate) links: L,
     pub(crate) planner: Planner,
@@ -39,7 +39,6 @@ pub(crate) struct Engine<L> {
 }
 
 impl<L: Links> Engine<L> {
-    /// An engine over a transport's links.
     pub(crate) fn new(links: L, planner: Planner, heard: Heard, ranks: u32) -> Engine<L> {
         let (pause, staging) = (Pause::for_ranks(ranks), Staging::new(heard));
         Engine { links, planner, pause, crowding: Crowding::default(), staging, scratch: Vec::new() }
@@ -54,22 +53,21 @@ pub(crate) struct ActiveCall {
     descriptor: Descriptor,
     site: Site,
     planned: Box<Planned>,
-    /// The scaled input of a PreMulSum, whose own input must stay as it is.
+    /// The scaled input of a PreMulSum, whose own input must not change.
     scaled: Option<Vec<u8>>,
-    /// There was no memory for the call. It has its number all the same, so that the other ranks learn which call
-    /// fails.
+    /// The call lacks memory. It has its number nevertheless, so that the other ranks learn which call fails.
     shortage: Option<Box<Error>>,
     links_open: bool,
-    /// The call that it is a part of, if it is.
+    /// The parent call, for a call in a scope.
     parent: Option<Arc<ParentCall>>,
-    /// What runs when the plan, a barrier, is finished.
+    /// The body, which runs after the plan. The plan is then a barrier.
     body: Option<Box<dyn CallBody>>,
-    /// Lengths that the plan does not have.
+    /// Lengths besides the count.
     sizes: Option<Arc<Sizes>>,
 }
 
 impl ActiveCall {
-    /// Plans a call, or the meeting of the ranks before a body runs it. After an error nothing has changed.
+    /// Plans a call; for a call with a body, the barrier before it. After an error nothing has changed.
     pub(crate) fn plan<L: Links>(
         collective: Collective,
         call: &Call<'_>,
@@ -136,7 +134,7 @@ impl ActiveCall {
         }
     }
 
-    /// Copies the memory of a blocking call for its body, if it has one.
+    /// Copies the memory of a blocking call for its body, if any.
     pub(crate) fn copy_in(&mut self, buffers: &Buffers<'_>) {
         if let Some(body) = &mut self.body
             && let Err(error) = body.copy_in(buffers)
@@ -145,21 +143,21 @@ impl ActiveCall {
         }
     }
 
-    /// Moves the memory of an asynchronous call to its body, if it has one.
+    /// Moves the memory of an asynchronous call to its body, if any.
     pub(crate) fn move_in(&mut self, buffers: &mut OwnedBuffers) {
         if let Some(body) = &mut self.body {
             body.move_in(std::mem::replace(buffers, OwnedBuffers::None));
         }
     }
 
-    /// Copies what the body of the call has written, if it has one.
+    /// Copies the results of the body, if any.
     pub(crate) fn copy_out(&mut self, buffers: &mut Buffers<'_>) {
         if let Some(body) = &mut self.body {
             body.copy_out(buffers);
         }
     }
 
-    /// The memory of a call whose own is `buffers`: what its body has, if it has one.
+    /// The memory to give back: from the body if there is one, else `buffers`.
     pub(crate) fn move_out(&mut self, buffers: OwnedBuffers) -> Option<OwnedBuffers> {
         match &mut self.body {
             Some(body) => body.move_out(),
@@ -167,10 +165,10 @@ impl ActiveCall {
         }
     }
 
-    /// One poll: moves what can move.
+    /// One poll: moves all bytes that can move.
     ///
     /// # Errors
-    /// What ends the call.
+    /// The error that ends the call.
     pub(crate) fn step<L: Links>(
         &mut self,
         engine: &mut Engine<L>,
@@ -178,7 +176,7 @@ impl ActiveCall {
         gate: &CallGate,
     ) -> Result<Step> {
         let _callback = matches!(self.descriptor.op, Some(ReduceOp::User(_))).then(|| {
-            // The function may start threads, which would inherit it.
+            // The function may start threads, which would inherit the short slice.
             time_slice::be_short(false);
             gate.begin_callback()
         });
@@ -190,7 +188,7 @@ impl ActiveCall {
             let is_barrier = self.collective == Collective::Barrier;
             let scaled = self.scaled.as_deref().map(Segments::One);
             let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
-            // Ranks that only meet have no data, whatever memory the call has.
+            // The barrier before a body has no data, whatever memory the call has.
             let mut none = Buffers::none();
             let buffers = if self.body.is_some() { &mut none } else { buffers };
             let memory = Memory::new(buffers, substitute, &mut engine.scratch);
@@ -214,7 +212,7 @@ impl ActiveCall {
         })
     }
 
-    /// Whether the links are open that the plan uses.
+    /// Whether the plan's links are open. Starts to open them.
     fn open_links<L: Links>(&mut self, links: &mut L) -> Result<bool> {
         if !self.links_open {
             if let Some(error) = self.shortage.take() {
@@ -229,25 +227,24 @@ impl ActiveCall {
         Ok(true)
     }
 
-    /// Whether the call is over.
     pub(crate) fn is_finished(&self) -> bool {
         self.planned.run.is_finished() && self.stage().is_none_or(|stage| stage == BodyStage::Ended)
     }
 
-    /// How far its body is, if it has one.
+    /// The stage of its body, if any.
     fn stage(&self) -> Option<BodyStage> {
         self.body.as_ref().map(|body| body.stage())
     }
 
-    /// How much longer than others it may stand still after a cause.
+    /// How much longer than other calls it may stand still after a first cause.
     pub(crate) fn grace(&self) -> Duration {
         if self.stage() == Some(BodyStage::Running) { BODY_GRACE } else { Duration::ZERO }
     }
 
-    /// Notes that nothing of the call has moved at `now`, and takes the action that is due.
+    /// Notes that nothing of the call has moved at `now`, and does the due action.
     ///
     /// # Errors
-    /// When that is past the deadline.
+    /// [`Error::Timeout`] after the deadline.
     pub(crate) fn idle<L: Links>(
         &mut self,
         links: &mut L,
@@ -268,10 +265,9 @@ impl ActiveCall {
         }
     }
 
-    /// What to wait for.
+    /// Adds the events that this call waits for to `pause`.
     pub(crate) fn pause<L: Links>(&self, links: &mut L, group: &Group, pause: &mut Pause) {
-        // The directions of a finished run are as its last poll left them: a socket that takes bytes would end each
-        // sleep at once.
+        // A finished run waits for no direction of a link; a socket with room for bytes would end each sleep at once.
         if self.links_open && !self.planned.run.is_finished() {
             self.planned.run.interest(&mut pause.interest);
         }
@@ -279,8 +275,8 @@ impl ActiveCall {
         self.awaited(links, group, &mut pause.awaited);
     }
 
-    /// The ranks that the call waits for, the next one first: for a body that runs all others, since nobody knows for
-    /// which it waits.
+    /// The ranks that the call waits for, the next one first. For a running body, all other ranks, since nobody knows
+    /// which.
     fn awaited<L: Links>(&self, links: &mut L, group: &Group, awaited: &mut Vec<GroupRank>) {
         if self.stage() == Some(BodyStage::Running) {
             return awaited.extend(group.ranks().filter(|&rank| rank != group.own_rank()));
@@ -305,7 +301,7 @@ impl ActiveCall {
         }
     }
 
-    /// Gives the run back to the planner.
+    /// Ends the call, and gives the run back to the planner.
     pub(crate) fn finish<L: Links>(self, engine: &mut Engine<L>, group: &Group, bytes: u64) -> Outcome {
         if self.wait.has_warned() {
             self.wait.tell_end(group, &self.info(), engine.links.now());
@@ -315,7 +311,7 @@ impl ActiveCall {
         outcome
     }
 
-    /// What a failure of the run means on this rank of `peers`.
+    /// The error for a failure of the run.
     pub(crate) fn error(&self, failure: Failure, peers: &Peers) -> Error {
         let (call, group) = (self.info(), peers.group());
         let rank = group.own_job_rank();
@@ -331,7 +327,7 @@ impl ActiveCall {
         }
     }
 
-    /// The name of what runs it, and the hash of its schedules.
+    /// The algorithm or body that runs the call, and the hash of its schedules.
     fn named(&self) -> (&'static str, u32) {
         match &self.body {
             Some(body) => body.named(),
@@ -348,8 +344,8 @@ impl ActiveCall {
     }
 }
 
-/// Enters a call on the board and completes its header, which `reset` gets. `named` is the name and hash of the
-/// algorithm or body that runs it.
+/// Enters a call on the board, and passes its complete header to `reset`. `named` is the name and hash of the algorithm
+/// or body.
 pub(crate) fn enter(
     gate: &CallGate,
     call: &Call<'_>,
@@ -368,7 +364,7 @@ pub(crate) fn enter(
     number
 }
 
-/// How long a call may wait: within a scope, for no longer than that has left.
+/// How long a call may wait; in a scope, at most for the time that the scope has left.
 pub(crate) fn timeout_within(
     enclosing: Option<&Enclosing>,
     options: &CallOptions,
@@ -378,7 +374,7 @@ pub(crate) fn timeout_within(
     enclosing.map_or(own, |enclosing| enclosing.timeout(own))
 }
 
-/// Multiplies the input by the factor, if the reducer does: in place, or into a copy.
+/// Multiplies the input by the factor of a PreMulSum, in place or into a copy.
 fn prescale(reducer: &Reducer, buffers: &mut Buffers<'_>) -> Result<Option<Vec<u8>>> {
     if !reducer.needs_prescale() {
         return Ok(None);

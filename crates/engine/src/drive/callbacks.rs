@@ -1,9 +1,8 @@
-//! The thread that runs the program's own code at the end of a call: functions given to `on_done`, wakers of tasks,
-//! keepers of memory. It holds no lock and no links, so that code may make calls, and code that blocks delays
-//! nothing but the code behind it.
+//! The thread that runs the program's code after a call: functions given to `on_done`, wakers of tasks, keepers of
+//! memory. It holds no lock and no links, so this code may make calls; code that blocks delays only later code on this
+//! thread.
 //!
-//! It starts when a communicator needs it for the first time, and ends with the communicator, when all functions
-//! that were due have been called.
+//! It starts when a communicator first needs it. It ends with the communicator, after all due functions.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,7 +11,7 @@ use unisono_communicator::{AfterEnd, Error};
 
 use crate::lock;
 
-/// The functions that are due, and the thread that calls them.
+/// The due functions, and the state of their thread.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     state: Mutex<CallbackState>,
@@ -23,15 +22,15 @@ pub(crate) struct Callbacks {
 struct CallbackState {
     due: VecDeque<AfterEnd>,
     is_started: bool,
-    /// The communicator is gone: nothing more becomes due.
+    /// Whether the communicator is gone, so that nothing more becomes due.
     is_ending: bool,
 }
 
 impl Callbacks {
-    /// Starts the thread, if there is none yet.
+    /// Starts the thread, unless it runs already.
     ///
     /// # Errors
-    /// When the system has no room for another thread.
+    /// [`Error::System`] when the system has no room for another thread.
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         if state.is_started {
@@ -44,13 +43,13 @@ impl Callbacks {
         started.map(drop).map_err(|error| Error::system("cannot start the thread of callbacks", &error))
     }
 
-    /// Leaves what follows an end to the thread, which has been started.
+    /// Passes the work after the end of a call to the thread, which must have been started.
     pub(crate) fn push(&self, after_end: AfterEnd) {
         lock(&self.state).due.push_back(after_end);
         self.signal.notify_one();
     }
 
-    /// Ends the thread when it has nothing left to call.
+    /// Ends the thread once it has nothing left to do.
     pub(crate) fn end(&self) {
         lock(&self.state).is_ending = true;
         self.signal.notify_one();

@@ -1,41 +1,40 @@
-//! What the waits of a thread have shown about other work on its core, and so how it waits next.
+//! Detects other work on a thread's core from the thread's waits, and decides how it waits next.
 //!
-//! Between two looks at its links an idle thread gives way with `sched_yield`. On a core that only ranks share, that
-//! takes microseconds. Beside a process that computes, the kernel runs that process up to its next tick, which is
-//! milliseconds away, and counts the time against the thread that gave way. A thread that sleeps loses nothing there:
-//! it wakes when its bytes arrive, and has the more right to the core the less it has used it. So after one long
-//! yield a thread sleeps at once, for a time. Then it tries again, because on a quiet core sleeping takes twice as long
-//! as giving way.
+//! An idle thread calls `sched_yield` between two polls of its links. On a core with only ranks, the yield takes
+//! microseconds. Beside a process that computes, it takes milliseconds: the kernel runs that process up to its next
+//! tick, and counts the time against the yielding thread. A sleeping thread loses nothing there: when its bytes
+//! arrive, the kernel prefers it to the process that has computed. So after a long yield a thread sleeps at once, for
+//! some time. Then it yields again, because on a quiet core sleeping takes twice as long.
 
 use std::time::{Duration, Instant};
 
-/// A yield that took this long has let another process compute. Yields among ranks that share a core are shorter,
-/// because a rank gives way or sleeps as soon as it waits.
+/// A yield of this length has let another process compute. Among ranks yields are shorter, because a waiting rank
+/// yields or sleeps at once.
 const YIELD_LONG: Duration = Duration::from_millis(2);
 
-/// How long a thread sleeps at once after the first long yield: as long as it lasted, since it may not come again.
+/// How long threads sleep at once after the first long yield: as long as the yield, since the other work may be over.
 const REST_MIN: Duration = Duration::from_millis(4);
 
-/// The longest such time: a machine that has become quiet is slower for that long at most.
+/// The longest such time; also how long a machine that has become quiet stays slower.
 const REST_MAX: Duration = Duration::from_millis(1024);
 
-/// Short yields of this time together show that the other work has ended: they cost as much as one long yield. Only
-/// yields count, not the time between calls.
+/// Short yields of this total time show that the other work has ended: they cost as much as one long yield. The time
+/// between calls does not count.
 const QUIET_MIN: Duration = Duration::from_millis(4);
 
 /// Whether other work shares the core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Crowding {
-    /// While other work is there.
+    /// `None` without other work.
     rest: Option<Rest>,
 }
 
-/// A time in which idle threads sleep at once, and what came after it.
+/// A time in which idle threads sleep at once, and the yields after it.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     until: Instant,
     length: Duration,
-    /// Short yields since then.
+    /// The total time of short yields since then.
     quiet: Duration,
 }
 
@@ -45,13 +44,13 @@ impl Crowding {
         self.rest.is_some_and(|rest| now < rest.until)
     }
 
-    /// Whether other work was there when a thread last gave way.
+    /// Whether the last yields showed other work.
     pub(crate) fn is_crowded(&self) -> bool {
         self.rest.is_some()
     }
 
-    /// A thread gave way at `before` and went on at `after`. A long yield makes the next rest longer than the one
-    /// before, since the other work goes on; enough short ones end it.
+    /// Notes a yield from `before` to `after`. A long yield makes the next rest longer than the previous one, since the
+    /// other work goes on. Enough short yields end it.
     pub(crate) fn gave_way(&mut self, before: Instant, after: Instant) {
         let elapsed = after.saturating_duration_since(before);
         let is_long = elapsed >= YIELD_LONG;
@@ -77,7 +76,7 @@ mod tests {
     const SHORT: Duration = Duration::from_micros(30);
     const LONG: Duration = Duration::from_millis(4);
 
-    /// How many milliseconds of rest follow a long yield at `now`.
+    /// The milliseconds of rest after a long yield at `now`.
     fn rest_ms(crowding: &mut Crowding, now: Instant) -> u64 {
         crowding.gave_way(now, now + LONG);
         let is_over = |passed: &u64| !crowding.is_resting(now + LONG + Duration::from_millis(*passed));

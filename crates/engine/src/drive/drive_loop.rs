@@ -1,7 +1,7 @@
 //! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
 //!
-//! While something moves it does not pause; then it spins, giving way to other processes, and at last it sleeps. Beside
-//! other work on its core it sleeps at once (`crowding`). The clock is read only after a poll in which the call itself
+//! While bytes move, the loop does not pause. When they stop, it first yields the core between polls, and then sleeps;
+//! beside other work it sleeps at once (`crowding`). It reads the clock only after a poll in which the task's own call
 //! did not move.
 
 use std::sync::Once;
@@ -17,26 +17,27 @@ use crate::drive::step::Step;
 use crate::drive::time_slice;
 use crate::links::{Links, Wake};
 
-/// What a holder of the links drives.
+/// The work that the holder of the links drives.
 pub(crate) trait Task<L> {
-    /// Moves what can move, without waiting.
+    /// Moves all bytes that can move, without waiting.
     fn step(&mut self, engine: &mut Engine<L>) -> Result<Step>;
 
-    /// The task's own call did not move, at `now`: asks, warns, or ends it.
+    /// Called when the task's own call did not move, at `now`: asks ranks, warns, or ends the call.
     ///
     /// # Errors
-    /// When a deadline has passed.
+    /// [`unisono_communicator::Error::Timeout`] after a deadline.
     fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()>;
 
-    /// What to wait for after an idle step, added to an empty pause. False when the task must look once more first.
+    /// Adds the awaited events to an empty pause, after an idle step. False if the task must be polled again before a
+    /// sleep.
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool;
 
-    /// How much longer than others its own call may stand still after a cause.
+    /// How much longer than others the task's own call may stand still after a first cause.
     fn grace(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Whether another thread may take the links between two steps. A task that cannot give them up ends instead.
+    /// Whether another thread may take the links between two steps. A task that cannot lend them ends instead.
     fn lends_links(&self) -> bool {
         true
     }
@@ -46,12 +47,12 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
     /// Steps a task until it is finished.
     pub(crate) fn drive(&mut self, task: &mut impl Task<L>) -> Result<()> {
         let _slice = time_slice::GivesBack;
-        // Since when nothing at all has moved, and since when nothing of the task's own call has.
+        // The times since which nothing at all, and nothing of the task's own call, has moved.
         let (mut quiet_since, mut still_since): (Option<Instant>, Option<Instant>) = (None, None);
         let mut woken = Wake::Ready;
         loop {
             let step = task.step(self)?;
-            // A finished step says nothing: a wait for a time ends by that time.
+            // A finished step proves nothing: a timed wait ends by its time.
             let has_moved = matches!(step, Step::Moved | Step::OthersMoved);
             if std::mem::replace(&mut woken, Wake::Ready) == Wake::Expired && has_moved {
                 log_rescue();
@@ -94,8 +95,8 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
         Ok(())
     }
 
-    /// Sleeps until something can move, and looks after the calls meanwhile. A build with debug assertions goes on
-    /// sleeping when only time has passed, so that a wake-up that was lost fails the test that lost it.
+    /// Sleeps until something can move, and looks after the calls meanwhile. With debug assertions it sleeps on if only
+    /// time has passed, so that a lost wake-up fails the test.
     fn sleep(&mut self, task: &mut impl Task<L>, mut now: Instant, still_since: Instant) -> Result<Wake> {
         let board = self.shared.gate.board();
         loop {
@@ -121,7 +122,7 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
     }
 }
 
-/// Logs, once in a process, that a sleep ended by its timeout and that its call had work to do: a wake-up was lost.
+/// Logs, once in a process, that a sleep ended by time although its call had work: a wake-up was lost.
 #[cold]
 fn log_rescue() {
     static ONCE: Once = Once::new();

@@ -1,4 +1,4 @@
-//! The caller's handle of an asynchronous call: asks, waits, cancels, and drives the links while it waits.
+//! The handle of an asynchronous call: asks, waits, cancels, and drives the links while it waits.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -14,19 +14,18 @@ use crate::drive::Shared;
 use crate::drive::request::Request;
 use crate::links::Links;
 
-/// How often a thread looks at a call whose communicator another thread is dropping, which ends the call.
+/// How often a thread polls a call whose communicator another thread is dropping. The drop ends the call.
 const DROPPED_PAUSE: Duration = Duration::from_millis(1);
 
-/// The caller's handle of a request.
 pub(crate) struct RequestHandle<L: Links + 'static> {
     request: Arc<Request>,
-    /// The progress thread keeps the communicator of a call that goes on. The handle of a call that has ended keeps
-    /// none, so that its rank can leave.
+    /// The progress thread keeps the communicator while the call runs. The handle of an ended call keeps none, so that
+    /// its rank can leave.
     shared: Weak<Shared<L>>,
 }
 
-/// The communicator, while a thread looks at one of its calls. The program may have dropped it, and the call may have
-/// ended meanwhile. Then the progress thread ends the communicator: that may take seconds, and `is_done` must not wait.
+/// The communicator, while a thread looks at one of its calls. If this turns out to be its last handle, the progress
+/// thread drops it: that may take seconds, and `is_done` must not wait.
 struct Upgraded<L: Links + 'static>(Arc<Shared<L>>);
 
 impl<L: Links + 'static> Deref for Upgraded<L> {
@@ -54,8 +53,8 @@ impl<L: Links + 'static> RequestHandle<L> {
         self.shared.upgrade().map(Upgraded)
     }
 
-    /// Why this thread must not move the communicator's links on behalf of a call that has not ended: it is a forked
-    /// child's, or runs a user's function inside a call.
+    /// The reason why this thread must not move the links for an unfinished call: it belongs to a forked child, or runs
+    /// a user's function inside a call.
     fn refusal(&self, shared: &Shared<L>) -> Option<Error> {
         if self.request.is_done() {
             return None;
@@ -63,7 +62,7 @@ impl<L: Links + 'static> RequestHandle<L> {
         shared.gate.check_caller(&self.request.descriptor).err()
     }
 
-    /// Why a forked child is told the end of a call at once: no thread of its own brings it about.
+    /// The error that a forked child gets at once, since none of its threads would end the call.
     fn refusal_in_child(&self, shared: &Shared<L>) -> Option<Error> {
         if shared.gate.is_owner() { None } else { self.refusal(shared) }
     }
@@ -83,7 +82,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
                 return !shared.gate.is_owner();
             }
             if let Some(mut guard) = shared.try_lock_links() {
-                // The error, if there is one, has ended every request.
+                // An error has ended every request.
                 let _ = shared.advance_all(&mut guard);
             }
         }
@@ -111,12 +110,12 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
 
     fn register(&self, waker: &task::Waker) {
         if let Some(shared) = self.shared() {
-            // Before any lock: in a forked child, a thread that does not exist there may hold it.
+            // This check comes before any lock: in a forked child, a thread that does not exist may hold it.
             if self.refusal(&shared).is_some() {
                 return waker.wake_by_ref();
             }
             if let Err(error) = shared.monitor.callbacks().start() {
-                // Nobody else would wake the task when the call has failed.
+                // No thread would wake the task when the call has failed.
                 shared.gate.fail(error);
                 waker.wake_by_ref();
             }

@@ -1,4 +1,4 @@
-//! Exclusive use of the links: their holder moves them, for itself and for every thread that has queued work.
+//! Exclusive use of the links. Their holder moves its own call, and the work that all threads have queued.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
@@ -11,18 +11,18 @@ use crate::drive::call::Engine;
 use crate::links::Links;
 use crate::lock;
 
-/// The links, until this is dropped.
+/// The links of a communicator, held until it is dropped.
 pub(crate) struct LinksGuard<'s, L: Links + 'static> {
     pub(super) shared: &'s Shared<L>,
-    /// Nobody else locks this: the monitor lets one thread hold the links.
+    /// The lock is never contended: the monitor lets one thread hold the links.
     engine: Option<MutexGuard<'s, Engine<L>>>,
-    /// It was taken by a thread that was panicking already: that is no panic of a call.
+    /// Whether the thread was panicking already when it took the links; then the panic is not a call's.
     is_unwinding: bool,
     _holding: Holding,
 }
 
 impl<L: Links + 'static> Shared<L> {
-    /// Takes the links, waking their holder if there is one.
+    /// Takes the links, and wakes their holder if there is one.
     pub(crate) fn lock_links(&self) -> LinksGuard<'_, L> {
         self.monitor.take_links(|| (self.wake)());
         self.guard()
@@ -34,7 +34,7 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     fn guard(&self) -> LinksGuard<'_, L> {
-        // A panic under the lock was a broken invariant and has been reported. The state that it left is used as it is.
+        // A panic under the lock was a broken invariant, and has been reported. The state is used as it is.
         let engine = Some(lock(&self.engine));
         let is_unwinding = std::thread::panicking();
         LinksGuard { shared: self, engine, is_unwinding, _holding: Holding::begin() }
@@ -49,7 +49,7 @@ impl<L: Links + 'static> Shared<L> {
 }
 
 impl<L: Links + 'static> LinksGuard<'_, L> {
-    /// Gives the links to a thread that wants them, and takes them again afterwards.
+    /// Gives the links to a thread that wants them, and takes them back afterwards.
     pub(crate) fn let_others(&mut self) {
         self.engine = None;
         self.shared.monitor.lend_links(|| (self.shared.wake)());
@@ -60,8 +60,8 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
 impl<L: Links + 'static> Drop for LinksGuard<'_, L> {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.is_unwinding {
-            // Streams may have stopped in the middle of a call, so no thread may use them again, and no thread may wait
-            // for a call that this one had begun.
+            // Streams may have stopped in the middle of a call. So no thread may use the streams again, or wait for a
+            // call that this thread had begun.
             let what = "a panic inside a call".to_owned();
             let error = Error::System { what, text: "see the log of this rank".to_owned() };
             let seen = self.shared.gate.fail(error);

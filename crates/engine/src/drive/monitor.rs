@@ -1,8 +1,8 @@
-//! The monitor of a communicator: who holds its links, who waits for them or for the end of a call, and what its
-//! progress thread does next.
+//! The monitor of a communicator: which thread holds its links, which threads wait, and the next task of its progress
+//! thread.
 //!
-//! The holder of the links moves all asynchronous work. So a thread that waits for its work needs the links only when
-//! nobody has them; until then it waits for ends. A thread with a collective of its own takes the links from their
+//! The holder of the links moves all asynchronous work. So a thread that waits for asynchronous work takes the links
+//! only if they are free; else it waits for ends of calls. A thread with its own collective takes the links from their
 //! holder.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,15 +14,15 @@ use unisono_communicator::AfterEnd;
 use crate::drive::callbacks::Callbacks;
 use crate::lock;
 
-/// The monitor of one communicator. Nothing else is locked under its lock.
+/// The monitor of one communicator. No other lock is taken under its lock.
 #[derive(Default)]
 pub(crate) struct Monitor {
     state: Mutex<MonitorState>,
-    /// The links are free, or a call has ended.
+    /// Notified when the links are free, or a call has ended.
     changed: Condvar,
-    /// The progress thread has a command, or its work is urgent.
+    /// Notified when the progress thread has a command, or its work is urgent.
     commanded: Condvar,
-    /// How many threads wait for the links. Changed under the lock; the holder of the links reads it between polls.
+    /// The number of threads that want the links. It changes under the lock; the holder reads it between polls.
     wanting: AtomicUsize,
     callbacks: Arc<Callbacks>,
 }
@@ -30,9 +30,9 @@ pub(crate) struct Monitor {
 #[derive(Default)]
 struct MonitorState {
     is_held: bool,
-    /// How many threads sleep until something has changed.
+    /// The number of threads that wait for `changed`.
     sleepers: usize,
-    /// How many callbacks wait for the end of a call: then the progress thread does not leave the work to its caller.
+    /// The number of callbacks that wait for ends of calls. If there is any, the progress thread moves calls at once.
     awaited_callbacks: usize,
     command: Command,
     has_progress_thread: bool,
@@ -40,7 +40,7 @@ struct MonitorState {
 
 /// A communicator, as its progress thread sees it.
 pub(crate) trait Progress: Send + Sync {
-    /// Moves pending calls until all have ended. For a while, it reads the messages of ranks that close too.
+    /// Moves pending calls until all have ended. For some time, it also reads the messages of ranks that close.
     fn progress(&self);
 }
 
@@ -50,11 +50,11 @@ pub(crate) enum Command {
     /// Nothing.
     #[default]
     Sleep,
-    /// This communicator has work.
+    /// Move this communicator's asynchronous calls.
     Work(Arc<dyn Progress>),
-    /// A rank of this communicator has closed it. Without a handle left, there is nothing to do.
+    /// Read the messages of a rank that has closed this communicator, unless it has no handle left.
     Look(Weak<dyn Progress>),
-    /// The communicator is gone.
+    /// End: the communicator is gone.
     End,
 }
 
@@ -63,7 +63,6 @@ impl Monitor {
         lock(&self.state)
     }
 
-    /// The thread of callbacks.
     pub(crate) fn callbacks(&self) -> &Arc<Callbacks> {
         &self.callbacks
     }
@@ -74,7 +73,7 @@ impl Monitor {
         !self.is_wanted() && !std::mem::replace(&mut state.is_held, true)
     }
 
-    /// Takes the links. If somebody holds them, `wake` wakes the holder.
+    /// Takes the links; `wake` wakes their holder, if there is one.
     pub(crate) fn take_links(&self, wake: impl FnOnce()) {
         let mut state = self.lock();
         if state.is_held {
@@ -88,13 +87,13 @@ impl Monitor {
             state.sleepers -= 1;
             state.is_held = true;
             self.wanting.fetch_sub(1, Ordering::SeqCst);
-            // A thread that has lent them wants them back now.
+            // A thread that has lent the links wants them back now.
             return self.notify(state);
         }
         state.is_held = true;
     }
 
-    /// Gives the links to the threads that want them, and takes them again afterwards.
+    /// Gives the links to the threads that want them, and takes them back afterwards.
     pub(crate) fn lend_links(&self, wake: impl FnOnce()) {
         self.give_links_back();
         let mut state = self.lock();
@@ -104,14 +103,13 @@ impl Monitor {
         self.take_links(wake);
     }
 
-    /// Gives the links back.
     pub(crate) fn give_links_back(&self) {
         let mut state = self.lock();
         state.is_held = false;
         self.notify(state);
     }
 
-    /// Whether somebody holds the links.
+    /// Whether a thread holds the links.
     pub(crate) fn is_held(&self) -> bool {
         self.lock().is_held
     }
@@ -122,7 +120,7 @@ impl Monitor {
         self.wanting.load(Ordering::SeqCst) > 0
     }
 
-    /// A call has ended. Its waker and its callbacks have a thread of their own, which holds nothing.
+    /// Notes that a call has ended. The work after it goes to the thread of callbacks.
     pub(crate) fn announce(&self, after_end: Option<AfterEnd>) {
         let mut state = self.lock();
         state.awaited_callbacks -= after_end.as_ref().map_or(0, AfterEnd::callbacks);
@@ -141,8 +139,8 @@ impl Monitor {
     }
 
     /// Sleeps until something has changed, at most for `longest`. Returns at once if `goal` is reached, or if the links
-    /// are free and nobody wants them. `goal` runs under the monitor's lock. So it must not take a lock that a thread
-    /// may hold while it calls [`Monitor::announce`].
+    /// are free and nobody wants them. `goal` runs under the monitor's lock, so it must not take a lock that a thread
+    /// may hold when it calls [`Monitor::announce`].
     pub(crate) fn sleep(&self, goal: impl Fn() -> bool, longest: Duration) {
         let mut state = self.lock();
         if goal() || (!state.is_held && !self.is_wanted()) {
@@ -153,13 +151,14 @@ impl Monitor {
         woken.unwrap_or_else(PoisonError::into_inner).0.sleepers -= 1;
     }
 
-    /// A callback is about to be added to a call. When that has ended already, [`Monitor::forget_callback`] follows.
+    /// Notes that a callback is about to be added to a call. If the call has ended already,
+    /// [`Monitor::forget_callback`] follows.
     pub(crate) fn await_callback(&self) {
         self.lock().awaited_callbacks += 1;
         self.commanded.notify_one();
     }
 
-    /// The call of the callback had ended already.
+    /// Notes that the awaited callback was not added, because its call has ended already.
     pub(crate) fn forget_callback(&self) {
         self.lock().awaited_callbacks -= 1;
     }
@@ -169,10 +168,10 @@ impl Monitor {
         self.lock().awaited_callbacks > 0
     }
 
-    /// Gives the progress thread a command. True when the caller has to start the thread.
+    /// Gives the progress thread a command. True if the caller must start the thread.
     pub(crate) fn command(&self, command: Command) -> bool {
         let mut state = self.lock();
-        // Any other work looks at the streams too.
+        // Any other command also reads the messages.
         if matches!(command, Command::Look(_)) && !matches!(state.command, Command::Sleep) {
             return false;
         }
@@ -180,12 +179,12 @@ impl Monitor {
         let is_first = !std::mem::replace(&mut state.has_progress_thread, true);
         drop(state);
         self.commanded.notify_one();
-        // Without the lock: it may be the last handle of the communicator.
+        // Dropped without the lock: it may be the last handle of the communicator.
         drop(before);
         is_first
     }
 
-    /// The progress thread could not be started.
+    /// Notes that the progress thread could not be started.
     pub(crate) fn has_no_progress_thread(&self) {
         let mut state = self.lock();
         state.has_progress_thread = false;
@@ -206,7 +205,7 @@ impl Monitor {
         std::mem::take(&mut state.unwrap_or_else(PoisonError::into_inner).command)
     }
 
-    /// Sleeps for `time`, as long as no work is urgent.
+    /// Sleeps for `time`, but only while no work is urgent.
     pub(crate) fn stand_aside(&self, time: Duration) {
         let is_calm = |state: &mut MonitorState| state.awaited_callbacks == 0;
         drop(self.commanded.wait_timeout_while(self.lock(), time, is_calm));
@@ -219,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// The borrower learns that the lender wants them back, although it has just taken them.
+    /// The borrower learns that the lender wants the links back, although it has just taken them.
     #[test]
     fn lent_links_are_wanted_back() {
         let (monitor, woken) = (Monitor::default(), AtomicUsize::new(0));

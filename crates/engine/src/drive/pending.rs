@@ -1,4 +1,4 @@
-//! Tasks for the drive loop: one blocking collective, and everything asynchronous.
+//! Tasks for the drive loop: one blocking collective, and all asynchronous work.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ use crate::links::Links;
 use crate::lock;
 use crate::point_to_point::Borrowed;
 
-/// Longest sleep at the monitor, against a lost notification. In builds with debug assertions that is a hang.
+/// The longest sleep at the monitor, as a protection against a lost notification. With debug assertions such a loss is
+/// a hang.
 const LISTEN_MAX: Duration =
     if cfg!(debug_assertions) { Duration::from_secs(3600) } else { Duration::from_millis(100) };
 
@@ -45,7 +46,7 @@ impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
     }
 }
 
-/// The queue and the messages, until a goal is reached or, for some, a time has come.
+/// The queue and the messages, until `goal` is reached or `until` has come.
 pub(crate) struct Pending<'s, L: Links + 'static, G> {
     shared: &'s Shared<L>,
     goal: G,
@@ -54,12 +55,10 @@ pub(crate) struct Pending<'s, L: Links + 'static, G> {
 }
 
 impl<'s, L: Links + 'static, G: FnMut(&mut L) -> bool> Pending<'s, L, G> {
-    /// Until `goal` is reached.
     pub(crate) fn new(shared: &'s Shared<L>, goal: G) -> Pending<'s, L, G> {
         Pending { shared, goal, until: None, is_late: false }
     }
 
-    /// Until `goal` is reached, and at most until `until`.
     pub(crate) fn until(shared: &'s Shared<L>, goal: G, until: Instant) -> Pending<'s, L, G> {
         Pending { shared, goal, until: Some(until), is_late: false }
     }
@@ -94,7 +93,7 @@ impl<L: Links + 'static, G: FnMut(&mut L) -> bool> Task<L> for Pending<'_, L, G>
 }
 
 impl<L: Links + 'static> Shared<L> {
-    /// Whether asynchronous work is not finished.
+    /// Whether asynchronous work is unfinished.
     pub(crate) fn has_pending(&self) -> bool {
         !self.queue.is_empty() || lock(&self.messages).is_pending()
     }
@@ -108,7 +107,7 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// The same step with the posted sends and receives moved too.
+    /// Also moves the posted sends and receives. Gives the result of the whole poll.
     pub(crate) fn with_messages(&self, engine: &mut Engine<L>, step: Step) -> Result<Step> {
         self.hear_of_closing(&mut engine.links);
         if !self.has_messages.load(Ordering::SeqCst) {
@@ -127,12 +126,12 @@ impl<L: Links + 'static> Shared<L> {
         })
     }
 
-    /// Looks after the posted sends and receives: asks, warns, and ends the late ones.
+    /// Looks after the posted sends and receives: asks, warns, and ends late ones.
     pub(crate) fn look_after_messages(&self, now: Instant) -> Result<()> {
         lock(&self.messages).look_after_waits(now, &self.gate, &self.options)
     }
 
-    /// One poll of the head of the queue and of the messages.
+    /// Polls the head of the queue and the messages once.
     pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
         let step = match self.queue.head() {
             Some(call) => self.step_queued(&call, engine)?,
@@ -141,7 +140,7 @@ impl<L: Links + 'static> Shared<L> {
         self.with_messages(engine, step)
     }
 
-    /// One poll of one asynchronous collective; a finished one leaves the queue.
+    /// Polls one asynchronous collective once. A finished one leaves the queue.
     fn step_queued(&self, queued: &QueuedCollective, engine: &mut Engine<L>) -> Result<Step> {
         let QueuedCollective { collective, request } = queued;
         let mut state = lock(&request.state);
@@ -193,7 +192,7 @@ impl<L: Links + 'static> Shared<L> {
         guard.drive(&mut task).map_err(|error| self.gate.settle(guard, error))
     }
 
-    /// One poll of everything asynchronous, without waiting.
+    /// Moves all asynchronous work that can move, without waiting.
     pub(crate) fn advance_all(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
         while self.has_pending() {
             match self.advance_pending(guard) {
@@ -205,7 +204,7 @@ impl<L: Links + 'static> Shared<L> {
         Ok(())
     }
 
-    /// Moves everything asynchronous until it has ended, `goal` is reached, or another thread wants the links.
+    /// Moves asynchronous work until all of it has ended, `goal` is reached, or another thread wants the links.
     pub(crate) fn drive_pending(
         &self,
         guard: &mut LinksGuard<'_, L>,
@@ -218,8 +217,8 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Waits until `goal` is reached, or until `until`: at the monitor while another thread does the work, else
-    /// doing it.
+    /// Waits until `goal` is reached or `until` has come. Drives the links if they are free; else sleeps at the
+    /// monitor.
     pub(crate) fn wait_for(&self, until: Option<Instant>, goal: impl Fn() -> bool) {
         let time_left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         let goal = || goal() || time_left().is_some_and(|left| left.is_zero());

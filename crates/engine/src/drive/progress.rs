@@ -1,10 +1,9 @@
-//! The progress thread: moves asynchronous calls while no other thread does, and reads the streams of ranks that close.
-//! It starts at the first `submit`, or when a rank closes.
+//! The progress thread. It moves asynchronous calls while no other thread does, and reads the messages of ranks that
+//! close. It starts at the first `submit`, or when a rank closes.
 //!
-//! It never takes the links from another thread: it only tries to lock them, and gives them up as soon as another
-//! thread wants them. It holds the communicator only while there is work, so that detached work goes on when the last
-//! handle is dropped, and a communicator without work is dropped at once. A panic inside a call ends that call, not
-//! this thread.
+//! It never takes the links from another thread, and gives them up as soon as another thread wants them. It holds the
+//! communicator only while there is work: so work goes on after the last handle is dropped, and a communicator without
+//! work is dropped at once. A panic inside a call ends the call, not this thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -16,25 +15,25 @@ use crate::drive::Shared;
 use crate::drive::monitor::{Command, Monitor, Progress};
 use crate::links::Links;
 
-/// How long this thread leaves new work alone: a caller that waits at once does the work itself. A caller with a
-/// callback does not wait.
+/// How long this thread leaves new work alone, because a caller that waits at once does the work itself. A callback
+/// ends this time.
 const HEAD_START: Duration = Duration::from_micros(200);
 
-/// How long it stays out of the way when another thread is at work.
+/// How long it stays away while another thread is at work.
 const STAND_ASIDE: Duration = Duration::from_millis(1);
 
 impl<L: Links + 'static> Shared<L> {
-    /// Says that there is work, and starts the thread if there is none yet.
+    /// Notes that there is work, and starts the thread if there is none yet.
     ///
     /// # Errors
-    /// When the system has no room for another thread.
+    /// [`Error::System`] when the system has no room for another thread.
     pub(crate) fn ask_for_progress(self: &Arc<Self>) -> Result<(), Error> {
         let is_first = self.monitor.command(Command::Work(self.clone()));
         if is_first { start(&self.monitor) } else { Ok(()) }
     }
 
-    /// Hands the last handle of a communicator without work to the thread, which ends it. Without a thread the caller
-    /// does.
+    /// Passes the last handle of a communicator without work to the progress thread, which drops it. If there is no
+    /// such thread, the caller drops it.
     pub(crate) fn end_last(self: &Arc<Self>) {
         if self.monitor.is_progressing() {
             self.monitor.command(Command::Work(self.clone()));
@@ -42,7 +41,8 @@ impl<L: Links + 'static> Shared<L> {
     }
 }
 
-/// Says that a rank has closed the communicator. Called on the control thread: it takes no handle.
+/// Notes that a rank has closed the communicator. The control thread calls this. `shared` is weak, so it keeps no
+/// communicator alive.
 pub(crate) fn look_after(monitor: &Arc<Monitor>, shared: Weak<dyn Progress>) {
     if monitor.command(Command::Look(shared))
         && let Err(error) = start(monitor)
@@ -89,7 +89,7 @@ impl<L: Links + 'static> Progress for Shared<L> {
                         return;
                     }
                 }
-                // Urgent work is taken over as soon as the other thread lets go of it.
+                // Urgent work is taken over as soon as the other thread gives the links back.
                 None if self.monitor.is_urgent() => self.monitor.sleep(|| false, STAND_ASIDE),
                 None => self.monitor.stand_aside(STAND_ASIDE),
             }

@@ -9,14 +9,14 @@ use unisono_communicator::Collective;
 use crate::drive::request::Request;
 use crate::lock;
 
-/// An asynchronous collective, and which one it is.
+/// An asynchronous collective, and its kind.
 #[derive(Clone)]
 pub(crate) struct QueuedCollective {
     pub(crate) collective: Collective,
     pub(crate) request: Arc<Request>,
 }
 
-/// A queue whose emptiness is known without its lock, so that blocking calls do not pay for asynchronous ones.
+/// A queue that can be found empty without its lock, so that asynchronous calls cost blocking calls nothing.
 #[derive(Default)]
 pub(crate) struct Queue {
     calls: Mutex<VecDeque<QueuedCollective>>,
@@ -36,14 +36,14 @@ impl Queue {
         if self.is_empty() { None } else { lock(&self.calls).front().cloned() }
     }
 
-    /// Removes the head, which is over.
+    /// Removes the head, which has ended.
     pub(crate) fn pop(&self) {
         let head = self.change(VecDeque::pop_front);
-        // Dropped without a lock: its memory may be the caller's last handle of something.
+        // Dropped without the lock, because its memory may be the caller's last handle of something.
         drop(head);
     }
 
-    /// Removes all of them; the caller must end them.
+    /// Removes all calls. The caller must end them.
     pub(crate) fn drain(&self) -> Vec<QueuedCollective> {
         self.change(|calls| calls.drain(..).collect())
     }

@@ -1,4 +1,5 @@
-//! An asynchronous call: queued, then run by the holder of the links, then waiting for its result to be fetched.
+//! An asynchronous call: first it is queued, then the thread that holds the links runs it, at last its result can be
+//! fetched.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,33 +19,33 @@ pub(crate) struct Request {
     monitor: Arc<Monitor>,
     pub(crate) descriptor: Descriptor,
     pub(crate) site: Site,
-    /// What the call has from its scope, if it is in one.
+    /// The parent call and the deadline of its scope, if it is in one.
     pub(crate) enclosing: Option<Enclosing>,
-    /// The board that counts the call until its end, unless its caller waits for it.
+    /// The board that counts the call until its end, unless the caller waits for it.
     board: Option<Arc<Board>>,
     /// The number of a send or receive on that board.
     message: Option<u64>,
 }
 
-/// Where a request is.
+/// The states of a request.
 #[allow(clippy::large_enum_variant, reason = "it lies in its request, which is allocated once for each call")]
 pub(crate) enum RequestState {
-    /// Not begun.
+    /// The call has not begun.
     Queued(OwnedCall),
-    /// At the head of the queue.
+    /// The call is at the head of the queue.
     Active(Box<ActiveRequest>),
-    /// Over, or with the thread that moves it. Its end is in its [`Ending`].
+    /// The call has ended, or the thread that moves it has taken it.
     Taken,
 }
 
-/// A call in progress with the memory that it owns.
+/// A call in progress and its memory.
 pub(crate) struct ActiveRequest {
     pub(crate) active: ActiveCall,
     pub(crate) call: OwnedCall,
 }
 
 impl ActiveRequest {
-    /// Its memory; `None` while a body runs with it.
+    /// Its memory; `None` while a body uses it.
     pub(crate) fn into_buffers(mut self) -> Option<OwnedBuffers> {
         self.active.move_out(self.call.buffers)
     }
@@ -56,7 +57,7 @@ impl Request {
         Arc::new(Request::with(call, monitor))
     }
 
-    /// The request of a collective, which may be within a scope.
+    /// The request of a collective, which may be in a scope.
     pub(crate) fn collective(
         call: OwnedCall,
         monitor: Arc<Monitor>,
@@ -68,7 +69,7 @@ impl Request {
         Arc::new(Request { enclosing, board: Some(board.clone()), ..request })
     }
 
-    /// The request of a send or receive, which `board` remembers.
+    /// The request of a send or receive, which `board` records.
     pub(crate) fn message(call: OwnedCall, monitor: Arc<Monitor>, board: &Arc<Board>) -> Arc<Request> {
         board.unfinished().note_start();
         let message = Some(board.messages().enter(&call.descriptor, call.site));
@@ -88,12 +89,11 @@ impl Request {
         }
     }
 
-    /// Whether the call has ended.
     pub(crate) fn is_done(&self) -> bool {
         self.ending.is_done()
     }
 
-    /// Ends the call. Its buffers are lost when a thread panicked with them.
+    /// Ends the call. `buffers` is `None` if a thread panicked with them.
     pub(crate) fn finish(&self, result: Result<Outcome>, buffers: Option<OwnedBuffers>) {
         if let Some(board) = &self.board {
             if let (Some(number), Ok(_)) = (self.message, &result) {
@@ -106,7 +106,7 @@ impl Request {
         self.monitor.announce(self.ending.end(result, buffers));
     }
 
-    /// Ends a request with an error, unless it has ended. If a thread panicked with its call, the buffers are lost.
+    /// Ends the call with an error, unless it has ended.
     pub(crate) fn fail(&self, error: Error) {
         if self.is_done() {
             return;
@@ -120,7 +120,7 @@ impl Request {
         self.finish(Err(error), buffers);
     }
 
-    /// Keeps `callback` for the end. Gives it back with the result if the call has ended.
+    /// Keeps `callback` for the end. If the call has ended, gives it back with the result.
     pub(crate) fn on_done(&self, callback: DoneCallback) -> Option<(DoneCallback, Result<Outcome>)> {
         self.monitor.await_callback();
         let given_back = self.ending.on_done(callback);
@@ -130,7 +130,6 @@ impl Request {
         given_back
     }
 
-    /// The call as errors name it.
     pub(crate) fn info(&self) -> CallInfo {
         let parent = self.enclosing.as_ref().map(|enclosing| enclosing.parent.clone());
         CallInfo { site: Some(self.site.into()), parent, ..CallInfo::new(0, self.descriptor) }
@@ -143,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// The state that a thread leaves when it panics between taking a call and putting it back.
+    /// The state that a thread leaves if it panics between taking a call and putting it back.
     #[test]
     fn a_request_whose_call_was_lost_in_a_panic_ends_with_the_error() {
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);

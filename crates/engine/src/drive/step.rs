@@ -1,13 +1,13 @@
-//! What one poll of a task or of a call has done.
+//! The result of one poll.
 
-/// The result of a poll under the lock on the links.
+/// The result of a poll of a task or of a call.
 pub(crate) enum Step {
     /// The task is finished.
     Finished,
     /// The task's own call moved.
     Moved,
-    /// Only calls of others moved: the task's own waits.
+    /// Only other calls moved; the task's own call waits.
     OthersMoved,
-    /// Nothing can move until a link or a thread does something.
+    /// Nothing can move until a link or another thread acts.
     Idle,
 }

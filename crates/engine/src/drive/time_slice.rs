@@ -1,12 +1,12 @@
 //! A short time slice for a thread that waits for bytes beside other work.
 //!
-//! Linux gives each thread its share of a core in slices, by default of milliseconds. A thread that asks for a shorter
-//! slice keeps its share, is scheduled more often for a shorter time, and preempts one with a longer slice when it
-//! wakes (since Linux 6.12; `sched_setattr(2)`, `sched_runtime`). That is what a thread wants that computes for
-//! microseconds and then waits for the next bytes. It needs no privilege. Other kernels ignore it.
+//! Linux gives each thread its share of a core in slices, by default of milliseconds. A thread with a shorter slice
+//! keeps its share, runs more often for a shorter time, and on waking preempts a thread with a longer slice (since
+//! Linux 6.12; `sched_setattr(2)`, `sched_runtime`). This suits a thread that computes for microseconds and then waits
+//! for bytes. It needs no privilege, and other kernels ignore it.
 //!
-//! Threads and processes inherit the slice of the thread that starts them. So it is short only within a call of ours,
-//! and not while a function of the user's runs there: whatever else the program does has the slice that it had before.
+//! Threads and processes inherit the slice of the thread that starts them. So the slice is short only within our calls,
+//! and not while a user's function runs there: other code of the program keeps its slice.
 
 #![allow(unsafe_code)]
 
@@ -17,10 +17,10 @@ use libc::{c_long, pid_t};
 /// The shortest slice that the kernel grants.
 const SLICE_NS: u64 = 100_000;
 
-/// `SCHED_OTHER` and `SCHED_BATCH`: the policies that have a slice.
+/// `SCHED_OTHER` and `SCHED_BATCH`, the policies that have a slice.
 const POLICIES: [u32; 2] = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32];
 
-/// `struct sched_attr` in its first form, which every kernel takes.
+/// `struct sched_attr` in its first form, which every kernel accepts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Attributes {
@@ -34,15 +34,14 @@ struct Attributes {
     period_ns: u64,
 }
 
-/// The size of [`Attributes`], as the kernel is told.
 const ATTRIBUTES_BYTES: u32 = size_of::<Attributes>() as u32;
 
 thread_local! {
-    /// The slice that this thread had before it was to be short.
+    /// The former slice of a thread whose slice is short now.
     static BEFORE_NS: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Gives the calling thread back the slice that it had before, when this is dropped.
+/// Gives the calling thread its former slice back when it is dropped.
 pub(crate) struct GivesBack;
 
 impl Drop for GivesBack {
@@ -51,17 +50,17 @@ impl Drop for GivesBack {
     }
 }
 
-/// Gives the calling thread a short slice, or its former slice. Nothing changes where the system refuses, and for a
-/// thread without a slice or with a shorter one.
+/// Gives the calling thread a short slice, or its former slice. Does nothing where the system refuses, and for a thread
+/// without a slice or with a shorter one.
 ///
-/// Cost: nothing when there is nothing to change, else two calls of the system, of less than a microsecond together.
+/// Cost: two system calls of less than a microsecond together, or nothing if nothing changes.
 pub(crate) fn be_short(is_short: bool) {
     match (is_short, BEFORE_NS.get()) {
         (true, None) => {
             let is_long = |now: &Attributes| now.runtime_ns > SLICE_NS && POLICIES.contains(&now.policy);
             let before = attributes().filter(is_long);
             before.inspect(|before| set_attributes(&Attributes { runtime_ns: SLICE_NS, ..*before }));
-            // Also when nothing was changed: it is not tried again and again.
+            // Also set if nothing was changed, so that it is not tried again.
             BEFORE_NS.set(Some(before.map_or(0, |before| before.runtime_ns)));
         }
         (false, Some(before_ns)) => {
@@ -72,7 +71,7 @@ pub(crate) fn be_short(is_short: bool) {
     }
 }
 
-/// Changes nothing else: the thread may have got another policy or niceness meanwhile.
+/// Restores the slice only: the thread may have another policy or niceness by now.
 fn give_back(before_ns: u64) {
     if before_ns > 0
         && let Some(now) = attributes().filter(|now| POLICIES.contains(&now.policy))
@@ -98,7 +97,7 @@ fn attributes() -> Option<Attributes> {
     (result == 0).then_some(found)
 }
 
-/// Sets the scheduling of the calling thread, unless the system refuses.
+/// Sets the scheduling of the calling thread. A refusal of the system is ignored.
 #[cfg(target_os = "linux")]
 fn set_attributes(wanted: &Attributes) {
     let (this, no_flags): (pid_t, c_long) = (0, 0);
@@ -125,7 +124,7 @@ mod tests {
         for is_short in [false, true, true] {
             be_short(is_short);
         }
-        // A kernel that knows no slices says 0.
+        // A kernel without slices says 0.
         assert!(attributes().unwrap().runtime_ns <= SLICE_NS);
         be_short(false);
         let after = attributes().unwrap();

@@ -1,9 +1,9 @@
-//! How long one call has waited, and what follows: the awaited ranks are asked, a line in the log names them, and the
-//! call ends at its deadline. The same for collectives and messages, blocking and asynchronous.
+//! How long one call has waited, and the consequences: questions to the awaited ranks, a warning in the log, and the
+//! end at the deadline. The same for collectives and messages, blocking and asynchronous.
 //!
-//! The thread that drives a call looks after it many times a second. A late look means that the job was stopped, or
-//! that the call was busy. That time is no part of the wait. Otherwise a job that was stopped for longer than a call's
-//! deadline would fail as soon as it goes on.
+//! The thread that drives a call looks after it many times a second. A late look means that the job was stopped or that
+//! the call was busy; this time does not count as waiting. Else a job that was stopped for longer than a deadline would
+//! fail as soon as it continues.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -14,58 +14,57 @@ use unisono_communicator::{Group, GroupRank, Severity, deadline_after, log};
 use crate::drive::pause::SLEEP_MAX;
 use crate::options::EngineOptions;
 
-/// The pause between the first and the second question about one call. Each later pause is twice the one before.
+/// The pause between the first two questions about a call. Each later pause is twice as long as the previous one.
 const ASK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// Longest pause between two questions about one call.
+/// The longest pause between two questions about a call.
 const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Longest time between two such looks that counts as waiting: sleeps end a little late.
+/// The longest time between two looks that counts as waiting; sleeps end a little late.
 const LOOK_PAUSE_MAX: Duration = SLEEP_MAX.saturating_mul(2);
 
-/// Ranks asked about one call at one time.
+/// How many ranks are asked about a call at a time.
 pub(crate) const ASKED_AT_ONCE_MAX: usize = 8;
 
-/// How long one call has waited. A call that never waits reads no clock.
+/// The wait of one call. A call that never waits reads no clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     timeout: Duration,
-    /// When it first had to wait; later by the time that does not count.
+    /// The start of the wait, later by the time that does not count.
     started: Option<Instant>,
-    /// When something could have been due for the last time: at least every [`SLEEP_MAX`] while it waits.
+    /// The last look. While the call waits, there is one every [`SLEEP_MAX`] at least.
     looked: Option<Instant>,
-    /// Since when nothing of it has moved.
+    /// Since when nothing of the call has moved.
     still_since: Option<Instant>,
     /// Nothing is due before this time.
     next: Option<Instant>,
     asked: Option<Instant>,
     ask_pause: Duration,
     has_warned: bool,
-    /// The awaited rank at the last look: of a chain of waiting ranks the last, as far as it is known.
+    /// The awaited rank at the last look; of a chain of waiting ranks the last known one.
     late: Option<GroupRank>,
-    /// The number of the call that was asked about.
+    /// The number of the call in the last question.
     asked_about: Option<u64>,
 }
 
-/// The action that is due for a call that waits.
+/// The due action for a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing yet.
     Nothing,
-    /// The log or some ranks must be notified.
+    /// Notify the log or some ranks.
     Attention(Attention),
-    /// Its deadline has passed.
+    /// End the call: its deadline has passed.
     End,
 }
 
-/// The receivers of a notice about a call that waits.
+/// The receivers of a notice about a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attention {
-    /// The log: once in a call.
+    /// The log, once in a call.
     pub(crate) warns: bool,
-    /// The ranks that it waits for.
+    /// The awaited ranks.
     pub(crate) asks: bool,
-    /// For how long nothing has moved.
+    /// How long nothing has moved.
     pub(crate) still: Duration,
 }
 
@@ -91,7 +90,7 @@ impl Wait {
         Wait { started: Some(started), looked: Some(started), ..Wait::new(timeout) }
     }
 
-    /// Something of the call has moved.
+    /// Notes that something of the call has moved.
     #[inline]
     pub(crate) fn moved(&mut self) {
         if self.still_since.is_some() {
@@ -99,7 +98,7 @@ impl Wait {
         }
     }
 
-    /// Notes that nothing of the call has moved at `now`, and returns the action that is due.
+    /// Notes that nothing of the call has moved at `now`, and returns the due action.
     #[inline]
     pub(crate) fn look(&mut self, now: Instant, options: &EngineOptions) -> Due {
         if self.next.is_some_and(|next| now < next) {
@@ -131,7 +130,7 @@ impl Wait {
         Due::Attention(Attention { warns, asks, still: now.saturating_duration_since(still_since) })
     }
 
-    /// The last `time` does not count.
+    /// Excludes the last `time` from the wait.
     #[cold]
     fn shift(&mut self, time: Duration) {
         for since in [&mut self.started, &mut self.still_since, &mut self.asked] {
@@ -139,7 +138,7 @@ impl Wait {
         }
     }
 
-    /// When to ask: progress since the last question makes it a new wait.
+    /// The time of the next question. Progress since the last question starts a new wait.
     fn ask_at(&self, still_since: Instant, first: Duration) -> Instant {
         match self.asked {
             Some(last) if last >= still_since => deadline_after(last, self.ask_pause.max(first)),
@@ -147,34 +146,33 @@ impl Wait {
         }
     }
 
-    /// When to look again; `None` before the first look.
+    /// The time of the next look; `None` before the first.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.next.or_else(|| self.started.map(|started| deadline_after(started, self.timeout)))
     }
 
-    /// For how long it may wait.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// For how long it has waited.
+    /// How long the call has waited.
     pub(crate) fn waited(&self, now: Instant) -> Duration {
         self.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started))
     }
 
-    /// About which call ranks have been asked, if any has been.
+    /// The number of the call in the last question, if ranks have been asked.
     pub(crate) fn asked_about(&self) -> Option<u64> {
         self.asked_about
     }
 
-    /// The ranks are being asked about call `number`.
+    /// Notes that ranks are asked about call `number`.
     pub(crate) fn ask_about(&mut self, number: u64) {
         self.asked_about = Some(number);
     }
 }
 
 impl Wait {
-    /// Notifies the log and the ranks of `call`, which waits for `awaited`, the next one first; the ranks are asked
+    /// Notifies the log and the ranks about `call`, which waits for `awaited`, the next one first. The ranks are asked
     /// about their call `number`.
     pub(crate) fn pay(
         &mut self,
@@ -209,7 +207,6 @@ impl Wait {
         }
     }
 
-    /// Whether a line in the log has warned of the call.
     pub(crate) fn has_warned(&self) -> bool {
         self.has_warned
     }
@@ -268,7 +265,7 @@ mod tests {
         assert_eq!(wait.look(at(80), &options), Due::End);
     }
 
-    /// When a call with a deadline of 2 s ends that is looked after every 10 ms, but not between the times of a stop.
+    /// The end, in ms, of a call with a deadline of 2 s. A thread looks after it every 10 ms, except during the stops.
     fn end_with(mut wait: Wait, start: Instant, stops: &[(u64, u64)]) -> Option<u64> {
         let options = options();
         let is_stopped = |at: &u64| stops.iter().any(|&(from, to)| (from..to).contains(at));
@@ -281,7 +278,7 @@ mod tests {
         let (start, timeout) = (Instant::now(), Duration::from_secs(2));
         let end = |stops: &[(u64, u64)]| end_with(Wait::new(timeout), start, stops).unwrap();
         assert_eq!(end(&[]), 2000);
-        // Of each stop, a part counts: the longest pause that is waiting, less what it had lasted before the stop.
+        // A part of each stop counts: the longest pause that is waiting, less the pause before the stop.
         let (held, sleep) = (LOOK_PAUSE_MAX.as_millis() as u64, SLEEP_MAX.as_millis() as u64);
         let within = |end: u64, stops: u64| {
             (2000 + stops * (4000 - held)..=2000 + stops * (4000 - held + sleep)).contains(&end)

@@ -19,7 +19,7 @@ use crate::options::EngineOptions;
 /// Enters the communicator of `key` on one rank. `wrap` wraps its links.
 ///
 /// # Errors
-/// As [`World::enter`].
+/// As [`World::join`].
 pub(super) fn communicator<L: Links + 'static>(
     world: &Arc<World>,
     key: &RoomKey,
@@ -101,7 +101,7 @@ impl Control for InProcessControl {
 }
 
 impl InProcessControl {
-    /// The answer of a rank to a question about its call.
+    /// The answer of a rank about its call `number`.
     fn answer(&self, asked: GroupRank, number: u64) -> CallStatus {
         let status = self.room.boards[asked.index()].status(number);
         let rank = self.room.job_ranks[asked.index()];
@@ -118,7 +118,7 @@ impl InProcessControl {
         order_mismatch(own, self.room.membership(own)?, rank, answer, |key| all.find(|one| one.key == key))
     }
 
-    /// `None` when this rank is not in the list.
+    /// A communicator of `ranks`; `None` when this rank is not among them.
     fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Result<Option<Companion>> {
         let Some(group) = self.peers.group().subgroup(ranks, epoch) else { return Ok(None) };
         let key = RoomKey { origin, members: ranks.to_vec() };

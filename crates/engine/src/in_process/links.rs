@@ -1,4 +1,4 @@
-//! The pipes of one rank, and its place to sleep. Their drop is how the rank leaves the communicator.
+//! The pipes of one rank, and its place to sleep. Dropping them is how the rank leaves the communicator.
 
 use std::collections::HashMap;
 use std::sync::Arc;

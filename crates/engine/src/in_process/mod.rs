@@ -1,24 +1,24 @@
 //! Ranks as threads of one process: the same engine and schedules over pipes in memory. For tests without sockets.
 //!
-//! [`run`] starts a thread per rank; [`world`] gives the communicators to threads of your own. Ranks notice each
-//! other's end as processes do:
+//! [`run`] starts a thread per rank; [`world`] gives the communicators to your own threads. Ranks notice each other's
+//! end like processes:
 //!
-//! * A rank that closes its communicator, or drops its last handle, has left. Calls of the others go on. A call that
-//!   needs more bytes of that rank fails with [`Error::PeerLost`] and `left with n calls finished`.
-//! * A rank whose last handle is dropped while its thread panics has died. The others' calls fail within milliseconds
-//!   with `PeerLost`, which names the same rank on all of them. A call still succeeds if the dead rank had sent all its
-//!   bytes. Under [`run`] the error has the panic's text.
-//! * `shrink` and `agree` go on without ranks that have left or died. If a panic was caught, a dead rank may go on, but
-//!   makes no further communicators: it gets [`Error::Evicted`].
+//! * A rank that closes its communicator, or drops its last handle, has left. Calls of other ranks go on, until one
+//!   needs more bytes of that rank: it fails with [`Error::PeerLost`] and `left with n calls finished`.
+//! * A rank whose last handle is dropped by a panic of its thread has died. Calls of the others fail within
+//!   milliseconds with `PeerLost`, naming the same rank on all, unless the dead rank had sent all its bytes. Under
+//!   [`run`] the error has the panic's text.
+//! * `shrink` and `agree` go on without ranks that have left or died. A dead rank whose panic was caught gets
+//!   [`Error::Evicted`] if it makes another communicator.
 //!
-//! A thread that merely borrows a communicator cannot be watched: the handle outlives its panic, and the others wait
-//! until the deadlines of their calls. Give each thread its own handle, or use [`run`].
+//! A panic of a thread that only borrows a communicator goes unnoticed: the handle survives, and the others wait until
+//! their calls' deadlines. Give each thread its own handle, or use [`run`].
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `run` | a closure per rank on its own thread |
-//! | `world` | all communicators of a world: which ranks have come and left, and the agreements |
-//! | `room` | what the ranks of one communicator share |
+//! | `world` | all communicators of a world, the ranks that have come and left, the agreements |
+//! | `room` | the shared state of the ranks of one communicator |
 //! | `control` | the control plane as the engine sees it |
 //! | `links`, `pipe` | the streams |
 
@@ -57,9 +57,9 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Makes a communicator of these ranks of the world, in the order given. Only its members make this call. A key
-    /// stands for one list of ranks. Each time that all members have made a group under a key, they get a new
-    /// communicator. Members that give different lists get [`Error::Refused`] with both lists.
+    /// Makes a communicator of these ranks of the world, in the order given. Only its members call this. A key stands
+    /// for one list of ranks; each time that all members call with it, they get a new communicator. Members that give
+    /// different lists get [`Error::Refused`] with both lists.
     ///
     /// ```
     /// # mod unisono { pub use unisono_engine::in_process; pub use unisono_communicator::*; }
@@ -78,14 +78,14 @@ impl Groups {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a list without this rank, for a rank that is not in the world or that comes
-    /// twice, and if this rank gave another list for the key before. [`Error::Evicted`] when this rank has dropped a
-    /// communicator while it panicked.
+    /// [`Error::InvalidArgument`] if the list lacks this rank, has a rank twice, has a rank outside the world, or
+    /// differs from the earlier list of this key. [`Error::Evicted`] when this rank has dropped a communicator in a
+    /// panic.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
         Ok(self.make_group_companion(key, ranks)?.communicator())
     }
 
-    /// [`Groups::make_group`], for a vendor's communicator to lie on.
+    /// [`Groups::make_group`], for a vendor's communicator on top.
     ///
     /// # Errors
     /// As [`Groups::make_group`].
@@ -98,12 +98,12 @@ impl Groups {
     }
 }
 
-/// [`world`], with the means to make groups of some of the ranks.
+/// [`world`], and for each rank the means to make groups.
 pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)> {
     world_of_groups(ranks, &options_for(ranks), |_, links| links)
 }
 
-/// [`world_of`], with the means to make groups of some of the ranks.
+/// [`world_of`], and for each rank the means to make groups.
 ///
 /// # Panics
 /// As [`world_of`].
@@ -147,7 +147,7 @@ pub fn world(ranks: u32) -> Vec<Arc<InProcessCommunicator>> {
     world_of(ranks, &options_for(ranks), |_, links| links)
 }
 
-/// A world with settings, whose links are wrapped, for instance by [`crate::Faulty`].
+/// A world with settings and wrapped links, for instance wrapped by [`crate::Faulty`].
 ///
 /// # Panics
 /// When an algorithm of [`EngineOptions::register`] has an invalid name, or a name that is taken.
@@ -163,7 +163,7 @@ fn on_one_host(ranks: u32) -> Arc<[u32]> {
     vec![0; ranks as usize].into()
 }
 
-/// The options of ranks that have no threads yet, and so cannot prove algorithms together.
+/// The options for ranks without threads, which cannot prove algorithms together.
 fn configured(options: &EngineOptions) -> EngineOptions {
     let registry = options.configured().unwrap_or_else(|error| panic!("{error}"));
     EngineOptions { registry, register: Vec::new(), ..options.clone() }
@@ -172,7 +172,7 @@ fn configured(options: &EngineOptions) -> EngineOptions {
 /// The default deadline of a call: a test that waits for longer hangs.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// After how long without progress a call warns by default.
+/// The default time without progress after which a call warns.
 const WARN_AFTER: Duration = Duration::from_secs(5);
 
 /// Options that suit tests with `ranks` threads on this machine: [`CALL_TIMEOUT`], and a warning after 5 s.

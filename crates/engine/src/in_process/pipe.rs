@@ -1,5 +1,5 @@
 //! A bounded stream of bytes between two threads. After its sender has shut it down, or left the communicator, the
-//! receiver takes the remaining bytes and then finds the end.
+//! receiver reads the remaining bytes and then the end.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
@@ -12,7 +12,7 @@ use super::room::{Exit, Exits};
 use crate::links::Link;
 use crate::lock;
 
-/// Bytes in one pipe.
+/// The capacity of a pipe.
 const PIPE_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ pub struct PipeLink {
     exits: Exits,
 }
 
-/// Two connected ends, for two ranks; each wakes the thread that sleeps at the other end.
+/// Two connected ends, for two ranks. Each end wakes the thread that sleeps at the other.
 pub(super) fn pair(
     exits: &Exits,
     first: (GroupRank, Waker),
@@ -45,7 +45,7 @@ pub(super) fn pair(
 }
 
 impl PipeLink {
-    /// The other side finds the end of the stream behind the sent bytes.
+    /// Ends the outgoing stream: the other side reads the sent bytes, then the end.
     pub(super) fn shut_down(&mut self) {
         lock(&self.outgoing).is_shut_down = true;
         (self.wake_peer)();
@@ -55,7 +55,8 @@ impl PipeLink {
 impl Link for PipeLink {
     fn try_send(&mut self, slices: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
         match self.exits[self.peer.index()].get() {
-            // The peer has left, so nothing reads these bytes. A call goes on if it needs nothing more from the peer.
+            // The peer has left, so nothing reads these bytes. A call may go on if it needs no more bytes from the
+            // peer.
             Some(Exit::Left { .. }) => return Ok(slices.iter().map(|slice| slice.len()).sum()),
             Some(exit @ Exit::Died { .. }) => return Err(ended(exit)),
             None => {}
@@ -84,7 +85,7 @@ impl Link for PipeLink {
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        // Read before the pipe: a peer sends all its bytes before it leaves.
+        // Read before the pipe, because a peer sends all its bytes before it leaves.
         let exit = self.exits[self.peer.index()].get();
         let mut pipe = lock(&self.incoming);
         if pipe.bytes.is_empty() {

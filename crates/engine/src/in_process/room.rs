@@ -1,4 +1,4 @@
-//! The shared state of the ranks of one communicator: their boards, their pipes, and how each of them has left.
+//! The shared state of the ranks of one communicator: their boards, their pipes, and how each has left.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -10,16 +10,15 @@ use super::pipe::{self, PipeLink};
 use crate::links::Edge;
 use crate::lock;
 
-/// Identifies a communicator of a world: its parent, its origin, its members.
+/// Identifies a communicator of a world by its origin and its members.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct RoomKey {
-    /// How it was made.
     pub(super) origin: Origin,
     /// Ranks of the parent, or of the whole world, in the order of their new ranks.
     pub(super) members: Vec<GroupRank>,
 }
 
-/// How a communicator was made. The number tells apart communicators that were made the same way.
+/// How a communicator was made. The numbers tell apart communicators of the same kind.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Origin {
     /// With the world.
@@ -28,12 +27,12 @@ pub(super) enum Origin {
     Derive { parent: usize, counter: u64 },
     /// By the survivors of the room `parent`.
     Shrink { parent: usize, number: u64 },
-    /// By its members only, under a name that they had used `uses` times before.
+    /// By its members alone, under a name that they had used `uses` times before.
     Named { name: String, uses: u64 },
 }
 
 impl RoomKey {
-    /// The number of the room that this one was derived from.
+    /// The number of the room from which it was derived.
     pub(super) fn parent(&self) -> Option<usize> {
         match self.origin {
             Origin::Derive { parent, .. } | Origin::Shrink { parent, .. } => Some(parent),
@@ -46,7 +45,7 @@ impl RoomKey {
 pub(super) enum Exit {
     /// The rank has closed or dropped it. Its earlier messages can still be received.
     Left {
-        /// How many collectives the rank had finished.
+        /// The number of collectives that the rank had finished.
         finished_calls: u64,
     },
     /// The rank's thread has panicked.
@@ -65,7 +64,7 @@ impl Exit {
         }
     }
 
-    /// How errors describe it.
+    /// The text of errors about it.
     pub(super) fn evidence(&self) -> String {
         match self {
             Exit::Left { finished_calls } => format!("left with {finished_calls} calls finished"),
@@ -74,14 +73,14 @@ impl Exit {
     }
 }
 
-/// By rank: how it has left, once it has.
+/// For each rank, how it has left, if it has.
 pub(super) type Exits = Arc<[OnceLock<Exit>]>;
 
 /// One communicator, shared by all its ranks.
 pub(super) struct Room {
     pub(super) number: usize,
     pub(super) key: RoomKey,
-    /// By rank: its rank in the job.
+    /// The job rank of each rank.
     pub(super) job_ranks: Vec<JobRank>,
     pub(super) boards: Vec<Arc<Board>>,
     pub(super) exits: Exits,
@@ -116,25 +115,25 @@ impl Room {
         GroupRank::all(self.job_ranks.len() as u32)
     }
 
-    /// The rank here of a rank of the job; `None` if the latter is not a member.
+    /// The rank here of a rank of the job; `None` if it is not a member.
     pub(super) fn group_rank_of(&self, rank: JobRank) -> Option<GroupRank> {
         self.ranks().zip(&self.job_ranks).find(|(_, of_job)| **of_job == rank).map(|(member, _)| member)
     }
 
-    /// The membership of a rank of the job.
+    /// A job rank's view of this communicator.
     pub(super) fn membership(&self, rank: JobRank) -> Option<Membership<'_>> {
         let board = &self.boards[self.group_rank_of(rank)?.index()];
         let key = CommunicatorKey { id: self.number as u64, epoch: 0 };
         Some(Membership { key, ranks: &self.job_ranks, board })
     }
 
-    /// How a rank has left, once it has.
+    /// How a rank has left, if it has.
     pub(super) fn exit_of(&self, rank: GroupRank) -> Option<&Exit> {
         self.exits[rank.index()].get()
     }
 
-    /// Notes that a rank has left; later notes of the same rank do nothing. A `death` is the evidence of a panic, and
-    /// revokes the communicator.
+    /// Notes that a rank has left, once for each rank. `death` is the evidence of a panic, which revokes the
+    /// communicator.
     pub(super) fn note_exit(&self, rank: GroupRank, death: Option<&str>) {
         if self.exit_of(rank).is_some() {
             return;
@@ -147,18 +146,18 @@ impl Room {
             }
             None => Exit::Left { finished_calls: board.progress().finished() },
         };
-        // The caller holds the world's lock, so no other thread has noted another exit meanwhile.
+        // The caller holds the world's lock, so no other thread has noted an exit meanwhile.
         let _ = self.exits[rank.index()].set(exit);
         lock(&self.wakers).iter().flatten().for_each(|wake| wake());
     }
 
-    /// Sets what wakes this rank.
+    /// Sets the waker of this rank.
     pub(super) fn set_waker(&self, rank: GroupRank, waker: Waker) {
         lock(&self.wakers)[rank.index()] = Some(waker);
     }
 
     /// Fetches our end of a pipe. If the peer has not made the pipe, it is made here if `make` is set, or if the peer
-    /// has left: then reads find its end.
+    /// has left: then reads find the end of the stream.
     pub(super) fn fetch(self: &Arc<Room>, rank: GroupRank, edge: Edge, make: bool) -> Option<PipeLink> {
         let make = make || self.exit_of(edge.peer).is_some();
         let mut ends = lock(&self.ends);
@@ -174,7 +173,7 @@ impl Room {
     }
 
     fn waker(self: &Arc<Room>, rank: GroupRank) -> Waker {
-        // A pipe outlives its communicator, so it must not keep the room.
+        // A pipe may outlive its communicator, so it must not keep the room.
         let room: Weak<Room> = Arc::downgrade(self);
         Arc::new(move || {
             if let Some(room) = room.upgrade()
@@ -186,7 +185,7 @@ impl Room {
     }
 }
 
-/// The error for the death of a rank of the job. The rank itself reports it while it unwinds.
+/// The error for the death of a rank of the job, which the rank itself reports while it unwinds.
 fn loss(board: &Board, rank: JobRank, evidence: &str) -> Error {
     let last_call = board.calls().entered().checked_sub(1).and_then(|last| board.calls().info(last));
     let last_call = last_call.map(|call| Box::new(CallInfo { site: None, ..call }));

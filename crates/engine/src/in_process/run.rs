@@ -1,4 +1,4 @@
-//! A closure per rank, each on its own thread: the form that unit tests use.
+//! A closure per rank, each on its own thread, for unit tests.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,7 +31,7 @@ type Panic = Box<dyn Any + Send>;
 /// assert_eq!(sums, [6, 6, 6, 6]);
 /// ```
 ///
-/// When a rank panics, the calls of the others fail within milliseconds with
+/// When a rank panics, calls of the others fail within milliseconds with
 /// [`PeerLost`](unisono_communicator::Error::PeerLost) and the panic's text:
 ///
 /// ```
@@ -48,11 +48,11 @@ type Panic = Box<dyn Any + Send>;
 /// assert!(result.is_err());
 /// ```
 ///
-/// A rank that returns has left: calls of the others go on as long as they need nothing more from it. `run` joins all
-/// threads, also after a panic, so a call that hangs delays the return until the call's deadline; see [`run_with`].
+/// A rank that returns has left; calls of the others go on as long as they need no more bytes from it. `run` joins all
+/// threads, also after a panic, so it returns only after the deadline of a call that hangs; see [`run_with`].
 ///
 /// # Panics
-/// With the first panic of a rank; when the system has no room for another thread.
+/// With the first panic of a rank, and when the system has no room for another thread.
 pub fn run<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Communicator>) -> R + Sync) -> Vec<R> {
     run_with(ranks, &options_for(ranks), body)
 }
@@ -84,7 +84,7 @@ pub fn run_with<R: Send>(
     run_of(ranks, options, |_, links| links, body)
 }
 
-/// [`run_with`] with wrapped links, for instance [`crate::Faulty`], to test how a program reacts to faults.
+/// [`run_with`] with wrapped links, for instance [`crate::Faulty`], to test a program under faults.
 ///
 /// ```
 /// use unisono_communicator::{Collectives, ReduceOp};
@@ -110,8 +110,8 @@ pub fn run_of<R: Send, L: Links + 'static>(
     run_on_hosts(&vec![0; ranks as usize], options, wrap, body)
 }
 
-/// [`run_of`] as if rank r were on the host of number `hosts[r]`. The choice of algorithms, and calls in two levels,
-/// depend on hosts. All ranks are threads of this process nevertheless.
+/// [`run_of`] as if rank r were on host number `hosts[r]`, although all ranks are threads of this process. The choice
+/// of algorithms, and calls in two levels, depend on hosts.
 ///
 /// ```
 /// use unisono_communicator::Communicator;
@@ -164,7 +164,7 @@ fn start<'scope, R: Send + 'scope, L: Links + 'static>(
     body: &'scope (impl Fn(Arc<dyn Communicator>) -> R + Sync),
 ) -> ScopedJoinHandle<'scope, Result<R, Panic>> {
     let main = move || {
-        // Kept until the panic's text is known, so that the text reaches the other ranks.
+        // Kept until the panic's text has reached the other ranks.
         let kept: Arc<dyn Communicator> = communicator.clone();
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let registered = communicator.register_all(register);
@@ -179,12 +179,12 @@ fn start<'scope, R: Send + 'scope, L: Links + 'static>(
     };
     let thread = Builder::new().name(format!("rank {rank}"));
     thread.spawn_scoped(scope, main).unwrap_or_else(|error| {
-        // This unwind drops the communicators that have no thread, which ends the calls of the others.
+        // This unwind drops the communicators without threads, which ends the calls of the others.
         panic!("no thread for rank {rank}: {error}")
     })
 }
 
-/// The panic's text, as errors show it.
+/// The text of a panic for errors.
 fn evidence(panic: &Panic) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     match text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)) {

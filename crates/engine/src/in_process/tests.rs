@@ -1,4 +1,4 @@
-//! A world is freed when all its ranks have gone, whichever way they went.
+//! A world is freed when all its ranks have gone, in whatever way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier, Weak, mpsc};
@@ -22,7 +22,7 @@ fn watched(body: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// One world in which rank 2 of 3 may go early, and the others go on without it.
+/// A world in which rank 2 of 3 may go early, and the others go on without it.
 fn cycle(way: usize) -> Weak<World> {
     let options = EngineOptions { timeout: Duration::from_secs(60), ..options_for(3) };
     let (world, communicators) = world_and_communicators(vec![0; 3].into(), &options, |_, links| links);
@@ -43,7 +43,7 @@ fn cycle(way: usize) -> Weak<World> {
             }
             return;
         }
-        // Rank 2 is never waited for, whether it has left or will leave.
+        // Nobody waits for rank 2, whether it has left or will leave.
         let pair: Arc<dyn Communicator> = match way {
             2 => comm.shrink().expect("shrink").communicator,
             _ => comm.subgroup(&[0, 1]).expect("subgroup").expect("a member"),
@@ -71,7 +71,7 @@ fn a_thousand_worlds_leave_nothing_behind() {
     });
 }
 
-/// `run` registers algorithms with a proof by all ranks. Worlds for the caller's threads hold them unproved.
+/// `run` proves and registers algorithms on all ranks. Worlds for the caller's threads have them unproved.
 #[test]
 fn algorithms_of_the_options_are_registered() {
     use unisono_communicator::{CallOptions, Collective, Error};

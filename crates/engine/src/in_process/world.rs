@@ -1,5 +1,5 @@
-//! All communicators of one in-process world, and which rank has left which of them. One lock orders the events, so
-//! that all ranks see the same order.
+//! All communicators of one in-process world, and the ranks that have left them. One lock orders the events, so all
+//! ranks see the same order.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,6 @@ pub(super) const THREAD_PANICKED: &str = "its thread panicked";
 /// How long `close` waits for the other ranks' goodbyes.
 const GOODBYE_MAX: Duration = Duration::from_millis(100);
 
-/// All communicators of one world.
 #[derive(Default)]
 pub(super) struct World {
     rooms: Mutex<Rooms>,
@@ -33,37 +32,37 @@ struct Rooms {
     /// By number, until every member has left.
     open: BTreeMap<usize, OpenRoom>,
     made: usize,
-    /// The ranks of the job that have panicked, in the order in which the panics became known.
+    /// The job ranks that have panicked, in the order in which the panics became known.
     deaths: Vec<JobRank>,
 }
 
 struct OpenRoom {
     room: Arc<Room>,
     members: Vec<Member>,
-    /// By rank: the history that it gave when it closed.
+    /// For each rank, its history when it closed.
     goodbyes: Vec<Option<CallHistory>>,
     agreements: HashMap<(Question, u64), Agreement>,
 }
 
-/// Where a rank is in the life of one of its communicators.
+/// The state of a rank in one of its communicators.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
     /// The rank has not entered the communicator yet.
     Coming,
     /// The rank has the communicator.
     Here,
-    /// The rank has dropped the communicator, or left the parent before it entered.
+    /// The rank has dropped the communicator, or left its parent before it entered.
     Gone,
 }
 
 /// One agreement.
 struct Agreement {
     ballots: Vec<Option<Ballot>>,
-    /// Decided once: a rank that leaves afterwards does not change the result.
+    /// Decided once, so that a rank that leaves afterwards does not change the result.
     agreed: Option<Agreed>,
 }
 
-/// A rank's flag, and how many calls it has finished.
+/// A rank's flag, and its number of finished calls.
 #[derive(Clone, Copy)]
 struct Ballot {
     flag: bool,
@@ -71,10 +70,10 @@ struct Ballot {
 }
 
 impl World {
-    /// Joins the communicator of `key`. The first member to join makes it. `group` is this rank's view of it.
+    /// Joins the communicator of `key`; the first member makes it. `group` is this rank's view of it.
     ///
     /// # Errors
-    /// [`Error::Evicted`] for a rank that has panicked and goes on: the others have given it up.
+    /// [`Error::Evicted`] for a rank that has panicked and goes on, because the others have given it up.
     pub(super) fn join(&self, key: &RoomKey, group: &Group) -> Result<Arc<Room>> {
         let mut rooms = lock(&self.rooms);
         let own = group.own_job_rank();
@@ -94,14 +93,14 @@ impl World {
         Ok(room)
     }
 
-    /// Notes the death of a rank, as this communicator sees it.
+    /// Notes that a rank has died, in this communicator.
     pub(super) fn abandon(&self, room: &Room, rank: GroupRank) {
         let mut rooms = lock(&self.rooms);
         rooms.exit(room.number, rank, Some(THREAD_PANICKED));
         self.news.notify_all();
     }
 
-    /// Notes that a rank has dropped its communicator. A `death` is the evidence of a panic.
+    /// Notes that a rank has dropped its communicator. `death` is the evidence of a panic.
     pub(super) fn leave(&self, room: &Room, rank: GroupRank, death: Option<&str>) {
         let mut rooms = lock(&self.rooms);
         rooms.exit(room.number, rank, death);
@@ -109,7 +108,7 @@ impl World {
         self.news.notify_all();
     }
 
-    /// Notes the death of a rank of the job in all its communicators.
+    /// Notes that a rank of the job has died, in all its communicators.
     pub(super) fn die(&self, rank: JobRank, evidence: &str) {
         let mut rooms = lock(&self.rooms);
         let exits =
@@ -120,19 +119,18 @@ impl World {
         self.news.notify_all();
     }
 
-    /// The communicators of a rank of the job.
     pub(super) fn rooms_of(&self, rank: JobRank) -> Vec<Arc<Room>> {
         let rooms = lock(&self.rooms);
         let open = rooms.open.values().map(|open| open.room.clone());
         open.filter(|room| room.group_rank_of(rank).is_some()).collect()
     }
 
-    /// The ranks of the job that have panicked, the first one first.
+    /// The job ranks that have panicked, the first one first.
     pub(super) fn deaths(&self) -> Vec<JobRank> {
         lock(&self.rooms).deaths.clone()
     }
 
-    /// Says goodbye, and checks that the others have made the same calls. Ranks that have left no longer answer.
+    /// Says goodbye, and checks that the others have made the same calls. Ranks that have left do not answer.
     pub(super) fn close(
         &self,
         room: &Room,
@@ -210,14 +208,14 @@ impl World {
         self.news.wait_timeout(rooms, longest).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// How many communicators are still in use.
+    /// The number of communicators in use.
     #[cfg(test)]
     pub(super) fn open_rooms(&self) -> usize {
         lock(&self.rooms).open.len()
     }
 }
 
-/// The first difference between the histories of the closed ranks, if this rank is the lowest of them.
+/// The first difference between the closed ranks' histories, if this rank is the lowest of them.
 fn first_difference(room: &Room, peers: &Peers, closed: &[Option<CallHistory>]) -> Option<Error> {
     let mut search = FirstDifference::begin(peers.group().own_rank(), closed)?;
     let mut step = search.start(peers);
@@ -240,7 +238,7 @@ fn first_difference(room: &Room, peers: &Peers, closed: &[Option<CallHistory>]) 
 }
 
 impl Rooms {
-    /// A room that still has a member.
+    /// A room that has a member.
     fn open(&mut self, number: usize) -> &mut OpenRoom {
         // INVARIANT: a room stays here until every member has dropped its communicator.
         self.open.get_mut(&number).expect("a communicator that a rank still has")
@@ -261,7 +259,7 @@ impl Rooms {
         number
     }
 
-    /// Marks the ranks that have died before as gone from this new communicator.
+    /// Marks dead ranks as gone from this new communicator.
     fn exit_the_dead(&mut self, number: usize) {
         let Some(open) = self.open.get(&number) else { return };
         let dead = self.deaths.iter().filter_map(|&rank| open.room.group_rank_of(rank));
@@ -271,8 +269,8 @@ impl Rooms {
         }
     }
 
-    /// A communicator that other ranks have made under the same name for another list, if the two lists have a member
-    /// in common; with the error that reports it.
+    /// A communicator that other ranks have made under the same name from another list with a common member, and the
+    /// error that reports it.
     fn conflict(&self, key: &RoomKey, group: &Group) -> Option<(Arc<Room>, Arc<Error>)> {
         let Origin::Named { .. } = key.origin else { return None };
         let own = group.own_job_rank();
@@ -293,7 +291,7 @@ impl Rooms {
         })
     }
 
-    /// Marks the ranks that have left the parent as gone from this new communicator.
+    /// Marks ranks that have left the parent as gone from this new communicator.
     fn exit_with_parent(&mut self, number: usize) {
         let Some(open) = self.open.get(&number) else { return };
         let Some(parent) = open.room.key.parent() else { return };
@@ -308,8 +306,7 @@ impl Rooms {
         }
     }
 
-    /// Notes that a rank has left a communicator. With it the rank leaves the derived communicators that it has not
-    /// entered.
+    /// Notes that a rank has left a communicator, and so the derived communicators that it has not entered.
     fn exit(&mut self, number: usize, rank: GroupRank, death: Option<&str>) {
         let Some(open) = self.open.get(&number) else { return };
         open.room.note_exit(rank, death);
@@ -323,7 +320,7 @@ impl Rooms {
         }
     }
 
-    /// Notes that a rank will not use this communicator any more. The last rank frees it.
+    /// Notes that a rank no longer uses this communicator. The last rank frees it.
     fn forget(&mut self, number: usize, rank: GroupRank) {
         let Some(open) = self.open.get_mut(&number) else { return };
         open.members[rank.index()] = Member::Gone;

@@ -1,6 +1,6 @@
-//! Test doubles of links: all streams are open from the start, and no thread waits for one.
+//! Test doubles of links: all streams are open from the start, and nothing waits.
 //!
-//! Compiled for tests and for cargo-fuzz alone.
+//! Compiled for tests and cargo-fuzz only.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use unisono_communicator::Result;
 
 use crate::links::{Edge, Interest, Link, Links, Wake};
 
-/// A double of [`Links`] is defined by its streams alone.
+/// A double of [`Links`], defined by its streams alone.
 pub trait LinksDouble: Send {
     type Stream: Link;
 
@@ -50,12 +50,12 @@ impl<D: LinksDouble> Links for D {
 /// About the most calls for one stream: a long stream in short pieces takes time and finds nothing more.
 const CALLS_MAX: usize = 64;
 
-/// The only stream of a rank. The fuzzer decides what arrives on it, and how many bytes a call moves.
+/// The only stream of a rank. The fuzzer decides which bytes arrive, and how many bytes a call moves.
 pub(crate) struct WireDouble {
     pub(crate) arrived: Vec<u8>,
     pub(crate) read: usize,
     call_bytes: usize,
-    /// What this side has sent.
+    /// The bytes that this side has sent.
     pub(crate) sent: Vec<u8>,
     pub(crate) is_closed: bool,
 }

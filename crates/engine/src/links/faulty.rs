@@ -1,24 +1,24 @@
-//! Links that misbehave by plan: they deliver a few bytes at a time, pretend not to be ready, and break.
+//! Links that misbehave by plan: they move few bytes at a time, pretend not to be ready, and break.
 
 use std::io::{self, ErrorKind};
 
 use crate::links::tapped::{Flow, Tap, Tapped};
 use crate::links::{Edge, Links};
 
-/// The faults of a rank's links. A plan repeats itself: the same sequence of calls meets the same faults.
+/// The faults of a rank's links. The same plan and the same sequence of calls give the same faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultPlan {
-    /// Start of the random sequence.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// The most bytes of one call; each call moves 1 or more.
+    /// The most bytes of one call; each call moves at least 1.
     pub bytes_per_call_max: Option<usize>,
-    /// In how many percent of the calls a link pretends not to be ready.
+    /// The percentage of calls in which a link pretends not to be ready.
     pub would_block_percent: u8,
-    /// Once this many bytes have moved, over all links and in both directions, every link breaks.
+    /// The number of bytes, over all links and both directions, after which every link breaks.
     pub cut_after_bytes: Option<u64>,
 }
 
-/// A sequence of random numbers, the same for the same seed (SplitMix64: Steele, Lea, Flood, OOPSLA 2014).
+/// Random numbers, the same for the same seed (SplitMix64: Steele, Lea, Flood, OOPSLA 2014).
 #[derive(Clone)]
 pub(crate) struct SplitMix(pub(crate) u64);
 

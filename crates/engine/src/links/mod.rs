@@ -1,4 +1,4 @@
-//! A transport as the engine sees it: byte streams to the peers, and one place to sleep. Streams never block.
+//! A transport as the engine sees it: byte streams to the peers, which never block, and one place to sleep.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod doubles;
@@ -13,15 +13,15 @@ use std::time::Instant;
 use unisono_backend::{Peers, Waker};
 use unisono_communicator::{CallInfo, Error, GroupRank, Result};
 
-/// The stream between two ranks on which a message travels. Both sides derive it from fields of the call that headers
+/// The stream between two ranks that a message takes. Both ranks derive it from fields of the call that headers
 /// compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
-    /// Short collectives. Both directions have one socket, so that acknowledgements ride on data.
+    /// Short collectives. Both directions share one socket, so that acknowledgements ride on data.
     Small,
-    /// Long collectives. Each direction has a socket, so that neither waits for the other's buffers.
+    /// Long collectives. Each direction has its own socket, so that neither waits for the buffers of the other.
     Large,
-    /// Sends and receives, which are not ordered with collectives.
+    /// Sends and receives, which have no order with collectives.
     PointToPoint,
 }
 
@@ -46,12 +46,12 @@ impl Edge {
     }
 }
 
-/// Why a stream cannot go on.
+/// The reason why a stream cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// It has ended, or the peer has violated the protocol.
+    /// The stream has ended, or the peer has violated the protocol.
     Lost(String),
-    /// Bytes were changed on their way, as a checksum shows.
+    /// A checksum shows that bytes changed on their way.
     Corrupted(String),
 }
 
@@ -80,37 +80,37 @@ impl Broken {
     }
 }
 
-/// For [`Link::try_send`]: every byte is to be copied.
+/// For [`Link::try_send`]: copy every byte.
 pub const COPY_ALL: usize = usize::MAX;
 
-/// One duplex byte stream to one peer; never blocks.
+/// One duplex byte stream to one peer. It never blocks.
 ///
 /// A byte is *posted* when [`Link::try_send`] has taken it, and *released* when its owner may overwrite it. A copying
-/// link releases bytes as soon as it takes them. Any other link reads them in place later, and releases them then.
+/// link releases bytes as it takes them. Any other link reads them in place, and releases them later.
 pub trait Link {
-    /// Takes as many bytes as fit now, from the first slice on. The caller must offer the other bytes again, before any
-    /// new ones: a link may have promised them to the peer.
+    /// Takes as many bytes as fit now, from the first slice on. The caller must offer the remaining bytes again, before
+    /// any new bytes: a link may have promised them to the peer.
     ///
-    /// Of the taken bytes the link copies the first `copied_bytes`. The caller must neither move nor change the other
+    /// The link copies the first `copied_bytes` of the taken bytes. The caller must neither move nor change the other
     /// taken bytes until the link has released them, or until [`Links::shut_down`] or [`Links::close`] has returned.
     ///
     /// # Errors
     /// `WouldBlock` when no byte fits. Any other error means that the peer is lost.
     fn try_send(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize>;
 
-    /// How many of the taken bytes are not released. The link releases bytes in their order, at the latest when the
-    /// peer's `try_recv` has given them; no further call of the peer is needed. A link that copies everything returns
-    /// 0. A wrapper asks the link inside.
+    /// The number of taken bytes that are not released; 0 for a link that copies everything. The link releases bytes in
+    /// order, at the latest when the peer's `try_recv` has given them, without another call of the peer. A wrapper asks
+    /// its inner link.
     ///
     /// # Errors
     /// Any error means that the peer is lost.
     fn unreleased_bytes(&mut self) -> io::Result<u64>;
 
-    /// Fills the slices in order with the arrived bytes. Never takes more than the slices hold.
+    /// Fills the slices in order with arrived bytes. Never takes more than the slices hold.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing has arrived. `InvalidData` when bytes were changed on their way; the link gives none
-    /// of them. `Ok(0)` and any other error mean that the peer is lost.
+    /// `WouldBlock` when nothing has arrived. `InvalidData` when bytes changed on their way; the link gives none of
+    /// them. `Ok(0)` and any other error mean that the peer is lost.
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
     /// Whether all sent bytes will arrive even if this process ends now.
@@ -135,8 +135,8 @@ pub struct Interest {
 pub enum Wake {
     /// An edge is ready, a new edge has arrived, or another thread called the waker.
     Ready,
-    /// The time has come, and no such event since the last sleep. The engine may sleep on after this, so an event that
-    /// is forgotten here is lost.
+    /// The time has come, without such an event since the last sleep. An event that is not reported is lost, because
+    /// the engine may sleep on.
     Expired,
 }
 
@@ -145,14 +145,14 @@ pub trait Links: Send {
     /// The stream type.
     type L: Link;
 
-    /// Starts to open all edges that are not open yet, at once. Ready when all edges are open. New streams arrive from
-    /// the transport's own thread, which wakes [`Links::wait`].
+    /// Starts to open all edges that are not open yet, at once. Ready when all are open. New streams arrive on the
+    /// transport's own thread, which wakes [`Links::wait`].
     ///
     /// # Errors
     /// When a peer refuses or cannot be reached.
     fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>>;
 
-    /// Whether the edge is open, whichever side opened it.
+    /// Whether the edge is open, whichever side has opened it.
     fn is_open(&mut self, edge: Edge) -> bool;
 
     /// The stream of an edge.
@@ -167,14 +167,14 @@ pub trait Links: Send {
     /// A handle that ends a [`Links::wait`] from another thread.
     fn waker(&self) -> Waker;
 
-    /// Ends the outgoing half of every open stream: the peers receive the sent bytes, and then the end of the stream.
-    /// The incoming half can still be read. Afterwards a link reads no unreleased bytes: it has copied or dropped them.
+    /// Ends the outgoing half of every open stream: the peers receive the sent bytes, then the end. The incoming half
+    /// can still be read. When it returns, links have copied or dropped all unreleased bytes, and read none in place.
     fn shut_down(&mut self);
 
     /// Closes every stream for good; peers see their end.
     fn close(&mut self);
 
-    /// The clock of deadlines; simulated links have their own.
+    /// The clock of deadlines. Simulated links have their own.
     fn now(&self) -> Instant {
         Instant::now()
     }

@@ -1,4 +1,4 @@
-//! Links with a tap in between: one wrapper for everything that observes or disturbs links.
+//! Links with a tap: one wrapper for everything that watches or disturbs links.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::task::Poll;
@@ -10,7 +10,7 @@ use unisono_backend::Waker;
 
 use crate::links::{Edge, Interest, Link, Links, Wake};
 
-/// Which way bytes go, seen from this rank.
+/// The direction of bytes, seen from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// To the peer.
@@ -19,19 +19,19 @@ pub enum Flow {
     In,
 }
 
-/// Watches or disturbs links, from between the engine and the transport.
+/// Watches or disturbs links, between the engine and the transport.
 pub trait Tap: Send {
     /// Called before at most `bytes` bytes move on `edge`. Returns how many of them may move.
     ///
     /// # Errors
-    /// The engine gets the error in place of the link's answer.
+    /// The engine gets the error as the link's answer.
     fn before(&mut self, edge: Edge, flow: Flow, bytes: usize) -> io::Result<usize>;
 
     /// Called after `bytes` bytes have moved.
     fn after(&mut self, edge: Edge, flow: Flow, bytes: usize);
 
-    /// Called before a sleep. Returns true to prevent it: this tap has hidden that a link is ready, and nothing would
-    /// end the sleep. It stays true until the engine has tried again, also when time alone has made the link ready.
+    /// Called before a sleep. Returns true to prevent it, if this tap has hidden that a link is ready: then nothing
+    /// would end the sleep. It stays true until the engine has tried again, even if time alone has made the link ready.
     fn forbids_sleep(&mut self) -> bool;
 }
 
@@ -40,7 +40,7 @@ pub struct Tapped<K, T> {
     link: TappedLink<K, T>,
 }
 
-/// One link, seen through a [`Tap`].
+/// One link of a [`Tapped`].
 pub struct TappedLink<K, T> {
     links: K,
     tap: T,

@@ -1,4 +1,4 @@
-//! Links that record every move of bytes: when, on which edge, how many.
+//! Links that record each move of bytes: time, edge, direction, number.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -8,19 +8,19 @@ use crate::links::tapped::{Flow, Tap, Tapped};
 use crate::links::{Edge, Links};
 use crate::lock;
 
-/// The most events that a trace keeps. It drops and counts later events.
+/// The most events that a trace keeps. It counts later events, and drops them.
 pub const TRACE_EVENTS_MAX: usize = 1 << 20;
 
 /// One call of a link that moved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// When the call returned.
+    /// The time when the call returned.
     pub at: Instant,
-    /// On which edge.
+    /// The edge.
     pub edge: Edge,
-    /// Which way.
+    /// The direction.
     pub flow: Flow,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: usize,
 }
 
@@ -66,7 +66,7 @@ impl Trace {
         lock(&self.log).events.clone()
     }
 
-    /// How many events were dropped because the trace was full.
+    /// The number of events that were dropped because the trace was full.
     pub fn dropped(&self) -> u64 {
         lock(&self.log).dropped
     }

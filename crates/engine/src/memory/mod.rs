@@ -1,6 +1,6 @@
 //! A call's bytes as three flat regions, whatever segments they lie in: input, output, scratch.
 //!
-//! Access is by prefix: the longest contiguous run from an offset on. Segments hold whole elements, so a run that
+//! An access yields a prefix: the longest contiguous run from an offset. Segments hold whole elements, so a run that
 //! starts at an element also ends at one.
 
 mod stream;
@@ -9,12 +9,12 @@ use unisono_communicator::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
 
 use crate::reduce::{Panicked, Reducer, WHOLE_BYTES};
 
-/// Which memory a step touches.
+/// The memory that a step touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Region {
-    /// What the caller gave to read; never written. In place there is none: everything is in the output.
+    /// The caller's input, which is never written. A call in place has none: everything is in the output.
     Input,
-    /// What the caller gave to write.
+    /// The caller's output.
     Output,
     /// The engine's own windows.
     Scratch,
@@ -23,32 +23,30 @@ pub(crate) enum Region {
 /// A run of bytes in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Which memory.
     pub(crate) region: Region,
-    /// First byte.
     pub(crate) offset: usize,
 }
 
-/// How a step combines.
+/// How a reducing step combines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReduceOrder {
-    /// Whether the local operand stands left of what arrives.
+    /// Whether the local operand is left of the arriving one.
     pub(crate) operand_is_left: bool,
-    /// Whether the result holds every contribution.
+    /// Whether the result has the contributions of all ranks.
     pub(crate) completes: bool,
 }
 
-/// Through the caches or past them.
+/// Whether stores go through the caches or past them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
-    /// The bytes are read again soon.
+    /// Through the caches: the bytes are read again soon.
     Cached,
-    /// They are not.
+    /// Past the caches: the bytes are not read again soon.
     Streamed,
 }
 
-/// How much a streamed reduction computes at a time, and a copy within a region moves at a time: little enough to stay
-/// in the first cache.
+/// The most bytes that a streamed reduction computes, or that a copy within a region moves, at a time. They fit into
+/// the first-level cache.
 const BLOCK_BYTES: usize = 4096;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(WHOLE_BYTES));
 
@@ -59,15 +57,15 @@ pub(crate) struct Memory<'a, 'b> {
     scratch: &'a mut [u8],
 }
 
-/// A barrier's input: its one byte says "I am here".
+/// A barrier's input: one byte that says "I am here".
 pub(crate) static TOKEN: Segments<'static> = Segments::One(&[0]);
 
-/// The input of a call in place, where everything is in the output.
+/// The input of a call in place, whose bytes are all in the output.
 static NOTHING: Segments<'static> = Segments::One(&[]);
 
 impl<'a, 'b> Memory<'a, 'b> {
-    /// The memory of a call's host buffers and the engine's scratch; `substitute` is read in place of a separate
-    /// input. `None` for device buffers.
+    /// The memory of a call's host buffers and the engine's scratch; `None` for device buffers. `substitute`, if any,
+    /// is read instead of a separate input.
     pub(crate) fn new(
         buffers: &'a mut Buffers<'b>,
         substitute: Option<&'a Segments<'a>>,
@@ -94,7 +92,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     /// As [`Memory::read`], to write.
     ///
     /// # Panics
-    /// On the input, which no schedule writes (the verifier proves it).
+    /// On the input. The verifier proves that no schedule writes it.
     pub(crate) fn write(&mut self, span: Span, length: usize) -> &mut [u8] {
         match span.region {
             Region::Input => unreachable!("a schedule writes its input"),
@@ -181,7 +179,7 @@ impl<'a, 'b> Memory<'a, 'b> {
         self.write(to, length).len()
     }
 
-    /// Source and target at once, when they lie in different regions.
+    /// Source and target at once; `None` if they lie in the same region.
     fn split(&mut self, from: Span, to: Span, run: usize) -> Option<(&[u8], &mut [u8])> {
         match (from.region, to.region) {
             (Region::Input, Region::Output) => {
@@ -283,7 +281,6 @@ mod tests {
 
     const ORDER: ReduceOrder = ReduceOrder { operand_is_left: true, completes: true };
 
-    /// Reduces 36,036 bytes into an output of three segments.
     fn reduced(reducer: &Reducer, store: Store) -> Vec<u8> {
         let bytes = |seed: usize| -> Vec<u8> { (0..36_036).map(|at| (at * seed % 251) as u8).collect() };
         let (input, incoming) = (bytes(7), bytes(11));

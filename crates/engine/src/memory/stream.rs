@@ -1,5 +1,5 @@
-//! Copies past the caches (non-temporal stores), for bytes that are not read again soon: no cache line is read only to
-//! be overwritten, and no line that is still needed is evicted.
+//! Copies past the caches (non-temporal stores), for bytes that are not read again soon. They read no cache line just
+//! to overwrite it, and evict none that is still needed.
 //!
 //! Measured with two processes at once, 32 MiB, cold memory: 11.5 GB/s by `memcpy`, 16 GB/s past the caches.
 

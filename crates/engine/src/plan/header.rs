@@ -1,7 +1,7 @@
-//! The 64-byte header that opens every (call, link, direction), byte by byte.
+//! The 64-byte header at the start of each call's bytes on a link and direction, byte by byte.
 //!
-//! Only fields that must be equal on both sides are written; the others are zero. So two headers belong to the same
-//! call exactly when their bytes are equal, and a difference is a mismatch. Little-endian:
+//! Only fields that must be equal on both sides are written; other fields are zero. So two headers belong to one call
+//! exactly if their bytes are equal, and a difference is a mismatch. Little-endian:
 //!
 //! | offset | size | field | must be equal |
 //! | --- | --- | --- | --- |
@@ -17,12 +17,12 @@
 //! | 32 | 4 | hash of the label, 0 for none | always |
 //! | 36 | 4 | hash of the user operator's name, 0 for none | always |
 //! | 40 | 4 | piece size in bytes | always |
-//! | 44 | 4 | context: hash of the call that this one is a part of, 0 for a plain call | always |
+//! | 44 | 4 | context: hash of the parent call, 0 for a plain call | always |
 //! | 48 | 8 | plan hash: the lengths of coalesced segments, and of every step on this link and direction | always |
-//! | 56 | 8 | digest of what all earlier calls of the communicator had in common | always |
+//! | 56 | 8 | digest of all earlier calls of the communicator | always |
 //!
-//! The digest detects differences between calls that share no message, such as two broadcasts from different roots: the
-//! header of the next message of any call shows them.
+//! The digest detects different calls that share no message, such as two broadcasts from different roots: the next
+//! header between any two ranks shows the difference.
 
 use std::borrow::Cow;
 
@@ -40,7 +40,7 @@ pub const HEADER_VERSION: u16 = 4;
 
 const _: () = assert!(PIECE_BYTES_MAX <= u32::MAX as u64, "a piece's size has four bytes");
 
-/// Where the plan hash is.
+/// The offset of the plan hash.
 const PLAN_HASH_AT: usize = 48;
 
 /// Size of a call header.
@@ -51,17 +51,17 @@ const FLAG_UNEVEN: u8 = 2;
 const FLAG_LABEL: u8 = 4;
 const NO_ROOT: u32 = u32::MAX;
 
-/// The label of a call if only a header of the call is known.
+/// The text of a label or user operator of which only the hash is known.
 const TEXT_UNKNOWN: &str = "(not known)";
 
 /// A header's bytes.
 pub(crate) type HeaderBytes = [u8; HEADER_BYTES];
 
-/// The common part of a call's headers. The plan hash differs by link and direction.
+/// The header of a call without the plan hash, which differs by link and direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallHeader {
     bytes: HeaderBytes,
-    /// The hash of lengths that the plan does not contain. It goes into the plan hash of every link.
+    /// The hash of lengths that the plan lacks. It goes into the plan hash of every link.
     sizes_hash: u64,
 }
 
@@ -78,12 +78,12 @@ impl CallHeader {
         bytes[0..2].copy_from_slice(&HEADER_VERSION.to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         bytes[28..32].copy_from_slice(&algorithm_hash.to_le_bytes());
-        // The cast loses nothing: a piece has at most `PIECE_BYTES_MAX` bytes.
+        // No bits are lost: a piece has at most `PIECE_BYTES_MAX` bytes.
         bytes[40..44].copy_from_slice(&(piece_bytes as u32).to_le_bytes());
         CallHeader { bytes, sizes_hash: 0 }
     }
 
-    /// The same header for the call of another number.
+    /// The same header with this number.
     pub(crate) fn numbered(mut self, number: u64) -> CallHeader {
         self.bytes[8..16].copy_from_slice(&number.to_le_bytes());
         self
@@ -94,7 +94,7 @@ impl CallHeader {
         u64_at(&self.bytes, 8)
     }
 
-    /// The same header for a part of another call, whose [`context_of`] is `context`; 0 for a plain call.
+    /// The same header for a part of a parent call. `context` is [`context_of`] the parent, or 0 for a plain call.
     pub(crate) fn within(mut self, context: u32) -> CallHeader {
         self.bytes[44..48].copy_from_slice(&context.to_le_bytes());
         self
@@ -106,8 +106,8 @@ impl CallHeader {
         self
     }
 
-    /// The same header for a call with `counts`, and with segments that end at these bytes, neither of which is in its
-    /// plan. Lengths that differ by rank are not compared.
+    /// The same header with a hash of `counts` and of segments that end at these bytes, for a call whose plan has
+    /// neither. Lengths that differ by rank are left out.
     pub(crate) fn with_sizes(mut self, counts: &Counts, segment_ends: Option<&[usize]>) -> CallHeader {
         let hash = |words: &mut dyn Iterator<Item = u64>| words.fold(HASH_START, hash_word);
         self.sizes_hash = match (counts, segment_ends) {
@@ -118,7 +118,7 @@ impl CallHeader {
         self
     }
 
-    /// The digest of this call and all calls before it. Fields that differ by link are left out.
+    /// The digest of this call and all earlier calls, without the fields that differ by link.
     pub(crate) fn digest(&self) -> u64 {
         header_digest(&self.bytes)
     }
@@ -132,22 +132,21 @@ impl CallHeader {
     }
 }
 
-/// The digest of the call with this header and of all calls before it. The header of the next call holds this digest.
-/// It covers all fields but the plan hash, because the plan hash differs by link.
+/// The digest of the call with this header and of all earlier calls; the next call's header contains it. It covers all
+/// fields but the plan hash, which differs by link.
 pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
     let words = (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT);
     mix_digest(words.map(|at| u64_at(header, at)))
 }
 
-/// The hash by which ranks compare the parent of a call: its name, and the fields of its descriptor that any call
-/// compares. Never 0.
+/// The hash of a parent call, which ranks compare: of its name, and of the fields that any call compares. Never 0.
 pub(crate) fn context_of(parent: &ParentCall) -> u32 {
     let header = CallHeader::new(&parent.descriptor, 0, hash_name(parent.name.as_str()), 0);
     let digest = header.digest();
     ((digest ^ digest >> 32) as u32).max(1)
 }
 
-/// Writes the compared fields of a descriptor. The others stay zero.
+/// Writes the compared fields of a descriptor. Other fields stay zero.
 fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     let mut flags = 0;
     if descriptor.place == Place::InPlace
@@ -158,7 +157,7 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     if descriptor.uneven {
         flags |= FLAG_UNEVEN;
     }
-    // An empty label counts as no label: the wire cannot tell them apart.
+    // An empty label counts as none, since the wire cannot tell the two apart.
     let label = descriptor.label.filter(|label| !label.as_str().is_empty());
     if label.is_some() {
         flags |= FLAG_LABEL;
@@ -177,7 +176,7 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     bytes[36..40].copy_from_slice(&user_name.to_le_bytes());
 }
 
-/// FNV-1a, 32 bits: names are compared, not trusted.
+/// FNV-1a, 32 bits. Names are compared, not trusted.
 pub(crate) fn hash_name(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -187,14 +186,14 @@ pub(crate) fn hash_named((name, schedules): (&str, u32)) -> u32 {
     hash_name(name) ^ schedules
 }
 
-/// FNV-1a, 64 bits, one word further: the plan hash is this over the step lengths in bytes.
+/// FNV-1a, 64 bits, continued by one word. A plan hash is this over the lengths of the steps in bytes.
 pub(crate) fn hash_word(hash: u64, word: u64) -> u64 {
     word.to_le_bytes()
         .iter()
         .fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Where a [`hash_word`] chain starts.
+/// The start value of a [`hash_word`] chain.
 pub(crate) const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn u32_at(bytes: &HeaderBytes, at: usize) -> u32 {
@@ -213,8 +212,8 @@ fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// The fields in which two headers differ; `None` if they belong to the same call. A header holds some fields as a hash
-/// only. The text says no more of such a field than that it differs; the other rank's answer has its value.
+/// The fields in which two headers differ; `None` if they belong to one call. A field that the header holds only as a
+/// hash "differs"; the other rank's answer has its value.
 pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Option<String> {
     if ours == theirs {
         return None;
@@ -236,7 +235,7 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
         [_, 0] => list.push("part of another call / a plain call".to_owned()),
         [_, _] => list.push("part of one call / part of another".to_owned()),
     }
-    // Most other differences change these fields too, so the text names them only if no other field differs.
+    // Most other differences change these fields too, so they are named only if no other field differs.
     if list.is_empty() && differs(40..44) {
         push_difference(
             &mut list,
@@ -249,7 +248,7 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
         let is_uneven = ours[7] & FLAG_UNEVEN != 0;
         list.push(if is_uneven { "counts differ" } else { "segment lengths differ" }.to_owned());
     }
-    // The digests of calls with different numbers always differ, and the numbers say enough.
+    // Calls of different numbers always have different digests, and the numbers say enough.
     if u64_at(ours, 8) == u64_at(theirs, 8) && differs(56..64) {
         list.push(format!("{EARLIER_CALLS} differ"));
     }
@@ -265,7 +264,7 @@ fn push_difference(list: &mut Vec<String>, name: &str, ours: String, theirs: Str
     }
 }
 
-/// The differing fields among those of which the header holds the value.
+/// The differences in fields that the header holds as values, not as hashes.
 fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&HeaderBytes) -> String| {
@@ -291,8 +290,7 @@ fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     if u32_at(ours, 28) != u32_at(theirs, 28) {
         let known = [ours, theirs].map(|header| algorithm_of(u32_at(header, 28)));
         list.push(match known {
-            // Two algorithms from outside, which may have the same name, or two whose messages a vendor's library
-            // moves.
+            // Two algorithms from outside, possibly of one name, or two bodies whose bytes a vendor's library moves.
             [None, None] => "algorithms, or their schedules, differ".to_owned(),
             [ours, theirs] => {
                 let text = |name: Option<Cow<'static, str>>| name.unwrap_or(Cow::Borrowed("another"));
@@ -303,7 +301,7 @@ fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     list
 }
 
-/// Algorithms of more leaders than this are not shown by name.
+/// Algorithms with more leaders than this are not named.
 const LEADERS_NAMED_MAX: u32 = 64;
 
 /// The known algorithm whose name has this hash.
@@ -326,8 +324,8 @@ fn op_text(code: u8) -> String {
     }
 }
 
-/// The call that a peer's header describes, as far as a header can tell (the probe fetches the rest). `None` when
-/// the bytes are not a header.
+/// The call that a peer's header describes, as far as a header can; a question to the peer tells the rest. `None` if
+/// the bytes are no header.
 pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
     let op = match bytes[6] {
         0 => None,

@@ -1,6 +1,6 @@
-//! A schedule bound to a call's sizes: every step with its bytes and places, every link with its steps in order.
+//! A plan: a schedule bound to a call's sizes. Each step has its bytes and places, and each link its steps in order.
 //!
-//! A plan holds no data and no call number, so one serves every call of the same shape.
+//! A plan has no data and no call number, so it serves every call of the same shape.
 
 pub(crate) mod header;
 pub(crate) mod offset_table;
@@ -18,36 +18,35 @@ use crate::memory::{ReduceOrder, Region, Span, Store};
 use crate::plan::header::{HASH_START, hash_name, hash_word};
 use crate::plan::offset_table::{OffsetTable, vector_elements};
 
-/// The default piece size, before it is divided among the scratch chunks. Measured: a smaller piece costs system calls,
-/// a larger one falls out of the cache.
+/// The default piece size, before it is divided among the scratch chunks. Measured: smaller pieces cost system calls,
+/// larger pieces leave the cache.
 pub const PIECE_BYTES: u64 = 512 * 1024;
 
-/// The pieces in the window of a scratch chunk.
+/// The number of pieces in the window of a scratch chunk.
 pub(crate) const WINDOW_PIECES: u64 = 2;
 
 /// The largest piece size that a caller can set.
 pub const PIECE_BYTES_MAX: u64 = 1 << 30;
 
-/// Calls of at least this many bytes use a socket for each direction.
+/// Calls of at least this size use one socket for each direction.
 pub const LARGE_CALL_BYTES_MIN: u64 = 64 * 1024;
 
-/// A call's output of at least this size is stored past the caches, if no step reads it again: it would not fit there
-/// anyway.
+/// Outputs of at least this size are stored past the caches, where they would not fit, unless a step reads them again.
 const STREAMED_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
-/// The index of a piece in a step: piece k begins k pieces after the start of the chunk.
+/// The number of a piece in a chunk: piece k starts k piece sizes after the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub(crate) struct PieceIndex(u64);
 
 impl PieceIndex {
-    /// The piece in which byte `position` of a chunk lies.
+    /// The piece of byte `position` of a chunk.
     #[inline(always)]
     pub(crate) fn of(position: u64, piece_bytes: u64) -> PieceIndex {
         PieceIndex(position / piece_bytes)
     }
 
-    /// Where in its chunk the piece begins.
+    /// The start of the piece in its chunk.
     #[inline(always)]
     pub(crate) fn start(self, piece_bytes: u64) -> u64 {
         self.0 * piece_bytes
@@ -75,7 +74,7 @@ pub(crate) enum Work {
     Copy { source: Located, destination: Located },
 }
 
-/// The start of a chunk: a place in a buffer, or a window of two pieces in the scratch.
+/// The place of a chunk: in a buffer, or a window of two pieces in the scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Located {
     Buffer(Span),
@@ -86,14 +85,15 @@ pub(crate) enum Located {
 pub(crate) struct BoundStep {
     pub(crate) extent: u32,
     pub(crate) bytes: u64,
-    /// The number of pieces. An empty step has 1, because it still has its place.
+    /// The number of pieces; 1 for an empty step, which still has its turn in the order.
     pub(crate) pieces: u64,
     pub(crate) work: Work,
     /// The scratch chunk that this step writes, if any.
     pub(crate) writes_scratch: Option<u32>,
-    /// How this step stores what it writes.
+    /// How this step stores its result.
     pub(crate) store: Store,
-    /// For a copy: the send of the same bytes. The copy follows the send, while the bytes are in the cache.
+    /// For a copy: the send of the same bytes, if any. The copy comes after this send, while the bytes are in the
+    /// cache.
     pub(crate) behind: Option<StepIndex>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct BoundStep {
 #[derive(Clone, Debug)]
 pub(crate) struct Direction {
     pub(crate) steps: Vec<StepIndex>,
-    /// The number of pieces of the longest step. At least 1 if there is a step.
+    /// The number of pieces of the longest step; at least 1 if there is a step.
     pub(crate) pieces: u64,
     pub(crate) plan_hash: u64,
 }
@@ -113,7 +113,7 @@ pub(crate) struct PlanLink {
     pub(crate) recv: Direction,
 }
 
-/// Calls with equal keys have the same plan.
+/// The properties of a call that determine its plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlanKey {
     pub(crate) descriptor: Descriptor,
@@ -132,7 +132,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// `digest` is the digest of the schedules of all ranks, if the name alone does not identify the algorithm.
+    /// `digest` is of all ranks' schedules, if the name alone does not identify the algorithm.
     ///
     /// # Errors
     /// `InvalidArgument` when the process can keep no more names.
@@ -144,7 +144,7 @@ impl Identity {
         Ok(Identity { name, hash, schedules: schedules.unwrap_or(0) })
     }
 
-    /// The algorithm as the board keeps it: its name and the hash of its schedules.
+    /// The name, and the hash of the schedules, for the board.
     pub(crate) fn named(&self) -> (&'static str, u32) {
         (self.name, self.schedules)
     }
@@ -164,12 +164,12 @@ pub(crate) struct Plan {
     pub(crate) element_bytes: u64,
     pub(crate) piece_bytes: u64,
     pub(crate) scratch_bytes: usize,
-    /// The sizes that a call of this plan reports to other ranks, beside its descriptor.
+    /// The lengths that a call of this plan reports to other ranks besides its descriptor.
     pub(crate) sizes: Option<Arc<Sizes>>,
 }
 
 impl Located {
-    /// Where byte `position` of the chunk lies. The run up to the end of its piece is contiguous in the region.
+    /// The place of byte `position` of the chunk. From there to the end of its piece, the region is contiguous.
     pub(crate) fn at(self, position: u64, piece_bytes: u64) -> Span {
         match self {
             Located::Buffer(span) => Span { offset: span.offset + position as usize, ..span },
@@ -181,7 +181,7 @@ impl Located {
     }
 }
 
-/// The piece size of a call: at least one element, and whole elements. The size of all windows together is bounded.
+/// The piece size of a call: whole elements, at least one. It bounds the size of all windows together.
 pub(crate) fn piece_bytes(request: Option<u64>, scratch_chunks: u32, element_bytes: u64) -> u64 {
     let bytes = request
         .map(|request| request.min(PIECE_BYTES_MAX))
@@ -201,8 +201,8 @@ impl Plan {
     ) -> Plan {
         let descriptor = &key.descriptor;
         let element_bytes = descriptor.dtype.bytes() as u64;
-        // INVARIANT: `piece_bytes` rounds to whole elements. Reduced bytes move in whole elements and a step stops at
-        // the end of its piece, so a piece that ends inside an element would never be finished.
+        // INVARIANT: `piece_bytes` rounds to whole elements. A piece that ends inside an element would never finish,
+        // because reduced bytes move in whole elements and a step stops at the end of its piece.
         assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(element_bytes), "a piece is whole elements");
         let offsets =
             OffsetTable::new(choice.algorithm.collective, descriptor, &key.counts, group, schedule.chunks);
@@ -245,7 +245,7 @@ impl Plan {
         }
     }
 
-    /// The algorithm as the board keeps it: its name and the hash of its schedules.
+    /// The algorithm's name, and the hash of its schedules, for the board.
     pub(crate) fn named(&self) -> (&'static str, u32) {
         (self.algorithm, self.schedules_hash)
     }
@@ -257,7 +257,7 @@ impl Plan {
     }
 }
 
-/// Decides which steps store past the caches, and which copies follow a send.
+/// Chooses the steps that store past the caches, and the copies that come after a send.
 fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
     let output_bytes: u64 = {
         let written = |step: &unisono_schedule::Step| step.action.writes() == Some(Slot::Output);
@@ -284,7 +284,7 @@ fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
     }
 }
 
-/// The stream of a call, derived from fields that both sides compare.
+/// The lane of a call, from fields that both sides compare.
 fn lane_of(collective: Collective, key: &PlanKey, group: &Group) -> Lane {
     let element_bytes = key.descriptor.dtype.bytes() as u64;
     match vector_elements(collective, key.descriptor.count, &key.counts, group.size()) {
@@ -357,7 +357,7 @@ impl Binder {
     }
 }
 
-/// The start value of a call's plan hashes. Different segment lengths give different plan hashes on every link.
+/// The start value of a call's plan hashes. It makes segment lengths part of the plan hash of every link.
 fn plan_hash_start(segment_ends: Option<&[usize]>) -> u64 {
     let Some(ends) = segment_ends else { return HASH_START };
     // The number of segments comes first: an empty list differs from no list.

@@ -1,23 +1,22 @@
-//! Where the chunks of a call lie: the offset table, to which a call binds a schedule's extents.
+//! The offset table of a call: where its chunks lie. It gives a schedule's extents their offsets and lengths.
 //!
-//! All lengths and offsets are in elements. Uneven sizes, counts below the number of ranks and 0 need no special case.
+//! All lengths and offsets are in elements. Uneven sizes, counts below the number of ranks, and 0 need no special case.
 
 use unisono_communicator::{Collective, Counts, Descriptor, Group, Place};
 
 /// The offset table of one call on one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OffsetTable {
-    /// The whole vector cut into equal chunks: all_reduce, reduce, broadcast.
+    /// The vector, cut into equal chunks: all_reduce, reduce, broadcast.
     Cut {
         /// The number of elements of the vector.
         count: u64,
         /// The number of chunks. Chunk c is `[count c / chunks, count (c+1) / chunks)`.
         chunks: u64,
     },
-    /// One share for each rank: reduce_scatter, all_gather, gather, scatter. Each share is cut into equal extents:
-    /// extent r cut + c is chunk c of share r.
+    /// A share for each rank: reduce_scatter, all_gather, gather, scatter. Extent r cut + c is chunk c of share r.
     Shares {
-        /// The number of extents of a share.
+        /// The number of chunks of a share.
         cut: u64,
         /// Share r is `[offsets[r], offsets[r+1])`.
         offsets: Vec<u64>,
@@ -26,10 +25,9 @@ pub(crate) enum OffsetTable {
         /// Whether this rank's output holds all shares, or only its own share (at 0).
         whole_output: bool,
     },
-    /// One part for each ordered pair of ranks: all_to_all. Each part is cut into equal extents: extent (i p + j) cut +
-    /// c is chunk c of the part from i to j.
+    /// A part for each ordered pair of ranks: all_to_all. Extent (i p + j) cut + c is chunk c of the part from i to j.
     Pairs {
-        /// The number of extents of a part.
+        /// The number of chunks of a part.
         cut: u64,
         /// The part for rank j is `[send[j], send[j+1])` of the input.
         send: Vec<u64>,
@@ -43,7 +41,7 @@ pub(crate) enum OffsetTable {
 }
 
 impl OffsetTable {
-    /// The table of a `collective` on this rank of `group`, for an algorithm that cuts the vector into `chunks`.
+    /// The table of a `collective` on this rank of `group`, for an algorithm with `chunks` extents.
     pub(crate) fn new(
         collective: Collective,
         descriptor: &Descriptor,
@@ -102,7 +100,7 @@ impl OffsetTable {
         cut(whole, cuts, nth + 1) - cut(whole, cuts, nth)
     }
 
-    /// Where an extent starts in the input.
+    /// The start of an extent in the input.
     pub(crate) fn input_offset(&self, extent: u32) -> u64 {
         let (part, nth, cuts) = self.part(extent);
         match self {
@@ -119,7 +117,7 @@ impl OffsetTable {
         }
     }
 
-    /// Where an extent starts in the output.
+    /// The start of an extent in the output.
     pub(crate) fn output_offset(&self, extent: u32) -> u64 {
         let (part, nth, cuts) = self.part(extent);
         match self {
@@ -136,7 +134,7 @@ impl OffsetTable {
         }
     }
 
-    /// The share or part of an extent, the extent's number in it, and the number of extents in it.
+    /// The share or part of an extent, the extent's number in it, and its number of extents.
     fn part(&self, extent: u32) -> (usize, u64, u64) {
         let extent = u64::from(extent);
         match self {
@@ -144,7 +142,7 @@ impl OffsetTable {
             OffsetTable::Shares { cut, .. } | OffsetTable::Pairs { cut, .. } => {
                 ((extent / cut) as usize, extent % cut, *cut)
             }
-            // Each token of an algorithm is one byte, however many there are.
+            // Each token of an algorithm is one byte, whatever the number of tokens.
             OffsetTable::Token => (0, 0, 1),
         }
     }
@@ -168,7 +166,7 @@ pub(crate) fn vector_elements(
     ranks: u32,
 ) -> Option<u64> {
     match (collective, counts) {
-        // Ranks with different lists must choose the same algorithm, so that they meet and find the difference.
+        // Ranks with different lists must choose the same algorithm, else they would not meet and find the difference.
         (_, Counts::PerRank(_) | Counts::PerPair { .. }) => None,
         (
             Collective::ReduceScatter
@@ -245,7 +243,7 @@ mod tests {
         let counts = Counts::PerPair { send: vec![1, 2, 3], receive: vec![4, 2, 6] };
         let descriptor = Descriptor { operation: Collective::AllToAll.into(), ..descriptor };
         let table = OffsetTable::new(Collective::AllToAll, &descriptor, &counts, &group, 18);
-        // The second halves of the part from rank 1 to rank 2 and of the part from rank 2 to rank 1.
+        // The second halves of the parts from rank 1 to rank 2 and from rank 2 to rank 1.
         assert_eq!((table.length(11), table.input_offset(11)), (2, 4));
         assert_eq!((table.length(15), table.output_offset(15)), (3, 9));
     }

@@ -1,4 +1,4 @@
-//! From a call to a run: chooses the algorithm, builds the schedule and binds the sizes. Everything is cached by shape.
+//! From a call to a run: chooses the algorithm, builds the schedule, binds the sizes. All three are cached by shape.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ struct KeptSchedule {
     schedule: Arc<Schedule>,
 }
 
-/// The properties of a call for which a run was planned. Two calls with equal properties can use the same run.
+/// The properties of a call that determine its run.
 #[derive(Clone, PartialEq)]
 struct PlanRequest {
     descriptor: Descriptor,
@@ -36,7 +36,7 @@ struct PlanRequest {
     determinism: Determinism,
 }
 
-/// A run and its request. Boxed, so that a call moves only a pointer.
+/// A run and its request. Calls move only the box.
 pub(crate) struct Planned {
     request: PlanRequest,
     pub(crate) run: Run,
@@ -46,7 +46,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// Binds the run to a call's operator. The kernels stay if the operator is the same as in the last call.
+    /// Binds the run to a call's operator. The kernels stay if the last call had the same operator.
     pub(crate) fn bind(
         &mut self,
         dtype: DType,
@@ -64,19 +64,18 @@ impl Planned {
     }
 }
 
-/// Chooses an algorithm, builds its schedule, binds it to the sizes of a call, and keeps the results.
+/// Chooses algorithms, builds schedules, binds them to the sizes of calls, and keeps the results.
 pub(crate) struct Planner {
     group: Group,
     selector: Arc<Selector>,
     piece_bytes: Option<u64>,
     schedules: Vec<KeptSchedule>,
-    /// Boxed, so that a call moves only a pointer out and back.
+    /// Boxed, so that a call moves only a pointer.
     #[allow(clippy::vec_box, reason = "what is moved is the box")]
     kept: Vec<Box<Planned>>,
 }
 
 impl Planner {
-    /// A planner for one group.
     pub(crate) fn new(group: &Group, options: &EngineOptions) -> Planner {
         Planner {
             group: group.clone(),
@@ -92,15 +91,15 @@ impl Planner {
         &self.selector
     }
 
-    /// Replaces the selector and forgets all plans: another algorithm may be cheaper now.
+    /// Replaces the selector and forgets all plans, since another algorithm may be cheaper now.
     pub(crate) fn set_selector(&mut self, selector: Arc<Selector>) {
         self.selector = selector;
         self.schedules.clear();
         self.kept.clear();
     }
 
-    /// Takes or makes a run for a call. [`Run::reset`] must set its number. `segment_ends` are the ends of a coalesced
-    /// call's segments, in bytes.
+    /// Takes or makes a run for a call; [`Run::reset`] must give it its number. `segment_ends` are the ends of a
+    /// coalesced call's segments, in bytes.
     ///
     /// # Errors
     /// `Unsupported` or `InvalidArgument` when no proven algorithm fits the call.
@@ -146,7 +145,7 @@ impl Planner {
         Ok(Box::new(Planned { request, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
     }
 
-    /// Logs the choice behind a new plan. Later calls of the same shape use the plan without a line in the log.
+    /// Logs the choice for a new plan. Later calls of the same shape reuse the plan and log nothing.
     fn log_choice(
         &self,
         choice: &Choice,
@@ -157,7 +156,7 @@ impl Planner {
     ) {
         let predicted = self.selector.predicted(choice, facts, descriptor, counts);
         let predicted = predicted.map(|time| format!(", predicted to take {time:.1?}")).unwrap_or_default();
-        // `leaders:4` is `leaders` with a number. A collective without an algorithm of the name gets the cheapest.
+        // `leaders:4` is `leaders` with a number. A collective without an algorithm of this name gets the cheapest.
         let is_it = |name: &str| name.split(':').next() == Some(choice.algorithm.name);
         let is_forced = forced.and_then(|name| name.text().ok()).is_some_and(is_it);
         let why = if is_forced { "asked for" } else { "the cheapest" };
@@ -165,7 +164,7 @@ impl Planner {
         log(Severity::Debug, Some(rank), format_args!("plans {descriptor} by {choice}, {why}{predicted}"));
     }
 
-    /// Keeps a finished run for the next call of its shape. If the cache is full, the least recently used run goes.
+    /// Keeps a finished run for the next call of its shape. A full cache drops the least recently used run.
     pub(crate) fn put_back(&mut self, mut planned: Box<Planned>) {
         if let Some(ReduceOp::User(_)) = planned.op {
             // The function belongs to the user, so the kept run drops it.
@@ -192,7 +191,7 @@ impl Planner {
     }
 }
 
-/// The descriptor without the fields that do not change the plan.
+/// The descriptor without the fields that do not affect the plan.
 fn normalised(descriptor: &Descriptor) -> Descriptor {
     let op = descriptor.op.map(|op| if op.is_commutative() { ReduceOp::Sum } else { op });
     Descriptor { op, label: None, ..*descriptor }

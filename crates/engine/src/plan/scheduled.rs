@@ -1,4 +1,5 @@
-//! The schedule of a call for an executor, which moves the bytes itself: in rounds, bound to the sizes of the call.
+//! Schedules for an executor that moves the bytes itself, such as a vendor's library: in rounds, bound to a call's
+//! sizes.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +12,8 @@ use crate::plan::Identity;
 use crate::plan::offset_table::OffsetTable;
 use crate::plan::selector::Selector;
 
-/// The most steps of all ranks together from which rounds are made: each rank builds the steps of all ranks.
+/// The most steps, of all ranks together, that may be cut into rounds. Each rank builds the steps of all ranks, so more
+/// would take too long.
 const ROUNDS_STEPS_MAX: u64 = 10_000_000;
 
 /// How many rounds are kept, over all algorithms and shapes.
@@ -49,8 +51,9 @@ impl KeptRounds {
 }
 
 impl Selector {
-    /// Whether a call needs an algorithm of this library. Either the call or the group's options name an algorithm that
-    /// the collective has, or the order of a sum must be fixed, which no vendor's library promises.
+    /// Whether a call needs an algorithm of this library: because the call names an algorithm, because the options of
+    /// the group name an algorithm of this collective, or because the order of a sum must be fixed, which no library of
+    /// a vendor promises.
     pub(crate) fn is_asked_for(
         &self,
         collective: Collective,

@@ -1,5 +1,5 @@
-//! The choice of a call's algorithm: the forced algorithm, or the cheapest that fits. A selector never changes, so any
-//! thread may use it at any time. Registration of an algorithm replaces the selector.
+//! The choice of a call's algorithm: the forced one, or the cheapest that fits. A selector never changes, so any thread
+//! may use it; registering an algorithm replaces it.
 
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use crate::options::EngineOptions;
 use crate::plan::offset_table::vector_elements;
 use crate::plan::scheduled::KeptRounds;
 
-/// The assumed size for the choice of an algorithm when sizes differ by rank, so that all ranks choose the same
-/// algorithm.
+/// The size that is assumed when sizes differ by rank, so that all ranks choose the same algorithm.
 const UNEVEN_BYTES_ASSUMED: u64 = 1024 * 1024;
 
 /// The choice of algorithms in one group.
@@ -29,7 +28,7 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    /// The choice in `group`, by the costs that the model of the options predicts.
+    /// The choice in `group`, by the cost model of the options.
     pub(crate) fn new(group: &Group, options: &EngineOptions) -> Selector {
         let (cost_model, registry) = (options.cost_model, options.registry.snapshot());
         let shape = cost_model.shape(group.hosts());
@@ -38,7 +37,7 @@ impl Selector {
         Selector { shape, cost_model, registry, chooser, forced: options.algorithm, rounds }
     }
 
-    /// The same choice among the algorithms of another registry.
+    /// The same choice among another registry's algorithms.
     pub(crate) fn among(&self, registry: Registry) -> Selector {
         let Selector { shape, cost_model, forced, .. } = *self;
         Selector {
@@ -63,7 +62,7 @@ impl Selector {
         !forced.text().is_ok_and(|name| matches!(unknown(name), Some(UnknownChoice::Name { .. })))
     }
 
-    /// Whether a call has an algorithm. The sizes of the call do not matter: they decide only which algorithm runs.
+    /// Whether a call has an algorithm. Sizes do not matter: they only decide which algorithm runs.
     ///
     /// # Errors
     /// As [`Selector::choose`].
@@ -88,8 +87,8 @@ impl Selector {
         options: &CallOptions,
     ) -> Result<(Choice, Facts)> {
         let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
-        // All ranks must choose alike, so only facts that all ranks know may count. In a rooted call only the root
-        // knows whether it passes one buffer.
+        // All ranks must choose alike, so only facts that all know may count. In a rooted call, only the root knows
+        // whether it passes one buffer.
         let in_place = descriptor.place == Place::InPlace && !collective.is_rooted();
         let admit = Admit {
             canonical_only: collective.reduces() && options.determinism == Determinism::Fixed,
@@ -110,7 +109,7 @@ impl Selector {
                         }
                     };
                 }
-                // The name that the group forces applies only to collectives that have an algorithm of this name.
+                // The group's forced name applies only to collectives that have an algorithm of this name.
                 Err(UnknownChoice::Name { .. }) if options.algorithm.is_none() => {}
                 Err(unknown) => return Err(Error::invalid("algorithm", unknown.to_string())),
             }
@@ -124,7 +123,7 @@ impl Selector {
         let facts = self.registry.facts(cheapest, &shape).map_err(Error::refused)?;
         Ok((Choice { algorithm: cheapest.clone(), shape }, facts))
     }
-    /// The predicted time of a call by this algorithm; `None` if the algorithm's cost is not known.
+    /// The predicted time of a call by this algorithm; `None` if its cost is not known.
     pub(super) fn predicted(
         &self,
         choice: &Choice,

@@ -1,8 +1,8 @@
 //! Blocking sends and receives. They use the caller's own memory while its thread holds the links.
 //!
-//! A thread that finds the links taken copies its transfer and posts it to the holder. If another thread wants the
-//! links, the holder copies its own transfer before it gives them up. So threads never wait for each other's turns, and
-//! a program with one thread copies nothing.
+//! A thread that finds the links taken copies its transfer and posts it to the holder. A holder that must give the
+//! links up copies its own transfer first. So threads never wait for each other's transfers, and a program with one
+//! thread copies nothing.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -24,7 +24,7 @@ use crate::lock;
 use super::PointToPoint;
 use super::transfer::{Borrowed, WaitingTransfer};
 
-/// One of this many idle polls looks at all streams.
+/// One in this many idle polls looks at all streams.
 const POLLS_PER_ROUND: u32 = 8;
 
 /// A send or receive on the memory of the caller, who holds the links.
@@ -37,12 +37,12 @@ struct OneMessage<'c, 'm, L: Links + 'static> {
     idle_polls: u32,
     /// Whether the last poll looked at all streams.
     was_round: bool,
-    /// Shows the wait to other ranks, once the thread sleeps.
+    /// Shows the wait to other ranks once the thread sleeps.
     shown: Option<MessageWait>,
 }
 
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
-    /// Whether another thread has work for the links. The transfer then needs memory of its own.
+    /// Whether another thread has work for the links, so that the transfer needs memory of its own.
     fn must_give_way(&self) -> bool {
         self.idle_polls > 0 && (self.shared.monitor.is_wanted() || !self.shared.queue.is_empty())
     }
@@ -164,8 +164,7 @@ impl<L: Links + 'static> Shared<L> {
                 }
                 return result;
             }
-            // The transfer has begun and is not over. It gets memory of its own, so that other threads can go on with
-            // it.
+            // The transfer has begun but not ended. With memory of its own, other threads can continue it.
             let owned = owned_call(descriptor, site, &Segments::One(message), borrowed.room.len())
                 .map_err(|error| self.gate.settle(&mut guard, error))?;
             let request = Request::new(owned, self.monitor.clone());
@@ -175,7 +174,7 @@ impl<L: Links + 'static> Shared<L> {
             self.leave_to_progress();
             return self.await_request(&request, output);
         }
-        // The other rank waits for the transfer, so a shortage ends the call on all ranks.
+        // The other rank waits for the transfer, so a lack of memory ends the calls of all ranks.
         let owned = owned_call(descriptor, site, input, output.bytes())
             .map_err(|shortage| self.end_everywhere(shortage))?;
         let request = Request::new(owned, self.monitor.clone());
@@ -183,8 +182,8 @@ impl<L: Links + 'static> Shared<L> {
         self.await_request(&request, output)
     }
 
-    /// Tidies up after a borrowed transfer: hands unfinished work to a thread, and notes when no messages are left, so
-    /// that no call looks for them.
+    /// Ends a borrowed transfer: leaves unfinished frames to the progress thread, and clears `has_messages` if nothing
+    /// is left.
     fn leave_messages(
         self: &Arc<Self>,
         mut messages: MutexGuard<'_, PointToPoint>,
@@ -200,7 +199,7 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Waits for a transfer that owns its memory, and copies the received message to `output`.
+    /// Waits for a transfer that owns its memory, and copies a received message to `output`.
     fn await_request(&self, request: &Request, output: &mut SegmentsMut<'_>) -> Result<Outcome> {
         let shown = MessageWait::new(self.gate.board().clone(), &request.descriptor, request.site);
         self.wait_for(None, || request.is_done());
@@ -226,7 +225,7 @@ impl<L: Links + 'static> Shared<L> {
         self.leave_to_progress();
     }
 
-    /// Makes the progress thread go on with the messages.
+    /// Makes the progress thread continue with the messages.
     fn leave_to_progress(self: &Arc<Self>) {
         if let Err(error) = self.ask_for_progress() {
             self.gate.fail(error);

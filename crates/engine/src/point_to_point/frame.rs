@@ -7,10 +7,10 @@
 //! | 4 | 4 | tag (eager, request) |
 //! | 8 | 8 | the sender's number of the message on this lane (grant and data name the request) |
 //! | 16 | 8 | bytes of the message |
-//! | 24 | 8 | credit: so many bytes of the receiver's queue are free again (any kind) |
+//! | 24 | 8 | credit: this many bytes of the receiver's queue are free again (any kind) |
 //!
-//! The message's bytes follow eager and data frames. The sender of a goodbye writes nothing more on this lane; the
-//! other side answers with its own goodbye. Version 3 had no goodbye. Versions 1 and 2 had no version number, and a
+//! The message's bytes follow eager and data frames. After a goodbye its sender writes nothing more on this lane; the
+//! other side answers with its own goodbye. Version 3 had no goodbye. Versions 1 and 2 had no version number and a
 //! dtype of one byte. Version 1 returned credit only in credit frames, with the bytes at offset 16.
 
 use unisono_communicator::{DTYPE_CODE_BYTES, DType};
@@ -32,13 +32,13 @@ const NO_DTYPE: [u8; DTYPE_CODE_BYTES] = [0; DTYPE_CODE_BYTES];
 pub(super) enum Frame {
     /// A short message with its bytes.
     Eager(Message),
-    /// A long message, which asks for its receive.
+    /// A long message, which asks whether its receive is posted.
     Request(Message),
     /// The receive for request `number` has been posted.
     Grant { number: u64 },
     /// The bytes of request `number`.
     Data { number: u64, bytes: u64 },
-    /// Nothing but credit.
+    /// Only credit.
     Credit,
     /// The sender's last frame on this lane.
     Goodbye,
@@ -54,7 +54,7 @@ pub(super) struct Message {
 }
 
 impl Frame {
-    /// The header's bytes, with `credit` piggybacked.
+    /// The header's bytes, with piggybacked `credit`.
     pub(super) fn encode(self, credit: u64) -> [u8; FRAME_BYTES] {
         let (kind, dtype, tag, number, bytes) = match self {
             Frame::Eager(m) => (1, m.dtype.code(), m.tag, m.number, m.bytes),
@@ -74,7 +74,7 @@ impl Frame {
         header
     }
 
-    /// The frame of a header and its piggybacked credit; `None` if the bytes are not a frame.
+    /// The frame of a header, and its piggybacked credit; `None` if the bytes are no frame.
     pub(super) fn decode(header: &[u8; FRAME_BYTES]) -> Option<(Frame, u64)> {
         let u32_at =
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);

@@ -15,7 +15,7 @@ use crate::links::doubles::WireDouble;
 use unisono_backend::Board;
 use unisono_backend::Peers;
 
-/// How errors name the two ranks.
+/// The two ranks, as errors name them.
 static PEERS: LazyLock<Peers> = LazyLock::new(|| {
     let group = Group::world(0, 2);
     let board = Arc::new(Board::new(group.own_rank(), group.size()));
@@ -28,7 +28,7 @@ const PEER: u32 = 1;
 /// Every byte of the messages in this file's frames.
 const PAYLOAD: u8 = 0xa5;
 
-/// The factor that makes a message long, so that some messages need a request.
+/// The factor that makes a message long enough to need a request.
 const LONG: u64 = 700;
 
 /// The most bytes that the peer sends for one input.
@@ -36,7 +36,7 @@ const STREAM_BYTES_MAX: usize = 512 * 1024;
 
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Decodes an arbitrary header. If it is a frame, the frame survives encoding.
+/// Decodes an arbitrary header. A valid frame must survive encoding.
 pub(crate) fn frames(input: &mut Input<'_>) {
     let header: [u8; FRAME_BYTES] = input.array();
     if let Some((frame, credit)) = Frame::decode(&header) {
@@ -44,8 +44,8 @@ pub(crate) fn frames(input: &mut Input<'_>) {
     }
 }
 
-/// Runs receives and sends of a rank whose peer sends arbitrary bytes. Every transfer ends. A receive gets payload
-/// only, none beyond the end of its message, and never more than its room.
+/// Runs receives and sends of a rank whose peer sends arbitrary bytes. Every transfer must end. A receive must get only
+/// payload, only of its message, and never more than its room.
 pub(crate) fn messages(input: &mut Input<'_>) {
     let mut messages = PointToPoint::new(PEERS.clone());
     let piece = [1, 33, 5000, usize::MAX][usize::from(input.below(4))];
@@ -114,7 +114,7 @@ fn is_receive(operation: Operation) -> bool {
     operation == Operation::Recv
 }
 
-/// Adds a frame to the stream as the peer could send it, with a payload that may be too short.
+/// Adds a frame that the peer could send to the stream. Its payload may be too short.
 fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
     let kind = input.below(7);
     let (tag, number) = (u32::from(input.below(3)), u64::from(input.below(4)));

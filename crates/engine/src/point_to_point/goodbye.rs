@@ -1,11 +1,10 @@
-//! How the messages of a communicator end. Each side says goodbye after its last frame, and reads on until it has read
-//! the other side's goodbye.
+//! The end of a communicator's messages. Each side says goodbye after its last frame, and reads until the goodbye of
+//! the other side.
 //!
-//! The kernel resets a stream that is closed with unread bytes in it, or to which the peer still writes. A reset
-//! discards bytes that the other side has not read yet. So a side writes nothing after its goodbye, and answers the
-//! other side's goodbye with its own at once. Then nothing is under way, and either side may close the stream. The
-//! control plane reports that a rank has closed. The other ranks then read its streams to their end, even when no
-//! thread is inside a call.
+//! The kernel resets a stream that is closed with unread bytes in it, or on which the peer still writes. A reset
+//! discards bytes that the other side has not read. So a side writes nothing after its goodbye, and answers the peer's
+//! goodbye at once. Then no bytes are on their way, and either side may close the stream. The control plane reports
+//! ranks that close; the others then read their streams to the end, even without a call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,15 +22,15 @@ use crate::lock;
 use super::lane::PeerLane;
 use super::{Borrowed, PointToPoint, edge};
 
-/// How long `close` waits for a goodbye when the peer's kernel has all sent bytes. The peer answers at once, unless it
-/// is inside a user's function or has not made its communicator yet.
+/// How long `close` waits for a goodbye although the peer's kernel has all sent bytes. A peer answers at once, unless
+/// it is inside a user's function or has not made its communicator yet.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// How often it looks after that whether the kernel has everything: nothing wakes it then.
+/// How often `close` then asks whether the kernel has everything, since nothing wakes it.
 const DELIVERY_PAUSE: Duration = Duration::from_millis(100);
 
 impl PointToPoint {
-    /// Says goodbye on every stream. Receives that wait for messages of other ranks end.
+    /// Says goodbye on every stream. Waiting receives end.
     fn say_goodbye<L: Links>(&mut self, links: &mut L) {
         self.is_closing = true;
         self.posted.drain(..).for_each(|(request, _)| request.fail(Error::closed()));
@@ -50,7 +49,7 @@ impl PointToPoint {
         self.lanes.iter().any(PeerLane::is_connected)
     }
 
-    /// Notes which ranks have closed the communicator.
+    /// Notes the ranks that have closed the communicator.
     fn hear_of_closing<L: Links>(&mut self, links: &mut L, board: &Board) {
         for (peer, lane) in self.peers.group().ranks().zip(&mut self.lanes) {
             if peer != self.rank && board.closings().has_closed(peer) && links.is_open(edge(peer)) {
@@ -63,12 +62,12 @@ impl PointToPoint {
         }
     }
 
-    /// Whether a rank has closed and its goodbye has not been read.
+    /// Whether a closed rank's goodbye has not been read.
     fn awaits_goodbye(&self) -> bool {
         self.lanes.iter().any(PeerLane::is_peer_closing)
     }
 
-    /// Whether everything has been written, including the goodbyes.
+    /// Whether all frames have been written, including the goodbyes.
     fn has_said_goodbye(&self) -> bool {
         self.lanes.iter().all(PeerLane::has_said_goodbye)
     }
@@ -79,8 +78,7 @@ impl PointToPoint {
         lanes.map(|(peer, _)| peer).collect()
     }
 
-    /// The ranks that may lack bytes that were sent to them. With `is_kernel_enough`, bytes in the peer's kernel do not
-    /// count as lacking.
+    /// The ranks that may lack sent bytes. With `is_kernel_enough`, bytes in the peer's kernel do not count as lacking.
     fn unanswered<L: Links>(&self, links: &mut L, is_kernel_enough: bool) -> Vec<GroupRank> {
         let lanes = self.peers.group().ranks().zip(&self.lanes).filter(|(_, lane)| lane.is_unanswered());
         let mut is_delivered = |peer, lane: &PeerLane| {
@@ -98,8 +96,8 @@ impl<L: Links + 'static> Shared<L> {
     pub(crate) fn watch_for_closing(self: &Arc<Self>) {
         let (weak, monitor) = (Arc::downgrade(self), self.monitor.clone());
         let (news, wake) = (self.news_of_closing.clone(), self.wake.clone());
-        // The function runs on the control thread, which must not hold the communicator: the drop of the last handle
-        // ends that thread.
+        // The function runs on the control thread. It must not hold the communicator, because the drop of the last
+        // handle ends that thread.
         self.gate.board().closings().on_close(Arc::new(move || {
             news.store(true, Ordering::SeqCst);
             wake();
@@ -107,7 +105,7 @@ impl<L: Links + 'static> Shared<L> {
         }));
     }
 
-    /// Notes which ranks have closed, if there is news.
+    /// Notes the ranks that have closed, if there is news.
     #[inline]
     pub(crate) fn hear_of_closing(&self, links: &mut L) {
         if self.news_of_closing.load(Ordering::Relaxed) && self.news_of_closing.swap(false, Ordering::SeqCst)
@@ -117,20 +115,19 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Whether the stream of a closed rank has not been read to its end.
+    /// Whether a closed rank's stream has not been read to its end.
     pub(crate) fn has_closing_lanes(&self) -> bool {
         self.news_of_closing.load(Ordering::SeqCst) || lock(&self.messages).awaits_goodbye()
     }
 
-    /// Reads the streams of closed ranks until the streams have ended, another thread wants the links, or `until` has
-    /// come.
+    /// Reads the streams of closed ranks until they end, another thread wants the links, or `until` has come.
     pub(crate) fn drain_closed_lanes(&self, guard: &mut LinksGuard<'_, L>, until: Instant) -> Result<()> {
         let goal = |_: &mut L| self.monitor.is_wanted() || !self.has_closing_lanes() && !self.has_pending();
         let until = guard.links.now() + until.saturating_duration_since(Instant::now());
         guard.drive(&mut Pending::until(self, goal, until)).map_err(|error| self.gate.settle(guard, error))
     }
 
-    /// Says goodbye on every stream, and writes what fits.
+    /// Says goodbye on every stream, and writes as much as fits.
     pub(crate) fn say_goodbye(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
         // The streams of a revoked communicator may have been closed.
         self.gate.check_revoked()?;
@@ -142,7 +139,7 @@ impl<L: Links + 'static> Shared<L> {
         written.map(drop).map_err(|error| self.gate.settle(guard, error))
     }
 
-    /// Finishes every detached send: the process may be about to end.
+    /// Finishes every detached send, since the process may be about to end.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the ranks that have not received their messages; the first cause.
@@ -155,7 +152,7 @@ impl<L: Links + 'static> Shared<L> {
         driven.and_then(|()| is_late()).map_err(|error| self.gate.settle(guard, error))
     }
 
-    /// Waits until all sent messages can be received, whatever becomes of this process.
+    /// Waits until all sent messages can be received, even if this process ends.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the ranks that have not taken their messages; the first cause.
@@ -176,7 +173,7 @@ impl<L: Links + 'static> Shared<L> {
         if ranks.is_empty() { Ok(()) } else { Err(self.late(guard, started, ranks)) }
     }
 
-    /// The failure of a `close` that has waited since `started` for these ranks.
+    /// The timeout of a `close` that has waited since `started` for these ranks.
     fn late(&self, guard: &LinksGuard<'_, L>, started: Instant, ranks: Vec<GroupRank>) -> Error {
         let group = self.gate.group();
         let awaits = |rank| Awaited {
@@ -195,7 +192,7 @@ impl<L: Links + 'static> Shared<L> {
         deadline_after(guard.links.now(), self.gate.timeout())
     }
 
-    /// Hands all queued bytes to the kernel within `drop_timeout`, before the streams are dropped.
+    /// Passes all queued bytes to the kernel within `drop_timeout`, before the streams are dropped.
     pub(crate) fn see_off(&self) {
         if !lock(&self.messages).has_streams() || self.gate.check_revoked().is_err() {
             return;
@@ -205,7 +202,7 @@ impl<L: Links + 'static> Shared<L> {
         self.has_messages.store(true, Ordering::SeqCst);
         let until = deadline_after(guard.links.now(), self.options.drop_timeout);
         let goal = |_: &mut L| lock(&self.messages).has_said_goodbye();
-        // No caller is left to get an error, and the other ranks notice a failure themselves.
+        // No caller is left for an error, and the other ranks notice a failure themselves.
         let _ = guard.drive(&mut Pending::until(self, goal, until));
     }
 }

@@ -1,4 +1,4 @@
-//! A lane's read-ahead: one system call takes a frame header together with the bytes behind it.
+//! A lane's read-ahead: one system call reads a frame header and the bytes after it.
 
 use std::io::{self, IoSliceMut};
 
@@ -6,20 +6,21 @@ use crate::links::Link;
 
 use super::frame::FRAME_BYTES;
 
-/// The size of the read-ahead. A payload of which more bytes are missing is read straight into the receive's memory.
+/// The size of the read-ahead. If more bytes of a payload are missing, they are read straight into the receive's
+/// memory.
 pub(super) const READ_AHEAD_BYTES: usize = 4096;
 
-/// Bytes that have been read and are not yet decoded.
+/// Bytes that have been read but not decoded.
 #[derive(Default)]
 pub(super) struct Input {
-    /// Empty until the first read: a lane that is never used costs nothing.
+    /// Empty until the first read, so that an unused lane costs nothing.
     bytes: Vec<u8>,
     from: usize,
     end: usize,
 }
 
 impl Input {
-    /// How many bytes have been read ahead.
+    /// The number of bytes read ahead.
     pub(super) fn bytes(&self) -> usize {
         self.end - self.from
     }

@@ -1,5 +1,4 @@
-//! One pair's stream of frames: the outgoing frames, the message that is arriving, the credits of both sides, and how
-//! the stream ends.
+//! One side of a pair's stream of frames: outgoing frames, the arriving message, the credits of both sides, the end.
 
 use std::io::{self, IoSliceMut};
 
@@ -13,19 +12,18 @@ use super::matching::Arrived;
 use super::outgoing::{Outbox, is_pause};
 use super::transfer::{Borrowed, Owned, Sink, Transfer};
 
-/// Bytes of short messages that one sender may have in one receiver's queue.
+/// How many bytes of short messages one sender may have in one receiver's queue.
 const QUEUE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The least that a message counts in the queue. Even an empty message counts, so that the queue is bounded.
 const QUEUED_BYTES_MIN: u64 = 256;
 
-/// Credit is piggybacked on other frames. When this much is owed, it goes in a frame of its own. A receiver that has
-/// taken all messages owes less than this, so its sender has room for a short message.
+/// Credit is piggybacked on frames; if this much is owed, it gets a frame of its own. A receiver without queued
+/// messages owes less, so its sender has room for a short message.
 const CREDIT_BYTES_MAX: u64 = QUEUE_BYTES_MAX / 2;
 
 const _: () = assert!(CREDIT_BYTES_MAX + EAGER_BYTES_MAX <= QUEUE_BYTES_MAX);
 
-/// A message whose bytes are arriving.
 struct Incoming {
     message: Message,
     received: u64,
@@ -71,26 +69,27 @@ impl Incoming {
     }
 }
 
-/// Where a lane is between its first frame and its last.
+/// The states of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     /// Frames go both ways.
     Open,
-    /// Queued frames are still written, and then a goodbye. Nothing new begins.
+    /// Queued frames are still written, then a goodbye. Nothing new begins.
     Draining,
-    /// Nothing more is written: our goodbye is out, or the stream takes no more bytes. Arriving frames are still read.
+    /// Nothing more is written, because our goodbye is out or the stream takes no more bytes. Arriving frames are still
+    /// read.
     SaidGoodbye,
-    /// Nothing is written and nothing comes.
+    /// Nothing is written or read.
     Closed,
 }
 
-/// The result of one look at the stream.
+/// The result of one read of the stream.
 pub(super) enum Event {
     /// Nothing has arrived.
     Nothing,
-    /// Some bytes have been taken; look again.
+    /// Some bytes have been taken; read again.
     Moved,
-    /// A message that had no receive when it began.
+    /// A message without a receive.
     Arrived(Arrived),
     /// The peer's last frame.
     Goodbye,
@@ -102,9 +101,8 @@ pub(super) struct PeerLane {
     /// Whether the stream is known to be open.
     is_connected: bool,
     life: Life,
-    /// Whether the peer's goodbye has been read.
     has_heard_goodbye: bool,
-    /// The control plane has reported that the peer has closed the communicator: its goodbye is on its way.
+    /// Whether the control plane has reported that the peer has closed, so that its goodbye is on its way.
     peer_closes: bool,
     /// The reason why the stream broke.
     broken: Option<Broken>,
@@ -112,9 +110,9 @@ pub(super) struct PeerLane {
     /// Long sends that wait for their grant.
     asking: Vec<(u64, Transfer)>,
     next_number: u64,
-    /// How many bytes this side has in the peer's queue, as far as it knows.
+    /// The bytes that this side has in the peer's queue, as far as it knows.
     queued_there: u64,
-    /// How many bytes have left our queue without the peer's knowledge.
+    /// The bytes that have left our queue and of which the peer has not been told.
     owed: u64,
     input: Input,
     incoming: Option<Incoming>,
@@ -122,13 +120,12 @@ pub(super) struct PeerLane {
     granted: Vec<(Message, Sink)>,
 }
 
-/// The part of the receiver's queue that a message takes.
+/// The number of bytes of the receiver's queue that a message takes.
 fn queued_bytes(bytes: u64) -> u64 {
     bytes.max(QUEUED_BYTES_MIN)
 }
 
 impl PeerLane {
-    /// Our side of the stream to `peer`.
     pub(super) fn new(peer: GroupRank) -> PeerLane {
         PeerLane {
             peer,
@@ -158,13 +155,12 @@ impl PeerLane {
         self.is_connected = true;
     }
 
-    /// Notes that the peer has closed the communicator. From now on its frames are read up to its goodbye, whether a
-    /// transfer waits or not.
+    /// Notes that the peer has closed. From now on its frames are read up to its goodbye, even if no transfer waits.
     pub(super) fn set_peer_closes(&mut self) {
         self.peer_closes = true;
     }
 
-    /// Queues a goodbye behind all other frames. A stream that was never opened needs no goodbye.
+    /// Queues a goodbye after all other frames. A stream that was never opened needs none.
     pub(super) fn say_goodbye(&mut self) {
         if self.is_connected && self.life == Life::Open {
             self.push(Frame::Goodbye, None);
@@ -182,7 +178,7 @@ impl PeerLane {
         self.life != Life::Closed && !self.has_heard_goodbye
     }
 
-    /// Whether the stream is ending, and so is read whether a transfer waits or not.
+    /// Whether the stream is ending, and must be read even if no transfer waits.
     pub(super) fn is_ending(&self) -> bool {
         self.is_connected && self.reads() && (self.peer_closes || self.life != Life::Open)
     }
@@ -192,23 +188,23 @@ impl PeerLane {
         self.peer_closes && self.is_connected && self.reads()
     }
 
-    /// Whether the stream has been used and has not ended for both sides.
+    /// Whether the stream has been used, and has not ended on both sides.
     pub(super) fn is_unanswered(&self) -> bool {
         self.is_connected && self.life != Life::Closed
     }
 
-    /// Whether all frames of this side, including the goodbye, have been written, or never can be.
+    /// Whether all frames of this side, including the goodbye, are written or never can be.
     pub(super) fn has_said_goodbye(&self) -> bool {
         !self.is_connected || !self.writes()
     }
 
-    /// Whether the lane is open, and neither side has said goodbye.
+    /// Whether neither side has said goodbye.
     pub(super) fn is_open(&self) -> bool {
         self.life == Life::Open
     }
 
-    /// Why some transfer of this lane can never end; `None` if all may end. `is_awaited` says that a receive waits that
-    /// only this peer can serve.
+    /// The reason why some transfer of this lane can never end; `None` if all can. `is_awaited` says that a receive
+    /// waits for this peer alone.
     pub(super) fn obstacle(&self, is_awaited: bool) -> Option<Broken> {
         let stops_sends = match self.life {
             Life::Open => false,
@@ -227,7 +223,7 @@ impl PeerLane {
         self.life = if self.has_heard_goodbye { Life::Closed } else { Life::SaidGoodbye };
     }
 
-    /// Notes that the stream has ended. Frames without a transfer are dropped. Transfers stay, and will be failed.
+    /// Notes that the stream has ended. Frames without a transfer are dropped. Transfers stay, to be failed.
     pub(super) fn set_broken(&mut self, broken: Broken) {
         self.outbox.keep_operations();
         self.broken.get_or_insert(broken);
@@ -236,7 +232,7 @@ impl PeerLane {
         self.incoming.take_if(|incoming| incoming.into.sink().and_then(Sink::receive).is_none());
     }
 
-    /// Whether a message is short enough to go without a request, if the peer's queue has room for it.
+    /// Whether a message is short enough to go without a request, if the peer's queue has room.
     pub(super) fn is_short(bytes: u64) -> bool {
         bytes <= EAGER_BYTES_MAX
     }
@@ -246,7 +242,7 @@ impl PeerLane {
         self.queued_there + queued_bytes(bytes) <= QUEUE_BYTES_MAX
     }
 
-    /// Queues a message: with its bytes if it is short and the peer has room for it, else as a request.
+    /// Queues a message: with its bytes if it is short and the peer has room, else as a request.
     pub(super) fn send(&mut self, transfer: Transfer, borrowed: &Borrowed<'_>) {
         let descriptor = transfer.descriptor(borrowed);
         let bytes = transfer.message(borrowed).len() as u64;
@@ -273,8 +269,8 @@ impl PeerLane {
         }
     }
 
-    /// Notes that a message has left the queue. The sender learns it with the next frame, or once enough credit is
-    /// owed.
+    /// Notes that a message has left the queue. The next frame tells the sender, or a frame of its own once enough
+    /// credit is owed.
     pub(super) fn give_credit(&mut self, bytes: u64) {
         self.owed += queued_bytes(bytes);
         if self.owed >= CREDIT_BYTES_MAX {
@@ -295,13 +291,13 @@ impl PeerLane {
         !self.outbox.is_empty()
     }
 
-    /// Whether a send, or a frame for the peer, is unfinished and can still be finished.
+    /// Whether a send, or a frame for the peer, is unfinished and can still finish.
     pub(super) fn is_sending(&self) -> bool {
         self.writes() && (!self.outbox.is_empty() || !self.asking.is_empty())
     }
 
-    /// Whether an awaited message has begun to arrive, or has been granted. A message that arrives for the queue does
-    /// not count: it has no receive yet, and a later receive reads on.
+    /// Whether an awaited message is arriving or has been granted. A message for the queue does not count: its later
+    /// receive will read on.
     pub(super) fn is_receiving(&self) -> bool {
         let is_wanted = |incoming: &Incoming| incoming.into.sink().is_some();
         self.incoming.as_ref().is_some_and(is_wanted) || !self.granted.is_empty()
@@ -342,7 +338,7 @@ impl PeerLane {
         self.outbox.drain().chain(asking).chain(sinks.filter_map(Sink::into_receive))
     }
 
-    /// The borrowed transfer, if it is in this lane, and the number of bytes that it has received.
+    /// The borrowed transfer, if it is in this lane, and the number of its received bytes.
     pub(super) fn borrowed_mut(&mut self) -> Option<(&mut Transfer, usize)> {
         let asking = self.asking.iter_mut().map(|(_, transfer)| transfer);
         let granted = self.granted.iter_mut().filter_map(|(_, sink)| sink.receive_mut());
@@ -355,7 +351,7 @@ impl PeerLane {
         untouched.chain(incoming).find(|(transfer, _)| transfer.owned().is_none())
     }
 
-    /// Writes as much as fits. True if something moved, or if it turned out that nothing can be written any more.
+    /// Writes as much as fits. True if something moved, or if nothing can be written any more.
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
@@ -479,7 +475,7 @@ impl PeerLane {
     }
 }
 
-/// The event that one read means.
+/// The event of one read.
 fn event_of(received: io::Result<usize>) -> Result<Event, Broken> {
     match received {
         Ok(0) => Err("the connection was closed".into()),

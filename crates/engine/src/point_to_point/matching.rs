@@ -1,4 +1,4 @@
-//! Matches messages with receives by source and tag. Both messages and receives are taken in order.
+//! Matches messages with receives by source and tag, each in their order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use unisono_communicator::{GroupRank, Peer};
 use super::frame::Message;
 use super::transfer::{Borrowed, Transfer};
 
-/// How many of the oldest messages without a receive are counted for the other ranks to see.
+/// How many of the oldest messages without a receive are counted for other ranks.
 const UNREAD_LOOKED_AT: usize = 1000;
 
 /// A message without a receive.
 pub(super) enum Arrived {
     /// A short message, with its bytes.
     Whole { message: Message, bytes: Vec<u8> },
-    /// A long message, which waits on the sender's side.
+    /// A long message, which waits at its sender.
     Request { message: Message },
 }
 
@@ -29,17 +29,16 @@ impl Arrived {
     }
 }
 
-/// Receives without a message, and messages without a receive. No receive matches any message.
+/// Receives that wait for a message, and arrived messages that no receive has asked for yet.
 pub(super) struct Matching {
     receives: VecDeque<Transfer>,
     arrived: VecDeque<(GroupRank, Arrived)>,
-    /// Shows the messages that have no receive: their number at once, their senders and tags when this rank waits.
+    /// Shows the messages without a receive: their number at once, their senders and tags when this rank waits.
     board: Arc<Board>,
     is_shown: bool,
 }
 
 impl Matching {
-    /// An empty matching.
     pub(super) fn new(board: Arc<Board>) -> Matching {
         Matching { receives: VecDeque::new(), arrived: VecDeque::new(), board, is_shown: true }
     }
@@ -51,7 +50,7 @@ impl Matching {
         }
     }
 
-    /// Shows which messages have no receive, because this rank is about to wait.
+    /// Shows the messages without a receive, because this rank is about to wait.
     pub(super) fn show_unread(&mut self) {
         if std::mem::replace(&mut self.is_shown, true) {
             return;
@@ -71,7 +70,7 @@ impl Matching {
         self.board.messages().set_unread(shown);
     }
 
-    /// Posts a receive. If a message fits, it returns the first such message with the receive instead.
+    /// Posts a receive. If a message fits, returns the first such message and the receive instead.
     pub(super) fn post(
         &mut self,
         receive: Transfer,
@@ -108,7 +107,7 @@ impl Matching {
         self.note_unread();
     }
 
-    /// Forgets the long messages of a rank that has said goodbye: the rank will not send them any more.
+    /// Forgets the long messages of a rank that has said goodbye, since they will not come.
     pub(super) fn forget_requests(&mut self, peer: GroupRank) {
         let is_request = |arrived: &Arrived| match arrived {
             Arrived::Request { .. } => true,
@@ -118,7 +117,6 @@ impl Matching {
         self.note_unread();
     }
 
-    /// Whether any receive waits.
     pub(super) fn has_receives(&self) -> bool {
         !self.receives.is_empty()
     }

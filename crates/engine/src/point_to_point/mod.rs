@@ -1,10 +1,10 @@
-//! Sends and receives: with tags, from any source, on a stream of their own for each pair, in no order with
+//! Sends and receives with tags, from any source, on a separate stream for each pair. They have no order with
 //! collectives.
 //!
-//! A message of at most [`frame::EAGER_BYTES_MAX`] is sent at once while the receiver's queue has room for it
-//! (credits). Any other message starts with a request. Its bytes follow when the receive has been posted, and go
-//! straight into the receive's buffer. The holder of the links moves all posted transfers, so a program may wait for
-//! them in any order. A blocking call that finds the links free lends its memory instead of copying it (`blocking.rs`).
+//! A message of at most [`frame::EAGER_BYTES_MAX`] is sent at once if the receiver's queue has room for it (credits).
+//! Any other message starts with a request; once its receive is posted, its bytes go straight into the receive's
+//! buffer. The holder of the links moves all posted transfers, so a program may wait for them in any order. A blocking
+//! call that finds the links free lends its memory instead of copying it (`blocking.rs`).
 
 mod blocking;
 mod frame;
@@ -35,28 +35,28 @@ use transfer::{Owned, Sink, Transfer, WaitingTransfer};
 
 pub(crate) use transfer::Borrowed;
 
-/// The call about which an awaited rank is asked: the collective in progress here, or the next collective. The answer
-/// says which call that rank is in.
+/// The collective about which an awaited rank is asked: the one in progress here, or the next. The answer names the
+/// call in which that rank is.
 fn call_asked_about(gate: &CallGate) -> u64 {
     gate.board().progress().finished()
 }
 
-/// Writes to the log and asks the rank that `waiting` waits for, as far as it is due. A closed rank is not asked: its
-/// stream shows all that it has sent.
+/// Logs a warning and asks the awaited rank, as far as due. A closed rank is not asked: its stream shows all that it
+/// has sent.
 fn pay(due: Attention, wait: &mut Wait, gate: &CallGate, waiting: &WaitingTransfer, number: u64) {
     let awaited = waiting.awaited();
     let asks = due.asks && awaited.is_some_and(|peer| !gate.board().closings().has_closed(peer));
     wait.pay(Attention { asks, ..due }, gate, waiting, awaited.as_slice(), number);
 }
 
-/// All sends and receives of one communicator that are not finished.
+/// All unfinished sends and receives of one communicator.
 pub(crate) struct PointToPoint {
     rank: GroupRank,
     peers: Peers,
     posted: Vec<(Arc<Request>, Duration)>,
     lanes: Vec<PeerLane>,
     matching: Matching,
-    /// This rank has closed the communicator, so nothing new begins.
+    /// Whether this rank has closed the communicator, so that nothing new begins.
     is_closing: bool,
     /// A buffer that collects short frames.
     stage: Vec<u8>,
@@ -67,7 +67,6 @@ fn edge(peer: GroupRank) -> Edge {
 }
 
 impl PointToPoint {
-    /// No transfers yet.
     pub(crate) fn new(peers: Peers) -> PointToPoint {
         let group = peers.group();
         PointToPoint {
@@ -86,7 +85,7 @@ impl PointToPoint {
         self.posted.push((request, timeout));
     }
 
-    /// Whether a transfer is not finished.
+    /// Whether a transfer is unfinished.
     pub(crate) fn is_pending(&self) -> bool {
         let is_busy = |lane: &PeerLane| lane.is_sending() || lane.is_receiving();
         !self.posted.is_empty() || self.matching.has_receives() || self.lanes.iter().any(is_busy)
@@ -98,7 +97,7 @@ impl PointToPoint {
         self.posted.iter().any(|(request, _)| is_send(request)) || self.lanes.iter().any(PeerLane::is_sending)
     }
 
-    /// Whether a stream is read to its end although no transfer waits for it.
+    /// Whether a stream must be read to its end although no transfer waits for it.
     pub(crate) fn is_ending(&self) -> bool {
         self.lanes.iter().any(PeerLane::is_ending)
     }
@@ -115,13 +114,13 @@ impl PointToPoint {
         Ok(moved)
     }
 
-    /// Begins the borrowed transfer, after all transfers that were posted before it.
+    /// Begins the borrowed transfer, after all transfers that were posted earlier.
     fn lend<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) {
         self.begin_posted(links, borrowed);
         self.begin(Transfer::Borrowed, links, borrowed);
     }
 
-    /// Moves the borrowed transfer. If the transfer has a lane, the others are not looked at.
+    /// Moves the borrowed transfer. If it has a lane, no other lane is polled.
     fn advance_borrowed<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
         match borrowed.descriptor.peer {
             _ if borrowed.is_over() => Ok(true),
@@ -132,7 +131,7 @@ impl PointToPoint {
         }
     }
 
-    /// Writes the frames that a finished borrowed transfer has left. True if work remains.
+    /// Writes the remaining frames of a finished borrowed transfer. True if work is left.
     fn leave<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
         let (Some(Ok(Outcome { source, .. })), Some(peer)) = (&borrowed.result, borrowed.descriptor.peer)
         else {
@@ -150,7 +149,7 @@ impl PointToPoint {
         lane.is_sending() || lane.is_receiving()
     }
 
-    /// Replaces the borrowed transfer with a request's transfer, which has memory of its own.
+    /// Replaces the borrowed transfer by a request's transfer, which owns its memory.
     fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait) {
         let Some(mut owned) = Owned::take(request, wait) else { return };
         let waiting = self.matching.receives_mut().map(|receive| (receive, 0));
@@ -202,7 +201,7 @@ impl PointToPoint {
         }
     }
 
-    /// A message to this rank itself never leaves. A copy of it waits for its receive.
+    /// A message to this rank itself stays here: a copy of it waits for its receive.
     fn send_to_self(&mut self, transfer: Transfer, borrowed: &mut Borrowed<'_>) {
         let descriptor = transfer.descriptor(borrowed);
         let (dtype, tag) = (descriptor.dtype, descriptor.tag);
@@ -219,7 +218,7 @@ impl PointToPoint {
         }
     }
 
-    /// Gives a message that has arrived before its receive to the receive.
+    /// Gives an early message to its receive.
     fn deliver_arrived(
         &mut self,
         source: GroupRank,
@@ -245,13 +244,13 @@ impl PointToPoint {
         }
     }
 
-    /// Whether every open stream is read, even if no transfer waits for it. A blocked call serves all ranks, and ranks
+    /// Whether every open stream is read, even if no transfer waits for it. A blocked call serves all ranks: ranks
     /// whose streams are full must not wait for each other.
     fn reads_all(&self, borrowed: &Borrowed<'_>) -> bool {
         borrowed.is_some() || self.lanes.iter().any(PeerLane::wants_to_write)
     }
 
-    /// Whether bytes from `peer` are of interest.
+    /// Whether bytes from `peer` are wanted.
     fn reads(&self, peer: GroupRank, borrowed: &Borrowed<'_>, reads_all: bool) -> bool {
         let lane = &self.lanes[peer.index()];
         reads_all
@@ -312,7 +311,7 @@ impl PointToPoint {
         moved
     }
 
-    /// Writes what fits; true when something moved, or when it turned out that nothing can be written any more.
+    /// Writes as much as fits. True if something moved, or if nothing can be written any more.
     fn write_lane<K: crate::links::Link>(
         &mut self,
         peer: GroupRank,
@@ -364,8 +363,8 @@ impl PointToPoint {
         self.lanes.iter_mut().flat_map(PeerLane::owned_mut).chain(waiting)
     }
 
-    /// Handles the waits of the transfers that own their memory, at `now`: asks the awaited ranks, warns, and reports a
-    /// late transfer. However many transfers wait, one call logs at most one line and asks few questions.
+    /// Looks after the transfers that own their memory, at `now`: asks the awaited ranks, warns, and reports a late
+    /// transfer. For all transfers together it logs at most one line and asks few questions.
     pub(crate) fn look_after_waits(
         &mut self,
         now: Instant,
@@ -394,7 +393,7 @@ impl PointToPoint {
         Ok(())
     }
 
-    /// Adds the events that the messages wait for, including `borrowed`, to the pause of an idle holder of the links.
+    /// Adds the events that the messages, including `borrowed`, wait for to `pause`.
     pub(crate) fn pause<L: Links>(&mut self, links: &mut L, borrowed: &Borrowed<'_>, pause: &mut Pause) {
         self.matching.show_unread();
         self.push_interest(links, borrowed, &mut pause.interest);

@@ -1,4 +1,4 @@
-//! One direction of a lane: the frames on their way out.
+//! The outgoing direction of a lane.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
@@ -18,7 +18,7 @@ const CALL_BYTES_MAX: usize = 512 * 1024;
 struct Outgoing {
     header: [u8; FRAME_BYTES],
     sent: usize,
-    /// The message behind the header. It is finished when its last byte is out.
+    /// The message after the header. It is finished when its last byte is out.
     payload: Option<Transfer>,
 }
 
@@ -48,7 +48,7 @@ impl Outbox {
         self.frames.is_empty()
     }
 
-    /// Drops the frames without a transfer, because the link takes no more. The sends stay, and will be failed.
+    /// Drops the frames without a transfer, because the link takes no more. Sends stay, to be failed.
     pub(super) fn keep_operations(&mut self) {
         self.frames.retain(|outgoing| outgoing.payload.is_some());
     }
@@ -94,7 +94,7 @@ impl Outbox {
         Ok(moved)
     }
 
-    /// Puts as many of the first frames into the stage as fit whole.
+    /// Fills the stage with as many whole frames as fit, from the first on.
     fn fill_stage(&self, borrowed: &Borrowed<'_>, stage: &mut Vec<u8>) {
         stage.clear();
         for outgoing in &self.frames {
@@ -128,8 +128,8 @@ impl Outbox {
     }
 }
 
-/// Sends header and payload, or the rest of the payload, in one call. A send is over when the link has taken its
-/// message, so the link must copy the message.
+/// Sends header and payload, or the rest of the payload, in one call. The link must copy the bytes, because a send ends
+/// when the link has taken its message.
 fn send_long<L: Link>(link: &mut L, header: &[u8], payload: &[u8]) -> io::Result<usize> {
     match header {
         [] => link.try_send(&[IoSlice::new(payload)], COPY_ALL),
@@ -137,7 +137,7 @@ fn send_long<L: Link>(link: &mut L, header: &[u8], payload: &[u8]) -> io::Result
     }
 }
 
-/// Whether an error means no more than "not now".
+/// Whether an error only means "not now".
 pub(super) fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

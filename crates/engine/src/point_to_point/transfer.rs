@@ -1,8 +1,7 @@
-//! One send or receive. It owns its memory, or a thread that is blocked in it lends memory at every poll.
+//! One send or receive. It owns its memory, or a thread that is blocked in it lends the memory at every poll.
 //!
-//! At most one transfer is borrowed at a time: the blocking transfer of the holder of the links. Before the holder
-//! gives the links away, the transfer gets memory of its own and keeps its place, so that another holder can go on with
-//! it.
+//! At most one transfer is borrowed: the blocking transfer of the holder of the links. Before the holder gives the
+//! links up, the transfer gets memory of its own and keeps its place, so that another holder can continue it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,11 +29,11 @@ const LOG: &str = "see the log of this rank";
 pub(super) enum Transfer {
     /// It owns its memory.
     Owned(Box<Owned>),
-    /// The [`Borrowed`] of this poll has its memory.
+    /// Its memory is in the [`Borrowed`] of the poll.
     Borrowed,
 }
 
-/// A transfer with memory of its own. If a panic drops it, its request still ends.
+/// A transfer that owns its memory. If a panic drops it, its request still ends.
 pub(super) struct Owned {
     request: Arc<Request>,
     call: OwnedCall,
@@ -44,7 +43,7 @@ pub(super) struct Owned {
     is_over: bool,
 }
 
-/// The memory of the borrowed transfer, handed over at every poll, and the result.
+/// The memory of the borrowed transfer, lent at every poll, and its result.
 pub(crate) struct Borrowed<'m> {
     pub(crate) descriptor: Descriptor,
     pub(crate) site: Site,
@@ -52,12 +51,11 @@ pub(crate) struct Borrowed<'m> {
     pub(crate) room: &'m mut [u8],
     /// Set when the transfer has ended.
     pub(crate) result: Option<Result<Outcome>>,
-    /// Whether some of its bytes have moved since the caller last looked.
+    /// Whether some of its bytes have moved since the last look.
     pub(super) has_moved: bool,
 }
 
 impl<'m> Borrowed<'m> {
-    /// The memory of a blocking call.
     pub(crate) fn new(
         descriptor: Descriptor,
         site: Site,
@@ -81,14 +79,13 @@ impl<'m> Borrowed<'m> {
         }
     }
 
-    /// Whether the borrowed transfer has ended.
     pub(super) fn is_over(&self) -> bool {
         self.result.is_some()
     }
 }
 
 impl Owned {
-    /// Begins the transfer of a request; `None` if its call has been taken already.
+    /// Begins the transfer of a request; `None` if its call was taken already.
     pub(super) fn take(request: Arc<Request>, wait: Wait) -> Option<Box<Owned>> {
         let state = std::mem::replace(&mut *lock(&request.state), RequestState::Taken);
         match state {
@@ -103,7 +100,7 @@ impl Owned {
         }
     }
 
-    /// Where a receive stores its message.
+    /// The memory for a receive's message.
     pub(super) fn room(&mut self) -> &mut [u8] {
         match (&mut self.staged, &mut self.call.buffers) {
             (Some(staged), _) => staged,
@@ -121,7 +118,7 @@ impl Owned {
         }
     }
 
-    /// The transfer as a warning or an error shows it.
+    /// The transfer for a warning or an error.
     pub(super) fn waiting(&self) -> WaitingTransfer {
         WaitingTransfer { descriptor: self.call.descriptor, site: self.call.site }
     }
@@ -185,7 +182,7 @@ impl WaitingTransfer {
         CallInfo { site: Some(self.site.into()), ..CallInfo::new(0, self.descriptor) }
     }
 
-    /// The error when the deadline has passed, after this `wait` on this rank of `peers`.
+    /// The timeout after this `wait`, on this rank of `peers`.
     pub(super) fn late(&self, wait: &Wait, peers: &Peers, now: Instant) -> Error {
         let (group, board) = (peers.group(), peers.board());
         let missing = match self.descriptor.operation {
@@ -256,7 +253,7 @@ impl Transfer {
         }
     }
 
-    /// Where a receive stores its message.
+    /// The memory for a receive's message.
     pub(super) fn room<'a>(&'a mut self, borrowed: &'a mut Borrowed<'_>) -> &'a mut [u8] {
         match self {
             Transfer::Borrowed => borrowed.room,
@@ -285,7 +282,7 @@ impl Transfer {
         }
     }
 
-    /// Why this receive cannot take a message that matches it by source and tag.
+    /// The reason why this receive cannot take a message of its source and tag; `None` if it can.
     pub(super) fn refusal(
         &self,
         borrowed: &Borrowed<'_>,
@@ -307,7 +304,7 @@ impl Transfer {
     }
 }
 
-/// Where the bytes of a matched message go.
+/// The destination of a matched message's bytes.
 pub(super) enum Sink {
     /// Into this receive.
     Receive(Transfer),
@@ -316,7 +313,7 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    /// The sink of a matched message: the receive, or nothing if the receive refuses the message.
+    /// The sink of a matched message: the receive, or nothing if it refuses the message.
     pub(super) fn of(
         receive: Transfer,
         borrowed: &mut Borrowed<'_>,

@@ -1,7 +1,7 @@
 //! The table (dtype, operator) -> kernel for the best instruction set of this machine, and the calls of kernels.
 //!
-//! The only file of this module with `unsafe` code: a function that is compiled for an instruction set may be called
-//! only if the processor has that instruction set.
+//! The only file of this module with `unsafe` code: a function compiled for an instruction set may only run on a
+//! processor that has it.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use super::narrow::{FourOfF8E4M3, FourOfF8E5M2, PairOfBf16, f16_to_f32, f32_to_f
 type CombineFunction = unsafe fn(&mut [u8], Option<&[u8]>, &[u8], u32);
 type ScaleFunction = unsafe fn(&mut [u8], f64);
 
-/// An instruction set of this processor. A value of this type proves that the processor has it.
+/// An instruction set of this processor. Only detection makes a value of this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Isa(Level);
 
@@ -73,12 +73,12 @@ fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-/// The kernel of one (dtype, operator), for an instruction set of this processor.
+/// The kernel of a (dtype, operator), for an instruction set of this processor.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel(CombineFunction);
 
 impl Kernel {
-    /// `completes` asks for the kernel of the step that completes an element: it divides an average.
+    /// `completes` selects the kernel for the step that completes an element, which divides an average.
     pub(super) fn new(isa: Isa, dtype: DType, op: ReduceOp, completes: bool) -> Kernel {
         Kernel(match isa.0 {
             Level::Baseline => combining::<Baseline>(dtype, op, completes),
@@ -89,10 +89,10 @@ impl Kernel {
         })
     }
 
-    /// `destination = operator(operand, incoming)`; `operand` is the destination if there is none.
+    /// `destination = operator(operand, incoming)`. Without `operand`, the destination is the operand.
     pub(super) fn run(self, destination: &mut [u8], operand: Option<&[u8]>, incoming: &[u8], ranks: u32) {
-        // SAFETY: the function is safe if the processor has its instruction set. The processor has it: `Kernel::new`
-        // took the instruction set from an `Isa`, which only detection makes.
+        // SAFETY: the processor has the instruction set of the function, because `Kernel::new` took it from an `Isa`,
+        // which only detection makes.
         unsafe { (self.0)(destination, operand, incoming, ranks) }
     }
 }
@@ -152,7 +152,7 @@ fn combining<I: Instructions>(dtype: DType, op: ReduceOp, completes: bool) -> Co
     }
 }
 
-/// The dtypes in groups, for the functions below. Each function has an arm for every dtype, so that none is forgotten.
+/// Groups of dtypes for the functions below. Each function has an arm for every dtype, so that none is forgotten.
 macro_rules! group {
     (float) => {
         DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2
@@ -172,7 +172,7 @@ fn mean<I: Instructions>(dtype: DType) -> CombineFunction {
     }
 }
 
-/// Wrapping arithmetic gives the same bits with and without a sign.
+/// Wrapping arithmetic gives the same bits for signed and unsigned integers.
 fn modular<I: Instructions, O: OnFloats + OnUnsigned>(dtype: DType) -> CombineFunction {
     match dtype {
         DType::I8 | DType::U8 => I::combine::<u8, O>(),
@@ -192,7 +192,7 @@ fn product<I: Instructions>(dtype: DType) -> CombineFunction {
     }
 }
 
-/// The bits show the order, so no narrow float is converted.
+/// The bits give the order, so narrow floats need no conversion.
 fn ordered<I: Instructions, O>(dtype: DType) -> CombineFunction
 where
     O: OnFloats
@@ -215,7 +215,7 @@ where
     }
 }
 
-/// Bits have no width: every integer is combined as bytes.
+/// Bitwise operators combine every integer as bytes.
 fn bitwise<I: Instructions, O: Operator<u8> + Operator<Bool>>(dtype: DType) -> CombineFunction {
     match dtype {
         DType::Bool => I::combine::<Bool, O>(),
@@ -334,7 +334,7 @@ instructions! {
     Avx2, 8, widen_eight, narrow_eight
 }
 
-// 512-bit conversions of f16 are no faster where they were measured (AMD Zen 4: 22 against 26 GB/s).
+// 512-bit conversions of f16 were measured to be no faster (AMD Zen 4: 22 against 26 GB/s).
 #[cfg(target_arch = "x86_64")]
 instructions! {
     #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]

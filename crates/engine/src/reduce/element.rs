@@ -1,4 +1,4 @@
-//! The arithmetic of each operator on two elements. No other file has any.
+//! The arithmetic of each operator on two elements, which is in no other file.
 
 use unisono_communicator::{Bool, Complex, bf16, f8e4m3, f8e5m2, f16};
 
@@ -7,7 +7,7 @@ pub(super) trait Operator<T> {
     fn combine(left: T, right: T, ranks: u32) -> T;
 }
 
-/// The factor by which an input is multiplied before a sum.
+/// Multiplication of an input by a factor, before a sum.
 pub(super) trait Scale: Copy {
     fn scale(self, factor: f64) -> Self;
 }
@@ -16,7 +16,7 @@ pub(super) enum Sum {}
 pub(super) enum Prod {}
 pub(super) enum Min {}
 pub(super) enum Max {}
-/// The last step of an average: the sum, divided. Both are one operator, so that narrow floats round once.
+/// The last step of an average: sum and division in one operator, so that narrow floats round once.
 pub(super) enum Mean {}
 pub(super) enum BitAnd {}
 pub(super) enum BitOr {}
@@ -33,15 +33,15 @@ macro_rules! operators {
     };
 }
 
-/// Minimum and maximum compare the bits as integers, in a total order: only equal bits are equal. -0.0 comes right
-/// before 0.0. NaNs come before every number for the minimum, and after every number for the maximum. So the result is
-/// always one of the operands, and does not depend on their order.
+/// Minimum and maximum compare bits as integers, in a total order where only equal bits are equal. -0.0 comes right
+/// before 0.0. NaNs come first for the minimum and last for the maximum. So the result is always an operand, and does
+/// not depend on their order.
 ///
-/// The bits are mapped to a signed integer that grows with the number: the magnitude of a negative number is flipped.
-/// NaNs are then at both ends. Adding or subtracting the number of NaNs of one sign wraps the NaNs at the wrong end
-/// around to the other end.
+/// The bits become a signed integer that grows with the number: the magnitude of a negative number is flipped. NaNs are
+/// then at both ends. Adding or subtracting the number of NaNs of one sign moves the NaNs at the wrong end to the other
+/// end, by wrapping.
 ///
-/// The last column is the largest value that is not a NaN.
+/// The last column is the largest value that is no NaN.
 macro_rules! ordered_by_bits {
     ($($float:ident, $signed:ident, $unsigned:ident, $largest:ident;)*) => {
         $(impl Ordered for $float {
@@ -127,7 +127,7 @@ macro_rules! integer {
         operators! { $signed {
             Mean(left, right, ranks) = {
                 let sum = left.wrapping_add(right);
-                // -1 or 0. A conditional negation would become a branch, and the loop would not be vectorised.
+                // -1 or 0. A conditional negation would be a branch, and the loop would not be vectorised.
                 let sign = sum >> (<$signed>::BITS - 1);
                 let quotient = (sum ^ sign).wrapping_sub(sign).cast_unsigned().divide(ranks);
                 (quotient.cast_signed() ^ sign).wrapping_sub(sign)
@@ -137,10 +137,10 @@ macro_rules! integer {
             Mean(left, right, ranks) = left.wrapping_add(right).divide(ranks);
         } }
 
-        /// No vector instruction divides integers, so this multiplies by the reciprocal 2^2w / ranks, rounded up, where
-        /// w is the width of the integer. The product exceeds the quotient by less than 2^-w, which is at most 1 /
-        /// ranks, so truncation is exact. More than 2^w ranks give 0, as 2^w ranks do. The reciprocal for one rank
-        /// would need one bit more, but the mean of one rank is its sum, and does not come here.
+        /// No vector instruction divides integers, so this multiplies by the reciprocal 2^2w / ranks, rounded up, for
+        /// integers of w bits. The product exceeds the quotient by less than 2^-w, which is at most 1 / ranks, so
+        /// truncation is exact. More than 2^w ranks give 0, as 2^w ranks do. One rank, whose reciprocal needs one bit
+        /// more, does not come here: its mean is its sum.
         impl Divide for $unsigned {
             #[inline(always)]
             fn divide(self, ranks: u32) -> $unsigned {
@@ -173,7 +173,7 @@ integer! {
     i64, u64, u128;
 }
 
-/// 0 or 1, on which bitwise operators are logical operators.
+/// 0 or 1, on which bitwise operators are logical.
 #[inline(always)]
 fn truth(value: Bool) -> u8 {
     u8::from(value.0 != 0)

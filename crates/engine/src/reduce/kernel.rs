@@ -1,4 +1,4 @@
-//! The loops of all kernels. Functions that are compiled for one instruction set inline them.
+//! The loops of all kernels, which are inlined into functions compiled for one instruction set.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -7,10 +7,10 @@ use bytemuck::{Pod, Zeroable};
 #[repr(C, packed)]
 struct Unaligned<T>(T);
 
-/// `destination = step(operand, incoming)`, a `U` at a time; `operand` is the destination if there is none.
+/// `destination = step(operand, incoming)`, a `U` at a time. Without `operand`, the destination is the operand.
 ///
-/// `U` is an element, or an array of elements if an instruction takes several at once. The elements left over at the
-/// end are then computed in a `U` that is filled up with zeros.
+/// `U` is an element, or an array of elements if an instruction takes several. Elements left over at the end are padded
+/// with zeros to a `U`.
 #[inline(always)]
 pub(super) fn combine<U: Pod>(
     destination: &mut [u8],

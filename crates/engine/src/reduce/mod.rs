@@ -1,8 +1,8 @@
 //! The arithmetic of a call: `destination = op(operand, incoming)` on bytes, for every dtype and reduce op.
 //!
-//! Each kernel is a plain loop, compiled once per instruction set and chosen through one table (`dispatch.rs`). All
-//! kernels give the same bits (NaN payloads aside): every element is computed by itself, with the same operations, and
-//! none of them is fused.
+//! A kernel is a plain loop, compiled once per instruction set and chosen from a table (`dispatch.rs`). All kernels
+//! give the same bits, except for NaN payloads: elements are computed separately, with the same operations, and no
+//! operation is fused.
 
 mod dispatch;
 mod element;
@@ -19,7 +19,7 @@ use dispatch::{Isa, Kernel, ScaleKernel};
 /// A multiple of the element size of every dtype that has built-in operators.
 pub(crate) const WHOLE_BYTES: usize = 16;
 
-/// The reduction of one call: made once per call, without allocation.
+/// The reduction of one call. Making it allocates nothing.
 pub(crate) struct Reducer {
     way: Way,
 }
@@ -30,7 +30,7 @@ enum Way {
     User { function: UserFunction, element_bytes: usize },
 }
 
-/// The failure of a call whose user function has panicked.
+/// A user function has panicked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Panicked {
     /// The panic's message.
@@ -43,8 +43,8 @@ impl Reducer {
         Reducer { way: Way::Nothing }
     }
 
-    /// The reduction with `op` of `ranks` contributions of `dtype`. The arguments were checked before: `op` accepts
-    /// `dtype`, and a `User` op comes with its function.
+    /// The reduction with `op` of `ranks` contributions of `dtype`. The arguments are already checked: `op` accepts
+    /// `dtype`, and a `User` op has its function.
     pub(crate) fn new(dtype: DType, op: ReduceOp, ranks: u32, user: Option<UserFunction>) -> Reducer {
         Reducer::with_isa(Isa::best(), dtype, op, ranks, user)
     }
@@ -70,11 +70,11 @@ impl Reducer {
         Reducer { way }
     }
 
-    /// `destination = op(operand, incoming)`, where `operand` is the destination if there is none.
+    /// `destination = op(operand, incoming)`. Without `operand`, the destination is the operand.
     ///
-    /// The slices hold whole elements at any address, and have the same length. `operand_is_left` matters to user
-    /// functions only. `completes` says that this step adds the last contribution: it divides an average, and rounds it
-    /// to a narrow float once, after the division.
+    /// The slices hold whole elements at any address, and have one length. Only user functions look at
+    /// `operand_is_left`. `completes` says that this step adds the last contribution: an average is divided now, and
+    /// rounded to a narrow float once, after the division.
     pub(crate) fn reduce(
         &self,
         destination: &mut [u8],
@@ -101,19 +101,19 @@ impl Reducer {
         }
     }
 
-    /// Whether it accepts blocks whose length is any multiple of [`WHOLE_BYTES`]. A user function does not: its
-    /// elements have any size, and few calls are cheaper.
+    /// Whether it accepts blocks of any multiple of [`WHOLE_BYTES`]. A user function does not: its elements have any
+    /// size, and few calls are cheaper.
     pub(crate) fn takes_blocks(&self) -> bool {
         matches!(self.way, Way::BuiltIn { .. })
     }
 
-    /// Whether every rank's input must go through [`Reducer::prescale`] before it is sent or reduced.
+    /// Whether every rank's input must go through [`Reducer::prescale`] first.
     pub(crate) fn needs_prescale(&self) -> bool {
         matches!(self.way, Way::BuiltIn { prescale: Some(_), .. })
     }
 
-    /// Multiplies the elements of `buffer` by this rank's factor, f64 in f64 and other floats in f32. Other operators
-    /// change nothing.
+    /// Multiplies the elements of `buffer` by this rank's factor, f64 in f64 and other floats in f32. Does nothing for
+    /// other operators.
     pub(crate) fn prescale(&self, buffer: &mut [u8]) {
         if let Way::BuiltIn { prescale: Some((kernel, factor)), .. } = self.way {
             kernel.run(buffer, factor);

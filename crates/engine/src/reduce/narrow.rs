@@ -1,12 +1,12 @@
-//! Conversions of the 16- and 8-bit floats, which compile to vector code. The arithmetic of these floats is done in
-//! f32.
+//! Conversions of the 16- and 8-bit floats, which compile to vector code. Their arithmetic is done in f32.
 
 use bytemuck::{Pod, Zeroable};
 use unisono_communicator::{f8e4m3, f8e5m2, f16};
 
 use super::element::{Operator, Scale};
 
-/// Two bf16 in one 32-bit lane. Each half becomes an f32 in place, so that no instruction moves elements between lanes.
+/// Two bf16 in one 32-bit lane. Each half becomes an f32 in its lane, so that no instruction moves elements between
+/// lanes.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
 pub(super) struct PairOfBf16(u32);
@@ -25,10 +25,9 @@ impl PairOfBf16 {
     }
 }
 
-/// Bits whose upper half is `wide` rounded to bf16, to nearest, ties to even. The carry out of the lower half does the
-/// rounding, also into infinity. It turns no NaN into a number, because the lower half of every NaN here is 0:
-/// the result of arithmetic is the NaN of an operand, which was a bf16, or the standard NaN. (A test for NaN would cost
-/// a quarter of the speed.)
+/// Bits whose upper half is `wide` rounded to bf16, to nearest, ties to even: a carry out of the lower half rounds up,
+/// possibly to infinity. No NaN becomes a number, because every NaN here has a lower half of 0: it comes from a bf16
+/// operand, or is the standard NaN. (A test for NaN would cost a quarter of the speed.)
 #[inline(always)]
 fn rounded_to_upper(wide: f32) -> u32 {
     let bits = wide.to_bits();
@@ -46,13 +45,13 @@ impl<O: Operator<f32>> Operator<PairOfBf16> for O {
 impl Scale for PairOfBf16 {
     #[inline(always)]
     fn scale(self, factor: f64) -> PairOfBf16 {
-        // Of all NaN factors only the standard NaN is sure to have 0 in its lower half.
+        // Of all NaN factors, only the standard NaN is sure to have a lower half of 0.
         let factor = if factor.is_nan() { f64::NAN } else { factor };
         PairOfBf16::narrow(self.widen().map(|float| float.scale(factor)))
     }
 }
 
-/// Four 8-bit floats in one 32-bit lane. Each becomes an f32 by shifts, so that no instruction moves elements between
+/// Four 8-bit floats in one 32-bit lane. Shifts turn each into an f32, so that no instruction moves elements between
 /// lanes. (A sum of f8e4m3 one by one: 1.6 instead of 2.2 GB/s with AVX-512, 0.8 instead of 1.1 to 1.4 with AVX2.)
 macro_rules! four_of {
     ($($four:ident, $float:ident;)*) => {
@@ -96,13 +95,13 @@ four_of! {
     FourOfF8E5M2, f8e5m2;
 }
 
-/// The conversion for machines without an instruction for it. It is `half`'s, but without branches, so that it
-/// vectorises, and without arithmetic on subnormals, so that the thread's flush-to-zero mode does not matter.
+/// The conversion for machines without an instruction for it. Unlike `half`'s, it has no branches, so it vectorises,
+/// and no arithmetic on subnormals, so the thread's flush-to-zero mode does not matter.
 #[inline(always)]
 pub(super) fn f16_to_f32(narrow: f16) -> f32 {
     let bits = u32::from(narrow.to_bits());
     let magnitude = (bits & 0x7fff) << 13;
-    // The bits of a subnormal behind the exponent of 2^-14 give a value that is 2^-14 too large.
+    // A subnormal's bits after the exponent of 2^-14 give a value that is 2^-14 too large.
     let subnormal = (f32::from_bits(magnitude + (113 << 23)) - f32::from_bits(113 << 23)).to_bits();
     let normal = magnitude + (112 << 23);
     let finite = if magnitude < 1 << 23 { subnormal } else { normal };
@@ -115,7 +114,7 @@ pub(super) fn f16_to_f32(narrow: f16) -> f32 {
 pub(super) fn f32_to_f16(wide: f32) -> f16 {
     const OVERFLOWS: u32 = 143 << 23;
     const NORMAL: u32 = 113 << 23;
-    // From 0.5 on, f32 has the spacing of the subnormals of f16, so adding 0.5 rounds to a subnormal of f16.
+    // From 0.5 on, f32 has the spacing of f16's subnormals, so adding 0.5 rounds to a subnormal of f16.
     const ONE_HALF: u32 = 126 << 23;
     let magnitude = wide.to_bits() & 0x7fff_ffff;
     let sign = (wide.to_bits() >> 16) & 0x8000;

@@ -1,4 +1,4 @@
-//! The user's own reduce function. It never gets aliasing slices, and its panic never unwinds into the engine.
+//! The user's reduce function. It never gets aliasing slices, and its panic never unwinds into the engine.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,12 +10,12 @@ use super::Panicked;
 /// The size of a chunk on the stack.
 const CHUNK_BYTES: usize = 4096;
 
-/// A copy of a part of the destination. It is aligned for every element type, so that the function need not copy again.
+/// A copy of a part of the destination, aligned for every element type, so that the function need not copy again.
 #[repr(align(64))]
 struct Chunk([u8; CHUNK_BYTES]);
 
-/// `destination = function(left, right)`, where left and right are `operand` and `incoming` in the given order;
-/// `operand` is the destination if there is none.
+/// `destination = function(left, right)`: `operand` and `incoming`, in the given order. Without `operand`, the
+/// destination is the operand.
 pub(super) fn reduce(
     function: &UserFunction,
     element_bytes: usize,
@@ -27,7 +27,7 @@ pub(super) fn reduce(
     let call = |operand: &[u8], incoming: &[u8], out: &mut [u8]| {
         if operand_is_left { function(operand, incoming, out) } else { function(incoming, operand, out) }
     };
-    // The state of the function after a panic is its owner's affair. The engine fails the call.
+    // After a panic the function's state is its owner's concern. The engine fails the call.
     catch_unwind(AssertUnwindSafe(|| match operand {
         Some(operand) => call(operand, incoming, destination),
         None if element_bytes > CHUNK_BYTES => {

@@ -1,4 +1,5 @@
-//! How far a step may go: up to the smallest watermark of the steps that it depends on.
+//! How far a step may go: up to the smallest watermark of the steps that it depends on. A step's watermark is its
+//! number of final or released bytes.
 
 use unisono_schedule::StepIndex;
 
@@ -26,7 +27,7 @@ pub(super) enum Next {
     Blocked(StepIndex),
 }
 
-/// The byte up to which a step may go, and the step that keeps it from going further.
+/// The byte up to which a step may go, and the step that limits it.
 #[derive(Clone, Copy)]
 struct Limit {
     bytes: u64,
@@ -42,11 +43,11 @@ impl Limit {
 }
 
 impl State {
-    /// The bytes of a piece that may move now, at most `room`. A step without bytes gives a part without bytes as soon
-    /// as it may finish.
+    /// The bytes of a piece that may move now, at most `room`. An empty step gives an empty part as soon as it may
+    /// finish.
     ///
-    /// A part that is reduced consists of whole elements. So `room` must be at least one element for the first part of
-    /// a list; `STAGE_BYTES` and the check of the piece size in [`Plan::new`] guarantee this.
+    /// A reduced part is whole elements. So `room` must be at least one element for the first part of a list;
+    /// `STAGE_BYTES` and the check of the piece size in [`Plan::new`] guarantee this.
     #[inline(always)]
     pub(super) fn part(&self, plan: &Plan, piece: PieceOf, room: u64) -> Next {
         if piece.end == 0 {
@@ -79,9 +80,9 @@ impl State {
 
     /// How far `step` may go now.
     ///
-    /// For a step of the same extent, which has the same length, it waits byte by byte. For any other step it waits
-    /// piece by piece: piece k waits for piece k, or for the end of a shorter step. A write to a
-    /// scratch window also waits until no step needs the piece that it overwrites.
+    /// It waits byte by byte for a step of the same extent, and so of the same length. It waits piece by piece for any
+    /// other step: piece k for piece k, or for the end of a shorter step. A write to a scratch window also waits until
+    /// no step needs the piece that it overwrites.
     #[inline(always)]
     fn limit(&self, plan: &Plan, step: StepIndex) -> Limit {
         let bound = plan.step(step);
@@ -101,7 +102,7 @@ impl State {
         limit
     }
 
-    /// A step may write piece k once every other step on the window has finished piece k - 2.
+    /// Piece k of a window may be written once every other step on the window has finished piece k - 2.
     fn limit_by_window(&self, plan: &Plan, step: StepIndex, chunk: u32, limit: &mut Limit) {
         for &other in plan.schedule.scratch_steps(chunk) {
             let done = self.done[other.index()];
@@ -112,12 +113,12 @@ impl State {
         }
     }
 
-    /// The step that a step without bytes waits for, if there is one. A step without bytes counts as having one piece,
-    /// piece 0, and waits for piece 0 of every step that it depends on. If it waited for later pieces, it would break
-    /// the order of the pieces, and calls would hang although the verifier has proved that they end.
+    /// The step for which an empty step waits, if there is one. An empty step counts as one piece, piece 0, and waits
+    /// for piece 0 of its dependencies. Waiting for later pieces would break the order of pieces: calls would hang
+    /// although the verifier has proved that they end.
     fn blocker_of_empty(&self, plan: &Plan, step: StepIndex) -> Option<StepIndex> {
         let dependencies = plan.schedule.dependencies(step);
-        // If a step is shorter than a piece, it is finished when its piece 0 is, and FINISHED is larger than any piece.
+        // A step shorter than a piece is finished with its piece 0, and FINISHED is larger than any piece.
         dependencies.iter().copied().find(|&earlier| self.done[earlier.index()] < plan.piece_bytes)
     }
 }

@@ -1,8 +1,8 @@
-//! One call in progress: a plan, how far each step is, and how far each link is.
+//! One call in progress: a plan, and how far each step and each link is.
 //!
-//! `Run::advance` moves whatever can move and never blocks, so blocking calls, asynchronous calls, tests and
-//! simulations all use the same code. A step does not wait until the steps before it have finished: it may use byte b
-//! of a chunk once every earlier step that it depends on has passed byte b.
+//! `Run::advance` moves all bytes that can move and never blocks, so blocking calls, asynchronous calls, tests and
+//! simulations share this code. Steps overlap: a step may use byte b of a chunk once every step that it depends on has
+//! passed byte b.
 
 mod limit;
 mod ready;
@@ -27,20 +27,19 @@ use unisono_backend::Heard;
 use limit::{Next, Part};
 use ready::{Mover, Ready};
 
-/// The watermark of a step that is finished, however long it was.
+/// The watermark of a finished step, whatever its length. A watermark is a number of final or released bytes.
 const FINISHED: u64 = u64::MAX;
 
-/// The size of the staging area, which is the most that one staged receive takes. So the bytes are still in cache when
-/// they are reduced.
+/// The size of the staging area, the most that one staged receive takes. It is small enough that the bytes are still in
+/// cache when they are reduced.
 const STAGE_BYTES: usize = 256 * 1024;
-// A part that is reduced consists of whole elements. If the longest element did not fit behind a header, a call would
-// never end.
+// A reduced part is whole elements, so the longest element must fit after a header, else its call would never end.
 const _: () = assert!(HEADER_BYTES + OPAQUE_BYTES_MAX <= STAGE_BYTES);
 
 /// The most parts that one system call moves.
 const PARTS_MAX: usize = 32;
 
-/// Why a run cannot go on.
+/// The reason why a run cannot go on.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The stream to a peer cannot go on.
@@ -51,12 +50,12 @@ pub(crate) enum Failure {
     Panicked(Panicked),
 }
 
-/// Where a direction of a link is: the next byte of a piece, and the position of its step in the list of the direction.
+/// A position in a direction of a link: a byte of a piece, and the place of its step in the direction's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cursor {
     piece: PieceIndex,
     position: u32,
-    /// The bytes of the piece that are behind the cursor.
+    /// The number of bytes of the piece before the cursor.
     passed: u64,
 }
 
@@ -71,7 +70,7 @@ struct PieceOf {
 }
 
 impl Cursor {
-    /// The piece at this cursor, after skipping the steps that are too short to have it; `None` after the last piece.
+    /// The piece at this cursor, skipping steps that are too short to have it; `None` after the last piece.
     #[inline(always)]
     fn piece(&mut self, plan: &Plan, direction: &Direction) -> Option<PieceOf> {
         while self.piece.is_within(direction.pieces) {
@@ -95,7 +94,7 @@ impl Cursor {
         self.passed = 0;
     }
 
-    /// The cursor after `bytes` of a part have moved, and whether this finishes the piece, so that the next part may
+    /// The cursor after `bytes` of a part have moved, and whether that finishes the piece, so that the next part may
     /// follow.
     fn behind(part: &Part, bytes: u64) -> (Cursor, bool) {
         let is_over = bytes == part.bytes && part.ends_piece;
@@ -111,9 +110,9 @@ impl Cursor {
 
 #[derive(Clone, Debug)]
 struct LinkState {
-    /// The bytes before it are posted: the link has taken them.
+    /// The end of the posted bytes, which the link has taken.
     posted: Cursor,
-    /// The bytes before it are released: they may be overwritten.
+    /// The end of the released bytes, which may be overwritten.
     released: Cursor,
     /// The bytes between `released` and `posted`.
     held_bytes: u64,
@@ -121,7 +120,7 @@ struct LinkState {
     header_sent: usize,
     header_received: usize,
     header: HeaderBytes,
-    /// Room for an element of which only a part has arrived.
+    /// Room for an element that has arrived only in part.
     carry: Vec<u8>,
     carry_bytes: usize,
 }
@@ -135,29 +134,29 @@ pub(crate) struct Run {
 /// How far a call is.
 struct State {
     header: CallHeader,
-    /// The watermark of each step: how many bytes of its destination are final, or how many bytes of a send are
-    /// released. [`FINISHED`] once all of them are.
+    /// The watermark of each step: its number of final bytes, or of released bytes of a send. [`FINISHED`] once all
+    /// are.
     done: Vec<u64>,
     links: Vec<LinkState>,
     ready: Ready,
     unfinished: usize,
 }
 
-/// Working memory that all runs of an engine share, one after the other.
+/// Working memory that all runs of an engine use in turn.
 pub(crate) struct Staging {
-    /// Bytes that have arrived and are not stored yet, or bytes that one call sends together.
+    /// Bytes that have arrived but are not stored, or bytes to send in one call.
     stage: Vec<u8>,
-    /// The largest message whose header and payload are copied into one buffer. Tests lower it, so that short calls go
-    /// the way of long ones.
+    /// The largest message whose header and payload are copied into one buffer. Tests lower it, so that short calls are
+    /// treated as long ones.
     staged_send_bytes_max: usize,
     /// The parts that the next system call moves.
     parts: GatherList,
-    /// The record of the calls whose headers have arrived, by peer.
+    /// For each peer, the last call whose header has arrived.
     heard: Heard,
 }
 
 impl Staging {
-    /// A staging area that fits any run.
+    /// A staging area for any run.
     pub(crate) fn new(heard: Heard) -> Staging {
         let parts = GatherList { list: Vec::with_capacity(PARTS_MAX), bytes: 0 };
         let staged_send_bytes_max = send::STAGED_SEND_BYTES_MAX;
@@ -228,7 +227,7 @@ impl Run {
             link.header_received = 0;
             link.carry_bytes = 0;
         }
-        // In place, the input and the output of a chunk are the same bytes: there is nothing to copy.
+        // In place, input and output of a chunk are the same bytes, so there is nothing to copy.
         for (index, &copy) in plan.copies.iter().enumerate() {
             if let Work::Copy { source, destination } = plan.step(copy).work
                 && source == destination
@@ -240,12 +239,11 @@ impl Run {
         }
     }
 
-    /// Whether the call is over.
     pub(crate) fn is_finished(&self) -> bool {
         self.state.unfinished == 0
     }
 
-    /// Moves whatever can move now; true when something did. Never blocks.
+    /// Moves all bytes that can move now; true if something moved. Never blocks.
     pub(crate) fn advance<K: Links>(
         &mut self,
         context: &mut PollContext<'_, '_, '_, K>,
@@ -278,8 +276,8 @@ impl Run {
         Ok(moved)
     }
 
-    /// The directions that this run waits for, after a poll in which nothing moved. They are the directions that the
-    /// poll has left open.
+    /// Adds the directions that this run waits for, after a poll in which nothing moved: all that the poll has left
+    /// open.
     pub(crate) fn interest(&self, interest: &mut Vec<Interest>) {
         for (link, plan_link) in self.plan.links.iter().enumerate() {
             let ready = &self.state.ready;
@@ -291,8 +289,7 @@ impl Run {
         }
     }
 
-    /// The peers that this run waits for: first the peers that must send, then the peers that must take or release
-    /// bytes.
+    /// Adds the peers that this run waits for: first all that must send, then all that must take or release bytes.
     pub(crate) fn awaited(&self, awaited: &mut Vec<GroupRank>) {
         let (peer, ready) = (|link: usize| self.plan.links[link].edge.peer, &self.state.ready);
         let links = 0..self.plan.links.len();
@@ -306,8 +303,8 @@ impl Run {
 }
 
 impl State {
-    /// Copies at most one piece of a local copy; true when something moved. While the links are busy, the copy does not
-    /// overtake the send of the same bytes: a link that copies them brings them into the cache, and releases them then.
+    /// Copies at most one piece of a local copy; true if something moved. While links are busy, the copy stays after
+    /// the send of the same bytes, because the send brings them into the cache.
     fn serve_copy(&mut self, plan: &Plan, copy: usize, is_busy: bool, memory: &mut Memory<'_, '_>) -> bool {
         let step = plan.copies[copy];
         let bound = plan.step(step);

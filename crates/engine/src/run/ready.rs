@@ -1,7 +1,7 @@
-//! The list of movers: the directions of links, and local copies. A blocked mover waits for one step, and no poll looks
-//! at it again until that step moves.
+//! The movers of a run: directions of links, and local copies. A blocked mover waits for one step, and is not polled
+//! until that step moves.
 //!
-//! So the cost of a poll depends on the number of movers that can move, and not on the number of links.
+//! So the cost of a poll depends on the number of movers that can move, not on the number of links.
 
 use unisono_schedule::StepIndex;
 
@@ -53,7 +53,7 @@ impl Set {
         self.words.len()
     }
 
-    /// The members in one word at the time of this call. The set may change while the caller visits them.
+    /// The members in one word at the time of the call. The set may change while the caller visits them.
     pub(super) fn members(&self, word: usize) -> Members {
         Members { bits: self.words[word], first: word * BITS }
     }
@@ -77,24 +77,24 @@ impl Iterator for Members {
     }
 }
 
-/// The movers that may move, and for each of the others the step that it waits for.
+/// The movers that may move, and the step for which each other mover waits.
 pub(super) struct Ready {
     pub(super) sends: Set,
     pub(super) receives: Set,
     pub(super) copies: Set,
-    /// The links that have not released everything that was posted. They wait for no step.
+    /// The links with posted bytes that are not released. They wait for no step.
     pub(super) releases: Set,
-    /// By step: the first mover that waits for it.
+    /// For each step, the first mover that waits for it.
     first: Vec<u32>,
-    /// By mover: the next mover that waits for the same step.
+    /// For each mover, the next mover that waits for the same step.
     next: Vec<u32>,
     links: usize,
-    /// The sends, receives and copies that may move when a call begins.
+    /// The initial sends, receives and copies.
     fresh: [Set; 3],
 }
 
 impl Ready {
-    /// The state before a call begins: every mover that has a step may move.
+    /// The state before a call: every mover that has a step may move.
     pub(super) fn new(plan: &Plan) -> Ready {
         let sends = Set::new(plan.links.iter().map(|link| !link.send.steps.is_empty()));
         let receives = Set::new(plan.links.iter().map(|link| !link.recv.steps.is_empty()));
@@ -111,7 +111,7 @@ impl Ready {
         }
     }
 
-    /// Goes back to the state before a call begins. Allocates nothing.
+    /// Restores the state before a call. Allocates nothing.
     pub(super) fn reset(&mut self) {
         let [sends, receives, copies] = &self.fresh;
         self.sends.words.copy_from_slice(&sends.words);
@@ -121,7 +121,7 @@ impl Ready {
         self.first.fill(NONE);
     }
 
-    /// This mover has nothing left to do.
+    /// Notes that this mover has nothing left to do.
     pub(super) fn close(&mut self, mover: Mover) {
         match mover {
             Mover::Send(link) => self.sends.remove(link),
@@ -130,7 +130,7 @@ impl Ready {
         }
     }
 
-    /// This mover cannot go on until `step` moves.
+    /// Notes that this mover cannot go on until `step` moves.
     pub(super) fn block(&mut self, mover: Mover, step: StepIndex) {
         self.close(mover);
         let index = self.index(mover);
@@ -138,7 +138,7 @@ impl Ready {
         self.first[step.index()] = index as u32;
     }
 
-    /// `step` has moved: the movers that waited for it may move again.
+    /// Notes that `step` has moved, so that the movers waiting for it may move again.
     pub(super) fn wake(&mut self, step: StepIndex) {
         let mut waiting = std::mem::replace(&mut self.first[step.index()], NONE);
         while waiting != NONE {

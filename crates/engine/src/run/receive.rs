@@ -1,5 +1,5 @@
-//! The receiving half of a poll: long chunks go directly into the caller's memory, everything else goes through the
-//! staging area.
+//! The receiving half of a poll. Long chunks go directly into the caller's memory, other bytes through the staging
+//! area.
 
 use std::io::{ErrorKind, IoSliceMut};
 
@@ -17,19 +17,19 @@ use super::ready::Mover;
 use super::{Cursor, Failure, GatherList, PARTS_MAX, PollContext, Staging, State};
 
 /// The smallest part that is received directly into the caller's memory, if it is not reduced. For a smaller part, a
-/// copy is cheaper than another system call.
+/// copy is cheaper than a system call.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
 
 impl State {
-    /// Receives from one link the bytes that may be stored now; true when something moved.
+    /// Receives the bytes from one link that may be stored now; true if something moved.
     pub(super) fn serve_receive<K: Links>(
         &mut self,
         plan: &Plan,
         link: usize,
         context: &mut PollContext<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        // If the first step of a link may not store anything yet, even the header stays unread: a read costs a system
-        // call.
+        // If the link's first step may not store anything yet, even the header stays unread, because a read costs a
+        // system call.
         if !self.gather_receives(plan, link, &mut context.staging.parts) {
             return Ok(false);
         }
@@ -64,7 +64,7 @@ impl State {
                 }
                 Next::Part(part) => {
                     let is_long = is_plain(plan, part.step) && part.bytes >= DIRECT_BYTES_MIN as u64;
-                    // A step without bytes is done now, and must not wait for the bytes of the next step.
+                    // An empty step is done now, and must not wait for the bytes of the next step.
                     let is_over = parts.bytes == 0 && header_is_there;
                     if !parts.list.is_empty() && (is_long || is_over) {
                         break;
@@ -80,8 +80,8 @@ impl State {
         !parts.list.is_empty()
     }
 
-    /// The whole next part and its place, if the part begins with a long contiguous run of memory. The part may be
-    /// longer than the staging area. A short run is not worth a system call, however long the part is.
+    /// The whole next part and its place, if it begins with a long contiguous run of memory. The part may be longer
+    /// than the staging area. A short run is not worth a system call, however long the part.
     fn direct(&self, plan: &Plan, link: usize, memory: &Memory<'_, '_>) -> Option<(Part, Span)> {
         let Next::Part(part) = self.next(plan, self.links[link].recv, &plan.links[link].recv)? else {
             return None;
@@ -121,7 +121,7 @@ impl State {
         let state = &mut self.links[link];
         let header_left = HEADER_BYTES - state.header_received;
         let carried = state.carry_bytes;
-        // The staging area holds either the rest of the header or the carried bytes, and then the payload.
+        // The staging area holds the rest of the header or the carried bytes, and then the payload.
         let wanted = header_left + parts.bytes as usize - carried;
         let mut payload = 0;
         if wanted > 0 {
@@ -144,8 +144,8 @@ impl State {
         self.distribute(plan, link, parts, bytes, &mut context.memory, context.reducer).map(|()| true)
     }
 
-    /// Counts the bytes that a link gave. The header comes first, and is compared before any payload is used. Returns
-    /// the number of bytes behind the header; `None` if nothing has arrived.
+    /// Counts the bytes from a link. The header comes first, and is compared before any payload is used. Returns the
+    /// number of bytes after the header; `None` if nothing has arrived.
     #[inline]
     fn received(
         &mut self,
@@ -172,8 +172,7 @@ impl State {
         Ok(Some(received - header))
     }
 
-    /// Stores or reduces the staged bytes, part by part. If an element has arrived only in part, its bytes are kept for
-    /// the next poll.
+    /// Stores or reduces the staged bytes, part by part. The bytes of a partial element are kept for the next poll.
     fn distribute(
         &mut self,
         plan: &Plan,
@@ -213,7 +212,7 @@ impl State {
         Ok(())
     }
 
-    /// Moves the watermark and the cursor; true when the piece is complete, so that the next part may follow.
+    /// Moves the watermark and the cursor; true if the piece is complete, so that the next part may follow.
     #[inline(always)]
     fn commit_receive(&mut self, plan: &Plan, link: usize, part: Part, bytes: u64) -> bool {
         let header_is_there = self.links[link].header_received == HEADER_BYTES;

@@ -1,7 +1,7 @@
-//! The releases of a poll: the bytes that a link has taken and that may now be overwritten.
+//! The releases of a poll: bytes that a link has taken and that may now be overwritten.
 //!
-//! A send is finished when its bytes are released, and so is the call. A link that copies releases bytes as it takes
-//! them, and is never visited here.
+//! A send is finished when its bytes are released, and so is its call. A link that copies releases bytes as it takes
+//! them, and is never asked here.
 
 use crate::links::{Link, Links};
 use crate::plan::Plan;
@@ -10,7 +10,7 @@ use super::limit::Part;
 use super::{Cursor, Failure, State};
 
 impl State {
-    /// Asks one link what it has released; true when something moved.
+    /// Asks one link for its released bytes; true if something moved.
     pub(super) fn serve_release<K: Links>(
         &mut self,
         plan: &Plan,
@@ -24,8 +24,8 @@ impl State {
         }
     }
 
-    /// Moves the released cursor of a link to where only `unreleased_bytes` are left before the posted one; true when
-    /// something moved. A step without bytes is released when the bytes before it are.
+    /// Moves the released cursor of a link until only `unreleased_bytes` are left before the posted cursor; true if
+    /// something moved. An empty step is released with the bytes before it.
     pub(super) fn release(&mut self, plan: &Plan, link: usize, unreleased_bytes: u64) -> bool {
         let mut left = self.links[link].held_bytes.saturating_sub(unreleased_bytes);
         let mut moved = false;

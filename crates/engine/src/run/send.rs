@@ -1,4 +1,4 @@
-//! The sending half of a poll: gathers the bytes that may go to one peer, and sends them with one call of its link.
+//! The sending half of a poll: gathers the bytes for one peer, and sends them with one call of its link.
 
 use std::io::{ErrorKind, IoSlice};
 
@@ -17,22 +17,22 @@ const SEND_BYTES_MAX: u64 = 512 * 1024;
 /// The largest message whose header and payload are copied into one buffer, which is cheaper than a gathering call.
 pub(super) const STAGED_SEND_BYTES_MAX: usize = 4096;
 
-/// The most slices of one gathering call. If so many slices hold no more than [`STAGED_RUNS_BYTES_MAX`] together, the
-/// bytes are copied into one buffer instead.
+/// The most slices of one gathering call. If this many slices hold no more than [`STAGED_RUNS_BYTES_MAX`], they are
+/// copied into one buffer instead.
 const SLICES_MAX: usize = 17;
 
 /// The most bytes that are copied into one buffer.
 const STAGED_RUNS_BYTES_MAX: usize = 64 * 1024;
 
-/// The answer of a link to an offer of bytes.
+/// A link's answer to an offer of bytes.
 struct Taken {
     bytes: usize,
-    /// As [`Link::unreleased_bytes`] says afterwards.
+    /// The value of [`Link::unreleased_bytes`] afterwards.
     unreleased_bytes: u64,
 }
 
 impl State {
-    /// Sends the bytes that may be sent on one link now; true when something moved.
+    /// Sends the bytes on one link that may be sent now; true if something moved.
     pub(super) fn serve_send<K: Links>(
         &mut self,
         plan: &Plan,
@@ -88,7 +88,7 @@ impl State {
                     }
                     break;
                 }
-                // A step without bytes is done now, and must not wait for the bytes of the next step.
+                // An empty step is done now, and must not wait for the bytes of the next step.
                 Next::Part(_) if !parts.list.is_empty() && parts.bytes == 0 && header_is_sent => break,
                 Next::Part(part) => {
                     parts.push(part);
@@ -109,7 +109,7 @@ impl State {
         if state.header_sent < HEADER_BYTES {
             return;
         }
-        // Most links release at once. Then this loop does all the work.
+        // Most links release at once; then this loop does all the work.
         let is_released = taken.unreleased_bytes == 0 && state.held_bytes == 0;
         let mut left = (taken.bytes - header) as u64;
         for part in &parts.list {
@@ -138,8 +138,8 @@ impl State {
     }
 }
 
-/// Fills `slices` with the bytes of one call of the link: the header and the parts where they lie, or a copy of them in
-/// the stage if that is cheaper. Returns the number of slices, and how many bytes the link must copy.
+/// Fills `slices` for one call of the link: with the header and the parts where they lie, or with a copy in the stage
+/// if that is cheaper. Returns the number of slices, and of bytes that the link must copy.
 fn fill<'m>(
     plan: &Plan,
     staging: &'m mut Staging,
@@ -176,7 +176,7 @@ fn bytes_to_buffer(plan: &Plan, parts: &GatherList) -> usize {
     to_buffer as usize
 }
 
-/// Fills the slices with the header and as many runs as fit. Returns the number of slices used, and of their bytes.
+/// Fills the slices with the header and as many runs as fit. Returns the number of slices, and of their bytes.
 fn fill_slices<'m>(
     plan: &Plan,
     parts: &GatherList,
@@ -209,7 +209,7 @@ fn fill_stage(plan: &Plan, parts: &GatherList, memory: &Memory<'_, '_>, header: 
     });
 }
 
-/// Gives `take` the caller's bytes of every part, one contiguous run after the other, until it returns false.
+/// Passes the bytes of every part to `take`, one contiguous run at a time, until it returns false.
 fn for_each_run<'m>(
     plan: &Plan,
     parts: &GatherList,

@@ -1,16 +1,15 @@
-//! Bruck's all-to-all: data travels by the binary digits of its distance. It has the fewest messages, but sends each
-//! byte several times.
+//! Bruck's all-to-all: data travels by the binary digits of its distance. Fewest messages, but each byte is sent
+//! several times.
 //!
 //! Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
-//! message-passing systems", 1997. An extent keeps its name wherever it is, so the original's rotations are not
-//! needed.
+//! message-passing systems", 1997. Extents keep their names on all ranks, so the paper's rotations are not needed.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
 
 /// ceil(log2 p) messages sent by each rank, each of about half of the input. For even counts and out of place only.
 ///
-/// A rank passes on data between other ranks, and with uneven counts it would not know its length. In place, data that
-/// arrives would have to wait until the data in its place has left, several messages later.
+/// With uneven counts, ranks would not know the lengths of the data that they forward. In place, arriving data would
+/// have to wait until the bytes at its place have left, in one of several messages.
 pub(super) fn all_to_all() -> Algorithm {
     Algorithm::new("bruck", Collective::AllToAll, |builder| {
         let digits = (0..).map(|round| 1_u32 << round).take_while(|digit| *digit < builder.ranks());
@@ -20,18 +19,18 @@ pub(super) fn all_to_all() -> Algorithm {
         builder.deliver(builder.rank() * (builder.ranks() + 1));
     })
     .requires(Requires { even_counts: true, out_of_place: true, ..Requires::NOTHING })
-    // One for each hop of data that this rank passes on.
+    // One for each hop of data that this rank forwards.
     .scratch_chunks(|shape| (1..shape.ranks).map(|distance| distance.count_ones() - 1).sum())
     .cost(cost)
     .source("Bruck, Ho, Kipnis, Upfal, Weathersby 1997")
     .summary("in round k all data moves on by 2^k if its distance has binary digit k")
 }
 
-/// The round in which all data whose distance contains `digit` moves on by `digit`.
+/// One round: all data whose distance contains `digit` moves on by `digit`.
 fn exchange(builder: &mut Builder, digit: u32) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
     let moving: Vec<u32> = (digit..ranks).filter(|distance| distance & digit != 0).collect();
-    // Before this round, data has moved by the lower digits of its distance. So this is the extent that is now at rank
+    // Before this round, data has moved by the lower digits of its distance; this is the extent that is now at rank
     // `at`.
     let extent = |at: u32, distance: u32| {
         let from = (at + ranks - distance % digit) % ranks;
@@ -47,8 +46,8 @@ fn cost(shape: &Shape) -> Cost {
     let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
     let hops: u32 = (1..shape.ranks).map(u32::count_ones).sum();
     let moved = Fraction::new(u64::from(hops), ranks);
-    // The peers are the ranks ahead and behind. Two of them are the same rank if two digits, or one digit twice, add up
-    // to p.
+    // Each digit has two peers: the rank ahead and the rank behind. Two peers are one rank if their digits add up to p;
+    // the digits may be equal.
     let met =
         if ranks > 1 && shape.ranks.count_ones() <= 2 { u64::from(shape.ranks.count_ones()) } else { 0 };
     Cost {

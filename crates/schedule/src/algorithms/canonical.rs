@@ -37,7 +37,7 @@ pub(super) fn reduce() -> Algorithm {
         let (sent, received) = (Fraction::new(inwards.min(1), 1), Fraction::new(inwards, 1));
         let others = u64::from(shape.ranks) - 1;
         let all = Totals::whole(others + hop, others);
-        // The peers of rank 0 are the ranks whose values it adds and the root, which may be one of these.
+        // Rank 0 has these peers: the ranks whose values it adds, and the root, which may be one of these ranks.
         let added = fold.virtual_rank(shape.root).map_or(shape.root == 1, u32::is_power_of_two);
         let peers = inwards + if added { 0 } else { hop };
         Cost { rounds: rounds + hop, messages: inwards + hop, peers, sent, received, reduced: received, all }

@@ -1,4 +1,4 @@
-//! The chain: every rank passes the vector to the next one while it receives it.
+//! The chain: every rank passes the vector on to the next rank while it receives it.
 //!
 //! Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", 2007.
 

@@ -1,8 +1,7 @@
 //! The circulant graph: about log2 p rounds for any number of ranks, and the fewest bytes.
 //!
-//! Traeff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024. The first distance is half of p,
-//! and each other one is half of the distance before, all rounded up. All ranks do the same for any p, so there are no
-//! pairs of ranks to fold.
+//! Traeff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024. The distances are p/2, p/4, ...,
+//! each rounded up. All ranks do the same for any p, so no ranks fold into pairs.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
@@ -52,17 +51,16 @@ pub(super) fn all_gather() -> Algorithm {
         .summary("every rank sends all that is missing to ranks at about twice the last distance")
 }
 
-/// The rounds as (d, s), in order: of d chunks, the last d - s go to the rank s ahead, so that s are left.
+/// The rounds in order, as (d, s): of d chunks, the last d - s go to the rank s ahead, and s are left.
 pub(super) fn rounds(ranks: u32) -> Vec<(u32, u32)> {
     let left = std::iter::successors(Some(ranks), |chunks| Some(chunks.div_ceil(2)));
     left.take_while(|chunks| *chunks > 1).map(|chunks| (chunks, chunks.div_ceil(2))).collect()
 }
 
-/// The longest chain of messages. A chunk that has to move by i first moves by the largest distance that is at most i,
-/// and then the same holds for the rest of its way. Chunks that began near their owner are sent together with chunks
-/// that began far away, but only in the last rounds.
+/// The longest chain of messages. A chunk that must move by i first moves by the largest distance that is at most i,
+/// and then covers the rest in the same way. Only in the last rounds do chunks from near and far travel together.
 pub(super) fn longest_path(ranks: u32) -> u64 {
-    // The longest chain of the chunks below `below`, in the rounds of `rounds`.
+    // The longest chain of the chunks below `below` in these rounds.
     fn longest(rounds: &[(u32, u32)], below: u32, all_below: &[u64]) -> u64 {
         let (mut below, mut hops, mut most) = (below, 0, 0);
         for (nth, (_, distance)) in rounds.iter().enumerate() {
@@ -87,8 +85,8 @@ fn half(shape: &Shape) -> Cost {
     let distances: Vec<u32> = rounds(shape.ranks).into_iter().map(|(_, distance)| distance).collect();
     let part = Fraction::new(others, ranks);
     let messages = distances.len() as u64;
-    // The peers are the ranks ahead and behind. Two of them are the same rank if two distances, or one distance twice,
-    // add up to p.
+    // Each distance has two peers: the rank ahead and the rank behind. Two peers are one rank if their distances add up
+    // to p; the distances may be equal.
     let behind = distances.iter().filter(|distance| !distances.contains(&(shape.ranks - **distance)));
     let peers = messages + behind.count() as u64;
     Cost {
@@ -102,7 +100,7 @@ fn half(shape: &Shape) -> Cost {
     }
 }
 
-/// Extent r + i, the i-th of rank r, is summed while it moves to the ranks ahead. Its sum is complete at its owner.
+/// Extent r + i, the i-th of rank r, is summed on its way to its owner, a rank ahead.
 fn reduce_scatter_steps(builder: &mut Builder) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
     let extent = |nth: u32| (rank + nth) % ranks;
@@ -116,7 +114,7 @@ fn reduce_scatter_steps(builder: &mut Builder) {
     builder.deliver(rank);
 }
 
-/// The same rounds in reverse.
+/// The rounds of the reduce-scatter in reverse.
 fn all_gather_steps(builder: &mut Builder) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
     let extent = |nth: u32| (rank + nth) % ranks;

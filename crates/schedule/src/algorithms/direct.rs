@@ -1,6 +1,6 @@
-//! Direct exchange: every rank exchanges messages with every other at once. One or two rounds, and the most messages.
+//! Direct exchange: every rank exchanges messages with all others at once. One or two rounds, and the most messages.
 //!
-//! For networks in which every pair of ranks has a path of its own. The two-phase all-reduce is also called two-shot.
+//! For networks in which every pair of ranks has its own path. The all-reduce of two phases is also called two-shot.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
@@ -66,7 +66,8 @@ pub(super) fn all_gather() -> Algorithm {
         .summary("every rank sends its share to every other rank")
 }
 
-/// 1 round; (p-1)/p of the input sent. Out of place only: no step waits for another, so nothing may be overwritten.
+/// 1 round; (p-1)/p of the input sent. Out of place only: receives do not wait for sends, so they could overwrite
+/// unsent bytes.
 pub(super) fn all_to_all() -> Algorithm {
     Algorithm::new("direct", Collective::AllToAll, |builder| {
         let (rank, ranks) = (builder.rank(), builder.ranks());
@@ -97,11 +98,11 @@ fn others(shape: &Shape) -> (u64, Fraction) {
     (others, Fraction::new(others, u64::from(shape.ranks)))
 }
 
-/// Extent c is summed at rank c. The sum grows outwards from the owner, first to the lower ranks, so that the order of
-/// the ranks is kept: `(0 + (1 + 2)) + 3` at rank 2 of 4.
+/// Extent c is summed at rank c. To keep the order of ranks, the sum grows outwards from the owner, first to the lower
+/// ranks: `(0 + (1 + 2)) + 3` at rank 2 of 4.
 fn reduce_scatter_steps(builder: &mut Builder) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
-    // Sends go first to the rank that receives from this one first.
+    // The first send goes to the rank that receives from this rank first.
     for peer in (rank + 1..ranks).chain((0..rank).rev()) {
         builder.send(peer, peer);
     }

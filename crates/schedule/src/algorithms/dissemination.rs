@@ -1,4 +1,4 @@
-//! The dissemination barrier: in round k every rank sends what it knows to the rank at distance 2^k.
+//! The dissemination barrier: in round k every rank sends a token to the rank at distance 2^k.
 
 use crate::{Action, Algorithm, Collective, Cost, Fraction, Slot, Totals};
 
@@ -10,7 +10,7 @@ pub(super) fn barrier() -> Algorithm {
         for distance in distances.collect::<Vec<_>>() {
             let (to, from) = (builder.ahead(distance), builder.behind(distance));
             let told = builder.push(0, Action::Send { peer: Action::peer(to), source: Slot::Input });
-            // This round passes on what the rounds before have brought.
+            // The token of this round vouches for the tokens of earlier rounds.
             heard.iter().for_each(|earlier| builder.after(told, *earlier));
             let destination = builder.scratch();
             heard.push(builder.push(0, Action::Recv { peer: Action::peer(from), destination }));
@@ -20,8 +20,8 @@ pub(super) fn barrier() -> Algorithm {
 .cost(|shape| {
         let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
         let tokens = Fraction::new(rounds, 1);
-        // The peers are the ranks ahead and behind. Two of them are the same rank if two distances, or one distance
-        // twice, add up to p.
+        // The peers are the ranks ahead and behind. They coincide where two distances, or one distance twice, add up to
+        // p.
         let met = match shape.ranks.count_ones() {
             _ if shape.ranks == 1 => 0,
             ones @ 1..=2 => u64::from(ones),

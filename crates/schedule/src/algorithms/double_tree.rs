@@ -1,14 +1,13 @@
-//! Two trees, each for half of the vector. Every inner rank of one tree is a leaf of the other.
+//! Two trees, each for half of the vector. An inner rank of one tree is a leaf of the other.
 //!
 //! Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009. In one binary
-//! tree the leaves, half of all ranks, only receive, while the other ranks send everything twice. With two trees every
-//! rank sends and receives the whole vector once, in about log2 p rounds. The engine's pieces make a pipeline of each
-//! tree.
+//! tree, half of the ranks are leaves that only receive, and the others send everything twice. With two trees every
+//! rank sends and receives the vector once, in about log2 p rounds. Cut into pieces, each tree is a pipeline.
 
 use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
 
-/// 2 floor(log2 p) rounds. Each half goes up its tree and down again: the vector is sent and received twice.
+/// 2 floor(log2 p) rounds. Each half goes up and down its tree: the vector is sent and received twice.
 pub(super) fn all_reduce() -> Algorithm {
     Algorithm::new("double_tree", Collective::AllReduce, |builder| {
         let trees = TreePair { members: builder.ranks() };
@@ -23,7 +22,7 @@ pub(super) fn all_reduce() -> Algorithm {
         if others == 0 {
             return Cost::FREE;
         }
-        // With 4 ranks or more, some rank below the top has two children in one tree, and is a leaf of the other.
+        // With 4 ranks or more, some rank below the top has two children in one tree and is a leaf of the other.
         let moved = Fraction::new(ranks.min(4), 2);
         Cost {
             rounds: 2 * u64::from(ranks.ilog2()),
@@ -39,7 +38,7 @@ pub(super) fn all_reduce() -> Algorithm {
     .summary("each half goes up and down its own tree; inner ranks of one are leaves of the other")
 }
 
-/// 1 + floor(log2(p-1)) rounds. The vector leaves the root once, and every other rank receives and sends it once.
+/// 1 + floor(log2(p-1)) rounds. The root sends the vector once; every other rank receives and sends it once.
 pub(super) fn broadcast() -> Algorithm {
     Algorithm::new("double_tree", Collective::Broadcast, |builder| {
         let transfers = rooted_transfers(builder);
@@ -52,7 +51,7 @@ pub(super) fn broadcast() -> Algorithm {
     .summary("the root sends each half down its own tree; inner ranks of one are leaves of the other")
 }
 
-/// 1 + floor(log2(p-1)) rounds. The vector reaches the root once, and every other rank sends and receives it once.
+/// 1 + floor(log2(p-1)) rounds. The root receives the vector once; every other rank sends and receives it once.
 pub(super) fn reduce() -> Algorithm {
     Algorithm::new("double_tree", Collective::Reduce, |builder| {
         let transfers = rooted_transfers(builder);
@@ -66,9 +65,9 @@ pub(super) fn reduce() -> Algorithm {
     .summary("each half is summed up its own tree to the root; inner ranks of one are leaves of the other")
 }
 
-/// Two binary trees over members 1 to n. Each tree gives the members numbers, and odd numbers are leaves. In the first
-/// tree member i has number i. In the second the numbers run backwards if n is even; if n is odd they are one less,
-/// and member 1 has number n. So the inner members of the first tree, which are even, are leaves of the second.
+/// Two binary trees over members 1 to n. Each tree numbers the members, and odd numbers are leaves. The first tree
+/// gives member i number i. The second counts backwards if n is even; if n is odd, it gives member i number i - 1, and
+/// member 1 number n. So the even members, inner in the first tree, are leaves of the second.
 #[derive(Clone, Copy)]
 struct TreePair {
     members: u32,
@@ -91,20 +90,20 @@ impl TreePair {
         }
     }
 
-    /// The number of the top: the largest power of two.
+    /// The number of the top: the largest power of two up to n.
     fn top(self) -> Option<u32> {
         self.members.checked_ilog2().map(|bit| 1 << bit)
     }
 
-    /// The number of the parent; 0 for the top. A number with n zeros at its end is n levels above the leaves.
+    /// The number of the parent; 0 for the top. A number with n trailing zero bits is n levels above the leaves.
     fn above(self, number: u32) -> u32 {
         let level = number & number.wrapping_neg();
         let rest = number - level;
         if rest | (2 * level) <= self.members { rest | (2 * level) } else { rest }
     }
 
-    /// The numbers of the children, the lower one first. If the right child is beyond the last number, a number
-    /// further down takes its place.
+    /// The numbers of the children, the lower one first. A right child beyond the last number is replaced by a lower
+    /// one.
     fn below(self, number: u32) -> impl Iterator<Item = u32> {
         let level = number & number.wrapping_neg();
         let halves =
@@ -114,8 +113,8 @@ impl TreePair {
         left.into_iter().chain(right)
     }
 
-    /// The transfers of a member, from its parent and to its children: half 0 in the first tree, half 1 in the second.
-    /// `rank` gives the rank of a member, and of member 0, the parent of the top.
+    /// A member's transfers from its parent and to its children: half 0 in the first tree, half 1 in the second. `rank`
+    /// maps members to ranks; member 0 is the parent of the top.
     fn transfers(self, member: u32, rank: impl Fn(u32) -> Option<u32>) -> Vec<Transfer> {
         let mut made = Vec::new();
         for tree in 0..2 {
@@ -130,7 +129,7 @@ impl TreePair {
     }
 }
 
-/// The members are all ranks but the root, numbered by their distance from it.
+/// All ranks but the root are members, numbered by their distance from the root.
 fn rooted_transfers(builder: &Builder) -> Vec<Transfer> {
     let (root, ranks) = (builder.root(), builder.ranks());
     let rank = |member: u32| Some((member + root) % ranks);
@@ -149,7 +148,7 @@ fn broadcast_cost(shape: &Shape) -> Cost {
     if others == 0 {
         return Cost::FREE;
     }
-    // With two ranks there is one link, on which both halves are one message.
+    // Two ranks have one link, on which both halves are one message.
     let halves = others.min(2);
     Cost {
         rounds: 1 + u64::from(others.ilog2()),

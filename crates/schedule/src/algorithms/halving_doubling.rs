@@ -1,17 +1,16 @@
-//! Recursive halving and doubling: in each round the distance doubles and the amount that is exchanged halves; then
-//! the same in reverse.
+//! Recursive halving and doubling: round by round, the distance doubles and the exchanged data halves; then in reverse.
 //!
-//! Few rounds and few bytes. Distance 1 comes first, so that every chunk is summed in the canonical tree.
-//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
+//! Few rounds and few bytes. Distance 1 comes first, so that every chunk is summed in the canonical tree. Thakur,
+//! Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Totals};
 
-/// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. If p is no power of two, the ranks of a pair exchange
-/// the vector once more, to fold and to unfold.
+/// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. If p is no power of two, the ranks of a pair exchange the
+/// vector once more, to fold and to unfold ([`Fold`]).
 pub(super) fn all_reduce() -> Algorithm {
     Algorithm::new("halving_doubling", Collective::AllReduce, |builder| {
         let fold = Fold::new(builder.ranks());
-        // Chunks in bit-reversed order, so that what one exchange moves is contiguous.
+        // Chunks have bit-reversed order, so that each exchange moves contiguous bytes.
         let owned =
             |v: u32| vec![if fold.rounds() == 0 { 0 } else { v.reverse_bits() >> (32 - fold.rounds()) }];
         let rank = builder.rank();
@@ -46,8 +45,8 @@ pub(super) fn all_reduce() -> Algorithm {
     .summary("recursive halving sums the chunks, recursive doubling gathers them")
 }
 
-/// log2 p rounds; (p-1)/p of the vector sent, received and reduced. If p is no power of two, there are more messages,
-/// to fold and to unfold.
+/// log2 p rounds; (p-1)/p of the vector sent, received and reduced. If p is no power of two, folding takes more
+/// messages.
 pub(super) fn reduce_scatter() -> Algorithm {
     Algorithm::new("halving", Collective::ReduceScatter, |builder| {
         let (rank, fold) = (builder.rank(), Fold::new(builder.ranks()));
@@ -86,8 +85,7 @@ pub(super) fn reduce_scatter() -> Algorithm {
     .summary("in round k every rank sends the rank at distance 2^k the half of the shares that it collects")
 }
 
-/// log2 p rounds; (p-1)/p of the result sent and received. If p is no power of two, there are more messages, to fold
-/// and to unfold.
+/// log2 p rounds; (p-1)/p of the result sent and received. If p is no power of two, folding takes more messages.
 pub(super) fn all_gather() -> Algorithm {
     Algorithm::new("doubling", Collective::AllGather, |builder| {
         let (rank, fold) = (builder.rank(), Fold::new(builder.ranks()));
@@ -124,20 +122,20 @@ pub(super) fn all_gather() -> Algorithm {
     .summary("in each round every rank exchanges all it has with the rank at half the last distance")
 }
 
-/// The shares that a virtual rank owns.
+/// The shares of a virtual rank: of its rank, and of the other rank of the pair.
 fn shares(fold: &Fold, virtual_rank: u32) -> Vec<u32> {
     let rank = fold.rank(virtual_rank);
     fold.partner(rank).map_or_else(|| vec![rank], |partner| vec![rank, partner])
 }
 
-/// The largest number of shares that one rank receives in recursive halving, or sends in recursive doubling. Virtual
-/// rank 0 has it, since its classes modulo 2, 4, ... contain the most pairs.
+/// The most shares that a rank receives in recursive halving, or sends in recursive doubling. It is the number of
+/// virtual rank 0, whose classes modulo 2, 4, ... contain the most pairs.
 fn exchanged(fold: &Fold) -> u64 {
     let classes = (1..=fold.rounds()).map(|round| 1_u32 << round);
     classes.map(|class| u64::from(fold.size() / class + fold.remainder().div_ceil(class))).sum()
 }
 
-/// The even rank of a pair adds the whole vector of the odd one.
+/// The even rank of a pair adds the whole vector of the odd rank.
 fn fold_in(builder: &mut Builder, fold: &Fold) {
     if let Some(partner) = fold.partner(builder.rank()) {
         for extent in 0..builder.chunks() {
@@ -146,7 +144,7 @@ fn fold_in(builder: &mut Builder, fold: &Fold) {
     }
 }
 
-/// The shares of those virtual ranks in `of` that are equal to `like` modulo `class`, ascending.
+/// The shares of the virtual ranks that equal `like` modulo `class`, ascending.
 fn class(fold: &Fold, like: u32, class: u32, owned: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> {
     let members = (like % class..fold.size()).step_by(class as usize);
     let mut extents: Vec<u32> = members.flat_map(owned).collect();
@@ -154,7 +152,7 @@ fn class(fold: &Fold, like: u32, class: u32, owned: &dyn Fn(u32) -> Vec<u32>) ->
     extents
 }
 
-/// Recursive halving: every virtual rank ends with the sums of what it owns.
+/// Recursive halving: every virtual rank ends with the sums of its own extents.
 fn halve(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) {
     for round in 0..fold.rounds() {
         let other = own ^ (1 << round);
@@ -166,7 +164,7 @@ fn halve(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Ve
     }
 }
 
-/// Recursive doubling: every virtual rank begins with what it owns and ends with everything.
+/// Recursive doubling: every virtual rank starts with its own extents and ends with all.
 fn double(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) {
     for round in (0..fold.rounds()).rev() {
         let other = own ^ (1 << round);
@@ -175,7 +173,8 @@ fn double(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> V
     }
 }
 
-/// All extents in the order in which a virtual rank gets them by recursive doubling. They are passed on in this order.
+/// All extents in the order in which recursive doubling brings them to a virtual rank, which is the order to pass them
+/// on.
 fn arrivals(fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> {
     let rounds = (0..fold.rounds()).rev();
     let received = rounds.flat_map(|round| class(fold, own ^ (1 << round), 2 << round, owned));

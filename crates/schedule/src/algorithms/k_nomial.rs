@@ -1,9 +1,8 @@
-//! The k-nomial tree: each digit, in base k, of a rank's distance from the root is one hop. With k = 2 the tree is
-//! binomial.
+//! The k-nomial tree: each base-k digit of a rank's distance from the root is one hop. With k = 2 it is binomial.
 //!
 //! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, for k = 2. A
-//! larger radix has fewer rounds and more messages at each inner rank. With k >= p the root sends to every rank
-//! itself. Ranks are counted from the root, so that the tree is the same for any root.
+//! larger radix has fewer rounds, and more messages at each inner rank; with k >= p the root sends to every rank
+//! itself. Ranks are counted from the root, so any root has the same tree.
 
 use std::ops::Range;
 
@@ -72,7 +71,7 @@ pub(super) fn scatter<const RADIX: u32>(name: &'static str) -> Algorithm {
     .summary("every rank passes on the shares of its children's subtrees, the largest subtree first")
 }
 
-/// One rank in the tree, counted from the root.
+/// A rank's place in the tree. `relative` is its distance from the root.
 pub(super) struct Node<const RADIX: u32> {
     ranks: u32,
     root: u32,
@@ -80,7 +79,7 @@ pub(super) struct Node<const RADIX: u32> {
 }
 
 impl<const RADIX: u32> Node<RADIX> {
-    /// The node of rank 0 in a group whose root is rank 0.
+    /// The root of a group whose root is rank 0.
     pub(super) fn root(ranks: u32) -> Self {
         Self { ranks, root: 0, relative: 0 }
     }
@@ -89,12 +88,12 @@ impl<const RADIX: u32> Node<RADIX> {
         Self { ranks: builder.ranks(), root: builder.root(), relative: builder.behind(builder.root()) }
     }
 
-    /// The rank that is at this distance from the root.
+    /// The rank at this distance from the root.
     pub(super) fn rank(&self, relative: u32) -> u32 {
         (relative + self.root) % self.ranks
     }
 
-    /// The place value of the lowest digit that is not 0; for the root larger than every place value.
+    /// The place value of the lowest nonzero digit. The root has none, so it counts as larger than every place value.
     fn place(&self) -> u64 {
         let own = u64::from(self.relative);
         let is_zero = |place: &u64| own.is_multiple_of(place * u64::from(RADIX));
@@ -106,7 +105,7 @@ impl<const RADIX: u32> Node<RADIX> {
         (own > 0).then(|| (own - own % (self.place() * u64::from(RADIX))) as u32)
     }
 
-    /// The subtrees of the children, the nearest and smallest first. Each starts with the child itself.
+    /// The subtrees of the children, the nearest and smallest first. Each range starts with the child.
     pub(super) fn children(&self) -> Vec<Range<u32>> {
         let (own, ranks) = (u64::from(self.relative), u64::from(self.ranks));
         let places = places::<RADIX>().take_while(|place| *place < self.place() && own + place < ranks);
@@ -135,14 +134,13 @@ fn places<const RADIX: u32>() -> impl Iterator<Item = u64> {
     std::iter::successors(Some(1), |place: &u64| place.checked_mul(u64::from(RADIX)))
 }
 
-/// The length of the longest path: the largest number of nonzero digits in a number below p. The smallest number with
-/// n nonzero digits consists of n ones.
+/// The longest path: the most nonzero digits of a number below p. The smallest number with n nonzero digits is n ones.
 pub(super) fn depth<const RADIX: u32>(ranks: u32) -> u64 {
     let ones = std::iter::successors(Some(1), |ones: &u64| Some(ones * u64::from(RADIX) + 1));
     ones.take_while(|ones| *ones < u64::from(ranks)).count() as u64
 }
 
-/// The number of children of the root: numbers below p with one nonzero digit.
+/// The number of children of the root: of numbers below p with one nonzero digit.
 fn children<const RADIX: u32>(shape: &Shape) -> u64 {
     let others = u64::from(shape.ranks) - 1;
     let places = places::<RADIX>().take_while(|place| *place <= others);
@@ -165,7 +163,7 @@ pub(super) fn broadcast_cost<const RADIX: u32>(shape: &Shape) -> Cost {
 pub(super) fn scatter_cost<const RADIX: u32>(shape: &Shape) -> Cost {
     let children = children::<RADIX>(shape);
     let part = |count: u32| Fraction::new(u64::from(count), u64::from(shape.ranks));
-    // A share makes one hop for each level between the root and its owner.
+    // A share takes one hop for each nonzero digit of its owner's distance.
     let digits = |rank: u32| places::<RADIX>().map(move |place| u64::from(rank) / place);
     let hops =
         |rank| digits(rank).take_while(|rest| *rest > 0).filter(|rest| rest % u64::from(RADIX) > 0).count();

@@ -1,16 +1,16 @@
-//! Leaders: a few ranks add up the vectors of the others. This takes few messages, for ranks that share cores.
+//! Leaders: a few ranks add up the vectors of the others. Few messages, for ranks that share cores.
 //!
-//! With more ranks than cores, every message takes time on some core. Then few messages matter more than few rounds.
-//! With as many leaders as cores, each core has one rank that adds.
+//! With more ranks than cores, messages cost time on a core, so few messages matter more than few rounds. As many
+//! leaders as cores give each core one rank that adds.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Shape, Totals};
 
 pub(crate) const NAME: &str = "leaders";
 
 /// With l leaders: 2(p-l) + l log2 l messages of the whole vector in all, in 2 + log2 l rounds. If l is no power of
-/// two, the leaders fold.
+/// two, the leaders fold ([`Fold`]).
 ///
-/// l is `shape.leaders`, and at most [`Shape::leaders_max`].
+/// l is `shape.leaders`, at most [`Shape::leaders_max`].
 pub(super) fn all_reduce() -> Algorithm {
     Algorithm::new(NAME, Collective::AllReduce, |builder| {
         let (rank, blocks) = (builder.rank(), Blocks::of(builder.shape()));
@@ -89,7 +89,7 @@ fn cost(shape: &Shape) -> Cost {
     let blocks = Blocks::of(shape);
     let fold = Fold::new(blocks.leaders);
     let (ranks, leaders) = (u64::from(shape.ranks), u64::from(blocks.leaders));
-    // For each leader, the number of its peers and of the vectors that it reduces.
+    // For a leader: the number of its peers, and of the vectors that it reduces.
     let load = |block: u32| {
         let followers = u64::from(blocks.first(block + 1) - blocks.first(block) - 1);
         let partners = u64::from(fold.partner(block).is_some());

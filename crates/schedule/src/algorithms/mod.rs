@@ -1,4 +1,4 @@
-//! The algorithms of this crate: one line for each.
+//! The algorithms of this crate, one line each.
 
 use std::sync::{Arc, LazyLock};
 
@@ -80,7 +80,7 @@ pub(crate) use leaders::NAME as LEADERS;
 
 static BUILT_IN: LazyLock<Vec<Arc<Algorithm>>> = LazyLock::new(|| all().into_iter().map(Arc::new).collect());
 
-/// Every algorithm of this crate; a [`crate::Registry`] holds these and those of the user.
+/// Every algorithm of this crate. A [`crate::Registry`] holds these and the user's.
 ///
 /// ```
 /// assert!(unisono_schedule::algorithms().iter().any(|a| a.qualified_name() == "all_reduce/ring"));
@@ -89,12 +89,12 @@ pub fn algorithms() -> &'static [Arc<Algorithm>] {
     &BUILT_IN
 }
 
-/// The algorithm of this crate that has this name for a collective.
+/// This crate's algorithm of this name for a collective.
 pub fn find(collective: Collective, name: &str) -> Option<&'static Arc<Algorithm>> {
     algorithms().iter().find(|algorithm| algorithm.collective == collective && algorithm.name == name)
 }
 
-/// The algorithm of this crate with this qualified name, such as `all_reduce/ring`.
+/// This crate's algorithm of this qualified name, such as `all_reduce/ring`.
 pub fn find_by_name(qualified_name: &str) -> Option<&'static Arc<Algorithm>> {
     let (collective, name) = qualified_name.split_once('/')?;
     find(collective.parse().ok()?, name)

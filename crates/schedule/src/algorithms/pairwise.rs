@@ -1,13 +1,12 @@
-//! All-to-all that may overwrite its input: in each pair, one rank makes room before the other needs it.
+//! All-to-all that also works in place: in each pair, one rank receives into scratch first.
 
 use crate::{Action, Algorithm, Collective, Cost, Fraction, Slot, Totals};
 
-/// 1 round; (p-1)/p of the input sent. It is right out of place and in place.
+/// 1 round; (p-1)/p of the input sent. Out of place and in place.
 ///
-/// In place, the data that two ranks have for each other is where the data that they receive belongs. Both would have
-/// to send before they can receive, which without buffers is a deadlock. So one rank of each pair receives into
-/// scratch and copies once its own data has left. Which of the two does so alternates with the parity of the distance,
-/// so that every rank has to copy for half of its peers.
+/// In place, the data from a peer belongs where the data for that peer lies. Without buffers, two ranks that both send
+/// before they receive would deadlock. So one rank of each pair receives into scratch, and copies when its own data has
+/// left. The parity of the distance decides which rank, so every rank copies for half of its peers.
 pub(super) fn all_to_all() -> Algorithm {
     Algorithm::new("pairwise", Collective::AllToAll, |builder| {
         let (rank, ranks) = (builder.rank(), builder.ranks());

@@ -1,11 +1,10 @@
 //! Recursive doubling: in round k every rank exchanges the whole vector with the rank at distance 2^k. Fewest rounds.
 //!
-//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section on
-//! all-reduce.
+//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, on all-reduce.
 
 use crate::{Algorithm, Collective, Cost, Fold, Fraction, Own, Totals};
 
-/// log2 p rounds of the whole vector. If p is no power of two, there is one more round to fold and one more to unfold.
+/// log2 p rounds of the whole vector. If p is no power of two, one more round folds, and one more unfolds ([`Fold`]).
 pub(super) fn all_reduce() -> Algorithm {
     Algorithm::new("recursive_doubling", Collective::AllReduce, |builder| {
         let (rank, fold) = (builder.rank(), Fold::new(builder.ranks()));

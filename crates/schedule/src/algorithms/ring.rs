@@ -1,4 +1,4 @@
-//! The ring: every rank exchanges messages with its two neighbours only. Fewest bytes, most rounds.
+//! The ring: every rank exchanges messages only with its two neighbours. Fewest bytes, most rounds.
 //!
 //! Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 

@@ -1,14 +1,14 @@
-//! The root scatters shares, which all ranks then gather; in reverse it is a reduce. Few rounds and few bytes.
+//! A broadcast that scatters shares and gathers them on all ranks; in reverse, a reduce. Few rounds and few bytes.
 //!
 //! Barnett, Gupta, Payne, Shuler, van de Geijn, Watts, "Interprocessor collective communication library", 1994; the
-//! reduce is Rabenseifner's: Thakur, Rabenseifner, Gropp 2005. No rank receives what it has already: the all-gather
-//! leaves out what a rank got in the scatter. So all ranks together move p-1 vectors, which is the minimum.
+//! reduce is Rabenseifner's: Thakur, Rabenseifner, Gropp 2005. The all-gather leaves out shares that a rank got in the
+//! scatter, so all ranks together move p-1 vectors, which is the minimum.
 
 use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Requires, Shape, Totals};
 
-/// 2 log2 p - 1 rounds. Twice the vector, less two shares, leaves the root. If p is no power of two, the remaining
-/// ranks take one message more.
+/// 2 log2 p - 1 rounds. The root sends twice the vector, less two shares. If p is no power of two, one more message
+/// serves the remaining ranks.
 pub(super) fn broadcast() -> Algorithm {
     Algorithm::new("scatter_all_gather", Collective::Broadcast, |builder| {
         let transfers = transfers(builder);
@@ -47,8 +47,8 @@ pub(super) fn reduce() -> Algorithm {
     .summary("recursive halving sums the shares, a binomial tree gathers them at the root")
 }
 
-/// Ranks are counted from the root. The first 2^k ranks have a share each. Of the others, rank 2^k + i gets everything
-/// from rank 1 + i as that rank receives it, since those ranks have less to send than the root.
+/// Ranks are counted from the root. The first 2^k ranks have a share each. Rank 2^k + i gets all shares from rank 1 +
+/// i, which forwards them as they arrive, because it has less to send than the root.
 fn transfers(builder: &Builder) -> Vec<Transfer> {
     let (fold, own) = (Fold::new(builder.ranks()), builder.behind(builder.root()));
     let rank = |relative: u32| (builder.root() + relative) % builder.ranks();
@@ -68,7 +68,7 @@ fn transfers(builder: &Builder) -> Vec<Transfer> {
     for bit in 0..fold.rounds() {
         let (distance, other) = (1 << bit, own ^ (1 << bit));
         let block = |of: u32| (of & !(distance - 1))..(of & !(distance - 1)) + distance;
-        // The parent in the tree has this block already. The ranks below have received theirs in the scatter.
+        // The parent in the tree has this block already. The ranks below got theirs in the scatter.
         if bit != level {
             made.extend(block(own).map(|share| Transfer::send(rank(other), share)));
         }

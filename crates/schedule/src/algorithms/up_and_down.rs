@@ -1,22 +1,21 @@
 //! Up a k-nomial tree to rank 0 and down again. All ranks together send 2(p-1) messages, which is the minimum.
 //!
-//! For short vectors and for ranks that share cores, where every message takes time on some core. With k >= p, rank 0
-//! exchanges messages with every other rank, in two rounds. Subtrees are consecutive ranks, so sums keep the order of
-//! the ranks.
+//! For short vectors and for ranks that share cores, where every message costs time on a core. With k >= p, rank 0
+//! exchanges messages with all other ranks, in two rounds. A subtree is consecutive ranks, so sums keep their order.
 
 use super::k_nomial::{Node, broadcast_cost, depth, scatter_cost, transfers};
 use crate::{
     Action, Algorithm, Builder, Collective, Cost, Fraction, Own, Shape, Slot, StepIndex, Totals, rooted,
 };
 
-/// The reduce to rank 0, then the broadcast: the fewest messages of any all-reduce, 2(p-1), in the order of the ranks.
+/// The reduce to rank 0, then the broadcast. 2(p-1) messages, the fewest of any all-reduce. Sums keep the rank order.
 pub(super) fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
     Algorithm::new(name, Collective::AllReduce, |builder| {
         rooted::all_reduce(builder, &transfers::<RADIX>(builder))
     })
     .scratch_chunks(|_| 0)
     .cost(|shape| {
-        // The root has the most peers: every other rank has a parent, but at least one child less.
+        // The root has the most peers: another rank has a parent, but at least one child less.
         let once = broadcast_cost::<RADIX>(shape);
         let others = u64::from(shape.ranks) - 1;
         let (rounds, messages, most) = (2 * once.rounds, 2 * once.messages, once.sent);
@@ -49,7 +48,7 @@ pub(super) fn reduce_scatter<const RADIX: u32>(name: &'static str) -> Algorithm 
     .scratch_chunks(|shape| shape.ranks - 1)
     .cost(|shape| {
         let (up, down) = (rooted::reduce_cost(broadcast_cost::<RADIX>(shape)), scatter_cost::<RADIX>(shape));
-        // The top of the largest subtree passes on all shares of that subtree but its own.
+        // The top of the largest subtree forwards all shares of that subtree but its own.
         let kept = Fraction::new(u64::from(shape.ranks > 1), u64::from(shape.ranks));
         let all = Totals { messages: 2 * up.all.messages, sent: up.all.sent + down.all.sent, ..up.all };
         let sent = up.sent + down.received.less(kept);
@@ -59,7 +58,7 @@ pub(super) fn reduce_scatter<const RADIX: u32>(name: &'static str) -> Algorithm 
     .summary("sums go up a tree to rank 0, shares come back down")
 }
 
-/// 2(p-1) messages in all. Shares go up, and every rank receives the shares that it lacks.
+/// 2(p-1) messages in all. Shares go up; coming down, every rank receives the shares that it lacks.
 pub(super) fn all_gather<const RADIX: u32>(name: &'static str) -> Algorithm {
     Algorithm::new(name, Collective::AllGather, |builder| {
         let node = Node::<RADIX>::of(builder);
@@ -81,7 +80,7 @@ pub(super) fn all_gather<const RADIX: u32>(name: &'static str) -> Algorithm {
     .cost(|shape| {
         let (once, ranks) = (broadcast_cost::<RADIX>(shape), u64::from(shape.ranks));
         let (others, messages) = (ranks - 1, 2 * once.messages);
-        // Rank 0 sends to no child the shares of that child's own subtree, which are p-1 shares in all.
+        // Rank 0 does not send a child the shares of the child's own subtree; these are p-1 shares in all.
         let sent = Fraction::new(once.messages * ranks - others, ranks);
         let (received, all) = (Fraction::new(others, ranks), Totals::new(2 * others, others, 0));
         Cost { rounds: longest_path::<RADIX>(shape), messages, sent, received, all, ..once }
@@ -101,7 +100,7 @@ pub(super) fn barrier<const RADIX: u32>(name: &'static str) -> Algorithm {
             hear(builder, parent)
         });
         for (child, own) in children.into_iter().zip(heard.clone()).rev() {
-            // A child does not have to hear of its own arrival.
+            // A child need not hear of its own arrival.
             let others = heard.iter().copied().filter(|other| *other != own);
             tell(builder, child, others.chain(released));
         }
@@ -117,8 +116,8 @@ pub(super) fn barrier<const RADIX: u32>(name: &'static str) -> Algorithm {
     .summary("tokens go up a tree to rank 0, which releases all ranks down the tree")
 }
 
-/// The longest chain of messages that a share, or the arrival of a rank, takes: from the deepest rank below one child
-/// of the root to the deepest below another.
+/// The longest chain of messages of a share or a token: from the deepest rank below one child of the root to the
+/// deepest rank below another child.
 fn longest_path<const RADIX: u32>(shape: &Shape) -> u64 {
     let subtrees = Node::<RADIX>::root(shape.ranks).children();
     let size = |child: &std::ops::Range<u32>| child.end - child.start;

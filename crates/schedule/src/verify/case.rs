@@ -1,4 +1,4 @@
-//! The object of a verification: the schedules of all ranks, with steps numbered across ranks.
+//! The input of a verification: the schedules of all ranks, with steps numbered across ranks.
 
 use super::counterexample::{Fault, StepPlace};
 use crate::{Algorithm, Layout, Schedule, Shape, Step, StepIndex};
@@ -6,7 +6,7 @@ use crate::{Algorithm, Layout, Schedule, Shape, Step, StepIndex};
 /// The result of one check.
 pub(crate) type Checked<T> = Result<T, Fault>;
 
-/// The number of a step among the steps of all ranks. A [`StepIndex`] counts within the list of one rank.
+/// The number of a step among the steps of all ranks, whereas [`StepIndex`] counts within one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub(crate) struct StepNumber(u32);
@@ -15,13 +15,11 @@ impl StepNumber {
     /// The first step of rank 0.
     pub(crate) const FIRST: StepNumber = StepNumber(0);
 
-    /// The position of this step in a list over all steps.
     pub(crate) const fn as_usize(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The schedules of all ranks of one shape.
 pub(crate) struct Case<'a> {
     pub(crate) algorithm: &'a Algorithm,
     pub(crate) shape: Shape,
@@ -75,14 +73,13 @@ impl<'a> Case<'a> {
         &self.schedules[self.rank_of(step) as usize].steps[self.index_of(step).index()]
     }
 
-    /// The steps that `step` waits for; they are of the same rank.
+    /// The steps that `step` waits for, all of the same rank.
     pub(crate) fn dependencies(&self, step: StepNumber) -> impl Iterator<Item = StepNumber> + '_ {
         let rank = self.rank_of(step);
         let indices = self.schedules[rank as usize].dependencies(self.index_of(step));
         indices.iter().map(move |index| self.number(rank, *index))
     }
 
-    /// Whether `step` is a buffered send.
     pub(crate) fn is_buffered(&self, step: StepNumber) -> bool {
         self.schedules[self.rank_of(step) as usize].is_buffered(self.index_of(step))
     }

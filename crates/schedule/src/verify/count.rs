@@ -1,4 +1,4 @@
-//! Counts what schedules cost, and checks that every rank of a barrier has heard of every other.
+//! Counts the cost of schedules, and checks that every rank of a barrier has heard of all others.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::{Fault, WrongFigure};
@@ -39,7 +39,7 @@ pub(super) fn cost(case: &Case<'_>, matching: &Matching, order: &Order) -> Cost 
     Cost { rounds: rounds(case, matching, order), messages, peers, sent, received, reduced, all }
 }
 
-/// The figures of the cost in which claim and count differ.
+/// A fault that lists the figures in which claim and count differ.
 pub(super) fn difference(claimed: &Cost, counted: &Cost) -> Option<Fault> {
     let figures = |cost: &Cost| {
         let Cost { rounds, messages, peers, sent, received, reduced, all } = cost;
@@ -63,7 +63,7 @@ pub(super) fn difference(claimed: &Cost, counted: &Cost) -> Option<Fault> {
     (!wrong.is_empty()).then_some(Fault::Claim { figures: wrong })
 }
 
-/// Visits the steps and their partners in an order in which they can run; within a group, sends before receives.
+/// Visits steps and their partners in an order in which they can run. Within a group, sends come before receives.
 fn steps_in_order(matching: &Matching, order: &Order, mut step: impl FnMut(StepNumber)) {
     for steps in order.groups() {
         steps.iter().for_each(|number| step(*number));
@@ -71,7 +71,7 @@ fn steps_in_order(matching: &Matching, order: &Order, mut step: impl FnMut(StepN
     }
 }
 
-/// The length of the longest chain of messages in which each is sent after the one before was received.
+/// The longest chain of messages in which each is sent after the previous one was received.
 fn rounds(case: &Case<'_>, matching: &Matching, order: &Order) -> u64 {
     let mut depth = vec![0_u64; case.steps_len()];
     steps_in_order(matching, order, |step| {
@@ -85,7 +85,7 @@ fn rounds(case: &Case<'_>, matching: &Matching, order: &Order) -> u64 {
     depth.into_iter().max().unwrap_or(0)
 }
 
-/// Checks that every rank of a barrier has heard of every other, directly or through others, before it leaves.
+/// Checks that every rank of a barrier has heard of all others, directly or through other ranks, before it leaves.
 pub(super) fn barrier(case: &Case<'_>, matching: &Matching, order: &Order) -> Checked<()> {
     let ranks = case.shape.ranks as usize;
     let words = ranks.div_ceil(64);

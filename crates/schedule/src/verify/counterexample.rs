@@ -1,4 +1,4 @@
-//! The faults that the verifier finds, in words that name the rank, the step and the chunk.
+//! The faults that the verifier finds, in texts that name the rank, the step and the chunk.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,15 +20,15 @@ use crate::{Algorithm, Shape, Slot, Step, StepIndex};
 pub struct Counterexample {
     /// The qualified name of the algorithm.
     pub algorithm: String,
-    /// The shape; with one leader if the algorithm has none.
+    /// The shape. It has one leader if the number of leaders does not matter to the algorithm.
     pub shape: Shape,
-    /// How the schedules were run when the fault showed, "in place" or "out of place"; empty if it shows in both.
+    /// "in place" or "out of place", if the fault shows only there; else empty.
     pub setting: String,
     /// The fault.
     pub fault: Box<Fault>,
 }
 
-/// `unwrap` prints this.
+/// The text, because `unwrap` prints this.
 impl fmt::Debug for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -37,7 +37,7 @@ impl fmt::Debug for Counterexample {
 
 impl Counterexample {
     pub(crate) fn new(algorithm: &Algorithm, shape: &Shape, setting: &str, fault: Fault) -> Self {
-        // A group's shape always has leaders; a reader asks what they are, where the algorithm has none.
+        // A shape always has leaders; naming them would puzzle readers where the algorithm has none.
         let is_led = shape.leaders != 1 && is_led(algorithm, shape, &fault);
         let shape = if is_led { *shape } else { shape.with_leaders(1) };
         let (algorithm, setting) = (algorithm.qualified_name(), setting.to_owned());
@@ -45,9 +45,9 @@ impl Counterexample {
     }
 }
 
-/// Whether the algorithm is another one with one leader: it has another cost, or if it claims none, other steps.
+/// Whether the number of leaders matters: with one leader the cost differs or, if no cost is claimed, the steps do.
 fn is_led(algorithm: &Algorithm, shape: &Shape, fault: &Fault) -> bool {
-    // A function that panics is not asked again.
+    // A function that has panicked is not called again.
     if matches!(fault, Fault::Panicked { .. }) {
         return false;
     }
@@ -120,7 +120,7 @@ impl fmt::Display for WrongFigure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The algorithm claims figures that its schedules do not have. There is at least one such figure.
+    /// The claimed figures, at least one, differ from the schedules.
     Claim {
         /// The figures.
         figures: Vec<WrongFigure>,
@@ -134,7 +134,7 @@ pub enum Fault {
     },
     /// The algorithm claims that it sums in the canonical tree, and does not.
     NotCanonical,
-    /// The algorithm does not keep the order of the ranks, and does not say that it requires an operator that commutes.
+    /// The algorithm does not keep the order of the ranks, but does not require an operator that commutes.
     NotInOrder,
     /// The number of extents is 0, or not a multiple of the number of shares.
     ExtentCount {
@@ -150,14 +150,14 @@ pub enum Fault {
         /// The number of schedules.
         schedules: usize,
     },
-    /// The schedule that is given for one rank is the schedule of another.
+    /// The schedule that is given for one rank belongs to another.
     WrongRank {
-        /// The rank that it is given for.
+        /// The rank for which it is given.
         rank: u32,
-        /// The rank whose schedule it is.
+        /// The rank to which it belongs.
         found: u32,
     },
-    /// A schedule that cannot be run at all.
+    /// A step that cannot be carried out.
     Malformed {
         /// The step.
         place: StepPlace,
@@ -170,7 +170,7 @@ pub enum Fault {
         sender: u32,
         /// The receiving rank.
         receiver: u32,
-        /// The number of earlier transfers, which do agree.
+        /// The number of earlier transfers, all of which agree.
         nth: u32,
         /// The n-th send, if there is one.
         sent: Option<StepPlace>,
@@ -190,14 +190,14 @@ pub enum Fault {
     Overwritten {
         /// The step.
         place: StepPlace,
-        /// The earlier one.
+        /// The step that overwrote the input.
         by: StepPlace,
     },
     /// Two steps touch the same bytes, at least one of them writes, and no dependencies order them.
     Race {
-        /// The earlier one in the list.
+        /// The earlier step in the list.
         first: StepPlace,
-        /// The later one.
+        /// The later step.
         second: StepPlace,
     },
     /// A deadlock: each of these steps waits for the next, and the last for the first.
@@ -205,20 +205,20 @@ pub enum Fault {
         /// The cycle. A transfer is represented by its sending step.
         cycle: Vec<StepPlace>,
     },
-    /// Ranks receive into the bytes from which they send, around a cycle, and a link of it may keep these bytes until
-    /// the peer has received them. So each transfer waits for the next, and the last for the first.
+    /// Ranks in a cycle receive into the bytes from which they send. If links keep sent bytes until they are received,
+    /// each transfer waits for the next, and the last for the first.
     Unbuffered {
         /// The cycle. A transfer is represented by its sending step.
         cycle: Vec<StepPlace>,
     },
-    /// A reduction adds contributions that its operands both contain.
+    /// A reduction whose operands both contain the same contributions.
     Twice {
         /// The step.
         place: StepPlace,
         /// The ranks whose contributions both operands contain.
         ranks: Vec<u32>,
     },
-    /// A reduction is marked as completing and is not, or completes without the mark.
+    /// A reduction is marked as completing but lacks contributions, or completes without the mark.
     Completes {
         /// The step.
         place: StepPlace,
@@ -245,11 +245,11 @@ pub enum Fault {
         /// Another rank and its sum.
         other: (u32, String),
     },
-    /// A rank leaves a barrier that others may not have entered.
+    /// A rank leaves a barrier although other ranks may not have entered it.
     Leaves {
         /// The rank.
         rank: u32,
-        /// The ranks it has not heard of.
+        /// The ranks of which it has not heard.
         unheard: Vec<u32>,
     },
 }
@@ -361,7 +361,7 @@ fn waits(formatter: &mut fmt::Formatter<'_>, what: &str, cycle: &[StepPlace]) ->
     formatter.write_str(", waits for the first")
 }
 
-/// A readable list of ranks; at most eight are named.
+/// The ranks as text; at most eight are named.
 fn list(ranks: &[u32]) -> String {
     const NAMED_MAX: usize = 8;
     let named: Vec<String> = ranks.iter().take(NAMED_MAX).map(u32::to_string).collect();
@@ -377,7 +377,7 @@ fn list(ranks: &[u32]) -> String {
 mod tests {
     use crate::{Algorithm, Collective, Shape, find_by_name, prove, verify_schedules};
 
-    /// The communicator names as many leaders as the host has cores, whatever the algorithm.
+    /// A communicator names as many leaders as the host has cores, whatever the algorithm.
     #[test]
     fn leaders_are_named_only_where_they_matter() {
         let shape = Shape::new(4).with_leaders(2);
@@ -388,7 +388,7 @@ mod tests {
             assert!(refused.starts_with(&format!("all_reduce/{name} with 4 ranks")), "{refused}");
             assert!(!refused.contains("leaders"), "{refused}");
         }
-        // Without a claimed cost, the steps say whether they depend on it.
+        // Without a claimed cost, the steps show whether leaders matter.
         let led = Algorithm::new("led", Collective::AllReduce, |builder| {
             if builder.rank() < builder.shape().leaders {
                 builder.deliver(0);

@@ -1,80 +1,77 @@
-//! The graph of one piece of every step of all ranks, and the proof that it is enough for all counts and piece sizes.
+//! The graph of one piece of every step of all ranks, and the proof that this suffices for all counts and piece sizes.
 //!
-//! A node is a copy, or a transfer: a send together with its receive. A node waits for everything that its steps
-//! depend on, and for the transfer before it on its link and direction. A cycle is a deadlock, with one exception.
+//! A node is a copy, or a transfer: a send with its receive. A node waits for the dependencies of its steps, and for
+//! the previous transfer on its link and direction. A cycle is a deadlock, with one exception.
 //!
 //! # Soft groups
-//! The exception is a rank that receives into the bytes from which it sends, as in an exchange in place. Its receive
-//! waits for nothing but its own *send*, and does so byte by byte, since both have one extent. This is a soft wait. A
-//! strongly connected component of the graph is a soft group if all waits inside it are soft; any other cycle is
-//! refused. All transfers of a soft group have one extent: the two ends of a transfer have the same extent, and so
-//! have the two steps of a soft wait.
+//! The exception is a rank that receives into the bytes from which it sends, as in an exchange in place. Such a receive
+//! waits for its rank's *send* byte by byte, because both have one extent. This is a soft wait. A strongly connected
+//! component is a soft group if all waits inside it are soft; any other cycle is refused. All transfers of a soft group
+//! have one extent: both ends of a transfer have the same extent, and so have both steps of a soft wait.
 //!
-//! A link may keep the bytes of a send until the peer has received them. In a soft group, every receive would then
-//! wait for the receives of its peers. So the sends for which a soft group waits must be buffered
+//! A link may keep the bytes of a send until the peer has received them. In a soft group, every receive would then wait
+//! for the receives of its peers. So the sends on which soft waits depend must be buffered
 //! ([`Schedule::is_buffered`](crate::Schedule::is_buffered)): links copy their bytes.
 //!
 //! # Why no event waits for ever
-//! Let an extent have any number of pieces, or none if it is empty. A step of an empty extent counts as having one
-//! piece, piece 0. The events of a call are the pieces of the nodes. Order them by (piece, position), where the
-//! position of a node is its place in the order that [`Graph::order`] finds; the nodes of a soft group have the same
-//! position. Everything that piece k of a node waits for comes earlier in this order:
+//! The proof. An extent has any number of pieces; an empty extent counts as one piece, piece 0. An event is a piece of
+//! a node. The position of a node is its place in the order of [`Graph::order`]; nodes of a soft group share a
+//! position. Order the events by (piece, position). Everything that piece k of a node waits for comes earlier in this
+//! order:
 //! * *Itself*: its own piece k - 1 has a lower piece.
-//! * *Link order*: each direction of a link serves piece k of its steps in list order, after all pieces k - 1. The
-//!   events before this one have a lower piece, or this piece and a lower position, because neighbours on a link are
-//!   joined by an edge. Both ends agree on this order, because matched steps have the same extent.
-//! * *Dependencies*: a step waits for piece min(k, n - 1) of a step with n pieces. That piece is k or lower. The
-//!   position is lower, because dependencies are edges, or it is the same within a soft group.
-//! * *Empty steps*: they wait for piece 0 of what they depend on, which is the previous case with k = 0.
-//! * *Windows*: a write to scratch waits for the pieces up to k - 2 of all other steps on the chunk. These are lower
-//!   pieces, whatever the positions of the steps are. So windows need no edges.
-//! * *Late releases*: a send has finished a piece when its link has released these bytes, at the latest when the peer
-//!   has received them. Links release bytes in order. So a release waits for the receiving half of its own event and
-//!   for earlier events of its link; in a soft group it waits for the latter only.
-//! * *Headers*: the first receive of a link waits for the header, which the first send of the link carries. Both are
-//!   in one event. In the engine an empty transfer has two halves: a send that ends with its header, and a receive
-//!   that needs the header. This wait stays inside the node, and each half waits for no more than the node does.
+//! * *Link order*: a direction of a link serves piece k of its steps in list order, after all pieces k - 1. The earlier
+//!   events have a lower piece, or the same piece and a lower position, because edges join neighbours on a link. Both
+//!   ends agree on this order, because matched steps have the same extent.
+//! * *Dependencies*: a step waits for piece min(k, n - 1) of a step with n pieces, which is piece k or lower. The
+//!   position is lower, because dependencies are edges, or equal within a soft group.
+//! * *Empty steps*: they wait for piece 0 of their dependencies, which is the previous case with k = 0.
+//! * *Windows*: a write to scratch waits for pieces up to k - 2 of the other steps on the chunk. These pieces are
+//!   lower, whatever the positions. So windows need no edges.
+//! * *Late releases*: a send has finished a piece when its link has released the bytes, at the latest when the peer has
+//!   received them. Links release in order. So a release waits for the receiving half of its own event and for earlier
+//!   events of its link; in a soft group, only for the latter.
+//! * *Headers*: the first receive of a link waits for the header, which comes with the first send of the link, in the
+//!   same event. An empty transfer has two halves: a send that ends with its header, and a receive that needs the
+//!   header. This wait stays inside the node, and each half waits for no more than the node does.
 //!
-//! Suppose nothing can move, and take the first event in this order that has not finished. Everything it waits for has
-//! finished. So its link carries nothing older that is unread or unreleased, and it is the next event at both ends. If
-//! it is a copy or an empty transfer, it can go on. If it is any other transfer outside a soft group, it can send as
-//! long as its link takes bytes, receive arrived bytes, and release received bytes. In a soft group every transfer may
-//! send, and its bytes are released as soon as the link has taken them. Take the transfer of the group whose receiver
-//! has stored the least. The sends on that receiver's rank are at least one element ahead of it, or have ended, and so
-//! is the send at the other end, because a link holds at least a header and an element. So the receiver may store that
-//! element, and something can move after all.
+//! Suppose that nothing can move. Take the first event in this order that has not finished: everything it waits for has
+//! finished. So its link carries nothing older that is unread or unreleased, and both ends are at this event. A copy or
+//! an empty transfer can then go on. Any other transfer outside a soft group can send as long as its link takes bytes,
+//! receive arrived bytes, and release received bytes. In a soft group every transfer may send, and its bytes are
+//! released once the link has taken them. Take the transfer of the group whose receiver has stored the least. The sends
+//! on that rank are at least one element ahead of it, or have ended. So is the send at the other end, because a link
+//! holds at least a header and an element. So the receiver may store that element: something can move after all.
 //!
-//! The proof assumes that each direction of a link can hold a header and one element unread, and that a link releases
-//! bytes that the peer has received without further help from the peer. It also assumes that an element is no longer
-//! than a piece and than what one receive may take; the engine checks both. `races` proves that the bytes are right as
-//! well.
+//! The proof assumes of each link direction that it holds a header and one unread element, and that it releases
+//! received bytes without further help from the peer. It also assumes that an element fits into a piece and into one
+//! receive; the engine checks both. `races` proves that the bytes are right as well.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::{Fault, StepPlace};
 use super::matching::Matching;
 use crate::Action;
 
-/// Marks a soft wait: the predecessor is a send from the bytes into which the node receives.
+/// Marks a soft wait: the predecessor sends from the bytes into which the node receives.
 const SOFT: u32 = 1 << 31;
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// The nodes, and what each of them waits for.
+/// The nodes, and the nodes that each waits for.
 pub(super) struct Graph<'a> {
     case: &'a Case<'a>,
     /// The node of each step; the two steps of a transfer share one.
     node_of: Vec<u32>,
-    /// The step of each node; for a transfer the sending one.
+    /// The step of each node; of a transfer, the send.
     step_of: Vec<StepNumber>,
-    /// Where the predecessors of each node begin in the list.
+    /// Where each node's predecessors begin in `predecessors`.
     starts: Vec<u32>,
     predecessors: Vec<u32>,
 }
 
-/// Sends, each representing its transfer, and copies, in an order in which they can run.
+/// Copies and sends, which stand for their transfers, in an order in which they can run.
 pub(super) struct Order {
     pub(super) steps: Vec<StepNumber>,
-    /// The start of each group of steps that run together, and the end of the last.
+    /// The start of each group of steps that run together, and the end of the last group.
     pub(super) groups: Vec<u32>,
 }
 
@@ -130,7 +127,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The transfer before each one on its link and direction.
+    /// For each transfer, the previous one on its link and direction.
     fn link_order(&self, matching: &Matching) -> Vec<u32> {
         let mut before = vec![NONE; self.step_of.len()];
         for sends in matching.links() {
@@ -162,7 +159,7 @@ impl<'a> Graph<'a> {
         Ok(Order { steps, groups: search.groups })
     }
 
-    /// Checks that all waits inside a strongly connected component are soft, and for sends that are buffered.
+    /// Checks a strongly connected component: all waits inside must be soft, and for buffered sends.
     fn must_be_soft(&self, members: &[u32], component: &[u32]) -> Checked<()> {
         let inside = |node: u32| component[node as usize] == component[members[0] as usize];
         let mut unbuffered = None;
@@ -205,8 +202,7 @@ impl<'a> Graph<'a> {
         while let Some(last) = path.last().filter(|last| **last != predecessor) {
             path.push(reached_from[*last as usize]);
         }
-        // `path` has the nodes from `node` to `predecessor` against the direction of waiting. Reversed, each waits for
-        // the next.
+        // `path` runs against the direction of waiting. Reversed, each node waits for the next.
         path.reverse();
         let place = |node: u32| self.case.place(self.step_of[node as usize]);
         path.into_iter().map(place).collect()
@@ -268,7 +264,7 @@ impl Search {
         }
     }
 
-    /// `root` is the first node of a finished component, which is everything from it to the top of the stack.
+    /// Takes the finished component off the stack: everything from its first node `root` to the top.
     fn leave(&mut self, root: u32) {
         let component = self.groups.len() as u32;
         while let Some(node) = self.stack.pop() {

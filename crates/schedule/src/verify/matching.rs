@@ -1,4 +1,4 @@
-//! Matches sends with receives: for each link and direction, the n-th receive takes what the n-th send sends.
+//! Matches sends with receives: for each link and direction, the n-th send belongs to the n-th receive.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
@@ -9,7 +9,7 @@ pub(crate) struct Matching {
     partner: Vec<Option<StepNumber>>,
     /// The sending steps, sorted by link and direction, then in list order.
     sends: Vec<StepNumber>,
-    /// The start of each link and direction in `sends`, and the end of the last.
+    /// The start of each link direction in `sends`, and the end of the last.
     starts: Vec<u32>,
 }
 
@@ -42,7 +42,7 @@ impl Matching {
         Ok(Matching { partner, sends: sends.into_iter().map(|(_, step)| step).collect(), starts })
     }
 
-    /// Whether a step is a send or a copy. A send represents its whole transfer.
+    /// Whether a step is a send, which stands for its transfer, or a copy.
     pub(super) fn begins(&self, case: &Case<'_>, step: StepNumber) -> bool {
         case.step(step).action.link().is_none_or(|(_, sends)| sends)
     }
@@ -58,10 +58,10 @@ impl Matching {
     }
 }
 
-/// A direction of a link: the rank that sends, and the rank that receives.
+/// A direction of a link: the sending and the receiving rank.
 type Link = (u32, u32);
 
-/// All sends, or all receives, sorted by link and direction, and then in list order.
+/// All sends, or all receives, sorted by link direction, then in list order.
 fn linked(case: &Case<'_>, sends: bool) -> Vec<(Link, StepNumber)> {
     let link_of = |step: StepNumber| {
         let (peer, sent) = case.step(step).action.link()?;

@@ -1,16 +1,16 @@
 //! The verifier: it proves that an algorithm is right for a shape, or finds a counterexample.
 //!
-//! These checks run in this order, and each relies on those before:
+//! The checks run in this order, and each relies on the earlier ones:
 //! 1. `structure`: slots, extents and peers exist; sizes are as claimed; no step writes an input.
 //! 2. `races`: conflicting steps of a rank are ordered, out of place and in place, for any number of pieces.
 //! 3. `matching`: the n-th send of each link and direction has the extent of the n-th receive.
 //! 4. `graph`: there is no deadlock.
-//! 5. `run`: a symbolic run in which every output gets each contribution exactly once. As there are no races and links
-//!    keep order, every other run has the same result.
+//! 5. `run`: a symbolic run in which every output gets each contribution exactly once. Without races and with ordered
+//!    links, every other run has the same result.
 //! 6. `count`: the cost is counted, and no rank leaves a barrier early.
 //!
-//! Checks 4 to 6 look at one piece of each extent. That proves all counts, zeros included, and all piece sizes:
-//! `graph` proves that no event waits for ever, and `races` that every piece gets what piece 0 gets.
+//! Checks 4 to 6 look at one piece of each extent. This proves all counts, including 0, and all piece sizes: `graph`
+//! proves that no event waits for ever, and `races` that every piece gets the values that piece 0 gets.
 
 mod case;
 mod count;
@@ -34,14 +34,14 @@ use trees::TreeTable;
 
 use crate::{Algorithm, Collective, Cost, Digest, Refusal, Refused, Schedule, Shape};
 
-/// The proved facts about schedules, besides that they are right.
+/// The proved facts about schedules, besides their being right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// Whether every result of a reduction has the canonical tree.
     pub canonical: bool,
     /// Whether every result of a reduction keeps the order of the ranks, so that operators need not commute.
     pub keeps_order: bool,
-    /// The cost, as counted.
+    /// The counted cost.
     pub cost: Cost,
     /// The number of steps of all ranks.
     pub steps: u64,
@@ -51,9 +51,9 @@ pub struct Proof {
     pub digest: u64,
 }
 
-/// Proves that `algorithm` is right for `shape`, and that its claims and its stated cost are true.
+/// Proves that `algorithm` is right for `shape`, and that its claims and its cost are true.
 ///
-/// Takes about a microsecond per step. Only claims are compared.
+/// Cost: about a microsecond per step.
 ///
 /// # Panics
 /// If the algorithm does not support the shape.
@@ -71,7 +71,7 @@ pub fn verify(algorithm: &Algorithm, shape: &Shape) -> Result<Proof, Counterexam
     }
 }
 
-/// As [`verify`], for an unknown algorithm: each of its faults is an error.
+/// As [`verify`], for an untrusted algorithm: each fault is an error, never a panic.
 ///
 /// # Errors
 /// [`Refusal::DoesNotFit`], [`Refusal::Wrong`]; [`Refusal::TooLarge`] if all ranks have more than `steps_max` steps.
@@ -114,7 +114,7 @@ pub(crate) fn schedules(
     Ok(all)
 }
 
-/// The check without a proof: every step can be carried out, and every send has its receive.
+/// The check of a trusted algorithm: every step can be carried out, and every send has its receive.
 pub(crate) fn check_messages(
     algorithm: &Algorithm,
     shape: &Shape,
@@ -128,7 +128,7 @@ pub(crate) fn check_messages(
     })
 }
 
-/// Proves that schedules, one per rank, are right and do what `algorithm` claims. Does not compare the stated cost.
+/// Proves that schedules, one per rank, are right and keep the claims of `algorithm`. The cost is not compared.
 pub fn verify_schedules(
     algorithm: &Algorithm,
     shape: &Shape,

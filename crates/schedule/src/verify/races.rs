@@ -1,17 +1,16 @@
-//! Proves, for any lengths and piece sizes, that conflicting steps of a rank are ordered, and that every step reads
-//! what it should.
+//! Proves, for any lengths and piece sizes, that conflicting steps of a rank are ordered, and that steps read what they
+//! should.
 //!
-//! The hazards are recomputed here from the steps alone. If two steps touch the same bytes and one of them writes, a
-//! path of declared dependencies must join them, and every step on the path must have the extent of one of the two.
-//! Then piece k of the later step waits for piece min(k, last) of the earlier one, *whatever the numbers of pieces
-//! are*. A path over a third, shorter extent would not imply this, and neither would one over an empty extent, whose
-//! steps wait for piece 0 only. If one of the two steps is itself empty, it touches no bytes and needs no order.
+//! The hazards are recomputed from the steps alone. If two steps touch the same bytes and one of them writes, a path of
+//! declared dependencies must join them, and every step on the path must have the extent of one of the two. Then piece
+//! k of the later step waits for piece min(k, last) of the earlier one, *whatever the numbers of pieces are*. A path
+//! over a third, shorter extent would not imply this, nor would one over an empty extent, whose steps wait for piece 0
+//! only. An empty step touches no bytes and needs no order.
 //!
-//! The same paths prove that scratch windows are safe. Let w write what r reads, and let x be another writer of the
-//! chunk, one of whose pieces falls into the same half of the window. If x is before w in the list, its pieces up to k
-//! precede piece k of w by the path, and its later pieces wait for piece k of r by the window rule. If x is after r,
-//! its pieces from k on follow piece k of r by the path, and its earlier pieces precede piece k of w by the window
-//! rule.
+//! The same paths make scratch windows safe. Let w write what r reads, and let x be another writer whose piece falls
+//! into the same half of the window. If x is before w in the list, its pieces up to k precede piece k of w by the path,
+//! and its later pieces wait for piece k of r by the window rule. If x is after r, its pieces from k on follow piece k
+//! of r by the path, and its earlier pieces precede piece k of w by the window rule.
 
 use std::collections::HashMap;
 
@@ -19,7 +18,7 @@ use super::case::{Case, Checked};
 use super::counterexample::{Fault, StepPlace};
 use crate::{Action, Layout, Schedule, Slot, Step, StepIndex};
 
-/// Checks every rank, out of place and, unless the algorithm excludes that, in place.
+/// Checks every rank out of place and, unless the algorithm excludes it, in place.
 pub(super) fn check(case: &Case<'_>) -> Checked<()> {
     for rank in 0..case.shape.ranks {
         Rank::new(case, rank, false).check()?;
@@ -30,7 +29,7 @@ pub(super) fn check(case: &Case<'_>) -> Checked<()> {
     Ok(())
 }
 
-/// Bytes that steps may share.
+/// Bytes that two steps may both touch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Bytes {
     Input(u32),
@@ -44,8 +43,8 @@ struct Accesses {
     list: Vec<(StepIndex, bool)>,
     /// The position of the last write in the list.
     last_write: Option<usize>,
-    /// Whether all accesses so far have one extent. Then being ordered after the last writer implies being ordered
-    /// after all before it.
+    /// Whether the accesses have several extents. With one extent, a step ordered after the last writer is ordered
+    /// after all steps before that writer.
     mixed: bool,
 }
 
@@ -93,7 +92,7 @@ impl<'a> Rank<'a> {
         self.case.place(self.case.number(self.rank, index))
     }
 
-    /// Whether a step is a copy that, in place, copies a chunk onto itself.
+    /// Whether a step copies, in place, a chunk onto itself.
     fn vanishes(&self, step: &Step) -> bool {
         let copied = Action::Copy { source: Slot::Input, destination: Slot::Output };
         step.action == copied && self.layout.input(step.extent) == self.layout.output(step.extent)
@@ -113,7 +112,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// The class of an extent: extents of one class always have the same length.
+    /// The class of an extent: extents of one class have the same length in every call.
     fn class(&self, index: StepIndex) -> u32 {
         let extent = self.extent(index);
         if !self.in_place {
@@ -123,14 +122,13 @@ impl<'a> Rank<'a> {
         location.unwrap_or(self.layout.width() + extent)
     }
 
-    /// Checks that what the step at `index` reads in `slot` was written, and not overwritten since.
+    /// Checks that the bytes which the step at `index` reads in `slot` were written, and not overwritten since.
     fn written(&self, accesses: &Accesses, index: StepIndex, slot: Slot) -> Checked<()> {
         let writer = accesses.last_write.map(|last| accesses.list[last].0);
         let place = self.place(index);
         match (slot, writer) {
             (Slot::Input, Some(by)) => Err(Fault::Overwritten { place, by: self.place(by) }),
-            // In place, a copy onto itself counts as the writer. If it is missing, the check out of place has found
-            // that.
+            // In place, a copy onto itself counts as the writer. The check out of place has found it if it is missing.
             (Slot::Output, None) if self.in_place || self.layout.starts_with_output() => Ok(()),
             (Slot::Output | Slot::Scratch(_), None) => Err(Fault::Unwritten { place, slot, holds: None }),
             (Slot::Scratch(_), Some(by)) => {
@@ -144,12 +142,11 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Adds an access, after checking that it is ordered after all earlier ones it conflicts with.
+    /// Adds an access, after checking that it is ordered after all earlier accesses with which it conflicts.
     fn access(&self, accesses: &mut Accesses, index: StepIndex, writes: bool) -> Checked<()> {
         accesses.mixed |=
             accesses.list.first().is_some_and(|(other, _)| self.class(*other) != self.class(index));
-        // With one extent, the last writer and the readers since are enough: they are ordered after all steps before
-        // them.
+        // With one extent, the last writer and the readers since suffice: they are ordered after all steps before them.
         let from = match accesses.last_write {
             Some(last) if !accesses.mixed => last,
             _ => 0,
@@ -166,8 +163,8 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Whether dependencies lead from `later` back to `earlier` over steps with the extents of these two. In place, a
-    /// copy onto itself ends when the call begins, so it waits for no step.
+    /// Whether dependencies lead from `later` back to `earlier`, over steps with the extents of these two. In place, no
+    /// path goes over a copy onto itself, which ends at once and waits for nothing.
     fn ordered(&self, earlier: StepIndex, later: StepIndex) -> bool {
         if self.schedule.dependencies(later).contains(&earlier) {
             return true;

@@ -5,20 +5,19 @@ use std::ops::RangeInclusive;
 use super::{Counterexample, Proof, verify};
 use crate::{Algorithm, Refusal, Refused, Shape};
 
-/// Up to this number of ranks every root is tried.
+/// Up to this number of ranks all roots are tried.
 const ALL_ROOTS_RANKS_MAX: u32 = 16;
 
-/// The proof of one algorithm.
+/// The proof of one algorithm for many shapes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The number of shapes.
     pub shapes: u64,
-    /// The number of steps of all their schedules.
+    /// The number of steps of all its schedules.
     pub steps: u64,
 }
 
-/// The roots that are tried for an algorithm: all roots for up to 16 ranks, else the first two, the middle and the
-/// last.
+/// The roots to try for an algorithm: all for up to 16 ranks, else the first two, the middle and the last.
 pub fn roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
     if !algorithm.collective.is_rooted() {
         return vec![0];
@@ -29,11 +28,9 @@ pub fn roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
     vec![0, 1, ranks / 2, ranks - 1]
 }
 
-/// Verifies several algorithms for every supported number of ranks in a range; with the feature `parallel` on all
-/// cores.
+/// Verifies algorithms for every supported number of ranks in a range; with the feature `parallel` on all cores.
 ///
-/// The results are in the order of the algorithms. Of several counterexamples, the one with the fewest ranks is
-/// returned.
+/// The results have the order of the algorithms. Of several counterexamples, the one with the fewest ranks is returned.
 ///
 /// ```
 /// # mod unisono { pub use unisono_schedule as schedule; }
@@ -71,9 +68,9 @@ pub fn verify_range(
     answers
 }
 
-/// The numbers of leaders that are tried: several where the cost of the algorithm depends on it.
+/// The numbers of leaders to try: several if the algorithm's cost depends on them.
 fn leaders(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
-    // A claim that panics is reported by the proof.
+    // The proof reports a claim that panics.
     let cost = |leaders| algorithm.try_cost_of(&Shape::new(ranks).with_leaders(leaders)).ok();
     let some =
         [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 27, 32, 48, 64].into_iter().filter(|leaders| 2 * leaders <= ranks);
@@ -91,7 +88,7 @@ fn shapes(algorithms: &[&Algorithm], ranks: u32) -> Vec<(usize, Shape)> {
             rooted.flat_map(move |shape| leaders.clone().into_iter().map(move |l| shape.with_leaders(l)));
         led.map(move |shape| (nth, shape))
     });
-    // Where the algorithm cannot even say whether it fits, the proof reports it.
+    // A `fits` that panics is kept: the proof reports it.
     let is_unfit = |refused: Refused| matches!(refused.reason, Refusal::DoesNotFit { .. });
     all.filter(|(nth, shape)| !algorithms[*nth].check_fit(shape).is_err_and(is_unfit)).collect()
 }

@@ -1,7 +1,7 @@
 //! The symbolic run of one piece of every chunk.
 //!
-//! One piece represents all: a step reads and writes piece k of one extent only, and `races` proves that it reads what
-//! the last writer before it in its list wrote for that extent and piece, in any order of events.
+//! One piece stands for all. A step reads and writes piece k of one extent only. `races` proves that it reads, in any
+//! order of events, what the last writer before it in the list wrote for that extent and piece.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
@@ -15,15 +15,15 @@ pub(super) struct Run<'a> {
     case: &'a Case<'a>,
     trees: &'a mut TreeTable,
     in_place: bool,
-    /// Trees by location of the output, of the locations that it holds, rank by rank.
+    /// The tree in each location of the outputs, rank by rank.
     outputs: Vec<u32>,
     first_output: Vec<usize>,
-    /// Trees by scratch chunk, rank by rank.
+    /// The tree in each scratch chunk, rank by rank.
     scratch: Vec<u32>,
     first_scratch: Vec<usize>,
 }
 
-/// The properties of all outputs of a reduction.
+/// The properties that all outputs of a reduction have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) canonical: bool,
@@ -48,7 +48,7 @@ impl<'a> Run<'a> {
         made
     }
 
-    /// Sets the outputs before the first step: a broadcast root's vector, and the inputs of calls in place.
+    /// Sets the initial outputs: a broadcast root's vector, and the inputs of calls in place.
     fn begin(&mut self) {
         for (rank, layout) in (0..).zip(&self.case.layouts) {
             for location in layout.output_locations() {
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
     pub(super) fn run(&mut self, matching: &Matching, order: &Order) -> Checked<()> {
         let mut sent = Vec::new();
         for steps in order.groups() {
-            // In a group all steps send before any receives.
+            // In a group all steps send before any step receives.
             sent.clear();
             for step in steps {
                 if let Some(slot) = self.case.step(*step).action.reads() {
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
         Ok(tree)
     }
 
-    /// The value of a transfer, or of a copy, reaches the step that stores it.
+    /// Stores the value of a transfer or of a copy.
     fn arrive(&mut self, step: StepNumber, tree: u32) -> Checked<()> {
         let rank = self.case.rank_of(step);
         let (tree, destination) = match self.case.step(step).action {
@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Checks that every output is what the collective promises, and the same sum on all ranks.
+    /// Checks that every output is as the collective promises, and that all ranks have the same sum.
     pub(super) fn outputs(&mut self) -> Checked<Sums> {
         let reduces = self.case.algorithm.collective.reduces();
         let canonical = if reduces { self.trees.canonical() } else { UNWRITTEN };

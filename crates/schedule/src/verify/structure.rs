@@ -12,7 +12,7 @@ pub(super) fn check(case: &Case<'_>) -> Checked<()> {
     of_rank.into_iter().try_for_each(|(schedule, layout)| rules.check(schedule, layout))
 }
 
-/// Checks the schedule of one rank, when the schedules of the others are not at hand.
+/// As [`check`] for one rank, without the schedules of the others.
 pub(crate) fn check_structure(algorithm: &Algorithm, shape: &Shape, schedule: &Schedule) -> Checked<()> {
     let (collective, chunks) = (algorithm.collective, algorithm.chunks_of(shape));
     extents(collective, shape, chunks)?;
@@ -20,12 +20,12 @@ pub(crate) fn check_structure(algorithm: &Algorithm, shape: &Shape, schedule: &S
     Rules::of(algorithm, shape, chunks).check(schedule, &layout)
 }
 
-/// The limits for the steps of any rank.
+/// The limits that hold for the steps of any rank.
 struct Rules {
     collective: Collective,
     ranks: u32,
     chunks: u32,
-    /// Whether a rank knows the length of every extent, and not only of extents that it sends or receives for itself.
+    /// Whether a rank knows the length of every extent, not only of extents that it sends or receives for itself.
     knows_all_lengths: bool,
 }
 
@@ -66,7 +66,7 @@ fn extents(collective: Collective, shape: &Shape, claimed: u32) -> Checked<()> {
 impl Rules {
     fn of(algorithm: &Algorithm, shape: &Shape, chunks: u32) -> Rules {
         let collective = algorithm.collective;
-        // In the other collectives every rank has the counts of all.
+        // In other collectives every rank has the counts of all.
         let knows_all_lengths = algorithm.requires.even_counts || collective != Collective::AllToAll;
         Rules { collective, ranks: shape.ranks, chunks, knows_all_lengths }
     }

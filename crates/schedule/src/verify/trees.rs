@@ -8,7 +8,7 @@ use crate::canonical_tree;
 /// The value of memory that was never written.
 pub(super) const UNWRITTEN: u32 = 0;
 
-/// All trees so far. A tree is a number: equal numbers are equal trees, with the same order of operands.
+/// All trees so far. Equal numbers are equal trees, with the same order of operands.
 pub(super) struct TreeTable {
     ranks: u32,
     words: usize,
@@ -18,13 +18,13 @@ pub(super) struct TreeTable {
     sets: Vec<u64>,
     /// The number of ranks in each tree.
     sizes: Vec<u32>,
-    /// The first and last rank of a tree whose leaves are consecutive and in order.
+    /// The first and last rank of each tree whose leaves are consecutive ranks in order.
     spans: Vec<Option<(u32, u32)>>,
     known: HashMap<(u32, u32), u32, BuildHasherDefault<PairHasher>>,
 }
 
 impl TreeTable {
-    /// A table of the leaves: the contribution of rank r is tree r + 1.
+    /// A table of the leaves: tree r + 1 is the contribution of rank r.
     pub(super) fn new(ranks: u32) -> Self {
         let words = (ranks as usize).div_ceil(64);
         let mut made = Self {
@@ -90,8 +90,8 @@ impl TreeTable {
         (0..self.ranks).filter(|rank| bits(*rank as usize / 64) >> (rank % 64) & 1 == 1).collect()
     }
 
-    /// The ranks that `tree` lacks, and those it should not contain, if it should be `source` alone or, for `None`,
-    /// all ranks.
+    /// Compares `tree` with the ranks that it should contain: `source` alone or, for `None`, all ranks. Returns the
+    /// missing ranks and the surplus ranks.
     pub(super) fn compare(&self, tree: u32, source: Option<u32>) -> (Vec<u32>, Vec<u32>) {
         let wanted = |rank: u32| source.is_none_or(|source| source == rank);
         let holds = |rank: u32| self.set(tree)[rank as usize / 64] >> (rank % 64) & 1 == 1;
@@ -111,7 +111,7 @@ impl TreeTable {
         values[values.len() - 1]
     }
 
-    /// The tree as a sum with parentheses; the inner parts of a large tree are left out.
+    /// The tree as a sum with parentheses. Inner parts of a large tree are left out.
     pub(super) fn text(&self, tree: u32) -> String {
         self.text_to(tree, 6)
     }

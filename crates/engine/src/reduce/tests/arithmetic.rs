@@ -11,8 +11,8 @@ use crate::reduce::narrow::{f16_to_f32, f32_to_f16};
 const RANKS: &[u32] =
     &[2, 3, 5, 7, 10, 127, 128, 255, 256, 257, 300, 65_535, 65_536, 65_537, 1 << 31, u32::MAX];
 
-/// Values at which behaviour changes: both ends, zero and its neighbours, and for floats the edges of subnormals,
-/// infinities and NaNs, and ties of rounding. An 8-bit type has all its values.
+/// Values at which behaviour changes: both ends, zero and its neighbours; for floats also the edges of subnormals,
+/// infinities and NaNs, and ties of rounding. For an 8-bit type all values.
 fn specials(dtype: DType) -> Vec<Vec<u8>> {
     if part(dtype) != dtype {
         let parts = specials(part(dtype));
@@ -95,7 +95,7 @@ fn means_truncate_for_every_number_of_ranks() {
         let size = dtype.bytes();
         let mut sums = if size <= 2 { every_16_bits.clone() } else { random.bytes(1 << 15) };
         for &ranks in RANKS {
-            // Multiples of the divisor and their neighbours, which show a quotient that is off by a little.
+            // Multiples of the divisor and their neighbours, which reveal a slightly wrong quotient.
             let near = (0..64).map(|_| random.next() / u64::from(ranks) * u64::from(ranks));
             let near: Vec<u8> = near
                 .flat_map(|n| [n, n.wrapping_sub(1), n.wrapping_add(1)])
@@ -115,7 +115,7 @@ fn the_mean_over_one_rank_is_its_sum() {
     }
 }
 
-/// The last step of a 16-bit average rounds once. 2049 is a tie in f16 and would become 2048 before the division.
+/// The last step of a 16-bit average rounds once. 2049 is a tie in f16, and would become 2048 before the division.
 #[test]
 fn narrow_means_round_once() {
     let (left, right) = (bytes(&[f16::from_f32(2048.0)]), bytes(&[f16::from_f32(1.0)]));
@@ -128,7 +128,7 @@ fn narrow_means_round_once() {
     }
 }
 
-/// An overflow becomes the value that a conversion of an f32 gives, also in the middle of a sum.
+/// An overflow gives the value that a conversion from f32 gives, even in the middle of a sum.
 #[test]
 fn eight_bit_sums_round_and_overflow_as_documented() {
     for isa in Isa::available() {
@@ -147,7 +147,7 @@ fn eight_bit_sums_round_and_overflow_as_documented() {
     }
 }
 
-/// Ranks that see the operands in another order agree bit for bit, NaNs and zeros included.
+/// The order of operands does not matter for any bit, NaNs and zeros included.
 #[test]
 fn minimum_and_maximum_commute_and_associate_in_every_bit() {
     for dtype in DType::ALL.iter().copied().filter(|&dtype| is_float(dtype)) {
@@ -160,7 +160,7 @@ fn minimum_and_maximum_commute_and_associate_in_every_bit() {
             let apply = |left: &[u8], right: &[u8]| reduced(&reducer, left, right, true);
             let pairs = apply(&left, &right);
             assert_eq!(pairs, apply(&right, &left), "{isa:?} {dtype} {op}");
-            // Of the 256 values of 8 bits, some are enough as a third.
+            // Some of the 256 values suffice as the third operand.
             for third in elements.iter().step_by(elements.len().div_ceil(64)) {
                 let third = third.repeat(pairs.len() / third.len());
                 assert_eq!(
@@ -195,7 +195,7 @@ fn every_f16_converts_as_half_does() {
         assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(), "{bits:#x}");
         assert!(f32_to_f16(found) == narrow || narrow.is_nan() && f32_to_f16(found).is_nan(), "{bits:#x}");
     }
-    // Every upper part of an f32, with the lower parts around which rounding changes, for normals and subnormals.
+    // Every upper part of an f32, with lower parts around which rounding changes, for normals and subnormals.
     for upper in 0..=u16::MAX {
         for shift in 0..=16 {
             for offset in [-1, 0, 1] {
@@ -237,7 +237,7 @@ fn prescale_multiplies_in_f32_and_rounds_once() {
     assert!(!Reducer::new(DType::F32, ReduceOp::Sum, 3, None).needs_prescale());
 }
 
-/// Runs all instruction sets on the same data, a large buffer at an odd address, as the engine would.
+/// Runs all instruction sets on the same data: a large buffer at an odd address, as in the engine.
 #[test]
 fn every_instruction_set_gives_the_same_bytes() {
     let mut random = Random(0x5eed_0004);

@@ -1,12 +1,12 @@
-//! The expected result of a reduction, one element at a time, computed in other ways than the kernels do: integers in
-//! i128, narrow floats in f64 (whose 53 bits make one operation exact), `half`'s conversions, and for 8-bit floats a
-//! search among all their values.
+//! The expected result of a reduction, one element at a time, computed differently from the kernels: integers in i128,
+//! narrow floats in f64 (whose 53 bits make one operation exact), `half`'s conversions, and for 8-bit floats a search
+//! among all values.
 
 use std::sync::LazyLock;
 
 use unisono_communicator::{DType, Kind, ReduceOp, bf16, f16};
 
-/// The type of a complex number's parts, which are reduced on their own. Any other type is its own part.
+/// The type of a complex number's parts, which are reduced separately. Any other type is its own part.
 pub(super) fn part(dtype: DType) -> DType {
     match dtype {
         DType::Complex64 => DType::F32,
@@ -15,8 +15,8 @@ pub(super) fn part(dtype: DType) -> DType {
     }
 }
 
-/// The values of an 8-bit float by code, without sign, up to the first special value, which continues the finite
-/// values; and the result of an overflow.
+/// The values of an 8-bit float by code, without sign, up to the first special code, whose value continues the
+/// sequence; and the result of an overflow.
 struct Float8 {
     values: Vec<f64>,
     overflow: f64,

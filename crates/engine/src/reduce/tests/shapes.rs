@@ -1,4 +1,5 @@
-//! Tests where the kernels read and write: every short length, every misalignment, with two and with three addresses.
+//! Tests of the bytes that kernels read and write: every short length and misalignment, with two and with three
+//! addresses.
 
 use std::ops::Range;
 
@@ -33,7 +34,7 @@ impl Case {
         Case { dtype, op, completes, left, right, expected }
     }
 
-    /// Runs `elements` elements with the destination, left and right operand at the given misalignments.
+    /// Runs `elements` elements with the destination, left and right operand at these misalignments.
     fn check(&self, isa: Isa, elements: usize, [at, left_at, right_at]: [usize; 3], in_place: bool) {
         const GUARD: u8 = 0xa5;
         let bytes = elements * self.dtype.bytes();
@@ -84,7 +85,7 @@ fn prescale_touches_its_buffer_only() {
             let reducer = Reducer::with_isa(isa, dtype, ReduceOp::PreMulSum(0.0), 3, None);
             for elements in 0..=ELEMENTS_MAX {
                 let at = elements % 9;
-                // The bytes of small positive numbers in every dtype. A factor of 0.0 turns them into 0.
+                // The bytes of a small positive number in every dtype. A factor of 0.0 gives 0.
                 let mut buffer = vec![0x11; BUFFER_BYTES];
                 reducer.prescale(&mut buffer[at..at + elements * size]);
                 let scaled = at..at + elements * size;

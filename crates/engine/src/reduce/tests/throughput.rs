@@ -1,5 +1,5 @@
-//! Prints the throughput of the kernels. It asserts nothing, since a busy machine would break an assertion: `cargo test
-//! --release -p unisono-engine -- --ignored --nocapture reduce_throughput`
+//! Prints the throughput of the kernels; asserts nothing, since a busy machine would fail: `cargo test --release -p
+//! unisono-engine -- --ignored --nocapture reduce_throughput`
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const SMALL_BYTES: usize = 64;
 const MISALIGNMENT_BYTES: usize = 3;
 const ROUNDS: usize = 5;
 
-/// Seconds of one `work` in the fastest of several rounds. Other work has disturbed the slower rounds.
+/// Seconds of one `work` in the fastest round. Other work has slowed the other rounds down.
 fn seconds(mut work: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {

@@ -15,7 +15,7 @@ fn reducer(dtype: DType, function: impl Fn(&[u8], &[u8], &mut [u8]) + Send + Syn
     Reducer::new(dtype, OP, 3, Some(function))
 }
 
-/// `left - 2 * right`, byte by byte. It is not commutative, and a left-out piece changes the result.
+/// `left - 2 * right`, byte by byte. It does not commute, and a piece that is left out changes the result.
 fn weigh(left: u8, right: u8) -> u8 {
     left.wrapping_sub(right.wrapping_mul(2))
 }
@@ -47,7 +47,7 @@ fn operands_come_in_the_order_of_ranks() {
     }
 }
 
-/// Fills the output before it reads the inputs, which shows an alias. It also refuses a part of an element.
+/// Fills the output before it reads the inputs, which reveals an alias. Refuses a part of an element.
 #[test]
 fn the_output_aliases_nothing_and_holds_whole_elements() {
     let spoil_first = |left: &[u8], right: &[u8], out: &mut [u8]| {
@@ -63,7 +63,7 @@ fn the_output_aliases_nothing_and_holds_whole_elements() {
     assert_eq!(in_place, expected);
 }
 
-/// Elements of any size, also larger than the part that is copied at a time.
+/// Elements of any size, even larger than the chunk that is copied at a time.
 #[test]
 fn opaque_elements_stay_whole() {
     for size in [1, 3, 37, 4095, 4096, 4097, 10_000, OPAQUE_BYTES_MAX] {

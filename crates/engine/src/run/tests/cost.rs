@@ -1,5 +1,5 @@
-//! Measures the cost of a run without its links, which take and give all bytes at once here. To run the measurements:
-//! `cargo test --release -p unisono-engine -- --ignored --nocapture cost`
+//! Measures the cost of a run over links that take and give all bytes at once: `cargo test --release -p unisono-engine
+//! -- --ignored --nocapture cost`
 
 use std::hint::black_box;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,12 +21,12 @@ use crate::run::{PollContext, Run, Staging};
 use unisono_backend::Board;
 use unisono_backend::Heard;
 
-/// Elements of a call: so few that the arithmetic takes almost no time.
+/// Elements of a call, so few that arithmetic takes almost no time.
 const COUNT: usize = 64;
 const CALLS: u32 = 20_000;
 const REPEATS: usize = 9;
 
-/// A double of a link whose peer has sent the right header, and a payload that does not matter.
+/// A double of a link whose peer has sent the right header, and any payload.
 struct WillingDouble {
     header: HeaderBytes,
     given: usize,
@@ -58,8 +58,7 @@ impl Link for WillingDouble {
     }
 }
 
-/// The mean time of one call, in nanoseconds. Of several means it returns the smallest, which other work has disturbed
-/// least.
+/// The mean time of one call, in nanoseconds: the smallest of several means, which other work has disturbed least.
 fn nanoseconds(mut work: impl FnMut()) -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..REPEATS {
@@ -114,8 +113,8 @@ fn measure_run(name: &str, ranks: u32) {
     );
 }
 
-/// Measures a ring that is written by hand, for comparison. It has the same links, headers, staging area and kernels,
-/// but no schedule and no run.
+/// Measures a hand-written ring for comparison: the same links, headers, staging area and kernels, but no schedule and
+/// no run.
 fn measure_direct_coded_ring(ranks: u32) {
     const ELEMENT_BYTES: usize = 4;
     let parts = ranks as usize;

@@ -1,5 +1,5 @@
-//! All algorithms over links that keep bytes where they lie until the peer has received them. In a random order of
-//! polls every call ends, is right, and changes no byte before it is released.
+//! All algorithms over links that keep bytes in place until the peer has received them. In a random order of polls
+//! every call must end, be right, and change no byte before it is released.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::plan::offset_table::OffsetTable;
 /// Bytes of an element.
 const ELEMENT_BYTES: u64 = 4;
 
-/// A call of more polls fails, since it would go on for ever.
+/// A call with more polls fails, since it would go on for ever.
 const POLLS_MAX: usize = 1_000_000;
 
-/// A call is over, or hangs, after this many rounds without a move. In some rounds a pipe may report a released header,
-/// which moves nothing.
+/// After this many rounds without a move, a call is over or hangs. In some rounds a pipe only reports a released
+/// header.
 const QUIET_ROUNDS: usize = 64;
 
 /// One call of all ranks.
@@ -36,9 +36,9 @@ struct LateCall {
 /// How a call has ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Ending {
-    /// Nothing moves, and it is not over.
+    /// Nothing moves, and the call is not over.
     Hangs,
-    /// It is over. Counts the wrong elements, and the bytes that were changed too early.
+    /// The call is over, with this many wrong elements, and bytes that were changed too early.
     Ends { wrong: usize, spoiled_bytes: usize },
 }
 
@@ -134,7 +134,7 @@ impl LateCall {
         let rank = |(rank, links)| {
             let schedule = self.choice.algorithm.schedule(shape, rank);
             let mut made = TestRank::new(&self.choice, schedule, &key, piece_bytes, self.memory(rank), links);
-            // The link copies staged bytes, and so releases them at once. Here nothing is staged.
+            // A link copies staged bytes, and so releases them at once. Here nothing is staged.
             made.staging.staged_send_bytes_max = 0;
             made
         };
@@ -158,8 +158,7 @@ impl LateCall {
     }
 }
 
-/// Every algorithm with every number of ranks up to 6, and 8, with several roots and leaders, in place and not, with
-/// some counts.
+/// Every algorithm with up to 6 ranks and with 8, several roots and leaders, in place and not, and some counts.
 fn every_case(seed: u64, keeps: Keeps) -> impl Iterator<Item = LateCall> {
     let mut random = SplitMix(seed);
     let shapes = |algorithm: &'static Arc<Algorithm>| {
@@ -237,7 +236,7 @@ fn a_call_waits_until_its_bytes_are_released() {
     assert_eq!(interest, []);
 }
 
-/// If links kept the bytes of buffered sends too, exchanges in place would hang. No other call would.
+/// If links also kept the bytes of buffered sends, exchanges in place would hang, and no other call.
 #[test]
 fn an_exchange_needs_its_sends_buffered() {
     let mut hang = 0;
@@ -256,7 +255,7 @@ fn an_exchange_needs_its_sends_buffered() {
     assert!(has_buffered_send(&doubling.schedule(&Shape::new(2), 0)));
 }
 
-/// If a byte were released as soon as it is posted, ranks would overwrite bytes that are still to be read.
+/// If posted bytes counted as released, ranks would overwrite bytes that are yet to be read.
 #[test]
 fn a_posted_byte_may_not_be_overwritten_yet() {
     let (mut wrong, mut spoiled) = (0, 0);

@@ -1,4 +1,4 @@
-//! Runs all ranks of a call in one thread: they are polled one after the other.
+//! Runs all ranks of a call in one thread, which polls them in turn.
 
 mod cost;
 mod late;
@@ -44,7 +44,7 @@ struct TestRank {
     memory: TestMemory,
     scratch: Vec<u8>,
     staging: Staging,
-    /// How many bytes this rank has changed after a link had taken them and before it delivered them.
+    /// The number of bytes that this rank has changed after a link had taken them and before it delivered them.
     spoiled_bytes: usize,
 }
 
@@ -116,7 +116,7 @@ fn check(algorithm: &Arc<Algorithm>, count: usize) {
     }
 }
 
-/// Rank 0 answers a chunk that may be empty, before its list comes to a chunk that is not.
+/// Rank 0 answers a chunk that may be empty before its list comes to a chunk that is not.
 fn empty_first() -> Algorithm {
     let build = |builder: &mut Builder| {
         if builder.rank() == 0 {
@@ -158,7 +158,7 @@ fn registered_schedules_run_in_lockstep() {
     }
 }
 
-/// A piece that ends inside an element would never be finished, so `Plan::new` refuses it.
+/// A piece that ends inside an element would never finish, so `Plan::new` refuses it.
 #[test]
 fn a_piece_is_whole_elements_whatever_was_asked_for() {
     for element_bytes in [1, 4, 12, 4097, unisono_communicator::OPAQUE_BYTES_MAX as u64] {

@@ -1,4 +1,4 @@
-//! A double of a link: a pipe in memory between every two ranks of a test. A pipe may release bytes late.
+//! A double of a link: a pipe in memory between every two ranks of a test. It may release bytes late.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -8,18 +8,16 @@ use crate::links::Link;
 use crate::links::faulty::SplitMix;
 use crate::lock;
 
-/// The bytes that a pipe leaves in the sender's memory and reads only when the peer receives them.
+/// The bytes that a pipe keeps in the sender's memory, and reads only when the peer receives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeps {
-    /// No bytes: the pipe copies all bytes, and releases them at once.
+    /// None: the pipe copies all bytes, and releases them at once.
     Nothing,
-    /// The bytes that the pipe need not copy. It keeps them until the peer has received them or a little longer, as in
-    /// a rendezvous.
+    /// The bytes that the pipe need not copy, until the peer has received them or a little longer, as in a rendezvous.
     Unreceived,
     /// As [`Keeps::Unreceived`], and wrongly also the bytes that the pipe should copy.
     Everything,
-    /// As [`Keeps::Unreceived`], but the pipe reports the bytes as released, as if it released each byte when it is
-    /// posted.
+    /// As [`Keeps::Unreceived`], but the pipe wrongly reports each byte as released when it is posted.
     Secretly,
 }
 
@@ -27,25 +25,25 @@ pub(super) enum Keeps {
 #[derive(Clone, Copy)]
 struct Byte {
     value: u8,
-    /// The address from which it is still to be read.
+    /// The address from which the byte is yet to be read.
     kept_at: Option<usize>,
 }
 
 /// All pipes of a test.
 struct Pipes {
-    /// The bytes that are on their way, by sender and receiver.
+    /// The bytes on their way, by sender and receiver.
     bytes: Vec<VecDeque<Byte>>,
-    /// By sender and receiver: how many received bytes the sender does not know to be released yet.
+    /// By sender and receiver, the number of received bytes that the sender does not yet know to be released.
     untold: Vec<usize>,
     keeps: Keeps,
     /// How many bytes a pipe holds.
     capacity: usize,
-    /// With a generator, about half of the calls move a random number of bytes. All other calls move all they can.
+    /// With a generator, about half of the calls move a random number of bytes, and the others all they can.
     random: Option<SplitMix>,
 }
 
 impl Pipes {
-    /// How many bytes one call moves, of the `bytes` that it could move. `bytes` is not 0.
+    /// How many of `bytes` bytes, not 0, one call moves.
     fn moved(&mut self, bytes: usize) -> usize {
         let Some(random) = &mut self.random else { return bytes };
         if random.below(2) == 0 { bytes } else { 1 + random.below(bytes) }
@@ -77,8 +75,8 @@ impl PipeDouble {
         (0..ranks).map(|rank| (0..ranks).map(|peer| link(rank, peer)).collect()).collect()
     }
 
-    /// Reads the kept bytes in the sender's `memory` again. Returns how many of them have changed, or lie elsewhere
-    /// although the link need not copy them.
+    /// Reads the kept bytes in the sender's `memory` again. Returns how many have changed, or lie elsewhere although
+    /// the link need not copy them.
     pub(super) fn look(&self, memory: &[&[u8]]) -> usize {
         let now_at = |address: usize| {
             memory.iter().find_map(|part| part.get(address.checked_sub(part.as_ptr().addr())?)).copied()

@@ -1,10 +1,10 @@
-//! Random schedules that the verifier accepts, run with random counts, many of them zero. Every call must end with
-//! right results. A link holds a header and one element, which is all the room that the proof assumes. About half of
-//! the calls run over links that release bytes late.
+//! Random schedules that the verifier accepts, with random counts, many of them zero. Every call must end with right
+//! results. A link holds only a header and one element, as the proof assumes. About half of the calls run over links
+//! that release bytes late.
 //!
-//! The test finds waiting rules that are too strict. For example, a step without bytes waits only for piece 0 of the
-//! steps that it depends on (`State::blocker_of_empty`). If it waited until these steps have finished, 483 of the 613
-//! accepted reduce-scatters would hang.
+//! The test finds waiting rules that are too strict. For example, an empty step waits only for piece 0 of its
+//! dependencies (`State::blocker_of_empty`). If it waited for their ends, 483 of the 613 accepted reduce-scatters would
+//! hang.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,10 +22,10 @@ use crate::plan::header::HEADER_BYTES;
 /// Bytes of an element.
 const ELEMENT_BYTES: u64 = 4;
 
-/// The room of a link: no more than the proof assumes.
+/// The room of a link, no more than the proof assumes.
 const CAPACITY_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES as usize;
 
-/// A call of more polls fails, since it would go on for ever: no call needs nearly as many.
+/// A call with more polls fails: no call needs nearly as many.
 const POLLS_MAX: usize = 1_000_000;
 
 fn shuffle<T>(random: &mut SplitMix, list: &mut [T]) {
@@ -39,7 +39,7 @@ fn like(name: &'static str, collective: Collective, scratch_chunks: u32) -> Arc<
     Arc::new(like.chunks(|shape| shape.ranks).scratch_chunks(move |_| scratch_chunks))
 }
 
-/// Reduce-scatters whose partial sums share fewer scratch chunks than there are sums.
+/// Reduce-scatters whose partial sums share scratch chunks.
 static SHARED: LazyLock<[Arc<Algorithm>; 3]> = LazyLock::new(|| {
     [
         like("one_scratch_chunk", Collective::ReduceScatter, 1),
@@ -51,7 +51,7 @@ static SHARED: LazyLock<[Arc<Algorithm>; 3]> = LazyLock::new(|| {
 /// All-reduces by exchanges. A call in place receives into the bytes that it sends.
 static EXCHANGES: LazyLock<Arc<Algorithm>> = LazyLock::new(|| like("exchanges", Collective::AllReduce, 0));
 
-/// All-gathers whose ranks relay: each passes on bytes that it receives.
+/// All-gathers whose ranks forward bytes that they receive.
 static RELAYS: LazyLock<Arc<Algorithm>> = LazyLock::new(|| like("relays", Collective::AllGather, 0));
 
 /// An algorithm, a group, and schedules that may be right.
@@ -60,8 +60,8 @@ type Made = (Arc<Algorithm>, Shape, Vec<Schedule>);
 /// The steps of one rank in order, as (extent, action).
 type Steps = Vec<(u32, Action)>;
 
-/// Swaps some neighbours in the lists at random, and makes schedules of them. It adds random waits to the waits that
-/// the builder infers.
+/// Swaps some neighbours in the lists at random, and makes schedules of the lists, with random waits besides the
+/// builder's.
 fn schedules(
     random: &mut SplitMix,
     algorithm: &Algorithm,
@@ -92,8 +92,8 @@ fn schedules(
     made
 }
 
-/// A reduce-scatter. All extents visit the ranks along a ring, or each does so in its own random order. Each ends at
-/// its owner.
+/// A reduce-scatter. All extents visit the ranks along a ring, or each in a random order of its own, and end at their
+/// owners.
 fn shared_scratch(random: &mut SplitMix) -> Made {
     let algorithm = SHARED[random.below(SHARED.len())].clone();
     let shape = Shape::new(3 + random.below(4) as u32);
@@ -144,7 +144,7 @@ fn shared_scratch(random: &mut SplitMix) -> Made {
     (algorithm, shape, schedules)
 }
 
-/// An all-reduce by exchanges along the dimensions of a hypercube. Each extent takes them in its own random order.
+/// An all-reduce by exchanges along the dimensions of a hypercube, which each extent takes in its own random order.
 fn exchanges(random: &mut SplitMix) -> Made {
     let dimensions = 1 + random.below(3);
     let ranks = 1 << dimensions;
@@ -173,8 +173,7 @@ fn exchanges(random: &mut SplitMix) -> Made {
     (EXCHANGES.clone(), shape, schedules)
 }
 
-/// An all-gather. The share of each rank takes its own random tree over all ranks: from its owner, through ranks that
-/// relay it, to the leaves.
+/// An all-gather. Each share takes its own random tree over all ranks, from its owner through ranks that forward it.
 fn relays(random: &mut SplitMix) -> Made {
     let shape = Shape::new(2 + random.below(5) as u32);
     let ranks = shape.ranks as usize;
@@ -274,8 +273,8 @@ fn test_rank(choice: &Choice, schedule: &Schedule, sizes: &Sizes, links: Vec<Pip
     TestRank::new(choice, schedule.clone(), &key, sizes.piece_bytes, memory, links)
 }
 
-/// Runs one call of all ranks, in random polls, until nothing moves. Returns whether the call has ended, and checks the
-/// result if it has.
+/// Runs one call of all ranks in random polls until nothing moves. Returns whether it has ended; if so, checks the
+/// result.
 fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &Sizes) -> bool {
     let ranks = choice.shape.ranks;
     let keeps = if random.below(2) == 0 { Keeps::Nothing } else { Keeps::Unreceived };
