@@ -34,13 +34,14 @@ pub trait CallEngine: Send + Sync {
         options: &CallOptions,
     ) -> Result<Option<ScheduledCall>>;
 
-    /// Ends the asynchronous collectives that were issued before.
+    /// Waits until all asynchronous collectives that were issued before have ended.
     ///
     /// # Errors
-    /// The first cause.
+    /// The first cause of a failure of the communicator.
     fn finish_queue(&self) -> Result<()>;
 
-    /// The number of a collective that has its turn, and that something of this name and hash of schedules runs.
+    /// Gives a collective that has its turn its number. `named` is the name of the algorithm that runs the collective,
+    /// and the hash of the algorithm's schedules.
     fn number(&self, named: (&'static str, u32), call: &Call<'_>, enclosing: Option<&Enclosing>) -> u64;
 
     /// Calls `act` once, while this thread holds the links.

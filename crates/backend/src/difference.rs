@@ -58,8 +58,8 @@ fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     Some(format!("segment lengths {text}"))
 }
 
-/// The difference of the uneven counts of two ranks: of the whole lists if every rank gives all counts, else of the
-/// counts between the two ranks.
+/// Says where the uneven counts of two ranks disagree. If every rank gives the counts of all ranks, this compares the
+/// whole lists. Otherwise it compares what each of the two ranks sends to the other with what the other rank expects.
 pub(crate) fn counts_difference(
     group: &Group,
     ours: &CallInfo,
@@ -109,8 +109,8 @@ fn list_difference(ours: &LengthList, theirs: &LengthList) -> Option<String> {
 
 /// The compared fields in which two descriptors differ, as "dtype f32 / f64, root 0 / 1"; `None` when they agree.
 ///
-/// An empty label counts as no label. Rooted calls may differ in their place, and calls with uneven counts in the
-/// descriptor's count.
+/// An empty label counts as no label. Two fields are not always compared: whether a rooted call is in place, and the
+/// descriptor's count of a call with uneven counts.
 pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&Descriptor) -> Option<String>| {

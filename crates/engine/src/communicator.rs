@@ -18,15 +18,15 @@ use crate::plan::planner::Planner;
 use crate::point_to_point::PointToPoint;
 use crate::registration;
 
-/// What a transport hands over for one communicator.
+/// The parts of one communicator, as a transport provides them.
 pub struct Parts<L> {
     /// The group.
     pub group: Group,
-    /// The streams to them.
+    /// The streams to the ranks of the group.
     pub links: L,
     /// The control plane.
     pub control: Arc<dyn Control>,
-    /// The notice board, which the control plane reads too.
+    /// The notice board; the control plane reads it too.
     pub board: Arc<Board>,
     /// Settings.
     pub options: EngineOptions,

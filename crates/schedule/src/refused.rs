@@ -21,8 +21,8 @@ pub enum Refusal {
     BadName(&'static str),
     /// Its collective has another algorithm of this name.
     NameTaken,
-    /// It requires different bytes for input and output, but has a root. The root may pass one buffer for both, which
-    /// other ranks cannot see, and all ranks must choose the same algorithm.
+    /// The algorithm needs separate buffers for input and output, and its collective has a root. The root alone may
+    /// pass one buffer for both. The other ranks cannot see this, and all ranks must choose the same algorithm.
     RootMayPassOneBuffer,
     /// It is not in the registry.
     NotRegistered,

@@ -54,9 +54,9 @@ enum Spans {
     Many(SegmentList<DeviceSpan>),
 }
 
-/// Memory on a device that calls read: one span, or a list of spans that follow each other.
+/// Device memory from which a call reads: one span, or a list of spans that follow each other.
 ///
-/// [`DeviceBufferMut`] is its counterpart to write, as `&mut [T]` is of `&[T]`. A call borrows the buffer until the
+/// [`DeviceBufferMut`] is the memory to which a call writes. The two relate as `&[T]` and `&mut [T]` do. A call borrows the buffer until the
 /// call is enqueued; the maker of the buffer has promised that the memory outlives the call.
 #[derive(Debug)]
 pub struct DeviceBuffer {

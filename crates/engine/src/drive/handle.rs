@@ -19,8 +19,8 @@ const DROPPED_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct RequestHandle<L: Links + 'static> {
     request: Arc<Request>,
-    /// The progress thread keeps the communicator while the call runs. The handle of an ended call keeps none, so that
-    /// its rank can leave.
+    /// Weak, so that the handle of an ended call does not keep the rank in the communicator. While the call runs, the
+    /// progress thread keeps the communicator.
     shared: Weak<Shared<L>>,
 }
 

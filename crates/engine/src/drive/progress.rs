@@ -32,8 +32,8 @@ impl<L: Links + 'static> Shared<L> {
         if is_first { start(&self.monitor) } else { Ok(()) }
     }
 
-    /// Passes the last handle of a communicator without work to the progress thread, which drops it. If there is no
-    /// such thread, the caller drops it.
+    /// Passes the last handle of an idle communicator to the progress thread, which drops the handle. Without such a
+    /// thread, the caller drops the handle.
     pub(crate) fn end_last(self: &Arc<Self>) {
         if self.monitor.is_progressing() {
             self.monitor.command(Command::Work(self.clone()));

@@ -1,7 +1,8 @@
-//! One send or receive. It owns its memory, or a thread that is blocked in it lends the memory at every poll.
+//! One send or receive. Either the transfer owns its memory, or the thread that is blocked in the call lends the memory
+//! at every poll.
 //!
-//! At most one transfer is borrowed: the blocking transfer of the holder of the links. Before the holder gives the
-//! links up, the transfer gets memory of its own and keeps its place, so that another holder can continue it.
+//! At most one transfer uses lent memory: the blocking call of the thread that holds the links. Before this thread
+//! gives the links up, the transfer gets memory of its own, so that the next holder can continue from the same byte.
 
 use std::fmt;
 use std::sync::Arc;

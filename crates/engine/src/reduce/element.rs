@@ -37,11 +37,12 @@ macro_rules! operators {
 /// before 0.0. NaNs come first for the minimum and last for the maximum. So the result is always an operand, and does
 /// not depend on their order.
 ///
-/// The bits become a signed integer that grows with the number: the magnitude of a negative number is flipped. NaNs are
-/// then at both ends. Adding or subtracting the number of NaNs of one sign moves the NaNs at the wrong end to the other
-/// end, by wrapping.
+/// The bits become a signed integer in the order of the floats: for a negative float, all bits but the sign are
+/// inverted. Negative NaNs are then at the low end, and positive NaNs at the high end. Let n be how many NaNs have one
+/// sign. For the maximum, subtracting n with wrapping moves the negative NaNs to the high end; for the minimum, adding
+/// n moves the positive NaNs to the low end.
 ///
-/// The last column is the largest value that is no NaN.
+/// `$largest` is the largest value that is no NaN.
 macro_rules! ordered_by_bits {
     ($($float:ident, $signed:ident, $unsigned:ident, $largest:ident;)*) => {
         $(impl Ordered for $float {

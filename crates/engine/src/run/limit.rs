@@ -43,11 +43,11 @@ impl Limit {
 }
 
 impl State {
-    /// The bytes of a piece that may move now, at most `room`. An empty step gives an empty part as soon as it may
-    /// finish.
+    /// The bytes of a piece that may move now, at most `room`. A step without bytes gets an empty part as soon as the
+    /// step may finish.
     ///
-    /// A reduced part is whole elements. So `room` must be at least one element for the first part of a list;
-    /// `STAGE_BYTES` and the check of the piece size in [`Plan::new`] guarantee this.
+    /// A part that is reduced consists of whole elements, and with room for less than one element a step would never
+    /// move. `STAGE_BYTES` and the check of the piece size in [`Plan::new`] prevent this.
     #[inline(always)]
     pub(super) fn part(&self, plan: &Plan, piece: PieceOf, room: u64) -> Next {
         if piece.end == 0 {
