@@ -56,8 +56,8 @@ enum Spans {
 
 /// Device memory from which a call reads: one span, or a list of spans that follow each other.
 ///
-/// [`DeviceBufferMut`] is the memory to which a call writes. The two relate as `&[T]` and `&mut [T]` do. A call borrows the buffer until the
-/// call is enqueued; the maker of the buffer has promised that the memory outlives the call.
+/// [`DeviceBufferMut`] is the memory to which a call writes. The two relate as `&[T]` and `&mut [T]` do. A call borrows
+/// the buffer until the call is enqueued; the maker of the buffer has promised that the memory outlives the call.
 #[derive(Debug)]
 pub struct DeviceBuffer {
     spans: Spans,
