@@ -33,8 +33,8 @@ const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks into it.
 const PIPE_PAUSE: Duration = Duration::from_millis(1);
 
-/// The secret of a job; never printed. Its bytes are wiped when its last copy goes, and so is what a file or a pipe was
-/// read into. The state of a tag in progress is not wiped: it is a hash of the secret on the stack.
+/// The secret of a job; never printed. The bytes are wiped when the last copy goes, and so is the memory into which a
+/// file or a pipe is read. The state of a tag in progress is not wiped: it is a hash of the secret on the stack.
 #[derive(Clone)]
 pub struct Secret {
     // Behind one pointer, so that moving and cloning leaves no copies of the bytes behind.

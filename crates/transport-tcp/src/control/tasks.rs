@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use unisono_communicator::{Error, JobRank};
 
@@ -19,7 +19,9 @@ use super::process_watch::ProcessWatch;
 use super::slots::Slot;
 use crate::codec::Malformed;
 use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
-use crate::links::{DataSocket, SocketOptions, is_acknowledged, is_shortage, new_socket};
+use crate::links::{
+    DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_shortage, new_socket,
+};
 use crate::secret::Secret;
 use crate::wire::{ACKNOWLEDGED, LENGTH_BYTES, Message, decode, frame_bytes};
 
@@ -130,7 +132,16 @@ impl Dialler {
 /// Connects a socket that has its buffers already.
 async fn connect(address: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
     let socket = new_socket(address, options)?;
-    tokio::net::TcpSocket::from_std_stream(socket.into()).connect(address).await
+    connect_from(TcpSocket::from_std_stream(socket.into()), address).await
+}
+
+/// Connects this socket. Nobody listens at an address where the socket finds itself.
+async fn connect_from(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = socket.connect(address).await?;
+    if is_connected_to_itself(&stream) {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(stream)
 }
 
 /// Dials an address of this host until nobody listens there, and returns how to report that. A listener that is about
@@ -351,6 +362,18 @@ async fn until(is_over: impl Fn() -> bool, patience: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_that_finds_itself_finds_nobody() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let own = socket.local_addr().unwrap();
+            let error = connect_from(socket, own).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        });
+    }
 
     /// Where pidfd is refused, a rank that others have named is found to be gone in this way.
     #[test]

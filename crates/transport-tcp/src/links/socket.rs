@@ -50,6 +50,12 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|error| known.contains(&error))
 }
 
+/// Whether TCP has connected a socket with itself. A dial to a free port of the own host takes that port as its own
+/// sooner or later, and then finds itself there.
+pub(crate) fn is_connected_to_itself(stream: &tokio::net::TcpStream) -> bool {
+    stream.local_addr().is_ok_and(|own| stream.peer_addr().is_ok_and(|peer| own == peer))
+}
+
 /// A listening socket at `address`, without blocking.
 pub(crate) fn listen(address: SocketAddr, options: SocketOptions) -> io::Result<TcpListener> {
     let socket = new_socket(address, options)?;

@@ -93,7 +93,11 @@ pub(super) fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAd
 }
 
 /// Looks a name up, on a thread of its own: that may take longer than anybody wants to wait in silence.
-fn look_up(store: &str, waiting: &mut Waiting<'_>, until: Instant) -> Result<Vec<SocketAddr>, String> {
+pub(super) fn look_up(
+    store: &str,
+    waiting: &mut Waiting<'_>,
+    until: Instant,
+) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = store.parse() {
         return Ok(vec![address]);
     }

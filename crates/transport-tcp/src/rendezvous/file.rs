@@ -4,6 +4,8 @@
 //! The kernel releases a lock when its process ends. So a file that nobody has locked belongs to a job that is over, or
 //! to none yet: it is emptied and used again. The host removes the file before it releases the lock. A rank whose lock
 //! is on a file that has been removed is not the host, and reads the path again.
+//!
+//! A host that is killed leaves its file. The next host removes such files of other jobs: nobody has them locked.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -17,40 +19,51 @@ use zeroize::Zeroizing;
 
 use super::Membership;
 use super::host::{StoreConfig, StoreHost};
-use super::join::{JoinConfig, Retry, Setback, attempt, given_up, no_store};
+use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, no_store};
 use super::waiting::Waiting;
 use crate::codec::{ADDRESS_BYTES, Reader, Writer};
 use crate::private_files::{no_runtime_file, open_private};
 use crate::secret::{SECRET_BYTES, Secret, TAG_BYTES};
 use crate::size_limit::write_limited;
 
-const NOTICE_BYTES: usize = SECRET_BYTES + ADDRESS_BYTES + TAG_BYTES;
+/// Where the store is, and the rank and the pid of its host.
+const PLACE_BYTES: usize = ADDRESS_BYTES + 2 * size_of::<u32>();
+const NOTICE_BYTES: usize = SECRET_BYTES + PLACE_BYTES + TAG_BYTES;
 /// The descriptors that a host needs beside one for each rank: a listening socket, two runtimes and its own connection.
 const HOSTING_DESCRIPTORS: usize = 8;
 
-const NOTICE_LABEL: &[u8] = b"unisono notice 1";
+/// How many files a host looks at for jobs that are over.
+const LEFT_OVER_MAX: usize = 256;
 
-/// The content of the file: where the store is, and the secret of the job.
+const NOTICE_LABEL: &[u8] = b"unisono notice 2";
+
+/// The content of the file: where the store is, who hosts it, and the secret of the job.
 #[derive(Clone, Debug)]
 struct Notice {
     secret: Secret,
     address: SocketAddr,
+    rank: u32,
+    pid: u32,
 }
 
 impl Notice {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let address = Writer::new().address(self.address).finish();
-        let tag = self.secret.tag(&[NOTICE_LABEL, &address]);
-        Zeroizing::new([&self.secret.expose()[..], &address, &tag].concat())
+        let place = Writer::new().address(self.address).u32(self.rank).u32(self.pid).finish();
+        let tag = self.secret.tag(&[NOTICE_LABEL, &place]);
+        Zeroizing::new([&self.secret.expose()[..], &place, &tag].concat())
     }
 
     /// `None` when the file is still being written.
     fn decode(bytes: &[u8]) -> Option<Notice> {
         let (secret, rest) = bytes.split_first_chunk::<SECRET_BYTES>()?;
-        let (address, tag) = rest.split_first_chunk::<ADDRESS_BYTES>()?;
+        let (place, tag) = rest.split_first_chunk::<PLACE_BYTES>()?;
         let secret = Secret::take(&mut secret.clone());
-        let genuine = secret.verifies(&[NOTICE_LABEL, address], tag);
-        Some(Notice { secret, address: Reader::new(address).address().ok()? }).filter(|_| genuine)
+        if !secret.verifies(&[NOTICE_LABEL, place], tag) {
+            return None;
+        }
+        let mut place = Reader::new(place);
+        let (address, rank, pid) = (place.address().ok()?, place.u32().ok()?, place.u32().ok()?);
+        Some(Notice { secret, address, rank, pid })
     }
 }
 
@@ -65,6 +78,7 @@ struct Hosting {
 
 impl Hosting {
     fn start(path: &Path, mut file: File, rank: &JoinConfig) -> Result<Hosting> {
+        remove_left_over(path);
         spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
         let secret = Secret::random()?;
         let store = StoreHost::start(StoreConfig {
@@ -74,7 +88,8 @@ impl Hosting {
             job: rank.job,
             handshake_timeout: rank.handshake_timeout,
         })?;
-        let notice = Notice { secret, address: store.address() };
+        let (rank, pid) = (rank.rank, std::process::id());
+        let notice = Notice { secret, address: store.address(), rank, pid };
         let written = write_limited(|| file.set_len(0).and_then(|()| file.write_all(&notice.encode())));
         let hosting = Hosting { path: path.to_owned(), file, notice, _store: store };
         // On failure it goes, and takes the file away.
@@ -99,6 +114,27 @@ impl Drop for Hosting {
     }
 }
 
+/// Removes the files of jobs that are over, beside the file at `path`. A file that cannot be removed is left.
+fn remove_left_over(path: &Path) {
+    let entries = path.parent().and_then(|directory| fs::read_dir(directory).ok());
+    for other in entries.into_iter().flatten().take(LEFT_OVER_MAX).flatten().map(|entry| entry.path()) {
+        let is_store = other.extension() == path.extension() && other != path;
+        let failed = |error| no_runtime_file("open", &other, &error);
+        let file =
+            is_store.then(|| open_private(&other, OpenOptions::new().write(true), failed).ok()).flatten();
+        // Removed while it is locked, as by a host.
+        if file.is_some_and(|file| file.try_lock().is_ok() && is_at(&file, &other)) {
+            let _ = fs::remove_file(&other);
+        }
+    }
+}
+
+/// Whether `path` still leads to this file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let found = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().is_ok_and(|own| path.symlink_metadata().is_ok_and(|other| found(own) == found(other)))
+}
+
 enum Role {
     Host(File),
     Guest(Option<Notice>),
@@ -111,12 +147,7 @@ fn role(path: &Path) -> Result<Role> {
     let mut file = open_private(path, options.read(true).write(true).create(true).truncate(false), unopened)?;
     let system = |error| Error::system(format!("use {}", path.display()), &error);
     match file.try_lock() {
-        Ok(()) => {
-            let ours = file.metadata().map_err(system)?;
-            let in_place =
-                path.symlink_metadata().is_ok_and(|m| (m.dev(), m.ino()) == (ours.dev(), ours.ino()));
-            Ok(if in_place { Role::Host(file) } else { Role::Guest(None) })
-        }
+        Ok(()) => Ok(if is_at(&file, path) { Role::Host(file) } else { Role::Guest(None) }),
         Err(TryLockError::WouldBlock) => {
             let mut bytes = Zeroizing::new(Vec::with_capacity(NOTICE_BYTES + 1));
             let mut capped = (&mut file).take(NOTICE_BYTES as u64 + 1);
@@ -132,6 +163,7 @@ pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
     let deadline = Instant::now() + rank.timeout;
     let mut retry = Retry::new(deadline);
     let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
+    let mut hosted_by = StoreProcess::default();
     let mut last = Setback::Absent("the rank that has locked the file has written nothing".into());
     loop {
         // The store lives as long as this attempt.
@@ -142,8 +174,9 @@ pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
             }
             Role::Guest(notice) => (notice, None),
         };
-        if let Some(Notice { secret, address }) = notice {
-            let found = JoinConfig { store: address.to_string(), secret, ..rank.clone() };
+        if let Some(Notice { secret, address, rank: host, pid }) = notice {
+            hosted_by = StoreProcess { rank: Some(host), pid: Some(pid) };
+            let found = JoinConfig { store: address.to_string(), hosted_by, secret, ..rank.clone() };
             match attempt(&found, &mut waiting, deadline) {
                 Ok(membership) => return Ok(membership),
                 Err(Setback::Final(error)) => return Err(error),
@@ -156,7 +189,9 @@ pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
             return Err(match last {
                 Setback::Unauthenticated(error) | Setback::Final(error) => error,
                 Setback::Absent(text) => given_up(rank, None, &text),
-                Setback::Broken(text) => given_up(rank, Some(&text), &text),
+                Setback::Broken(text) => {
+                    given_up(&JoinConfig { hosted_by, ..rank.clone() }, Some(&text), &text)
+                }
             });
         }
     }
@@ -168,7 +203,7 @@ pub(super) mod tests {
 
     /// The content of a file that announces a store at `address`.
     pub(in crate::rendezvous) fn notice(secret: Secret, address: SocketAddr) -> Vec<u8> {
-        Notice { secret, address }.encode().to_vec()
+        Notice { secret, address, rank: 0, pid: 1 }.encode().to_vec()
     }
 
     #[test]
@@ -176,7 +211,8 @@ pub(super) mod tests {
         let address = "127.0.0.1:4711".parse().unwrap();
         let bytes = notice(Secret::random().unwrap(), address);
         assert_eq!(bytes.len(), NOTICE_BYTES);
-        assert_eq!(Notice::decode(&bytes).unwrap().address, address);
+        let read = Notice::decode(&bytes).unwrap();
+        assert_eq!((read.address, read.rank, read.pid), (address, 0, 1));
         for end in 0..bytes.len() {
             assert!(Notice::decode(&bytes[..end]).is_none());
             let mut changed = bytes.clone();

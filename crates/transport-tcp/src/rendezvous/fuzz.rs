@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Error, JobRank, Process};
 
 use super::cpus::Cpus;
-use super::join::{JoinConfig, Setback, Understood, understand};
+use super::join::{JoinConfig, Setback, StoreProcess, Understood, understand};
 use super::message::{
     ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES, HostClaim, ProcessBirth, RankProcess,
 };
@@ -117,6 +117,7 @@ fn check_answer(answer: &Answer) {
 fn config(world_size: u32) -> JoinConfig {
     JoinConfig {
         store: String::new(),
+        hosted_by: StoreProcess::default(),
         secret: Secret::take(&mut [1; SECRET_BYTES]),
         job: JOB,
         rank: 0,

@@ -1,7 +1,7 @@
 //! A rank's way into the job: find the store, prove membership, wait for the others.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use unisono_communicator::{Error, JobRank, Result, Severity, log};
 
 use super::Membership;
-use super::address::resolve;
+use super::address::{look_up, resolve};
 use super::cpus::Cpus;
 use super::key::own_process;
 use super::message::{
@@ -19,7 +19,7 @@ use super::message::{
 use super::stream::{read_message, runtime, watch_peer, write_message};
 use super::waiting::{WaitConfig, Waiting};
 use crate::handshake::{Hello, JobId, Purpose, RANK_STORE, Refusal, initiate};
-use crate::links::is_shortage;
+use crate::links::{is_connected_to_itself, is_shortage};
 use crate::secret::Secret;
 
 /// Pause before the first repeated attempt; it doubles up to [`RETRY_MAX`].
@@ -28,14 +28,37 @@ const RETRY_MIN: Duration = Duration::from_millis(5);
 pub(super) const RETRY_MAX: Duration = Duration::from_millis(200);
 /// The longest that one attempt to connect takes: a host that drops packets may be up a moment later.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much longer than its own timeout a rank waits for the store to say which ranks are missing.
+/// How much longer than its own timeout a rank waits for the store to say which ranks are missing: at most this, and a
+/// quarter of the timeout.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
+const ANSWER_GRACE_PART: u32 = 4;
+
+/// The process that hosts a store, as far as a rank knows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreProcess {
+    /// Its rank; `None` for a launcher.
+    pub rank: Option<u32>,
+    /// Its pid.
+    pub pid: Option<u32>,
+}
+
+impl fmt::Display for StoreProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rank {
+            Some(rank) => write!(f, "rank {rank}")?,
+            None => f.write_str("the launcher")?,
+        }
+        self.pid.map_or(Ok(()), |pid| write!(f, ", pid {pid}"))
+    }
+}
 
 /// What a rank brings to the store.
 #[derive(Clone, Debug)]
 pub struct JoinConfig {
     /// The store, as `host:port`.
     pub store: String,
+    /// Who hosts the store.
+    pub hosted_by: StoreProcess,
     /// The job's secret.
     pub secret: Secret,
     /// The id of the job that the ranks use before they have met.
@@ -127,14 +150,16 @@ pub(super) fn no_store(reason: &str) -> String {
     format!("no store answers: {reason}")
 }
 
-/// The error of a wait for a store that did not come, or that `met` took away.
+/// The error of a wait for a store that did not come, or that was there and does not answer, as `met` says.
 pub(super) fn given_up(config: &JoinConfig, met: Option<&str>, last: &str) -> Error {
     let (timeout, end) = (config.timeout, config.wait.end_of());
-    let problem = match met {
-        Some(met) => format!("the store broke off and did not come back within {timeout:?}: {met}; {end}"),
-        None => format!("the store's host never came: nothing listened for {timeout:?}: {last}; {end}"),
+    let Some(met) = met else {
+        let problem = format!("the store's host never came: nothing listened for {timeout:?}: {last}; {end}");
+        return Error::Rendezvous { missing: Vec::new(), problem };
     };
-    Error::Rendezvous { missing: Vec::new(), problem }
+    let host = config.hosted_by;
+    let problem = format!("the store, which {host} hosts, did not answer within {timeout:?}: {met}; {end}");
+    Error::Rendezvous { missing: host.rank.map(JobRank::new).into_iter().collect(), problem }
 }
 
 /// The error of a rank that found another process where the store should be.
@@ -178,10 +203,7 @@ pub(super) fn attempt(
         let problem = format!("{} bytes are more than {JOB_SETTINGS_BYTES_MAX}", config.job_settings.len());
         return Err(Setback::Final(Error::invalid("job_settings", problem)));
     }
-    let addresses: Vec<SocketAddr> = match config.store.to_socket_addrs() {
-        Ok(addresses) => addresses.collect(),
-        Err(error) => return Err(Setback::Absent(error.to_string())),
-    };
+    let addresses = look_up(&config.store, waiting, deadline).map_err(Setback::Absent)?;
     // A thread of our own, because the caller may be within a runtime, and those do not nest.
     std::thread::scope(|scope| {
         let work = || {
@@ -228,9 +250,7 @@ async fn connect(
         Ok(Err(error)) => return Err(Setback::Absent(error.to_string())),
         Err(_elapsed) => return Err(Setback::Absent("no answer to the attempt to connect".into())),
     };
-    // A self-connect of TCP: dialling a free port of the own host again and again sooner or later connects the socket
-    // with itself.
-    if stream.local_addr().ok() == stream.peer_addr().ok() {
+    if is_connected_to_itself(&stream) {
         return Err(Setback::Absent("nobody but ourselves was there".into()));
     }
     Ok(stream)
@@ -279,9 +299,10 @@ async fn enter(
         write_message(&mut stream, &arrival.encode()).await.map_err(broken)?;
         stay(config, waiting, stream).await
     };
-    match tokio::time::timeout_at((deadline + ANSWER_GRACE).into(), stays).await {
+    let grace = ANSWER_GRACE.min(config.timeout / ANSWER_GRACE_PART);
+    match tokio::time::timeout_at((deadline + grace).into(), stays).await {
         Ok(end) => end,
-        Err(_elapsed) => Err(Setback::Broken("the store did not answer".into())),
+        Err(_elapsed) => Err(Setback::Broken("its process may be stopped".into())),
     }
 }
 

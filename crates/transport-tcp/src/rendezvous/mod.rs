@@ -46,7 +46,7 @@ use unisono_communicator::Result;
 pub use address::listen_address;
 pub(crate) use address::{address_of_interface, interfaces_text, split_store};
 pub use host::{StoreConfig, StoreHost};
-pub use join::{JoinConfig, join};
+pub use join::{JoinConfig, StoreProcess, join};
 pub use key::own_process;
 pub(crate) use key::process_start_ticks;
 pub use message::{
@@ -99,6 +99,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
     let wait = WaitConfig::new(config, &meeting);
     let rank = |store: String, secret: Secret, job: JobId| JoinConfig {
         store,
+        hosted_by: StoreProcess::default(),
         secret,
         job,
         rank: config.placement.rank(),
@@ -138,6 +139,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
             let store = join_host(&host, port);
             let job = config.job_key.as_deref().map_or_else(|| store_job(&store), JobId::from_key);
             let mut rank = rank(store, secret.read()?, job);
+            rank.hosted_by.rank = Some(0);
             if rank.rank > 0 {
                 return join(&rank);
             }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::child::words;
 use crate::support::TEST_TIME_MAX;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use unisono_transport_tcp::TcpJob;
 use unisono_transport_tcp::config::Config;
@@ -135,8 +136,8 @@ fn by_launcher<'a>(variables: &'a [(&'static str, String); 2], local: &'a str) -
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A port that is free on every loopback address. It lies below those which systems give to sockets that ask for none:
-/// no rank of another test gets it before it is listened on.
+/// A port that is free on every loopback address. It lies below the ports that a system gives to a socket by itself, so
+/// no rank of another test gets the port before a listener has it.
 fn free_port() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + (std::process::id() % 10_000) as u16 * 2;
@@ -296,6 +297,51 @@ fn addresses_of_ipv6_are_taken_with_and_without_brackets() {
         });
         assert_eq!(ranks.map(|rank| rank.end().0), ["joined"; 2]);
     }
+}
+
+#[test]
+fn a_host_of_the_meeting_that_is_stopped_is_named() {
+    let user = User::new();
+    let (_, secret) = user.secret_file();
+    let port = master_port();
+    let elsewhere = [("LOCAL_WORLD_SIZE", "1"), ("UNISONO_SECRET_FILE", secret.as_str())];
+    for more in [&[][..], &elsewhere] {
+        let meeting = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port.as_str())];
+        let variables = [&meeting[..], more].concat();
+        let host = user.start(0, 3, &variables);
+        host.line(WAITING);
+        kill_process(Pid::from_child(&host.process), Signal::STOP).unwrap();
+        // It comes too late for an answer, or is in the middle of the meeting.
+        let guest = user.start(1, 3, &[&variables[..], &[("UNISONO_JOIN_TIMEOUT_S", "2")]].concat());
+        contains(
+            &guest.end().0,
+            &["the store, which rank 0", " hosts, did not answer within 2s", "missing: rank 0"],
+        );
+        kill_process(Pid::from_child(&host.process), Signal::CONT).unwrap();
+    }
+}
+
+#[test]
+fn a_host_removes_the_files_of_jobs_that_were_killed() {
+    let user = User::new();
+    let stores = || {
+        let directories = std::fs::read_dir(user.home.path()).unwrap();
+        let files = directories.flat_map(|directory| std::fs::read_dir(directory.unwrap().path()).unwrap());
+        files.filter(|file| file.as_ref().unwrap().path().extension().is_some()).count()
+    };
+    for job in ["killed", "killed too"] {
+        let host = user.start(0, 2, &[("UNISONO_JOB", job)]);
+        host.line(WAITING);
+        drop(host);
+    }
+    let waiting = user.start(0, 2, &[("UNISONO_JOB", "waiting")]);
+    waiting.line(WAITING);
+    assert_eq!(stores(), 1, "the files of both are gone");
+    let both = [0, 1].map(|rank| user.start(rank, 2, &[("UNISONO_JOB", "another")]));
+    assert_eq!(both.map(|rank| rank.end().0), ["joined"; 2]);
+    assert_eq!(stores(), 1, "the file of the job that waits is not touched");
+    let late = user.start(1, 2, &[("UNISONO_JOB", "waiting")]);
+    assert_eq!([waiting, late].map(|rank| rank.end().0), ["joined"; 2]);
 }
 
 #[test]
