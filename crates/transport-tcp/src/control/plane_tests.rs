@@ -1,7 +1,7 @@
 //! The control planes of whole jobs, simulated: which ranks learn of what.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono_backend::{Ask, CallStatus, Question};
 use unisono_communicator::{Certainty, Culprit, Error, GroupRank, JobRank};
@@ -113,7 +113,7 @@ fn questions_reach_ranks_without_a_standing_connection() {
     assert!(!simulation.links.contains(&(0, far)));
     simulation.with_plane(0, |plane, _| {
         plane.ask(JobRank::new(far), key, 4);
-        plane.ask(JobRank::new(far), key, 4);
+        plane.ask(JobRank::new(far), key, 5);
     });
     simulation.run(MS * 50);
     let nothing = CallStatus::NotYet { last: None, doing: Box::default() };
@@ -163,6 +163,52 @@ fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
         simulation.kill(0);
         simulation.run(MS * 30);
         simulation.assert_lost(&[0], &[0], &format!("seed {seed}, killed"));
+    }
+}
+
+/// Also when the question has come, and the answer is lost.
+#[test]
+fn a_question_is_answered_also_when_its_connection_ends() {
+    let key = CommunicatorKey { id: 0, epoch: 0 };
+    for seed in 0..200 {
+        let mut simulation = Simulation::new(2, seed);
+        simulation.run(MS * 50);
+        simulation.with_plane(0, |plane, _| plane.ask(JobRank::new(1), key, 4));
+        let pause = Duration::from_micros(100 * simulation.random.below(40));
+        simulation.run(pause);
+        simulation.break_connection((0, 1));
+        simulation.run(MS * 50);
+        assert!(!simulation.answers.is_empty(), "seed {seed}");
+        let before = simulation.answers.len();
+        simulation.break_connection((0, 1));
+        simulation.run(MS * 50);
+        assert_eq!(simulation.answers.len(), before, "seed {seed}: asked again although it was answered");
+    }
+}
+
+#[test]
+fn messages_that_change_on_their_way_lose_neither_ranks_nor_news() {
+    for seed in 0..100 {
+        let size = 2 + seed as u32 % 20;
+        let mut simulation = Simulation::new(size, seed);
+        for _ in 0..20 {
+            let (number, bit) =
+                (simulation.random.below(40 * u64::from(size)), simulation.random.below(4000));
+            simulation.change_message(number, bit);
+        }
+        simulation.run(MS * 100);
+        for id in 0..20 {
+            let key = CommunicatorKey { id, epoch: 0 };
+            let author = simulation.random.below(u64::from(size)) as u32;
+            simulation.publish(author, Topic::Revoked { key, cause: Error::closed() });
+            let pause = MS * simulation.random.below(5) as u32;
+            simulation.run(pause);
+        }
+        simulation.run(MS * 4000);
+        assert_eq!(simulation.unchanged(), 0, "seed {seed}");
+        simulation.assert_lost(&[], &[], &format!("seed {seed}"));
+        let is_whole = simulation.heard.iter().all(|heard| heard.len() == 20);
+        assert!(is_whole, "seed {seed}: somebody has missed news");
     }
 }
 
