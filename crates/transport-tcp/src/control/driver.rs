@@ -175,8 +175,8 @@ impl Driver {
                     peer.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
                 }
             }
-            Command::Flood { key, cause, handed_over } => {
-                self.publish([Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]);
+            Command::Flood { key, members, cause, handed_over } => {
+                self.publish([Topic::Revoked { key, members, cause: Arc::unwrap_or_clone(cause) }]);
                 self.act();
                 for connection in self.control_connections.values() {
                     let marker = Outgoing { bytes: Vec::new(), handed_over: Some(handed_over.clone()) };

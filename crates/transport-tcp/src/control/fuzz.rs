@@ -390,7 +390,10 @@ fn topic(input: &mut Input<'_>) -> Topic {
     let id = u64::from(input.below(8) / 7);
     let key = CommunicatorKey { id, epoch: 0 };
     match input.below(6) {
-        0 => Topic::Revoked { key, cause: cause(input) },
+        0 => {
+            let members = JobRank::all(SIZE).filter(|rank| id == 0 || rank.get() > 1).collect();
+            Topic::Revoked { key, members, cause: cause(input) }
+        }
         1 => {
             let certainty = [Certainty::Confirmed, Certainty::Suspected][usize::from(input.below(2))];
             Topic::Lost { rank: rank(input), certainty, reason: "r".into() }

@@ -58,10 +58,10 @@ enum Trouble {
     Deviation,
     /// Control connections end on their way, and perhaps one rank dies.
     Interruptions,
-    /// Bits of control messages change on their way, and perhaps one rank dies.
-    Changes,
     /// One rank ends in one of the ways in which ranks can end, and every rank that gets an error ends at once.
     Departure,
+    /// Bits of control messages change on their way, and perhaps one rank dies.
+    Changes,
 }
 
 /// One seed: the program, the trouble, and the results.

@@ -11,6 +11,11 @@ use super::plane::{Action, Plane};
 use super::simulation::{INTERVALS, MS, Simulation};
 use crate::wire::{CommunicatorKey, Topic};
 
+/// The news that a communicator of the ranks 0 to 3 is revoked.
+fn revoked(key: CommunicatorKey, cause: Error) -> Topic {
+    Topic::Revoked { key, members: JobRank::all(4).collect(), cause }
+}
+
 #[test]
 fn a_killed_rank_is_known_to_all_survivors_and_nobody_else_is_blamed() {
     for size in 2..=64u32 {
@@ -77,7 +82,7 @@ fn everybody_hears_the_first_cause_before_the_death_that_follows_it() {
         simulation.run(MS * 200);
         let key = CommunicatorKey { id: 1, epoch: 0 };
         let author = seed as u32 % size;
-        simulation.publish(author, Topic::Revoked { key, cause: Error::closed() });
+        simulation.publish(author, revoked(key, Error::closed()));
         simulation.kill(author);
         simulation.run(MS * 100);
         for rank in (0..size).filter(|&rank| rank != author) {
@@ -126,7 +131,7 @@ fn news_keeps_its_cause() {
     simulation.run(MS * 100);
     let key = CommunicatorKey { id: 3, epoch: 1 };
     let cause = Error::Revoked { by: JobRank::new(1), cause: Arc::new(Error::invalid("x", "y")) };
-    simulation.publish(6, Topic::Revoked { key, cause });
+    simulation.publish(6, revoked(key, cause));
     simulation.run(MS * 30);
     for (rank, heard) in simulation.heard.iter().enumerate() {
         let origins: Vec<_> =
@@ -150,7 +155,7 @@ fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
             }
             let key = CommunicatorKey { id, epoch: 0 };
             let author = simulation.random.below(u64::from(size)) as u32;
-            simulation.publish(author, Topic::Revoked { key, cause: Error::closed() });
+            simulation.publish(author, revoked(key, Error::closed()));
             let pause = MS * simulation.random.below(5) as u32;
             simulation.run(pause);
         }
@@ -200,7 +205,7 @@ fn messages_that_change_on_their_way_lose_neither_ranks_nor_news() {
         for id in 0..20 {
             let key = CommunicatorKey { id, epoch: 0 };
             let author = simulation.random.below(u64::from(size)) as u32;
-            simulation.publish(author, Topic::Revoked { key, cause: Error::closed() });
+            simulation.publish(author, revoked(key, Error::closed()));
             let pause = MS * simulation.random.below(5) as u32;
             simulation.run(pause);
         }
@@ -308,8 +313,8 @@ fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
         certainty: Certainty::Confirmed,
         evidence: "its stream ended".to_owned(),
     };
-    plane.publish(Topic::Revoked { key: CommunicatorKey { id: 0, epoch: 0 }, cause: cause.clone() }, now);
+    plane.publish(revoked(CommunicatorKey { id: 0, epoch: 0 }, cause.clone()), now);
     assert_eq!(dialled(&mut plane), [ranks[0]]);
-    plane.publish(Topic::Revoked { key: CommunicatorKey { id: 1, epoch: 0 }, cause }, now);
+    plane.publish(revoked(CommunicatorKey { id: 1, epoch: 0 }, cause), now);
     assert!(dialled(&mut plane).is_empty(), "it is being dialled");
 }

@@ -23,7 +23,7 @@
 //!
 //! | topic | name | fields |
 //! | --- | --- | --- |
-//! | 1 | revoked | communicator `u64`, epoch `u32`, error |
+//! | 1 | revoked | communicator `u64`, epoch `u32`, members, error |
 //! | 2 | lost | rank `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
 //! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64`, by close `u8` |
 //! | 4 | goodbye | none: the origin leaves the job |
@@ -34,11 +34,15 @@
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
 //! of the first byte: 0 live, 1 gone, 2 lost without proof.
 //!
+//! Members are a length `u32` and that many bytes, one bit for each rank, the first in the lowest bit of the first
+//! byte.
+//!
 //! Calls are laid out in `call.rs`, statuses in `status.rs`, errors in `error.rs`.
 
 mod ballot;
 mod call;
 mod error;
+mod rank_set;
 mod status;
 
 pub(crate) use unisono_backend::CommunicatorKey;
@@ -50,9 +54,10 @@ use crate::codec::{Malformed, Reader, Writer};
 
 pub(crate) use ballot::{AgreementKey, Ballot, Fate};
 pub use error::{read_error, write_error};
+pub(crate) use rank_set::RankSet;
 
 /// Longest frame, kind included.
-pub(crate) const FRAME_BYTES_MAX: usize = 20 * 1024;
+pub(crate) const FRAME_BYTES_MAX: usize = 28 * 1024;
 
 /// Longest text in a message.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;
@@ -169,8 +174,8 @@ impl Departure {
 /// What has happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Topic {
-    /// The origin found the first cause that ends a communicator.
-    Revoked { key: CommunicatorKey, cause: Error },
+    /// The origin found the first cause that ends a communicator of these ranks.
+    Revoked { key: CommunicatorKey, members: RankSet, cause: Error },
     /// The origin noticed that a rank of the job is gone.
     Lost { rank: JobRank, certainty: Certainty, reason: String },
     /// The origin takes no part in a communicator any more.
@@ -299,8 +304,9 @@ fn read_job_rank(reader: &mut Reader<'_>) -> Result<JobRank, Malformed> {
 
 fn write_topic(writer: &mut Writer, topic: &Topic) {
     match topic {
-        Topic::Revoked { key, cause } => {
+        Topic::Revoked { key, members, cause } => {
             write_key(writer.u8(1), *key);
+            members.write(writer);
             write_error(writer, cause);
         }
         Topic::Lost { rank, certainty, reason } => {
@@ -322,7 +328,11 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
 
 fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
     Ok(match reader.u8()? {
-        1 => Topic::Revoked { key: read_key(reader)?, cause: read_error(reader)? },
+        1 => Topic::Revoked {
+            key: read_key(reader)?,
+            members: RankSet::read(reader)?,
+            cause: read_error(reader)?,
+        },
         2 => Topic::Lost {
             rank: read_job_rank(reader)?,
             certainty: read_certainty(reader)?,
@@ -412,7 +422,7 @@ mod tests {
         let history = CallHistory { calls: 5, digest: 6 };
         let departure = Departure { history, by_close: false, in_progress: 2, last: Some(call.clone()) };
         let topics = [
-            Topic::Revoked { key, cause: Error::closed() },
+            Topic::Revoked { key, members: JobRank::all(11).collect(), cause: Error::closed() },
             Topic::Lost { rank: JobRank::new(3), certainty: Certainty::Suspected, reason: "silent".into() },
             Topic::Closed { key, departure },
             Topic::Goodbye,
