@@ -14,6 +14,7 @@
 //! | [`job_settings`] | what rank 0 decides for all ranks: the cost model, cores, checksums |
 //! | `descriptors` | how many descriptors go to strangers |
 //! | `size_limit` | files that would become too large |
+//! | `checksum` | the header before data and messages that are checked |
 //! | `wire` | the messages between control planes, byte by byte |
 //! | `control` | the thread that connects, watches the other ranks and spreads failures |
 //! | `links` | the data sockets of a communicator, as the engine's links |
@@ -21,6 +22,7 @@
 
 #![deny(unsafe_code)]
 
+mod checksum;
 pub mod codec;
 mod communicator;
 pub mod config;

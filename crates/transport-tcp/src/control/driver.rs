@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
-use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
+use unisono_communicator::{Certainty, Error, GroupRank, JobRank, Severity, log};
 
 use dialling::Wanted;
 use leaving::Leaving;
@@ -175,8 +175,8 @@ impl Driver {
                     peer.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
                 }
             }
-            Command::Flood { key, cause, handed_over } => {
-                self.publish([Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]);
+            Command::Flood { key, members, cause, handed_over } => {
+                self.publish([Topic::Revoked { key, members, cause: Arc::unwrap_or_clone(cause) }]);
                 self.act();
                 for connection in self.control_connections.values() {
                     let marker = Outgoing { bytes: Vec::new(), handed_over: Some(handed_over.clone()) };
@@ -289,8 +289,9 @@ impl Driver {
                     let placed = self.slots.place(slot, stream, true);
                     self.on_placed((slot, number), placed);
                 }
-                // The other side may still have the connection that has ended here.
-                Verdict::Drop if slot.role == ConnectionRole::Control => {
+                // The other side may still have the connection that has ended here. It refuses no control connection:
+                // such a word was changed on its way.
+                Verdict::Drop | Verdict::Refuse(_) if slot.role == ConnectionRole::Control => {
                     self.retry(slot, "it has another connection".to_owned());
                 }
                 // The connection that is kept instead is on its way.
@@ -311,20 +312,26 @@ impl Driver {
     /// The control connection to a rank has ended.
     fn on_ended(&mut self, peer: JobRank, end: End, now: Instant) {
         self.control_connections.remove(&peer);
-        let slot = Slot::control(peer);
-        match end {
-            End::Closed(reason) => {
-                if self.plane.on_ended(peer, now) {
-                    self.slots.release(slot);
-                    let was_heard = self.plane.has_heard(peer);
-                    self.want(slot, was_heard.then_some(reason));
-                    if was_heard {
-                        self.decide(peer, now);
-                    }
-                }
+        let ended = match end {
+            End::Closed(reason) => self.plane.has_heard(peer).then_some(reason),
+            End::Changed => {
+                let text = format_args!(
+                    "a message of rank {peer} does not match its checksum: it was changed on its way, and the control \
+                     connection is made again"
+                );
+                log(Severity::Warn, Some(self.identity.rank.get()), text);
+                None
             }
             End::Nonsense(reason) | End::ProcessEnded(reason) => {
-                self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now)
+                return self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now);
+            }
+        };
+        if self.plane.on_ended(peer, now) {
+            let (slot, is_read) = (Slot::control(peer), ended.is_some());
+            self.slots.release(slot);
+            self.want(slot, ended);
+            if is_read {
+                self.decide(peer, now);
             }
         }
     }

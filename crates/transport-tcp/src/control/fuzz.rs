@@ -14,12 +14,13 @@ use super::local_communicator::LocalCommunicator;
 use super::local_communicators::LocalCommunicators;
 use super::plane::{Action, Intervals, Plane, Presence};
 use super::tasks::{End, read_message};
+use crate::checksum::CheckedHeader;
 use crate::fuzz::input::Input;
 use crate::fuzz::{BufferedSocket, now};
 use crate::links;
 use crate::wire::{
-    AgreementKey, Ballot, CommunicatorKey, Departure, FRAME_BYTES_MAX, Fate, Message, News, Topic, decode,
-    encode, frame_bytes,
+    AgreementKey, Ballot, CommunicatorKey, Departure, FRAME_BYTES_MAX, Fate, Message, News, Topic, encode,
+    read_frame,
 };
 
 /// The size of the job: this rank, and the ranks whose bytes the fuzzer makes.
@@ -111,12 +112,11 @@ impl FuzzedNode {
             2 => {
                 let count = usize::from(input.u16());
                 let piece = 1 + usize::from(input.u8());
-                self.receive(peer, input.take(count), piece);
+                self.receive(peer, &in_frames(input.take(count)), piece);
             }
             3 => {
                 let count = usize::from(input.u8());
-                let body = input.take(count);
-                self.receive(peer, &[&(body.len() as u32).to_le_bytes(), body].concat(), usize::MAX);
+                self.receive(peer, &framed(input.take(count)), usize::MAX);
             }
             4 | 5 => {
                 let news = News { origin: rank(input), sequence: input.u8().into(), topic: topic(input) };
@@ -157,16 +157,19 @@ impl FuzzedNode {
                     self.plane.on_message(peer, message, self.now);
                     self.act();
                 }
-                Err(End::Closed(_)) => self.end_connection(peer, false),
+                Err(End::Closed(_) | End::Changed) => self.end_connection(peer, false),
                 Err(End::ProcessEnded(_)) => panic!("no process is watched"),
                 Err(End::Nonsense(reason)) => {
                     self.connected[peer.index()] = false;
                     self.plane.on_disconnected(peer, Certainty::Confirmed, reason, self.now);
                 }
             }
-            let length = before.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
-            if length.is_some_and(|length| length == 0 || length > FRAME_BYTES_MAX) {
-                assert!(!self.connected[peer.index()], "a frame of a length that is not allowed");
+            let is_bad = |header| {
+                let header = CheckedHeader::decode(header);
+                header.is_none_or(|header| !(1..=FRAME_BYTES_MAX).contains(&header.length))
+            };
+            if before.first_chunk().is_some_and(is_bad) {
+                assert!(!self.connected[peer.index()], "a frame with a header that is not allowed");
                 assert!(received.capacity() < 2 * FRAME_BYTES_MAX, "read in spite of its length");
             }
         }
@@ -347,6 +350,24 @@ fn rank(input: &mut Input<'_>) -> JobRank {
     JobRank::new(input.below(SIZE as u8 + 1).into())
 }
 
+/// A frame with this content.
+fn framed(body: &[u8]) -> Vec<u8> {
+    [&CheckedHeader::of(body).encode(), body].concat()
+}
+
+/// Frames with what the bytes give as their lengths, a `u32` before each, and contents. The rest stays as it is.
+fn in_frames(mut bytes: &[u8]) -> Vec<u8> {
+    let mut frames = Vec::new();
+    while let Some((length, behind)) = bytes.split_first_chunk()
+        && let Some((body, rest)) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)
+    {
+        frames.extend(framed(body));
+        bytes = rest;
+    }
+    frames.extend_from_slice(bytes);
+    frames
+}
+
 /// A message that was decoded is the same when it is encoded again.
 fn check_message(message: &Message) {
     let again = check_sent(message);
@@ -357,9 +378,8 @@ fn check_message(message: &Message) {
 fn check_sent(message: &Message) -> Message {
     let (mut bytes, mut again) = (Vec::new(), Vec::new());
     encode(message, &mut bytes);
-    let Some((length, frame)) = bytes.split_first_chunk() else { panic!("no length") };
-    assert_eq!(frame_bytes(*length), Ok(frame.len()));
-    let Ok(read) = decode(frame) else { panic!("{message:?} cannot be read") };
+    let Ok(Some((read, length))) = read_frame(&bytes) else { panic!("{message:?} cannot be read") };
+    assert_eq!(length, bytes.len());
     encode(&read, &mut again);
     assert_eq!(bytes, again, "{message:?}");
     read
@@ -370,7 +390,10 @@ fn topic(input: &mut Input<'_>) -> Topic {
     let id = u64::from(input.below(8) / 7);
     let key = CommunicatorKey { id, epoch: 0 };
     match input.below(6) {
-        0 => Topic::Revoked { key, cause: cause(input) },
+        0 => {
+            let members = JobRank::all(SIZE).filter(|rank| id == 0 || rank.get() > 1).collect();
+            Topic::Revoked { key, members, cause: cause(input) }
+        }
         1 => {
             let certainty = [Certainty::Confirmed, Certainty::Suspected][usize::from(input.below(2))];
             Topic::Lost { rank: rank(input), certainty, reason: "r".into() }

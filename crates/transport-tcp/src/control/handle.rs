@@ -51,10 +51,11 @@ impl TcpControl {
     }
 }
 
-/// Spreads the first cause of the communicator `key`.
-fn flood_about(world: &TcpJob, key: CommunicatorKey, cause: Arc<Error>) {
+/// Spreads the first cause of the communicator `key` of `group`.
+fn flood_about(world: &TcpJob, (key, group): (CommunicatorKey, &Group), cause: Arc<Error>) {
     let (handed_over, waiting) = crossbeam_channel::bounded(0);
-    world.commands().send(Command::Flood { key, cause, handed_over });
+    let members = group.job_ranks().iter().copied().collect();
+    world.commands().send(Command::Flood { key, members, cause, handed_over });
     // Nothing is ever sent: the channel is disconnected when the cause has been handed over.
     let _ = waiting.recv_timeout(HANDOVER_MAX);
 }
@@ -81,7 +82,7 @@ fn make(
 /// This rank cannot make a communicator: tells its other ranks, and returns the error as they see it.
 pub(crate) fn fail_for_all(world: &TcpJob, key: CommunicatorKey, group: &Group, error: Error) -> Error {
     let error = on_rank(error, group.own_job_rank());
-    flood_about(world, key, Arc::new(error.clone()));
+    flood_about(world, (key, group), Arc::new(error.clone()));
     error
 }
 
@@ -109,7 +110,7 @@ fn no_answer(error: RecvTimeoutError) -> Error {
 
 impl Control for TcpControl {
     fn flood(&self, cause: Arc<Error>) {
-        flood_about(&self.world, self.key, cause);
+        flood_about(&self.world, (self.key, &self.group), cause);
     }
 
     fn stream_ended(&self, peer: GroupRank) {

@@ -12,7 +12,7 @@ use unisono_communicator::Error;
 use unisono_engine::EngineOptions;
 
 use super::simulation::departure::{EarlyDeparture, Way};
-use super::simulation::job::{CutLink, Outside, SimulatedJob};
+use super::simulation::job::{CutLink, Job, Outside, SimulatedJob};
 use super::simulation::program::{Deviation, Moment, Program, mixed};
 use super::simulation::{Cut, MS, Random};
 
@@ -33,6 +33,9 @@ const SHORT_STOP_MS: u64 = 600;
 
 /// How long the news of a failure may take, together with the time that a rank may wait for a better explanation.
 const SPREAD_MAX: Duration = Duration::from_millis(300);
+
+/// Changed messages are drawn from so many: about as many as a job without a failure sends.
+const MESSAGES_PER_RANK: u64 = 25;
 
 /// What happens to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ enum Trouble {
     Interruptions,
     /// One rank ends in one of the ways in which ranks can end, and every rank that gets an error ends at once.
     Departure,
+    /// Bits of control messages change on their way, and perhaps one rank dies.
+    Changes,
 }
 
 /// One seed: the program, the trouble, and the results.
@@ -155,12 +160,8 @@ impl Case {
                 let kind = others[random.below(others.len() as u64) as usize];
                 self.program.deviation = Some(Deviation { rank: victim, step, kind });
             }
-            Trouble::Interruptions => {
-                for _ in 0..1 + random.below(8) {
-                    let (rank, number) = (random.below(size) as u32, random.below(1000));
-                    let at = Duration::from_micros(random.below(15_000));
-                    job.simulation.schedule(rank, at, Outside::Break { number });
-                }
+            Trouble::Interruptions | Trouble::Changes => {
+                (0..1 + random.below(8)).for_each(|_| self.plan_disturbance(job, random));
                 if random.below(2) == 0 {
                     self.victims.insert(victim);
                     job.simulation.schedule(victim, early, Outside::Crash);
@@ -172,6 +173,18 @@ impl Case {
                 let way = Way::ALL[random.below(Way::ALL.len() as u64) as usize];
                 self.program.departure = Some(EarlyDeparture { rank: victim, step, way });
             }
+        }
+    }
+
+    /// Plans the end of a control connection, or a change of a control message.
+    fn plan_disturbance(&self, job: &mut Job, random: &mut Random) {
+        let size = u64::from(self.size());
+        let (rank, number) = (random.below(size) as u32, random.below(1000));
+        let at = Duration::from_micros(random.below(15_000));
+        if self.trouble == Trouble::Interruptions {
+            job.simulation.schedule(rank, at, Outside::Break { number });
+        } else {
+            job.simulation.change_message(number % (MESSAGES_PER_RANK * size), random.below(4000));
         }
     }
 
@@ -211,7 +224,12 @@ impl Case {
                 self.check_times(stories);
                 self.check_deviation(stories);
             }
-            Trouble::Calm | Trouble::Crash | Trouble::Crashes | Trouble::CutLink | Trouble::Interruptions => {
+            Trouble::Calm
+            | Trouble::Crash
+            | Trouble::Crashes
+            | Trouble::CutLink
+            | Trouble::Interruptions
+            | Trouble::Changes => {
                 self.check_times(stories);
                 self.check_all_survive(simulated_job, stories);
             }
@@ -235,7 +253,7 @@ impl Case {
             (Trouble::CutHosts, _) if self.is_short => Some("the cut was short".to_owned()),
             (Trouble::Deviation, Error::Mismatch { .. }) => None,
             (
-                Trouble::Crash | Trouble::Crashes | Trouble::Stop | Trouble::Interruptions,
+                Trouble::Crash | Trouble::Crashes | Trouble::Stop | Trouble::Interruptions | Trouble::Changes,
                 Error::PeerLost { .. },
             ) => {
                 let blamed = culprits(error);
@@ -445,6 +463,11 @@ fn every_rank_hears_of_a_mismatch() {
 #[test]
 fn control_connections_that_end_on_their_way_cost_nothing() {
     run(Trouble::Interruptions);
+}
+
+#[test]
+fn control_messages_that_change_on_their_way_cost_nothing() {
+    run(Trouble::Changes);
 }
 
 #[test]

@@ -138,13 +138,18 @@ impl LocalCommunicator {
     pub(super) fn find(&self, cause: Error) -> Option<Topic> {
         let is_first = self.board.first_cause().revoke(self.group.own_job_rank(), Arc::new(cause.clone()));
         (self.waker)();
-        is_first.then_some(Topic::Revoked { key: self.key, cause })
+        is_first.then(|| self.revoked(cause))
+    }
+
+    /// The news that it is revoked.
+    pub(super) fn revoked(&self, cause: Error) -> Topic {
+        Topic::Revoked { key: self.key, members: self.group.job_ranks().iter().copied().collect(), cause }
     }
 
     /// Applies news to this communicator; returns what is to be published in turn.
     pub(super) fn happened(&mut self, news: &News, hosts: &Hosts, now: Instant) -> Vec<Topic> {
         match &news.topic {
-            Topic::Revoked { key, cause } if *key == self.key => {
+            Topic::Revoked { key, cause, .. } if *key == self.key => {
                 self.revoke(news.origin, cause.clone());
                 self.finish_closing(now);
             }

@@ -279,7 +279,9 @@ impl LocalCommunicators {
         let Some(communicator) = self.get(other.yours) else { return Vec::new() };
         let ours = list_text(communicator.group.job_ranks());
         let cause = different_lists(communicator.group.own_job_rank(), &ours, from, &other.list);
-        let theirs = Topic::Revoked { key: other.mine, cause: cause.clone() };
+        // Its members are not known here.
+        let members = JobRank::all(self.hosts.ranks()).collect();
+        let theirs = Topic::Revoked { key: other.mine, members, cause: cause.clone() };
         communicator.find(cause).into_iter().chain([theirs]).collect()
     }
 

@@ -43,6 +43,10 @@ fn lost(rank: u32) -> Topic {
     Topic::Lost { rank: JobRank::new(rank), certainty: Certainty::Confirmed, reason: "gone".into() }
 }
 
+fn revoked(cause: Error) -> Topic {
+    Topic::Revoked { key: KEY, members: [2, 4, 6].map(JobRank::new).into_iter().collect(), cause }
+}
+
 fn history(calls: u64) -> CallHistory {
     CallHistory { calls, digest: calls }
 }
@@ -79,7 +83,7 @@ fn a_lost_rank_ends_the_communicators_that_need_it() {
     communicators.happened(&news(3, lost(5)), Instant::now());
     assert!(!board.first_cause().is_revoked(), "not a member");
     communicators.happened(&news(3, lost(6)), Instant::now());
-    communicators.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::closed() }), Instant::now());
+    communicators.happened(&news(2, revoked(Error::closed())), Instant::now());
     let Some(Error::PeerLost { culprits, call, reported_by, .. }) = board.first_cause().error() else {
         panic!("the first cause stays, and it was seen by nobody in the group")
     };
@@ -95,7 +99,7 @@ fn who_has_told_its_own_failure_takes_nothing_back() {
         if tells_itself {
             let cause =
                 local_communicator().0.gone(LAST, Certainty::Confirmed, "its thread panicked".to_owned());
-            communicators.happened(&news(6, Topic::Revoked { key: KEY, cause }), Instant::now());
+            communicators.happened(&news(6, revoked(cause)), Instant::now());
         } else {
             communicators.happened(&news(2, lost(6)), Instant::now());
         }
@@ -159,7 +163,7 @@ fn closing_waits_for_all_and_compares() {
 fn the_goodbye_of_who_has_failed_is_not_compared() {
     let (mut communicators, board, _inbox) = local_communicators();
     let answered = close(&mut communicators, 3);
-    communicators.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::closed() }), Instant::now());
+    communicators.happened(&news(6, revoked(Error::closed())), Instant::now());
     communicators.happened(&news(6, closed(2, true)), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.first_cause().is_revoked());
 }
@@ -184,7 +188,10 @@ fn a_rank_that_begins_without_descriptors_says_so_in_its_time() {
     let answered = ask(&mut communicators, true);
     assert!(short(&mut communicators, 4).is_empty() && answered.is_empty());
     let topics = short(&mut communicators, 5);
-    assert!(matches!(&topics[..], [Topic::Revoked { key: KEY, cause: Error::System { .. } }]), "{topics:?}");
+    assert!(
+        matches!(&topics[..], [Topic::Revoked { key: KEY, cause: Error::System { .. }, .. }]),
+        "{topics:?}"
+    );
     let error = answered.try_recv().unwrap().unwrap_err();
     assert!(error.to_string().contains("cannot connect on rank 4: no descriptors"), "{error}");
     assert!(board.first_cause().is_revoked());
@@ -220,18 +227,14 @@ fn ranks_that_leave_after_different_calls_differ() {
     assert!(is_open && told.len() == 1 && told[0].contains("root 0 / 1"), "{told:?}");
     let (_, told) = left(CallHistory { calls: 3, digest: 1 }, None);
     assert!(told[0].contains("1 / 3 calls at their leave"), "{told:?}");
-    let failed = Topic::Revoked { key: KEY, cause: Error::closed() };
+    let failed = revoked(Error::closed());
     assert_eq!(left(CallHistory { calls: 1, digest: 2 }, Some(failed)), (false, Vec::new()));
 }
 
 #[test]
 fn what_came_before_the_communicator_counts() {
     let (communicator, board, _inbox) = local_communicator();
-    LocalCommunicators::new(hosts()).add(
-        communicator,
-        &[news(2, Topic::Revoked { key: KEY, cause: Error::closed() })],
-        Instant::now(),
-    );
+    LocalCommunicators::new(hosts()).add(communicator, &[news(2, revoked(Error::closed()))], Instant::now());
     assert!(matches!(board.first_cause().revocation(), Some(revocation) if revocation.by.get() == 2));
     assert!(matches!(board.first_cause().error(), Some(Error::Closed { .. })));
 }

@@ -57,7 +57,7 @@ use crate::links::{DataSocket, SocketOptions};
 use crate::rendezvous::RankProcess;
 use crate::report::Reporter;
 use crate::secret::Secret;
-use crate::wire::{CommunicatorKey, ConnectionRole};
+use crate::wire::{CommunicatorKey, ConnectionRole, RankSet};
 
 pub(crate) use handle::{TcpControl, fail_for_all, make_named};
 pub(crate) use local_communicator::LocalCommunicator;
@@ -131,7 +131,7 @@ pub(crate) enum Command {
     Dial { key: CommunicatorKey, wanted: Vec<(GroupRank, ConnectionRole)> },
     /// Its engine found the first cause; its board is revoked. The sender is dropped once the cause has been written to
     /// every control connection.
-    Flood { key: CommunicatorKey, cause: Arc<Error>, handed_over: HandedOver },
+    Flood { key: CommunicatorKey, members: RankSet, cause: Arc<Error>, handed_over: HandedOver },
     /// The stream from that rank has ended in the middle of a call.
     StreamEnded { key: CommunicatorKey, peer: GroupRank },
     /// The engine no longer needs these sockets, but what was sent on them must still arrive.

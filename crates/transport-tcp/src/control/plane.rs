@@ -13,7 +13,7 @@ use super::hosts::Hosts;
 use super::topology::Topology;
 use crate::wire::{CommunicatorKey, Message, News, OtherList, Topic};
 
-/// Messages that wait for a connection to one rank; a newer one replaces the oldest.
+/// Questions to one rank without an answer; a newer one replaces the oldest.
 const QUESTIONS_MAX: usize = 64;
 
 /// What the driver is to do for the plane.
@@ -81,6 +81,8 @@ pub(crate) struct Plane {
     connecting: Vec<bool>,
     /// The ranks from which something has ever come.
     heard: Vec<bool>,
+    /// The questions to each rank that it has not answered, and other lists. They are sent on every new connection: a
+    /// connection that ends loses the messages under way, also answers.
     questions: BTreeMap<JobRank, Vec<Message>>,
     /// Since when a needed connection is missing that the other side is to dial.
     missing: BTreeMap<JobRank, Instant>,
@@ -154,7 +156,7 @@ impl Plane {
         self.actions.push(Action::Send(peer, Message::Beat));
         // The news from before this connection existed.
         let known: Vec<_> = self.flood.kept().cloned().map(Message::News).collect();
-        let questions = self.questions.remove(&peer).unwrap_or_default();
+        let questions = self.questions.get(&peer).into_iter().flatten().cloned();
         self.actions.extend(known.into_iter().chain(questions).map(|message| Action::Send(peer, message)));
         self.watch(now);
     }
@@ -212,6 +214,7 @@ impl Plane {
             Message::Beat => {}
             Message::Ask { key, number } => self.actions.push(Action::Asked { from, key, number }),
             Message::Answer { key, number, status } => {
+                self.forget_question(from, &Message::Ask { key, number });
                 self.actions.push(Action::Answered { from, key, number, status });
             }
             Message::News(news) => self.on_news(from, news, now),
@@ -241,18 +244,25 @@ impl Plane {
         self.tell(peer, Message::Ask { key, number });
     }
 
-    /// Sends a message to a rank, as soon as there is a connection.
+    /// Sends a question or another list to a rank, as soon as there is a connection.
     pub(crate) fn tell(&mut self, peer: JobRank, message: Message) {
-        if self.connected[peer.index()] {
-            self.actions.push(Action::Send(peer, message));
-            return;
-        }
+        self.forget_question(peer, &message);
         let waiting = self.questions.entry(peer).or_default();
         if waiting.len() == QUESTIONS_MAX {
             waiting.remove(0);
         }
-        waiting.push(message);
-        self.connect(peer);
+        waiting.push(message.clone());
+        if self.connected[peer.index()] {
+            self.actions.push(Action::Send(peer, message));
+        } else {
+            self.connect(peer);
+        }
+    }
+
+    fn forget_question(&mut self, peer: JobRank, question: &Message) {
+        if let Some(waiting) = self.questions.get_mut(&peer) {
+            waiting.retain(|one| !one.repeats(question));
+        }
     }
 
     fn on_news(&mut self, from: JobRank, news: News, now: Instant) {
@@ -298,6 +308,7 @@ impl Plane {
         self.actions.push(Action::Happened(news));
         if let Some((rank, presence)) = gone.filter(|gone| gone.0.index() < self.presence.len()) {
             self.presence[rank.index()] = presence;
+            self.questions.remove(&rank);
             if rank != self.rank {
                 self.topology.remove(rank);
                 self.connect_wanted();

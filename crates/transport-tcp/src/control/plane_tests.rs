@@ -1,7 +1,7 @@
 //! The control planes of whole jobs, simulated: which ranks learn of what.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono_backend::{Ask, CallStatus, Question};
 use unisono_communicator::{Certainty, Culprit, Error, GroupRank, JobRank};
@@ -10,6 +10,11 @@ use super::hosts::Hosts;
 use super::plane::{Action, Plane};
 use super::simulation::{INTERVALS, MS, Simulation};
 use crate::wire::{CommunicatorKey, Topic};
+
+/// The news that a communicator of the ranks 0 to 3 is revoked.
+fn revoked(key: CommunicatorKey, cause: Error) -> Topic {
+    Topic::Revoked { key, members: JobRank::all(4).collect(), cause }
+}
 
 #[test]
 fn a_killed_rank_is_known_to_all_survivors_and_nobody_else_is_blamed() {
@@ -77,7 +82,7 @@ fn everybody_hears_the_first_cause_before_the_death_that_follows_it() {
         simulation.run(MS * 200);
         let key = CommunicatorKey { id: 1, epoch: 0 };
         let author = seed as u32 % size;
-        simulation.publish(author, Topic::Revoked { key, cause: Error::closed() });
+        simulation.publish(author, revoked(key, Error::closed()));
         simulation.kill(author);
         simulation.run(MS * 100);
         for rank in (0..size).filter(|&rank| rank != author) {
@@ -113,7 +118,7 @@ fn questions_reach_ranks_without_a_standing_connection() {
     assert!(!simulation.links.contains(&(0, far)));
     simulation.with_plane(0, |plane, _| {
         plane.ask(JobRank::new(far), key, 4);
-        plane.ask(JobRank::new(far), key, 4);
+        plane.ask(JobRank::new(far), key, 5);
     });
     simulation.run(MS * 50);
     let nothing = CallStatus::NotYet { last: None, doing: Box::default() };
@@ -126,7 +131,7 @@ fn news_keeps_its_cause() {
     simulation.run(MS * 100);
     let key = CommunicatorKey { id: 3, epoch: 1 };
     let cause = Error::Revoked { by: JobRank::new(1), cause: Arc::new(Error::invalid("x", "y")) };
-    simulation.publish(6, Topic::Revoked { key, cause });
+    simulation.publish(6, revoked(key, cause));
     simulation.run(MS * 30);
     for (rank, heard) in simulation.heard.iter().enumerate() {
         let origins: Vec<_> =
@@ -150,7 +155,7 @@ fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
             }
             let key = CommunicatorKey { id, epoch: 0 };
             let author = simulation.random.below(u64::from(size)) as u32;
-            simulation.publish(author, Topic::Revoked { key, cause: Error::closed() });
+            simulation.publish(author, revoked(key, Error::closed()));
             let pause = MS * simulation.random.below(5) as u32;
             simulation.run(pause);
         }
@@ -163,6 +168,52 @@ fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
         simulation.kill(0);
         simulation.run(MS * 30);
         simulation.assert_lost(&[0], &[0], &format!("seed {seed}, killed"));
+    }
+}
+
+/// Also when the question has come, and the answer is lost.
+#[test]
+fn a_question_is_answered_also_when_its_connection_ends() {
+    let key = CommunicatorKey { id: 0, epoch: 0 };
+    for seed in 0..200 {
+        let mut simulation = Simulation::new(2, seed);
+        simulation.run(MS * 50);
+        simulation.with_plane(0, |plane, _| plane.ask(JobRank::new(1), key, 4));
+        let pause = Duration::from_micros(100 * simulation.random.below(40));
+        simulation.run(pause);
+        simulation.break_connection((0, 1));
+        simulation.run(MS * 50);
+        assert!(!simulation.answers.is_empty(), "seed {seed}");
+        let before = simulation.answers.len();
+        simulation.break_connection((0, 1));
+        simulation.run(MS * 50);
+        assert_eq!(simulation.answers.len(), before, "seed {seed}: asked again although it was answered");
+    }
+}
+
+#[test]
+fn messages_that_change_on_their_way_lose_neither_ranks_nor_news() {
+    for seed in 0..100 {
+        let size = 2 + seed as u32 % 20;
+        let mut simulation = Simulation::new(size, seed);
+        for _ in 0..20 {
+            let (number, bit) =
+                (simulation.random.below(40 * u64::from(size)), simulation.random.below(4000));
+            simulation.change_message(number, bit);
+        }
+        simulation.run(MS * 100);
+        for id in 0..20 {
+            let key = CommunicatorKey { id, epoch: 0 };
+            let author = simulation.random.below(u64::from(size)) as u32;
+            simulation.publish(author, revoked(key, Error::closed()));
+            let pause = MS * simulation.random.below(5) as u32;
+            simulation.run(pause);
+        }
+        simulation.run(MS * 4000);
+        assert_eq!(simulation.unchanged(), 0, "seed {seed}");
+        simulation.assert_lost(&[], &[], &format!("seed {seed}"));
+        let is_whole = simulation.heard.iter().all(|heard| heard.len() == 20);
+        assert!(is_whole, "seed {seed}: somebody has missed news");
     }
 }
 
@@ -262,8 +313,8 @@ fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
         certainty: Certainty::Confirmed,
         evidence: "its stream ended".to_owned(),
     };
-    plane.publish(Topic::Revoked { key: CommunicatorKey { id: 0, epoch: 0 }, cause: cause.clone() }, now);
+    plane.publish(revoked(CommunicatorKey { id: 0, epoch: 0 }, cause.clone()), now);
     assert_eq!(dialled(&mut plane), [ranks[0]]);
-    plane.publish(Topic::Revoked { key: CommunicatorKey { id: 1, epoch: 0 }, cause }, now);
+    plane.publish(revoked(CommunicatorKey { id: 1, epoch: 0 }, cause), now);
     assert!(dialled(&mut plane).is_empty(), "it is being dialled");
 }

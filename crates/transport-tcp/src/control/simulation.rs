@@ -56,6 +56,8 @@ impl Random {
 
 enum SimulatedEvent {
     Message(u32, Message),
+    /// The bytes of a message, one of which has changed on its way.
+    Changed(u32, Vec<u8>),
     Connected(u32),
     Reset(u32),
     /// A dial to that rank has failed; the certainty says what that proves.
@@ -72,6 +74,7 @@ impl SimulatedEvent {
     fn needs_its_rank(&self) -> bool {
         match self {
             SimulatedEvent::Message(..)
+            | SimulatedEvent::Changed(..)
             | SimulatedEvent::Connected(_)
             | SimulatedEvent::Reset(_)
             | SimulatedEvent::Absent(..)
@@ -105,6 +108,9 @@ pub(super) struct Simulation {
     /// For a rank and another one, how many ends of their connection the first has not noticed yet: what it sends there
     /// is lost.
     unnoticed: BTreeMap<(u32, u32), u32>,
+    /// How many messages have been sent, and which bits change in later messages.
+    sent: u64,
+    flips: BTreeMap<u64, u64>,
     /// The ranks on one side of a cut, until when it lasts, and its kind.
     cut: Option<(BTreeSet<u32>, Instant, Cut)>,
     count: u64,
@@ -164,6 +170,8 @@ impl Simulation {
             last_arrival: BTreeMap::new(),
             links: BTreeSet::new(),
             unnoticed: BTreeMap::new(),
+            sent: 0,
+            flips: BTreeMap::new(),
             cut: None,
             count: 0,
             messages: 0,
@@ -284,7 +292,8 @@ impl Simulation {
 
     fn send(&mut self, from: u32, to: u32, message: Message) {
         if self.unnoticed.get(&(from, to)).is_none_or(|ends| *ends == 0) {
-            self.deliver(from, to, SimulatedEvent::Message(from, message));
+            let event = self.pass(from, message);
+            self.deliver(from, to, event);
         }
     }
 
@@ -349,6 +358,11 @@ impl Simulation {
     fn connect(&mut self, rank: u32, peer: u32) {
         // If nothing has ever come from the rank, other ranks may still forward its goodbye.
         let wait = if self.has_heard(rank, peer) { MS } else { INTERVALS.suspect };
+        self.connect_or_miss(rank, peer, wait);
+    }
+
+    /// Connects two ranks. After a refusal the other rank counts as absent, once `wait` has passed.
+    fn connect_or_miss(&mut self, rank: u32, peer: u32, wait: Duration) {
         match &self.nodes[peer as usize] {
             _ if self.is_refused(rank, peer) => {
                 self.push(rank, wait, SimulatedEvent::Absent(peer, Certainty::Confirmed))
@@ -386,6 +400,7 @@ impl Simulation {
         match event {
             SimulatedEvent::Outside(outside) => Some(Some((rank, outside))),
             SimulatedEvent::Message(..)
+            | SimulatedEvent::Changed(..)
             | SimulatedEvent::Connected(_)
             | SimulatedEvent::Reset(_)
             | SimulatedEvent::Absent(..)
@@ -407,6 +422,7 @@ impl Simulation {
         let plane = &mut node.plane;
         let at = node.clock.shows(self.now);
         match event {
+            SimulatedEvent::Changed(from, bytes) => self.on_changed(rank, from, bytes),
             SimulatedEvent::Message(from, message) => plane.on_message(JobRank::new(from), message, at),
             SimulatedEvent::Connected(peer) => plane.on_connected(JobRank::new(peer), at),
             SimulatedEvent::Reset(peer) => {

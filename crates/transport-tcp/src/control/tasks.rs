@@ -17,13 +17,12 @@ use unisono_communicator::{Error, JobRank};
 use super::HandedOver;
 use super::process_watch::ProcessWatch;
 use super::slots::Slot;
-use crate::codec::Malformed;
 use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
 use crate::links::{
     DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_shortage, new_socket,
 };
 use crate::secret::Secret;
-use crate::wire::{ACKNOWLEDGED, LENGTH_BYTES, Message, decode, frame_bytes};
+use crate::wire::{ACKNOWLEDGED, BadFrame, Message, read_frame};
 
 /// Most bytes that are collected for one write.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
@@ -58,7 +57,9 @@ pub(super) enum TaskResult {
 pub(super) enum End {
     /// The other side's host, or the network between, has ended it.
     Closed(String),
-    /// What came cannot be decoded.
+    /// What came does not match its checksum, which says nothing about the other side. It may have been a goodbye.
+    Changed,
+    /// What the other side has sent cannot be decoded.
     Nonsense(String),
     /// The process on the other side has ended, and everything that it had sent has been read. Others may hold its
     /// socket, so that nothing else ends the connection.
@@ -296,14 +297,15 @@ pub(super) async fn read_message(
 }
 
 /// Takes the first message out of what has come, once the whole of it is there.
-fn take_message(received: &mut Vec<u8>) -> Result<Option<Message>, End> {
-    let nonsense =
-        |error: Malformed| End::Nonsense(format!("its control connection gave no message: {error}"));
-    let Some(length) = received.first_chunk() else { return Ok(None) };
-    let end = LENGTH_BYTES + frame_bytes(*length).map_err(nonsense)?;
-    let Some(frame) = received.get(LENGTH_BYTES..end) else { return Ok(None) };
-    let message = decode(frame).map_err(nonsense)?;
-    received.drain(..end);
+pub(super) fn take_message(received: &mut Vec<u8>) -> Result<Option<Message>, End> {
+    let bad = |bad| match bad {
+        BadFrame::Changed => End::Changed,
+        BadFrame::Malformed(error) => {
+            End::Nonsense(format!("its control connection gave no message: {error}"))
+        }
+    };
+    let Some((message, bytes)) = read_frame(received).map_err(bad)? else { return Ok(None) };
+    received.drain(..bytes);
     Ok(Some(message))
 }
 

@@ -1,24 +1,16 @@
 //! Checked streams: bytes travel in records with a checksum, and none is handed on before the checksum of its record
 //! has been verified.
 //!
-//! | byte of a record | field |
-//! | --- | --- |
-//! | 0 | length of the payload `u32`, at most [`RECORD_BYTES_MAX`] |
-//! | 4 | CRC32C of the payload `u32` |
-//! | 8 | CRC32C of the 8 bytes before `u32`, so that a wrong length is not waited for |
-//! | 12 | payload |
-//!
-//! All little-endian. TCP's own checksum has 16 bits, and devices on the way compute it anew; CRC32C finds every burst
-//! of up to 32 bits and misses other changes once in four thousand million.
+//! A record is a header (see [`crate::checksum`]) and its payload, at most [`RECORD_BYTES_MAX`].
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
-use crc_fast::{CrcAlgorithm, Digest};
+use crc_fast::Digest;
+
+use crate::checksum::{ALGORITHM, CheckedHeader, HEADER_BYTES};
 
 /// Longest payload of a record, which is what the receiver keeps until it has verified the checksum.
 pub(super) const RECORD_BYTES_MAX: usize = 64 * 1024;
-
-const HEADER_BYTES: usize = 12;
 
 /// The most slices of one call, the header included.
 const SLICES_MAX: usize = 17;
@@ -76,12 +68,9 @@ impl Sender {
     }
 
     fn begin(&mut self, bytes: &[IoSlice<'_>], from: usize, length: usize) {
-        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        let mut digest = Digest::new(ALGORITHM);
         parts(bytes, from, length).for_each(|part| digest.update(part));
-        self.header[..4].copy_from_slice(&(length as u32).to_le_bytes());
-        self.header[4..8].copy_from_slice(&(digest.finalize() as u32).to_le_bytes());
-        let of_header = checksum(&self.header[..8]);
-        self.header[8..].copy_from_slice(&of_header.to_le_bytes());
+        self.header = CheckedHeader { length, checksum: digest.finalize() as u32 }.encode();
         (self.header_left, self.payload_left) = (HEADER_BYTES, length);
     }
 }
@@ -137,18 +126,18 @@ impl Receiver {
                 bytes => self.header_filled += bytes,
             }
         }
-        let [length, of_payload, of_header] = [0, 4, 8].map(|at| word(&self.header, at));
-        if of_header != checksum(&self.header[..8]) || !(1..=RECORD_BYTES_MAX).contains(&(length as usize)) {
+        let header = CheckedHeader::decode(&self.header);
+        let Some(header) = header.filter(|header| (1..=RECORD_BYTES_MAX).contains(&header.length)) else {
             return Err(corrupt("the header of a record"));
-        }
-        let length = length as usize;
+        };
+        let length = header.length;
         while self.filled < length {
             match read(&mut self.record[self.filled..length])? {
                 0 => return Ok(false),
                 bytes => self.filled += bytes,
             }
         }
-        if of_payload != checksum(&self.record[..length]) {
+        if header != CheckedHeader::of(&self.record[..length]) {
             return Err(corrupt(&format!("a record of {length} bytes")));
         }
         self.is_proven = true;
@@ -175,14 +164,6 @@ impl Receiver {
 
 fn corrupt(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("{what} does not match its checksum"))
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
-}
-
-fn word(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// The slices that hold `length` bytes from position `from` on.

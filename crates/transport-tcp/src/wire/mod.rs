@@ -4,8 +4,9 @@
 //! [`crate::handshake::Verdict`]), and to `Keep` the higher rank answers one byte, [`ACKNOWLEDGED`]. Data follows as
 //! the engine lays it out.
 //!
-//! A control connection then carries frames: `length u32` of what follows, `kind u8`, then the fields
-//! of the kind. A text is `length u32` and that many bytes of UTF-8; texts longer than their cap are cut.
+//! A control connection then carries frames: a header with the frame's length and checksum (see [`crate::checksum`]),
+//! `kind u8`, then the fields of the kind. A text is `length u32` and that many bytes of UTF-8; texts longer than their
+//! cap are cut.
 //!
 //! | kind | name | fields |
 //! | --- | --- | --- |
@@ -22,7 +23,7 @@
 //!
 //! | topic | name | fields |
 //! | --- | --- | --- |
-//! | 1 | revoked | communicator `u64`, epoch `u32`, error |
+//! | 1 | revoked | communicator `u64`, epoch `u32`, members, error |
 //! | 2 | lost | rank `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
 //! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64`, by close `u8` |
 //! | 4 | goodbye | none: the origin leaves the job |
@@ -33,24 +34,30 @@
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
 //! of the first byte: 0 live, 1 gone, 2 lost without proof.
 //!
+//! Members are a length `u32` and that many bytes, one bit for each rank, the first in the lowest bit of the first
+//! byte.
+//!
 //! Calls are laid out in `call.rs`, statuses in `status.rs`, errors in `error.rs`.
 
 mod ballot;
 mod call;
 mod error;
+mod rank_set;
 mod status;
 
 pub(crate) use unisono_backend::CommunicatorKey;
 use unisono_backend::{CallHistory, CallStatus};
 use unisono_communicator::{CallInfo, Certainty, Error, JobRank};
 
+use crate::checksum::{CheckedHeader, HEADER_BYTES};
 use crate::codec::{Malformed, Reader, Writer};
 
 pub(crate) use ballot::{AgreementKey, Ballot, Fate};
 pub use error::{read_error, write_error};
+pub(crate) use rank_set::RankSet;
 
 /// Longest frame, kind included.
-pub(crate) const FRAME_BYTES_MAX: usize = 20 * 1024;
+pub(crate) const FRAME_BYTES_MAX: usize = 28 * 1024;
 
 /// Longest text in a message.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;
@@ -58,9 +65,6 @@ pub(crate) const TEXT_BYTES_MAX: usize = 512;
 /// The higher rank answers `Keep` with this byte. Only then does the lower rank know that the other side has not given
 /// the connection up meanwhile.
 pub(crate) const ACKNOWLEDGED: u8 = 6;
-
-/// Bytes in front of a frame's kind.
-pub(crate) const LENGTH_BYTES: usize = 4;
 
 const NOBODY: u32 = u32::MAX;
 
@@ -111,6 +115,19 @@ pub(crate) enum Message {
     OtherList(OtherList),
 }
 
+impl Message {
+    /// Whether two messages ask the same, or tell of the same list.
+    pub(crate) fn repeats(&self, other: &Message) -> bool {
+        match (self, other) {
+            (Message::Ask { key, number }, Message::Ask { key: other_key, number: other_number }) => {
+                (key, number) == (other_key, other_number)
+            }
+            (Message::OtherList(one), Message::OtherList(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
 /// One of two communicators that were made in the same way for different ranks, as its member tells the member of the
 /// other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,8 +174,8 @@ impl Departure {
 /// What has happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Topic {
-    /// The origin found the first cause that ends a communicator.
-    Revoked { key: CommunicatorKey, cause: Error },
+    /// The origin found the first cause that ends a communicator of these ranks.
+    Revoked { key: CommunicatorKey, members: RankSet, cause: Error },
     /// The origin noticed that a rank of the job is gone.
     Lost { rank: JobRank, certainty: Certainty, reason: String },
     /// The origin takes no part in a communicator any more.
@@ -215,21 +232,41 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) {
     }
     let body = writer.finish();
     debug_assert!(body.len() <= FRAME_BYTES_MAX, "every part has a cap");
-    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    out.extend_from_slice(&CheckedHeader::of(&body).encode());
     out.extend_from_slice(&body);
 }
 
-/// The length of the frame that starts here, once its length is known to be allowed.
-pub(crate) fn frame_bytes(length: [u8; LENGTH_BYTES]) -> Result<usize, Malformed> {
-    match u32::from_le_bytes(length) as usize {
-        0 => Err(Malformed { what: "an empty frame" }),
-        bytes if bytes > FRAME_BYTES_MAX => Err(Malformed { what: "a frame is longer than allowed" }),
-        bytes => Ok(bytes),
+/// Why bytes are no frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum BadFrame {
+    /// The bytes do not match their checksum: they were changed on the way.
+    Changed,
+    /// The sender has sent them like this.
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for BadFrame {
+    fn from(malformed: Malformed) -> BadFrame {
+        BadFrame::Malformed(malformed)
     }
 }
 
-/// Reads what follows a frame's length.
-pub(crate) fn decode(frame: &[u8]) -> Result<Message, Malformed> {
+/// Reads the frame with which `bytes` begin, once the whole of it is there; gives its length too.
+pub(crate) fn read_frame(bytes: &[u8]) -> Result<Option<(Message, usize)>, BadFrame> {
+    let Some((header, behind)) = bytes.split_first_chunk() else { return Ok(None) };
+    let header = CheckedHeader::decode(header).ok_or(BadFrame::Changed)?;
+    if !(1..=FRAME_BYTES_MAX).contains(&header.length) {
+        return Err(Malformed { what: "a frame is empty, or longer than allowed" }.into());
+    }
+    let Some(body) = behind.get(..header.length) else { return Ok(None) };
+    if header != CheckedHeader::of(body) {
+        return Err(BadFrame::Changed);
+    }
+    Ok(Some((decode(body)?, HEADER_BYTES + header.length)))
+}
+
+/// Reads what follows a frame's header.
+fn decode(frame: &[u8]) -> Result<Message, Malformed> {
     let mut reader = Reader::new(frame);
     let message = match reader.u8()? {
         1 => Message::Beat,
@@ -267,8 +304,9 @@ fn read_job_rank(reader: &mut Reader<'_>) -> Result<JobRank, Malformed> {
 
 fn write_topic(writer: &mut Writer, topic: &Topic) {
     match topic {
-        Topic::Revoked { key, cause } => {
+        Topic::Revoked { key, members, cause } => {
             write_key(writer.u8(1), *key);
+            members.write(writer);
             write_error(writer, cause);
         }
         Topic::Lost { rank, certainty, reason } => {
@@ -290,7 +328,11 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
 
 fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
     Ok(match reader.u8()? {
-        1 => Topic::Revoked { key: read_key(reader)?, cause: read_error(reader)? },
+        1 => Topic::Revoked {
+            key: read_key(reader)?,
+            members: RankSet::read(reader)?,
+            cause: read_error(reader)?,
+        },
         2 => Topic::Lost {
             rank: read_job_rank(reader)?,
             certainty: read_certainty(reader)?,
@@ -345,15 +387,25 @@ mod tests {
 
     use super::*;
 
+    /// Each bit of its frame is changed too: that is always noticed, and nothing is waited for.
     fn round_trip(message: &Message) -> Message {
         let mut bytes = Vec::new();
         encode(message, &mut bytes);
-        let (length, frame) = bytes.split_first_chunk().unwrap();
-        assert_eq!(frame_bytes(*length), Ok(frame.len()));
-        for cut in 0..frame.len() {
-            assert!(decode(&frame[..cut]).is_err(), "cut at {cut} of {}", frame.len());
+        for cut in 0..bytes.len() {
+            assert!(matches!(read_frame(&bytes[..cut]), Ok(None)), "cut at {cut} of {}", bytes.len());
         }
-        decode(frame).unwrap()
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read_frame(&bytes).unwrap_err(), BadFrame::Changed, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let body = &bytes[HEADER_BYTES..];
+        for cut in 0..body.len() {
+            assert!(decode(&body[..cut]).is_err(), "cut at {cut} of {}", body.len());
+        }
+        let (read, length) = read_frame(&bytes).unwrap().unwrap();
+        assert_eq!(length, bytes.len());
+        read
     }
 
     #[test]
@@ -370,7 +422,7 @@ mod tests {
         let history = CallHistory { calls: 5, digest: 6 };
         let departure = Departure { history, by_close: false, in_progress: 2, last: Some(call.clone()) };
         let topics = [
-            Topic::Revoked { key, cause: Error::closed() },
+            Topic::Revoked { key, members: JobRank::all(11).collect(), cause: Error::closed() },
             Topic::Lost { rank: JobRank::new(3), certainty: Certainty::Suspected, reason: "silent".into() },
             Topic::Closed { key, departure },
             Topic::Goodbye,
@@ -402,8 +454,10 @@ mod tests {
 
     #[test]
     fn lengths_are_capped() {
-        assert!(frame_bytes([0; 4]).is_err());
-        assert!(frame_bytes([255; 4]).is_err());
+        for length in [0, FRAME_BYTES_MAX + 1] {
+            let frame = [&CheckedHeader { length, checksum: 0 }.encode()[..], &[0; 4]].concat();
+            assert!(matches!(read_frame(&frame), Err(BadFrame::Malformed(_))), "{length}");
+        }
         let reason = "x".repeat(FRAME_BYTES_MAX);
         let topic = Topic::Lost { rank: JobRank::new(0), certainty: Certainty::Confirmed, reason };
         let Message::News(News { topic: Topic::Lost { reason, .. }, .. }) =

@@ -13,6 +13,7 @@ mod support;
 
 mod cleanup;
 mod communicators;
+mod control_corruption;
 mod corruption;
 mod failures;
 mod joining;

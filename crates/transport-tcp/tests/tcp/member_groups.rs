@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 
 use crate::child::alone;
 use crate::support::{config, on_each, worlds};
-use unisono_communicator::{Collectives, ReduceOp};
+use unisono_communicator::{Collectives, Communicator, Error, ReduceOp};
 use unisono_transport_tcp::TcpJob;
 
 const RANKS: u32 = 3;
 const CYCLES: u32 = 1000;
+
+/// Groups that two ranks make and drop, each with a piece of news, while another member has yet to come.
+const NEWS_IN_BETWEEN: u32 = 1500;
 
 /// Cycles before the first count, in which everything that is kept for later has been made.
 const WARM_UP: u32 = 100;
@@ -72,4 +75,30 @@ fn a_thousand_cycles_leave_nothing() {
             communicator.barrier().expect("barrier");
         });
     });
+}
+
+/// Ranks 0 and 2 are to meet in a group. Rank 0 gives it up, long before rank 2 makes it.
+#[test]
+fn a_member_that_comes_late_learns_the_first_cause_whatever_has_happened_since() {
+    let config = config(&[("UNISONO_CALL_TIMEOUT_S", "20")]);
+    let errors = on_each(worlds(RANKS, &config), |world, communicator| {
+        if world.group().rank() == 0 {
+            let group = world.make_group("late", &[0, 2]).expect("a good list");
+            group.revoke(Error::System { what: "disk".into(), text: "full".into() }).expect("revoke");
+        }
+        communicator.barrier().expect("barrier");
+        if world.group().rank() != 2 {
+            for _ in 0..NEWS_IN_BETWEEN {
+                world.make_group("other", &[0, 1]).expect("a good list");
+            }
+        }
+        communicator.barrier().expect("barrier");
+        let comes_late = world.group().rank() == 2;
+        let late = || world.make_group("late", &[0, 2]).expect("a good list");
+        let error = comes_late.then(|| late().barrier().expect_err("given up"));
+        communicator.barrier().expect("barrier");
+        error
+    });
+    let error = errors.into_iter().flatten().next().expect("rank 2 has called");
+    assert!(matches!(error.root_cause(), Error::System { what, .. } if what == "disk"), "{error}");
 }

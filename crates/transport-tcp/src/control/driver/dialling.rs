@@ -9,7 +9,7 @@ use super::super::plane::Presence;
 use super::super::slots::Slot;
 use super::super::tasks::{DialFailure, Dialler};
 use super::Driver;
-use crate::handshake::{Hello, Purpose};
+use crate::handshake::{Hello, Purpose, Refusal};
 use crate::wire::ConnectionRole;
 
 /// Pauses between attempts to reach a rank.
@@ -88,6 +88,12 @@ impl Driver {
             DialFailure::Transient(problem) => self.retry(slot, problem),
             DialFailure::Gone(problem) => self.on_absent(slot, problem),
             DialFailure::NoRoom(error) => self.on_shortage(slot, error),
+            // Every rank has proven that it knows the secret when it joined: a byte was changed on its way.
+            DialFailure::Refused(refusal @ (Refusal::Secret | Refusal::Protocol))
+                if slot.role == ConnectionRole::Control =>
+            {
+                self.retry(slot, refusal.to_string());
+            }
             DialFailure::Refused(refusal) => self.fail(slot, Failure::Error(refusal.into())),
         }
     }

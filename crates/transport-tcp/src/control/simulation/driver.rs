@@ -47,8 +47,8 @@ impl Job {
             Command::Abandon { key } => communicators.abandon(key).into_iter().collect(),
             Command::Unregister { key, ours } => communicators.leave(key, ours).into_iter().collect(),
             Command::StreamEnded { key, peer } => communicators.stream_ended(key, peer).into_iter().collect(),
-            Command::Flood { key, cause, .. } => {
-                vec![Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]
+            Command::Flood { key, members, cause, .. } => {
+                vec![Topic::Revoked { key, members, cause: Arc::unwrap_or_clone(cause) }]
             }
             Command::Agree { key, ask, answer } => communicators.agree(key, ask, answer, now),
             Command::Close { key, ours, deadline, answer } => {

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::JobRank;
+use unisono_communicator::{Certainty, JobRank};
 
 use super::{INTERVALS, MS, SimulatedEvent, Simulation};
+use crate::control::tasks::{End, take_message};
+use crate::wire::{Message, encode};
 
 /// How a cut separates two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,21 @@ pub(in super::super) enum Cut {
     Silence,
     /// A device between the sides answers in the place of the other side: it resets connections, and refuses dials.
     Resets,
+}
+
+impl SimulatedEvent {
+    /// From which rank it brings a message.
+    fn brings_from(&self) -> Option<u32> {
+        match self {
+            SimulatedEvent::Message(from, _) | SimulatedEvent::Changed(from, _) => Some(*from),
+            SimulatedEvent::Connected(_)
+            | SimulatedEvent::Reset(_)
+            | SimulatedEvent::Absent(..)
+            | SimulatedEvent::ProcessEnded(_)
+            | SimulatedEvent::Tick
+            | SimulatedEvent::Outside(_) => None,
+        }
+    }
 }
 
 impl Simulation {
@@ -71,7 +88,7 @@ impl Simulation {
         let until: Vec<Instant> =
             (0..self.size()).map(|_| self.now + MS * self.random.below(3) as u32).collect();
         self.queue.retain(|(at, _), (to, event)| {
-            let is_from_victim = matches!(event, SimulatedEvent::Message(from, _) if *from == rank);
+            let is_from_victim = event.brings_from() == Some(rank);
             !is_from_victim || *at <= until[*to as usize]
         });
         self.kill(rank);
@@ -85,7 +102,9 @@ impl Simulation {
         let until = self.now + MS * self.random.below(3) as u32;
         self.queue.retain(|(at, _), (to, event)| {
             let is_lost = match event {
-                SimulatedEvent::Message(from, _) | SimulatedEvent::Connected(from) => {
+                SimulatedEvent::Message(from, _)
+                | SimulatedEvent::Changed(from, _)
+                | SimulatedEvent::Connected(from) => {
                     (*from.min(to), *from.max(to)) == (low, high) && *at > until
                 }
                 SimulatedEvent::Reset(_)
@@ -99,6 +118,80 @@ impl Simulation {
         for (from, to) in [(low, high), (high, low)] {
             *self.unnoticed.entry((to, from)).or_default() += 1;
             self.deliver(from, to, SimulatedEvent::Reset(from));
+        }
+    }
+
+    /// The message of this number, of all messages from now on, arrives with this bit changed.
+    pub(in super::super) fn change_message(&mut self, number: u64, bit: u64) {
+        self.flips.insert(self.sent + 1 + number, bit);
+    }
+
+    /// How many messages that were to change have not been sent.
+    pub(in super::super) fn unchanged(&self) -> usize {
+        self.flips.len()
+    }
+
+    /// What arrives of a message.
+    pub(super) fn pass(&mut self, from: u32, message: Message) -> SimulatedEvent {
+        self.sent += 1;
+        let Some(bit) = self.flips.remove(&self.sent) else { return SimulatedEvent::Message(from, message) };
+        let mut bytes = Vec::new();
+        encode(&message, &mut bytes);
+        let bit = bit as usize % (bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        SimulatedEvent::Changed(from, bytes)
+    }
+
+    /// A message that has changed comes to a rank, which does with it what the control thread does.
+    pub(super) fn on_changed(&mut self, rank: u32, from: u32, mut bytes: Vec<u8>) {
+        if self.unnoticed.get(&(rank, from)).is_some_and(|ends| *ends > 0) {
+            // The end of this connection is on its way.
+            return self.drop_unread(rank, from);
+        }
+        let Some(node) = &mut self.nodes[rank as usize] else { return };
+        let (peer, at) = (JobRank::new(from), node.clock.shows(self.now));
+        match take_message(&mut bytes) {
+            Ok(Some(message)) => node.plane.on_message(peer, message, at),
+            Err(End::Nonsense(reason)) => {
+                node.plane.on_disconnected(peer, Certainty::Confirmed, reason, at);
+            }
+            Ok(None) | Err(End::Changed | End::Closed(_) | End::ProcessEnded(_)) => {
+                let is_wanted = node.plane.on_ended(peer, at);
+                self.close(rank, from);
+                if is_wanted {
+                    self.connect_or_miss(rank, from, INTERVALS.suspect);
+                }
+            }
+        }
+    }
+
+    /// A rank reads nothing more from a connection.
+    fn drop_unread(&mut self, rank: u32, from: u32) {
+        let is_end = |event: &SimulatedEvent| matches!(event, SimulatedEvent::Reset(other) if *other == from);
+        let mut ends = self.queue.iter().filter(|(_, (to, event))| *to == rank && is_end(event));
+        let end = ends.next().map(|(key, _)| *key);
+        self.queue.retain(|key, (to, event)| {
+            let is_of_it = *to == rank && event.brings_from() == Some(from);
+            !(is_of_it && end.is_none_or(|end| *key < end))
+        });
+    }
+
+    /// A rank closes its connection to another one.
+    fn close(&mut self, rank: u32, from: u32) {
+        self.drop_unread(rank, from);
+        if self.links.remove(&(rank.min(from), rank.max(from))) {
+            *self.unnoticed.entry((from, rank)).or_default() += 1;
+            self.deliver(rank, from, SimulatedEvent::Reset(rank));
+        } else {
+            // The other rank has ended before. Its goodbye may have been among the bytes that nobody has read.
+            self.queue.retain(|_, (to, event)| {
+                let is_end = matches!(event,
+                    SimulatedEvent::Reset(gone) | SimulatedEvent::ProcessEnded(gone) if *gone == from);
+                *to != rank || !is_end
+            });
+            if self.are_on_one_host(rank, from) {
+                self.push(rank, INTERVALS.suspect, SimulatedEvent::ProcessEnded(from));
+            }
         }
     }
 

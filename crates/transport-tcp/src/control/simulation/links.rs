@@ -243,7 +243,8 @@ impl SimulatedControl {
 impl Control for SimulatedControl {
     fn flood(&self, cause: Arc<Error>) {
         let (handed_over, waiting) = bounded(0);
-        self.send(Command::Flood { key: self.key, cause, handed_over });
+        let members = self.group.job_ranks().iter().copied().collect();
+        self.send(Command::Flood { key: self.key, members, cause, handed_over });
         // The thread of a rank that has died waits for nothing.
         if !std::thread::panicking() {
             let until = self.simulated_job.job().simulation.now + HANDOVER_MAX;
