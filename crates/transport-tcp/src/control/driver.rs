@@ -32,6 +32,9 @@ use crate::handshake::{AcceptedConnection, Acceptor, Authenticated, Expected, Pu
 use crate::links::{DataSocket, set_congestion_control};
 use crate::wire::{CommunicatorKey, ConnectionRole, Message, Topic, encode};
 
+/// How many events are taken before the actions that follow from them.
+const EVENTS_AT_ONCE_MAX: usize = 1024;
+
 /// The writing side of a control connection, which ends when this is dropped.
 struct ControlConnection {
     /// Distinguishes it from earlier connections between the same ranks.
@@ -117,7 +120,7 @@ pub(super) async fn run(
                 Command::Flood { .. } if leaving.hides_failures() => {}
                 command => driver.on_command(command),
             },
-            Some(event) = received.recv() => driver.on_event(event),
+            Some(event) = received.recv() => driver.on_events(event, &mut received),
             Some(Ok(event)) = driver.tasks.join_next() => driver.on_event(event),
             accepted = acceptor.next() => driver.on_accepted(accepted),
             () = tokio::time::sleep_until(due.into()) => driver.on_time(),
@@ -259,6 +262,19 @@ impl Driver {
         } else {
             self.send(peer, &Message::Beat);
         }
+    }
+
+    /// Takes messages that have come together, so that the same news of several origins goes on as one message.
+    fn on_events(&mut self, mut event: TaskResult, received: &mut UnboundedReceiver<TaskResult>) {
+        for _ in 1..EVENTS_AT_ONCE_MAX {
+            self.on_event(event);
+            let Ok(next) = received.try_recv() else { return };
+            event = next;
+            if !matches!(event, TaskResult::Message { .. }) {
+                self.act();
+            }
+        }
+        self.on_event(event);
     }
 
     fn on_event(&mut self, event: TaskResult) {

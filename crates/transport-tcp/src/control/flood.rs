@@ -28,6 +28,7 @@ const CAUSES_MAX: usize = 1024;
 pub(crate) struct Flood {
     rank: JobRank,
     highest: Vec<u64>,
+    said_goodbye: Vec<bool>,
     /// How much news has been accepted.
     arrivals: u64,
     /// By arrival.
@@ -51,7 +52,8 @@ impl Flood {
     /// Nothing has happened yet.
     pub(crate) fn new(rank: JobRank, size: u32) -> Flood {
         let (kept, causes, passing) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
-        Flood { rank, highest: vec![0; size as usize], arrivals: 0, kept, causes, passing }
+        let (highest, said_goodbye) = (vec![0; size as usize], vec![false; size as usize]);
+        Flood { rank, highest, said_goodbye, arrivals: 0, kept, causes, passing }
     }
 
     /// Our own news, to be sent to everybody we are connected to.
@@ -77,7 +79,7 @@ impl Flood {
             }
             Topic::Goodbye => {
                 self.take_out(news.origin, None);
-                !self.says_again(news)
+                !std::mem::replace(&mut self.said_goodbye[news.origin.index()], true)
             }
             Topic::Closed { key, .. } => {
                 self.take_out(news.origin, Some(*key));
@@ -91,14 +93,13 @@ impl Flood {
         true
     }
 
-    /// Whether its origin has said before that this rank is lost, or has said goodbye before.
+    /// Whether its origin has said before, as surely, that this rank is lost.
     fn says_again(&self, news: &News) -> bool {
         let is_same = |before: &Topic| match (before, &news.topic) {
             (
                 Topic::Lost { rank: one, certainty: before, .. },
                 Topic::Lost { rank: other, certainty: now, .. },
             ) => (one, before) == (other, now),
-            (Topic::Goodbye, Topic::Goodbye) => true,
             _ => false,
         };
         self.kept.values().any(|before| before.origin == news.origin && is_same(&before.topic))

@@ -17,6 +17,7 @@ mod agreement;
 mod detector;
 mod driver;
 mod flood;
+mod forwarding;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod handle;

@@ -9,6 +9,7 @@ use unisono_communicator::{Certainty, JobRank};
 
 use super::detector::Detector;
 use super::flood::Flood;
+use super::forwarding::Forwarding;
 use super::hosts::Hosts;
 use super::topology::Topology;
 use crate::wire::{CommunicatorKey, Message, News, OtherList, Topic};
@@ -90,6 +91,7 @@ pub(crate) struct Plane {
     topology: Topology,
     detector: Detector,
     flood: Flood,
+    forwarding: Forwarding,
     actions: Vec<Action>,
 }
 
@@ -111,6 +113,7 @@ impl Plane {
             topology: Topology::new(rank, size),
             detector: Detector::new(intervals.beat, intervals.suspect, now),
             flood: Flood::new(rank, size),
+            forwarding: Forwarding::default(),
             actions: Vec::new(),
         };
         plane.connect_wanted();
@@ -119,7 +122,21 @@ impl Plane {
 
     /// The actions that have become necessary since the last call, in order.
     pub(crate) fn take_actions(&mut self) -> Vec<Action> {
+        self.forward();
         std::mem::take(&mut self.actions)
+    }
+
+    /// Adds an action, behind the news that came before.
+    fn push(&mut self, action: Action) {
+        self.forward();
+        self.actions.push(action);
+    }
+
+    /// Sends the news that waits.
+    fn forward(&mut self) {
+        let peers = JobRank::all(self.hosts.ranks()).filter(|peer| self.connected[peer.index()]);
+        let messages = self.forwarding.take(peers);
+        self.actions.extend(messages.into_iter().map(|(peer, message)| Action::Send(peer, message)));
     }
 
     /// What is known of a rank.
@@ -153,11 +170,13 @@ impl Plane {
         self.connecting[peer.index()] = false;
         self.connected[peer.index()] = true;
         // The first message. A connection that ends before it says nothing about the other side.
-        self.actions.push(Action::Send(peer, Message::Beat));
+        self.push(Action::Send(peer, Message::Beat));
         // The news from before this connection existed.
-        let known: Vec<_> = self.flood.kept().cloned().map(Message::News).collect();
+        let mut known = Forwarding::default();
+        self.flood.kept().for_each(|news| known.add(self.rank, news));
+        let known = known.take(std::iter::once(peer)).into_iter().map(|(_, message)| message);
         let questions = self.questions.get(&peer).into_iter().flatten().cloned();
-        self.actions.extend(known.into_iter().chain(questions).map(|message| Action::Send(peer, message)));
+        self.actions.extend(known.chain(questions).map(|message| Action::Send(peer, message)));
         self.watch(now);
     }
 
@@ -212,13 +231,13 @@ impl Plane {
         self.heard[from.index()] = true;
         match message {
             Message::Beat => {}
-            Message::Ask { key, number } => self.actions.push(Action::Asked { from, key, number }),
+            Message::Ask { key, number } => self.push(Action::Asked { from, key, number }),
             Message::Answer { key, number, status } => {
                 self.forget_question(from, &Message::Ask { key, number });
-                self.actions.push(Action::Answered { from, key, number, status });
+                self.push(Action::Answered { from, key, number, status });
             }
-            Message::News(news) => self.on_news(from, news, now),
-            Message::OtherList(other) => self.actions.push(Action::Differs(from, other)),
+            Message::News(news) => news.each().for_each(|news| self.on_news(from, news, now)),
+            Message::OtherList(other) => self.push(Action::Differs(from, other)),
         }
     }
 
@@ -253,7 +272,7 @@ impl Plane {
         }
         waiting.push(message.clone());
         if self.connected[peer.index()] {
-            self.actions.push(Action::Send(peer, message));
+            self.push(Action::Send(peer, message));
         } else {
             self.connect(peer);
         }
@@ -285,10 +304,9 @@ impl Plane {
 
     /// Forwards news and acts on it.
     fn spread(&mut self, from: JobRank, news: News, now: Instant) {
-        for peer in JobRank::all(self.hosts.ranks()).filter(|&peer| peer != from) {
-            if self.connected[peer.index()] {
-                self.actions.push(Action::Send(peer, Message::News(news.clone())));
-            }
+        self.forwarding.add(from, &news);
+        if !news.topic.may_wait() {
+            self.forward();
         }
         let gone = match news.topic {
             Topic::Lost { rank, .. } => Some((rank, Presence::Lost)),

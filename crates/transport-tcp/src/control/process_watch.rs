@@ -154,7 +154,7 @@ mod tests {
         let peer = JobRank::new(1);
         let news = News { origin: peer, sequence: 1, topic: Topic::Goodbye };
         let mut sent = Vec::new();
-        encode(&Message::News(news), &mut sent);
+        encode(&Message::News(news.into()), &mut sent);
         // The next message has begun, and the rest of it will not come.
         sent.extend_from_slice(&[9, 0, 0, 0, 4]);
         for round in 0..20 {

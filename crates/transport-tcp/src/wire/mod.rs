@@ -13,7 +13,7 @@
 //! | 1 | beat | none: the sender lives |
 //! | 2 | ask | communicator `u64`, epoch `u32`, number `u64`: what about your call of that number? |
 //! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
-//! | 4 | news | origin `u32`, sequence `u64`, topic `u8`, the fields of the topic |
+//! | 4 | news | number of origins `u32`, for each its rank `u32` and sequence `u64`; topic `u8`, the fields of the topic |
 //! | 5 | other list | communicator `u64`, epoch `u32` of the sender and of the receiver; ranks of the sender's text |
 //!
 //! Ranks are those of the job, but those in a status are of the communicator.
@@ -110,7 +110,7 @@ pub(crate) enum Message {
     /// Answers such a question.
     Answer { key: CommunicatorKey, number: u64, status: CallStatus },
     /// News, which the receiver forwards.
-    News(News),
+    News(JointNews),
     /// The receiver has dialled for a communicator that the sender has made in the same way for other ranks.
     OtherList(OtherList),
 }
@@ -151,8 +151,47 @@ pub(crate) struct News {
     pub(crate) topic: Topic,
 }
 
-/// How a rank has left a communicator.
+/// The same news of some origins, as it travels.
 #[derive(Clone, Debug)]
+pub(crate) struct JointNews {
+    /// Who published it.
+    pub(crate) origins: Vec<Origin>,
+    /// What has happened.
+    pub(crate) topic: Topic,
+}
+
+/// A rank that has published news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The rank.
+    pub(crate) rank: JobRank,
+    /// How many things the rank has published, this one included.
+    pub(crate) sequence: u64,
+}
+
+impl JointNews {
+    /// The most origins of one message. A frame has room for them beside the longest topic that ranks have in common.
+    pub(crate) const ORIGINS_MAX: usize = 512;
+
+    /// The news of each origin.
+    pub(crate) fn each(self) -> impl Iterator<Item = News> {
+        let JointNews { origins, topic } = self;
+        origins.into_iter().map(move |Origin { rank, sequence }| News {
+            origin: rank,
+            sequence,
+            topic: topic.clone(),
+        })
+    }
+}
+
+impl From<News> for JointNews {
+    fn from(News { origin, sequence, topic }: News) -> JointNews {
+        JointNews { origins: vec![Origin { rank: origin, sequence }], topic }
+    }
+}
+
+/// How a rank has left a communicator.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Departure {
     /// How many collectives it has made, and which.
     pub(crate) history: CallHistory,
@@ -189,6 +228,30 @@ pub(crate) enum Topic {
 }
 
 impl Topic {
+    /// Whether the same has happened to two origins, and one message may tell it. First causes and losses travel alone:
+    /// they are rare, and nothing may delay them.
+    pub(crate) fn joins(&self, other: &Topic) -> bool {
+        match (self, other) {
+            (Topic::Goodbye, Topic::Goodbye) => true,
+            (Topic::Closed { key, departure }, Topic::Closed { key: other, departure: its }) => {
+                (key, departure) == (other, its)
+            }
+            (Topic::Ballot { agreement, ballot }, Topic::Ballot { agreement: other, ballot: its })
+            | (Topic::Decision { agreement, ballot }, Topic::Decision { agreement: other, ballot: its }) => {
+                (agreement, ballot) == (other, its)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it may wait for the same news of other origins.
+    pub(crate) fn may_wait(&self) -> bool {
+        match self {
+            Topic::Goodbye | Topic::Closed { .. } | Topic::Ballot { .. } | Topic::Decision { .. } => true,
+            Topic::Revoked { .. } | Topic::Lost { .. } => false,
+        }
+    }
+
     /// The communicator it is about, unless it is about the job.
     pub(crate) fn key(&self) -> Option<CommunicatorKey> {
         match self {
@@ -219,9 +282,12 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) {
             writer.u64(*number);
             status::write(&mut writer, status);
         }
-        Message::News(news) => {
-            writer.u8(4).u32(news.origin.get()).u64(news.sequence);
-            write_topic(&mut writer, &news.topic);
+        Message::News(JointNews { origins, topic }) => {
+            writer.u8(4).u32(origins.len() as u32);
+            for Origin { rank, sequence } in origins {
+                writer.u32(rank.get()).u64(*sequence);
+            }
+            write_topic(&mut writer, topic);
         }
         Message::OtherList(OtherList { mine, yours, list }) => {
             writer.u8(5);
@@ -276,8 +342,13 @@ fn decode(frame: &[u8]) -> Result<Message, Malformed> {
             Message::Answer { key, number, status: status::read(&mut reader)? }
         }
         4 => {
-            let (origin, sequence) = (read_job_rank(&mut reader)?, reader.u64()?);
-            Message::News(News { origin, sequence, topic: read_topic(&mut reader)? })
+            let count = reader.u32()? as usize;
+            if !(1..=JointNews::ORIGINS_MAX).contains(&count) {
+                return Err(Malformed { what: "news of no rank, or of too many" });
+            }
+            let origin = |_| Ok(Origin { rank: read_job_rank(&mut reader)?, sequence: reader.u64()? });
+            let origins = (0..count).map(origin).collect::<Result<_, Malformed>>()?;
+            Message::News(JointNews { origins, topic: read_topic(&mut reader)? })
         }
         5 => Message::OtherList(OtherList {
             mine: read_key(&mut reader)?,
@@ -443,7 +514,8 @@ mod tests {
             CallStatus::Done { call },
             CallStatus::Forgotten,
         ];
-        let news = topics.map(|topic| Message::News(News { origin: JobRank::new(1), sequence: 9, topic }));
+        let news =
+            topics.map(|topic| Message::News(News { origin: JobRank::new(1), sequence: 9, topic }.into()));
         let answers = statuses.map(|status| Message::Answer { key, number: 4, status });
         let other = OtherList { mine: key, yours: key, list: "[0, 1]".to_owned() };
         let others = [Message::Beat, Message::Ask { key, number: 1 }, Message::OtherList(other)];
@@ -460,8 +532,9 @@ mod tests {
         }
         let reason = "x".repeat(FRAME_BYTES_MAX);
         let topic = Topic::Lost { rank: JobRank::new(0), certainty: Certainty::Confirmed, reason };
-        let Message::News(News { topic: Topic::Lost { reason, .. }, .. }) =
-            round_trip(&Message::News(News { origin: JobRank::new(0), sequence: 1, topic }))
+        let news = News { origin: JobRank::new(0), sequence: 1, topic };
+        let Message::News(JointNews { topic: Topic::Lost { reason, .. }, .. }) =
+            round_trip(&Message::News(news.into()))
         else {
             panic!("another message came out")
         };
