@@ -30,7 +30,9 @@ use unisono_engine::{Edge, Interest, Lane, Links, Wake};
 pub(crate) use acknowledgement::{is_acknowledged, retransmitted_segments};
 pub(crate) use data_socket::DataSocket;
 pub use socket::TcpLink;
-pub(crate) use socket::{SocketOptions, is_shortage, listen, new_socket, set_congestion_control};
+pub(crate) use socket::{
+    SocketOptions, is_own_failure, is_shortage, listen, new_socket, set_congestion_control,
+};
 
 use crate::control::{Command, Commands};
 use crate::wire::{CommunicatorKey, ConnectionRole};
