@@ -21,8 +21,8 @@
 mod recorder;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -68,7 +68,7 @@ pub struct FlightRecord {
     pub pid: u32,
     /// When this was taken, in milliseconds of Unix time.
     pub written_ms: u64,
-    /// Its communicators, by name.
+    /// Its communicators, by name. Of the dropped ones, only the last that were revoked are there.
     pub pg_config: BTreeMap<String, GroupConfig>,
     /// How far each of them is, by `pg_id`.
     pub pg_status: BTreeMap<u32, GroupStatus>,
@@ -253,10 +253,11 @@ impl FlightRecord {
     }
 
     /// Writes the record to its file in `directory`, which is made if need be, and gives the path. Who reads it sees
-    /// the old content or all of the new.
+    /// the old content or all of the new. Symbolic links are not followed.
     ///
     /// # Errors
-    /// [`Error::System`] when that cannot be written; a build without the feature `serde` cannot write any.
+    /// [`Error::System`] when that cannot be written, or a symbolic link is in its place; a build without the feature
+    /// `serde` cannot write any.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         let path = directory.join(FlightRecord::file_name(self.rank));
@@ -264,7 +265,13 @@ impl FlightRecord {
         let partial = path.with_extension(format!("{process}-{count}.partial"));
         let done = write_limited(|| {
             fs::create_dir_all(directory)?;
-            fs::write(&partial, self.json()?)?;
+            if fs::symlink_metadata(&path).is_ok_and(|there| there.is_symlink()) {
+                return Err(io::Error::other("it is a symbolic link"));
+            }
+            // An earlier process of this number may have left one. A file that cannot be removed is not opened either.
+            let _ = fs::remove_file(&partial);
+            // Follows no link: the file is new.
+            OpenOptions::new().write(true).create_new(true).open(&partial)?.write_all(&self.json()?)?;
             fs::rename(&partial, &path)
         });
         if done.is_err() {

@@ -7,21 +7,21 @@ use std::collections::BTreeMap;
 
 use unisono_communicator::JobRank;
 
-use crate::wire::{JointNews, Message, News, Origin, Topic};
+use crate::wire::{JointNews, Message, News, Publisher, Topic};
 
 /// News that is to be forwarded.
 #[derive(Debug, Default)]
 pub(crate) struct Forwarding {
-    waiting: Vec<Waiting>,
+    kinds: Vec<SameNews>,
     /// The last entry of each origin. News of one origin goes out in the order in which it came.
     last: BTreeMap<JobRank, usize>,
 }
 
 /// The same news of some origins.
 #[derive(Debug)]
-struct Waiting {
+struct SameNews {
     topic: Topic,
-    origins: Vec<Origin>,
+    origins: Vec<Publisher>,
     /// The peers from which the news has come, in the order of the origins. A peer does not get its own news back.
     from: Vec<JobRank>,
 }
@@ -30,34 +30,33 @@ impl Forwarding {
     /// Adds news that has come from a peer, or that this rank publishes itself.
     pub(crate) fn add(&mut self, from: JobRank, news: &News) {
         let first = self.last.get(&news.origin).map_or(0, |last| last + 1);
-        let fits = |one: &Waiting| one.origins.len() < JointNews::ORIGINS_MAX && one.topic.joins(&news.topic);
-        let found = self.waiting.iter().skip(first).position(fits).map(|index| first + index);
-        let index = found.unwrap_or(self.waiting.len());
+        let fits =
+            |one: &SameNews| one.origins.len() < JointNews::ORIGINS_MAX && one.topic.joins(&news.topic);
+        let found = self.kinds.iter().skip(first).position(fits).map(|index| first + index);
+        let index = found.unwrap_or(self.kinds.len());
         if found.is_none() {
-            self.waiting.push(Waiting { topic: news.topic.clone(), origins: Vec::new(), from: Vec::new() });
+            self.kinds.push(SameNews { topic: news.topic.clone(), origins: Vec::new(), from: Vec::new() });
         }
         self.last.insert(news.origin, index);
-        self.waiting[index].origins.push(Origin { rank: news.origin, sequence: news.sequence });
-        self.waiting[index].from.push(from);
+        self.kinds[index].origins.push(Publisher { rank: news.origin, sequence: news.sequence });
+        self.kinds[index].from.push(from);
     }
 
     /// The messages for these peers, in the order in which each peer must get them. Nothing waits any more.
     pub(crate) fn take(&mut self, peers: impl Iterator<Item = JobRank>) -> Vec<(JobRank, Message)> {
         self.last.clear();
-        let waiting = std::mem::take(&mut self.waiting);
-        if waiting.is_empty() {
+        let kinds = std::mem::take(&mut self.kinds);
+        if kinds.is_empty() {
             return Vec::new();
         }
-        peers
-            .flat_map(|peer| waiting.iter().filter_map(move |one| Some((peer, one.message(peer)?))))
-            .collect()
+        peers.flat_map(|peer| kinds.iter().filter_map(move |one| Some((peer, one.message(peer)?)))).collect()
     }
 }
 
-impl Waiting {
+impl SameNews {
     fn message(&self, peer: JobRank) -> Option<Message> {
-        let is_new = |(origin, from): (&Origin, &JobRank)| (*from != peer).then_some(*origin);
-        let origins: Vec<Origin> = self.origins.iter().zip(&self.from).filter_map(is_new).collect();
+        let is_new = |(origin, from): (&Publisher, &JobRank)| (*from != peer).then_some(*origin);
+        let origins: Vec<Publisher> = self.origins.iter().zip(&self.from).filter_map(is_new).collect();
         (!origins.is_empty()).then(|| Message::News(JointNews { origins, topic: self.topic.clone() }))
     }
 }

@@ -157,7 +157,7 @@ impl LocalCommunicators {
         communicator.map(|communicator| communicator.survival.ask(ask, answer, now)).unwrap_or_default()
     }
 
-    /// This rank has had no descriptor for a control connection since `since`, so ranks that begin may wait for it in
+    /// This rank has not been able to make a control connection since `since`, so ranks that begin may wait for it in
     /// vain. Returns the failures to publish.
     pub(crate) fn fall_short(
         &mut self,

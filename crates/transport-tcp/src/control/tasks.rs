@@ -19,7 +19,7 @@ use super::process_watch::ProcessWatch;
 use super::slots::Slot;
 use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
 use crate::links::{
-    DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_shortage, new_socket,
+    DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_own_failure, new_socket,
 };
 use crate::secret::Secret;
 use crate::wire::{ACKNOWLEDGED, BadFrame, Message, read_frame};
@@ -72,8 +72,8 @@ pub(super) enum DialFailure {
     Gone(String),
     /// It may succeed later.
     Transient(String),
-    /// This process has no room for another socket, which says nothing about the other side.
-    NoRoom(Error),
+    /// This rank itself cannot connect, which says nothing about the other side.
+    Own(Error),
     /// It never will.
     Refused(Refusal),
 }
@@ -111,11 +111,8 @@ impl Dialler {
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return Err(DialFailure::Gone(format!("nobody listens at {address}")));
             }
-            Ok(Err(error)) if is_shortage(&error) => {
-                return Err(DialFailure::NoRoom(Error::system(
-                    format!("cannot connect to {address}"),
-                    &error,
-                )));
+            Ok(Err(error)) if is_own_failure(&error) => {
+                return Err(DialFailure::Own(Error::system(format!("cannot connect to {address}"), &error)));
             }
             Ok(Err(error)) => {
                 return Err(DialFailure::Transient(format!("cannot connect to {address}: {error}")));

@@ -3,6 +3,7 @@
 //! The files are written by a thread of their own: the folder may be on a disk that is slow or gone, and neither calls
 //! nor heartbeats may wait for that.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -17,6 +18,10 @@ use crate::wire::CommunicatorKey;
 /// Name of the thread.
 const THREAD_NAME: &str = "unisono-flight";
 
+/// How many revoked communicators are kept after their users have dropped them: the last. Each has a ring of calls and
+/// a descriptor.
+pub(super) const REVOKED_KEPT: usize = 16;
+
 /// One communicator.
 struct Recorded {
     /// Its number among those of this rank.
@@ -24,7 +29,7 @@ struct Recorded {
     key: CommunicatorKey,
     group: Group,
     board: Weak<Board>,
-    /// Held once it is revoked: its user may drop it before it is written.
+    /// Held while it is one of the last that were revoked: its user may drop it before it is written.
     revoked: Option<Arc<Board>>,
 }
 
@@ -39,6 +44,8 @@ struct RecorderState {
     /// How many communicators there have been.
     registered: u32,
     groups: Vec<Recorded>,
+    /// The communicators whose boards are held, by number, in the order in which they were revoked.
+    revoked: VecDeque<u32>,
     /// Something was revoked since the last record was taken.
     is_due: bool,
     is_ending: bool,
@@ -123,11 +130,18 @@ impl RecorderShared {
     /// Called by whoever revokes, so it only leaves a note.
     fn on_revoked(&self, pg_id: u32, board: Arc<Board>) {
         let mut state = self.lock();
-        if let Some(one) = state.groups.iter_mut().find(|one| one.pg_id == pg_id) {
-            one.revoked = Some(board);
-            state.is_due = true;
-            self.signal.notify_all();
-        }
+        let Some(one) = state.groups.iter_mut().find(|one| one.pg_id == pg_id) else { return };
+        one.revoked = Some(board);
+        state.is_due = true;
+        // An eviction revokes once more.
+        state.revoked.retain(|other| *other != pg_id);
+        state.revoked.push_back(pg_id);
+        let oldest = if state.revoked.len() > REVOKED_KEPT { state.revoked.pop_front() } else { None };
+        let oldest = oldest.and_then(|oldest| state.groups.iter_mut().find(|one| one.pg_id == oldest));
+        let forgotten = oldest.and_then(|oldest| oldest.revoked.take());
+        drop(state);
+        drop(forgotten);
+        self.signal.notify_all();
     }
 
     fn record(&self) -> FlightRecord {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use unisono_backend::mismatch;
 use unisono_communicator::{DType, GroupRank, JobRank, Peer, ShortText, Site, UserOp};
 
+use super::recorder::REVOKED_KEPT;
 use super::*;
 use crate::handshake::JobId;
 use crate::secret::tests::TestDirectory;
@@ -246,6 +247,66 @@ fn who_ends_at_once_leaves_the_record_and_who_is_well_leaves_none() {
             assert_eq!((record.entries.len(), record.pg_config.len()), (2, 1));
         }
     }
+}
+
+/// A board has a ring of calls and a descriptor that wakes its engine.
+#[test]
+fn the_last_revoked_communicators_are_kept_and_no_others() {
+    let directory = TestDirectory::new();
+    let recorder = Recorder::start(4, JobId([1; 16]), Some(directory.0.clone())).unwrap();
+    let (kept, all) = (REVOKED_KEPT as u64, 3 * REVOKED_KEPT as u64);
+    let key = |id| CommunicatorKey { id, epoch: 0 };
+    let alive = Arc::new(board());
+    let weak: Vec<_> = (0..all)
+        .map(|id| {
+            let board = if id == 0 { alive.clone() } else { Arc::new(board()) };
+            recorder.register(key(id), group(), &board);
+            board.first_cause().revoke(JobRank::new(2), Arc::new(Error::closed()));
+            // The second call for the same board.
+            board.first_cause().evict(JobRank::new(2), "silent".to_owned());
+            Arc::downgrade(&board)
+        })
+        .collect();
+    let mut names: Vec<String> = recorder.record().pg_config.into_keys().collect();
+    let mut expected: Vec<String> = (all - kept..all).chain([0]).map(|id| key(id).to_string()).collect();
+    names.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(names, expected, "the last, and the one that its user has");
+    // The thread that writes holds some for a moment.
+    let deadline = Instant::now() + WAIT_MAX;
+    let are_held = || weak[1..weak.len() - REVOKED_KEPT].iter().any(|board| board.strong_count() > 0);
+    while are_held() {
+        assert!(Instant::now() < deadline, "older boards are held");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(recorder);
+    let path = directory.0.join("rank-4.json");
+    let written: FlightRecord = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert!(written.pg_config.contains_key(&key(all - 1).to_string()), "the last is written");
+}
+
+/// In a folder that others may write to, a link could lead the record to any file of this user.
+#[test]
+fn a_link_in_the_place_of_a_file_is_not_followed() {
+    let directory = TestDirectory::new();
+    let (folder, precious) = (directory.0.join("open"), directory.0.join("precious"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(&precious, "precious").unwrap();
+    let record = record_of(&board());
+    // The names under which the record may be written at first.
+    for count in 0..1000 {
+        let name = format!("rank-4.{}-{count}.partial", std::process::id());
+        std::os::unix::fs::symlink(&precious, folder.join(name)).unwrap();
+    }
+    let path = record.write(&folder).unwrap();
+    assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&precious, &path).unwrap();
+    let error = record.write(&folder).unwrap_err().to_string();
+    assert!(error.contains("rank-4.json: it is a symbolic link"), "{error}");
+    assert!(fs::symlink_metadata(&path).unwrap().is_symlink(), "nothing has changed");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
 }
 
 /// Whoever asks for it gets the communicators that are there.

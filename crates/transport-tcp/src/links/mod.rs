@@ -31,7 +31,8 @@ pub(crate) use acknowledgement::{is_acknowledged, retransmitted_segments};
 pub(crate) use data_socket::DataSocket;
 pub use socket::TcpLink;
 pub(crate) use socket::{
-    SocketOptions, is_connected_to_itself, is_shortage, listen, new_socket, set_congestion_control,
+    SocketOptions, is_connected_to_itself, is_own_failure, is_shortage, listen, new_socket,
+    set_congestion_control,
 };
 
 use crate::control::{Command, Commands};

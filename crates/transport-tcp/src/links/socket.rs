@@ -56,6 +56,13 @@ pub(crate) fn is_connected_to_itself(stream: &tokio::net::TcpStream) -> bool {
     stream.local_addr().is_ok_and(|own| stream.peer_addr().is_ok_and(|peer| own == peer))
 }
 
+/// Whether it is this host, or what this process has or may do on it, that keeps it from connecting: the other side was
+/// not even asked.
+pub(crate) fn is_own_failure(error: &io::Error) -> bool {
+    let known = [Errno::ADDRNOTAVAIL, Errno::ACCESS, Errno::PERM, Errno::NETUNREACH, Errno::NETDOWN];
+    is_shortage(error) || Errno::from_io_error(error).is_some_and(|error| known.contains(&error))
+}
+
 /// A listening socket at `address`, without blocking.
 pub(crate) fn listen(address: SocketAddr, options: SocketOptions) -> io::Result<TcpListener> {
     let socket = new_socket(address, options)?;
@@ -181,5 +188,22 @@ impl Direction {
                 Err(error.into())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_host_refuses_is_told_from_what_others_do() {
+        let own = [libc::EMFILE, libc::ENOBUFS, libc::EADDRNOTAVAIL, libc::EACCES, libc::EPERM];
+        for number in own.into_iter().chain([libc::ENETUNREACH, libc::ENETDOWN]) {
+            assert!(is_own_failure(&io::Error::from_raw_os_error(number)), "{number}");
+        }
+        for number in [libc::ECONNREFUSED, libc::ECONNRESET, libc::EHOSTUNREACH, libc::ETIMEDOUT] {
+            assert!(!is_own_failure(&io::Error::from_raw_os_error(number)), "{number}");
+        }
+        assert!(!is_own_failure(&ErrorKind::PermissionDenied.into()), "not of the system");
     }
 }

@@ -13,47 +13,30 @@
 //! | 1 | beat | none: the sender lives |
 //! | 2 | ask | communicator `u64`, epoch `u32`, number `u64`: what about your call of that number? |
 //! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
-//! | 4 | news | number of origins `u32`, for each its rank `u32` and sequence `u64`; topic `u8`, the fields of the topic |
+//! | 4 | news | see `news.rs` |
 //! | 5 | other list | communicator `u64`, epoch `u32` of the sender and of the receiver; ranks of the sender's text |
 //!
 //! Ranks are those of the job, but those in a status are of the communicator.
-//!
-//! Every rank forwards each piece of news once, to every rank that it is connected to. The sequence counts what the
-//! origin has published, from 1.
-//!
-//! | topic | name | fields |
-//! | --- | --- | --- |
-//! | 1 | revoked | communicator `u64`, epoch `u32`, members, error |
-//! | 2 | lost | rank `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
-//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64`, by close `u8` |
-//! | 4 | goodbye | none: the origin leaves the job |
-//! | 5 | ballot | agreement, ballot: what the origin says, and whom it takes for gone |
-//! | 6 | decision | agreement, ballot: what was decided |
-//!
-//! An agreement is communicator `u64`, epoch `u32`, question `u8` (1 a flag, 2 who survives), number `u64`. A ballot is
-//! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
-//! of the first byte: 0 live, 1 gone, 2 lost without proof.
-//!
-//! Members are a length `u32` and that many bytes, one bit for each rank, the first in the lowest bit of the first
-//! byte.
 //!
 //! Calls are laid out in `call.rs`, statuses in `status.rs`, errors in `error.rs`.
 
 mod ballot;
 mod call;
 mod error;
+mod news;
 mod rank_set;
 mod status;
 
+use unisono_backend::CallStatus;
 pub(crate) use unisono_backend::CommunicatorKey;
-use unisono_backend::{CallHistory, CallStatus};
-use unisono_communicator::{CallInfo, Certainty, Error, JobRank};
+use unisono_communicator::{Certainty, JobRank};
 
 use crate::checksum::{CheckedHeader, HEADER_BYTES};
 use crate::codec::{Malformed, Reader, Writer};
 
 pub(crate) use ballot::{AgreementKey, Ballot, Fate};
 pub use error::{read_error, write_error};
+pub(crate) use news::{Departure, JointNews, News, Publisher, Topic};
 pub(crate) use rank_set::RankSet;
 
 /// Longest frame, kind included.
@@ -140,130 +123,6 @@ pub(crate) struct OtherList {
     pub(crate) list: String,
 }
 
-/// Something that every rank must learn.
-#[derive(Clone, Debug)]
-pub(crate) struct News {
-    /// Who published it.
-    pub(crate) origin: JobRank,
-    /// How many things the origin has published, this one included.
-    pub(crate) sequence: u64,
-    /// What has happened.
-    pub(crate) topic: Topic,
-}
-
-/// The same news of some origins, as it travels.
-#[derive(Clone, Debug)]
-pub(crate) struct JointNews {
-    /// Who published it.
-    pub(crate) origins: Vec<Origin>,
-    /// What has happened.
-    pub(crate) topic: Topic,
-}
-
-/// A rank that has published news.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    /// The rank.
-    pub(crate) rank: JobRank,
-    /// How many things the rank has published, this one included.
-    pub(crate) sequence: u64,
-}
-
-impl JointNews {
-    /// The most origins of one message. A frame has room for them beside the longest topic that ranks have in common.
-    pub(crate) const ORIGINS_MAX: usize = 512;
-
-    /// The news of each origin.
-    pub(crate) fn each(self) -> impl Iterator<Item = News> {
-        let JointNews { origins, topic } = self;
-        origins.into_iter().map(move |Origin { rank, sequence }| News {
-            origin: rank,
-            sequence,
-            topic: topic.clone(),
-        })
-    }
-}
-
-impl From<News> for JointNews {
-    fn from(News { origin, sequence, topic }: News) -> JointNews {
-        JointNews { origins: vec![Origin { rank: origin, sequence }], topic }
-    }
-}
-
-/// How a rank has left a communicator.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Departure {
-    /// How many collectives it has made, and which.
-    pub(crate) history: CallHistory,
-    /// It has called `close`; else it has dropped the communicator, or its process has ended.
-    pub(crate) by_close: bool,
-    /// How many calls it has left in progress.
-    pub(crate) in_progress: u32,
-    /// The last of its collectives.
-    pub(crate) last: Option<CallInfo>,
-}
-
-impl Departure {
-    /// That of a rank that never had the communicator.
-    pub(crate) fn before_first_call() -> Departure {
-        Departure { history: CallHistory::UNUSED, by_close: false, in_progress: 0, last: None }
-    }
-}
-
-/// What has happened.
-#[derive(Clone, Debug)]
-pub(crate) enum Topic {
-    /// The origin found the first cause that ends a communicator of these ranks.
-    Revoked { key: CommunicatorKey, members: RankSet, cause: Error },
-    /// The origin noticed that a rank of the job is gone.
-    Lost { rank: JobRank, certainty: Certainty, reason: String },
-    /// The origin takes no part in a communicator any more.
-    Closed { key: CommunicatorKey, departure: Departure },
-    /// The origin leaves the job in good order.
-    Goodbye,
-    /// The ballot of the origin in an agreement.
-    Ballot { agreement: AgreementKey, ballot: Ballot },
-    /// What the ranks have agreed on.
-    Decision { agreement: AgreementKey, ballot: Ballot },
-}
-
-impl Topic {
-    /// Whether the same has happened to two origins, and one message may tell it. First causes and losses travel alone:
-    /// they are rare, and nothing may delay them.
-    pub(crate) fn joins(&self, other: &Topic) -> bool {
-        match (self, other) {
-            (Topic::Goodbye, Topic::Goodbye) => true,
-            (Topic::Closed { key, departure }, Topic::Closed { key: other, departure: its }) => {
-                (key, departure) == (other, its)
-            }
-            (Topic::Ballot { agreement, ballot }, Topic::Ballot { agreement: other, ballot: its })
-            | (Topic::Decision { agreement, ballot }, Topic::Decision { agreement: other, ballot: its }) => {
-                (agreement, ballot) == (other, its)
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether it may wait for the same news of other origins.
-    pub(crate) fn may_wait(&self) -> bool {
-        match self {
-            Topic::Goodbye | Topic::Closed { .. } | Topic::Ballot { .. } | Topic::Decision { .. } => true,
-            Topic::Revoked { .. } | Topic::Lost { .. } => false,
-        }
-    }
-
-    /// The communicator it is about, unless it is about the job.
-    pub(crate) fn key(&self) -> Option<CommunicatorKey> {
-        match self {
-            Topic::Revoked { key, .. } | Topic::Closed { key, .. } => Some(*key),
-            Topic::Ballot { agreement, .. } | Topic::Decision { agreement, .. } => {
-                Some(agreement.communicator)
-            }
-            Topic::Lost { .. } | Topic::Goodbye => None,
-        }
-    }
-}
-
 /// Appends a frame to what a connection will send.
 pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) {
     let mut writer = Writer::new();
@@ -282,12 +141,9 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) {
             writer.u64(*number);
             status::write(&mut writer, status);
         }
-        Message::News(JointNews { origins, topic }) => {
-            writer.u8(4).u32(origins.len() as u32);
-            for Origin { rank, sequence } in origins {
-                writer.u32(rank.get()).u64(*sequence);
-            }
-            write_topic(&mut writer, topic);
+        Message::News(news) => {
+            writer.u8(4);
+            news.write(&mut writer);
         }
         Message::OtherList(OtherList { mine, yours, list }) => {
             writer.u8(5);
@@ -341,15 +197,7 @@ fn decode(frame: &[u8]) -> Result<Message, Malformed> {
             let (key, number) = (read_key(&mut reader)?, reader.u64()?);
             Message::Answer { key, number, status: status::read(&mut reader)? }
         }
-        4 => {
-            let count = reader.u32()? as usize;
-            if !(1..=JointNews::ORIGINS_MAX).contains(&count) {
-                return Err(Malformed { what: "news of no rank, or of too many" });
-            }
-            let origin = |_| Ok(Origin { rank: read_job_rank(&mut reader)?, sequence: reader.u64()? });
-            let origins = (0..count).map(origin).collect::<Result<_, Malformed>>()?;
-            Message::News(JointNews { origins, topic: read_topic(&mut reader)? })
-        }
+        4 => Message::News(JointNews::read(&mut reader)?),
         5 => Message::OtherList(OtherList {
             mine: read_key(&mut reader)?,
             yours: read_key(&mut reader)?,
@@ -373,67 +221,6 @@ fn read_job_rank(reader: &mut Reader<'_>) -> Result<JobRank, Malformed> {
     reader.u32().map(JobRank::new)
 }
 
-fn write_topic(writer: &mut Writer, topic: &Topic) {
-    match topic {
-        Topic::Revoked { key, members, cause } => {
-            write_key(writer.u8(1), *key);
-            members.write(writer);
-            write_error(writer, cause);
-        }
-        Topic::Lost { rank, certainty, reason } => {
-            writer.u8(2).u32(rank.get()).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
-        }
-        Topic::Closed { key, departure } => {
-            write_key(writer.u8(3), *key);
-            let Departure { history, by_close, in_progress, last } = departure;
-            writer.u64(history.calls).u64(history.digest).u8((*by_close).into()).u32(*in_progress);
-            call::write_optional(writer, last.as_ref());
-        }
-        Topic::Goodbye => {
-            writer.u8(4);
-        }
-        Topic::Ballot { agreement, ballot } => ballot::write(writer.u8(5), *agreement, ballot),
-        Topic::Decision { agreement, ballot } => ballot::write(writer.u8(6), *agreement, ballot),
-    }
-}
-
-fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
-    Ok(match reader.u8()? {
-        1 => Topic::Revoked {
-            key: read_key(reader)?,
-            members: RankSet::read(reader)?,
-            cause: read_error(reader)?,
-        },
-        2 => Topic::Lost {
-            rank: read_job_rank(reader)?,
-            certainty: read_certainty(reader)?,
-            reason: reader.text(TEXT_BYTES_MAX)?.to_owned(),
-        },
-        3 => {
-            let key = read_key(reader)?;
-            let history = CallHistory { calls: reader.u64()?, digest: reader.u64()? };
-            let by_close = match reader.u8()? {
-                0 => false,
-                1 => true,
-                _ => return Err(Malformed { what: "neither closed nor dropped" }),
-            };
-            let in_progress = reader.u32()?;
-            let last = call::read_optional(reader)?;
-            Topic::Closed { key, departure: Departure { history, by_close, in_progress, last } }
-        }
-        4 => Topic::Goodbye,
-        5 => {
-            let (agreement, ballot) = ballot::read(reader)?;
-            Topic::Ballot { agreement, ballot }
-        }
-        6 => {
-            let (agreement, ballot) = ballot::read(reader)?;
-            Topic::Decision { agreement, ballot }
-        }
-        _ => return Err(Malformed { what: "an unknown topic" }),
-    })
-}
-
 fn certainty_code(certainty: Certainty) -> u8 {
     match certainty {
         Certainty::Confirmed => 1,
@@ -452,9 +239,9 @@ fn read_certainty(reader: &mut Reader<'_>) -> Result<Certainty, Malformed> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use unisono_backend::{CallAhead, Doing, Question, UnreadMessages};
-    use unisono_communicator::GroupRank;
-    use unisono_communicator::{CallInfo, Collective, DType, Descriptor};
+    use unisono_backend::{CallAhead, CallHistory, Doing, Question, UnreadMessages};
+
+    use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Error, GroupRank};
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Failures inside one process: every rank learns the same first cause, and whoever sleeps is woken.
+//! Failures inside one process: every rank learns the same first cause, and threads that sleep are woken.
 
 use std::time::{Duration, Instant};
 

@@ -20,6 +20,7 @@ mod joining;
 mod last_messages;
 mod listening;
 mod member_groups;
+mod own_failures;
 mod processes;
 mod reconnection;
 mod retransmissions;

@@ -7,6 +7,7 @@ use crate::child::alone;
 use crate::support::{config, on_each, worlds};
 use unisono_communicator::{Collectives, Communicator, Error, ReduceOp};
 use unisono_transport_tcp::TcpJob;
+use unisono_transport_tcp::config::Config;
 
 const RANKS: u32 = 3;
 const CYCLES: u32 = 1000;
@@ -50,30 +51,52 @@ fn cycles(world: &TcpJob, count: u32) {
     }
 }
 
+/// Runs `cycles` long enough, and counts what they leave.
+fn count(config: Config, cycles: fn(&TcpJob, u32)) {
+    on_each(worlds(RANKS, &config), move |world, communicator| {
+        cycles(&world, WARM_UP);
+        communicator.barrier().expect("barrier");
+        let is_counting = world.group().rank() == 0;
+        let (few, small) = (descriptors() + 100, resident_bytes() + GROWTH_BYTES_MAX);
+        communicator.barrier().expect("barrier");
+        cycles(&world, CYCLES);
+        communicator.barrier().expect("barrier");
+        // What both sides have given up is found by the next sweeps.
+        let deadline = Instant::now() + crate::support::TEST_TIME_MAX / 2;
+        while is_counting && (descriptors() > few || resident_bytes() > small) {
+            assert!(
+                Instant::now() < deadline,
+                "{} descriptors, {few} are few; {} bytes, {small} are few",
+                descriptors(),
+                resident_bytes()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        communicator.barrier().expect("barrier");
+    });
+}
+
 #[test]
 fn a_thousand_cycles_leave_nothing() {
-    alone("member_groups::a_thousand_cycles_leave_nothing", || {
-        on_each(worlds(RANKS, &config(&[])), |world, communicator| {
-            cycles(&world, WARM_UP);
-            communicator.barrier().expect("barrier");
-            let is_counting = world.group().rank() == 0;
-            let (few, small) = (descriptors() + 100, resident_bytes() + GROWTH_BYTES_MAX);
-            communicator.barrier().expect("barrier");
-            cycles(&world, CYCLES);
-            communicator.barrier().expect("barrier");
-            // What both sides have given up is found by the next sweeps.
-            let deadline = Instant::now() + crate::support::TEST_TIME_MAX / 2;
-            while is_counting && (descriptors() > few || resident_bytes() > small) {
-                assert!(
-                    Instant::now() < deadline,
-                    "{} descriptors, {few} are few; {} bytes, {small} are few",
-                    descriptors(),
-                    resident_bytes()
-                );
-                std::thread::sleep(Duration::from_millis(20));
+    alone("member_groups::a_thousand_cycles_leave_nothing", || count(config(&[]), cycles));
+}
+
+/// The groups of all ranks fail, one after the other, in a job that writes flight records.
+#[cfg(feature = "serde")]
+#[test]
+fn a_thousand_failures_leave_nothing() {
+    alone("member_groups::a_thousand_failures_leave_nothing", || {
+        let folder = std::env::temp_dir().join(format!("unisono-failures-{}", std::process::id()));
+        count(config(&[("UNISONO_FLIGHT_DIR", &folder.to_string_lossy())]), |world, count| {
+            for _ in 0..count {
+                let group = world.make_group("all", &[0, 1, 2]).expect("a good list");
+                group.barrier().expect("all members come");
+                group.revoke(Error::closed()).expect("revoke");
             }
-            communicator.barrier().expect("barrier");
         });
+        let files = std::fs::read_dir(&folder).expect("a folder of records").count();
+        std::fs::remove_dir_all(&folder).expect("remove it");
+        assert_eq!(files, RANKS as usize, "one for each rank");
     });
 }
 

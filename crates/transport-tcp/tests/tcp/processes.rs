@@ -180,7 +180,7 @@ impl Rank {
 impl Drop for Rank {
     fn drop(&mut self) {
         drop(self.input.take());
-        // A stopped process does not end by itself; one that has ended does not mind.
+        // A stopped process does not end by itself; a signal to an ended process does nothing.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

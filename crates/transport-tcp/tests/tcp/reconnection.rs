@@ -40,7 +40,7 @@ impl Cutter {
     fn cut(&self, round: usize) -> usize {
         let streams = std::mem::take(&mut *self.streams.lock().unwrap());
         for (index, [dialled, accepted]) in streams.iter().enumerate() {
-            // One that has ended already is not there to be ended.
+            // A stream that has ended already cannot be ended again.
             let _ = match (index + round) % 3 {
                 0 => dialled.shutdown(Shutdown::Write),
                 1 => accepted.shutdown(Shutdown::Write),
@@ -80,7 +80,7 @@ fn cut_and_go_on(cutter: Cutter) {
                 cuts += cutter.cut(round);
                 thread::sleep(Duration::from_millis(PAUSES_MS[round % PAUSES_MS.len()]));
             }
-            // Questions to the one who has slept, and the news of a communicator that is closed.
+            // Questions to the rank that has slept, and the news of a communicator that is closed.
             all_reduce(&*communicator, round as u64);
             let copy = communicator.duplicate().unwrap();
             all_reduce(&*copy, round as u64);

@@ -217,7 +217,7 @@ fn who_leaves_at_once_waits_for_those_who_come_late() {
     let late = starts.into_iter().map(|start| start()).collect();
     on_each(late, |_world, communicator| {
         let other = 1 - communicator.group().rank();
-        // Longer than anybody may be silent: whoever took rank 2 for dead would have said so.
+        // Longer than a rank may be silent: a rank that took rank 2 for dead would have said so.
         for pause in [0, 1500] {
             std::thread::sleep(Duration::from_millis(pause));
             let mut received = [0u32];

@@ -24,8 +24,8 @@ pub(super) struct Wanted {
     ended: Option<String>,
     /// Since when no process has listened at that address.
     absent_since: Option<Instant>,
-    /// Since when this process has had no descriptor for the socket.
-    short_since: Option<Instant>,
+    /// Since when this rank itself has not been able to connect.
+    unable_since: Option<Instant>,
 }
 
 impl Wanted {
@@ -46,7 +46,7 @@ impl Driver {
         let until = Instant::now() + self.settings.dial_timeout;
         // A dial may be accepted just before a dying process closes its listener; the next one then tells.
         let pause = if ended.is_some() { Duration::ZERO } else { DIAL_PAUSE_MIN };
-        self.wanted.insert(slot, Wanted { until, pause, ended, absent_since: None, short_since: None });
+        self.wanted.insert(slot, Wanted { until, pause, ended, absent_since: None, unable_since: None });
         if !self.slots.is_taken(slot) {
             self.dial(slot, Duration::ZERO);
         }
@@ -87,7 +87,7 @@ impl Driver {
         match failure {
             DialFailure::Transient(problem) => self.retry(slot, problem),
             DialFailure::Gone(problem) => self.on_absent(slot, problem),
-            DialFailure::NoRoom(error) => self.on_shortage(slot, error),
+            DialFailure::Own(error) => self.on_own_failure(slot, error),
             // Every rank has proven that it knows the secret when it joined: a byte was changed on its way.
             DialFailure::Refused(refusal @ (Refusal::Secret | Refusal::Protocol))
                 if slot.role == ConnectionRole::Control =>
@@ -117,14 +117,14 @@ impl Driver {
         }
     }
 
-    /// No descriptor is left here. Unauthenticated connections hold some until their handshake times out. A shortage
-    /// that lasts longer fails this rank's call, and is never taken for the death of the other rank. Control
-    /// connections wait until there are descriptors, unless a caller that begins waits for them.
-    fn on_shortage(&mut self, slot: Slot, error: Error) {
+    /// This rank cannot connect. No descriptor may be left: unauthenticated connections hold some until their handshake
+    /// times out. A trouble that lasts longer fails this rank's call, and is never taken for the death of the other
+    /// rank. Control connections wait until it is over, unless a caller that begins waits for them.
+    fn on_own_failure(&mut self, slot: Slot, error: Error) {
         let now = Instant::now();
         let Some(wanted) = self.wanted.get_mut(&slot) else { return };
         wanted.until = now + self.settings.dial_timeout;
-        let since = *wanted.short_since.get_or_insert(now);
+        let since = *wanted.unable_since.get_or_insert(now);
         if slot.role == ConnectionRole::Control {
             let patience = self.settings.handshake_timeout;
             let topics = self.communicators.fall_short(&error, (since, patience), now);
