@@ -12,9 +12,7 @@ use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
-use crate::control::{
-    Commands, ControlThread, Identity, Intervals, Settings, fail_for_all, make_named, pending_max,
-};
+use crate::control::{Commands, ControlThread, Identity, Settings, fail_for_all, make_named, pending_max};
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::handshake::{EarlyAcceptor, EarlyListener};
@@ -147,7 +145,7 @@ impl TcpJob {
         let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
         let reporter = config.report_to.and_then(Reporter::take);
         let settings = Settings {
-            intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
+            intervals: job_settings.intervals(),
             handshake_timeout: config.handshake_timeout,
             dial_timeout: DIAL_TIMEOUT,
             socket_options: socket_options(config),

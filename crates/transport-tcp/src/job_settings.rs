@@ -1,19 +1,24 @@
-//! What rank 0 decides for all ranks of the job: the cost model, the cores of a host, which streams carry checksums.
-//! Rank 0 sends it with the rendezvous, so that ranks cannot choose different algorithms.
+//! What rank 0 decides for all ranks of the job: the cost model, the cores of a host, which streams carry checksums,
+//! and the intervals of heartbeats. Rank 0 sends it with the rendezvous. So ranks cannot choose different algorithms,
+//! and no rank is silent for longer than another rank waits.
 //!
 //! As bytes: version `u8`, then one little-endian `u64` for each parameter in the order of the table, the piece size
-//! as `u64`, and which streams carry checksums as `u8`. The text of `UNISONO_COST_MODEL` is read in `text.rs`.
+//! as `u64`, which streams carry checksums as `u8`, and the two intervals in nanoseconds as `u64`. `text.rs` reads the
+//! text of `UNISONO_COST_MODEL`.
 
 mod text;
+
+use std::time::Duration;
 
 use unisono_communicator::{Group, Result};
 use unisono_engine::CostModel;
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::config::Config;
+use crate::intervals::Intervals;
 use text::{PARAMETER_MAX, PARAMETERS};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// Of a piece, as [`Config::piece_bytes`] can be.
 const PIECE_BYTES_LIMIT: u64 = 1 << 32;
@@ -49,11 +54,17 @@ pub struct JobSettings {
     /// Cores of every host; 0, the default, for as many as its ranks may use together: the store has counted them.
     cores: u64,
     checksum: Checksum,
+    intervals: Intervals,
 }
 
 impl Default for JobSettings {
     fn default() -> JobSettings {
-        JobSettings { cost_model: CostModel::LOOPBACK, cores: 0, checksum: Checksum::default() }
+        JobSettings {
+            cost_model: CostModel::LOOPBACK,
+            cores: 0,
+            checksum: Checksum::default(),
+            intervals: Intervals::default(),
+        }
     }
 }
 
@@ -69,6 +80,7 @@ impl JobSettings {
             text.parse().map_err(|problem: String| config.refused("UNISONO_COST_MODEL", text, problem))?;
         settings.cost_model.piece_bytes = config.piece_bytes.into();
         settings.checksum = config.checksum;
+        settings.intervals = Intervals { beat: config.heartbeat, suspect: config.suspect_after };
         Ok(settings)
     }
 
@@ -84,7 +96,12 @@ impl JobSettings {
             Checksum::Always => 1,
             Checksum::Never => 2,
         };
-        writer.u64(self.cost_model.piece_bytes).u8(checksum).finish()
+        writer.u64(self.cost_model.piece_bytes).u8(checksum);
+        let Intervals { beat, suspect } = self.intervals;
+        [beat, suspect].into_iter().for_each(|interval| {
+            writer.u64(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+        });
+        writer.finish()
     }
 
     /// From the rendezvous.
@@ -107,7 +124,12 @@ impl JobSettings {
             2 => Checksum::Never,
             _ => return Err(Malformed { what: "an unknown choice of checksums" }),
         };
+        let mut interval = || reader.u64().map(Duration::from_nanos);
+        settings.intervals = Intervals { beat: interval()?, suspect: interval()? };
         reader.finish()?;
+        if !settings.intervals.are_safe() {
+            return Err(Malformed { what: "intervals of heartbeats that no rank can keep" });
+        }
         let is_bounded = PARAMETERS.iter().all(|(_, parameter)| *parameter(&mut settings) <= PARAMETER_MAX);
         let is_piece = (1..=PIECE_BYTES_LIMIT).contains(&settings.cost_model.piece_bytes);
         if is_bounded && is_piece {
@@ -125,6 +147,11 @@ impl JobSettings {
             0 => counted.get(host as usize).map_or_else(own, |&cores| cores.into()),
             set => set,
         }
+    }
+
+    /// The intervals of the failure detector.
+    pub(crate) fn intervals(&self) -> Intervals {
+        self.intervals
     }
 
     /// Which streams are checked.
@@ -164,8 +191,14 @@ mod tests {
         let bytes = settings.encode();
         assert_eq!(JobSettings::decode(&bytes), Ok(settings));
         assert!((0..bytes.len()).all(|end| JobSettings::decode(&bytes[..end]).is_err()));
-        assert!(JobSettings::decode(&[&bytes[..1], &[255; 88], &[0][..]].concat()).is_err(), "out of range");
+        assert!(
+            JobSettings::decode(&[&bytes[..1], &[255; 88], &[0; 17][..]].concat()).is_err(),
+            "out of range"
+        );
         assert!(JobSettings::decode(&[&[9], &bytes[1..]].concat()).is_err(), "another version");
+        let (interval, before) = (size_of::<u64>(), bytes.len() - size_of::<u64>());
+        let rare = [&bytes[..before - interval], &bytes[before..], &bytes[before..]].concat();
+        assert!(JobSettings::decode(&rare).is_err(), "as many beats as silences");
     }
 
     #[test]

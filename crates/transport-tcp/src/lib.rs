@@ -12,6 +12,7 @@
 //! | [`report`] | the first error of a rank, for the launcher that started it |
 //! | [`flight`] | what a rank remembers of its last calls, as a file |
 //! | [`job_settings`] | what rank 0 decides for all ranks: the cost model, cores, checksums |
+//! | `intervals` | how often ranks show that they live, and how long they may be silent |
 //! | `descriptors` | how many descriptors go to strangers |
 //! | `size_limit` | files that would become too large |
 //! | `checksum` | the header before data and messages that are checked |
@@ -34,6 +35,7 @@ pub mod flight;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod handshake;
+mod intervals;
 mod job;
 pub mod job_settings;
 mod links;

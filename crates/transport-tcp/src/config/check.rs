@@ -12,6 +12,7 @@ use unisono_engine::EngineOptions;
 use super::Config;
 use super::knobs::knob_named;
 use super::source::Source;
+use crate::intervals::{BEATS_MIN, Intervals};
 use crate::job_settings::JobSettings;
 use crate::links::{SocketOptions, new_socket, set_congestion_control};
 use crate::rendezvous::{address_of_interface, interfaces_text, split_store};
@@ -76,11 +77,12 @@ impl Config {
         source.unsent_bytes()?;
         source.piece_bytes()?;
         source.buffer_bytes("UNISONO_SOCKET_BUFFER_BYTES")?;
-        if self.heartbeat < self.suspect_after {
+        if (Intervals { beat: self.heartbeat, suspect: self.suspect_after }).are_safe() {
             return Ok(());
         }
         let problem = format!(
-            "it must be below UNISONO_SUSPECT_AFTER_MS, which is {}, or every rank counts as lost",
+            "{BEATS_MIN} heartbeats must fit in UNISONO_SUSPECT_AFTER_MS, which is {}, or one late beat makes a rank \
+             count as lost",
             milliseconds(self.suspect_after)
         );
         Err(self.refused("UNISONO_HEARTBEAT_MS", &milliseconds(self.heartbeat), problem))

@@ -55,8 +55,10 @@ pub const GROUPS: &[KnobGroup] = &[
         knob("UNISONO_DROP_TIMEOUT_MS", "ms", "5000", &[],
             "how long a process that leaves waits until the others have what it has sent"),
         knob("UNISONO_HEARTBEAT_MS", "ms", "100", &[],
-            "interval of the signs of life between ranks; below UNISONO_SUSPECT_AFTER_MS"),
-        knob("UNISONO_SUSPECT_AFTER_MS", "ms", "800", &[], "silence after which a rank counts as lost"),
+            "interval of the signs of life between ranks, at most a third of UNISONO_SUSPECT_AFTER_MS; that of rank 0 \
+             holds for all"),
+        knob("UNISONO_SUSPECT_AFTER_MS", "ms", "800", &[],
+            "silence after which a rank counts as lost; that of rank 0 holds for all"),
     ] },
     KnobGroup { title: "Who this process is", knobs: &[
         knob("UNISONO_RANK", "rank", "", &["RANK"], "this process's place in the job, from 0"),

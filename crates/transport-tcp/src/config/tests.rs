@@ -258,9 +258,9 @@ fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
         (
             "UNISONO_HEARTBEAT_MS",
             "800",
-            "UNISONO_HEARTBEAT_MS=800: it must be below UNISONO_SUSPECT_AFTER_MS, which",
+            "UNISONO_HEARTBEAT_MS=800: 3 heartbeats must fit in UNISONO_SUSPECT_AFTER_MS, which",
         ),
-        ("UNISONO_SUSPECT_AFTER_MS", "40", "UNISONO_HEARTBEAT_MS=100: it must be below"),
+        ("UNISONO_SUSPECT_AFTER_MS", "40", "UNISONO_HEARTBEAT_MS=100: 3 heartbeats must fit"),
         ("UNISONO_CONGESTION_CONTROL", "teleport", "UNISONO_CONGESTION_CONTROL=teleport: "),
     ];
     for placement in [&[("HOME", "/")][..], &[("RANK", "1"), ("WORLD_SIZE", "2")][..]] {

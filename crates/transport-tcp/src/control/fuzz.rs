@@ -12,11 +12,12 @@ use unisono_communicator::{
 use super::hosts::Hosts;
 use super::local_communicator::LocalCommunicator;
 use super::local_communicators::LocalCommunicators;
-use super::plane::{Action, Intervals, Plane, Presence};
+use super::plane::{Action, Plane, Presence};
 use super::tasks::{End, read_message};
 use crate::checksum::CheckedHeader;
 use crate::fuzz::input::Input;
 use crate::fuzz::{BufferedSocket, now};
+use crate::intervals::Intervals;
 use crate::links;
 use crate::wire::{
     AgreementKey, Ballot, CommunicatorKey, Departure, FRAME_BYTES_MAX, Fate, Message, News, Topic, encode,

@@ -54,6 +54,7 @@ use unisono_communicator::{Error, GroupRank, Holding, JobRank, Result, flush_log
 use crate::descriptors::share;
 use crate::handshake::EarlyListener;
 use crate::handshake::JobId;
+use crate::intervals::Intervals;
 use crate::links::{DataSocket, SocketOptions};
 use crate::rendezvous::RankProcess;
 use crate::report::Reporter;
@@ -62,7 +63,6 @@ use crate::wire::{CommunicatorKey, ConnectionRole, RankSet};
 
 pub(crate) use handle::{TcpControl, fail_for_all, make_named};
 pub(crate) use local_communicator::LocalCommunicator;
-pub(crate) use plane::Intervals;
 
 /// How many unauthenticated connections may be within their handshake beside those of the job itself.
 const UNAUTHENTICATED_MAX: usize = 64;

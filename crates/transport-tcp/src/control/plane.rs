@@ -12,6 +12,7 @@ use super::flood::Flood;
 use super::forwarding::Forwarding;
 use super::hosts::Hosts;
 use super::topology::Topology;
+use crate::intervals::Intervals;
 use crate::wire::{CommunicatorKey, Message, News, OtherList, Topic};
 
 /// Questions to one rank without an answer; a newer one replaces the oldest.
@@ -59,15 +60,6 @@ pub(crate) enum Presence {
     Left,
     /// It is gone.
     Lost,
-}
-
-/// The intervals of the failure detector.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Intervals {
-    /// From beat to beat.
-    pub(crate) beat: Duration,
-    /// How long a rank may be silent.
-    pub(crate) suspect: Duration,
 }
 
 /// The control plane of one rank.

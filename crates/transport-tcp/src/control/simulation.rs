@@ -26,7 +26,8 @@ use unisono_communicator::{Certainty, Group, GroupRank, JobRank, Result};
 use super::hosts::Hosts;
 use super::local_communicator::LocalCommunicator;
 use super::local_communicators::LocalCommunicators;
-use super::plane::{Action, Intervals, Plane, Presence};
+use super::plane::{Action, Plane, Presence};
+use crate::intervals::Intervals;
 use crate::links::Delivery;
 use crate::wire::{CommunicatorKey, Message, News, Topic};
 

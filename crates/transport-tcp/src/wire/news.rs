@@ -1,7 +1,7 @@
 //! News: what every rank must learn, and how it travels.
 //!
-//! A message with news has the number of its origins `u32`, the rank `u32` and the sequence `u64` of each origin, and the
-//! topic `u8` with its fields.
+//! A message with news has the number of its origins `u32`, the rank `u32` and the sequence `u64` of each origin, and
+//! the topic `u8` with its fields.
 //!
 //! Every rank forwards each piece of news once, to every rank that it is connected to. The sequence counts what the
 //! origin has published, from 1.

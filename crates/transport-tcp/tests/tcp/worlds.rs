@@ -229,3 +229,19 @@ fn who_leaves_at_once_waits_for_those_who_come_late() {
     });
     left.join().expect("rank 2");
 }
+
+#[test]
+fn all_ranks_beat_as_rank_0_says() {
+    let of_rank_0 = config(&[]);
+    let slow = config(&[("UNISONO_HEARTBEAT_MS", "3000"), ("UNISONO_SUSPECT_AFTER_MS", "9000")]);
+    let (listeners, members) = crate::support::listeners(2, &of_rank_0);
+    let worlds = (0..).zip(listeners).zip([of_rank_0, slow]).map(|((rank, listener), config)| {
+        TcpJob::start(Membership { rank, ..members.clone() }, listener, &config).expect("start")
+    });
+    on_each(worlds.collect(), |_world, communicator| {
+        // Longer than rank 0 lets another rank be silent, and shorter than the beat that rank 1 has in its own settings.
+        communicator.barrier().expect("barrier");
+        std::thread::sleep(Duration::from_millis(2000));
+        communicator.barrier().expect("nobody is lost");
+    });
+}
