@@ -239,7 +239,7 @@ fn all_ranks_beat_as_rank_0_says() {
         TcpJob::start(Membership { rank, ..members.clone() }, listener, &config).expect("start")
     });
     on_each(worlds.collect(), |_world, communicator| {
-        // Longer than rank 0 lets another rank be silent, and shorter than the beat that rank 1 has in its own settings.
+        // Longer than rank 0 lets another rank be silent, and shorter than the beat that rank 1 itself has set.
         communicator.barrier().expect("barrier");
         std::thread::sleep(Duration::from_millis(2000));
         communicator.barrier().expect("nobody is lost");
