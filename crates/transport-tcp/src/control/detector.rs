@@ -56,6 +56,12 @@ impl Detector {
         }
     }
 
+    /// The watched ranks that have been silent for longer than the patience, without regard to lateness.
+    pub(crate) fn silent(&self, now: Instant) -> impl Iterator<Item = JobRank> {
+        let is_silent = move |heard: Instant| now.saturating_duration_since(heard) > self.patience;
+        self.watched.iter().filter(move |entry| is_silent(entry.1)).map(|entry| entry.0)
+    }
+
     /// The tick: returns the suspected ranks, which are no longer watched.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<Silence> {
         let late = now.saturating_duration_since(self.due);

@@ -139,6 +139,7 @@ impl Driver {
     fn on_time(&mut self) {
         let now = Instant::now();
         if self.plane.due() <= now {
+            self.excuse_starving(now);
             self.plane.on_tick(now);
             self.slots.retain_parked(|stream| !has_ended(stream));
         }

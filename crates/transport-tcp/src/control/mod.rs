@@ -35,6 +35,7 @@ mod retransmissions;
 #[cfg(test)]
 mod simulation;
 mod slots;
+mod starvation;
 mod survival;
 #[cfg(test)]
 mod survival_tests;

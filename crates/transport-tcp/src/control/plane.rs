@@ -233,6 +233,16 @@ impl Plane {
         }
     }
 
+    /// The ranks that the next tick may suspect.
+    pub(crate) fn silent(&self, now: Instant) -> Vec<JobRank> {
+        self.detector.silent(now).collect()
+    }
+
+    /// A rank lives, although nothing comes from it.
+    pub(crate) fn excuse(&mut self, rank: JobRank, now: Instant) {
+        self.detector.heard(rank, now);
+    }
+
     /// The detector's tick.
     pub(crate) fn on_tick(&mut self, now: Instant) {
         for silence in self.detector.tick(now) {

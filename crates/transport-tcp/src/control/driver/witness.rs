@@ -1,12 +1,14 @@
-//! How this rank finds out that other ranks on its host have ended. A rank on another host that reports such an end may
-//! only have been separated from this host by the network; see [`super::super::hosts`].
+//! How this rank finds out that other ranks on its host have ended, or only wait for a processor. A rank on another
+//! host that reports an end may only have been separated from this host by the network; see [`super::super::hosts`].
 
 use std::time::{Duration, Instant};
 
 use unisono_communicator::JobRank;
 
+use super::super::THREAD_NAME;
 use super::super::plane::Presence;
 use super::super::slots::Slot;
+use super::super::starvation::is_starving;
 use super::super::tasks::{TaskResult, find_absent};
 use super::Driver;
 
@@ -26,6 +28,17 @@ impl Driver {
             tokio::spawn(async move {
                 events.send(TaskResult::ProcessEnded { peer, reason: watch.ended().await })
             });
+        }
+    }
+
+    /// Excuses the silent ranks of this host that wait for a processor: only others on this host can see that.
+    pub(super) fn excuse_starving(&mut self, now: Instant) {
+        for rank in self.plane.silent(now) {
+            let process = |rank: JobRank| self.identity.processes.get(rank.index());
+            let both = process(self.identity.rank).zip(process(rank));
+            if both.is_some_and(|(own, other)| is_starving(THREAD_NAME, own, other)) {
+                self.plane.excuse(rank, now);
+            }
         }
     }
 
