@@ -233,9 +233,9 @@ impl Plane {
         }
     }
 
-    /// The ranks that the next tick may suspect.
-    pub(crate) fn silent(&self, now: Instant) -> Vec<JobRank> {
-        self.detector.silent(now).collect()
+    /// The ranks on our host that the next tick may suspect.
+    pub(crate) fn silent_neighbours(&self, now: Instant) -> Vec<JobRank> {
+        self.detector.silent(now).filter(|&rank| self.hosts.are_same(self.rank, rank)).collect()
     }
 
     /// A rank lives, although nothing comes from it.

@@ -31,9 +31,9 @@ impl Driver {
         }
     }
 
-    /// Excuses the silent ranks of this host that wait for a processor: only others on this host can see that.
+    /// Excuses the silent ranks of this host that wait for a processor. Only ranks of the same host can see that.
     pub(super) fn excuse_starving(&mut self, now: Instant) {
-        for rank in self.plane.silent(now) {
+        for rank in self.plane.silent_neighbours(now) {
             let process = |rank: JobRank| self.identity.processes.get(rank.index());
             let both = process(self.identity.rank).zip(process(rank));
             if both.is_some_and(|(own, other)| is_starving(THREAD_NAME, own, other)) {
