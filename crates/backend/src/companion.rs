@@ -106,6 +106,7 @@ impl Companion {
     /// As [`Communicator::shrink`].
     pub fn survivors(&self) -> Result<Survivors> {
         let gate = self.gate();
+        // A function within a call would wait for the links that its own call holds.
         gate.check_caller(&"shrink")?;
         let survivors = gate.shrink(self.on_links(|links| links.now()))?;
         if gate.board().first_cause().is_revoked() {

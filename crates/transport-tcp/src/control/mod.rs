@@ -74,6 +74,9 @@ const LAST_LINES_MAX: Duration = Duration::from_millis(100);
 /// Name of the thread.
 const THREAD_NAME: &str = "unisono-control";
 
+const _: () =
+    assert!(THREAD_NAME.len() <= 15, "the kernel cuts a longer name, and other ranks look for this one");
+
 /// The most handshakes at once: those that a job of `world_size` ranks can cause itself, and some unauthenticated ones.
 /// A process with few descriptors keeps fewer: a rank whose handshake was ended dials again.
 pub(crate) fn pending_max(world_size: u32) -> usize {

@@ -122,8 +122,11 @@ fn remove_left_over(path: &Path) {
         let failed = |error| no_runtime_file("open", &other, &error);
         let file =
             is_store.then(|| open_private(&other, OpenOptions::new().write(true), failed).ok()).flatten();
-        // Removed while it is locked, as by a host.
-        if file.is_some_and(|file| file.try_lock().is_ok() && is_at(&file, &other)) {
+        // The lock is held until the file is removed: a host that came in between would lose its file.
+        if let Some(file) = file
+            && file.try_lock().is_ok()
+            && is_at(&file, &other)
+        {
             let _ = fs::remove_file(&other);
         }
     }
