@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_transport_tcp::fuzz::control(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_control::fuzz::control(bytes));

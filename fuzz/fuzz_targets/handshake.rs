@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_transport_tcp::fuzz::handshake(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_control::fuzz::handshake(bytes));

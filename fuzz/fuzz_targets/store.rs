@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_transport_tcp::fuzz::store(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_job::fuzz::store(bytes));

@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use unisono_communicator::{CallOptions, Communicator, DType, Result, Solo};
+use unisono_control::handshake::JobId;
+use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_engine::in_process::Groups;
 use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::job_settings::{Checksum, JobSettings};
-use unisono_transport_tcp::rendezvous::Membership;
-use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
+use unisono_job::config::Config;
+use unisono_job::job_settings::{Checksum, JobSettings};
+use unisono_job::rendezvous::Membership;
 
 use crate::capabilities::{Algorithms, Arithmetic, COMMON_TYPES};
 use crate::late::{LateLinks, Releases};
@@ -113,9 +112,9 @@ impl MakeGroup for Groups {
     }
 }
 
-impl MakeGroup for TcpJob {
+impl MakeGroup for unisono_job::Job {
     fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
-        TcpJob::make_group(self, key, ranks)
+        unisono_job::Job::make_group(self, key, ranks)
     }
 }
 
@@ -314,7 +313,8 @@ impl LoopbackJob {
     fn new(ranks: u32, options: &EngineOptions, checksum: Checksum) -> LoopbackJob {
         let config = with_options(Config::from_lookup(&|_| None).unwrap(), options).with_checksum(checksum);
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listeners: Vec<_> = (0..ranks).map(|_| TcpJob::listen(local, &config).unwrap()).collect();
+        let listeners: Vec<_> =
+            (0..ranks).map(|_| unisono_job::Job::listen(local, &config).unwrap()).collect();
         let members = Membership {
             rank: 0,
             world_size: ranks,
@@ -335,7 +335,7 @@ impl Job for LoopbackJob {
     fn join(&self, rank: u32) -> Result<Member> {
         let listener = self.listeners[rank as usize].lock().unwrap().take().unwrap();
         let membership = Membership { rank, ..self.members.clone() };
-        let world = TcpJob::start(membership, listener, &self.config)?;
+        let world = unisono_job::Job::start(membership, listener, &self.config, &unisono_transport_tcp::Tcp)?;
         let communicator = world.communicator()?;
         Ok(Member { communicator, groups: Box::new(world.clone()), keep: Box::new(world) })
     }

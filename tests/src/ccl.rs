@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use unisono_transport_tcp::config::Config;
+use unisono_job::config::Config;
 
 use crate::processes::Environment;
 use crate::vendor_files::vendor_folder;

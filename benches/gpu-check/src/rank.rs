@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::Communicator;
+use unisono_job::Job;
+use unisono_job::config::Config;
 use unisono_offload::{HostMemory, OffloadOptions};
 use unisono_offload_nccl::{CudaDevice, Nccl, NcclCommunicator, NcclOptions};
 use unisono_tests::bits;
 use unisono_tests::on_device::moved::OnDevice;
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_transport_tcp::Tcp;
 
 use crate::code::{COMBINE, code};
 use crate::direct::Direct;
@@ -101,7 +102,7 @@ impl Seat {
             blocking: false,
         };
         let library = Nccl::open(&nccl).map(Arc::new);
-        let companion = TcpJob::join(&config)?.companion()?;
+        let companion = Job::join(&config, &Tcp)?.companion()?;
         let settings = OffloadOptions {
             host_memory: HostMemory::Refused,
             ..OffloadOptions::new(INIT_TIMEOUT, config.has_call_timeout())

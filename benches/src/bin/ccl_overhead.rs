@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{Collectives, Communicator, DType, ReduceOp, Result};
+use unisono_job::Job;
+use unisono_job::config::Config;
 use unisono_offload::{Elements, NativeCall, NativeOp, OffloadOptions, RawStream, Vendor};
 use unisono_offload_ccl::{Ccl, CclComm, CclCommunicator, CclOptions, CclVendor};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_transport_tcp::Tcp;
 
 /// Vectors, in bytes.
 const SIZES: [usize; 10] =
@@ -120,7 +121,7 @@ fn measure(direct: &Direct, comm: &CclCommunicator, bytes: usize) -> Result<Opti
 
 fn run() -> Result<bool> {
     let config = Config::from_environment()?;
-    let world = TcpJob::join(&config)?;
+    let world = Job::join(&config, &Tcp)?;
     let library = Ccl::open(&CclOptions { directory: config.ccl_directory.clone() });
     let options = OffloadOptions::new(config.join_timeout, false);
     let comm = CclCommunicator::open(

@@ -1,7 +1,7 @@
 //! The communicator beneath a vendor's: both have one order, one numbering of calls and one first cause.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use unisono_communicator::{Call, CallOptions, Communicator, Counts, Descriptor, Error, Result, Shrunk};
 
@@ -52,6 +52,14 @@ impl Companion {
     /// A communicator, and the engine that runs it.
     pub fn new(communicator: Arc<dyn Communicator>, engine: Arc<dyn CallEngine>) -> Companion {
         Companion { communicator, engine }
+    }
+
+    /// The same, without keeping it.
+    pub fn downgrade(&self) -> WeakCompanion {
+        WeakCompanion {
+            communicator: Arc::downgrade(&self.communicator),
+            engine: Arc::downgrade(&self.engine),
+        }
     }
 
     /// The communicator alone, for users.
@@ -129,6 +137,19 @@ impl Deref for Companion {
 
     fn deref(&self) -> &(dyn Communicator + 'static) {
         &*self.communicator
+    }
+}
+
+/// A [`Companion`] that somebody else keeps.
+pub struct WeakCompanion {
+    communicator: Weak<dyn Communicator>,
+    engine: Weak<dyn CallEngine>,
+}
+
+impl WeakCompanion {
+    /// It, if its communicator is still there.
+    pub fn upgrade(&self) -> Option<Companion> {
+        Some(Companion { communicator: self.communicator.upgrade()?, engine: self.engine.upgrade()? })
     }
 }
 

@@ -47,7 +47,7 @@ pub use board::{
     Answers, Board, CALLS_REMEMBERED, CallRing, Closings, FirstCause, Heard, MessageWait, Messages,
     OnStreams, Progress, Revocation, Unfinished,
 };
-pub use companion::{CallEngine, Companion, Entered, Survivors};
+pub use companion::{CallEngine, Companion, Entered, Survivors, WeakCompanion};
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, RankHistory, asked_next, closing_error, history_difference,
     judge_answer, mismatch, not_agreed, unread_text,

@@ -1,15 +1,11 @@
-//! The TCP communicator: the engine over this crate's links and control plane.
+//! The TCP communicator: the engine over this crate's links and the job's control plane.
 
-use std::sync::Arc;
+use unisono_backend::Companion;
+use unisono_communicator::Result;
+use unisono_engine::EngineCommunicator;
+use unisono_job::transport::{NewCommunicator, Transport};
 
-use unisono_backend::Board;
-use unisono_communicator::{Group, Result};
-use unisono_engine::{EngineCommunicator, EngineOptions, Links, Parts, SharedRegistry};
-
-use crate::control::{Command, LocalCommunicator, TcpControl};
-use crate::job::TcpJob;
 use crate::links::TcpLinks;
-use crate::wire::CommunicatorKey;
 
 /// A communicator over TCP.
 pub type TcpCommunicator = EngineCommunicator<TcpLinks>;
@@ -17,25 +13,14 @@ pub type TcpCommunicator = EngineCommunicator<TcpLinks>;
 /// The backend's name.
 pub const BACKEND: &str = "tcp";
 
-/// Makes one communicator of a world, with these algorithms. Needs no message: every member does the same.
-pub(crate) fn create(
-    world: &TcpJob,
-    key: CommunicatorKey,
-    group: Group,
-    registry: SharedRegistry,
-) -> Result<Arc<TcpCommunicator>> {
-    let (rank, ranks) = (group.own_rank(), group.size());
-    let board = Arc::new(Board::new(rank, ranks));
-    let (outbox, inbox) = crossbeam_channel::unbounded();
-    let links = TcpLinks::new(key, (rank, ranks), world.checked(&group), world.commands().clone(), inbox)?;
-    world.recorder().register(key, group.clone(), &board);
-    if let Some(reporter) = world.reporter() {
-        reporter.watch(group.own_job_rank(), key.to_string(), &board);
+/// Data over the TCP connections of the job.
+#[derive(Clone, Copy, Debug)]
+pub struct Tcp;
+
+impl Transport for Tcp {
+    fn communicator(&self, new: NewCommunicator<'_>) -> Result<Companion> {
+        let (rank, ranks) = (new.group().own_rank(), new.group().size());
+        let is_checked = new.is_checked();
+        new.over(BACKEND, |connections| TcpLinks::new((rank, ranks), is_checked, connections))
     }
-    let member = LocalCommunicator::new(key, group.clone(), board.clone(), (outbox, links.waker()));
-    world.commands().send(Command::Register(Box::new(member)));
-    let control =
-        Arc::new(TcpControl::new(world.clone(), key, group.clone(), board.clone(), registry.clone()));
-    let options = EngineOptions { registry, ..world.options(&group) };
-    Ok(EngineCommunicator::new(Parts { group, links, control, board, options, backend: BACKEND }))
 }

@@ -17,8 +17,8 @@ use std::time::Duration;
 use child::{Rank, say, words};
 use network::{Cut, Network};
 use unisono_communicator::{Collectives, Error, ReduceOp};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_job::config::Config;
+use unisono_transport_tcp::Tcp;
 
 /// Not a test by itself: one rank. Started on its own it has no input and does nothing.
 #[test]
@@ -28,7 +28,7 @@ fn one_rank() {
     if lines.next().is_none() {
         return;
     }
-    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
+    let world = unisono_job::Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("ready");

@@ -13,8 +13,9 @@ use child::{Rank, leave_sockets_to_a_child, say, words};
 use network::Network;
 use rustix::process::{Pid, Signal, kill_process};
 use unisono_communicator::{Collectives, Error, ReduceOp};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_transport_tcp::Tcp;
 
 /// What a rank says that has left its sockets to a child.
 const FORKED: &str = "forked";
@@ -25,7 +26,7 @@ const FORKED: &str = "forked";
 fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
     let Some(task) = lines.next() else { return };
-    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.all_reduce(&mut [1u64; 100], ReduceOp::Sum).unwrap();
     communicator.barrier().unwrap();

@@ -15,8 +15,9 @@ use child::{Rank, say};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{config, on_each, worlds};
 use unisono_communicator::{Collectives, CollectivesUneven, Communicator, Error, Peer, ReduceOp, Result};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_transport_tcp::Tcp;
 
 /// What the system says when a process has no descriptors left.
 const NO_MORE_FILES: &str = "Too many open files";
@@ -32,7 +33,7 @@ const LIMITED: u32 = 1;
 #[ignore = "started by the other tests, once per rank"]
 fn rank_that_joins() {
     with_few_descriptors(|config| {
-        let world = TcpJob::join(config)?;
+        let world = Job::join(config, &Tcp)?;
         let communicator = world.communicator()?;
         communicator.all_reduce(&mut vec![1u32; 100_000], ReduceOp::Sum)?;
         Ok((world, communicator))
@@ -44,7 +45,7 @@ fn rank_that_joins() {
 #[ignore = "started by the other tests, once per rank"]
 fn rank_that_begins() {
     with_few_descriptors(|config| {
-        let world = TcpJob::join(config)?;
+        let world = Job::join(config, &Tcp)?;
         let companion = world.companion()?;
         assert!(companion.gate().agree_to_begin(true, Instant::now(), config.join_timeout)?);
         Ok((world, companion))
@@ -99,7 +100,7 @@ fn rank_that_writes_to_itself() {
     if lines.next().is_none() {
         return;
     }
-    let communicator = TcpJob::join(&Config::from_environment().unwrap()).unwrap().communicator().unwrap();
+    let communicator = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap().communicator().unwrap();
     let own = communicator.group().rank();
     let (letter, mut room) = (vec![3u8; SCALED_BYTES], vec![5u8; SCALED_BYTES]);
     let unlimited = getrlimit(Resource::As);
@@ -134,7 +135,7 @@ fn one_rank(
     if lines.next().is_none() {
         return;
     }
-    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
     let communicator = world.communicator().unwrap();
     let is_limited = communicator.group().rank() == LIMITED;
     let unlimited = getrlimit(resource);

@@ -7,9 +7,7 @@
 //! assert!(knobs.any(|knob| knob.name == "UNISONO_BACKEND"));
 //! ```
 
-pub use unisono_transport_tcp::config::{
-    DeviceSettings, GROUPS, HostMemorySetting, Interfaces, Knob, KnobGroup,
-};
-pub use unisono_transport_tcp::environment::Placement;
-pub use unisono_transport_tcp::job_settings::Checksum;
-pub use unisono_transport_tcp::secret::SecretSource;
+pub use unisono_job::config::{DeviceSettings, GROUPS, HostMemorySetting, Interfaces, Knob, KnobGroup};
+pub use unisono_job::environment::Placement;
+pub use unisono_job::job_settings::Checksum;
+pub use unisono_job::secret::SecretSource;

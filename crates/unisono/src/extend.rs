@@ -1,8 +1,8 @@
 //! What authors of transports, vendors' backends, codecs and kernel devices need beside the names for users. Programs
 //! that only call collectives need nothing of it, and it changes more often than the rest.
 //!
-//! * A transport implements [`links::Links`] and [`control::Control`], and gets a whole communicator,
-//!   [`links::EngineCommunicator`].
+//! * A transport implements [`links::Links`], and gets a whole communicator, [`links::EngineCommunicator`]. Over the
+//!   connections of a job it implements [`tcp::Transport`] too, elsewhere [`control::Control`].
 //! * A vendor's library implements `library::Vendor`, on memory of a device also `library::Device`, and gets
 //!   `library::Offloaded` (feature `offload`).
 //! * A library with calls of its own implements [`Communicator`](crate::Communicator) with a [`gate::CallGate`]. A
@@ -94,15 +94,20 @@ pub mod schedule {
     };
 }
 
-/// The job over TCP: for backends that lie on top of it, and for programs that place ranks themselves.
+/// The job, and the transport over TCP: for backends that lie on top of it, for programs that place ranks themselves,
+/// and for other transports over the connections of the job.
 pub mod tcp {
-    pub use unisono_transport_tcp::config::UnknownBackend;
-    pub use unisono_transport_tcp::environment::Launcher;
-    pub use unisono_transport_tcp::handshake::JobId;
-    pub use unisono_transport_tcp::rendezvous::{Membership, ProcessBirth, RankProcess};
-    pub use unisono_transport_tcp::report::InheritedPipe;
-    pub use unisono_transport_tcp::secret::Secret;
-    pub use unisono_transport_tcp::{BACKEND, TcpCommunicator, TcpJob, TcpLink, TcpLinks};
+    pub use unisono_control::handshake::JobId;
+    pub use unisono_control::secret::Secret;
+    pub use unisono_control::wire::ConnectionRole;
+    pub use unisono_job::Job;
+    pub use unisono_job::config::UnknownBackend;
+    pub use unisono_job::environment::Launcher;
+    pub use unisono_job::rendezvous::{Membership, ProcessBirth, RankProcess};
+    pub use unisono_job::report::InheritedPipe;
+    pub use unisono_job::sockets::DataSocket;
+    pub use unisono_job::transport::{Connections, Delivery, NewCommunicator, Transport};
+    pub use unisono_transport_tcp::{BACKEND, Tcp, TcpCommunicator, TcpLink, TcpLinks};
 }
 
 /// The parts of codecs and of devices that run their kernels.

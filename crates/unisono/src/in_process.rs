@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use unisono_communicator::Communicator;
 use unisono_engine::in_process::{world_of, world_of_groups};
-use unisono_transport_tcp::config::call_timeout_of_environment;
+use unisono_job::config::call_timeout_of_environment;
 
 pub use unisono_engine::in_process::{EngineOptions, Groups, InProcessCommunicator, run_of, run_with};
 pub use unisono_engine::{FaultPlan, Faults, Faulty};

@@ -109,7 +109,7 @@ pub use unisono_communicator::{
     Outcome, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust, TypedWork, UserFunction, UserOp,
     WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
 };
-pub use unisono_transport_tcp::config::{Backend, Config};
+pub use unisono_job::config::{Backend, Config};
 pub use world::World;
 
 /// Joins the job that this process was started in, and gives all its ranks as a [`World`]. With no launcher

@@ -9,8 +9,9 @@ use unisono_backend::Companion;
 #[cfg(not(all(feature = "ccl", feature = "nccl", feature = "hccl")))]
 use unisono_communicator::Error;
 use unisono_communicator::{Communicator, Result, Severity, log};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::{Backend, Config};
+use unisono_job::Job;
+use unisono_job::config::{Backend, Config};
+use unisono_transport_tcp::Tcp;
 
 #[cfg(any(feature = "nccl", feature = "hccl"))]
 use crate::extend::vendors;
@@ -38,7 +39,7 @@ pub(crate) fn open(config: &Config) -> Result<World> {
             (World::alone(), "; no launcher names other ranks: a world of one".to_owned())
         }
         Backend::Auto => automatic(config)?,
-        Backend::Tcp => (World::over_tcp(TcpJob::join(config)?)?, String::new()),
+        Backend::Tcp => (World::over_tcp(Job::join(config, &Tcp)?)?, String::new()),
         #[cfg(feature = "ccl")]
         Backend::Ccl => on_vendor::ccl(config)?,
         #[cfg(feature = "nccl")]
@@ -67,7 +68,7 @@ fn not_in_this_build(backend: Backend) -> Error {
 /// NCCL where every rank has it and a device; else TCP.
 #[cfg(feature = "nccl")]
 fn automatic(config: &Config) -> Result<(World, String)> {
-    let job = TcpJob::join(config)?;
+    let job = Job::join(config, &Tcp)?;
     // The job makes the communicator of all ranks once: somebody holds it from here on.
     let companion = job.companion()?;
     let library = vendors::nccl(config);
@@ -84,7 +85,7 @@ fn automatic(config: &Config) -> Result<(World, String)> {
 /// TCP. Ranks of a program with NCCL learn that this one lacks it.
 #[cfg(not(feature = "nccl"))]
 fn automatic(config: &Config) -> Result<(World, String)> {
-    let job = TcpJob::join(config)?;
+    let job = Job::join(config, &Tcp)?;
     // The job makes the communicator of all ranks once: somebody holds it from here on.
     let companion = job.companion()?;
     all_have_nccl(config, &companion, false)?;

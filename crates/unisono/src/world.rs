@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{Communicator, Error, Result, Solo, forward_communicator};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::flight::FlightRecord;
+use unisono_job::Job;
+use unisono_job::flight::FlightRecord;
 
 /// All ranks of the job that this process has joined: a communicator, and the means to make groups and flight records.
 /// [`init`](crate::init) gives it.
@@ -56,13 +56,13 @@ enum Kind {
     /// One rank without a network.
     Alone(GroupKeys),
     /// Several ranks over TCP.
-    Tcp(TcpJob),
+    Tcp(Job),
     /// Several ranks, whose collectives a vendor's library does.
     #[cfg_attr(
         not(any(feature = "ccl", feature = "nccl", feature = "hccl")),
         expect(dead_code, reason = "no vendor is in this build")
     )]
-    Vendor(TcpJob, Box<OnCompanion>),
+    Vendor(Job, Box<OnCompanion>),
 }
 
 impl World {
@@ -70,12 +70,12 @@ impl World {
         World::new(Arc::new(Solo::new()), Kind::Alone(GroupKeys::default()))
     }
 
-    pub(crate) fn over_tcp(job: TcpJob) -> Result<World> {
+    pub(crate) fn over_tcp(job: Job) -> Result<World> {
         Ok(World::new(job.communicator()?, Kind::Tcp(job)))
     }
 
     #[cfg(any(feature = "ccl", feature = "nccl", feature = "hccl"))]
-    pub(crate) fn on_vendor(job: TcpJob, communicator: Arc<dyn Communicator>, on: Box<OnCompanion>) -> World {
+    pub(crate) fn on_vendor(job: Job, communicator: Arc<dyn Communicator>, on: Box<OnCompanion>) -> World {
         World::new(communicator, Kind::Vendor(job, on))
     }
 
@@ -154,7 +154,7 @@ impl World {
 }
 
 /// The job, unless its communicator of all ranks is closed.
-fn open(job: &TcpJob) -> Result<&TcpJob> {
+fn open(job: &Job) -> Result<&Job> {
     match job.companion()?.gate().is_closed() {
         true => Err(Error::closed().in_call(&"make_group")),
         false => Ok(job),

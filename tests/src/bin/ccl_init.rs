@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
+use unisono_job::Job;
+use unisono_job::config::Config;
 use unisono_offload::{OffloadOptions, Vendor};
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_transport_tcp::Tcp;
 
 /// Longer than any step before the library; its init of three ranks takes many times as long.
 const UNTIL_DEATH: Duration = Duration::from_millis(50);
@@ -22,7 +23,7 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn main() {
     let config = Config::from_environment().unwrap();
-    let world = TcpJob::join(&config).unwrap();
+    let world = Job::join(&config, &Tcp).unwrap();
     let companion = world.companion().unwrap();
     let group = companion.group().clone();
     let open = || Ccl::open(&CclOptions { directory: config.ccl_directory.clone() }).map(CclVendor::on_host);

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use unisono_communicator::Result;
 use unisono_engine::EngineOptions;
+use unisono_job::Job;
 use unisono_tests::processes::{Joined, RankProcess, serve};
-use unisono_transport_tcp::TcpJob;
 
 struct TcpRank;
 
 impl RankProcess for TcpRank {
-    fn join(&self, world: &TcpJob, _options: &EngineOptions) -> Result<Joined> {
+    fn join(&self, world: &Job, _options: &EngineOptions) -> Result<Joined> {
         Ok(Joined { communicator: world.communicator()?, groups: Box::new(world.clone()) })
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use unisono_communicator::{DType, Result};
+use unisono_control::secret::Secret;
 use unisono_engine::EngineOptions;
-use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
-use unisono_transport_tcp::secret::Secret;
+use unisono_job::rendezvous::{StoreConfig, StoreHost, store_job};
+use unisono_job::secret::create_secret_file;
 
 use super::messages::{CommunicatorInfo, Request, WorldMessage};
 use super::pool::{Environment, Lease, Process, Program};
@@ -61,7 +62,7 @@ impl Processes {
         let lease = Lease::take(program, ranks, self.worlds_max);
         let directory = tempfile::tempdir().unwrap();
         let (secret, secret_file) = (Secret::random().unwrap(), directory.path().join("secret"));
-        secret.create_file(&secret_file).unwrap();
+        create_secret_file(&secret, &secret_file).unwrap();
         let (store, listen) = start_store(ranks, &secret);
         let world = WorldMessage {
             rank: 0,

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use unisono_communicator::{Error, GroupRank, JobRank};
-use unisono_transport_tcp::codec::{Malformed, Reader, Writer};
-use unisono_transport_tcp::testing::{read_error, write_error};
+use unisono_control::codec::{Malformed, Reader, Writer};
+use unisono_control::wire::{read_error, write_error};
 
 use super::wire::Wire;
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use unisono_communicator::{Algorithm, AlgorithmName, Communicator, Result, Scope, Shrunk, Trust};
 use unisono_engine::EngineOptions;
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_transport_tcp::Tcp;
 
 use super::connection::{Answer, Connection};
 use super::held_work::HeldWork;
@@ -28,7 +29,7 @@ pub trait RankProcess: Send + Sync + 'static {
     ///
     /// # Errors
     /// For wrong options, or when the ranks do not come together.
-    fn join(&self, world: &TcpJob, options: &EngineOptions) -> Result<Joined>;
+    fn join(&self, world: &Job, options: &EngineOptions) -> Result<Joined>;
 
     /// Whether the process can serve another world.
     fn is_usable(&self) -> bool {
@@ -72,7 +73,7 @@ struct State {
     works: HashMap<Id, Arc<HeldWork>>,
     communicators: HashMap<Id, Derived>,
     groups: Option<Arc<dyn MakeGroup>>,
-    world: Option<TcpJob>,
+    world: Option<Job>,
 }
 
 #[derive(Clone)]
@@ -263,7 +264,7 @@ impl Rank {
             "UNISONO_SECRET_FILE" => Some(message.secret_file.clone()),
             _ => None,
         };
-        let world = TcpJob::join(&with_options(Config::from_lookup(&settings)?, &options))?;
+        let world = Job::join(&with_options(Config::from_lookup(&settings)?, &options), &Tcp)?;
         let Joined { communicator, groups } = self.backend.join(&world, &options)?;
         let info = self.keep(Derived::Communicator(communicator));
         let mut state = self.state();

@@ -7,8 +7,8 @@ use unisono_communicator::{
     Division, Group, GroupRank, JobRank, MemoryKind, Operation, Outcome, ParentCall, Peer, Place, Process,
     ReduceOp, ShortText, Site, Ticket, UserOp, WhenBusy,
 };
+use unisono_control::codec::{Malformed, Reader, Writer};
 use unisono_schedule::INTERNED_BYTES_MAX;
-use unisono_transport_tcp::codec::{Malformed, Reader, Writer};
 
 use super::wire::{Wire, wire_struct};
 

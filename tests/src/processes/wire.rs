@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_transport_tcp::codec::{Malformed, Reader, Writer};
+use unisono_control::codec::{Malformed, Reader, Writer};
 
 /// A value that travels.
 pub(super) trait Wire: Sized {
@@ -177,13 +177,13 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
 macro_rules! wire_struct {
     ($($name:ident { $($field:ident),* })*) => { $(
         impl $crate::processes::wire::Wire for $name {
-            fn write(&self, writer: &mut unisono_transport_tcp::codec::Writer) {
+            fn write(&self, writer: &mut unisono_control::codec::Writer) {
                 $( $crate::processes::wire::Wire::write(&self.$field, writer); )*
             }
 
             fn read(
-                reader: &mut unisono_transport_tcp::codec::Reader<'_>,
-            ) -> Result<Self, unisono_transport_tcp::codec::Malformed> {
+                reader: &mut unisono_control::codec::Reader<'_>,
+            ) -> Result<Self, unisono_control::codec::Malformed> {
                 Ok($name { $($field: $crate::processes::wire::Wire::read(reader)?),* })
             }
         }
@@ -201,7 +201,7 @@ macro_rules! wire_enum {
         }
 
         impl $crate::processes::wire::Wire for $name {
-            fn write(&self, writer: &mut unisono_transport_tcp::codec::Writer) {
+            fn write(&self, writer: &mut unisono_control::codec::Writer) {
                 match self {
                     $( $name::$message { $($field),* } => {
                         writer.u8($code);
@@ -211,13 +211,13 @@ macro_rules! wire_enum {
             }
 
             fn read(
-                reader: &mut unisono_transport_tcp::codec::Reader<'_>,
-            ) -> Result<Self, unisono_transport_tcp::codec::Malformed> {
+                reader: &mut unisono_control::codec::Reader<'_>,
+            ) -> Result<Self, unisono_control::codec::Malformed> {
                 match reader.u8()? {
                     $( $code => Ok($name::$message {
                         $($field: $crate::processes::wire::Wire::read(reader)?),*
                     }), )*
-                    _ => Err(unisono_transport_tcp::codec::Malformed { what: "an unknown message" }),
+                    _ => Err(unisono_control::codec::Malformed { what: "an unknown message" }),
                 }
             }
         }

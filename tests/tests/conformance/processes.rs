@@ -9,11 +9,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use unisono_control::secret::Secret;
+use unisono_job::rendezvous::{StoreConfig, StoreHost, store_job};
+use unisono_job::secret::create_secret_file;
 use unisono_tests::ccl::ccl_environment;
 use unisono_tests::suite::SECONDS_MAX;
 use unisono_tests::watchdog;
-use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
-use unisono_transport_tcp::secret::Secret;
 
 /// What one rank has to say may take as long as its watchdog.
 const LINE_TIMEOUT: Duration = Duration::from_secs(SECONDS_MAX);
@@ -249,7 +250,7 @@ fn ranks_that_never_arrive_are_named() {
 fn store(ranks: u32, directory: &Path) -> (StoreHost, String) {
     let secret = Secret::random().unwrap();
     let file = directory.join("secret");
-    secret.create_file(&file).unwrap();
+    create_secret_file(&secret, &file).unwrap();
     // The job is named after the store's address, so its port is chosen before the store starts.
     let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let job = store_job(&listen.to_string());
@@ -265,7 +266,7 @@ fn a_wrong_secret_is_refused_and_harms_nobody() {
         let (store, secret) = store(2, job.directory.path());
         let address = store.address().to_string();
         let other = job.directory.path().join("other");
-        Secret::random().unwrap().create_file(&other).unwrap();
+        create_secret_file(&Secret::random().unwrap(), &other).unwrap();
         let at_store = [("UNISONO_STORE", address.as_str()), ("UNISONO_SECRET_FILE", &secret)];
 
         let first = job.start("mixed", 0, &at_store);

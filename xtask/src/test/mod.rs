@@ -54,7 +54,7 @@ const CHECKS: [&[&str]; 4] = [
         "-p",
         "unisono",
         "-p",
-        "unisono-transport-tcp",
+        "unisono-job",
         "--lib",
         "--no-default-features",
         "--",

@@ -74,10 +74,10 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload/src/run.rs",
     "crates/offload/src/staged.rs",
     "crates/offload/src/vendor.rs",
-    "crates/transport-tcp/src/links/acknowledgement.rs",
-    "crates/transport-tcp/src/exit.rs",
-    "crates/transport-tcp/src/report.rs",
-    "crates/transport-tcp/src/size_limit.rs",
+    "crates/job/src/sockets/acknowledgement.rs",
+    "crates/job/src/exit.rs",
+    "crates/job/src/report.rs",
+    "crates/job/src/size_limit.rs",
     "crates/vendor-library/src/functions.rs",
     "crates/vendor-library/src/library.rs",
     "crates/vendor-library/src/words.rs",
@@ -112,7 +112,7 @@ const UNSAFE_FILES: &[&str] = &[
 ];
 
 /// The one table of settings.
-const ENVIRONMENT_FILE: &str = "crates/transport-tcp/src/config.rs";
+const ENVIRONMENT_FILE: &str = "crates/job/src/config.rs";
 
 /// Every rule of this file.
 pub(crate) fn check(source: &Source<'_>, tokens: &[Token]) -> Vec<Violation> {

@@ -28,7 +28,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-cuda", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     (COMPRESSION_NPU, &[COMMUNICATOR, COMPRESSION, ENGINE, KERNELS, OFFLOAD, OFFLOAD_HCCL, TESTS]),
-    ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
+    ("unisono-control", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
+    ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL]),
+    ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, JOB]),
     (
         "unisono",
         &[
@@ -36,6 +38,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             SCHEDULE,
             BACKEND,
             ENGINE,
+            CONTROL,
+            JOB,
             TCP,
             KERNELS,
             COMPRESSION,
@@ -55,6 +59,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             COMMUNICATOR,
             SCHEDULE,
             KERNELS,
+            CONTROL,
+            JOB,
             TCP,
             OFFLOAD,
             OFFLOAD_CCL,
@@ -73,6 +79,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             ENGINE,
             KERNELS,
             COMPRESSION,
+            CONTROL,
+            JOB,
             TCP,
             OFFLOAD,
             OFFLOAD_CCL,
@@ -95,6 +103,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             COMPRESSION,
             COMPRESSION_CUDA,
             COMPRESSION_NPU,
+            CONTROL,
+            JOB,
             TCP,
             OFFLOAD,
             OFFLOAD_CCL,
@@ -124,11 +134,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             OFFLOAD,
             OFFLOAD_NCCL,
             VENDOR_LIBRARY,
+            CONTROL,
+            JOB,
             TCP,
             TESTS,
         ],
     ),
-    ("unisono-soak", &["unisono", "unisono-tests", TCP]),
+    ("unisono-soak", &["unisono", "unisono-tests", CONTROL, JOB, TCP]),
     ("xtask", LIBRARIES),
 ];
 
@@ -150,10 +162,24 @@ const OFFLOAD_CCL: &str = "unisono-offload-ccl";
 const OFFLOAD_HCCL: &str = "unisono-offload-hccl";
 const OFFLOAD_NCCL: &str = "unisono-offload-nccl";
 const TESTS: &str = "unisono-tests";
+const CONTROL: &str = "unisono-control";
+const JOB: &str = "unisono-job";
 const TCP: &str = "unisono-transport-tcp";
 const VENDOR_LIBRARY: &str = "unisono-vendor-library";
-const LIBRARIES: &[&str] =
-    &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, KERNELS, COMPRESSION, TCP, OFFLOAD, OFFLOAD_CCL, "unisono"];
+const LIBRARIES: &[&str] = &[
+    COMMUNICATOR,
+    SCHEDULE,
+    BACKEND,
+    ENGINE,
+    KERNELS,
+    COMPRESSION,
+    CONTROL,
+    JOB,
+    TCP,
+    OFFLOAD,
+    OFFLOAD_CCL,
+    "unisono",
+];
 
 /// One package of the workspace.
 struct Package {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use unisono_transport_tcp::handshake::{HELLO_BYTES, Purpose};
+use unisono_control::handshake::{HELLO_BYTES, Purpose};
 
 use super::plan::{Harm, Pair, Random};
 use crate::Problem;

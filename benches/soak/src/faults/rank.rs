@@ -7,11 +7,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use unisono::{Collectives, Communicator, Config, Error, Result, TypedWork};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::job_settings::JobSettings;
-use unisono_transport_tcp::rendezvous::Membership;
-use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
+use unisono_control::handshake::JobId;
+use unisono_control::secret::{SECRET_BYTES, Secret};
+use unisono_job::Job;
+use unisono_job::job_settings::JobSettings;
+use unisono_job::rendezvous::Membership;
+use unisono_transport_tcp::Tcp;
 
 use super::program::{Start, Step, messages, step};
 use crate::Problem;
@@ -71,7 +72,7 @@ fn report_panics() {
 }
 
 /// Meets the others through the parent: says where it listens, and learns who it is and whom to dial.
-pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::Result<TcpJob, Problem> {
+pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::Result<Job, Problem> {
     let lookup = |name: &str| {
         let value = match name {
             "UNISONO_CALL_TIMEOUT_S" => Some(CALL_TIMEOUT_S),
@@ -81,7 +82,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         value.map(str::to_owned)
     };
     let config = Config::from_lookup(&lookup)?;
-    let listener = TcpJob::listen(SocketAddr::from(([127, 0, 0, 1], 0)), &config)?;
+    let listener = Job::listen(SocketAddr::from(([127, 0, 0, 1], 0)), &config)?;
     println!("listens {}", listener.local_addr()?);
     let mut words = String::new();
     input.read_line(&mut words)?;
@@ -102,7 +103,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         job_settings: JobSettings::from_config(&config)?.encode(),
         cores: Vec::new(),
     };
-    Ok(TcpJob::start(members, listener, &config)?)
+    Ok(Job::start(members, listener, &config, &Tcp)?)
 }
 
 impl Life {

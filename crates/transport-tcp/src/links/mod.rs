@@ -8,58 +8,31 @@
 //!
 //! The control thread dials, accepts and authenticates sockets, and hands them over through an inbox.
 
-mod acknowledgement;
-mod data_socket;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod records;
 mod socket;
-
 mod wake;
 
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use crossbeam_channel::Receiver;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use unisono_backend::Waker;
 use unisono_communicator::{Error, GroupRank, Result};
+use unisono_control::wire::ConnectionRole;
 use unisono_engine::{Edge, Interest, Lane, Links, Wake};
+use unisono_job::sockets::DataSocket;
+use unisono_job::transport::{Connections, Delivery};
 
-pub(crate) use acknowledgement::{is_acknowledged, retransmitted_segments};
-pub(crate) use data_socket::DataSocket;
 pub use socket::TcpLink;
-pub(crate) use socket::{
-    SocketOptions, is_connected_to_itself, is_own_failure, is_shortage, listen, new_socket,
-    set_congestion_control,
-};
-
-use crate::control::{Command, Commands};
-use crate::wire::{CommunicatorKey, ConnectionRole};
 use wake::Alarm;
-
-/// What the control thread puts into a communicator's inbox.
-pub(crate) enum Delivery {
-    /// An authenticated, nonblocking socket.
-    Socket {
-        /// The other side.
-        peer: GroupRank,
-        /// Which of the sockets to that peer.
-        role: ConnectionRole,
-        /// The socket.
-        socket: Arc<DataSocket>,
-    },
-    /// A socket that was asked for will never come.
-    Failed(Error),
-}
 
 /// All sockets of one communicator.
 pub struct TcpLinks {
     rank: GroupRank,
-    key: CommunicatorKey,
-    commands: Commands,
-    inbox: Receiver<Delivery>,
+    connections: Connections,
     alarm: Alarm,
     sockets: Vec<Option<Arc<DataSocket>>>,
     asked: Vec<bool>,
@@ -86,18 +59,14 @@ fn socket_index(peer: GroupRank, role: ConnectionRole) -> usize {
 impl TcpLinks {
     /// The links of group rank `rank` of `ranks`, with no socket yet; `is_checked` says which streams carry checksums.
     pub(crate) fn new(
-        key: CommunicatorKey,
         (rank, ranks): (GroupRank, u32),
         is_checked: Vec<bool>,
-        commands: Commands,
-        inbox: Receiver<Delivery>,
+        connections: Connections,
     ) -> Result<TcpLinks> {
         let sockets = ranks as usize * ConnectionRole::DATA.len();
         Ok(TcpLinks {
             rank,
-            key,
-            commands,
-            inbox,
+            connections,
             alarm: Alarm::new()?,
             sockets: (0..sockets).map(|_| None).collect(),
             asked: vec![false; sockets],
@@ -109,7 +78,7 @@ impl TcpLinks {
     }
 
     fn empty_inbox(&mut self) {
-        while let Ok(delivery) = self.inbox.try_recv() {
+        while let Some(delivery) = self.connections.next() {
             match delivery {
                 Delivery::Failed(error) => self.failed = self.failed.take().or(Some(error)),
                 Delivery::Socket { peer, role, socket } => {
@@ -148,7 +117,7 @@ impl TcpLinks {
             }
         }
         if !wanted.is_empty() {
-            self.commands.send(Command::Dial { key: self.key, wanted });
+            self.connections.dial(wanted);
         }
     }
 
@@ -232,7 +201,7 @@ impl Drop for TcpLinks {
         // What was sent must arrive, whatever becomes of this process.
         let sockets: Vec<_> = self.sockets.drain(..).flatten().collect();
         if !sockets.is_empty() {
-            self.commands.send(Command::Linger { sockets });
+            self.connections.linger(sockets);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Checked streams: bytes travel in records with a checksum, and none is handed on before the checksum of its record
 //! has been verified.
 //!
-//! A record is a header (see [`crate::checksum`]) and its payload, at most [`RECORD_BYTES_MAX`].
+//! A record is a header (see [`unisono_control::checksum`]) and its payload, at most [`RECORD_BYTES_MAX`].
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
 use crc_fast::Digest;
 
-use crate::checksum::{ALGORITHM, CheckedHeader, HEADER_BYTES};
+use unisono_control::checksum::{ALGORITHM, CheckedHeader, HEADER_BYTES};
 
 /// Longest payload of a record, which is what the receiver keeps until it has verified the checksum.
 pub(super) const RECORD_BYTES_MAX: usize = 64 * 1024;

@@ -8,12 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::Communicator;
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::job_settings::JobSettings;
-use unisono_transport_tcp::rendezvous::Membership;
-use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
+use unisono_control::handshake::JobId;
+use unisono_control::secret::{SECRET_BYTES, Secret};
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_job::job_settings::JobSettings;
+use unisono_job::rendezvous::Membership;
+use unisono_transport_tcp::Tcp;
 
 /// No test takes longer, however busy the machine is.
 pub(crate) const TEST_TIME_MAX: Duration = Duration::from_secs(120);
@@ -30,7 +31,7 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
 /// Listening sockets for `ranks` ranks of one host, and what every rank knows of them.
 pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membership) {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listeners: Vec<_> = (0..ranks).map(|_| TcpJob::listen(local, config).expect("listen")).collect();
+    let listeners: Vec<_> = (0..ranks).map(|_| Job::listen(local, config).expect("listen")).collect();
     let members = Membership {
         rank: 0,
         job: JobId::random().expect("random bytes"),
@@ -46,10 +47,10 @@ pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membe
 }
 
 /// Starts all ranks of a job in this process.
-pub(crate) fn worlds(ranks: u32, config: &Config) -> Vec<TcpJob> {
+pub(crate) fn worlds(ranks: u32, config: &Config) -> Vec<Job> {
     let (listeners, members) = listeners(ranks, config);
     let start = |(rank, listener)| {
-        TcpJob::start(Membership { rank, ..members.clone() }, listener, config).expect("start")
+        Job::start(Membership { rank, ..members.clone() }, listener, config, &Tcp).expect("start")
     };
     (0..).zip(listeners).map(start).collect()
 }
@@ -57,8 +58,8 @@ pub(crate) fn worlds(ranks: u32, config: &Config) -> Vec<TcpJob> {
 /// Runs `body` once per world, each on its own thread, and returns the results in rank order. Each thread drops its
 /// world at its end.
 pub(crate) fn on_each<T: Send + 'static>(
-    worlds: Vec<TcpJob>,
-    body: impl Fn(TcpJob, Arc<dyn Communicator>) -> T + Send + Sync + 'static,
+    worlds: Vec<Job>,
+    body: impl Fn(Job, Arc<dyn Communicator>) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
     let body = Arc::new(body);
     let (results, received) = mpsc::channel();

@@ -4,11 +4,13 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
+use unisono_control::handshake::HELLO_BYTES;
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_job::rendezvous::Membership;
+use unisono_transport_tcp::Tcp;
+
 use crate::support;
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::handshake::HELLO_BYTES;
-use unisono_transport_tcp::rendezvous::Membership;
 
 /// Where a hello says what its connection is for, and what a data connection says there.
 const PURPOSE_BYTE: usize = 11;
@@ -29,11 +31,12 @@ pub(crate) trait Meddler: Clone + Send + 'static {
 }
 
 /// As [`support::worlds`], but the ranks know only their proxies, which end with the test's process.
-pub(crate) fn worlds(ranks: u32, config: &Config, meddler: &impl Meddler) -> Vec<TcpJob> {
+pub(crate) fn worlds(ranks: u32, config: &Config, meddler: &impl Meddler) -> Vec<Job> {
     let (listeners, mut members) = support::listeners(ranks, config);
     members.addresses.iter_mut().for_each(|address| *address = proxy(*address, meddler.clone()));
-    let start =
-        |(rank, listener)| TcpJob::start(Membership { rank, ..members.clone() }, listener, config).unwrap();
+    let start = |(rank, listener)| {
+        Job::start(Membership { rank, ..members.clone() }, listener, config, &Tcp).unwrap()
+    };
     (0..).zip(listeners).map(start).collect()
 }
 

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{config, on_each, worlds};
 use unisono_communicator::{CallOptions, Collectives, Error, JobRank, ReduceOp};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::rendezvous::Membership;
+use unisono_job::Job;
+use unisono_job::rendezvous::Membership;
+use unisono_transport_tcp::Tcp;
+
+use crate::support::{config, on_each, worlds};
 
 /// The program fails where it waited for nothing but the news: the deadline of calls is a minute.
 const AWAKE_MAX: Duration = Duration::from_secs(30);
@@ -129,7 +131,7 @@ fn a_rank_that_is_nowhere_is_named() {
     drop(listeners.pop());
     let worlds = (0..).zip(listeners).map(|(rank, listener)| {
         let members = Membership { rank, ..members.clone() };
-        TcpJob::start(members, listener, &config).expect("start")
+        Job::start(members, listener, &config, &Tcp).expect("start")
     });
     let errors =
         on_each(worlds.collect(), |_world, communicator| communicator.barrier().expect_err("no rank 2"));

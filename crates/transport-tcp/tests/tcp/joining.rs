@@ -9,14 +9,17 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::child::words;
-use crate::support::TEST_TIME_MAX;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
-use unisono_transport_tcp::secret::Secret;
+use unisono_control::secret::Secret;
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_job::rendezvous::{StoreConfig, StoreHost, store_job};
+use unisono_job::secret::create_secret_file;
+use unisono_transport_tcp::Tcp;
+
+use crate::child::words;
+use crate::support::TEST_TIME_MAX;
 
 const WAITING: &str = "waiting to join for ";
 const JOINED: &str = "the end: joined";
@@ -28,7 +31,7 @@ fn one_rank() {
     if std::env::var_os("UNISONO_JOIN_TIMEOUT_S").is_none() {
         return;
     }
-    let joined = Config::from_environment().and_then(|config| TcpJob::join(&config));
+    let joined = Config::from_environment().and_then(|config| Job::join(&config, &Tcp));
     match &joined {
         Ok(_) => eprintln!("{JOINED}"),
         Err(error) => eprintln!("the end: {error}"),
@@ -92,7 +95,7 @@ impl User {
 
     fn secret_file(&self) -> (Secret, String) {
         let (secret, path) = (Secret::random().unwrap(), self.path("secret"));
-        secret.create_file(&path).unwrap();
+        create_secret_file(&secret, &path).unwrap();
         (secret, path.to_str().unwrap().to_owned())
     }
 

@@ -3,10 +3,12 @@
 //!
 //! The sender is a process of its own, and so is the receiver: only then does an end close sockets.
 
-use crate::child::{Rank, say};
 use unisono_communicator::{Collectives, CollectivesAsync, Peer};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_transport_tcp::Tcp;
+
+use crate::child::{Rank, say};
 
 /// How the sender goes.
 const ENDS: [&str; 2] = ["close", "drop"];
@@ -27,7 +29,7 @@ fn one_rank() {
     let Some(first) = lines.next() else { return };
     let numbers: Vec<usize> = first.split(' ').map(|word| word.parse().unwrap()).collect();
     let (end, count, length) = (ENDS[numbers[0]], numbers[1], numbers[2]);
-    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     if communicator.group().rank() == 1 {

@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
-use crate::child::{Rank, say, words};
-use crate::network::Network;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use unisono_communicator::{Collectives, Communicator, ReduceOp, Result};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_transport_tcp::Tcp;
+
+use crate::child::{Rank, say, words};
+use crate::network::Network;
 
 /// The limit of a rank beside strangers. It is lower than the number of strangers, and than the number of connections
 /// that a rank of a small job keeps in their handshake where there is no limit.
@@ -23,7 +25,7 @@ fn one_rank() {
     if lines.next().is_none() {
         return;
     }
-    let joined: Result<TcpJob> = Config::from_environment().and_then(|config| TcpJob::join(&config));
+    let joined: Result<Job> = Config::from_environment().and_then(|config| Job::join(&config, &Tcp));
     match joined.and_then(|world| world.communicator().map(|communicator| (world, communicator))) {
         Ok((_world, communicator)) => {
             communicator.barrier().unwrap();
@@ -105,7 +107,7 @@ fn rank_beside_strangers() {
     }
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum }).unwrap();
-    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("joined");

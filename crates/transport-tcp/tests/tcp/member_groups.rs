@@ -3,11 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use unisono_communicator::{Collectives, Communicator, Error, ReduceOp};
+use unisono_job::Job;
+use unisono_job::config::Config;
+
 use crate::child::alone;
 use crate::support::{config, on_each, worlds};
-use unisono_communicator::{Collectives, Communicator, Error, ReduceOp};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
 
 const RANKS: u32 = 3;
 const CYCLES: u32 = 1000;
@@ -31,7 +32,7 @@ fn resident_bytes() -> usize {
     pages * 4096
 }
 
-fn cycles(world: &TcpJob, count: u32) {
+fn cycles(world: &Job, count: u32) {
     let own = world.group().rank();
     let lists: [(&str, &[u32]); 3] = [("low", &[0, 1]), ("high", &[2, 1]), ("all", &[1, 2, 0])];
     for _ in 0..count {
@@ -52,7 +53,7 @@ fn cycles(world: &TcpJob, count: u32) {
 }
 
 /// Runs `cycles` long enough, and counts what they leave.
-fn count(config: Config, cycles: fn(&TcpJob, u32)) {
+fn count(config: Config, cycles: fn(&Job, u32)) {
     on_each(worlds(RANKS, &config), move |world, communicator| {
         cycles(&world, WARM_UP);
         communicator.barrier().expect("barrier");
@@ -82,7 +83,6 @@ fn a_thousand_cycles_leave_nothing() {
 }
 
 /// The groups of all ranks fail, one after the other, in a job that writes flight records.
-#[cfg(feature = "serde")]
 #[test]
 fn a_thousand_failures_leave_nothing() {
     alone("member_groups::a_thousand_failures_leave_nothing", || {

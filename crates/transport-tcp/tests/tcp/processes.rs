@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::job_settings::JobSettings;
-use unisono_transport_tcp::rendezvous::Membership;
-use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
+use unisono_control::handshake::JobId;
+use unisono_control::secret::{SECRET_BYTES, Secret};
+use unisono_job::Job;
+use unisono_job::job_settings::JobSettings;
+use unisono_job::rendezvous::Membership;
+use unisono_transport_tcp::Tcp;
 
 const MARK: &str = "rank says: ";
 
@@ -45,7 +46,7 @@ fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
     let Some(first) = lines.next() else { return };
     let config = crate::support::config(&[]);
-    let listener = TcpJob::listen(SocketAddr::from(([127, 0, 0, 1], 0)), &config).unwrap();
+    let listener = Job::listen(SocketAddr::from(([127, 0, 0, 1], 0)), &config).unwrap();
     say(&listener.local_addr().unwrap().to_string());
     let numbers: Vec<u32> = first.split(' ').map(|word| word.parse().unwrap()).collect();
     let (rank, ranks, scenario) = (numbers[0], numbers[1], SCENARIOS[numbers[2] as usize]);
@@ -62,7 +63,7 @@ fn one_rank() {
         job_settings: JobSettings::default().encode(),
         cores: Vec::new(),
     };
-    let world = TcpJob::start(members, listener, &config).unwrap();
+    let world = Job::start(members, listener, &config, &Tcp).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("ready");

@@ -7,12 +7,14 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use unisono_communicator::{Collectives, ReduceOp};
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_transport_tcp::Tcp;
+
 use crate::child::{Rank, say, words};
 use crate::network::{Cut, Network};
 use crate::support::TEST_TIME_MAX;
-use unisono_communicator::{Collectives, ReduceOp};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
 
 /// Longer than the kernel waits before it sends again, and far below the silence after which a rank is lost.
 const CUT_TIME: Duration = Duration::from_millis(700);
@@ -27,7 +29,7 @@ fn one_rank() {
     }
     let (sender, stop) = channel();
     std::thread::spawn(move || hear() && sender.send(()).is_ok());
-    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("ready");

@@ -4,11 +4,13 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::{config, on_each, worlds};
 use unisono_communicator::{Collectives, Communicator, Error, Peer, ReduceOp};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::flight::FlightRecord;
-use unisono_transport_tcp::rendezvous::Membership;
+use unisono_job::Job;
+use unisono_job::flight::FlightRecord;
+use unisono_job::rendezvous::Membership;
+use unisono_transport_tcp::Tcp;
+
+use crate::support::{config, on_each, worlds};
 
 fn sum_of_ranks(communicator: &dyn Communicator, elements: usize) {
     let (rank, size) = (communicator.group().rank(), communicator.group().size());
@@ -25,7 +27,7 @@ fn a_record_can_be_had_through_the_process() {
     let ours = on_each(worlds(2, &config(&[])), |world, communicator| {
         drop(world);
         communicator.barrier().unwrap();
-        let records: Vec<_> = TcpJob::joined().iter().map(TcpJob::flight_record).collect();
+        let records: Vec<_> = Job::joined().iter().map(Job::flight_record).collect();
         communicator.barrier().unwrap();
         let own = |record: &&FlightRecord| record.rank == communicator.group().rank();
         let barriers = |record: &FlightRecord| {
@@ -175,7 +177,7 @@ fn unauthenticated_connections_have_no_effect() {
         .zip(listeners)
         .map(|(rank, listener)| {
             let members = Membership { rank, ..members.clone() };
-            TcpJob::start(members, listener, &config).expect("start")
+            Job::start(members, listener, &config, &Tcp).expect("start")
         })
         .collect();
     let unauthenticated = std::thread::spawn(move || {
@@ -208,7 +210,7 @@ fn who_leaves_at_once_waits_for_those_who_come_late() {
     let (listeners, members) = crate::support::listeners(3, &config);
     let starts = (0..).zip(listeners).map(|(rank, listener)| {
         let (members, config) = (Membership { rank, ..members.clone() }, config.clone());
-        move || TcpJob::start(members, listener, &config).expect("start")
+        move || Job::start(members, listener, &config, &Tcp).expect("start")
     });
     let mut starts: Vec<_> = starts.collect();
     let hasty = starts.pop().expect("three ranks");
@@ -236,7 +238,7 @@ fn all_ranks_beat_as_rank_0_says() {
     let slow = config(&[("UNISONO_HEARTBEAT_MS", "3000"), ("UNISONO_SUSPECT_AFTER_MS", "9000")]);
     let (listeners, members) = crate::support::listeners(2, &of_rank_0);
     let worlds = (0..).zip(listeners).zip([of_rank_0, slow]).map(|((rank, listener), config)| {
-        TcpJob::start(Membership { rank, ..members.clone() }, listener, &config).expect("start")
+        Job::start(Membership { rank, ..members.clone() }, listener, &config, &Tcp).expect("start")
     });
     on_each(worlds.collect(), |_world, communicator| {
         // Longer than rank 0 lets another rank be silent, and shorter than the beat that rank 1 itself has set.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use unisono::compression::{Codec, Route, SignL1, residual_bytes};
 use unisono::{Collective, Communicator, DType, ReduceOp};
+use unisono_job::config::Config;
+use unisono_job::environment::Placement;
 use unisono_schedule::{Choice, Registry, Shape, UnknownChoice, algorithms};
-use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::environment::Placement;
 
 use super::operations::{BenchOperation, CompressedOperation, MeasuredOperation};
 use super::report::{Picks, Row, header};

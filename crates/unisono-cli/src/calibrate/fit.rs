@@ -1,8 +1,8 @@
 //! From measured times to the parameters of the cost model, and how these are printed.
 
 use serde::Serialize;
+use unisono_job::job_settings::JobSettings;
 use unisono_schedule::CostModel;
-use unisono_transport_tcp::job_settings::JobSettings;
 
 use super::probe::Probe;
 use crate::bench::timing::Timing;

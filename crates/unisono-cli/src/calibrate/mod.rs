@@ -12,10 +12,10 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use unisono::{Collectives, Communicator};
-use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::environment::Placement;
-use unisono_transport_tcp::job_settings::JobSettings;
-use unisono_transport_tcp::{BACKEND, TcpJob};
+use unisono_job::config::Config;
+use unisono_job::environment::Placement;
+use unisono_job::job_settings::JobSettings;
+use unisono_transport_tcp::BACKEND;
 
 use crate::arguments::CalibrateArguments;
 use crate::print;
@@ -58,7 +58,7 @@ fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
     if comm.rank() != 0 {
         return Ok(());
     }
-    let cores = match TcpJob::joined().first() {
+    let cores = match unisono_job::Job::joined().first() {
         Some(world) => world.cores(0),
         None => JobSettings::from_config(&Config::from_environment()?)?.cores(0, &[]),
     };

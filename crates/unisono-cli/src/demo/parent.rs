@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use unisono_transport_tcp::config::Config;
+use unisono_job::config::Config;
 
 use super::recipe::Task;
 use super::report;

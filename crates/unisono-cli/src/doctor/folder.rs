@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use unisono_transport_tcp::flight::{FlightRecord, LIBRARY, VERSION};
+use unisono_job::flight::{FlightRecord, LIBRARY, VERSION};
 
 use crate::problem::{Problem, Result};
 

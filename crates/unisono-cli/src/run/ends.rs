@@ -14,7 +14,7 @@ use std::time::Instant;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use unisono_transport_tcp::report::{ErrorReport, ReportPipe};
+use unisono_job::report::{ErrorReport, ReportPipe};
 
 use super::rank::Event;
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use unisono_transport_tcp::report::ReportPipe;
+use unisono_job::report::ReportPipe;
 
 use super::ends::Ends;
 use super::failure::{End, SIGNAL_STATUS, first};

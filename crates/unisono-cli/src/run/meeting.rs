@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
-use unisono_transport_tcp::config::{Config, knobs};
-use unisono_transport_tcp::private_files::runtime_directory;
-use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
-use unisono_transport_tcp::secret::Secret;
+use unisono_control::secret::Secret;
+use unisono_job::config::{Config, knobs};
+use unisono_job::private_files::runtime_directory;
+use unisono_job::rendezvous::{StoreConfig, StoreHost, store_job};
+use unisono_job::secret::create_secret_file;
 
 use super::failure::End;
 use crate::problem::{Problem, Result};
@@ -43,7 +44,7 @@ impl Meeting {
             .tempdir_in(parent)
             .map_err(|error| Problem::failed("a folder for the secret", error))?;
         let secret = Secret::random()?;
-        secret.create_file(&folder.path().join(SECRET_FILE))?;
+        create_secret_file(&secret, &folder.path().join(SECRET_FILE))?;
         let store = host(ranks, &secret, &config)?;
         // We do not listen there: the port is for programs whose own library needs one.
         let free_port = free_port()?;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use unisono_transport_tcp::report::ErrorReport;
+use unisono_job::report::ErrorReport;
 
 use super::ends::{Ends, WatchedProcess};
 use super::pipes::Pipe;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use unisono_transport_tcp::report::ErrorReport;
+use unisono_job::report::ErrorReport;
 
 /// More reports are not kept: a job that survives losses for weeks does not fill the memory.
 const REPORTS_MAX: usize = 4096;

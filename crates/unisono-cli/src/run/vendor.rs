@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use unisono_transport_tcp::config::Config;
+use unisono_job::config::Config;
 
 use crate::problem::Result;
 

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 use unisono::{CallOptions, Collectives, Communicator, Error, ReduceOp};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::job_settings::JobSettings;
-use unisono_transport_tcp::rendezvous::Membership;
-use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
+use unisono_control::handshake::JobId;
+use unisono_control::secret::{SECRET_BYTES, Secret};
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_job::job_settings::JobSettings;
+use unisono_job::rendezvous::Membership;
+use unisono_transport_tcp::Tcp;
 
 use crate::support::{Finished, WATCHDOG, unisono, wait_until};
 
@@ -22,7 +23,7 @@ fn doctor(folder: &Path, more: &[&str]) -> Finished {
 }
 
 /// Runs `body` as every rank of a job whose ranks are threads here; a rank that hangs fails the test.
-fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&TcpJob, &dyn Communicator) + Send + Sync + 'static) {
+fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&Job, &dyn Communicator) + Send + Sync + 'static) {
     let body = Arc::new(body);
     let folder = flight.map(|folder| folder.to_str().unwrap().to_owned());
     let config = Config::from_lookup(&|name| match name {
@@ -31,7 +32,7 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&TcpJob, &dyn Communicat
     });
     let config = Arc::new(config.unwrap());
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let listeners: Vec<_> = (0..ranks).map(|_| TcpJob::listen(local, &config).unwrap()).collect();
+    let listeners: Vec<_> = (0..ranks).map(|_| Job::listen(local, &config).unwrap()).collect();
     let members = Membership {
         rank: 0,
         world_size: ranks,
@@ -47,7 +48,7 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&TcpJob, &dyn Communicat
     for (rank, listener) in (0..).zip(listeners) {
         let (members, config, done, body) = (members.clone(), config.clone(), done.clone(), body.clone());
         std::thread::spawn(move || {
-            let world = TcpJob::start(Membership { rank, ..members }, listener, &config).unwrap();
+            let world = Job::start(Membership { rank, ..members }, listener, &config, &Tcp).unwrap();
             body(&world, &world.communicator().unwrap());
             drop(world);
             done.send(rank).unwrap();
@@ -59,7 +60,7 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&TcpJob, &dyn Communicat
 }
 
 /// Ranks 0 and 1 give up waiting for rank 2, which has forgotten a call.
-fn one_forgets(_world: &TcpJob, communicator: &dyn Communicator) {
+fn one_forgets(_world: &Job, communicator: &dyn Communicator) {
     let rank = communicator.rank();
     communicator.broadcast(&mut [rank; 8], 0).unwrap();
     // Rank 2 has then finished it too.
@@ -204,7 +205,7 @@ fn a_record_that_cannot_be_read_is_named() {
 fn what_can_be_read_is_shown_beside_what_cannot() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
-    let leave = move |world: &TcpJob, communicator: &dyn Communicator| {
+    let leave = move |world: &Job, communicator: &dyn Communicator| {
         communicator.barrier().unwrap();
         world.dump_flight(&path).unwrap();
     };

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use unisono_job::Job;
+use unisono_job::config::Config;
+use unisono_job::job_settings::JobSettings;
 use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, Cost, CostModel, Registry, Shape};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::job_settings::JobSettings;
 
 use super::problem::Result;
 use crate::Group;
@@ -29,7 +29,7 @@ impl Forecast {
     /// For settings that cannot be obeyed.
     pub fn of_group(group: &Group) -> Result<Forecast> {
         let config = Config::from_environment()?;
-        let cost_model = match TcpJob::joined().first() {
+        let cost_model = match Job::joined().first() {
             Some(world) => world.cost_model(group),
             None => JobSettings::from_config(&config)?.cost_model(group, &[]),
         };

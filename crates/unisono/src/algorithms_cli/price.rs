@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use serde::Serialize;
+use unisono_job::config::Config;
+use unisono_job::job_settings::JobSettings;
 use unisono_schedule::{Admit, Choice, Collective, Cost, CostModel, Registry};
-use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::job_settings::JobSettings;
 
 use super::arguments::PriceArguments;
 use super::commands::fitting;

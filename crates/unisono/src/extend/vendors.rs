@@ -4,7 +4,7 @@
 use unisono_communicator::Result;
 #[cfg(feature = "nccl")]
 use unisono_cuda::{Driver, KernelCode};
-use unisono_transport_tcp::config::Config;
+use unisono_job::config::Config;
 
 #[cfg(feature = "ccl")]
 pub use unisono_offload_ccl::{Ccl, CclComm, CclOptions, CclVendor, SyclFunctions, Version as CclVersion};

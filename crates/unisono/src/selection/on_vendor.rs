@@ -5,9 +5,10 @@ use std::sync::Arc;
 use unisono_communicator::Result;
 #[cfg(feature = "ccl")]
 use unisono_communicator::{Severity, log};
+use unisono_job::Job;
+use unisono_job::config::{Backend, Config, HostMemorySetting};
 use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::{Backend, Config, HostMemorySetting};
+use unisono_transport_tcp::Tcp;
 
 #[cfg(feature = "ccl")]
 use crate::extend::vendors;
@@ -15,11 +16,11 @@ use crate::world::World;
 
 /// The communicator of a vendor's library, on one over TCP, and which library it is.
 pub(super) fn open<V: Vendor>(config: &Config, library: Result<V>) -> Result<(World, String)> {
-    opened(config, TcpJob::join(config)?, library)
+    opened(config, Job::join(config, &Tcp)?, library)
 }
 
 /// The same in a job that has been joined.
-pub(super) fn opened<V: Vendor>(config: &Config, job: TcpJob, library: Result<V>) -> Result<(World, String)> {
+pub(super) fn opened<V: Vendor>(config: &Config, job: Job, library: Result<V>) -> Result<(World, String)> {
     let which = library.as_ref().map_or_else(|_| String::new(), |library| format!("; {}", library.version()));
     let host_memory = match config.devices.host_memory {
         HostMemorySetting::Auto if config.backend == Backend::Auto => HostMemory::Companion,

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Result};
 use unisono_engine::EngineOptions;
+use unisono_job::Job;
 use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
 use unisono_tests::ccl::ccl_directory;
 use unisono_tests::doubles;
 use unisono_tests::processes::{Joined, RankProcess, serve};
-use unisono_transport_tcp::TcpJob;
 
 /// Collectives by oneCCL; sends, receives and groups of members over TCP.
 struct CclRank;
@@ -23,7 +23,7 @@ struct CclRank;
 const INIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl RankProcess for CclRank {
-    fn join(&self, world: &TcpJob, options: &EngineOptions) -> Result<Joined> {
+    fn join(&self, world: &Job, options: &EngineOptions) -> Result<Joined> {
         let library =
             Ccl::open(&CclOptions { directory: ccl_directory() }).map(CclVendor::on_host).map(Arc::new)?;
         // A test that sets no timeout has that of the communicator, which is how `unisono` treats one that is not set.
@@ -46,7 +46,7 @@ impl RankProcess for CclRank {
 struct DoubleRank<V>(fn(u32) -> Result<V>);
 
 impl<V: Vendor> RankProcess for DoubleRank<V> {
-    fn join(&self, world: &TcpJob, options: &EngineOptions) -> Result<Joined> {
+    fn join(&self, world: &Job, options: &EngineOptions) -> Result<Joined> {
         let companion = world.companion()?;
         let library = (self.0)(companion.group().own_job_rank().get() % DEVICES).map(Arc::new);
         let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;

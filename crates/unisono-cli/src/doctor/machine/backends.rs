@@ -7,12 +7,13 @@ use std::path::Path;
 use serde::Serialize;
 use unisono::Error;
 use unisono::extend::vendors;
+use unisono_job::Job;
+use unisono_job::config::{Backend, Config};
 use unisono_offload::Vendor;
 use unisono_offload_ccl::BACKEND as CCL;
 use unisono_offload_hccl::{BACKEND as HCCL, HcclLibrary};
 use unisono_offload_nccl::BACKEND as NCCL;
-use unisono_transport_tcp::config::{Backend, Config};
-use unisono_transport_tcp::{BACKEND as TCP, TcpJob};
+use unisono_transport_tcp::BACKEND as TCP;
 
 use super::facts::HostNetwork;
 use crate::print;
@@ -62,7 +63,7 @@ const MEMORY_OF_DEVICES: &str = "memory of a device; of the host by UNISONO_HOST
 
 fn tcp(network: &HostNetwork, config: &Config) -> BackendFacts {
     let listens = network.listens_on.clone().and_then(|address| {
-        let listener = TcpJob::listen(SocketAddr::new(address, 0), config);
+        let listener = Job::listen(SocketAddr::new(address, 0), config);
         listener.map(drop).map_err(|error| error.to_string())
     });
     if let Err(problem) = listens {

@@ -7,9 +7,9 @@ use std::path::Path;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use unisono::{BACKENDS, Backend};
-use unisono_transport_tcp::config::{Config, set_variables};
-use unisono_transport_tcp::private_files::runtime_directory;
-use unisono_transport_tcp::rendezvous::listen_address;
+use unisono_job::config::{Config, set_variables};
+use unisono_job::private_files::runtime_directory;
+use unisono_job::rendezvous::listen_address;
 
 use super::backends::BackendFacts;
 use super::parse;

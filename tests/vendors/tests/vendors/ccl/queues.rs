@@ -14,11 +14,12 @@ use unisono_communicator::{
     Communicator, DType, Descriptor, DeviceBuffer, DeviceBufferMut, DeviceSlice, DeviceSliceMut,
     DeviceStream, Division, Error, Outcome, Place, ReduceOp, Result,
 };
+use unisono_job::Job;
+use unisono_job::config::Config;
 use unisono_offload::OffloadOptions;
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor, SyclFunctions};
 use unisono_tests::{ccl, watchdog};
-use unisono_transport_tcp::TcpJob;
-use unisono_transport_tcp::config::Config;
+use unisono_transport_tcp::Tcp;
 
 const SECONDS_MAX: u64 = 120;
 const RANKS: usize = 2;
@@ -230,7 +231,7 @@ fn is_rank() -> bool {
 }
 
 fn run_rank() {
-    let world = TcpJob::join(&Config::from_environment().unwrap()).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
     let library = Ccl::open(&CclOptions { directory: ccl::ccl_directory() }).unwrap();
     // SAFETY: the functions above do it.
     let vendor = unsafe { CclVendor::on_queues(library, SYCL, 0) };

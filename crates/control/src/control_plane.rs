@@ -1,0 +1,240 @@
+//! The control plane of one rank as one state machine. What comes from other ranks, from this rank's engines and from
+//! the clock goes in; [`Effect`]s come out. It knows no socket, thread or clock, so the control thread, the simulated
+//! jobs and the fuzzer drive the same code.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unisono_backend::{Agreed, Ask, CallHistory};
+use unisono_communicator::{Error, GroupRank, JobRank, Result};
+
+use super::hosts::Hosts;
+use super::intervals::Intervals;
+use super::local_communicator::LocalCommunicator;
+use super::local_communicators::LocalCommunicators;
+use super::plane::{Action, Plane, Presence};
+use super::slots::Slot;
+use super::wire::{CommunicatorKey, Message, News, RankSet, Topic};
+
+/// A caller that waits for one answer. The owner of the control plane numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Caller(pub u64);
+
+/// What the engines of this rank ask for. Ranks are those of the group.
+pub enum Request {
+    /// A communicator exists from now on.
+    Register(Box<LocalCommunicator>),
+    /// A thread that panics drops it; asynchronous calls may keep it for longer.
+    Abandon {
+        /// Which one.
+        key: CommunicatorKey,
+    },
+    /// It is gone.
+    Unregister {
+        /// Which one.
+        key: CommunicatorKey,
+        /// After these collectives.
+        ours: CallHistory,
+    },
+    /// Its engine found the first cause; its board is revoked.
+    Revoke {
+        /// Which one.
+        key: CommunicatorKey,
+        /// All its ranks.
+        members: RankSet,
+        /// The first cause.
+        cause: Arc<Error>,
+    },
+    /// The stream from that rank has ended in the middle of a call.
+    StreamEnded {
+        /// In which one.
+        key: CommunicatorKey,
+        /// The rank at the other end.
+        peer: GroupRank,
+    },
+    /// Its call `number` waits for that rank.
+    Ask {
+        /// Which one.
+        key: CommunicatorKey,
+        /// The rank.
+        awaited: GroupRank,
+        /// The call.
+        number: u64,
+    },
+    /// Its survivors are to agree; see [`unisono_backend::Control::agree`].
+    Agree {
+        /// Which one.
+        key: CommunicatorKey,
+        /// On what.
+        ask: Ask,
+        /// Who waits.
+        caller: Caller,
+    },
+    /// It closes; the answer says whether the others made the same calls.
+    Close {
+        /// Which one.
+        key: CommunicatorKey,
+        /// After these collectives.
+        ours: CallHistory,
+        /// Until when the others may close.
+        deadline: Instant,
+        /// Who waits.
+        caller: Caller,
+    },
+}
+
+/// What the owner is to do, in this order.
+#[derive(Debug)]
+pub enum Effect {
+    /// Connect to that rank.
+    Connect(JobRank),
+    /// Send this message to that rank.
+    Send(JobRank, Message),
+    /// This has happened, here or elsewhere, and the communicators of this rank know it; each piece of news comes once.
+    Happened(News),
+    /// Wake the threads of that communicator: its board has changed.
+    Wake(CommunicatorKey),
+    /// Tell the engine of that communicator that a connection will never come.
+    NotConnected(CommunicatorKey, Error),
+    /// The answer to [`Request::Agree`]; every caller gets one.
+    Agreed(Caller, Result<Agreed>),
+    /// The answer to [`Request::Close`]; every caller gets one.
+    Closed(Caller, Result<()>),
+}
+
+/// The control plane of one rank.
+pub struct ControlPlane {
+    /// The connections, the live ranks, and the news.
+    pub plane: Plane,
+    /// The communicators of this rank.
+    pub communicators: LocalCommunicators,
+    effects: Vec<Effect>,
+}
+
+impl ControlPlane {
+    /// That of `rank` in a job on these hosts. It has no communicators, and wants its first connections at once.
+    pub fn new(rank: JobRank, hosts: Hosts, intervals: Intervals, now: Instant) -> ControlPlane {
+        let communicators = LocalCommunicators::new(hosts.clone());
+        ControlPlane { plane: Plane::new(rank, hosts, intervals, now), communicators, effects: Vec::new() }
+    }
+
+    /// Takes what an engine asks for.
+    pub fn request(&mut self, request: Request, now: Instant) {
+        match request {
+            Request::Register(communicator) => {
+                let news = self.plane.news_about(communicator.key());
+                let topics = self.communicators.add(*communicator, &news, now);
+                self.publish(topics, now);
+            }
+            Request::Abandon { key } => {
+                let topic = self.communicators.abandon(key);
+                self.publish(topic, now);
+            }
+            Request::Unregister { key, ours } => {
+                let topic = self.communicators.leave(key, ours);
+                self.publish(topic, now);
+            }
+            Request::Revoke { key, members, cause } => {
+                self.publish([Topic::Revoked { key, members, cause: Arc::unwrap_or_clone(cause) }], now);
+            }
+            Request::StreamEnded { key, peer } => {
+                let topic = self.communicators.stream_ended(key, peer);
+                self.publish(topic, now);
+            }
+            Request::Ask { key, awaited, number } => self.ask((key, awaited, number), now),
+            Request::Agree { key, ask, caller } => {
+                let topics = self.communicators.agree(key, ask, caller, now);
+                self.publish(topics, now);
+            }
+            Request::Close { key, ours, deadline, caller } => {
+                let topic = self.communicators.close(key, ours, (now, deadline), caller);
+                self.publish(topic, now);
+            }
+        }
+    }
+
+    /// Asks a rank of a communicator about a call, unless the answer is known.
+    fn ask(&mut self, (key, awaited, number): (CommunicatorKey, GroupRank, u64), now: Instant) {
+        let topic = self.communicators.before_asking(key, awaited, number);
+        if topic.is_some() {
+            self.publish(topic, now);
+        } else if let Some(peer) =
+            self.communicators.get(key).map(|communicator| communicator.job_rank(awaited))
+            && self.plane.presence(peer) == Presence::Live
+        {
+            self.plane.ask(peer, key, number);
+        }
+    }
+
+    /// A connection came for a communicator that is not there: perhaps this rank has made it for other ranks.
+    pub fn on_unknown(&mut self, slot: Slot) {
+        if let Some(other) = self.communicators.other_list(slot) {
+            self.plane.tell(slot.peer, Message::OtherList(other));
+        }
+    }
+
+    /// When [`ControlPlane::on_time`] is due.
+    pub fn due(&self) -> Instant {
+        self.communicators.due().map_or(self.plane.due(), |due| due.min(self.plane.due()))
+    }
+
+    /// Time has passed.
+    pub fn on_time(&mut self, now: Instant) {
+        if self.plane.due() <= now {
+            self.plane.on_tick(now);
+        }
+        let topics = self.communicators.on_time(now);
+        self.publish(topics, now);
+    }
+
+    /// Publishes topics to all ranks.
+    pub fn publish(&mut self, topics: impl IntoIterator<Item = Topic>, now: Instant) {
+        topics.into_iter().for_each(|topic| self.plane.publish(topic, now));
+    }
+
+    /// This rank leaves the job, with the communicators that are still there.
+    pub fn leave(&mut self, now: Instant) {
+        let closed = self.communicators.leave_all();
+        self.publish(closed, now);
+        self.publish([Topic::Goodbye], now);
+    }
+
+    /// What is to be done, since the last call.
+    pub fn take_effects(&mut self, now: Instant) -> Vec<Effect> {
+        loop {
+            for question in self.communicators.take_questions() {
+                self.ask(question, now);
+            }
+            let actions = self.plane.take_actions();
+            if actions.is_empty() {
+                self.effects.extend(self.communicators.take_effects());
+                return std::mem::take(&mut self.effects);
+            }
+            actions.into_iter().for_each(|action| self.on_action(action, now));
+        }
+    }
+
+    fn on_action(&mut self, action: Action, now: Instant) {
+        match action {
+            Action::Connect(peer) => self.effects.push(Effect::Connect(peer)),
+            Action::Send(peer, message) => self.effects.push(Effect::Send(peer, message)),
+            Action::Happened(news) => {
+                let topics = self.communicators.happened(&news, now);
+                self.publish(topics, now);
+                self.effects.push(Effect::Happened(news));
+            }
+            Action::Differs(from, other) => {
+                let topics = self.communicators.differs(from, &other);
+                self.publish(topics, now);
+            }
+            Action::Asked { from, key, number } => {
+                let status = self.communicators.status(key, number);
+                self.effects.push(Effect::Send(from, Message::Answer { key, number, status }));
+            }
+            Action::Answered { from, key, number, status } => {
+                let topic = self.communicators.answered(from, key, number, &status);
+                self.publish(topic, now);
+            }
+        }
+    }
+}

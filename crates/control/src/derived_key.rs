@@ -1,0 +1,69 @@
+//! The key of a communicator that was made from another one. Every rank computes it, so no message is needed.
+
+use unisono_communicator::JobRank;
+
+use super::local_communicators::ID_LIST_BITS;
+use super::wire::CommunicatorKey;
+
+/// How a communicator was made from another one, and which of that kind it is, counted from 0.
+#[derive(Clone, Copy)]
+pub enum Origin {
+    /// A subgroup or a duplicate.
+    Derive(u64),
+    /// The survivors, in the next epoch.
+    Shrink(u64),
+    /// A group that only its members have made.
+    Named {
+        /// The hash of its name.
+        name: u64,
+        /// How often the name was used before.
+        uses: u64,
+    },
+}
+
+/// The key of a communicator that every rank computes for itself. The low bits depend on the ranks, the others on
+/// how it came about, so that two sides that called with different lists meet and notice.
+pub fn derived_key(parent: CommunicatorKey, origin: Origin, ranks: &[JobRank]) -> CommunicatorKey {
+    let (kind, name, counter, epoch) = match origin {
+        Origin::Derive(counter) => (0, 0, counter, parent.epoch),
+        Origin::Shrink(number) => (1, 0, number, parent.epoch + 1),
+        Origin::Named { name, uses } => (2, name, uses, parent.epoch),
+    };
+    let origin = hash([parent.id, parent.epoch.into(), kind, name, counter].into_iter());
+    let list = hash(ranks.iter().map(|rank| rank.get().into()));
+    let low = (1 << ID_LIST_BITS) - 1;
+    CommunicatorKey { id: origin & !low | list & low, epoch }
+}
+
+/// FNV-1a over words, and a last mixing so that the low bits depend on everything.
+pub fn hash(words: impl Iterator<Item = u64>) -> u64 {
+    let bytes = words.flat_map(u64::to_le_bytes);
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ hash >> 29
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_origin_and_list_apart() {
+        let world = CommunicatorKey { id: 0, epoch: 0 };
+        let list = |ranks: [u32; 2]| ranks.map(JobRank::new);
+        let key = |counter, ranks| derived_key(world, Origin::Derive(counter), &list(ranks));
+        let origin = |key: CommunicatorKey| key.id >> ID_LIST_BITS;
+        assert_eq!(key(0, [0, 1]), key(0, [0, 1]));
+        assert_eq!(origin(key(0, [0, 1])), origin(key(0, [1, 0])));
+        assert_ne!(key(0, [0, 1]), key(0, [1, 0]));
+        let shrunk = derived_key(world, Origin::Shrink(0), &list([0, 1]));
+        assert!(shrunk.epoch == 1 && origin(shrunk) != origin(key(0, [0, 1])));
+        let named = |name, uses| derived_key(world, Origin::Named { name, uses }, &list([0, 1]));
+        assert_eq!(named(5, 0), named(5, 0));
+        assert!(origin(named(5, 0)) != origin(named(5, 1)) && origin(named(5, 0)) != origin(named(6, 0)));
+        let mut origins: Vec<_> = (0..10_000).map(|counter| origin(key(counter, [0, 1]))).collect();
+        origins.sort_unstable();
+        origins.dedup();
+        assert_eq!(origins.len(), 10_000);
+    }
+}

@@ -1,0 +1,401 @@
+//! Fuzzed control connections: a target for cargo-fuzz.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Question, Revocation};
+use unisono_communicator::{
+    Certainty, Collective, DType, Descriptor, Error, Group, GroupRank, JobRank, Result, Site,
+};
+
+use super::input::Input;
+use crate::checksum::CheckedHeader;
+use crate::hosts::Hosts;
+use crate::intervals::Intervals;
+use crate::local_communicator::LocalCommunicator;
+use crate::wire::{
+    AgreementKey, BadFrame, Ballot, CommunicatorKey, Departure, FRAME_BYTES_MAX, Fate, JointNews, Message,
+    News, Topic, encode, read_frame, take_message,
+};
+use crate::{Caller, ControlPlane, Effect, Presence, Request};
+
+/// The size of the job: this rank, and the ranks whose bytes the fuzzer makes.
+const SIZE: u32 = 5;
+const RANK: JobRank = JobRank::new(1);
+
+const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
+const INTERVALS: Intervals =
+    Intervals { beat: Duration::from_millis(100), suspect: Duration::from_millis(800) };
+
+/// How long a caller waits for an agreement, or in its close.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// The callers of this rank.
+const CLOSING: Caller = Caller(9);
+
+/// Target `control`: what the other ranks send over their control connections, while connections come and go, time
+/// passes, and this rank calls, asks, agrees and closes.
+pub fn control(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut node = FuzzedNode::new();
+    node.act();
+    while !input.is_empty() {
+        node.on_event(&mut input);
+        node.act();
+        node.check();
+    }
+    node.end();
+}
+
+/// This rank.
+struct FuzzedNode {
+    now: Instant,
+    control: ControlPlane,
+    board: Arc<Board>,
+    connected: [bool; SIZE as usize],
+    /// The ranks that were found to have gone.
+    gone: [bool; SIZE as usize],
+    /// How much news of each rank has come.
+    heard: [u64; SIZE as usize],
+    first_cause: Option<Revocation>,
+    /// Whether a caller has been told the first cause, which nothing may replace from then on.
+    is_told: bool,
+    /// Agreements on a flag and on survivors, which have the callers 0 and 1: how many there were, and whether one is
+    /// waited for.
+    agreements: [(u64, bool); 2],
+    /// How far the close is.
+    closing: Option<Poll<()>>,
+}
+
+impl FuzzedNode {
+    fn new() -> FuzzedNode {
+        let now = Instant::now();
+        let board = Arc::new(Board::new(in_world(RANK), SIZE));
+        let group = Group::world_on(RANK.get(), [0, 0, 0, 1, 1].into());
+        let mut control = ControlPlane::new(RANK, Hosts::new([0, 0, 0, 1, 1].into()), INTERVALS, now);
+        let world = LocalCommunicator::new(WORLD, group, board.clone());
+        control.request(Request::Register(Box::new(world)), now);
+        FuzzedNode {
+            now,
+            control,
+            board,
+            connected: [false; SIZE as usize],
+            gone: [false; SIZE as usize],
+            heard: [0; SIZE as usize],
+            first_cause: None,
+            is_told: false,
+            agreements: [(0, false); 2],
+            closing: None,
+        }
+    }
+
+    fn on_event(&mut self, input: &mut Input<'_>) {
+        let kind = input.below(8);
+        let peer = JobRank::new((RANK.get() + 1 + u32::from(input.below(SIZE as u8 - 1))) % SIZE);
+        match kind {
+            0 if self.control.plane.presence(peer) == Presence::Lost => {
+                self.control.plane.on_process_gone(peer, "its process has ended".into(), self.now);
+            }
+            0 if self.connected[peer.index()] => self.end_connection(peer, input.below(2) == 0),
+            0 | 1 => self.connect(peer),
+            2 => {
+                let count = usize::from(input.u16());
+                let piece = 1 + usize::from(input.u8());
+                self.receive(peer, &in_frames(input.take(count)), piece);
+            }
+            3 => {
+                let count = usize::from(input.u8());
+                self.receive(peer, &framed(input.take(count)), usize::MAX);
+            }
+            4 | 5 => {
+                let news = News { origin: rank(input), sequence: input.u8().into(), topic: topic(input) };
+                let mut bytes = Vec::new();
+                encode(&Message::News(news.into()), &mut bytes);
+                self.receive(peer, &bytes, usize::MAX);
+            }
+            6 => self.pass(Duration::from_millis(u64::from(input.u8()) * 10)),
+            _ => self.call(peer, input),
+        }
+    }
+
+    fn connect(&mut self, peer: JobRank) {
+        // A rank that counts as lost is not let in.
+        if !self.connected[peer.index()] && self.control.plane.presence(peer) != Presence::Lost {
+            self.connected[peer.index()] = true;
+            self.control.plane.on_connected(peer, self.now);
+        }
+    }
+
+    fn end_connection(&mut self, peer: JobRank, is_gone: bool) {
+        self.connected[peer.index()] = false;
+        if self.control.plane.on_ended(peer, self.now) && is_gone {
+            self.control.plane.on_disconnected(
+                peer,
+                Certainty::Confirmed,
+                "nobody is there".into(),
+                self.now,
+            );
+        }
+    }
+
+    /// Reads everything from a connection, up to the first bytes that are no message, which end it.
+    fn receive(&mut self, peer: JobRank, bytes: &[u8], piece: usize) {
+        self.connect(peer);
+        let (mut pieces, mut received) = (bytes.chunks(piece), Vec::new());
+        while self.connected[peer.index()] {
+            let before = received.clone();
+            match take_message(&mut received) {
+                Ok(None) => match pieces.next() {
+                    Some(piece) => received.extend_from_slice(piece),
+                    None if received.is_empty() => return,
+                    None => self.end_connection(peer, false),
+                },
+                Ok(Some(message)) => {
+                    check_message(&message);
+                    self.control.plane.on_message(peer, message, self.now);
+                    self.act();
+                }
+                Err(BadFrame::Changed) => self.end_connection(peer, false),
+                Err(BadFrame::Malformed(error)) => {
+                    let reason = error.to_string();
+                    self.connected[peer.index()] = false;
+                    self.control.plane.on_disconnected(peer, Certainty::Confirmed, reason, self.now);
+                }
+            }
+            let is_bad = |header| {
+                let header = CheckedHeader::decode(header);
+                header.is_none_or(|header| !(1..=FRAME_BYTES_MAX).contains(&header.length))
+            };
+            if before.first_chunk().is_some_and(is_bad) {
+                assert!(!self.connected[peer.index()], "a frame with a header that is not allowed");
+                assert!(received.capacity() < 2 * FRAME_BYTES_MAX, "read in spite of its length");
+            }
+        }
+    }
+
+    /// Lets time pass, with the ticks that are due.
+    fn pass(&mut self, span: Duration) {
+        self.now += span;
+        self.control.on_time(self.now);
+    }
+
+    /// The actions of this rank's caller.
+    fn call(&mut self, peer: JobRank, input: &mut Input<'_>) {
+        match input.below(7) {
+            0 => {
+                let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
+                let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
+                self.board.calls().enter(&descriptor, None, None, Site::caller(), None);
+                self.board.progress().await_rank(Some(in_world(peer)));
+            }
+            1 => self.board.progress().leave(self.board.calls().entered().saturating_sub(1)),
+            2 => {
+                let number = self.board.calls().entered().saturating_sub(1);
+                self.request(Request::Ask { key: WORLD, awaited: in_world(peer), number });
+            }
+            3 => self.agree(Question::Flag, input),
+            4 => self.agree(Question::Survivors, input),
+            5 if self.closing.is_none() => {
+                self.closing = Some(Poll::Pending);
+                let (ours, deadline) = (self.board.calls().history(), self.now + PATIENCE);
+                self.request(Request::Close { key: WORLD, ours, deadline, caller: CLOSING });
+            }
+            6 => self.is_told |= self.board.first_cause().tell().is_some(),
+            _ => {}
+        }
+    }
+
+    fn agree(&mut self, question: Question, input: &mut Input<'_>) {
+        let (number, waiting) = &mut self.agreements[question as usize];
+        if !std::mem::replace(waiting, true) {
+            let deadline = self.now + PATIENCE;
+            let flag = input.below(2) > 0;
+            let ask = Ask {
+                question,
+                number: *number,
+                flag,
+                finished_calls: self.board.progress().finished(),
+                deadline,
+                heeds_cause: false,
+            };
+            self.request(Request::Agree { key: WORLD, ask, caller: Caller(question as u64) });
+        }
+    }
+
+    fn request(&mut self, request: Request) {
+        self.control.request(request, self.now);
+    }
+
+    /// Takes the effects, and checks them.
+    fn act(&mut self) {
+        for effect in self.control.take_effects(self.now) {
+            match effect {
+                Effect::Connect(peer) => assert!(peer.get() < SIZE && peer != RANK, "connects to {peer}"),
+                Effect::Send(peer, message) => {
+                    assert!(peer.get() < SIZE && peer != RANK, "sends to {peer}");
+                    let is_of_others =
+                        |news: &JointNews| news.origins.iter().any(|origin| origin.rank != RANK);
+                    // News of other ranks was checked when it came.
+                    if !matches!(&message, Message::News(news) if is_of_others(news)) {
+                        check_sent(&message);
+                    }
+                }
+                Effect::Happened(news) => {
+                    assert!(news.origin.get() < SIZE, "news of {}", news.origin);
+                    let heard = &mut self.heard[news.origin.index()];
+                    assert!(news.sequence > std::mem::replace(heard, news.sequence), "{news:?} comes again");
+                }
+                Effect::Wake(key) => assert_eq!(key, WORLD),
+                Effect::NotConnected(..) => panic!("no connection is wanted"),
+                Effect::Agreed(caller, result) => self.on_agreed(caller, result),
+                Effect::Closed(caller, _) => {
+                    let before = self.closing.replace(Poll::Ready(()));
+                    assert!(caller == CLOSING && before == Some(Poll::Pending), "answered twice");
+                }
+            }
+        }
+    }
+
+    fn on_agreed(&mut self, caller: Caller, result: Result<Agreed>) {
+        let (number, is_waiting) = &mut self.agreements[caller.0 as usize];
+        assert!(std::mem::take(is_waiting), "answered twice");
+        match result {
+            Ok(agreed) => {
+                *number += 1;
+                let survivors = &agreed.survivors;
+                assert!(survivors.is_sorted() && survivors.iter().all(|rank| rank.get() < SIZE));
+                assert!(survivors.contains(&in_world(RANK)), "{agreed:?} without us");
+            }
+            Err(Error::Timeout { .. } | Error::Evicted { .. }) => {}
+            Err(Error::NoQuorum { .. }) => *number += 1,
+            Err(error) => panic!("an agreement ends with {error}"),
+        }
+    }
+
+    /// Checks what must hold after every event.
+    fn check(&mut self) {
+        for (rank, gone) in JobRank::all(SIZE).zip(&mut self.gone) {
+            let is_gone = self.control.plane.presence(rank) != Presence::Live;
+            assert!(is_gone || !*gone, "rank {rank} is back");
+            *gone = is_gone;
+        }
+        let revocation = self.board.first_cause().revocation();
+        if let Some(first) = &self.first_cause {
+            let Some(Revocation { by, cause }) = &revocation else { panic!("{} is taken back", first.cause) };
+            // What a rank reports replaces the loss of that rank, unless it has told that itself.
+            let may_change = !self.is_told && *by != first.by && first.cause.lost_ranks() == [*by];
+            let is_same = Arc::ptr_eq(cause, &first.cause);
+            assert!(is_same || may_change, "the first cause is {}, then {cause}", first.cause);
+        }
+        self.first_cause = revocation;
+    }
+
+    /// After every deadline, no caller waits any more.
+    fn end(mut self) {
+        // A close that is late may look for a difference first.
+        for _ in 0..2 {
+            self.pass(2 * PATIENCE);
+            self.act();
+        }
+        self.check();
+        let waits = self.agreements.iter().any(|(_, is_waiting)| *is_waiting);
+        assert!(!waits, "an agreement has no end");
+        assert_ne!(self.closing, Some(Poll::Pending), "a close has no end");
+    }
+}
+
+/// A rank of the job in the communicator of all of them.
+fn in_world(rank: JobRank) -> GroupRank {
+    GroupRank::new(rank.get())
+}
+
+/// A rank of the job, or one that it does not have.
+fn rank(input: &mut Input<'_>) -> JobRank {
+    JobRank::new(input.below(SIZE as u8 + 1).into())
+}
+
+/// A frame with this content.
+fn framed(body: &[u8]) -> Vec<u8> {
+    [&CheckedHeader::of(body).encode(), body].concat()
+}
+
+/// Frames with what the bytes give as their lengths, a `u32` before each, and contents. The rest stays as it is.
+fn in_frames(mut bytes: &[u8]) -> Vec<u8> {
+    let mut frames = Vec::new();
+    while let Some((length, behind)) = bytes.split_first_chunk()
+        && let Some((body, rest)) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)
+    {
+        frames.extend(framed(body));
+        bytes = rest;
+    }
+    frames.extend_from_slice(bytes);
+    frames
+}
+
+/// A message that was decoded is the same when it is encoded again.
+fn check_message(message: &Message) {
+    let again = check_sent(message);
+    assert_eq!(format!("{again:?}"), format!("{message:?}"));
+}
+
+/// Every message that is sent fits a frame, and is decoded to itself, to the last byte.
+fn check_sent(message: &Message) -> Message {
+    let (mut bytes, mut again) = (Vec::new(), Vec::new());
+    encode(message, &mut bytes);
+    let Ok(Some((read, length))) = read_frame(&bytes) else { panic!("{message:?} cannot be read") };
+    assert_eq!(length, bytes.len());
+    encode(&read, &mut again);
+    assert_eq!(bytes, again, "{message:?}");
+    read
+}
+
+/// News as another rank could publish it.
+fn topic(input: &mut Input<'_>) -> Topic {
+    let id = u64::from(input.below(8) / 7);
+    let key = CommunicatorKey { id, epoch: 0 };
+    match input.below(6) {
+        0 => {
+            let members = JobRank::all(SIZE).filter(|rank| id == 0 || rank.get() > 1).collect();
+            Topic::Revoked { key, members, cause: cause(input) }
+        }
+        1 => {
+            let certainty = [Certainty::Confirmed, Certainty::Suspected][usize::from(input.below(2))];
+            Topic::Lost { rank: rank(input), certainty, reason: "r".into() }
+        }
+        2 => {
+            let history = CallHistory { calls: input.below(4).into(), digest: input.below(2).into() };
+            let in_progress = input.below(2).into();
+            Topic::Closed { key, departure: Departure { history, by_close: true, in_progress, last: None } }
+        }
+        3 => Topic::Goodbye,
+        kind => {
+            let question = [Question::Flag, Question::Survivors][usize::from(input.below(2))];
+            let number = u64::from(input.below(4));
+            let agreement = AgreementKey { communicator: key, question, number };
+            let ranks = SIZE - u32::from(input.below(16) == 15) + u32::from(input.below(16) == 15);
+            let fates = input.u16();
+            let fate = |rank: u32| match fates >> (2 * rank) & 3 {
+                2 => Fate::Gone,
+                3 => Fate::Unproven,
+                _ => Fate::Live,
+            };
+            let fates = (0..ranks).map(fate).collect();
+            let ballot = Ballot { flag: input.below(4) > 0, finished_calls: input.below(3).into(), fates };
+            if kind == 4 {
+                Topic::Ballot { agreement, ballot }
+            } else {
+                Topic::Decision { agreement, ballot }
+            }
+        }
+    }
+}
+
+fn cause(input: &mut Input<'_>) -> Error {
+    match input.below(4) {
+        0 => Error::closed(),
+        1 => Error::Evicted { reported_by: JobRank::new(0), evidence: "r".into() },
+        2 => Error::Corrupted { from: JobRank::new(0), to: JobRank::new(2), call: None, reason: "r".into() },
+        _ => Error::Refused { problem: "p".into() },
+    }
+}

@@ -1,0 +1,60 @@
+//! How the ranks of a job stay one job: what they say to each other, and what each of them concludes. State machines
+//! without sockets, threads or a clock of their own: bytes, requests and time go in, messages and [`Effect`]s come out.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `control_plane` | [`ControlPlane`]: all of one rank; what its engines ask for, what its owner is to do |
+//! | `topology`, `detector`, `flood`, `forwarding`, `plane` | connections, live ranks, forwarded news |
+//! | [`hosts`] | which ranks share a host, and whose report proves a loss |
+//! | [`slots`] | which of two simultaneous connections is kept |
+//! | [`local_communicator`], [`local_communicators`] | what news means to one communicator of this rank, and to all |
+//! | [`left_communicators`] | those that this rank has left: whether all ranks made the same calls |
+//! | [`derived_key`] | the key of a communicator that was made from another one |
+//! | `agreement`, `survival` | how survivors agree on a flag and on the ranks that are left |
+//! | [`wire`] | the messages between control planes, byte by byte |
+//! | [`handshake`], [`secret`] | mutual authentication of every connection, and what it proves |
+//! | [`roster`] | who has come to the meeting of a job, and what all are told |
+//! | [`codec`] | bounded reading and writing of fixed little-endian messages |
+//! | [`checksum`] | the header before messages and data that are checked |
+//! | [`intervals`] | how often ranks show that they live, and how long they may be silent |
+//! | `simulation` | whole jobs in one thread, for tests |
+
+#![deny(unsafe_code)]
+
+mod agreement;
+pub mod checksum;
+pub mod codec;
+mod control_plane;
+pub mod derived_key;
+mod detector;
+mod flood;
+mod forwarding;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+pub mod handshake;
+pub mod hosts;
+pub mod intervals;
+#[cfg(test)]
+mod job_tests;
+pub mod left_communicators;
+pub mod local_communicator;
+pub mod local_communicators;
+mod plane;
+#[cfg(test)]
+mod plane_tests;
+pub mod roster;
+pub mod secret;
+#[cfg(test)]
+mod simulation;
+pub mod slots;
+mod survival;
+#[cfg(test)]
+mod survival_tests;
+mod topology;
+pub mod wire;
+
+pub use control_plane::{Caller, ControlPlane, Effect, Request};
+pub use plane::{Plane, Presence};
+
+/// The most ranks of a job.
+pub const RANKS_MAX: u32 = 65_535;

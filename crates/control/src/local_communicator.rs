@@ -1,0 +1,361 @@
+//! One communicator of this rank as the control thread sees it, and what news means to it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unisono_backend::{
+    Board, CallHistory, CallStatus, FirstDifference, Membership, Peers, Revocation, SEARCH_MAX, SearchStep,
+    asked_next, closed_differently, closing_error,
+};
+use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
+
+use super::control_plane::{Caller, Effect};
+use super::hosts::Hosts;
+use super::survival::Survival;
+use crate::wire::{CommunicatorKey, Departure, Fate, News, Topic};
+
+pub(super) struct Closing {
+    pub(super) ours: CallHistory,
+    pub(super) deadline: Instant,
+    pub(super) caller: Caller,
+    /// Whether ranks have closed after different calls, and the lowest of them looks for the first one.
+    pub(super) is_searched: bool,
+    /// The search, if this rank is the lowest.
+    pub(super) search: Option<FirstDifference>,
+}
+
+/// Why a wanted connection will never exist.
+pub enum Failure {
+    /// The other side is gone, with this certainty.
+    Gone(Certainty, String),
+    /// Anything else.
+    Error(Error),
+}
+
+/// One communicator.
+pub struct LocalCommunicator {
+    pub(super) key: CommunicatorKey,
+    pub(super) group: Group,
+    pub(super) peers: Peers,
+    pub(super) board: Arc<Board>,
+    /// Per group rank: whether it takes no part any more, and after which calls.
+    pub(super) closed: Vec<Option<Departure>>,
+    /// Per group rank: whether its stream has ended in the middle of a call of this rank.
+    pub(super) ended_streams: Vec<bool>,
+    pub(super) is_told: bool,
+    pub(super) closing: Option<Closing>,
+    pub(super) survival: Survival,
+    /// Ranks that are to be asked about calls.
+    pub(super) questions: Vec<(GroupRank, u64)>,
+    /// What has not been taken yet.
+    pub(super) effects: Vec<Effect>,
+}
+
+impl LocalCommunicator {
+    /// The communicator `key` of this group. This rank's calls are on `board`.
+    pub fn new(key: CommunicatorKey, group: Group, board: Arc<Board>) -> LocalCommunicator {
+        let (closed, ended_streams) = (vec![None; group.size() as usize], vec![false; group.size() as usize]);
+        let survival = Survival::new(key, group.clone(), board.clone());
+        let peers = Peers::new(group.clone(), board.clone());
+        LocalCommunicator {
+            key,
+            group,
+            peers,
+            board,
+            closed,
+            ended_streams,
+            is_told: false,
+            closing: None,
+            survival,
+            questions: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Its key.
+    pub fn key(&self) -> CommunicatorKey {
+        self.key
+    }
+
+    pub(super) fn membership(&self) -> Membership<'_> {
+        Membership { key: self.key, ranks: self.group.job_ranks(), board: &self.board }
+    }
+
+    /// The rank in the job of one of its ranks.
+    pub fn job_rank(&self, rank: GroupRank) -> JobRank {
+        self.group.job_rank(rank)
+    }
+
+    /// The threads of its engine look at the board again.
+    fn wake(&mut self) {
+        self.effects.push(Effect::Wake(self.key));
+    }
+
+    /// This rank leaves it: whoever waits for an answer about it gets one.
+    pub(super) fn give_up(&mut self) -> Vec<Effect> {
+        let closing = self.closing.take();
+        let closed = closing.map(|closing| Effect::Closed(closing.caller, Err(Error::closed())));
+        self.survival.give_up(&Error::closed());
+        self.effects.extend(closed);
+        self.take_effects()
+    }
+
+    /// What is to be done, since the last call.
+    pub(super) fn take_effects(&mut self) -> Vec<Effect> {
+        let mut effects = std::mem::take(&mut self.effects);
+        effects.extend(self.survival.take_effects());
+        effects
+    }
+
+    /// The call that is going on, if there is one.
+    fn running(&self) -> Option<CallInfo> {
+        let number = self.board.calls().entered().checked_sub(1)?;
+        match self.board.status(number) {
+            CallStatus::Running { call, .. } => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The loss of `peer`, which `noticed_by` noticed.
+    fn peer_lost(&self, peer: GroupRank, noticed_by: JobRank, certainty: Certainty, reason: String) -> Error {
+        self.peers.lost(peer, noticed_by, certainty, reason, self.running())
+    }
+
+    /// The failure of a call that needs a rank that is not there any more.
+    pub(super) fn gone(&self, peer: GroupRank, certainty: Certainty, reason: String) -> Error {
+        self.peer_lost(peer, self.group.own_job_rank(), certainty, reason)
+    }
+
+    /// Revokes with a cause found by the rank of the job `origin`.
+    fn revoke(&mut self, origin: JobRank, cause: Error) {
+        // A rank that has reported its own failure stays the culprit, whatever it reports later: it may live, and lose
+        // other ranks that have left because of its failure.
+        let has_told_of_itself =
+            |first: Revocation| first.by == origin && first.cause.lost_ranks() == [origin];
+        if self.board.first_cause().revocation().is_some_and(has_told_of_itself) {
+            return;
+        }
+        if self.board.first_cause().revoke_reported(origin, Arc::new(cause)) {
+            self.wake();
+        }
+    }
+
+    /// Revokes with a cause found here; returns the topic to publish if it is the first cause.
+    pub(super) fn find(&mut self, cause: Error) -> Option<Topic> {
+        let is_first = self.board.first_cause().revoke(self.group.own_job_rank(), Arc::new(cause.clone()));
+        self.wake();
+        is_first.then(|| self.revoked(cause))
+    }
+
+    /// The news that it is revoked.
+    pub(super) fn revoked(&self, cause: Error) -> Topic {
+        Topic::Revoked { key: self.key, members: self.group.job_ranks().iter().copied().collect(), cause }
+    }
+
+    /// Applies news to this communicator; returns what is to be published in turn.
+    pub(super) fn happened(&mut self, news: &News, hosts: &Hosts, now: Instant) -> Vec<Topic> {
+        match &news.topic {
+            Topic::Revoked { key, cause, .. } if *key == self.key => {
+                self.revoke(news.origin, cause.clone());
+                self.finish_closing(now);
+            }
+            Topic::Lost { rank, certainty, reason } => {
+                let Some(peer) = self.group.group_rank_of(*rank) else { return Vec::new() };
+                if peer == self.group.own_rank() {
+                    self.evicted(news.origin, reason.clone(), now);
+                } else {
+                    let is_proven = hosts.proven_gone(news).is_some();
+                    self.survival.note(peer, if is_proven { Fate::Gone } else { Fate::Unproven });
+                    self.lost(peer, (news.origin, now), *certainty, reason.clone());
+                }
+            }
+            Topic::Closed { key, departure } if *key == self.key => {
+                let found = self.note_closed(news.origin, departure.clone(), now);
+                return found.into_iter().chain(self.survival.step(now)).collect();
+            }
+            // A rank closes its communicators before it leaves the job, so it never made this one.
+            Topic::Goodbye => {
+                let departure = Departure::before_first_call();
+                let found = self.note_closed(news.origin, departure, now);
+                return found.into_iter().chain(self.survival.step(now)).collect();
+            }
+            Topic::Ballot { agreement, ballot } if agreement.communicator == self.key => {
+                if let Some(from) = self.group.group_rank_of(news.origin) {
+                    self.survival.on_ballot(from, *agreement, ballot.clone());
+                }
+            }
+            Topic::Decision { agreement, ballot } if agreement.communicator == self.key => {
+                if let Some(from) = self.group.group_rank_of(news.origin) {
+                    self.survival.on_decision(from, *agreement, ballot.clone());
+                }
+            }
+            Topic::Revoked { .. } | Topic::Closed { .. } | Topic::Ballot { .. } | Topic::Decision { .. } => {}
+        }
+        self.survival.step(now)
+    }
+
+    fn lost(
+        &mut self,
+        peer: GroupRank,
+        (noticed_by, now): (JobRank, Instant),
+        certainty: Certainty,
+        reason: String,
+    ) {
+        // A rank that has closed is no loss; a call that still waits for it learns that by asking.
+        if self.closed[peer.index()].is_none() {
+            let cause = self.peer_lost(peer, noticed_by, certainty, reason);
+            self.revoke(noticed_by, cause);
+            self.finish_closing(now);
+        }
+    }
+
+    fn evicted(&mut self, noticed_by: JobRank, reason: String, now: Instant) {
+        self.board.first_cause().evict(noticed_by, reason);
+        self.wake();
+        self.finish_closing(now);
+    }
+
+    /// Another rank takes no part any more. What it has sent stays valid, so calls go on. Returns the failure to
+    /// publish: the loss of that rank if a call of this one has met the end of its stream, or the ranks' difference.
+    fn note_closed(&mut self, origin: JobRank, departure: Departure, now: Instant) -> Option<Topic> {
+        let mut found = None;
+        if let Some(peer) = self.group.group_rank_of(origin) {
+            if peer != self.group.own_rank() {
+                // It takes no part any more, whether it lives or not.
+                self.survival.note(peer, Fate::Gone);
+                self.board.closings().note_closed(peer);
+            }
+            // A rank that closes after a failure may have made fewer calls. That is no mismatch.
+            if !self.board.first_cause().is_revoked() {
+                self.closed[peer.index()].get_or_insert(departure);
+            }
+            found = self.left_too_early(peer).or_else(|| self.search_difference(now));
+            self.finish_closing(now);
+        }
+        found
+    }
+
+    /// The loss of a rank that has left in good order, while a call of this rank needs more than it has sent.
+    pub(super) fn left_too_early(&mut self, peer: GroupRank) -> Option<Topic> {
+        let departure = self.closed[peer.index()].as_ref().filter(|_| self.ended_streams[peer.index()])?;
+        let cause = self.gone(peer, Certainty::Confirmed, left_after(departure));
+        self.find(cause)
+    }
+
+    /// Answers a waiting `close` once all ranks have closed, or its time is up.
+    pub(super) fn finish_closing(&mut self, now: Instant) {
+        let (is_complete, is_revoked) =
+            (self.closed.iter().all(Option::is_some), self.board.first_cause().is_revoked());
+        let is_over = |closing: &mut Closing| {
+            is_revoked || closing.deadline <= now || is_complete && !closing.is_searched
+        };
+        if let Some(closing) = self.closing.take_if(is_over) {
+            let error = self.closing_error(closing.ours);
+            self.effects.push(Effect::Closed(closing.caller, error.map_or(Ok(()), Err)));
+        }
+    }
+
+    /// What the ranks said that have closed.
+    fn closed_histories(&self) -> Vec<Option<CallHistory>> {
+        let by_close =
+            |one: &Option<Departure>| one.as_ref().filter(|one| one.by_close).map(|one| one.history);
+        self.closed.iter().map(by_close).collect()
+    }
+
+    /// Once all ranks have closed, or the time is up for the others, begins to look for the first difference of those
+    /// that have. Returns it if it is known already.
+    pub(super) fn search_difference(&mut self, now: Instant) -> Option<Topic> {
+        let (is_complete, closed) = (self.closed.iter().all(Option::is_some), self.closed_histories());
+        let is_revoked = self.board.first_cause().is_revoked();
+        let closing = self.closing.as_mut().filter(|closing| !is_revoked && !closing.is_searched)?;
+        if !(is_complete || closing.deadline <= now) || !closed_differently(&closed) {
+            return None;
+        }
+        (closing.is_searched, closing.deadline) = (true, now + SEARCH_MAX);
+        closing.search = FirstDifference::begin(self.group.own_rank(), &closed);
+        let step = closing.search.as_mut()?.start(&self.peers);
+        self.search_on(step)
+    }
+
+    fn search_on(&mut self, step: SearchStep) -> Option<Topic> {
+        match step {
+            SearchStep::Ask(ranks, number) => {
+                self.questions.extend(ranks.into_iter().map(|rank| (rank, number)));
+                None
+            }
+            SearchStep::Wait => None,
+            SearchStep::Found(error) => self.find(*error),
+        }
+    }
+
+    /// A rank has answered a question about a call, and the answer shows `cause` or no failure. Returns the failure to
+    /// publish.
+    pub(super) fn answered(
+        &mut self,
+        rank: GroupRank,
+        number: u64,
+        status: &CallStatus,
+        cause: Option<Error>,
+    ) -> Option<Topic> {
+        self.questions.extend(asked_next(&self.peers, number, status).map(|next| (next, number)));
+        if let Some(cause) = cause {
+            return self.find(cause);
+        }
+        let search = self.closing.as_mut().and_then(|closing| closing.search.as_mut())?;
+        let step = search.answered(&self.peers, rank, number, status);
+        self.search_on(step)
+    }
+
+    /// The error of a rank that closes after these calls. Ranks that have closed too must have made the same calls. A
+    /// rank that has left in another way, after fewer calls, has left too early.
+    fn closing_error(&self, ours: CallHistory) -> Option<Error> {
+        let closed = self.closed_histories();
+        let left_early = || {
+            let is_early = |one: &Departure| !one.by_close && one.history.calls < ours.calls;
+            let (peer, departure) = self.group.ranks().zip(&self.closed).find_map(|(peer, one)| {
+                let departure = one.as_ref().filter(|one| is_early(one))?;
+                Some((peer, departure))
+            })?;
+            Some(self.gone(peer, Certainty::Confirmed, left_after(departure)))
+        };
+        closing_error(&self.peers, ours, &closed).or_else(left_early)
+    }
+
+    /// The failure of a call that waits for a rank that has closed before that call.
+    pub(super) fn awaited_has_closed(&self, awaited: GroupRank, number: u64) -> Option<Error> {
+        let departure = self.closed.get(awaited.index())?.as_ref();
+        let departure = departure.filter(|departure| departure.history.calls <= number)?;
+        Some(self.gone(awaited, Certainty::Confirmed, left_after(departure)))
+    }
+
+    /// How this rank leaves it now.
+    pub(super) fn departure(&self, history: CallHistory, by_close: bool) -> Departure {
+        let last = history.calls.checked_sub(1).and_then(|last| self.board.calls().info(last));
+        let in_progress = u32::try_from(self.board.calls_in_progress()).unwrap_or(u32::MAX);
+        Departure { history, by_close, in_progress, last }
+    }
+
+    /// Whether started calls go on: some are not over, and nothing has failed.
+    pub(super) fn goes_on(&self) -> bool {
+        self.board.unfinished().started() > 0 && !self.board.first_cause().is_revoked()
+    }
+
+    /// Whether its calls wait for a rank that has left.
+    pub(super) fn awaits_left(&self) -> bool {
+        let has_left = |rank: GroupRank| self.closed.get(rank.index()).is_some_and(Option::is_some);
+        self.board.progress().awaited().is_some_and(has_left)
+    }
+}
+
+/// The reason that is given for the loss of a rank that has left in good order.
+fn left_after(departure: &Departure) -> String {
+    let when = match departure.history.calls.checked_sub(1) {
+        Some(last) => format!("it left after call {last}"),
+        None => "it left before its first call".to_owned(),
+    };
+    match departure.in_progress {
+        0 => when,
+        1 => format!("{when}, with 1 call in progress"),
+        calls => format!("{when}, with {calls} calls in progress"),
+    }
+}

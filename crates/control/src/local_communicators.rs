@@ -1,0 +1,312 @@
+//! All communicators of this rank as the control thread sees them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use unisono_backend::{
+    Ask, CallHistory, CallStatus, different_lists, judge_answer, list_text, on_rank, order_mismatch,
+    with_call_ahead,
+};
+use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
+
+use super::control_plane::{Caller, Effect};
+use super::hosts::Hosts;
+use super::left_communicators::LeftCommunicators;
+use super::local_communicator::{Closing, Failure, LocalCommunicator};
+use super::slots::Slot;
+use crate::wire::{CommunicatorKey, ConnectionRole, News, OtherList, Topic};
+
+/// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
+pub const ID_LIST_BITS: u32 = 16;
+
+/// All communicators of this rank.
+pub struct LocalCommunicators {
+    hosts: Hosts,
+    communicators: BTreeMap<CommunicatorKey, LocalCommunicator>,
+    left: LeftCommunicators,
+    /// This rank has left all of them, and publishes nothing about them any more.
+    has_left_all: bool,
+    effects: Vec<Effect>,
+}
+
+impl LocalCommunicators {
+    /// None yet, in a job on these hosts.
+    pub fn new(hosts: Hosts) -> LocalCommunicators {
+        let (communicators, left) = (BTreeMap::new(), LeftCommunicators::default());
+        LocalCommunicators { hosts, communicators, left, has_left_all: false, effects: Vec::new() }
+    }
+
+    /// Adds one, and applies what has happened before. Returns what is to be published in turn.
+    pub fn add(&mut self, mut communicator: LocalCommunicator, news: &[News], now: Instant) -> Vec<Topic> {
+        let topics = news.iter().flat_map(|news| communicator.happened(news, &self.hosts, now)).collect();
+        self.communicators.insert(communicator.key, communicator);
+        topics
+    }
+
+    /// Removes one that has made these calls. Returns what is to be published.
+    pub fn leave(&mut self, key: CommunicatorKey, ours: CallHistory) -> Option<Topic> {
+        let mut communicator = self.communicators.remove(&key)?;
+        self.effects.extend(communicator.give_up());
+        if communicator.is_told {
+            return None;
+        }
+        let departure = communicator.departure(ours, false);
+        self.left.count(&communicator.board);
+        self.left.add(key, communicator.peers, ours, communicator.closed);
+        Some(Topic::Closed { key, departure })
+    }
+
+    /// A thread that panics drops one, so this rank has not left but failed. Returns what is to be published.
+    pub fn abandon(&mut self, key: CommunicatorKey) -> Option<Topic> {
+        let communicator = self.communicators.get_mut(&key).filter(|communicator| !communicator.is_told)?;
+        let own = communicator.group.own_rank();
+        let cause = communicator.gone(own, Certainty::Confirmed, "its thread panicked".to_owned());
+        communicator.find(cause)
+    }
+
+    /// The process ends without having dropped these. Returns what is to be published about them.
+    pub fn leave_all(&mut self) -> Vec<Topic> {
+        self.has_left_all = true;
+        let mut topics = Vec::new();
+        for communicator in self.communicators.values_mut() {
+            if !std::mem::replace(&mut communicator.is_told, true) {
+                let (key, ours) = (communicator.key, communicator.board.calls().history());
+                topics.push(Topic::Closed { key, departure: communicator.departure(ours, false) });
+                self.left.add(key, communicator.peers.clone(), ours, communicator.closed.clone());
+            }
+        }
+        topics
+    }
+
+    /// Whether started calls of any of them go on.
+    pub fn go_on(&self) -> bool {
+        self.communicators.values().any(LocalCommunicator::goes_on)
+    }
+
+    /// Whether all calls that go on wait for ranks that have left.
+    pub fn await_left(&self) -> bool {
+        self.communicators.values().filter(|one| one.goes_on()).all(LocalCommunicator::awaits_left)
+    }
+
+    /// How many started calls have failed.
+    pub fn calls_failed(&self) -> u64 {
+        let open: u64 = self.communicators.values().map(|one| one.board.unfinished().failed()).sum();
+        open + self.left.calls_failed()
+    }
+
+    /// How many started calls are not over.
+    pub fn calls_started(&self) -> u64 {
+        self.communicators.values().map(|one| one.board.unfinished().started()).sum()
+    }
+
+    /// The first cause of one that has failed and was not dropped, if one has.
+    pub fn first_cause(&self) -> Option<Error> {
+        self.communicators.values().find_map(|communicator| communicator.board.first_cause().error())
+    }
+
+    /// Whether one of them has failed. Then it is no wonder that messages were not received.
+    pub fn have_failed(&self) -> bool {
+        self.left.have_failed() || self.communicators.values().any(|one| one.board.first_cause().is_revoked())
+    }
+
+    /// How many messages have arrived that nobody has received.
+    pub fn unread(&self) -> u64 {
+        let open: u64 = self.communicators.values().map(|one| one.board.unfinished().unread()).sum();
+        open + self.left.unread()
+    }
+
+    /// Those that this rank has left without `close`.
+    pub fn left(&self) -> &LeftCommunicators {
+        &self.left
+    }
+
+    /// The stream from a rank has ended in the middle of a call. Returns the loss to publish if it is known that the
+    /// rank has left.
+    pub fn stream_ended(&mut self, key: CommunicatorKey, peer: GroupRank) -> Option<Topic> {
+        let communicator = self.communicators.get_mut(&key)?;
+        *communicator.ended_streams.get_mut(peer.index())? = true;
+        communicator.left_too_early(peer)
+    }
+
+    /// One of them.
+    pub fn get(&self, key: CommunicatorKey) -> Option<&LocalCommunicator> {
+        self.communicators.get(&key)
+    }
+
+    /// Applies news to all of them. Returns what is to be published in turn.
+    pub fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
+        self.left.happened(news);
+        if self.has_left_all {
+            // What others fail of now comes from this rank's leaving.
+            return Vec::new();
+        }
+        let topics = self.communicators.values_mut();
+        topics.flat_map(|communicator| communicator.happened(news, &self.hosts, now)).collect()
+    }
+
+    /// Starts this rank's part in an agreement. Returns what is to be published.
+    pub fn agree(&mut self, key: CommunicatorKey, ask: Ask, caller: Caller, now: Instant) -> Vec<Topic> {
+        let Some(communicator) = self.communicators.get_mut(&key) else {
+            self.effects.push(Effect::Agreed(caller, Err(Error::closed())));
+            return Vec::new();
+        };
+        communicator.survival.ask(ask, caller, now)
+    }
+
+    /// This rank has not been able to make a control connection since `since`, so ranks that begin may wait for it in
+    /// vain. Returns the failures to publish.
+    pub fn fall_short(
+        &mut self,
+        error: &Error,
+        (since, patience): (Instant, Duration),
+        now: Instant,
+    ) -> Vec<Topic> {
+        let mut topics = Vec::new();
+        for communicator in self.communicators.values_mut() {
+            if communicator.survival.is_beginning_late(since, patience, now) {
+                let cause = on_rank(error.clone(), communicator.group.own_job_rank());
+                topics.extend(communicator.find(cause));
+                communicator.survival.answer(now);
+            }
+        }
+        topics
+    }
+
+    /// A connection is there: the rank of the communicator to which it goes. A communicator that was dropped meanwhile
+    /// needs none.
+    pub fn connected(&self, slot: Slot) -> Option<GroupRank> {
+        let communicator = self.get(slot.key)?;
+        let peer = communicator.group.group_rank_of(slot.peer)?;
+        if slot.role == ConnectionRole::PointToPoint {
+            communicator.board.closings().note_message_stream(peer);
+        }
+        Some(peer)
+    }
+
+    /// A connection that a communicator wants will never come.
+    pub fn not_connected(&mut self, slot: Slot, failure: Failure) {
+        let Some(communicator) = self.get(slot.key) else { return };
+        let Some(peer) = communicator.group.group_rank_of(slot.peer) else { return };
+        let error = match failure {
+            Failure::Gone(certainty, reason) => communicator.gone(peer, certainty, reason),
+            Failure::Error(error) => error,
+        };
+        self.effects.push(Effect::NotConnected(slot.key, error));
+    }
+
+    /// Starts to close one. Returns the topic to publish, unless it was published before.
+    pub fn close(
+        &mut self,
+        key: CommunicatorKey,
+        ours: CallHistory,
+        (now, deadline): (Instant, Instant),
+        caller: Caller,
+    ) -> Option<Topic> {
+        let Some(communicator) = self.communicators.get_mut(&key) else {
+            self.effects.push(Effect::Closed(caller, Err(Error::closed())));
+            return None;
+        };
+        let is_first = !std::mem::replace(&mut communicator.is_told, true);
+        let departure = communicator.departure(ours, true);
+        communicator.closing = Some(Closing { ours, deadline, caller, is_searched: false, search: None });
+        communicator.finish_closing(now);
+        is_first.then_some(Topic::Closed { key, departure })
+    }
+
+    /// Called before `awaited` is asked about call `number`: returns the failure to publish if the answer is known
+    /// already.
+    pub fn before_asking(&mut self, key: CommunicatorKey, awaited: GroupRank, number: u64) -> Option<Topic> {
+        let communicator = self.communicators.get_mut(&key)?;
+        let cause = communicator.awaited_has_closed(awaited, number)?;
+        communicator.find(cause)
+    }
+
+    /// What this rank answers about its call.
+    pub fn status(&self, key: CommunicatorKey, number: u64) -> CallStatus {
+        self.get(key).map_or(CallStatus::NotYet { last: None, doing: Box::default() }, |communicator| {
+            let all = self.communicators.values().map(LocalCommunicator::membership);
+            with_call_ahead(communicator.board.status(number), communicator.membership(), all)
+        })
+    }
+
+    /// A rank of the job has answered our question. Returns the failure to publish, if the answer shows one.
+    pub fn answered(
+        &mut self,
+        from: JobRank,
+        key: CommunicatorKey,
+        number: u64,
+        status: &CallStatus,
+    ) -> Option<Topic> {
+        let communicator = self.get(key)?;
+        let rank = communicator.group.group_rank_of(from)?;
+        let cause = judge_answer(&communicator.peers, rank, number, status).or_else(|| {
+            let (own, asked) = (communicator.group.own_job_rank(), communicator.membership());
+            order_mismatch(own, asked, from, status, |key| self.get(key).map(LocalCommunicator::membership))
+        });
+        self.communicators.get_mut(&key)?.answered(rank, number, status, cause)
+    }
+
+    /// What is to be done, since the last call.
+    pub(super) fn take_effects(&mut self) -> Vec<Effect> {
+        let mut effects = std::mem::take(&mut self.effects);
+        effects.extend(self.communicators.values_mut().flat_map(LocalCommunicator::take_effects));
+        effects
+    }
+
+    /// The ranks that are to be asked about calls now, after what has happened.
+    pub fn take_questions(&mut self) -> Vec<(CommunicatorKey, GroupRank, u64)> {
+        let all = self.communicators.iter_mut();
+        let taken = all.flat_map(|(key, communicator)| {
+            communicator.questions.drain(..).map(|(rank, number)| (*key, rank, number))
+        });
+        taken.collect()
+    }
+
+    /// A connection for `slot` came. What to tell its other side, if this rank has a communicator that was made in the
+    /// same way for other ranks: the two sides called with different lists.
+    pub fn other_list(&self, slot: Slot) -> Option<OtherList> {
+        let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
+        let communicator = self.communicators.values().find(|communicator| {
+            communicator.key.id != slot.key.id && origin(communicator.key) == origin(slot.key)
+        })?;
+        Some(OtherList {
+            mine: communicator.key,
+            yours: slot.key,
+            list: list_text(communicator.group.job_ranks()),
+        })
+    }
+
+    /// A rank has told of its list. Revokes our communicator, whose list is another one; returns the causes of both, to
+    /// be published.
+    pub fn differs(&mut self, from: JobRank, other: &OtherList) -> Vec<Topic> {
+        let members = JobRank::all(self.hosts.ranks()).collect();
+        let Some(communicator) = self.communicators.get_mut(&other.yours) else { return Vec::new() };
+        let ours = list_text(communicator.group.job_ranks());
+        let cause = different_lists(communicator.group.own_job_rank(), &ours, from, &other.list);
+        // Its members are not known here, so all ranks count as such.
+        let theirs = Topic::Revoked { key: other.mine, members, cause: cause.clone() };
+        communicator.find(cause).into_iter().chain([theirs]).collect()
+    }
+
+    /// When [`LocalCommunicators::on_time`] is due, if ever.
+    pub fn due(&self) -> Option<Instant> {
+        let closings = self.communicators.values().filter_map(|communicator| communicator.closing.as_ref());
+        let agreements = self.communicators.values().filter_map(|communicator| communicator.survival.due());
+        closings.map(|closing| closing.deadline).chain(agreements).min()
+    }
+
+    /// Answers the callers whose time is up. Returns what is to be published.
+    pub fn on_time(&mut self, now: Instant) -> Vec<Topic> {
+        let mut topics = Vec::new();
+        for communicator in self.communicators.values_mut() {
+            topics.extend(communicator.search_difference(now));
+            communicator.finish_closing(now);
+            communicator.survival.answer(now);
+        }
+        topics
+    }
+}
+
+#[cfg(test)]
+#[path = "local_communicators_tests.rs"]
+mod tests;

@@ -1,0 +1,385 @@
+//! The control plane of one rank as a state machine: messages, connections and time go in, actions come out. It knows
+//! which ranks live, which connections this rank needs, and what it must forward; it knows no socket, thread or clock.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use unisono_backend::CallStatus;
+use unisono_communicator::{Certainty, JobRank};
+
+use super::detector::Detector;
+use super::flood::Flood;
+use super::forwarding::Forwarding;
+use super::hosts::Hosts;
+use super::topology::Topology;
+use crate::intervals::Intervals;
+use crate::wire::{CommunicatorKey, Message, News, OtherList, Topic};
+
+/// Questions to one rank without an answer; a newer one replaces the oldest.
+const QUESTIONS_MAX: usize = 64;
+
+/// What the driver is to do for the plane.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Connect to that rank.
+    Connect(JobRank),
+    /// Send this message to that rank.
+    Send(JobRank, Message),
+    /// This has happened, here or elsewhere; each piece of news comes once.
+    Happened(News),
+    /// That rank asks about our call; answer it.
+    Asked {
+        /// Who asks.
+        from: JobRank,
+        /// About which communicator.
+        key: CommunicatorKey,
+        /// And which call.
+        number: u64,
+    },
+    /// That rank has answered our question.
+    Answered {
+        /// Who answers.
+        from: JobRank,
+        /// About which communicator.
+        key: CommunicatorKey,
+        /// And which call.
+        number: u64,
+        /// What it says.
+        status: CallStatus,
+    },
+    /// That rank has made a communicator in the same way as this one, for other ranks.
+    Differs(JobRank, OtherList),
+}
+
+/// What is known of a rank of the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It takes part.
+    Live,
+    /// It has said goodbye.
+    Left,
+    /// It is gone.
+    Lost,
+}
+
+/// The control plane of one rank.
+#[derive(Debug)]
+pub struct Plane {
+    rank: JobRank,
+    hosts: Hosts,
+    presence: Vec<Presence>,
+    /// The ranks that are proven to be gone; see [`Hosts::proven_gone`].
+    proven: Vec<bool>,
+    connected: Vec<bool>,
+    connecting: Vec<bool>,
+    /// The ranks from which something has ever come.
+    heard: Vec<bool>,
+    /// The questions to each rank that it has not answered, and other lists. They are sent on every new connection: a
+    /// connection that ends loses the messages under way, also answers.
+    questions: BTreeMap<JobRank, Vec<Message>>,
+    /// Since when a needed connection is missing that the other side is to dial.
+    missing: BTreeMap<JobRank, Instant>,
+    patience: Duration,
+    topology: Topology,
+    detector: Detector,
+    flood: Flood,
+    forwarding: Forwarding,
+    actions: Vec<Action>,
+}
+
+impl Plane {
+    /// The plane of `rank` in a job on these hosts, which wants its first connections at once.
+    pub fn new(rank: JobRank, hosts: Hosts, intervals: Intervals, now: Instant) -> Plane {
+        let size = hosts.ranks();
+        let mut plane = Plane {
+            rank,
+            hosts,
+            presence: vec![Presence::Live; size as usize],
+            proven: vec![false; size as usize],
+            connected: vec![false; size as usize],
+            connecting: vec![false; size as usize],
+            heard: vec![false; size as usize],
+            questions: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            patience: intervals.suspect,
+            topology: Topology::new(rank, size),
+            detector: Detector::new(intervals.beat, intervals.suspect, now),
+            flood: Flood::new(rank, size),
+            forwarding: Forwarding::default(),
+            actions: Vec::new(),
+        };
+        plane.connect_wanted();
+        plane
+    }
+
+    /// The actions that have become necessary since the last call, in order.
+    pub fn take_actions(&mut self) -> Vec<Action> {
+        self.forward();
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Adds an action, behind the news that came before.
+    fn push(&mut self, action: Action) {
+        self.forward();
+        self.actions.push(action);
+    }
+
+    /// Sends the news that waits.
+    fn forward(&mut self) {
+        let peers = JobRank::all(self.hosts.ranks()).filter(|peer| self.connected[peer.index()]);
+        let messages = self.forwarding.take(peers);
+        self.actions.extend(messages.into_iter().map(|(peer, message)| Action::Send(peer, message)));
+    }
+
+    /// What is known of a rank.
+    pub fn presence(&self, rank: JobRank) -> Presence {
+        self.presence.get(rank.index()).copied().unwrap_or(Presence::Lost)
+    }
+
+    /// The news that a communicator must learn when it is made.
+    pub fn news_about(&self, key: CommunicatorKey) -> Vec<News> {
+        self.flood.about(key)
+    }
+
+    /// When [`Plane::on_tick`] is due.
+    pub fn due(&self) -> Instant {
+        self.detector.due()
+    }
+
+    /// Whether every connection that it needs exists. A rank that counts as lost needs none.
+    pub fn is_connected(&self) -> bool {
+        self.presence(self.rank) != Presence::Live
+            || self.topology.wanted(self.rank).into_iter().all(|peer| self.connected[peer.index()])
+    }
+
+    /// Whether a rank to which there is a connection has not said goodbye.
+    pub fn awaits_goodbyes(&self) -> bool {
+        self.connected.iter().zip(&self.presence).any(|(&is, &presence)| is && presence == Presence::Live)
+    }
+
+    /// The connection to a rank is there.
+    pub fn on_connected(&mut self, peer: JobRank, now: Instant) {
+        self.connecting[peer.index()] = false;
+        self.connected[peer.index()] = true;
+        // The first message. A connection that ends before it says nothing about the other side.
+        self.push(Action::Send(peer, Message::Beat));
+        // The news from before this connection existed.
+        let mut known = Forwarding::default();
+        self.flood.kept().for_each(|news| known.add(self.rank, news));
+        let known = known.take(std::iter::once(peer)).into_iter().map(|(_, message)| message);
+        let questions = self.questions.get(&peer).into_iter().flatten().cloned();
+        self.actions.extend(known.chain(questions).map(|message| Action::Send(peer, message)));
+        self.watch(now);
+    }
+
+    /// The connection to a rank has ended. True when it is to be dialled again; that dial tells whether the rank is
+    /// gone. A connection between two live ranks can end on its way too, and then only the messages under way are lost.
+    pub fn on_ended(&mut self, peer: JobRank, now: Instant) -> bool {
+        let is_wanted = self.presence(peer) == Presence::Live && self.presence(self.rank) == Presence::Live;
+        self.connected[peer.index()] = false;
+        self.connecting[peer.index()] = is_wanted;
+        self.watch(now);
+        is_wanted
+    }
+
+    /// Whether anything has ever come from a rank. Such a rank says goodbye before it leaves.
+    pub fn has_heard(&self, peer: JobRank) -> bool {
+        self.heard[peer.index()]
+    }
+
+    /// There is no connection to a rank, and there will be none; `certainty` says how sure that makes its loss.
+    pub fn on_disconnected(&mut self, peer: JobRank, certainty: Certainty, reason: String, now: Instant) {
+        self.connecting[peer.index()] = false;
+        self.connected[peer.index()] = false;
+        self.questions.remove(&peer);
+        if self.presence(peer) == Presence::Live {
+            self.lose(peer, certainty, reason, now);
+        }
+    }
+
+    /// This rank has seen that the process of a rank on its own host is gone, and has read everything that it had sent
+    /// here. That is published also when others have reported the loss before: perhaps no other rank can prove it.
+    pub fn on_process_gone(&mut self, rank: JobRank, reason: String, now: Instant) {
+        if self.presence(self.rank) == Presence::Live && self.needs_proof(rank) {
+            self.publish(Topic::Lost { rank, certainty: Certainty::Confirmed, reason }, now);
+        }
+    }
+
+    /// Whether it is not yet proven that a rank on our host is gone: it lives, or only other hosts have lost it.
+    pub fn needs_proof(&self, rank: JobRank) -> bool {
+        let is_neighbour = rank != self.rank && self.hosts.are_same(self.rank, rank);
+        is_neighbour && !self.proven[rank.index()]
+    }
+
+    /// A message has come from a rank.
+    pub fn on_message(&mut self, from: JobRank, message: Message, now: Instant) {
+        self.detector.heard(from, now);
+        self.heard[from.index()] = true;
+        match message {
+            Message::Beat => {}
+            Message::Ask { key, number } => self.push(Action::Asked { from, key, number }),
+            Message::Answer { key, number, status } => {
+                self.forget_question(from, &Message::Ask { key, number });
+                self.push(Action::Answered { from, key, number, status });
+            }
+            Message::News(news) => news.each().for_each(|news| self.on_news(from, news, now)),
+            Message::OtherList(other) => self.push(Action::Differs(from, other)),
+        }
+    }
+
+    /// The ranks on our host that the next tick may suspect.
+    pub fn silent_neighbours(&self, now: Instant) -> Vec<JobRank> {
+        self.detector.silent(now).filter(|&rank| self.hosts.are_same(self.rank, rank)).collect()
+    }
+
+    /// A rank lives, although nothing comes from it.
+    pub fn excuse(&mut self, rank: JobRank, now: Instant) {
+        self.detector.heard(rank, now);
+    }
+
+    /// The detector's tick.
+    pub fn on_tick(&mut self, now: Instant) {
+        for silence in self.detector.tick(now) {
+            let reason = format!("silent for {} ms", silence.silent.as_millis());
+            self.lose(silence.rank, Certainty::Suspected, reason, now);
+        }
+        self.dial_missing(now);
+        let watchers = self.topology.watchers().into_iter().filter(|&peer| self.connected[peer.index()]);
+        self.actions.extend(watchers.map(|peer| Action::Send(peer, Message::Beat)));
+    }
+
+    /// Publishes a topic to all ranks.
+    pub fn publish(&mut self, topic: Topic, now: Instant) {
+        let news = self.flood.publish(topic);
+        self.spread(self.rank, news, now);
+    }
+
+    /// Asks a rank about its call.
+    pub fn ask(&mut self, peer: JobRank, key: CommunicatorKey, number: u64) {
+        self.tell(peer, Message::Ask { key, number });
+    }
+
+    /// Sends a question or another list to a rank, as soon as there is a connection.
+    pub fn tell(&mut self, peer: JobRank, message: Message) {
+        self.forget_question(peer, &message);
+        let waiting = self.questions.entry(peer).or_default();
+        if waiting.len() == QUESTIONS_MAX {
+            waiting.remove(0);
+        }
+        waiting.push(message.clone());
+        if self.connected[peer.index()] {
+            self.push(Action::Send(peer, message));
+        } else {
+            self.connect(peer);
+        }
+    }
+
+    fn forget_question(&mut self, peer: JobRank, question: &Message) {
+        if let Some(waiting) = self.questions.get_mut(&peer) {
+            waiting.retain(|one| !one.repeats(question));
+        }
+    }
+
+    fn on_news(&mut self, from: JobRank, news: News, now: Instant) {
+        // A live rank that counts as lost is not listened to any more: it may have missed any news.
+        let is_heard =
+            self.presence(news.origin) != Presence::Lost && self.presence(self.rank) != Presence::Lost;
+        // Only this rank publishes news in its own name.
+        let is_heard = is_heard && news.origin != self.rank;
+        if is_heard && self.flood.accept(&news) {
+            self.spread(from, news, now);
+        }
+    }
+
+    fn lose(&mut self, rank: JobRank, certainty: Certainty, reason: String, now: Instant) {
+        // When this rank counts as lost, all others end their connections to it. That says nothing about them.
+        if self.presence(self.rank) == Presence::Live && self.presence(rank) == Presence::Live {
+            self.publish(Topic::Lost { rank, certainty, reason }, now);
+        }
+    }
+
+    /// Forwards news and acts on it.
+    fn spread(&mut self, from: JobRank, news: News, now: Instant) {
+        self.forwarding.add(from, &news);
+        if !news.topic.may_wait() {
+            self.forward();
+        }
+        let gone = match news.topic {
+            Topic::Lost { rank, .. } => Some((rank, Presence::Lost)),
+            Topic::Goodbye => Some((news.origin, Presence::Left)),
+            Topic::Revoked { .. } | Topic::Closed { .. } | Topic::Ballot { .. } | Topic::Decision { .. } => {
+                None
+            }
+        };
+        if let Topic::Revoked { cause, .. } = &news.topic {
+            cause.lost_ranks().into_iter().for_each(|rank| self.look_for(rank));
+        }
+        let by = news.origin;
+        if let Some(proven) = self.hosts.proven_gone(&news).and_then(|rank| self.proven.get_mut(rank.index()))
+        {
+            *proven = true;
+        }
+        self.actions.push(Action::Happened(news));
+        if let Some((rank, presence)) = gone.filter(|gone| gone.0.index() < self.presence.len()) {
+            self.presence[rank.index()] = presence;
+            self.questions.remove(&rank);
+            if rank != self.rank {
+                self.topology.remove(rank);
+                self.connect_wanted();
+                self.watch(now);
+            } else if presence == Presence::Lost && by != self.rank {
+                // A rank behind a network partition never hears from those who count us as lost. It must not wait for
+                // us.
+                let reason = format!("rank {by} has taken it for dead");
+                self.publish(Topic::Lost { rank, certainty: Certainty::Suspected, reason }, now);
+            }
+        }
+    }
+
+    fn connect_wanted(&mut self) {
+        // A rank that leaves or counts as lost makes no new connections.
+        if self.presence(self.rank) == Presence::Live {
+            self.topology.to_dial().into_iter().for_each(|peer| self.connect(peer));
+        }
+    }
+
+    /// Dials the ranks that should have dialled this one long ago: they may have died before, and only a dial tells.
+    fn dial_missing(&mut self, now: Instant) {
+        if self.presence(self.rank) != Presence::Live {
+            return;
+        }
+        let mut wanted = self.topology.wanted(self.rank);
+        wanted.retain(|&peer| !self.connected[peer.index()] && !self.connecting[peer.index()]);
+        self.missing.retain(|peer, _| wanted.contains(peer));
+        for peer in wanted {
+            let since = *self.missing.entry(peer).or_insert(now);
+            if now.saturating_duration_since(since) > self.patience {
+                self.connect(peer);
+            }
+        }
+    }
+
+    /// A communicator has lost a rank that lives as far as the plane knows. If that rank should have dialled this one
+    /// and has not, only a dial tells whether it is gone, and the survivors wait for its ballot until then.
+    fn look_for(&mut self, rank: JobRank) {
+        let is_wanted = self.topology.wanted(self.rank).contains(&rank);
+        if is_wanted && self.presence(self.rank) == Presence::Live && self.presence(rank) == Presence::Live {
+            self.connect(rank);
+        }
+    }
+
+    fn connect(&mut self, peer: JobRank) {
+        let (connected, connecting) = (self.connected[peer.index()], &mut self.connecting[peer.index()]);
+        if !connected && !*connecting && peer != self.rank {
+            *connecting = true;
+            self.actions.push(Action::Connect(peer));
+        }
+    }
+
+    /// Watches the ranks that send us heartbeats, once there is a connection for them, and also while it is made again.
+    fn watch(&mut self, now: Instant) {
+        let beats = |rank: &JobRank| self.connected[rank.index()] || self.heard[rank.index()];
+        let watched: Vec<JobRank> = self.topology.watched().into_iter().filter(beats).collect();
+        self.detector.watch(watched, now);
+    }
+}

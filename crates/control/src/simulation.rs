@@ -1,0 +1,478 @@
+//! Whole jobs in one thread: the control planes and communicators of all ranks, their clocks, a queue of messages,
+//! ranks that die or stop, and network partitions between them (cuts). The same seed gives the same run. `job` adds the
+//! engine.
+
+mod clock;
+pub(super) mod departure;
+mod driver;
+mod faults;
+pub(super) mod job;
+pub(super) mod links;
+pub(super) mod pipe;
+pub(super) mod program;
+
+use clock::Clock;
+pub(super) use faults::Cut;
+use job::Outside;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use unisono_backend::{Agreed, Ask, Board, CallStatus, Waker};
+use unisono_communicator::{Certainty, Error, Group, JobRank, Result};
+
+use super::hosts::Hosts;
+use super::intervals::Intervals;
+use super::local_communicator::LocalCommunicator;
+use super::wire::{CommunicatorKey, Message, News, Topic};
+use super::{Caller, ControlPlane, Effect, Plane, Presence, Request};
+
+pub(super) const MS: Duration = Duration::from_millis(1);
+pub(super) const INTERVALS: Intervals =
+    Intervals { beat: Duration::from_millis(100), suspect: Duration::from_secs(1) };
+
+/// The communicator of all ranks.
+pub(super) const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
+
+/// How long a rank keeps dialling another one that does not answer.
+const DIAL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A small generator for delays; the seed is in every failure message.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+}
+
+enum SimulatedEvent {
+    Message(u32, Message),
+    /// The bytes of a message, one of which has changed on its way.
+    Changed(u32, Vec<u8>),
+    Connected(u32),
+    Reset(u32),
+    /// A dial to that rank has failed; the certainty says what that proves.
+    Absent(u32, Certainty),
+    /// The process of that rank, on the same host, has ended.
+    ProcessEnded(u32),
+    Tick,
+    /// An event that does not concern the control planes.
+    Outside(Outside),
+}
+
+impl SimulatedEvent {
+    /// Whether the event waits while its rank is stopped. What the kernel does goes on.
+    fn needs_its_rank(&self) -> bool {
+        match self {
+            SimulatedEvent::Message(..)
+            | SimulatedEvent::Changed(..)
+            | SimulatedEvent::Connected(_)
+            | SimulatedEvent::Reset(_)
+            | SimulatedEvent::Absent(..)
+            | SimulatedEvent::ProcessEnded(_)
+            | SimulatedEvent::Tick => true,
+            SimulatedEvent::Outside(outside) => outside.needs_its_rank(),
+        }
+    }
+}
+
+/// One rank.
+struct SimulatedRank {
+    control: ControlPlane,
+    clock: Clock,
+}
+
+/// What an engine has of its control thread.
+pub(super) struct EngineSide {
+    pub(super) not_connected: Sender<Error>,
+    pub(super) waker: Waker,
+}
+
+/// A job.
+pub(super) struct Simulation {
+    pub(super) now: Instant,
+    start: Instant,
+    hosts: Hosts,
+    nodes: Vec<Option<SimulatedRank>>,
+    /// By rank. Communicators without an engine have none.
+    pub(super) engines: BTreeMap<(u32, CommunicatorKey), EngineSide>,
+    agreeing: BTreeMap<Caller, Sender<Result<Agreed>>>,
+    closing: BTreeMap<Caller, Sender<Result<()>>>,
+    callers: u64,
+    /// The ranks that do nothing, and until when.
+    stopped: BTreeMap<u32, Instant>,
+    queue: BTreeMap<(Instant, u64), (u32, SimulatedEvent)>,
+    last_arrival: BTreeMap<(u32, u32), Instant>,
+    pub(super) links: BTreeSet<(u32, u32)>,
+    /// For a rank and another one, how many ends of their connection the first has not noticed yet: what it sends there
+    /// is lost.
+    unnoticed: BTreeMap<(u32, u32), u32>,
+    /// How many messages have been sent, and which bits change in later messages.
+    sent: u64,
+    flips: BTreeMap<u64, u64>,
+    /// The ranks on one side of a cut, until when it lasts, and its kind.
+    cut: Option<(BTreeSet<u32>, Instant, Cut)>,
+    count: u64,
+    pub(super) messages: u64,
+    pub(super) random: Random,
+    pub(super) heard: Vec<Vec<News>>,
+    pub(super) answers: Vec<(u32, u32, CallStatus)>,
+}
+
+impl Simulation {
+    /// A job on one host.
+    pub(super) fn new(size: u32, seed: u64) -> Simulation {
+        Simulation::on_hosts(&vec![0; size as usize], seed)
+    }
+
+    /// A job whose rank r lies on host `hosts[r]`, and in which every rank has the communicator of all of them.
+    pub(super) fn on_hosts(hosts: &[u32], seed: u64) -> Simulation {
+        let mut simulation = Simulation::of_planes(hosts, seed, |_, start| Clock::exact(start));
+        for rank in 0..simulation.size() {
+            let group = Group::world_on(rank, hosts.into());
+            let board = Arc::new(Board::new(group.own_rank(), group.size()));
+            let communicator = LocalCommunicator::new(WORLD, group, board);
+            simulation.request(rank, Request::Register(Box::new(communicator)));
+        }
+        simulation
+    }
+
+    /// A job without communicators, whose clocks differ: each began up to an hour before the others, and gains or
+    /// loses up to 20 ms in a second.
+    pub(super) fn skewed(hosts: &[u32], seed: u64) -> Simulation {
+        Simulation::of_planes(hosts, seed, |random, start| Clock {
+            start,
+            ahead: MS * random.below(3_600_000) as u32,
+            nanos_per_ms: 980_000 + random.below(40_001) as u32,
+        })
+    }
+
+    fn of_planes(hosts: &[u32], seed: u64, clock: impl Fn(&mut Random, Instant) -> Clock) -> Simulation {
+        let (now, mut random) = (Instant::now(), Random(seed));
+        let (size, hosts) = (hosts.len() as u32, Hosts::new(hosts.into()));
+        let mut simulation = Simulation {
+            now,
+            start: now,
+            nodes: (0..size)
+                .map(|rank| Some(SimulatedRank::new(rank, &hosts, clock(&mut random, now))))
+                .collect(),
+            hosts,
+            engines: BTreeMap::new(),
+            agreeing: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            callers: 0,
+            stopped: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            last_arrival: BTreeMap::new(),
+            links: BTreeSet::new(),
+            unnoticed: BTreeMap::new(),
+            sent: 0,
+            flips: BTreeMap::new(),
+            cut: None,
+            count: 0,
+            messages: 0,
+            random,
+            heard: vec![vec![]; size as usize],
+            answers: vec![],
+        };
+        for rank in 0..size {
+            simulation.act(rank);
+            simulation.push(rank, INTERVALS.beat, SimulatedEvent::Tick);
+        }
+        simulation
+    }
+
+    /// How many ranks there were at first.
+    pub(super) fn size(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    /// Whether a rank has not died.
+    pub(super) fn is_alive(&self, rank: u32) -> bool {
+        self.nodes[rank as usize].is_some()
+    }
+
+    /// Calls `body` with the plane of a rank that lives.
+    pub(super) fn with_plane(&mut self, rank: u32, body: impl FnOnce(&mut Plane, Instant)) {
+        self.with_control(rank, |control, now| body(&mut control.plane, now));
+    }
+
+    /// Calls `body` with the control plane of a rank that lives.
+    pub(super) fn with_control(&mut self, rank: u32, body: impl FnOnce(&mut ControlPlane, Instant)) {
+        let now = self.now;
+        if let Some(SimulatedRank { control, clock }) = &mut self.nodes[rank as usize] {
+            body(control, clock.shows(now));
+        }
+        self.act(rank);
+    }
+
+    /// An engine of a rank that lives asks for something.
+    pub(super) fn request(&mut self, rank: u32, request: Request) {
+        self.with_control(rank, |control, now| control.request(request, now));
+    }
+
+    /// What a rank that lives knows of another one.
+    pub(super) fn presence(&self, rank: u32, other: u32) -> Presence {
+        self.nodes[rank as usize]
+            .as_ref()
+            .map_or(Presence::Lost, |node| node.control.plane.presence(JobRank::new(other)))
+    }
+
+    /// Whether a rank lives and has such a communicator.
+    pub(super) fn has_member(&self, rank: u32, key: CommunicatorKey) -> bool {
+        self.nodes[rank as usize].as_ref().is_some_and(|node| node.control.communicators.get(key).is_some())
+    }
+
+    /// Whether a rank has every connection that it wants, or has died.
+    pub(super) fn is_connected(&self, rank: u32) -> bool {
+        self.nodes[rank as usize].as_ref().is_none_or(|node| node.control.plane.is_connected())
+    }
+
+    /// Whether anything has ever come to a rank that lives from another one.
+    fn has_heard(&self, rank: u32, other: u32) -> bool {
+        self.nodes[rank as usize]
+            .as_ref()
+            .is_some_and(|node| node.control.plane.has_heard(JobRank::new(other)))
+    }
+
+    /// The clock of a rank that lives.
+    pub(super) fn clock(&self, rank: u32) -> Clock {
+        self.nodes[rank as usize].as_ref().map_or(Clock::exact(self.start), |node| node.clock)
+    }
+
+    /// A rank publishes a topic to all.
+    pub(super) fn publish(&mut self, rank: u32, topic: Topic) {
+        self.with_plane(rank, |plane, now| plane.publish(topic, now));
+    }
+
+    /// A rank that lives asks the survivors of the world. The answer comes while the simulation runs.
+    pub(super) fn agree(&mut self, rank: u32, ask: Ask) -> Receiver<Result<Agreed>> {
+        let (caller, answered) = self.agreeing();
+        self.request(rank, Request::Agree { key: WORLD, ask, caller });
+        answered
+    }
+
+    /// A caller that will wait for an agreement.
+    pub(super) fn agreeing(&mut self) -> (Caller, Receiver<Result<Agreed>>) {
+        let (answer, answered) = bounded(1);
+        let caller = self.caller();
+        self.agreeing.insert(caller, answer);
+        (caller, answered)
+    }
+
+    /// A caller that will wait in its close.
+    pub(super) fn closing(&mut self) -> (Caller, Receiver<Result<()>>) {
+        let (answer, answered) = bounded(1);
+        let caller = self.caller();
+        self.closing.insert(caller, answer);
+        (caller, answered)
+    }
+
+    fn caller(&mut self) -> Caller {
+        self.callers += 1;
+        Caller(self.callers)
+    }
+
+    /// Schedules an event at a rank, outside of its control plane.
+    pub(super) fn schedule(&mut self, rank: u32, after: Duration, outside: Outside) {
+        self.push(rank, after, SimulatedEvent::Outside(outside));
+    }
+
+    fn push(&mut self, to: u32, after: Duration, event: SimulatedEvent) {
+        self.count += 1;
+        self.queue.insert((self.now + after, self.count), (to, event));
+    }
+
+    fn send(&mut self, from: u32, to: u32, message: Message) {
+        if self.unnoticed.get(&(from, to)).is_none_or(|ends| *ends == 0) {
+            let event = self.pass(from, message);
+            self.deliver(from, to, event);
+        }
+    }
+
+    /// Messages take up to 2 ms and keep their order per pair; a message that meets a cut waits for its end.
+    fn deliver(&mut self, from: u32, to: u32, event: SimulatedEvent) {
+        let delay = MS * self.random.below(3) as u32;
+        let earliest = self.passes_at(from, to) + delay;
+        let arrival = earliest.max(*self.last_arrival.entry((from, to)).or_insert(self.now));
+        self.last_arrival.insert((from, to), arrival);
+        self.push(to, arrival - self.now, event);
+    }
+
+    /// Carries out what the control plane of a rank wants.
+    fn act(&mut self, rank: u32) {
+        let now = self.now;
+        let Some(SimulatedRank { control, clock }) = &mut self.nodes[rank as usize] else { return };
+        let effects = control.take_effects(clock.shows(now));
+        effects.into_iter().for_each(|effect| self.on_effect(rank, effect));
+    }
+
+    fn on_effect(&mut self, rank: u32, effect: Effect) {
+        match effect {
+            Effect::Connect(peer) => self.connect(rank, peer.get()),
+            Effect::Send(peer, message) => {
+                self.messages += 1;
+                self.send(rank, peer.get(), message);
+            }
+            Effect::Happened(news) => {
+                if let Topic::Lost { rank: lost, .. } = news.topic {
+                    self.witness(rank, lost.get());
+                }
+                self.heard[rank as usize].push(news);
+            }
+            Effect::Wake(key) => {
+                if let Some(engine) = self.engines.get(&(rank, key)) {
+                    (engine.waker)();
+                }
+            }
+            Effect::NotConnected(key, error) => {
+                // An engine that ends takes nothing any more.
+                if let Some(engine) = self.engines.get(&(rank, key))
+                    && engine.not_connected.send(error).is_ok()
+                {
+                    (engine.waker)();
+                }
+            }
+            // A caller that has given up takes no answer.
+            Effect::Agreed(caller, result) => {
+                drop(self.agreeing.remove(&caller).map(|answer| answer.send(result)));
+            }
+            Effect::Closed(caller, result) => {
+                drop(self.closing.remove(&caller).map(|answer| answer.send(result)));
+            }
+        }
+    }
+
+    fn connect(&mut self, rank: u32, peer: u32) {
+        // If nothing has ever come from the rank, other ranks may still forward its goodbye.
+        let wait = if self.has_heard(rank, peer) { MS } else { INTERVALS.suspect };
+        self.connect_or_miss(rank, peer, wait);
+    }
+
+    /// Connects two ranks. After a refusal the other rank counts as absent, once `wait` has passed.
+    fn connect_or_miss(&mut self, rank: u32, peer: u32, wait: Duration) {
+        match &self.nodes[peer as usize] {
+            _ if self.is_refused(rank, peer) => {
+                self.push(rank, wait, SimulatedEvent::Absent(peer, Certainty::Confirmed))
+            }
+            None => {}
+            // A rank that counts us as lost does not answer.
+            Some(node) if node.control.plane.presence(JobRank::new(rank)) == Presence::Lost => {
+                self.push(rank, DIAL_PATIENCE, SimulatedEvent::Absent(peer, Certainty::Suspected));
+            }
+            // If it is there, the other side has dialled it.
+            Some(_) if self.links.insert((rank.min(peer), rank.max(peer))) => {
+                self.deliver(peer, rank, SimulatedEvent::Connected(peer));
+                self.deliver(rank, peer, SimulatedEvent::Connected(rank));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Lets time pass.
+    pub(super) fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.step(end).is_some() {}
+        self.now = end;
+    }
+
+    /// Handles the next event, if it happens before `end`; an event outside of the control planes is returned.
+    pub(super) fn step(&mut self, end: Instant) -> Option<Option<(u32, Outside)>> {
+        let entry = self.queue.first_entry().filter(|entry| entry.key().0 <= end)?;
+        let ((at, _), (rank, event)) = entry.remove_entry();
+        self.now = at;
+        if let Some(until) = self.stopped_until(rank).filter(|_| event.needs_its_rank()) {
+            self.push(rank, until - at, event);
+            return Some(None);
+        }
+        match event {
+            SimulatedEvent::Outside(outside) => Some(Some((rank, outside))),
+            SimulatedEvent::Message(..)
+            | SimulatedEvent::Changed(..)
+            | SimulatedEvent::Connected(_)
+            | SimulatedEvent::Reset(_)
+            | SimulatedEvent::Absent(..)
+            | SimulatedEvent::ProcessEnded(_)
+            | SimulatedEvent::Tick => {
+                self.on_event(rank, event);
+                Some(None)
+            }
+        }
+    }
+
+    /// Until when a rank does nothing, if it is stopped.
+    pub(super) fn stopped_until(&self, rank: u32) -> Option<Instant> {
+        self.stopped.get(&rank).copied().filter(|&until| until > self.now)
+    }
+
+    fn on_event(&mut self, rank: u32, event: SimulatedEvent) {
+        let Some(node) = &mut self.nodes[rank as usize] else { return };
+        let plane = &mut node.control.plane;
+        let at = node.clock.shows(self.now);
+        match event {
+            SimulatedEvent::Changed(from, bytes) => self.on_changed(rank, from, bytes),
+            SimulatedEvent::Message(from, message) => {
+                if let Message::Answer { status, .. } = &message {
+                    self.answers.push((rank, from, status.clone()));
+                }
+                plane.on_message(JobRank::new(from), message, at);
+            }
+            SimulatedEvent::Connected(peer) => plane.on_connected(JobRank::new(peer), at),
+            SimulatedEvent::Reset(peer) => {
+                self.unnoticed.entry((rank, peer)).and_modify(|ends| *ends = ends.saturating_sub(1));
+                if plane.on_ended(JobRank::new(peer), at) {
+                    self.connect(rank, peer);
+                }
+            }
+            SimulatedEvent::Absent(peer, certainty) => {
+                plane.on_disconnected(JobRank::new(peer), certainty, "absent".into(), at)
+            }
+            SimulatedEvent::ProcessEnded(peer) => {
+                plane.on_process_gone(JobRank::new(peer), "ended".into(), at)
+            }
+            SimulatedEvent::Tick => {
+                node.control.on_time(at);
+                let due = node.clock.when(node.control.plane.due());
+                self.push(rank, due - self.now, SimulatedEvent::Tick);
+            }
+            SimulatedEvent::Outside(_) => {}
+        }
+        self.act(rank);
+    }
+
+    /// The ranks that a rank counts as lost.
+    pub(super) fn lost(&self, rank: u32) -> BTreeSet<u32> {
+        let lost = |news: &News| match news.topic {
+            Topic::Lost { rank, .. } => Some(rank.get()),
+            Topic::Revoked { .. }
+            | Topic::Closed { .. }
+            | Topic::Goodbye
+            | Topic::Ballot { .. }
+            | Topic::Decision { .. } => None,
+        };
+        self.heard[rank as usize].iter().filter_map(lost).collect()
+    }
+
+    /// Fails unless exactly these ranks are lost, on every rank except some.
+    pub(super) fn assert_lost(&self, expected: &[u32], except: &[u32], what: &str) {
+        let expected: BTreeSet<u32> = expected.iter().copied().collect();
+        for rank in (0..self.size()).filter(|rank| !except.contains(rank)) {
+            assert_eq!(self.lost(rank), expected, "{what}: on rank {rank} of {}", self.size());
+        }
+    }
+}
+
+impl SimulatedRank {
+    fn new(rank: u32, hosts: &Hosts, clock: Clock) -> SimulatedRank {
+        let (rank, start) = (JobRank::new(rank), clock.shows(clock.start));
+        SimulatedRank { control: ControlPlane::new(rank, hosts.clone(), INTERVALS, start), clock }
+    }
+}

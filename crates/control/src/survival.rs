@@ -1,0 +1,174 @@
+//! The agreements of one communicator on one rank: which callers wait, what is known of the others, what was decided.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unisono_backend::{Agreed, Ask, Board, Question, not_agreed};
+use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
+
+use super::agreement::{Agreement, Publish};
+use super::control_plane::{Caller, Effect};
+use crate::wire::{AgreementKey, Ballot, CommunicatorKey, Fate, Topic};
+
+/// A caller that waits for an agreement.
+struct Asking {
+    ask: Ask,
+    since: Instant,
+    caller: Caller,
+}
+
+/// The agreements of one communicator.
+pub(super) struct Survival {
+    key: CommunicatorKey,
+    group: Group,
+    board: Arc<Board>,
+    /// What has become of every rank of the group.
+    fates: Vec<Fate>,
+    agreements: BTreeMap<(Question, u64), Agreement>,
+    /// How many agreements this rank has taken part in, by question.
+    joined: BTreeMap<Question, u64>,
+    asking: Vec<Asking>,
+    /// The answers that have not been taken.
+    effects: Vec<Effect>,
+}
+
+impl Survival {
+    /// All ranks live, and no agreement has begun.
+    pub(super) fn new(key: CommunicatorKey, group: Group, board: Arc<Board>) -> Survival {
+        let fates = vec![Fate::Live; group.size() as usize];
+        let (agreements, joined) = (BTreeMap::new(), BTreeMap::new());
+        let (asking, effects) = (Vec::new(), Vec::new());
+        Survival { key, group, board, fates, agreements, joined, asking, effects }
+    }
+
+    /// Notes what has become of another rank; a rank that is not live stays so.
+    pub(super) fn note(&mut self, rank: GroupRank, fate: Fate) {
+        let known = &mut self.fates[rank.index()];
+        if *known != Fate::Gone && fate != Fate::Live {
+            *known = fate;
+        }
+    }
+
+    /// A rank has published a ballot.
+    pub(super) fn on_ballot(&mut self, from: GroupRank, key: AgreementKey, ballot: Ballot) {
+        if let Some(agreement) = self.agreement(key.question, key.number) {
+            agreement.on_ballot(from, ballot);
+        }
+    }
+
+    /// A rank has published a decision. One without us may come before the news that we count as lost.
+    pub(super) fn on_decision(&mut self, from: GroupRank, key: AgreementKey, decision: Ballot) {
+        let own = self.group.own_rank().index();
+        if decision.fates.get(own).is_some_and(|fate| *fate != Fate::Live) {
+            let reason = "the others have agreed on the survivors".to_owned();
+            self.board.first_cause().evict(self.group.job_rank(from), reason);
+        } else if let Some(agreement) = self.agreement(key.question, key.number) {
+            agreement.on_decision(decision);
+        }
+    }
+
+    /// This rank's caller asks. Returns what is to be published.
+    pub(super) fn ask(&mut self, ask: Ask, caller: Caller, now: Instant) -> Vec<Topic> {
+        let joined = self.joined.entry(ask.question).or_default();
+        *joined = (*joined).max(ask.number + 1);
+        // Another rank may still be in the agreement before this one.
+        self.agreements.retain(|(question, number), _| *question != ask.question || number + 1 >= ask.number);
+        if let Some(agreement) = self.agreement(ask.question, ask.number) {
+            agreement.join(ask.flag, ask.finished_calls);
+        }
+        self.asking.push(Asking { ask, since: now, caller });
+        self.step(now)
+    }
+
+    /// Moves every agreement on. Returns what is to be published.
+    pub(super) fn step(&mut self, now: Instant) -> Vec<Topic> {
+        let mut topics = Vec::new();
+        for ((question, number), one) in &mut self.agreements {
+            let agreement = AgreementKey { communicator: self.key, question: *question, number: *number };
+            topics.extend(one.step(&self.fates).into_iter().map(|publish| match publish {
+                Publish::Ballot(ballot) => Topic::Ballot { agreement, ballot },
+                Publish::Decision(ballot) => Topic::Decision { agreement, ballot },
+            }));
+        }
+        self.answer(now);
+        topics
+    }
+
+    /// Answers the callers whose agreement is decided or whose time is up.
+    pub(super) fn answer(&mut self, now: Instant) {
+        for index in (0..self.asking.len()).rev() {
+            if let Some(result) = self.result(&self.asking[index], now) {
+                self.effects.push(Effect::Agreed(self.asking.remove(index).caller, result));
+            }
+        }
+    }
+
+    /// The answers since the last call.
+    pub(super) fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// This rank leaves: every caller that still waits gets this error.
+    pub(super) fn give_up(&mut self, error: &Error) {
+        let waiting = self.asking.drain(..);
+        self.effects.extend(waiting.map(|asking| Effect::Agreed(asking.caller, Err(error.clone()))));
+    }
+
+    /// Whether a caller that begins is short of something of this rank's for too long: since `since`, as far as
+    /// `patience` goes, and for half of its time.
+    pub(super) fn is_beginning_late(&self, since: Instant, patience: Duration, now: Instant) -> bool {
+        let is_late = |asking: &Asking| {
+            let half = asking.ask.deadline.saturating_duration_since(asking.since) / 2;
+            asking.ask.heeds_cause && (now >= since + patience || now >= asking.since + half)
+        };
+        self.asking.iter().any(is_late)
+    }
+
+    /// When the next caller gives up.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.asking.iter().map(|asking| asking.ask.deadline).min()
+    }
+
+    fn result(&self, asking: &Asking, now: Instant) -> Option<Result<Agreed>> {
+        if let Some(eviction) = self.board.first_cause().eviction() {
+            return Some(Err(eviction.clone()));
+        }
+        let ask = &asking.ask;
+        if ask.heeds_cause
+            && let Some(cause) = self.board.first_cause().error()
+        {
+            return Some(Err(cause));
+        }
+        let agreement = self.agreements.get(&(ask.question, ask.number))?;
+        if let Some(decision) = agreement.decision() {
+            return Some(self.outcome(decision));
+        }
+        (ask.deadline <= now).then(|| {
+            let waited = now.saturating_duration_since(asking.since);
+            Err(not_agreed(&self.group, ask, waited, &agreement.awaited(&self.fates)))
+        })
+    }
+
+    fn outcome(&self, decision: &Ballot) -> Result<Agreed> {
+        let of_job = |ranks: Vec<GroupRank>| -> Vec<JobRank> {
+            ranks.into_iter().map(|rank| self.group.job_rank(rank)).collect()
+        };
+        let survivors = decision.survivors();
+        if let Some(silent) = decision.rivals(self.group.hosts()) {
+            return Err(Error::NoQuorum { survivors: of_job(survivors), silent: of_job(silent) });
+        }
+        Ok(Agreed { flag: decision.flag, finished_calls: decision.finished_calls, survivors })
+    }
+
+    /// An agreement that this rank is in or comes to next. No rank is further ahead: the agreement after that needs our
+    /// ballot.
+    fn agreement(&mut self, question: Question, number: u64) -> Option<&mut Agreement> {
+        let joined = self.joined.get(&question).copied().unwrap_or(0);
+        let (rank, ranks) = (self.group.own_rank(), self.group.size());
+        if number > joined || number + 1 < joined {
+            return None;
+        }
+        Some(self.agreements.entry((question, number)).or_insert_with(|| Agreement::new(rank, ranks)))
+    }
+}

@@ -1,0 +1,264 @@
+//! News: what every rank must learn, and how it travels.
+//!
+//! A message with news has the number of its origins `u32`, the rank `u32` and the sequence `u64` of each origin, and
+//! the topic `u8` with its fields.
+//!
+//! Every rank forwards each piece of news once, to every rank that it is connected to. The sequence counts what the
+//! origin has published, from 1.
+//!
+//! | topic | name | fields |
+//! | --- | --- | --- |
+//! | 1 | revoked | communicator `u64`, epoch `u32`, members, error |
+//! | 2 | lost | rank `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
+//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64`, by close `u8` |
+//! | 4 | goodbye | none: the origin leaves the job |
+//! | 5 | ballot | agreement, ballot: what the origin says, and whom it takes for gone |
+//! | 6 | decision | agreement, ballot: what was decided |
+//!
+//! An agreement is communicator `u64`, epoch `u32`, question `u8` (1 a flag, 2 who survives), number `u64`. A ballot is
+//! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
+//! of the first byte: 0 live, 1 gone, 2 lost without proof.
+//!
+//! Members are a length `u32` and that many bytes, one bit for each rank, the first in the lowest bit of the first
+//! byte.
+
+use unisono_backend::CallHistory;
+use unisono_communicator::{CallInfo, Certainty, Error, JobRank};
+
+use super::{
+    AgreementKey, Ballot, CommunicatorKey, RankSet, TEXT_BYTES_MAX, ballot, call, certainty_code,
+    read_certainty, read_error, read_job_rank, read_key, write_error, write_key,
+};
+use crate::codec::{Malformed, Reader, Writer};
+
+/// Something that every rank must learn.
+#[derive(Clone, Debug)]
+pub struct News {
+    /// Who published it.
+    pub origin: JobRank,
+    /// How many things the origin has published, this one included.
+    pub sequence: u64,
+    /// What has happened.
+    pub topic: Topic,
+}
+
+/// The same news of some origins, as it travels.
+#[derive(Clone, Debug)]
+pub struct JointNews {
+    /// Who published it.
+    pub origins: Vec<Publisher>,
+    /// What has happened.
+    pub topic: Topic,
+}
+
+/// A rank that has published news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publisher {
+    /// The rank.
+    pub rank: JobRank,
+    /// How many things the rank has published, this one included.
+    pub sequence: u64,
+}
+
+impl JointNews {
+    /// The most origins of one message. A frame has room for them beside the longest topic that ranks have in common.
+    pub const ORIGINS_MAX: usize = 512;
+
+    pub(super) fn write(&self, writer: &mut Writer) {
+        writer.u32(self.origins.len() as u32);
+        for Publisher { rank, sequence } in &self.origins {
+            writer.u32(rank.get()).u64(*sequence);
+        }
+        write_topic(writer, &self.topic);
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<JointNews, Malformed> {
+        let count = reader.u32()? as usize;
+        if !(1..=JointNews::ORIGINS_MAX).contains(&count) {
+            return Err(Malformed { what: "news of no rank, or of too many" });
+        }
+        let mut origin = |_| Ok(Publisher { rank: read_job_rank(reader)?, sequence: reader.u64()? });
+        let origins = (0..count).map(&mut origin).collect::<Result<_, Malformed>>()?;
+        Ok(JointNews { origins, topic: read_topic(reader)? })
+    }
+
+    /// The news of each origin.
+    pub fn each(self) -> impl Iterator<Item = News> {
+        let JointNews { origins, topic } = self;
+        origins.into_iter().map(move |Publisher { rank, sequence }| News {
+            origin: rank,
+            sequence,
+            topic: topic.clone(),
+        })
+    }
+}
+
+impl From<News> for JointNews {
+    fn from(News { origin, sequence, topic }: News) -> JointNews {
+        JointNews { origins: vec![Publisher { rank: origin, sequence }], topic }
+    }
+}
+
+/// How a rank has left a communicator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Departure {
+    /// How many collectives it has made, and which.
+    pub history: CallHistory,
+    /// It has called `close`; else it has dropped the communicator, or its process has ended.
+    pub by_close: bool,
+    /// How many calls it has left in progress.
+    pub in_progress: u32,
+    /// The last of its collectives.
+    pub last: Option<CallInfo>,
+}
+
+impl Departure {
+    /// That of a rank that never had the communicator.
+    pub fn before_first_call() -> Departure {
+        Departure { history: CallHistory::UNUSED, by_close: false, in_progress: 0, last: None }
+    }
+}
+
+/// What has happened.
+#[derive(Clone, Debug)]
+pub enum Topic {
+    /// The origin found the first cause that ends a communicator of these ranks.
+    Revoked {
+        /// Which one.
+        key: CommunicatorKey,
+        /// All its ranks.
+        members: RankSet,
+        /// The first cause.
+        cause: Error,
+    },
+    /// The origin noticed that a rank of the job is gone.
+    Lost {
+        /// Which one.
+        rank: JobRank,
+        /// How sure that is.
+        certainty: Certainty,
+        /// What was seen.
+        reason: String,
+    },
+    /// The origin takes no part in a communicator any more.
+    Closed {
+        /// Which one.
+        key: CommunicatorKey,
+        /// How its origin left it.
+        departure: Departure,
+    },
+    /// The origin leaves the job in good order.
+    Goodbye,
+    /// The ballot of the origin in an agreement.
+    Ballot {
+        /// Which agreement.
+        agreement: AgreementKey,
+        /// What its origin gives.
+        ballot: Ballot,
+    },
+    /// What the ranks have agreed on.
+    Decision {
+        /// Which agreement.
+        agreement: AgreementKey,
+        /// What was decided.
+        ballot: Ballot,
+    },
+}
+
+impl Topic {
+    /// Whether the same has happened to two origins, and one message may tell it. First causes and losses travel alone:
+    /// they are rare, and nothing may delay them.
+    pub fn joins(&self, other: &Topic) -> bool {
+        match (self, other) {
+            (Topic::Goodbye, Topic::Goodbye) => true,
+            (Topic::Closed { key, departure }, Topic::Closed { key: other, departure: its }) => {
+                (key, departure) == (other, its)
+            }
+            (Topic::Ballot { agreement, ballot }, Topic::Ballot { agreement: other, ballot: its })
+            | (Topic::Decision { agreement, ballot }, Topic::Decision { agreement: other, ballot: its }) => {
+                (agreement, ballot) == (other, its)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it may wait for the same news of other origins.
+    pub fn may_wait(&self) -> bool {
+        match self {
+            Topic::Goodbye | Topic::Closed { .. } | Topic::Ballot { .. } | Topic::Decision { .. } => true,
+            Topic::Revoked { .. } | Topic::Lost { .. } => false,
+        }
+    }
+
+    /// The communicator it is about, unless it is about the job.
+    pub fn key(&self) -> Option<CommunicatorKey> {
+        match self {
+            Topic::Revoked { key, .. } | Topic::Closed { key, .. } => Some(*key),
+            Topic::Ballot { agreement, .. } | Topic::Decision { agreement, .. } => {
+                Some(agreement.communicator)
+            }
+            Topic::Lost { .. } | Topic::Goodbye => None,
+        }
+    }
+}
+
+fn write_topic(writer: &mut Writer, topic: &Topic) {
+    match topic {
+        Topic::Revoked { key, members, cause } => {
+            write_key(writer.u8(1), *key);
+            members.write(writer);
+            write_error(writer, cause);
+        }
+        Topic::Lost { rank, certainty, reason } => {
+            writer.u8(2).u32(rank.get()).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
+        }
+        Topic::Closed { key, departure } => {
+            write_key(writer.u8(3), *key);
+            let Departure { history, by_close, in_progress, last } = departure;
+            writer.u64(history.calls).u64(history.digest).u8((*by_close).into()).u32(*in_progress);
+            call::write_optional(writer, last.as_ref());
+        }
+        Topic::Goodbye => {
+            writer.u8(4);
+        }
+        Topic::Ballot { agreement, ballot } => ballot::write(writer.u8(5), *agreement, ballot),
+        Topic::Decision { agreement, ballot } => ballot::write(writer.u8(6), *agreement, ballot),
+    }
+}
+
+fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
+    Ok(match reader.u8()? {
+        1 => Topic::Revoked {
+            key: read_key(reader)?,
+            members: RankSet::read(reader)?,
+            cause: read_error(reader)?,
+        },
+        2 => Topic::Lost {
+            rank: read_job_rank(reader)?,
+            certainty: read_certainty(reader)?,
+            reason: reader.text(TEXT_BYTES_MAX)?.to_owned(),
+        },
+        3 => {
+            let key = read_key(reader)?;
+            let history = CallHistory { calls: reader.u64()?, digest: reader.u64()? };
+            let by_close = match reader.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(Malformed { what: "neither closed nor dropped" }),
+            };
+            let in_progress = reader.u32()?;
+            let last = call::read_optional(reader)?;
+            Topic::Closed { key, departure: Departure { history, by_close, in_progress, last } }
+        }
+        4 => Topic::Goodbye,
+        5 => {
+            let (agreement, ballot) = ballot::read(reader)?;
+            Topic::Ballot { agreement, ballot }
+        }
+        6 => {
+            let (agreement, ballot) = ballot::read(reader)?;
+            Topic::Decision { agreement, ballot }
+        }
+        _ => return Err(Malformed { what: "an unknown topic" }),
+    })
+}

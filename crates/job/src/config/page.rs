@@ -1,0 +1,60 @@
+//! The table of settings as a page for people.
+
+use std::fmt::Write;
+
+use super::knobs::{DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup};
+
+const INTRODUCTION: &str = "\
+# Settings
+
+Every setting that unisono takes from the environment. This page is made from the table in
+`crates/job/src/config/knobs.rs`: `unisono settings` prints it. Besides, unisono reads what launchers say
+about a process (Slurm, Open MPI, MPICH, Intel MPI, torchrun and others), `XDG_RUNTIME_DIR`, `TMPDIR`,
+`XDG_CONFIG_HOME` and `HOME` for its folders, and whether variables of oneCCL are set (docs/backends.md).
+
+* A variable without a value counts as not set.
+* A value that cannot be used is refused when the program joins, in one line that names the variable, the value and the
+  problem; a program started alone is treated like a rank of many.
+* A `UNISONO_` variable that is not on this page is reported once, with the name that is most like it.
+* Where the names of other tools are accepted, ours wins, then the first that is set.
+* Who a process is says the first of these that is set: the names on this page, Open MPI, MVAPICH, PMI, PMIx, Slurm. Two
+  that contradict each other are refused, both by name: a `RANK` left over in a shell, for one. Launchers within others
+  are not: torchrun, DeepSpeed or `unisono run` in processes of another one, mpirun in an allocation of Slurm.
+* Ranks of `mpirun` on several hosts of a Slurm allocation meet on its first host. If rank 0 is elsewhere they need
+  `MASTER_ADDR` and `MASTER_PORT`.
+* In code the same settings are the fields of `Config`. A field that a program sets wins over the variable, and the
+  options of a call win over both.
+* All ranks need the same values, but for those that say who a process is, where it listens and what it says.
+";
+
+/// docs/settings.md.
+pub fn settings_page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    GROUPS.iter().for_each(|group| add_group(&mut page, group));
+    add_group(&mut page, &DEVELOPER_KNOBS);
+    page
+}
+
+fn add_group(page: &mut String, group: &KnobGroup) {
+    // Writing to a text cannot fail.
+    let _ = write!(
+        page,
+        "\n## {}\n\n| name | unit | default | also | meaning |\n| --- | --- | --- | --- | --- |\n",
+        group.title
+    );
+    group.knobs.iter().for_each(|knob| add_row(page, knob));
+}
+
+fn add_row(page: &mut String, knob: &Knob) {
+    let default = if knob.default.is_empty() { String::new() } else { format!("`{}`", knob.default) };
+    let also: Vec<String> = knob.also.iter().map(|name| format!("`{name}`")).collect();
+    let cells = [format!("`{}`", knob.name), knob.unit.into(), default, also.join(", "), knob.doc.into()];
+    page.push('|');
+    for cell in cells {
+        // An empty cell has one blank, as formatters of Markdown write it.
+        page.push_str(if cell.is_empty() { "" } else { " " });
+        page.push_str(&cell);
+        page.push_str(" |");
+    }
+    page.push('\n');
+}

@@ -1,0 +1,463 @@
+//! The control thread's loop: sockets and timers around the state machines.
+
+mod dialling;
+mod leaving;
+mod witness;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{AbortHandle, JoinSet};
+use unisono_communicator::{Certainty, Error, JobRank, Severity, log};
+use unisono_control::handshake::{Expected, Purpose, Verdict};
+use unisono_control::hosts::Hosts;
+use unisono_control::local_communicator::Failure;
+use unisono_control::slots::{Placed, Slot, Slots};
+use unisono_control::wire::{CommunicatorKey, ConnectionRole, Message, Topic, encode};
+use unisono_control::{ControlPlane, Effect, Presence, Request};
+
+use dialling::Wanted;
+use leaving::Leaving;
+use witness::ProcessEnd;
+
+use super::engines::{Delivery, Engines};
+use super::process_watch::ProcessWatch;
+use super::retransmissions::Retransmissions;
+use super::tasks::{
+    End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger, read_messages, write_frames,
+};
+use super::{Command, Identity, Settings, pending_max};
+use crate::connecting::{AcceptedConnection, Acceptor, Authenticated};
+use crate::sockets::{DataSocket, set_congestion_control};
+
+/// How many events are taken before the actions that follow from them.
+const EVENTS_AT_ONCE_MAX: usize = 1024;
+
+/// The writing side of a control connection, which ends when this is dropped.
+struct ControlConnection {
+    /// Distinguishes it from earlier connections between the same ranks.
+    number: u64,
+    frames: UnboundedSender<Outgoing>,
+    /// The other side has dialled again, and nothing has come on this connection since.
+    is_doubted: bool,
+}
+
+struct Driver {
+    identity: Identity,
+    settings: Settings,
+    control: ControlPlane,
+    engines: Engines,
+    slots: Slots<TcpStream>,
+    wanted: BTreeMap<Slot, Wanted>,
+    control_connections: BTreeMap<JobRank, ControlConnection>,
+    /// The processes on this host that are watched, and those that have ended.
+    watches: BTreeMap<JobRank, ProcessWatch>,
+    ended: BTreeMap<JobRank, ProcessEnd>,
+    /// How many connections have been authenticated.
+    connections: u64,
+    /// The data sockets that communicators have, or have had.
+    delivered: Vec<Weak<DataSocket>>,
+    retransmissions: Retransmissions,
+    /// Sockets that no communicator needs any more, kept until what was sent on them is acknowledged.
+    lingering: JoinSet<()>,
+    writing: JoinSet<()>,
+    tasks: JoinSet<TaskResult>,
+    /// The tasks that wait for a verdict.
+    judged: Vec<(Slot, AbortHandle)>,
+    events: UnboundedSender<TaskResult>,
+}
+
+/// Runs until [`Command::Leave`], and until this rank has left.
+pub(super) async fn run(
+    identity: Identity,
+    (listener, accepted): (TcpListener, VecDeque<AcceptedConnection>),
+    settings: Settings,
+    mut commands: UnboundedReceiver<Command>,
+) {
+    let (rank, world_size) = (identity.rank, identity.size());
+    let hosts = Hosts::new(identity.hosts.clone());
+    let (events, mut received) = unbounded_channel();
+    let expected = Expected {
+        purposes: &[Purpose::Data, Purpose::Control],
+        job: identity.job,
+        world_size: Some(world_size),
+        rank: rank.get(),
+    };
+    let (secret, timeout) = (identity.secret.clone(), settings.handshake_timeout);
+    let mut acceptor = Acceptor::new(listener, secret, expected, timeout, pending_max(world_size));
+    accepted.into_iter().for_each(|connection| acceptor.admit(connection));
+    let mut driver = Driver {
+        control: ControlPlane::new(rank, hosts.clone(), settings.intervals, Instant::now()),
+        engines: Engines::default(),
+        watches: ProcessWatch::open_all(rank, &hosts, &identity.processes).into_iter().collect(),
+        ended: BTreeMap::new(),
+        slots: Slots::new(rank),
+        wanted: BTreeMap::new(),
+        control_connections: BTreeMap::new(),
+        connections: 0,
+        delivered: Vec::new(),
+        retransmissions: Retransmissions::new(Instant::now()),
+        lingering: JoinSet::new(),
+        writing: JoinSet::new(),
+        tasks: JoinSet::new(),
+        judged: Vec::new(),
+        events,
+        identity,
+        settings,
+    };
+    driver.watch_processes();
+    driver.act();
+    let mut leaving = Leaving::No;
+    while leaving != Leaving::Over {
+        let due =
+            leaving.due(Instant::now()).map_or(driver.control.due(), |due| due.min(driver.control.due()));
+        tokio::select! {
+            Some(command) = commands.recv() => match command {
+                Command::Leave { finishes } if leaving == Leaving::No => {
+                    leaving = driver.begin_to_leave(finishes, Instant::now());
+                }
+                Command::Revoke { .. } if leaving.hides_failures() => {}
+                command => driver.on_command(command),
+            },
+            Some(event) = received.recv() => driver.on_events(event, &mut received),
+            Some(Ok(event)) = driver.tasks.join_next() => driver.on_event(event),
+            accepted = acceptor.next() => driver.on_accepted(accepted),
+            () = tokio::time::sleep_until(due.into()) => driver.on_time(),
+        }
+        driver.act();
+        leaving = driver.leave_on(leaving, Instant::now());
+    }
+    driver.leave().await;
+}
+
+impl Driver {
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        if self.control.plane.due() <= now {
+            self.excuse_starving(now);
+            self.slots.retain_parked(|stream| !has_ended(stream));
+        }
+        self.control.on_time(now);
+        self.judge_ended(now);
+        let sockets = self.delivered.iter().filter_map(Weak::upgrade);
+        self.retransmissions.look(&self.identity, sockets, now);
+    }
+
+    fn request(&mut self, request: Request) {
+        self.control.request(request, Instant::now());
+    }
+
+    fn on_command(&mut self, command: Command) {
+        match command {
+            Command::Register(communicator, mailbox) => {
+                let key = communicator.key();
+                self.engines.add(key, mailbox);
+                self.request(Request::Register(communicator));
+                for (slot, placed) in self.slots.create(key) {
+                    let number = self.count_connection();
+                    self.on_placed((slot, number), placed);
+                }
+                self.slots.parked().into_iter().for_each(|slot| self.control.on_unknown(slot));
+            }
+            Command::Request(request) => {
+                if let Request::Unregister { key, .. } = request {
+                    self.unregister(key);
+                }
+                self.request(request);
+            }
+            Command::Dial { key, wanted } => {
+                for (peer, role) in wanted {
+                    let peer =
+                        self.control.communicators.get(key).map(|communicator| communicator.job_rank(peer));
+                    peer.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
+                }
+            }
+            Command::Revoke { key, members, cause, handed_over } => {
+                self.request(Request::Revoke { key, members, cause });
+                self.act();
+                for connection in self.control_connections.values() {
+                    let marker = Outgoing { bytes: Vec::new(), handed_over: Some(handed_over.clone()) };
+                    // The writing task of a connection that has ended takes nothing any more.
+                    let _ = connection.frames.send(marker);
+                }
+            }
+            Command::Linger { sockets } => self.linger(sockets),
+            Command::Agree { key, ask, answer } => {
+                let caller = self.engines.agreeing(answer);
+                self.request(Request::Agree { key, ask, caller });
+            }
+            Command::Close { key, ours, deadline, answer } => {
+                let caller = self.engines.closing(answer);
+                self.request(Request::Close { key, ours, deadline, caller });
+            }
+            Command::Leave { .. } => {}
+        }
+    }
+
+    /// Nothing of a communicator is wanted any more.
+    fn unregister(&mut self, key: CommunicatorKey) {
+        self.engines.remove(key);
+        self.slots.remove(key);
+        self.wanted.retain(|slot, _| slot.role == ConnectionRole::Control || slot.key != key);
+        // The other side parks a connection of a communicator, also of one that it has dropped, until the connection
+        // ends.
+        let of_key = |slot: &Slot| slot.role != ConnectionRole::Control && slot.key == key;
+        self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
+    }
+
+    fn on_accepted(&mut self, accepted: Authenticated) {
+        let Authenticated { stream, hello, .. } = accepted;
+        let Some(role) = ConnectionRole::from_code(hello.lane) else { return };
+        let key = CommunicatorKey { id: hello.communicator, epoch: hello.epoch };
+        let is_control = role == ConnectionRole::Control;
+        if is_control != (hello.purpose == Purpose::Control) {
+            return;
+        }
+        let peer = JobRank::new(hello.from);
+        let slot = if is_control { Slot::control(peer) } else { Slot { key, role, peer } };
+        if is_control && self.slots.decides(slot) {
+            self.doubt(peer);
+        }
+        self.on_proven(slot, stream);
+    }
+
+    /// A rank dials although its control connection exists as far as this rank knows. Either both have dialled at once,
+    /// or the other rank has seen the connection end and this one has not. A message on the connection makes its end
+    /// visible here; without that, the next dial of the other rank counts as the end.
+    fn doubt(&mut self, peer: JobRank) {
+        let Some(connection) = self.control_connections.get_mut(&peer) else { return };
+        if std::mem::replace(&mut connection.is_doubted, true) {
+            let reason = "its control connection ended: it dials again".to_owned();
+            self.on_ended(peer, End::Closed(reason), Instant::now());
+        } else {
+            self.send(peer, &Message::Beat);
+        }
+    }
+
+    /// Takes messages that have come together, so that the same news of several origins goes on as one message.
+    fn on_events(&mut self, mut event: TaskResult, received: &mut UnboundedReceiver<TaskResult>) {
+        for _ in 1..EVENTS_AT_ONCE_MAX {
+            self.on_event(event);
+            let Ok(next) = received.try_recv() else { return };
+            event = next;
+            if !matches!(event, TaskResult::Message { .. }) {
+                self.act();
+            }
+        }
+        self.on_event(event);
+    }
+
+    fn on_event(&mut self, event: TaskResult) {
+        let now = Instant::now();
+        match event {
+            TaskResult::Message { peer, message } => {
+                if let Some(connection) = self.control_connections.get_mut(&peer) {
+                    connection.is_doubted = false;
+                }
+                self.control.plane.on_message(peer, message, now);
+            }
+            TaskResult::Ended { peer, number, end } => {
+                // Another may have taken its place before its end was noticed.
+                if self.control_connections.get(&peer).is_some_and(|connection| connection.number == number) {
+                    self.on_ended(peer, end, now);
+                }
+            }
+            TaskResult::ProcessEnded { peer, reason } => self.on_process_ended(peer, reason, now),
+            // The communicator is gone: nothing needs this connection.
+            TaskResult::Dialled { slot, result: Ok(_) }
+                if slot.role != ConnectionRole::Control
+                    && self.control.communicators.get(slot.key).is_none() => {}
+            TaskResult::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
+            TaskResult::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
+            TaskResult::Judged { slot, number, result: Ok((stream, verdict)) } => match verdict {
+                // This verdict is late: the lower rank has given the connection up, and a later one exists.
+                Verdict::Keep if self.has_later_control(slot, number) => {}
+                Verdict::Keep => {
+                    let placed = self.slots.place(slot, stream, true);
+                    self.on_placed((slot, number), placed);
+                }
+                // The other side may still have the connection that has ended here. It refuses no control connection:
+                // such a word was changed on its way.
+                Verdict::Drop | Verdict::Refuse(_) if slot.role == ConnectionRole::Control => {
+                    self.retry(slot, "it has another connection".to_owned());
+                }
+                // The connection that is kept instead is on its way.
+                Verdict::Drop => {}
+                Verdict::Refuse(problem) => self.fail(slot, Failure::Error(Error::Refused { problem })),
+            },
+            TaskResult::Judged { slot, result: Err(error), .. } => self.retry(slot, error.to_string()),
+            TaskResult::Acknowledged { slot, number, result: Ok(stream) } => {
+                self.deliver((slot, number), stream)
+            }
+            TaskResult::Acknowledged { slot, result: Err(error), .. } => {
+                self.slots.release(slot);
+                self.retry(slot, error.to_string());
+            }
+        }
+    }
+
+    /// The control connection to a rank has ended.
+    fn on_ended(&mut self, peer: JobRank, end: End, now: Instant) {
+        self.control_connections.remove(&peer);
+        let ended = match end {
+            End::Closed(reason) => self.control.plane.has_heard(peer).then_some(reason),
+            End::Changed => {
+                let text = format_args!(
+                    "a message of rank {peer} does not match its checksum: it was changed on its way, and the control \
+                     connection is made again"
+                );
+                log(Severity::Warn, Some(self.identity.rank.get()), text);
+                None
+            }
+            End::Nonsense(reason) | End::ProcessEnded(reason) => {
+                return self.control.plane.on_disconnected(peer, Certainty::Confirmed, reason, now);
+            }
+        };
+        if self.control.plane.on_ended(peer, now) {
+            let (slot, is_read) = (Slot::control(peer), ended.is_some());
+            self.slots.release(slot);
+            self.want(slot, ended);
+            if is_read {
+                self.decide(peer, now);
+            }
+        }
+    }
+
+    /// An authenticated connection, whichever side has dialled.
+    fn on_proven(&mut self, slot: Slot, stream: TcpStream) {
+        if self.control.plane.presence(slot.peer) == Presence::Lost {
+            // A rank that counts as lost gets no new connections.
+            return;
+        }
+        if slot.role != ConnectionRole::Control && self.control.communicators.get(slot.key).is_none() {
+            self.control.on_unknown(slot);
+        }
+        let number = self.count_connection();
+        if self.slots.decides(slot) {
+            let placed = self.slots.place(slot, stream, false);
+            self.on_placed((slot, number), placed);
+        } else {
+            self.judged.retain(|one| !one.1.is_finished());
+            let timeout = (slot.role == ConnectionRole::Control).then(|| self.attempt_timeout(slot));
+            self.judged.push((slot, self.tasks.spawn(await_verdict((slot, number), stream, timeout))));
+        }
+    }
+
+    fn count_connection(&mut self) -> u64 {
+        self.connections += 1;
+        self.connections
+    }
+
+    /// Whether the control connection to a rank is later than the one of this number.
+    fn has_later_control(&self, slot: Slot, number: u64) -> bool {
+        slot.role == ConnectionRole::Control
+            && self.control_connections.get(&slot.peer).is_some_and(|connection| connection.number > number)
+    }
+
+    fn on_placed(&mut self, (slot, number): (Slot, u64), placed: Placed<TcpStream>) {
+        match placed {
+            Placed::Keep(stream) => {
+                drop(self.tasks.spawn(keep((slot, number), stream, self.attempt_timeout(slot))))
+            }
+            // A new connection has room for a verdict. If it had none, closing it would tell the other side the same.
+            Placed::Drop(stream) => drop(stream.try_write(&Verdict::Drop.encode())),
+            Placed::Deliver(stream) => self.deliver((slot, number), stream),
+            Placed::Parked => {}
+        }
+    }
+
+    fn deliver(&mut self, (slot, number): (Slot, u64), stream: TcpStream) {
+        self.wanted.remove(&slot);
+        if slot.role == ConnectionRole::Control {
+            let (reader, connection) = stream.into_split();
+            let (frames, queue) = unbounded_channel();
+            while self.writing.try_join_next().is_some() {}
+            self.writing.spawn(write_frames(connection, queue, self.settings.intervals.suspect));
+            let process = self.watches.get(&slot.peer).cloned();
+            tokio::spawn(read_messages((slot.peer, number), reader, process, self.events.clone()));
+            self.control_connections
+                .insert(slot.peer, ControlConnection { number, frames, is_doubted: false });
+            self.control.plane.on_connected(slot.peer, Instant::now());
+            return;
+        }
+        self.tune(slot.peer, &stream);
+        match stream.into_std() {
+            Ok(socket) => {
+                let socket = DataSocket::new(slot.peer, slot.role, socket.into());
+                self.delivered.retain(|one| one.strong_count() > 0);
+                self.delivered.push(Arc::downgrade(&socket));
+                if let Some(peer) = self.control.communicators.connected(slot) {
+                    self.engines.deliver(slot.key, Delivery::Socket { peer, role: slot.role, socket });
+                }
+            }
+            Err(error) => self.fail(slot, Failure::Error(Error::system("cannot take over a socket", &error))),
+        }
+    }
+
+    /// Sets the congestion control of a data socket within this host. After the first refusal it is not tried again:
+    /// whether it is allowed does not change.
+    fn tune(&mut self, peer: JobRank, stream: &TcpStream) {
+        let host = |rank: JobRank| self.identity.hosts[rank.index()];
+        if host(peer) == host(self.identity.rank)
+            && let Some(name) = &self.settings.congestion_control
+            && set_congestion_control(stream, name).is_err()
+        {
+            self.settings.congestion_control = None;
+        }
+    }
+
+    /// Carries out what the control plane wants, until there is nothing left.
+    fn act(&mut self) {
+        loop {
+            let effects = self.control.take_effects(Instant::now());
+            if effects.is_empty() {
+                return;
+            }
+            effects.into_iter().for_each(|effect| self.on_effect(effect));
+        }
+    }
+
+    fn on_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Connect(peer) => self.want(Slot::control(peer), None),
+            Effect::Send(peer, message) => self.send(peer, &message),
+            Effect::Happened(news) => {
+                if let Topic::Lost { rank, .. } = news.topic {
+                    // A rank that counts as lost itself makes no new connections.
+                    self.wanted.retain(|slot, _| slot.peer != rank && rank != self.identity.rank);
+                    // The news of its loss was the last message to that rank. More would pile up, since it may not
+                    // read.
+                    self.control_connections.remove(&rank);
+                    self.witness(rank);
+                }
+            }
+            Effect::Wake(key) => self.engines.wake(key),
+            Effect::NotConnected(key, error) => self.engines.deliver(key, Delivery::Failed(error)),
+            Effect::Agreed(caller, result) => self.engines.agreed(caller, result),
+            Effect::Closed(caller, result) => self.engines.closed(caller, result),
+        }
+    }
+
+    fn send(&mut self, peer: JobRank, message: &Message) {
+        if let Some(connection) = self.control_connections.get(&peer) {
+            let mut bytes = Vec::new();
+            encode(message, &mut bytes);
+            // A connection that has ended reports itself.
+            let _ = connection.frames.send(Outgoing { bytes, handed_over: None });
+        }
+    }
+
+    /// Ends the outgoing halves of sockets, and holds them until what was sent has been acknowledged.
+    fn linger(&mut self, sockets: Vec<Arc<DataSocket>>) {
+        while self.lingering.try_join_next().is_some() {}
+        let of_others =
+            |socket: &Arc<DataSocket>| self.control.plane.presence(socket.peer()) != Presence::Lost;
+        let sockets: Vec<_> = sockets.into_iter().filter(of_others).collect();
+        if !sockets.is_empty() {
+            self.lingering.spawn(linger(sockets, self.settings.drop_timeout));
+        }
+    }
+}

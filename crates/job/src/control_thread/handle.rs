@@ -1,0 +1,151 @@
+//! The handle of the control plane that the engine of one communicator holds.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, on_rank};
+use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
+use unisono_control::Request;
+use unisono_control::derived_key::{Origin, derived_key, hash};
+use unisono_control::wire::CommunicatorKey;
+use unisono_engine::SharedRegistry;
+
+use super::Command;
+use crate::job::{Job, WORLD_KEY};
+
+/// How long a goodbye waits for the goodbyes of the other ranks.
+const GOODBYE_WAIT: Duration = Duration::from_millis(100);
+
+/// How much longer than its deadline an answer of the control thread may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
+
+/// The control plane of one communicator. Dropping it removes the communicator from the control thread. The world lives
+/// as long as one of its communicators.
+pub(crate) struct ControlHandle {
+    job: Job,
+    key: CommunicatorKey,
+    group: Group,
+    board: Arc<Board>,
+    /// The algorithms of this communicator, for those that are derived from it.
+    registry: SharedRegistry,
+}
+
+impl ControlHandle {
+    pub(crate) fn new(
+        job: Job,
+        key: CommunicatorKey,
+        group: Group,
+        board: Arc<Board>,
+        registry: SharedRegistry,
+    ) -> ControlHandle {
+        ControlHandle { job, key, group, board, registry }
+    }
+
+    fn send(&self, request: Request) {
+        self.job.commands().send(Command::Request(request));
+    }
+
+    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Result<Option<Companion>> {
+        make(&self.job, (self.key, &self.group), ranks, origin, self.registry.inherit())
+    }
+}
+
+/// Spreads the first cause of the communicator `key` of `group`.
+fn flood_about(job: &Job, (key, group): (CommunicatorKey, &Group), cause: Arc<Error>) {
+    let (handed_over, waiting) = crossbeam_channel::bounded(0);
+    let members = group.job_ranks().iter().copied().collect();
+    job.commands().send(Command::Revoke { key, members, cause, handed_over });
+    // Nothing is ever sent: the channel is disconnected when the cause has been handed over.
+    let _ = waiting.recv_timeout(HANDOVER_MAX);
+}
+
+/// A communicator of some ranks of a group, that of the communicator `parent`, with these algorithms. `None` when this
+/// rank is not one of them.
+fn make(
+    job: &Job,
+    (parent, group): (CommunicatorKey, &Group),
+    ranks: &[GroupRank],
+    origin: Origin,
+    registry: SharedRegistry,
+) -> Result<Option<Companion>> {
+    let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| group.job_rank(rank)).collect();
+    let key = derived_key(parent, origin, &job_ranks);
+    let Some(group) = group.subgroup(ranks, key.epoch) else { return Ok(None) };
+    match job.create(key, group.clone(), registry) {
+        Ok(derived) => Ok(Some(derived)),
+        // The other ranks have made the communicator, or will make it, and would wait for this rank.
+        Err(error) => Err(fail_for_all(job, key, &group, error)),
+    }
+}
+
+/// This rank cannot make a communicator: tells its other ranks, and returns the error as they see it.
+pub(crate) fn fail_for_all(job: &Job, key: CommunicatorKey, group: &Group, error: Error) -> Error {
+    let error = on_rank(error, group.own_job_rank());
+    flood_about(job, (key, group), Arc::new(error.clone()));
+    error
+}
+
+/// The group that its members make under `name`, for the time numbered `uses`, of `ranks` of the whole job.
+pub(crate) fn make_named(job: &Job, ranks: &[GroupRank], (name, uses): (&str, u64)) -> Result<Companion> {
+    let origin = Origin::Named { name: hash(name.bytes().map(u64::from)), uses };
+    let made = make(job, (WORLD_KEY, job.group()), ranks, origin, job.configured()?)?;
+    made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
+}
+
+/// The answer of the control thread, which comes by the deadline, or a little later. The extra time counts from this
+/// call on: when a process was stopped and goes on, its control thread must get a turn before both times are over.
+fn await_answer<T>(answered: &Receiver<Result<T>>, deadline: Instant) -> Result<T> {
+    let late = |_| answered.recv_timeout(ANSWER_WAIT);
+    answered.recv_deadline(deadline).or_else(late).unwrap_or_else(|error| Err(no_answer(error)))
+}
+
+fn no_answer(error: RecvTimeoutError) -> Error {
+    Error::System { what: "no answer from the control thread".to_owned(), text: error.to_string() }
+}
+
+impl Control for ControlHandle {
+    fn flood(&self, cause: Arc<Error>) {
+        flood_about(&self.job, (self.key, &self.group), cause);
+    }
+
+    fn stream_ended(&self, peer: GroupRank) {
+        self.send(Request::StreamEnded { key: self.key, peer });
+    }
+
+    fn ask(&self, awaited: GroupRank, number: u64) {
+        self.send(Request::Ask { key: self.key, awaited, number });
+    }
+
+    fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
+        let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
+        let (answer, answered) = crossbeam_channel::bounded(1);
+        self.job.commands().send(Command::Close { key: self.key, ours, deadline, answer });
+        await_answer(&answered, deadline)
+    }
+
+    fn agree(&self, ask: &Ask) -> Result<Agreed> {
+        let (answer, answered) = crossbeam_channel::bounded(1);
+        self.job.commands().send(Command::Agree { key: self.key, ask: *ask, answer });
+        await_answer(&answered, ask.deadline)
+    }
+
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion> {
+        let made = self.make(survivors, Origin::Shrink(number))?;
+        made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
+    }
+
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>> {
+        self.make(ranks, Origin::Derive(counter))
+    }
+
+    fn abandon(&self) {
+        self.send(Request::Abandon { key: self.key });
+    }
+}
+
+impl Drop for ControlHandle {
+    fn drop(&mut self) {
+        self.send(Request::Unregister { key: self.key, ours: self.board.calls().history() });
+    }
+}

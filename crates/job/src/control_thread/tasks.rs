@@ -1,0 +1,391 @@
+//! The waiting that the control thread does beside its loop: dialling, verdicts, acknowledgements, and the two
+//! directions of a control connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use unisono_communicator::{Error, JobRank};
+use unisono_control::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict};
+use unisono_control::secret::Secret;
+use unisono_control::slots::Slot;
+use unisono_control::wire::{ACKNOWLEDGED, BadFrame, Message, take_message};
+
+use super::HandedOver;
+use super::process_watch::ProcessWatch;
+use crate::connecting::initiate;
+use crate::sockets::{
+    DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_own_failure, new_socket,
+};
+
+/// Most bytes that are collected for one write.
+const WRITE_BYTES_MAX: usize = 64 * 1024;
+
+/// The first pause between two attempts to find a listener that is about to be closed.
+const ABSENCE_PAUSE_MIN: Duration = Duration::from_millis(5);
+
+/// How much of a control connection is usually read at once.
+const PIECE_BYTES: usize = 4096;
+
+/// The first pause between two checks whether what was sent has been acknowledged.
+const ACKNOWLEDGEMENT_PAUSE_MIN: Duration = Duration::from_millis(1);
+const ACKNOWLEDGEMENT_PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// The result of a task.
+pub(super) enum TaskResult {
+    /// A dial has ended.
+    Dialled { slot: Slot, result: Result<TcpStream, DialFailure> },
+    /// The lower rank has decided on the connection of this number, or has closed it before.
+    Judged { slot: Slot, number: u64, result: io::Result<(TcpStream, Verdict)> },
+    /// The higher rank has acknowledged the connection of this number, or has not.
+    Acknowledged { slot: Slot, number: u64, result: io::Result<TcpStream> },
+    /// A message on a control connection.
+    Message { peer: JobRank, message: Message },
+    /// The control connection of this number has ended.
+    Ended { peer: JobRank, number: u64, end: End },
+    /// The process of a rank on this host has ended.
+    ProcessEnded { peer: JobRank, reason: String },
+}
+
+/// How a control connection has ended.
+pub(super) enum End {
+    /// The other side's host, or the network between, has ended it.
+    Closed(String),
+    /// What came does not match its checksum, which says nothing about the other side. It may have been a goodbye.
+    Changed,
+    /// What the other side has sent cannot be decoded.
+    Nonsense(String),
+    /// The process on the other side has ended, and everything that it had sent has been read. Others may hold its
+    /// socket, so that nothing else ends the connection.
+    ProcessEnded(String),
+}
+
+/// Why a dial failed.
+pub(super) enum DialFailure {
+    /// Nobody listens there any more.
+    Gone(String),
+    /// It may succeed later.
+    Transient(String),
+    /// This rank itself cannot connect, which says nothing about the other side.
+    Own(Error),
+    /// It never will.
+    Refused(Refusal),
+}
+
+/// How to dial.
+#[derive(Clone)]
+pub(super) struct Dialler {
+    pub(super) secret: Secret,
+    pub(super) socket_options: SocketOptions,
+    /// For the connection, and again for the handshake.
+    pub(super) timeout: Duration,
+}
+
+impl Dialler {
+    /// Connects and authenticates both sides, after a pause.
+    pub(super) async fn dial(
+        self,
+        slot: Slot,
+        address: SocketAddr,
+        hello: Hello,
+        pause: Duration,
+    ) -> TaskResult {
+        // Even the shortest sleep takes a millisecond.
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        TaskResult::Dialled { slot, result: self.attempt(address, &hello).await }
+    }
+
+    async fn attempt(&self, address: SocketAddr, hello: &Hello) -> Result<TcpStream, DialFailure> {
+        let connecting = connect(address, self.socket_options);
+        let connected = tokio::time::timeout(self.timeout, connecting).await;
+        let mut stream = match connected {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return Err(DialFailure::Gone(format!("nobody listens at {address}")));
+            }
+            Ok(Err(error)) if is_own_failure(&error) => {
+                return Err(DialFailure::Own(Error::system(format!("cannot connect to {address}"), &error)));
+            }
+            Ok(Err(error)) => {
+                return Err(DialFailure::Transient(format!("cannot connect to {address}: {error}")));
+            }
+            Err(_) => return Err(DialFailure::Transient(format!("no answer from {address}"))),
+        };
+        match initiate(&mut stream, &self.secret, hello, self.timeout).await {
+            Ok(_) => Ok(stream),
+            Err(refusal) if refusal.is_transient() => Err(DialFailure::Transient(refusal.to_string())),
+            Err(refusal) => Err(DialFailure::Refused(refusal)),
+        }
+    }
+}
+
+/// Connects a socket that has its buffers already.
+async fn connect(address: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
+    let socket = new_socket(address, options)?;
+    connect_from(TcpSocket::from_std_stream(socket.into()), address).await
+}
+
+/// Connects this socket. Nobody listens at an address where the socket finds itself.
+async fn connect_from(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = socket.connect(address).await?;
+    if is_connected_to_itself(&stream) {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(stream)
+}
+
+/// Dials an address of this host until nobody listens there, and returns how to report that. A listener that is about
+/// to be closed may accept once more, so it is dialled again for a while.
+pub(super) async fn find_absent(
+    address: SocketAddr,
+    options: SocketOptions,
+    patience: Duration,
+) -> Option<String> {
+    let mut pause = ABSENCE_PAUSE_MIN;
+    let mut left = patience;
+    loop {
+        match tokio::time::timeout(patience, connect(address, options)).await {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return Some(format!("nobody listens at {address}"));
+            }
+            Ok(Ok(_) | Err(_)) | Err(_) if left.is_zero() => return None,
+            Ok(Ok(_) | Err(_)) | Err(_) => {}
+        }
+        tokio::time::sleep(pause).await;
+        left = left.saturating_sub(pause);
+        pause = (pause * 4).min(left);
+    }
+}
+
+/// Whether the other side has closed a connection, and nothing that it sent before is left to read.
+pub(super) fn has_ended(stream: &TcpStream) -> bool {
+    match rustix::net::recv(stream, &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((_, bytes)) => bytes == 0,
+        Err(error) => !matches!(error, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM),
+    }
+}
+
+/// The higher rank waits for the lower one's decision. Without a timeout it waits for as long as it takes, since the
+/// communicator may not exist there yet.
+pub(super) async fn await_verdict(
+    (slot, number): (Slot, u64),
+    stream: TcpStream,
+    timeout: Option<Duration>,
+) -> TaskResult {
+    let verdict = read_verdict(stream);
+    let result = match timeout {
+        None => verdict.await,
+        Some(timeout) => {
+            let late = |_| Err(io::ErrorKind::TimedOut.into());
+            tokio::time::timeout(timeout, verdict).await.unwrap_or_else(late)
+        }
+    };
+    TaskResult::Judged { slot, number, result }
+}
+
+async fn read_verdict(mut stream: TcpStream) -> io::Result<(TcpStream, Verdict)> {
+    let mut bytes = [0; VERDICT_BYTES];
+    stream.read_exact(&mut bytes).await?;
+    let verdict = Verdict::decode(&bytes).map_err(io::Error::other)?;
+    if verdict == Verdict::Keep {
+        stream.write_all(&[ACKNOWLEDGED]).await?;
+    }
+    Ok((stream, verdict))
+}
+
+/// The lower rank says `Keep` and waits for the acknowledgement.
+pub(super) async fn keep((slot, number): (Slot, u64), stream: TcpStream, timeout: Duration) -> TaskResult {
+    let kept = tokio::time::timeout(timeout, say_keep(stream)).await;
+    let result = kept.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    TaskResult::Acknowledged { slot, number, result }
+}
+
+async fn say_keep(mut stream: TcpStream) -> io::Result<TcpStream> {
+    stream.write_all(&Verdict::Keep.encode()).await?;
+    match stream.read_u8().await? {
+        ACKNOWLEDGED => Ok(stream),
+        _ => Err(io::Error::other("not an acknowledgement")),
+    }
+}
+
+/// Reads messages until the connection ends, or until the process on its other side ends, if that is watched.
+pub(super) async fn read_messages(
+    (peer, number): (JobRank, u64),
+    mut stream: OwnedReadHalf,
+    process: Option<ProcessWatch>,
+    events: UnboundedSender<TaskResult>,
+) {
+    let process_ended = async {
+        match process {
+            Some(process) => process.ended().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(process_ended);
+    let mut received = Vec::with_capacity(PIECE_BYTES);
+    let end = loop {
+        let read = tokio::select! {
+            biased;
+            read = read_message(&mut stream, &mut received) => read,
+            reason = &mut process_ended => {
+                let read = read_last_words(&stream, &mut received, peer, &events);
+                Err(read.err().unwrap_or(End::ProcessEnded(reason)))
+            }
+        };
+        match read {
+            Ok(message) => {
+                if events.send(TaskResult::Message { peer, message }).is_err() {
+                    return;
+                }
+            }
+            Err(end) => break end,
+        }
+    };
+    // If the loop has ended before this task, nothing needs the result.
+    let _ = events.send(TaskResult::Ended { peer, number, end });
+}
+
+/// Hands on what a process had sent before its end.
+fn read_last_words(
+    stream: &OwnedReadHalf,
+    received: &mut Vec<u8>,
+    peer: JobRank,
+    events: &UnboundedSender<TaskResult>,
+) -> Result<(), End> {
+    // Asks the system and not the runtime, which may not know yet that there is something to read.
+    let mut piece = [0; PIECE_BYTES];
+    loop {
+        match rustix::net::recv(stream.as_ref(), &mut piece, RecvFlags::DONTWAIT) {
+            Ok((bytes @ 1.., _)) => received.extend_from_slice(&piece[..bytes]),
+            Err(Errno::INTR) => {}
+            // The end of the process is the end of the connection, whatever the socket reports.
+            Ok((0, _)) | Err(_) => return Ok(()),
+        }
+        while let Some(message) = take_message(received)? {
+            let _ = events.send(TaskResult::Message { peer, message });
+        }
+    }
+}
+
+/// Reads one message. `received` keeps the bytes of later messages, also when this future is dropped before its end.
+pub(super) async fn read_message(
+    stream: &mut (impl AsyncRead + Unpin),
+    received: &mut Vec<u8>,
+) -> Result<Message, End> {
+    loop {
+        if let Some(message) = take_message(received)? {
+            return Ok(message);
+        }
+        let ended = match stream.read_buf(received).await {
+            Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+            Ok(_) => continue,
+            Err(error) => error,
+        };
+        return Err(End::Closed(format!("its control connection ended: {ended}")));
+    }
+}
+
+impl From<BadFrame> for End {
+    fn from(bad: BadFrame) -> End {
+        match bad {
+            BadFrame::Changed => End::Changed,
+            BadFrame::Malformed(error) => {
+                End::Nonsense(format!("its control connection gave no message: {error}"))
+            }
+        }
+    }
+}
+
+/// What a control connection is to write.
+pub(super) struct Outgoing {
+    pub(super) bytes: Vec<u8>,
+    /// Dropped when everything up to here has been written.
+    pub(super) handed_over: Option<HandedOver>,
+}
+
+/// Writes frames until the sender is dropped; all that wait go in one write. At last it waits until the other side's
+/// kernel has them: closing a socket with unread bytes in it resets the connection, and what has not arrived is lost.
+pub(super) async fn write_frames(
+    mut stream: OwnedWriteHalf,
+    mut frames: UnboundedReceiver<Outgoing>,
+    patience: Duration,
+) {
+    while let Some(first) = frames.recv().await {
+        let (mut bytes, mut handed_over) = (first.bytes, Vec::from_iter(first.handed_over));
+        while bytes.len() < WRITE_BYTES_MAX
+            && let Ok(more) = frames.try_recv()
+        {
+            bytes.extend_from_slice(&more.bytes);
+            handed_over.extend(more.handed_over);
+        }
+        // The reading half sees the end too, and reports it.
+        if stream.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    if stream.shutdown().await.is_ok() {
+        until(|| is_acknowledged(stream.as_ref()), patience).await;
+    }
+}
+
+/// Ends the outgoing halves of sockets, and holds them until the other sides' kernels have what was sent, at most for
+/// `patience`.
+pub(super) async fn linger(sockets: Vec<Arc<DataSocket>>, patience: Duration) {
+    for socket in &sockets {
+        // A socket that has no other side any more has nothing to end.
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+    }
+    until(|| sockets.iter().all(is_acknowledged), patience).await;
+}
+
+/// Polls with growing pauses, since no event reports an acknowledgement.
+async fn until(is_over: impl Fn() -> bool, patience: Duration) {
+    let start = tokio::time::Instant::now();
+    let mut pause = ACKNOWLEDGEMENT_PAUSE_MIN;
+    while !is_over() && start.elapsed() < patience {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(ACKNOWLEDGEMENT_PAUSE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_finds_itself_finds_nobody() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let own = socket.local_addr().unwrap();
+            let error = connect_from(socket, own).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        });
+    }
+
+    /// Where pidfd is refused, a rank that others have named is found to be gone in this way.
+    #[test]
+    fn who_does_not_listen_is_absent_and_who_does_is_not() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let options = SocketOptions { buffer_bytes: None, unsent_bytes: 0 };
+            let find = |patience_ms| find_absent(address, options, Duration::from_millis(patience_ms));
+            assert_eq!(find(30).await, None, "it listens");
+            // It goes while it is being looked for.
+            let (found, ()) = tokio::join!(find(60_000), async { drop(listener) });
+            assert_eq!(found, Some(format!("nobody listens at {address}")));
+        });
+    }
+}

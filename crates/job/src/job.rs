@@ -1,0 +1,385 @@
+//! The job as this process sees it: its ranks, the control thread, and the communicators made from it.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use unisono_backend::{Companion, GroupKeys, WeakCompanion, is_in_call};
+use unisono_communicator::{
+    AlgorithmName, Communicator, Error, Group, JobRank, Result, Severity, Trust, log,
+};
+use unisono_control::wire::CommunicatorKey;
+use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
+
+use crate::config::Config;
+use crate::connecting::{EarlyAcceptor, EarlyListener};
+use crate::control_thread::{
+    Commands, ControlThread, Identity, Settings, fail_for_all, make_named, pending_max,
+};
+use crate::exit::leave_jobs_at_exit;
+use crate::flight::{FlightRecord, Recorder};
+use crate::job_settings::JobSettings;
+use crate::rendezvous::{Membership, listen_address, rendezvous};
+use crate::report::Reporter;
+use crate::sockets::{self, SocketOptions};
+use crate::transport::{NewCommunicator, Transport};
+
+/// How long a rank may be unreachable before a connection to it is given up; the detector mostly knows earlier.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the end of the process waits for the list of its jobs.
+const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// The jobs that this process is in: one, but for tests whose ranks are threads.
+static JOINED: Mutex<Vec<JoinedJob>> = Mutex::new(Vec::new());
+
+/// A job that this process has joined. Whoever drops the last handle may still be leaving when the process ends.
+#[derive(Clone)]
+struct JoinedJob {
+    world: Weak<JobShared>,
+    thread: ControlThread,
+}
+
+/// The key of the communicator of all ranks.
+pub(crate) const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
+
+/// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
+/// and waits until they have what was sent, at most for [`Config::drop_timeout`]; then it closes all connections and
+/// ends the control thread. Right after the start it waits until the connections that carry the goodbye are there, at
+/// most as long as a handshake may take. The same happens when the process exits before: no program need drop
+/// anything.
+#[derive(Clone)]
+pub struct Job {
+    shared: Arc<JobShared>,
+}
+
+struct JobShared {
+    group: Group,
+    options: EngineOptions,
+    job_settings: JobSettings,
+    /// As counted when the ranks met, by the number of the host.
+    cores: Vec<u32>,
+    transport: &'static dyn Transport,
+    whole: Mutex<Option<WeakCompanion>>,
+    keys: GroupKeys,
+    commands: Commands,
+    recorder: Recorder,
+    reporter: Option<Reporter>,
+    thread: ControlThread,
+}
+
+impl Drop for JobShared {
+    fn drop(&mut self) {
+        // The last of its communicators is gone, so no call is in progress.
+        self.thread.leave(true);
+    }
+}
+
+impl Job {
+    /// Joins the job that the settings describe: listens, meets the other ranks, starts the control plane. Returns
+    /// when all ranks have come.
+    ///
+    /// # Errors
+    /// As [`Config::check`] and [`rendezvous`]; [`Error::System`] when no thread or descriptor is left.
+    pub fn join(config: &Config, transport: &'static dyn Transport) -> Result<Job> {
+        // Before anything else: what this process starts while it joins does not inherit the pipe.
+        let reporter = config.report_to.and_then(Reporter::take);
+        Job::try_join(config, transport).inspect_err(|error| {
+            if let Some(reporter) = &reporter {
+                reporter.not_joined(config.placement.rank(), error);
+            }
+        })
+    }
+
+    fn try_join(config: &Config, transport: &'static dyn Transport) -> Result<Job> {
+        let started = Instant::now();
+        config.prepare()?;
+        let listener = Job::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
+        let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
+        let job_settings = JobSettings::from_config(config)?.encode();
+        let accepted_max = pending_max(config.placement.world_size());
+        let acceptor = EarlyAcceptor::start(listener, config.handshake_timeout, accepted_max)?;
+        let membership = rendezvous(config, address, job_settings)?;
+        let world = Job::begin(membership, acceptor.stop(), (config, transport))?;
+        world.log_joined(address, started.elapsed());
+        Ok(world)
+    }
+
+    fn log_joined(&self, address: SocketAddr, took: Duration) {
+        let group = &self.shared.group;
+        let (ranks, hosts) = (group.size(), group.hosts().iter().collect::<BTreeSet<_>>().len());
+        let counted =
+            |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let (ranks, hosts) = (counted(ranks.into(), "rank"), counted(hosts as u64, "host"));
+        log(
+            Severity::Info,
+            Some(group.rank()),
+            format_args!("joined a job of {ranks} on {hosts} in {took:.0?}; listens at {address}"),
+        );
+    }
+
+    /// A listening socket for [`Job::start`], with the buffers of data sockets.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the address is not ours or no descriptor is left.
+    pub fn listen(address: SocketAddr, config: &Config) -> Result<TcpListener> {
+        let listener = sockets::listen(address, socket_options(config));
+        listener.map_err(|error| Error::system(format!("cannot listen at {address}"), &error))
+    }
+
+    /// Starts the control plane of a job whose ranks have found each other in some way. `listener` is from
+    /// [`Job::listen`], at the address that the others know; the job settings of the membership are
+    /// [`JobSettings::encode`]d.
+    ///
+    /// # Errors
+    /// As [`Config::check`]; [`Error::Refused`] for job settings that cannot be decoded, [`Error::System`] when no
+    /// thread or descriptor is left.
+    pub fn start(
+        membership: Membership,
+        listener: TcpListener,
+        config: &Config,
+        transport: &'static dyn Transport,
+    ) -> Result<Job> {
+        config.prepare()?;
+        Job::begin(membership, listener.into(), (config, transport))
+    }
+
+    fn begin(
+        membership: Membership,
+        early: EarlyListener,
+        (config, transport): (&Config, &'static dyn Transport),
+    ) -> Result<Job> {
+        let Membership { rank, job, secret, addresses, hosts, processes, job_settings, cores, .. } =
+            membership;
+        let job_settings = JobSettings::decode(&job_settings)?;
+        let hosts: Arc<[u32]> = hosts.into();
+        let group = Group::world_on(rank, hosts.clone());
+        let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
+        let reporter = config.report_to.and_then(Reporter::take);
+        let settings = Settings {
+            intervals: job_settings.intervals(),
+            handshake_timeout: config.handshake_timeout,
+            dial_timeout: DIAL_TIMEOUT,
+            socket_options: socket_options(config),
+            drop_timeout: config.drop_timeout,
+            congestion_control: config.congestion_control.clone(),
+            reporter: reporter.clone(),
+        };
+        let options = engine_options(config, job_settings.piece_bytes());
+        let identity =
+            Identity { rank: JobRank::new(rank), job, secret, addresses: addresses.into(), hosts, processes };
+        let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
+        let thread = ControlThread::start(identity, early, settings)?;
+        let shared = JobShared {
+            group,
+            options,
+            job_settings,
+            cores,
+            transport,
+            whole: Mutex::new(None),
+            keys: GroupKeys::default(),
+            commands: thread.commands(),
+            recorder,
+            reporter,
+            thread,
+        };
+        let shared = Arc::new(shared);
+        let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+        joined.retain(|one| !one.thread.has_ended());
+        joined.push(JoinedJob { world: Arc::downgrade(&shared), thread: shared.thread.clone() });
+        drop(joined);
+        leave_jobs_at_exit();
+        Ok(Job { shared })
+    }
+
+    /// The jobs that this process has joined and not left: for who has only a communicator, and wants a flight record
+    /// all the same.
+    ///
+    /// ```no_run
+    /// # let folder = std::path::Path::new("flight");
+    /// for world in unisono_job::Job::joined() {
+    ///     world.dump_flight(folder)?;
+    /// }
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    pub fn joined() -> Vec<Job> {
+        let joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+        joined.iter().filter_map(|one| one.world.upgrade()).map(|shared| Job { shared }).collect()
+    }
+
+    /// Leaves every job: the process ends. Communicators that are still there are of no use afterwards.
+    pub(crate) fn leave_all() {
+        // Somebody may hold the lock for ever: a thread that the end of the process has stopped in the middle of it.
+        let until = Instant::now() + JOINED_WAIT_MAX;
+        let joined = loop {
+            match JOINED.try_lock() {
+                Ok(joined) => break joined.clone(),
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner().clone(),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => return,
+            }
+        };
+        // A function of the program's that ends the process in the middle of a call keeps that call from going on.
+        let finishes = !is_in_call();
+        joined.iter().for_each(|one| one.thread.leave(finishes));
+    }
+
+    /// The communicator of all ranks; the same one as long as somebody holds it. The first call registers
+    /// [`Config::algorithms`], for which it waits for the other ranks.
+    ///
+    /// # Errors
+    /// [`Error::AlgorithmRefused`] for one of the algorithms, and errors of the calls that register them;
+    /// [`Error::Closed`] after the last handle of it was dropped: the others have been told that it is gone.
+    pub fn communicator(&self) -> Result<Arc<dyn Communicator>> {
+        Ok(self.companion()?.communicator())
+    }
+
+    /// The same as [`Job::communicator`], for who puts a vendor's communicator on top of it.
+    ///
+    /// # Errors
+    /// As [`Job::communicator`].
+    pub fn companion(&self) -> Result<Companion> {
+        let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = &*whole {
+            return made.upgrade().ok_or(Error::closed());
+        }
+        let registry = self.shared.options.registry.inherit();
+        let created = self.create(WORLD_KEY, self.shared.group.clone(), registry);
+        // The other ranks would wait for this one.
+        let companion = created.map_err(|error| fail_for_all(self, WORLD_KEY, &self.shared.group, error))?;
+        *whole = Some(companion.downgrade());
+        for algorithm in &self.shared.options.register {
+            companion.register(algorithm.clone(), Trust::Prove)?;
+        }
+        Ok(companion)
+    }
+
+    /// A communicator that only its members make: of these ranks of the job, in the order given. The others need not
+    /// know of it, and groups that overlap may be made in different orders by different members. No message is sent:
+    /// the first call waits for members that have not come yet, and when one never comes, it fails with
+    /// [`Error::Timeout`], which names that rank.
+    ///
+    /// A key stands for one list of ranks as long as the job runs; any text does, also an empty one. Each time that all
+    /// members have made a group under a key again, it is a new communicator. Members that give different lists for
+    /// one key get [`Error::Refused`] with both lists from their first call.
+    ///
+    /// Cost: as for a subgroup; all groups are looked after by the one control thread of the world. The key and the
+    /// list are remembered.
+    ///
+    /// ```no_run
+    /// # use unisono_communicator::{Collectives, ReduceOp};
+    /// # let world = unisono_job::Job::joined().remove(0);
+    /// let rank = world.group().rank();
+    /// if [3, 5].contains(&rank) {
+    ///     let pair = world.make_group("pipeline stage 3", &[3, 5])?;
+    ///     pair.all_reduce(&mut [1.0f32], ReduceOp::Sum)?;
+    /// }
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the job does not have or that comes
+    /// twice, and for a list other than the one that this rank gave for the key before. [`Error::System`] when no
+    /// descriptor is left.
+    pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        Ok(self.make_group_companion(key, ranks)?.communicator())
+    }
+
+    /// The same as [`Job::make_group`], for who puts a vendor's communicator on top of it.
+    ///
+    /// # Errors
+    /// As [`Job::make_group`].
+    pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Companion> {
+        let (members, uses) = self.shared.keys.note_use(key, ranks, &self.shared.group)?;
+        make_named(self, &members, (key, uses))
+    }
+
+    /// Makes one communicator of the job, with these algorithms. Needs no message: every member does the same.
+    pub(crate) fn create(
+        &self,
+        key: CommunicatorKey,
+        group: Group,
+        registry: SharedRegistry,
+    ) -> Result<Companion> {
+        self.shared.transport.communicator(NewCommunicator { job: self, key, group, registry })
+    }
+
+    /// The group of all ranks.
+    pub fn group(&self) -> &Group {
+        &self.shared.group
+    }
+
+    /// What this rank remembers of its last calls in all its communicators.
+    pub fn flight_record(&self) -> FlightRecord {
+        self.shared.recorder.record()
+    }
+
+    /// Writes [`Job::flight_record`] to its file in `directory`, for `unisono doctor --flight`, and gives the path.
+    /// With `UNISONO_FLIGHT_DIR` set this happens by itself when a communicator is revoked.
+    ///
+    /// # Errors
+    /// [`Error::System`] when that cannot be written.
+    pub fn dump_flight(&self, directory: &Path) -> Result<PathBuf> {
+        self.flight_record().write(directory)
+    }
+
+    /// The algorithms of a group that its members make by themselves: those of the settings, proved by each rank at
+    /// first use.
+    pub(crate) fn configured(&self) -> Result<SharedRegistry> {
+        self.shared.options.configured()
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.shared.recorder
+    }
+
+    pub(crate) fn reporter(&self) -> Option<&Reporter> {
+        self.shared.reporter.as_ref()
+    }
+
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.shared.commands
+    }
+
+    /// Which streams to the ranks of a group carry checksums.
+    pub(crate) fn checked(&self, group: &Group) -> Vec<bool> {
+        let own = group.hosts()[group.rank() as usize];
+        group.hosts().iter().map(|host| self.shared.job_settings.checksum().applies(*host != own)).collect()
+    }
+
+    /// How many cores the ranks of a host have together, as the chooser of algorithms counts them.
+    pub fn cores(&self, host: u32) -> u64 {
+        self.shared.job_settings.cores(host, &self.shared.cores)
+    }
+
+    /// The cost model of one of its groups; the same on every rank.
+    pub fn cost_model(&self, group: &Group) -> CostModel {
+        self.shared.job_settings.cost_model(group, &self.shared.cores)
+    }
+
+    /// The settings of the engine of one of its groups.
+    pub(crate) fn options(&self, group: &Group) -> EngineOptions {
+        EngineOptions { cost_model: self.cost_model(group), ..self.shared.options.clone() }
+    }
+}
+
+fn socket_options(config: &Config) -> SocketOptions {
+    SocketOptions { buffer_bytes: config.socket_buffer_bytes, unsent_bytes: config.unsent_bytes }
+}
+
+fn engine_options(config: &Config, piece_bytes: u64) -> EngineOptions {
+    EngineOptions {
+        timeout: config.call_timeout,
+        algorithm: config.algorithm.as_deref().map(AlgorithmName::new),
+        register: config.algorithms.clone(),
+        // The default size is divided among the scratch chunks of a schedule. A size that the user sets is not.
+        piece_bytes: Some(piece_bytes).filter(|&bytes| bytes != PIECE_BYTES),
+        spin: config.spin,
+        probe_after: config.probe_delay,
+        warn_after: config.warn_after,
+        drop_timeout: config.drop_timeout,
+        ..EngineOptions::default()
+    }
+}

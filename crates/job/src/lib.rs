@@ -1,0 +1,41 @@
+//! How processes become the ranks of a job, and stay connected: the environments of launchers, the secret, the meeting,
+//! the thread that connects and watches, flight records. The conclusions of the ranks are in `unisono_control`; a
+//! [`transport`] moves the data.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`config`] | every setting, in one table; the only file that reads the environment |
+//! | [`environment`] | the variables of launchers about this process |
+//! | [`secret`], [`private_files`] | where the secret comes from; files that are closed to other users |
+//! | [`rendezvous`] | the store that ranks use once, to join |
+//! | [`job_settings`] | what rank 0 decides for all ranks: the cost model, cores, checksums |
+//! | [`job`](Job) | the job as this process sees it |
+//! | [`transport`] | the seam for transports |
+//! | [`connecting`], [`sockets`] | connections up to the end of their handshake; sockets and their options |
+//! | `control_thread` | the thread that connects, watches the other ranks and spreads failures |
+//! | [`report`] | the first error of a rank, for the launcher that started it |
+//! | [`flight`] | what a rank remembers of its last calls, as a file |
+//! | `descriptors`, `size_limit`, `exit` | few descriptors, files that would become too large, the end of the process |
+
+#![deny(unsafe_code)]
+
+pub mod config;
+pub mod connecting;
+mod control_thread;
+mod descriptors;
+pub mod environment;
+mod exit;
+pub mod flight;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod job;
+pub mod job_settings;
+pub mod private_files;
+pub mod rendezvous;
+pub mod report;
+pub mod secret;
+mod size_limit;
+pub mod sockets;
+pub mod transport;
+
+pub use job::Job;

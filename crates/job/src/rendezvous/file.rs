@@ -1,0 +1,226 @@
+//! Ranks of one host meet through a private file: the rank that locks it hosts the store, the others read from it where
+//! the store is.
+//!
+//! The kernel releases a lock when its process ends. So a file that nobody has locked belongs to a job that is over, or
+//! to none yet: it is emptied and used again. The host removes the file before it releases the lock. A rank whose lock
+//! is on a file that has been removed is not the host, and reads the path again.
+//!
+//! A host that is killed leaves its file. The next host removes such files of other jobs: nobody has them locked.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use unisono_communicator::{Error, Result};
+use unisono_control::codec::{ADDRESS_BYTES, Reader, Writer};
+use unisono_control::secret::{SECRET_BYTES, Secret, TAG_BYTES};
+use zeroize::Zeroizing;
+
+use super::Membership;
+use super::host::{StoreConfig, StoreHost};
+use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, no_store};
+use super::waiting::Waiting;
+use crate::private_files::{no_runtime_file, open_private};
+use crate::size_limit::write_limited;
+
+/// Where the store is, and the rank and the pid of its host.
+const PLACE_BYTES: usize = ADDRESS_BYTES + 2 * size_of::<u32>();
+const NOTICE_BYTES: usize = SECRET_BYTES + PLACE_BYTES + TAG_BYTES;
+/// The descriptors that a host needs beside one for each rank: a listening socket, two runtimes and its own connection.
+const HOSTING_DESCRIPTORS: usize = 8;
+
+/// How many files a host looks at for jobs that are over.
+const LEFT_OVER_MAX: usize = 256;
+
+const NOTICE_LABEL: &[u8] = b"unisono notice 2";
+
+/// The content of the file: where the store is, who hosts it, and the secret of the job.
+#[derive(Clone, Debug)]
+struct Notice {
+    secret: Secret,
+    address: SocketAddr,
+    rank: u32,
+    pid: u32,
+}
+
+impl Notice {
+    fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let place = Writer::new().address(self.address).u32(self.rank).u32(self.pid).finish();
+        let tag = self.secret.tag(&[NOTICE_LABEL, &place]);
+        Zeroizing::new([&self.secret.expose()[..], &place, &tag].concat())
+    }
+
+    /// `None` when the file is still being written.
+    fn decode(bytes: &[u8]) -> Option<Notice> {
+        let (secret, rest) = bytes.split_first_chunk::<SECRET_BYTES>()?;
+        let (place, tag) = rest.split_first_chunk::<PLACE_BYTES>()?;
+        let secret = Secret::take(&mut secret.clone());
+        if !secret.verifies(&[NOTICE_LABEL, place], tag) {
+            return None;
+        }
+        let mut place = Reader::new(place);
+        let (address, rank, pid) = (place.address().ok()?, place.u32().ok()?, place.u32().ok()?);
+        Some(Notice { secret, address, rank, pid })
+    }
+}
+
+/// A store of ours, announced in the file.
+#[derive(Debug)]
+struct Hosting {
+    path: PathBuf,
+    file: File,
+    notice: Notice,
+    _store: StoreHost,
+}
+
+impl Hosting {
+    fn start(path: &Path, mut file: File, rank: &JoinConfig) -> Result<Hosting> {
+        remove_left_over(path);
+        spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
+        let secret = Secret::random()?;
+        let store = StoreHost::start(StoreConfig {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            world_size: rank.world_size,
+            secret: secret.clone(),
+            job: rank.job,
+            handshake_timeout: rank.handshake_timeout,
+        })?;
+        let (rank, pid) = (rank.rank, std::process::id());
+        let notice = Notice { secret, address: store.address(), rank, pid };
+        let written = write_limited(|| file.set_len(0).and_then(|()| file.write_all(&notice.encode())));
+        let hosting = Hosting { path: path.to_owned(), file, notice, _store: store };
+        // On failure it goes, and takes the file away.
+        written.map_err(|error| no_runtime_file("write", path, &error)).map(|()| hosting)
+    }
+}
+
+/// Checks that this process can open so many descriptors. A host without them would make all ranks wait, where another
+/// rank may have them.
+fn spare_descriptors(file: &File, count: usize) -> Result<()> {
+    let spare: io::Result<Vec<File>> = (0..count).map(|_| file.try_clone()).collect();
+    let what = || format!("no room for the {count} descriptors that it takes to host the ranks' meeting");
+    spare.map(drop).map_err(|error| Error::system(what(), &error))
+}
+
+impl Drop for Hosting {
+    fn drop(&mut self) {
+        // Removed while the lock is held, so it cannot be the file of another job. A file that cannot be removed is
+        // used again. The lock is released explicitly, because a forked child may hold the file open.
+        let _ = fs::remove_file(&self.path);
+        let _ = self.file.unlock();
+    }
+}
+
+/// Removes the files of jobs that are over, beside the file at `path`. A file that cannot be removed is left.
+fn remove_left_over(path: &Path) {
+    let entries = path.parent().and_then(|directory| fs::read_dir(directory).ok());
+    for other in entries.into_iter().flatten().take(LEFT_OVER_MAX).flatten().map(|entry| entry.path()) {
+        let is_store = other.extension() == path.extension() && other != path;
+        let failed = |error| no_runtime_file("open", &other, &error);
+        let file =
+            is_store.then(|| open_private(&other, OpenOptions::new().write(true), failed).ok()).flatten();
+        // The lock is held until the file is removed: a host that came in between would lose its file.
+        if let Some(file) = file
+            && file.try_lock().is_ok()
+            && is_at(&file, &other)
+        {
+            let _ = fs::remove_file(&other);
+        }
+    }
+}
+
+/// Whether `path` still leads to this file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let found = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().is_ok_and(|own| path.symlink_metadata().is_ok_and(|other| found(own) == found(other)))
+}
+
+enum Role {
+    Host(File),
+    Guest(Option<Notice>),
+}
+
+/// Finds out whether this rank hosts the store.
+fn role(path: &Path) -> Result<Role> {
+    let mut options = OpenOptions::new();
+    let unopened = |error| no_runtime_file("open", path, &error);
+    let mut file = open_private(path, options.read(true).write(true).create(true).truncate(false), unopened)?;
+    let system = |error| Error::system(format!("use {}", path.display()), &error);
+    match file.try_lock() {
+        Ok(()) => Ok(if is_at(&file, path) { Role::Host(file) } else { Role::Guest(None) }),
+        Err(TryLockError::WouldBlock) => {
+            let mut bytes = Zeroizing::new(Vec::with_capacity(NOTICE_BYTES + 1));
+            let mut capped = (&mut file).take(NOTICE_BYTES as u64 + 1);
+            capped.read_to_end(&mut bytes).map_err(system)?;
+            Ok(Role::Guest(Notice::decode(&bytes)))
+        }
+        Err(TryLockError::Error(error)) => Err(system(error)),
+    }
+}
+
+/// Meets the other ranks through the file at `path`. `rank.store` and `rank.secret` are replaced by what it says.
+pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
+    let deadline = Instant::now() + rank.timeout;
+    let mut retry = Retry::new(deadline);
+    let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
+    let mut hosted_by = StoreProcess::default();
+    let mut last = Setback::Absent("the rank that has locked the file has written nothing".into());
+    loop {
+        // The store lives as long as this attempt.
+        let (notice, _hosting) = match role(path)? {
+            Role::Host(file) => {
+                let hosting = Hosting::start(path, file, rank)?;
+                (Some(hosting.notice.clone()), Some(hosting))
+            }
+            Role::Guest(notice) => (notice, None),
+        };
+        if let Some(Notice { secret, address, rank: host, pid }) = notice {
+            hosted_by = StoreProcess { rank: Some(host), pid: Some(pid) };
+            let found = JoinConfig { store: address.to_string(), hosted_by, secret, ..rank.clone() };
+            match attempt(&found, &mut waiting, deadline) {
+                Ok(membership) => return Ok(membership),
+                Err(Setback::Final(error)) => return Err(error),
+                // The file may belong to a store that has ended: it is read again.
+                Err(setback) => last = setback,
+            }
+        }
+        waiting.on_time(&no_store(&last.to_string()));
+        if !retry.pause() {
+            return Err(match last {
+                Setback::Unauthenticated(error) | Setback::Final(error) => error,
+                Setback::Absent(text) => given_up(rank, None, &text),
+                Setback::Broken(text) => {
+                    given_up(&JoinConfig { hosted_by, ..rank.clone() }, Some(&text), &text)
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The content of a file that announces a store at `address`.
+    pub(in crate::rendezvous) fn notice(secret: Secret, address: SocketAddr) -> Vec<u8> {
+        Notice { secret, address, rank: 0, pid: 1 }.encode().to_vec()
+    }
+
+    #[test]
+    fn a_notice_is_read_whole_or_not_at_all() {
+        let address = "127.0.0.1:4711".parse().unwrap();
+        let bytes = notice(Secret::random().unwrap(), address);
+        assert_eq!(bytes.len(), NOTICE_BYTES);
+        let read = Notice::decode(&bytes).unwrap();
+        assert_eq!((read.address, read.rank, read.pid), (address, 0, 1));
+        for end in 0..bytes.len() {
+            assert!(Notice::decode(&bytes[..end]).is_none());
+            let mut changed = bytes.clone();
+            changed[end] ^= 1;
+            assert!(Notice::decode(&changed).is_none(), "byte {end}");
+        }
+    }
+}

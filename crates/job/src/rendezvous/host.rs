@@ -1,0 +1,255 @@
+//! The store's host: a thread that serves one roster until it is dropped.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use unisono_communicator::{Error, Result};
+use unisono_control::RANKS_MAX;
+use unisono_control::handshake::{Expected, JobId, Purpose, RANK_STORE};
+use unisono_control::roster::message::{ARRIVAL_BYTES_MAX, Answer, Arrival, QUESTION};
+use unisono_control::roster::{Arrived, ConnectionId, Newcomer, Roster};
+use unisono_control::secret::Secret;
+
+use super::stream::{read_message, runtime, watch_peer, write_message};
+use crate::connecting::{Acceptor, Authenticated};
+use crate::descriptors::share;
+
+/// How many unauthenticated connections may be in their handshake at once, beside those of all ranks.
+const UNAUTHENTICATED_MAX: usize = 256;
+
+/// How long a rank has to read its answer, also when the host is dropped meanwhile.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The settings of a store.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Where to listen; port 0 takes any.
+    pub listen: SocketAddr,
+    /// The number of ranks that meet.
+    pub world_size: u32,
+    /// The job's secret.
+    pub secret: Secret,
+    /// The id of the job that the ranks use before they have met; see [`super::store_job`] for the store of a launcher.
+    pub job: JobId,
+    /// Deadline of one handshake.
+    pub handshake_timeout: Duration,
+}
+
+/// A running store. Ranks of one job meet there, as often as they like; it is needed for nothing else.
+///
+/// It costs one thread, and per rank one connection and two messages, with two small ones each 30 s that the rank
+/// waits. Dropping it delivers the answers that are on their way and ends it.
+#[derive(Debug)]
+pub struct StoreHost {
+    address: SocketAddr,
+    store: Shared,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StoreHost {
+    /// Starts a store.
+    ///
+    /// # Errors
+    /// [`Error::System`] when it cannot listen at the address or cannot start a thread; [`Error::InvalidArgument`] for
+    /// a world that is empty or too large.
+    pub fn start(config: StoreConfig) -> Result<StoreHost> {
+        if config.world_size == 0 || config.world_size > RANKS_MAX {
+            return Err(Error::invalid(
+                "world_size",
+                format!("{} is not within 1..={RANKS_MAX}", config.world_size),
+            ));
+        }
+        let system = |error| Error::system(format!("listen for the ranks on {}", config.listen), &error);
+        let listener = TcpListener::bind(config.listen).map_err(system)?;
+        listener.set_nonblocking(true).map_err(system)?;
+        let address = listener.local_addr().map_err(system)?;
+        let runtime = runtime()?;
+        let (stop, stopped) = oneshot::channel();
+        let roster = Roster::new(config.world_size);
+        let store = Arc::new(Mutex::new(Store { roster, round: watch::Sender::new(None) }));
+        let shared = store.clone();
+        let serve = move || {
+            runtime.block_on(async move {
+                // Registering a socket fails only when the runtime itself has failed; the ranks then see a closed
+                // connection.
+                if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
+                    serve(listener, config, shared, stopped).await;
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("unisono-store".into()).spawn(serve);
+        let thread = thread.map_err(|error| Error::system("start the store's thread", &error))?;
+        Ok(StoreHost { address, store, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Says that the process of a rank has ended and that no other will take its place; `how` goes on after "it":
+    /// "exited with status 0".
+    ///
+    /// If the ranks have not met yet, the wait of all others ends in [`Error::Rendezvous`] at once, also that of ranks
+    /// that come later. A rank that is there all the same, by a process that the ended one left behind, is
+    /// waited with until its connection ends. Ranks that have met notice nothing.
+    pub fn rank_ended(&self, rank: u32, how: &str) {
+        let mut store = lock(&self.store);
+        let answer = store.roster.rank_ended(rank, how);
+        store.end_round_if(answer);
+    }
+}
+
+impl Drop for StoreHost {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of that thread has been printed; the ranks have seen closed connections.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An answer as all ranks of a round get it.
+type Encoded = Option<Arc<[u8]>>;
+
+#[derive(Debug)]
+struct Store {
+    roster: Roster,
+    /// The ranks of the current round wait here for its answer.
+    round: watch::Sender<Encoded>,
+}
+
+impl Store {
+    fn end_round(&mut self, answer: &Answer) {
+        self.next_round().send_replace(Some(answer.encode().into()));
+    }
+
+    fn end_round_if(&mut self, answer: Option<Answer>) {
+        answer.iter().for_each(|answer| self.end_round(answer));
+    }
+
+    /// Begins the next round and returns the sender of the round before. Dropping it without an answer disconnects the
+    /// ranks of that round.
+    fn next_round(&mut self) -> watch::Sender<Encoded> {
+        std::mem::replace(&mut self.round, watch::Sender::new(None))
+    }
+}
+
+type Shared = Arc<Mutex<Store>>;
+
+fn lock(store: &Shared) -> MutexGuard<'_, Store> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(
+    listener: tokio::net::TcpListener,
+    config: StoreConfig,
+    store: Shared,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let StoreConfig { world_size, secret, job, handshake_timeout, .. } = config;
+    // The roster compares the world sizes, so that all ranks are told.
+    let expected = Expected { purposes: &[Purpose::Store], job, world_size: None, rank: RANK_STORE };
+    let pending_max = share(world_size as usize + UNAUTHENTICATED_MAX);
+    let mut acceptor = Acceptor::new(listener, secret, expected, handshake_timeout, pending_max);
+    let mut guests = JoinSet::new();
+    let mut connection: ConnectionId = 0;
+    loop {
+        tokio::select! {
+            authenticated = acceptor.next() => {
+                connection += 1;
+                guests.spawn(attend(authenticated, connection, store.clone(), handshake_timeout));
+            }
+            Some(_) = guests.join_next() => {}
+            _ = &mut stopped => break,
+        }
+    }
+    drop(acceptor);
+    drop(lock(&store).next_round());
+    let gone = async { while guests.join_next().await.is_some() {} };
+    // A rank that is slower than this gets no answer: the host ends.
+    let _ = tokio::time::timeout(ANSWER_TIMEOUT, gone).await;
+}
+
+/// Serves one rank from its arrival to its answer.
+async fn attend(authenticated: Authenticated, connection: ConnectionId, store: Shared, timeout: Duration) {
+    let Authenticated { mut stream, address, hello } = authenticated;
+    let reading = read_message(&mut stream, ARRIVAL_BYTES_MAX);
+    let Ok(Ok(message)) = tokio::time::timeout(timeout, reading).await else { return };
+    watch_peer(&stream);
+    let (arrived, answer) = {
+        let mut store = lock(&store);
+        let answer = store.round.subscribe();
+        let arrived = match (Arrival::decode(&message), JobId::random()) {
+            (Ok(arrival), Ok(job)) => {
+                let (rank, world_size) = (hello.from, hello.world_size);
+                let newcomer = Newcomer { rank, world_size, connection, from: address, arrival };
+                store.roster.arrive(newcomer, Instant::now(), job)
+            }
+            (Err(malformed), _) => Arrived::Late(Answer::Refused { reason: malformed.to_string() }),
+            (_, Err(error)) => Arrived::Late(Answer::Refused { reason: error.to_string() }),
+        };
+        if let Arrived::Ends(answer) = &arrived {
+            store.end_round(answer);
+        }
+        (arrived, answer)
+    };
+    match arrived {
+        Arrived::Late(answer) => deliver(stream, &answer.encode()).await,
+        Arrived::Ends(answer) => deliver(stream, &answer.encode()).await,
+        Arrived::Waits(until) => match wait(&mut stream, answer, until, &store).await {
+            Some(answer) => deliver(stream, &answer).await,
+            None => {
+                let mut store = lock(&store);
+                let answer = store.roster.leave(hello.from, connection);
+                store.end_round_if(answer);
+            }
+        },
+    }
+}
+
+/// Waits for the round's answer; `None` when the rank or the round is gone.
+async fn wait(
+    stream: &mut TcpStream,
+    mut answer: watch::Receiver<Encoded>,
+    until: Instant,
+    store: &Shared,
+) -> Encoded {
+    let mut patient = true;
+    loop {
+        let byte = tokio::select! {
+            found = answer.wait_for(Option::is_some) => return found.ok()?.clone(),
+            byte = stream.read_u8() => byte,
+            () = tokio::time::sleep_until(until.into()), if patient => {
+                patient = false;
+                let mut store = lock(store);
+                let answer = store.roster.on_time(Instant::now());
+                store.end_round_if(answer);
+                continue;
+            }
+        };
+        // Anything but a question ends the wait of this rank, like the end of the stream.
+        byte.ok().filter(|byte| *byte == QUESTION)?;
+        let progress = Answer::Waiting(lock(store).roster.progress()).encode();
+        let sent = tokio::time::timeout(ANSWER_TIMEOUT, write_message(stream, &progress)).await;
+        sent.ok()?.ok()?;
+    }
+}
+
+/// Sends an answer and waits until the rank has closed, so that no answer is lost with its connection.
+async fn deliver(mut stream: TcpStream, answer: &[u8]) {
+    let sent = async {
+        write_message(&mut stream, answer).await?;
+        stream.read_u8().await
+    };
+    // A rank that does not fetch its answer reports that itself.
+    let _ = tokio::time::timeout(ANSWER_TIMEOUT, sent).await;
+}

@@ -1,0 +1,149 @@
+//! How the ranks of a job find each other: once, through a store that is needed for nothing else.
+//!
+//! | when | where the store is | the secret |
+//! | --- | --- | --- |
+//! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
+//! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
+//! | several hosts, `MASTER_ADDR` and `MASTER_PORT`, or Slurm | there, one port above, hosted by rank 0 | the same |
+//! | several hosts, none of these | refused, with these remedies | |
+//!
+//! All ranks count as being on this host if the launcher's local size says so. If the launcher gives no local size,
+//! they do when the master's address is literally a loopback address, or when there is none. Nothing else is the same
+//! on all ranks: a host name may resolve to a loopback address on its own host and to another address elsewhere.
+//!
+//! The private file belongs to this user, in the runtime directory, and is named after what the ranks of the job have
+//! in common, see [`crate::environment`]. A file with a secret is the one of `UNISONO_SECRET_FILE`, else the user's
+//! own; a pipe is the inherited descriptor of `UNISONO_SECRET_FD`.
+//!
+//! What ends a wait before its deadline, for every rank with the same error: two processes that contradict each other
+//! (one rank twice, two world sizes), and a rank whose launcher says that it has ended. A rank that leaves while it
+//! waits may come again: a launcher may have restarted it. Who does not have the secret is told so and disturbs nobody.
+//! Ranks say what they wait for, see [`WaitConfig`].
+
+mod address;
+mod file;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod host;
+mod join;
+mod key;
+mod own_cpus;
+mod plan;
+#[cfg(test)]
+mod process_tests;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::net::SocketAddr;
+
+use unisono_communicator::Result;
+use unisono_control::handshake::JobId;
+use unisono_control::roster::cpus::Cpus;
+use unisono_control::secret::Secret;
+
+pub use address::listen_address;
+pub(crate) use address::{address_of_interface, interfaces_text, split_store};
+pub use host::{StoreConfig, StoreHost};
+pub use join::{JoinConfig, StoreProcess, join};
+pub use key::own_process;
+pub(crate) use key::process_start_ticks;
+pub use plan::store_job;
+pub use unisono_control::roster::message::{
+    HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostClaim, JOB_SETTINGS_BYTES_MAX, ProcessBirth, RankProcess,
+};
+pub use waiting::{Voice, WaitConfig};
+
+use crate::config::Config;
+use crate::private_files::runtime_directory;
+use address::join_host;
+use own_cpus::own_cpus;
+use plan::{Meeting, meeting};
+
+/// What a rank knows once all have met.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// Our rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub world_size: u32,
+    /// The fresh id that all ranks got when they met: a process of an earlier job has another one.
+    pub job: JobId,
+    /// The job's secret.
+    pub secret: Secret,
+    /// Where each rank listens.
+    pub addresses: Vec<SocketAddr>,
+    /// The number of the host of each rank, hosts numbered from 0 by their first rank.
+    pub hosts: Vec<u32>,
+    /// Which process each rank is; empty when nobody knows.
+    pub processes: Vec<RankProcess>,
+    /// The settings that rank 0 distributed, encoded.
+    pub job_settings: Vec<u8>,
+    /// How many cores the ranks of each host may use together, by the number of the host; unknown for a host that is
+    /// not in the list.
+    pub cores: Vec<u32>,
+}
+
+/// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
+/// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0.
+///
+/// # Errors
+/// [`unisono_communicator::Error::Rendezvous`] when not all ranks come in time, with those that are missing;
+/// [`unisono_communicator::Error::Refused`] when this process does not belong to the job it found;
+/// [`unisono_communicator::Error::Configuration`] when the settings do not say how to meet.
+pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) -> Result<Membership> {
+    let meeting = meeting(config)?;
+    let wait = WaitConfig::new(config, &meeting);
+    let rank = |store: String, secret: Secret, job: JobId| JoinConfig {
+        store,
+        hosted_by: StoreProcess::default(),
+        secret,
+        job,
+        rank: config.placement.rank(),
+        world_size: config.placement.world_size(),
+        listen,
+        host: key::host_claim(config),
+        job_settings: job_settings.clone(),
+        backend: config.backend.to_string(),
+        timeout: config.join_timeout,
+        handshake_timeout: config.handshake_timeout,
+        wait: wait.clone(),
+    };
+    match meeting {
+        Meeting::Solo => Ok(Membership {
+            rank: 0,
+            world_size: 1,
+            job: JobId::random()?,
+            secret: Secret::random()?,
+            addresses: vec![listen],
+            hosts: vec![0],
+            processes: vec![own_process()],
+            job_settings,
+            cores: vec![Cpus::cores_of([&own_cpus()])],
+        }),
+        Meeting::SameHost => {
+            let directory =
+                runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory)?;
+            let job = JobId::from_key(&key::job_key(config));
+            let path = directory.join(format!("{job}.store"));
+            // The file holds the secret and the address.
+            let mut rank = rank(String::new(), Secret::random()?, job);
+            rank.wait.place = format!("{} {}", rank.wait.place, path.display());
+            file::meet(&path, &rank)
+        }
+        Meeting::Launched { store, secret } => join(&rank(store.clone(), secret.read()?, store_job(&store))),
+        Meeting::AtRankZero { host, port, secret } => {
+            let store = join_host(&host, port);
+            let job = config.job_key.as_deref().map_or_else(|| store_job(&store), JobId::from_key);
+            let mut rank = rank(store, secret.read()?, job);
+            rank.hosted_by.rank = Some(0);
+            if rank.rank > 0 {
+                return join(&rank);
+            }
+            let hosted = plan::host_at(&host, port, listen.ip(), &rank)?;
+            rank.store = hosted.address().to_string();
+            join(&rank)
+        }
+    }
+}

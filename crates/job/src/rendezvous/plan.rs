@@ -1,0 +1,168 @@
+//! Which way of meeting the settings ask for.
+
+use std::net::{IpAddr, SocketAddr};
+
+use unisono_communicator::{Error, Result};
+use unisono_control::handshake::JobId;
+
+use super::address::{join_host, resolve, split_store};
+use super::host::{StoreConfig, StoreHost};
+use super::join::JoinConfig;
+use super::waiting::Waiting;
+use crate::config::{Config, configuration};
+use crate::environment::Placement;
+use crate::secret::SecretSource;
+
+/// The id of the job for the ranks of a launcher that hosts the store at `store`, given as in `UNISONO_STORE`.
+pub fn store_job(store: &str) -> JobId {
+    JobId::from_key(&format!("store {store}"))
+}
+
+/// A way of meeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meeting {
+    /// This rank is the only one.
+    Solo,
+    /// Through a private file.
+    SameHost,
+    /// At the launcher's store.
+    Launched { store: String, secret: SecretSource },
+    /// At a store that rank 0 hosts.
+    AtRankZero { host: String, port: u16, secret: SecretSource },
+}
+
+pub(super) fn meeting(config: &Config) -> Result<Meeting> {
+    let Placement::Ranked { world_size, local_world_size, .. } = config.placement else {
+        return Ok(Meeting::Solo);
+    };
+    if world_size == 1 {
+        return Ok(Meeting::Solo);
+    }
+    if let Some(store) = config.store.clone() {
+        split_store(&store).map_err(|problem| configuration("UNISONO_STORE", &store, problem))?;
+        let secret = secret(config).ok_or_else(|| {
+            configuration("UNISONO_STORE", &store, format!("the secret is missing: {SECRET_REMEDY}"))
+        })?;
+        return Ok(Meeting::Launched { store, secret });
+    }
+    let one_host = match local_world_size {
+        Some(local) => local == world_size,
+        None => config.master_address.as_deref().is_none_or(is_literal_loopback),
+    };
+    if one_host {
+        return Ok(Meeting::SameHost);
+    }
+    let (Some(host), Some(port)) = (config.master_address.clone(), config.master_port) else {
+        let problem = "some of the ranks are on other hosts and nothing says where to meet: set UNISONO_STORE, or \
+                       MASTER_ADDR and MASTER_PORT; if all are on this host, set UNISONO_LOCAL_WORLD_SIZE";
+        return Err(configuration("UNISONO_STORE", "", problem));
+    };
+    let secret = secret(config).ok_or_else(|| {
+        let problem = format!(
+            "ranks of other hosts may meet there only with a secret: {SECRET_REMEDY}; if all ranks are on this host, \
+             set UNISONO_LOCAL_WORLD_SIZE to their number"
+        );
+        configuration(config.variable("UNISONO_MASTER_ADDRESS"), &host, problem)
+    })?;
+    Ok(Meeting::AtRankZero { host, port: port + 1, secret })
+}
+
+const SECRET_REMEDY: &str = "UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode \
+                             0600 (umask 077; head -c 32 /dev/urandom > FILE), or UNISONO_SECRET_FD a pipe with \
+                             them, or have the file as unisono/secret in the user's configuration directory";
+
+fn secret(config: &Config) -> Option<SecretSource> {
+    let own = || config.user_secret_file.clone().filter(|path| path.exists()).map(SecretSource::File);
+    config.secret.clone().or_else(own)
+}
+
+/// Whether `host` is literally a loopback address, which is one on every host.
+pub(super) fn is_literal_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// Hosts the store as rank 0: on the address that `host` resolves to or, where that is not an address of this host or
+/// other hosts cannot reach it, on the address that this rank listens on.
+pub(super) fn host_at(host: &str, port: u16, ours: IpAddr, rank: &JoinConfig) -> Result<StoreHost> {
+    let remedy = |error: Error| match error {
+        Error::System { what, text } => {
+            let remedy =
+                "if another job has this port, set another MASTER_PORT, the same for all ranks of one job";
+            Error::System { what, text: format!("{text}; {remedy}") }
+        }
+        other => other,
+    };
+    let start = |ip: IpAddr| {
+        let started = StoreHost::start(StoreConfig {
+            listen: SocketAddr::new(ip, port),
+            world_size: rank.world_size,
+            secret: rank.secret.clone(),
+            job: rank.job,
+            handshake_timeout: rank.handshake_timeout,
+        });
+        started.map_err(remedy)
+    };
+    let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
+    let named = resolve(&join_host(host, port), &mut waiting)?.ip();
+    if named.is_loopback() && !is_literal_loopback(host) {
+        return start(ours);
+    }
+    start(named).or_else(|error: Error| if named == ours { Err(error) } else { start(ours) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(variables: &[(&str, &str)]) -> Result<Meeting> {
+        let lookup =
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+        meeting(&Config::from_lookup(&lookup).unwrap())
+    }
+
+    const RANKS: [(&str, &str); 2] = [("RANK", "1"), ("WORLD_SIZE", "2")];
+
+    fn with(more: &[(&'static str, &'static str)]) -> Result<Meeting> {
+        plan(&[&RANKS[..], more].concat())
+    }
+
+    #[test]
+    fn who_is_alone_meets_nobody() {
+        assert_eq!(plan(&[]).unwrap(), Meeting::Solo);
+        let one = [("RANK", "0"), ("WORLD_SIZE", "1"), ("UNISONO_STORE", "h:1")];
+        assert_eq!(plan(&one).unwrap(), Meeting::Solo);
+    }
+
+    #[test]
+    fn one_host_is_what_all_ranks_can_see_alike() {
+        let master = ("MASTER_PORT", "29500");
+        assert_eq!(with(&[]).unwrap(), Meeting::SameHost);
+        assert_eq!(with(&[("MASTER_ADDR", "localhost"), master]).unwrap(), Meeting::SameHost);
+        assert_eq!(with(&[("MASTER_ADDR", "127.0.0.1"), master]).unwrap(), Meeting::SameHost);
+        let local = ("LOCAL_WORLD_SIZE", "2");
+        assert_eq!(with(&[("MASTER_ADDR", "node7"), master, local]).unwrap(), Meeting::SameHost);
+    }
+
+    #[test]
+    fn several_hosts_meet_where_they_are_told_or_are_refused_with_the_remedies() {
+        let (host, port, secret) =
+            (("MASTER_ADDR", "node7"), ("MASTER_PORT", "29500"), ("UNISONO_SECRET_FILE", "/s"));
+        let at_zero = Meeting::AtRankZero {
+            host: "node7".into(),
+            port: 29_501,
+            secret: SecretSource::File("/s".into()),
+        };
+        assert_eq!(with(&[host, port, secret]).unwrap(), at_zero);
+        let launched = Meeting::Launched { store: "node7:1".into(), secret: SecretSource::Descriptor(7) };
+        assert_eq!(with(&[("UNISONO_STORE", "node7:1"), ("UNISONO_SECRET_FD", "7")]).unwrap(), launched);
+        let refused = [
+            (vec![("UNISONO_STORE", "node7:1")], "UNISONO_STORE=node7:1: the secret is missing"),
+            (vec![host, port], "MASTER_ADDR=node7: ranks of other hosts may meet there only with a secret"),
+            (vec![("LOCAL_WORLD_SIZE", "1"), secret], "UNISONO_STORE=: some of the ranks are on other hosts"),
+        ];
+        for (variables, expected) in refused {
+            let text = with(&variables).unwrap_err().to_string();
+            assert!(text.starts_with(expected), "{text}");
+        }
+    }
+}

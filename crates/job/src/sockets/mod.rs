@@ -1,0 +1,13 @@
+//! Sockets as the job makes them, and what the kernel tells of them.
+
+mod acknowledgement;
+mod data_socket;
+mod options;
+
+pub use acknowledgement::unacknowledged_bytes;
+pub(crate) use acknowledgement::{is_acknowledged, retransmitted_segments};
+pub use data_socket::DataSocket;
+pub(crate) use options::{
+    SocketOptions, is_connected_to_itself, is_own_failure, is_shortage, listen, new_socket,
+    set_congestion_control,
+};

@@ -1,0 +1,90 @@
+//! What sockets are made with, and what their failures mean.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+/// Connections the kernel completes for us before the control thread has accepted them.
+pub(crate) const LISTEN_BACKLOG: i32 = 4096;
+
+/// What sockets are made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketOptions {
+    /// Send and receive buffer; `None` leaves them to the system.
+    pub(crate) buffer_bytes: Option<u32>,
+    /// What may wait in a socket that the kernel has not sent. What waits there is sent when an acknowledgement
+    /// comes, within a host by the processor of the receiver, while the sender's own sends what follows: segments
+    /// overtake each other, look lost, are sent again, and the window shrinks. With little waiting, a rank sends its
+    /// bytes itself.
+    pub(crate) unsent_bytes: u32,
+}
+
+/// A socket before `connect` or `listen`; buffer sizes must be set by then to take part in window scaling. What is
+/// accepted inherits all options.
+pub(crate) fn new_socket(address: SocketAddr, options: SocketOptions) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    if let Some(bytes) = options.buffer_bytes {
+        socket.set_send_buffer_size(bytes as usize)?;
+        socket.set_recv_buffer_size(bytes as usize)?;
+    }
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(options.unsent_bytes)?;
+    Ok(socket)
+}
+
+/// Whether this process or this system has no descriptors or memory left.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let known = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    Errno::from_io_error(error).is_some_and(|error| known.contains(&error))
+}
+
+/// Whether TCP has connected a socket with itself. A dial to a free port of the own host takes that port as its own
+/// sooner or later, and then finds itself there.
+pub(crate) fn is_connected_to_itself(stream: &tokio::net::TcpStream) -> bool {
+    stream.local_addr().is_ok_and(|own| stream.peer_addr().is_ok_and(|peer| own == peer))
+}
+
+/// Whether it is this host, or what this process has or may do on it, that keeps it from connecting: the other side was
+/// not even asked.
+pub(crate) fn is_own_failure(error: &io::Error) -> bool {
+    let known = [Errno::ADDRNOTAVAIL, Errno::ACCESS, Errno::PERM, Errno::NETUNREACH, Errno::NETDOWN];
+    is_shortage(error) || Errno::from_io_error(error).is_some_and(|error| known.contains(&error))
+}
+
+/// A listening socket at `address`, without blocking.
+pub(crate) fn listen(address: SocketAddr, options: SocketOptions) -> io::Result<TcpListener> {
+    let socket = new_socket(address, options)?;
+    socket.bind(&address.into())?;
+    socket.listen(LISTEN_BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Within a host nothing is ever lost, and a controller that paces by measured bandwidth is 1.3x to 1.8x slower
+/// there. Fails for controllers that are not there, or that need a privilege.
+pub(crate) fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_congestion(name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn what_this_host_refuses_is_told_from_what_others_do() {
+        let own = [libc::EMFILE, libc::ENOBUFS, libc::EADDRNOTAVAIL, libc::EACCES, libc::EPERM];
+        for number in own.into_iter().chain([libc::ENETUNREACH, libc::ENETDOWN]) {
+            assert!(is_own_failure(&io::Error::from_raw_os_error(number)), "{number}");
+        }
+        for number in [libc::ECONNREFUSED, libc::ECONNRESET, libc::EHOSTUNREACH, libc::ETIMEDOUT] {
+            assert!(!is_own_failure(&io::Error::from_raw_os_error(number)), "{number}");
+        }
+        assert!(!is_own_failure(&ErrorKind::PermissionDenied.into()), "not of the system");
+    }
+}
