@@ -11,7 +11,7 @@ use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_engine::in_process::Groups;
 use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
 use unisono_job::config::Config;
-use unisono_job::job_settings::{Checksum, JobSettings};
+use unisono_job::job_settings::Checksum;
 use unisono_job::rendezvous::Membership;
 
 use crate::capabilities::{Algorithms, Arithmetic, COMMON_TYPES};
@@ -323,7 +323,7 @@ impl LoopbackJob {
             addresses: listeners.iter().map(|listener| listener.local_addr().unwrap()).collect(),
             hosts: vec![0; ranks as usize],
             processes: Vec::new(),
-            job_settings: JobSettings::from_config(&config).unwrap().encode(),
+            job_settings: config.job_settings().unwrap().encode(),
             cores: Vec::new(),
         };
         let listeners = listeners.into_iter().map(|listener| Mutex::new(Some(listener))).collect();

@@ -2,29 +2,19 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `knobs.rs` | the table: name, unit, default, the names of other tools that are also accepted, meaning |
 //! | `backend.rs` | the library that does the collectives |
-//! | `source.rs` | reads and checks single values |
+//! | `devices.rs` | what backends for devices are given |
 //! | `ccl.rs` | what Intel's oneCCL reads itself |
 //! | `check.rs` | what can be checked only on this machine, or of several settings together |
-//! | `in_effect.rs` | which of them are set, for `unisono doctor` |
-//! | `unknown.rs` | variables that look like settings and are none |
-//! | `page.rs` | the table as docs/settings.md |
 //!
-//! No other file reads the environment. A value that cannot be obeyed is an error that names variable, value and
-//! problem; an empty variable counts as absent.
+//! No other file reads the environment.
 
 mod backend;
 mod ccl;
 mod check;
 mod devices;
-mod in_effect;
-mod knobs;
-mod page;
-mod source;
 #[cfg(test)]
 mod tests;
-mod unknown;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -33,22 +23,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{Algorithm, CALL_TIMEOUT_DEFAULT, Error, LogLevel, Result};
+use unisono_control::intervals::Intervals;
 
 pub use backend::{Backend, UnknownBackend};
 pub use devices::{DeviceSettings, HostMemorySetting};
-pub use in_effect::SetVariable;
-pub use knobs::{DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup, knobs};
-pub use page::settings_page;
-pub(crate) use source::{Source, configuration, parse};
 
 use crate::environment::{self, Launcher, Placement};
-use crate::job_settings::Checksum;
+use crate::job_settings::{Checksum, JobSettings};
 use crate::report::{self, InheritedPipe};
 use crate::secret::SecretSource;
-
-/// The most ranks a job may have, as many as a schedule can name: it bounds every list that another rank or the store
-/// sends.
-pub const RANKS_MAX: u32 = 65_535;
+use crate::settings::{
+    SetVariable, Source, Values, configuration, in_effect, unknown_names, warn_of, without_value,
+};
 
 /// The interfaces to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,9 +169,6 @@ pub struct Config {
 /// Looks a variable up.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The same of any bytes, because a path may be no UTF-8.
-type Values<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-
 /// Setters that take a value of the field and return the settings.
 macro_rules! setters {
     ($($(#[$doc:meta])* $setter:ident: $field:ident, $type:ty;)+) => {
@@ -258,10 +241,10 @@ impl Config {
     /// [`Error::Configuration`] for the first value that cannot be obeyed.
     pub fn from_environment() -> Result<Config> {
         let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
-        let unknown = unknown::unknown_names(set.map(|(name, _)| name.to_string_lossy().into_owned()));
+        let unknown = unknown_names(set.map(|(name, _)| name.to_string_lossy().into_owned()));
         let config = Config::from_values(&|name| std::env::var_os(name));
         // A variable that is said to be missing may have been misspelt.
-        let config = config.inspect_err(|_| unknown::warn_of(&unknown))?;
+        let config = config.inspect_err(|_| warn_of(&unknown))?;
         Ok(Config { unknown, ..config })
     }
 
@@ -275,6 +258,14 @@ impl Config {
             ["XDG_RUNTIME_DIR", "TMPDIR", "UNISONO_HANDSHAKE_TIMEOUT_MS", "UNISONO_CCL_DIR"];
         let is_own = |name: &str| OWN.into_iter().chain(ccl::ccl_names()).any(|own| own == name);
         Config::from_values(&|name| is_own(name).then(|| std::env::var_os(name))?)
+    }
+
+    /// Warns of unknown variables. The ranks of a launcher mostly have the same environment, so rank 0 speaks for all;
+    /// of those that are started by hand, each has its own.
+    fn warn_of_unknown(&self) {
+        if self.placement.rank() == 0 || self.is_started_by_hand() {
+            warn_of(&self.unknown);
+        }
     }
 
     /// Whether somebody has started this rank by hand, in a terminal of its own.
@@ -294,6 +285,18 @@ impl Config {
     pub fn variable<'a>(&'a self, name: &'a str) -> &'a str {
         let found = self.found_as.iter().find(|(knob, _)| *knob == name);
         found.map_or(name, |(_, variable)| variable)
+    }
+
+    /// What rank 0 decides for all ranks, if this is rank 0.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] for a `UNISONO_COST_MODEL` that is not parameters of the cost model.
+    pub fn job_settings(&self) -> Result<JobSettings> {
+        let text = self.cost_model.as_deref().unwrap_or_default();
+        let settings: JobSettings =
+            text.parse().map_err(|problem: String| self.refused("UNISONO_COST_MODEL", text, problem))?;
+        let intervals = Intervals { beat: self.heartbeat, suspect: self.suspect_after };
+        Ok(settings.with(self.piece_bytes.into(), self.checksum, intervals))
     }
 
     /// The error for the setting `name`, under the variable that gave it.
@@ -319,7 +322,7 @@ impl Config {
             environment::slurm_meeting(&source, &placement, job_key.as_deref()).unzip();
         Ok(Config {
             store: source.text("UNISONO_STORE"),
-            secret: source.secret()?,
+            secret: secret_source(&source)?,
             user_secret_file: user_secret_file(&set),
             job_key,
             master_address: environment::master_address(&source).or(slurm_host),
@@ -330,7 +333,7 @@ impl Config {
             interfaces: source.find("UNISONO_INTERFACE").map(|(name, value)| Interfaces { name, value }),
             address: source.address("UNISONO_ADDRESS")?,
             host_id: source.text("UNISONO_HOST_ID"),
-            backend: source.backend("UNISONO_BACKEND")?,
+            backend: backend(&source)?,
             ccl_directory: source.path("UNISONO_CCL_DIR"),
             ccl_variables_set: ccl::ccl_variables_set(&set),
             devices: DeviceSettings::from_source(&source)?,
@@ -369,6 +372,28 @@ impl Config {
     }
 }
 
+fn secret_source(source: &Source<'_>) -> Result<Option<SecretSource>> {
+    let file = source.path("UNISONO_SECRET_FILE").map(SecretSource::File);
+    let group_file = source.path("UNISONO_SECRET_GROUP_FILE").map(SecretSource::GroupFile);
+    let descriptor = source.number("UNISONO_SECRET_FD", 0, u32::MAX.into())?;
+    let descriptor = descriptor.map(|number| SecretSource::Descriptor(number as u32));
+    let mut named = [file, group_file, descriptor].into_iter().flatten();
+    match (named.next(), named.next()) {
+        (Some(one), Some(other)) => {
+            let ((name, value), (other, _)) = (one.setting(), other.setting());
+            let problem = format!("{other} names another secret; one of the two is needed");
+            Err(configuration(name, &value, problem))
+        }
+        (one, _) => Ok(one),
+    }
+}
+
+fn backend(source: &Source<'_>) -> Result<Backend> {
+    const NAME: &str = "UNISONO_BACKEND";
+    let problem = UnknownBackend.to_string();
+    source.parse(NAME, &problem, |_: &Backend| true)?.ok_or_else(|| without_value(NAME))
+}
+
 fn user_secret_file(set: Values<'_>) -> Option<PathBuf> {
     let configuration = set("XDG_CONFIG_HOME").map(PathBuf::from);
     let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
@@ -389,5 +414,5 @@ pub fn call_timeout_of_environment() -> Result<Option<Duration>> {
 /// The variables of this process's environment that are settings or are named like ours, by name.
 pub fn set_variables() -> Vec<SetVariable> {
     let text = |text: OsString| text.to_string_lossy().into_owned();
-    in_effect::in_effect(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
+    in_effect(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
 }

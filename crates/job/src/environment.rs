@@ -24,8 +24,9 @@ mod slurm;
 mod tests;
 
 use unisono_communicator::{Error, Result};
+use unisono_control::RANKS_MAX;
 
-use crate::config::{RANKS_MAX, Source, configuration, knobs, parse};
+use crate::settings::{Source, configuration, knobs, parse};
 pub(crate) use slurm::{slurm_meeting, slurm_step};
 
 /// Who told us our rank.

@@ -98,7 +98,7 @@ impl Job {
         config.prepare()?;
         let listener = Job::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
-        let job_settings = JobSettings::from_config(config)?.encode();
+        let job_settings = config.job_settings()?.encode();
         let accepted_max = pending_max(config.placement.world_size());
         let acceptor = EarlyAcceptor::start(listener, config.handshake_timeout, accepted_max)?;
         let membership = rendezvous(config, address, job_settings)?;

@@ -15,12 +15,11 @@ use unisono_control::codec::{Malformed, Reader, Writer};
 use unisono_control::intervals::Intervals;
 use unisono_engine::CostModel;
 
-use crate::config::Config;
 use text::{PARAMETER_MAX, PARAMETERS};
 
 const VERSION: u8 = 4;
 
-/// Of a piece, as [`Config::piece_bytes`] can be.
+/// Of a piece, as `UNISONO_PIECE_BYTES` can be.
 const PIECE_BYTES_LIMIT: u64 = 1 << 32;
 
 /// Which data streams carry checksums.
@@ -69,19 +68,12 @@ impl Default for JobSettings {
 }
 
 impl JobSettings {
-    /// What the settings of this process say.
-    ///
-    /// # Errors
-    /// [`unisono_communicator::Error::Configuration`] for a `UNISONO_COST_MODEL` that is not parameters of the cost
-    /// model.
-    pub fn from_config(config: &Config) -> Result<JobSettings> {
-        let text = config.cost_model.as_deref().unwrap_or_default();
-        let mut settings: JobSettings =
-            text.parse().map_err(|problem: String| config.refused("UNISONO_COST_MODEL", text, problem))?;
-        settings.cost_model.piece_bytes = config.piece_bytes.into();
-        settings.checksum = config.checksum;
-        settings.intervals = Intervals { beat: config.heartbeat, suspect: config.suspect_after };
-        Ok(settings)
+    /// With these, which are no parameters of the cost model.
+    #[must_use]
+    pub(crate) fn with(mut self, piece_bytes: u64, checksum: Checksum, intervals: Intervals) -> JobSettings {
+        self.cost_model.piece_bytes = piece_bytes;
+        (self.checksum, self.intervals) = (checksum, intervals);
+        self
     }
 
     /// For the rendezvous.

@@ -4,7 +4,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`config`] | every setting, in one table; the only file that reads the environment |
+//! | [`config`], [`settings`] | the settings of a process, and their table; only `config` reads the environment |
 //! | [`environment`] | the variables of launchers about this process |
 //! | [`secret`], [`private_files`] | where the secret comes from; files that are closed to other users |
 //! | [`rendezvous`] | the store that ranks use once, to join |
@@ -34,6 +34,7 @@ pub mod private_files;
 pub mod rendezvous;
 pub mod report;
 pub mod secret;
+pub mod settings;
 mod size_limit;
 pub mod sockets;
 pub mod transport;

@@ -7,7 +7,8 @@
 //! assert!(knobs.any(|knob| knob.name == "UNISONO_BACKEND"));
 //! ```
 
-pub use unisono_job::config::{DeviceSettings, GROUPS, HostMemorySetting, Interfaces, Knob, KnobGroup};
+pub use unisono_job::config::{DeviceSettings, HostMemorySetting, Interfaces};
 pub use unisono_job::environment::Placement;
 pub use unisono_job::job_settings::Checksum;
 pub use unisono_job::secret::SecretSource;
+pub use unisono_job::settings::{GROUPS, Knob, KnobGroup};

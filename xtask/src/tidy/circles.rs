@@ -21,7 +21,7 @@ const CIRCLES: &[(&str, usize)] = &[
     ("crates/control", 5),
     ("crates/cuda", 6),
     ("crates/engine", 3),
-    ("crates/job", 10),
+    ("crates/job", 6),
     ("crates/offload", 8),
     ("crates/offload-ccl", 2),
     ("crates/offload-hccl", 8),

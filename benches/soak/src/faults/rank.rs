@@ -10,7 +10,6 @@ use unisono::{Collectives, Communicator, Config, Error, Result, TypedWork};
 use unisono_control::handshake::JobId;
 use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_job::Job;
-use unisono_job::job_settings::JobSettings;
 use unisono_job::rendezvous::Membership;
 use unisono_transport_tcp::Tcp;
 
@@ -100,7 +99,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         addresses,
         world_size,
         processes: Vec::new(),
-        job_settings: JobSettings::from_config(&config)?.encode(),
+        job_settings: config.job_settings()?.encode(),
         cores: Vec::new(),
     };
     Ok(Job::start(members, listener, &config, &Tcp)?)

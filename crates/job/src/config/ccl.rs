@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::{Config, Values};
+use super::Config;
+use crate::settings::Values;
 
 /// The variables of oneCCL and its libfabric that make it quick where ranks share cores. Without them a call of 4 KiB
 /// takes some 30 ms in place of some 20 us.

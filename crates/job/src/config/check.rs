@@ -11,10 +11,8 @@ use unisono_control::intervals::{BEATS_MIN, Intervals};
 use unisono_engine::EngineOptions;
 
 use super::Config;
-use super::knobs::knob_named;
-use super::source::Source;
-use crate::job_settings::JobSettings;
 use crate::rendezvous::{address_of_interface, interfaces_text, split_store};
+use crate::settings::{Source, knob_named};
 use crate::sockets::{SocketOptions, new_socket, set_congestion_control};
 
 impl Config {
@@ -38,7 +36,7 @@ impl Config {
         self.check_values()?;
         self.check_algorithm()?;
         self.check_vendors()?;
-        JobSettings::from_config(self)?;
+        self.job_settings()?;
         self.check_store()?;
         self.check_secret()?;
         self.check_addresses()?;

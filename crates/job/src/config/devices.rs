@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use unisono_communicator::Result;
 
-use super::Backend;
-use super::Config;
-use super::source::Source;
+use super::{Backend, Config};
+use crate::settings::Source;
 
 /// What a backend for devices does with memory of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

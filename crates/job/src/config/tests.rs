@@ -4,6 +4,7 @@ use unisono_communicator::Collective;
 
 use super::*;
 use crate::environment::Launcher;
+use crate::settings::knobs;
 
 fn read(variables: &[(&str, &str)]) -> Result<Config> {
     let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
@@ -428,7 +429,7 @@ fn every_variable_in_the_code_is_known() {
     }
     assert!(names.len() > 30, "{names:?}");
     names.remove("UNISONO_PRICES");
-    assert_eq!(unknown::unknown_names(names.into_iter()), Vec::<String>::new());
+    assert_eq!(unknown_names(names.into_iter()), Vec::<String>::new());
 }
 
 fn variables_in(text: &str) -> Vec<String> {

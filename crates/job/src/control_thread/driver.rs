@@ -23,13 +23,13 @@ use dialling::Wanted;
 use leaving::Leaving;
 use witness::ProcessEnd;
 
+use super::command::{Command, Identity, Settings, pending_max};
 use super::engines::{Delivery, Engines};
 use super::process_watch::ProcessWatch;
 use super::retransmissions::Retransmissions;
 use super::tasks::{
     End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger, read_messages, write_frames,
 };
-use super::{Command, Identity, Settings, pending_max};
 use crate::connecting::{AcceptedConnection, Acceptor, Authenticated};
 use crate::sockets::{DataSocket, set_congestion_control};
 

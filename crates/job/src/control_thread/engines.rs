@@ -33,10 +33,10 @@ pub(crate) struct Mailbox {
     pub(crate) waker: Waker,
 }
 
-/// Takes the answer to [`super::Command::Close`].
+/// Takes the answer to [`super::command::Command::Close`].
 pub(crate) type CloseAnswer = Sender<Result<()>>;
 
-/// Takes the answer to [`super::Command::Agree`].
+/// Takes the answer to [`super::command::Command::Agree`].
 pub(crate) type AgreeAnswer = Sender<Result<Agreed>>;
 
 /// All engines of this rank. An engine that is being dropped ignores what comes; a caller that has given up takes no

@@ -11,7 +11,7 @@ use unisono_control::derived_key::{Origin, derived_key, hash};
 use unisono_control::wire::CommunicatorKey;
 use unisono_engine::SharedRegistry;
 
-use super::Command;
+use super::command::Command;
 use crate::job::{Job, WORLD_KEY};
 
 /// How long a goodbye waits for the goodbyes of the other ranks.

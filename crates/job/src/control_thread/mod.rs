@@ -3,11 +3,13 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
+//! | `command` | what other threads tell the control thread |
 //! | `driver` | the loop: events in, effects carried out |
 //! | `engines` | the engines of this rank, and the callers that wait |
 //! | `tasks`, `process_watch`, `starvation`, `retransmissions` | sockets, and what the system tells of other ranks |
 //! | `handle` | what the engine holds |
 
+mod command;
 mod driver;
 mod engines;
 mod handle;
@@ -17,140 +19,21 @@ mod starvation;
 mod tasks;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use unisono_backend::{Ask, CallHistory};
-use unisono_communicator::{Error, GroupRank, Holding, JobRank, Result, flush_log};
-use unisono_control::Request;
-use unisono_control::handshake::JobId;
-use unisono_control::intervals::Intervals;
-use unisono_control::local_communicator::LocalCommunicator;
-use unisono_control::secret::Secret;
-use unisono_control::wire::{CommunicatorKey, ConnectionRole, RankSet};
+use unisono_communicator::{Error, Holding, Result, flush_log};
 
-use crate::connecting::EarlyListener;
-use crate::descriptors::share;
-use crate::rendezvous::RankProcess;
-use crate::report::Reporter;
-use crate::sockets::{DataSocket, SocketOptions};
-
+pub(crate) use command::{Command, Commands, Identity, Settings, pending_max};
+use command::{HandedOver, THREAD_NAME};
 pub use engines::Delivery;
 pub(crate) use engines::Mailbox;
-use engines::{AgreeAnswer, CloseAnswer};
 pub(crate) use handle::{ControlHandle, fail_for_all, make_named};
 
-/// How many unauthenticated connections may be within their handshake beside those of the job itself.
-const UNAUTHENTICATED_MAX: usize = 64;
+use crate::connecting::EarlyListener;
 
 /// How long the end of the process waits for a subscriber that takes the last lines.
 const LAST_LINES_MAX: Duration = Duration::from_millis(100);
-
-/// Name of the thread.
-const THREAD_NAME: &str = "unisono-control";
-
-const _: () =
-    assert!(THREAD_NAME.len() <= 15, "the kernel cuts a longer name, and other ranks look for this one");
-
-/// The most handshakes at once: those that a job of `world_size` ranks can cause itself, and some unauthenticated ones.
-/// A process with few descriptors keeps fewer: a rank whose handshake was ended dials again.
-pub(crate) fn pending_max(world_size: u32) -> usize {
-    share(UNAUTHENTICATED_MAX + world_size as usize * (ConnectionRole::DATA.len() + 1))
-}
-
-/// What the control thread knows of the job from the start.
-pub(crate) struct Identity {
-    /// Our rank in the job.
-    pub(crate) rank: JobRank,
-    /// The job.
-    pub(crate) job: JobId,
-    /// Its secret.
-    pub(crate) secret: Secret,
-    /// Where every rank listens, in rank order.
-    pub(crate) addresses: Arc<[SocketAddr]>,
-    /// The number of the host of every rank.
-    pub(crate) hosts: Arc<[u32]>,
-    /// The process of every rank; empty when nobody knows.
-    pub(crate) processes: Vec<RankProcess>,
-}
-
-impl Identity {
-    fn size(&self) -> u32 {
-        self.addresses.len() as u32
-    }
-}
-
-/// How the control thread behaves.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    /// The intervals of the failure detector.
-    pub(crate) intervals: Intervals,
-    /// The deadline of one handshake.
-    pub(crate) handshake_timeout: Duration,
-    /// How long a rank may be unreachable before a connection to it is given up.
-    pub(crate) dial_timeout: Duration,
-    /// What every socket is made with.
-    pub(crate) socket_options: SocketOptions,
-    /// How long the world waits at its end until what was sent has been acknowledged.
-    pub(crate) drop_timeout: Duration,
-    /// The congestion control of data sockets within a host; `None` leaves the system's.
-    pub(crate) congestion_control: Option<String>,
-    /// Takes what no call can return any more.
-    pub(crate) reporter: Option<Reporter>,
-}
-
-/// The commands of other threads to the control thread. Ranks are those of the group.
-pub(crate) enum Command {
-    /// What an engine asks for without waiting.
-    Request(Request),
-    /// A communicator exists from now on, and its engine waits there.
-    Register(Box<LocalCommunicator>, Mailbox),
-    /// Its engine found the first cause; its board is revoked. The sender is dropped once the cause has been written to
-    /// every control connection.
-    Revoke { key: CommunicatorKey, members: RankSet, cause: Arc<Error>, handed_over: HandedOver },
-    /// Its survivors are to agree; see [`unisono_backend::Control::agree`].
-    Agree { key: CommunicatorKey, ask: Ask, answer: AgreeAnswer },
-    /// It closes; the answer says whether the others made the same calls.
-    Close { key: CommunicatorKey, ours: CallHistory, deadline: Instant, answer: CloseAnswer },
-    /// Its engine needs these sockets.
-    Dial { key: CommunicatorKey, wanted: Vec<(GroupRank, ConnectionRole)> },
-    /// The engine no longer needs these sockets, but what was sent on them must still arrive.
-    Linger { sockets: Vec<Arc<DataSocket>> },
-    /// The world ends here. Started calls go on first if `finishes`.
-    Leave { finishes: bool },
-}
-
-/// Dropping it says that something has been handed over.
-pub(crate) type HandedOver = crossbeam_channel::Sender<Infallible>;
-
-/// Sends commands to the control thread, from any thread.
-#[derive(Clone)]
-pub(crate) struct Commands {
-    sender: UnboundedSender<Command>,
-    /// The process in which the thread runs: a forked child has no such thread.
-    pid: u32,
-}
-
-impl Commands {
-    pub(crate) fn new() -> (Commands, UnboundedReceiver<Command>) {
-        let (sender, receiver) = unbounded_channel();
-        (Commands { sender, pid: std::process::id() }, receiver)
-    }
-
-    /// Never blocks. After the thread has ended, and in a forked child, a command is ignored.
-    pub(crate) fn send(&self, command: Command) {
-        if self.has_thread() {
-            let _ = self.sender.send(command);
-        }
-    }
-
-    fn has_thread(&self) -> bool {
-        std::process::id() == self.pid
-    }
-}
 
 /// The control thread. Any handle of it can end it.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{JobRank, Severity, log};
 
-use super::Identity;
+use super::command::Identity;
 use crate::sockets::{DataSocket, retransmitted_segments};
 
 /// How often the sockets are looked at.

@@ -18,7 +18,7 @@ use unisono_control::secret::Secret;
 use unisono_control::slots::Slot;
 use unisono_control::wire::{ACKNOWLEDGED, BadFrame, Message, take_message};
 
-use super::HandedOver;
+use super::command::HandedOver;
 use super::process_watch::ProcessWatch;
 use crate::connecting::initiate;
 use crate::sockets::{

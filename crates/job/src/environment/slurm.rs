@@ -4,8 +4,8 @@
 use unisono_control::handshake::JobId;
 
 use super::{Launcher, Row, SLURM_SIZES, first, manager};
-use crate::config::Source;
 use crate::environment::Placement;
+use crate::settings::Source;
 
 const STEP_HOSTS: &[&str] = &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"];
 const STEP_LIST: &[&str] = &["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];

@@ -10,7 +10,8 @@ use unisono_communicator::{Error, Result};
 use super::join::Retry;
 use super::plan::{Meeting, is_literal_loopback, meeting};
 use super::waiting::{WaitConfig, Waiting};
-use crate::config::{Config, Interfaces, configuration};
+use crate::config::{Config, Interfaces};
+use crate::settings::configuration;
 
 /// Chooses the address to listen on: `UNISONO_ADDRESS`, an address of an interface of `UNISONO_INTERFACE`, loopback
 /// when all ranks are on this host, else the address from which this host reaches the store.

@@ -15,9 +15,12 @@ use super::join::{JoinConfig, Setback, StoreProcess, Understood, understand};
 use super::plan::{Meeting, meeting};
 use super::stream::read_message;
 use super::waiting::{Voice, WaitConfig};
-use crate::config::{Config, RANKS_MAX, knobs};
+use unisono_control::RANKS_MAX;
+
+use crate::config::Config;
 use crate::fuzz::input::Input;
 use crate::fuzz::{BufferedSocket, now};
+use crate::settings::knobs;
 
 const LENGTH_BYTES: usize = 4;
 const JOB: JobId = JobId([5; 16]);

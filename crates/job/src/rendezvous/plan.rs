@@ -9,9 +9,10 @@ use super::address::{join_host, resolve, split_store};
 use super::host::{StoreConfig, StoreHost};
 use super::join::JoinConfig;
 use super::waiting::Waiting;
-use crate::config::{Config, configuration};
+use crate::config::Config;
 use crate::environment::Placement;
 use crate::secret::SecretSource;
+use crate::settings::configuration;
 
 /// The id of the job for the ranks of a launcher that hosts the store at `store`, given as in `UNISONO_STORE`.
 pub fn store_job(store: &str) -> JobId {

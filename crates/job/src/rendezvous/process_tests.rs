@@ -9,7 +9,6 @@ use unisono_communicator::Group;
 
 use super::tests::{PATIENT, meet_as_a_world_would, watched};
 use crate::config::Config;
-use crate::job_settings::JobSettings;
 use crate::secret::tests::TestDirectory;
 
 /// One rank, as a process of its own: what the test below starts, with its rank in the environment.
@@ -61,7 +60,7 @@ fn one_bound_process() {
         let membership = meet_as_a_world_would(&config);
         let cores = cpus.len() as u64;
         assert_eq!(membership.cores, [cores as u32]);
-        let settings = JobSettings::from_config(&config).unwrap();
+        let settings = config.job_settings().unwrap();
         let crowd = |group: &Group| settings.cost_model(group, &membership.cores).ranks_per_core_thousandths;
         let world = Group::world_on(membership.rank, membership.hosts.as_slice().into());
         assert_eq!(crowd(&world), 2000 / cores);

@@ -12,7 +12,6 @@ use unisono_control::handshake::JobId;
 use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_job::job_settings::JobSettings;
 use unisono_job::rendezvous::Membership;
 use unisono_transport_tcp::Tcp;
 
@@ -40,7 +39,7 @@ pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membe
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),
         world_size: ranks,
-        job_settings: JobSettings::from_config(config).expect("good settings").encode(),
+        job_settings: config.job_settings().expect("good settings").encode(),
         cores: Vec::new(),
     };
     (listeners, members)

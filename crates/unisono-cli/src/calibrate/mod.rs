@@ -14,7 +14,6 @@ use std::sync::Arc;
 use unisono::{Collectives, Communicator};
 use unisono_job::config::Config;
 use unisono_job::environment::Placement;
-use unisono_job::job_settings::JobSettings;
 use unisono_transport_tcp::BACKEND;
 
 use crate::arguments::CalibrateArguments;
@@ -60,7 +59,7 @@ fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
     }
     let cores = match unisono_job::Job::joined().first() {
         Some(world) => world.cores(0),
-        None => JobSettings::from_config(&Config::from_environment()?)?.cores(0, &[]),
+        None => Config::from_environment()?.job_settings()?.cores(0, &[]),
     };
     let calibration = Calibration::new(samples, cores)?;
     if json { print::document(&calibration) } else { print::line(&calibration.table()) }

@@ -9,10 +9,11 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use unisono_control::secret::Secret;
-use unisono_job::config::{Config, knobs};
+use unisono_job::config::Config;
 use unisono_job::private_files::runtime_directory;
 use unisono_job::rendezvous::{StoreConfig, StoreHost, store_job};
 use unisono_job::secret::create_secret_file;
+use unisono_job::settings::knobs;
 
 use super::failure::End;
 use crate::problem::{Problem, Result};

@@ -12,7 +12,6 @@ use unisono_control::handshake::JobId;
 use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_job::job_settings::JobSettings;
 use unisono_job::rendezvous::Membership;
 use unisono_transport_tcp::Tcp;
 
@@ -41,7 +40,7 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&Job, &dyn Communicator)
         addresses: listeners.iter().map(|one| one.local_addr().unwrap()).collect(),
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),
-        job_settings: JobSettings::from_config(&config).unwrap().encode(),
+        job_settings: config.job_settings().unwrap().encode(),
         cores: Vec::new(),
     };
     let (done, all_done) = channel();

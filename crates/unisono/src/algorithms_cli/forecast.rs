@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_job::job_settings::JobSettings;
 use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, Cost, CostModel, Registry, Shape};
 
 use super::problem::Result;
@@ -31,7 +30,7 @@ impl Forecast {
         let config = Config::from_environment()?;
         let cost_model = match Job::joined().first() {
             Some(world) => world.cost_model(group),
-            None => JobSettings::from_config(&config)?.cost_model(group, &[]),
+            None => config.job_settings()?.cost_model(group, &[]),
         };
         let forecast = Forecast::new(Registry::built_in(), cost_model.shape(group.hosts()), cost_model);
         Ok(Forecast { forced: config.algorithm, ..forecast })

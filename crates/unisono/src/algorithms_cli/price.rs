@@ -4,7 +4,6 @@ use std::io::Write;
 
 use serde::Serialize;
 use unisono_job::config::Config;
-use unisono_job::job_settings::JobSettings;
 use unisono_schedule::{Admit, Choice, Collective, Cost, CostModel, Registry};
 
 use super::arguments::PriceArguments;
@@ -119,7 +118,7 @@ impl Figures {
     fn asked_for(arguments: &PriceArguments) -> Result<Figures> {
         let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
         let config = Config::from_environment()?;
-        let here = JobSettings::from_config(&config)?.cost_model(&Group::world(0, ranks), &[]);
+        let here = config.job_settings()?.cost_model(&Group::world(0, ranks), &[]);
         let (whose, are_built_in) = match config.cost_model {
             Some(_) => ("UNISONO_COST_MODEL".to_owned(), false),
             None => (format!("built in, {}", CostModel::LOOPBACK_MACHINE), true),

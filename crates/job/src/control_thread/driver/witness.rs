@@ -7,7 +7,7 @@ use unisono_communicator::JobRank;
 use unisono_control::Presence;
 use unisono_control::slots::Slot;
 
-use super::super::THREAD_NAME;
+use super::super::command::THREAD_NAME;
 use super::super::starvation::is_starving;
 use super::super::tasks::{TaskResult, find_absent};
 use super::Driver;

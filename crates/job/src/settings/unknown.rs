@@ -5,7 +5,6 @@ use std::sync::Once;
 use unisono_communicator::{Severity, log};
 use unisono_schedule::nearest_names;
 
-use super::Config;
 use super::knobs::{DEVELOPER_KNOBS, FORMER_NAMES, knobs};
 
 /// What all our variables start with.
@@ -18,25 +17,15 @@ const NAMED_MAX: usize = 8;
 const PROPOSED_MAX: usize = 3;
 
 /// Those of `names` that look like settings and are none.
-pub(super) fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
+pub(crate) fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
     let known = |name: &str| knobs().chain(DEVELOPER_KNOBS.knobs).any(|knob| knob.name == name);
     let mut unknown: Vec<String> = names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect();
     unknown.sort_unstable();
     unknown
 }
 
-impl Config {
-    /// Warns of unknown variables. The ranks of a launcher mostly have the same environment, so rank 0 speaks for all;
-    /// of those that are started by hand, each has its own.
-    pub(super) fn warn_of_unknown(&self) {
-        if self.placement.rank() == 0 || self.is_started_by_hand() {
-            warn_of(&self.unknown);
-        }
-    }
-}
-
 /// Warns of these variables, once in a process.
-pub(super) fn warn_of(unknown: &[String]) {
+pub(crate) fn warn_of(unknown: &[String]) {
     static SAID: Once = Once::new();
     if !unknown.is_empty() {
         SAID.call_once(|| log(Severity::Warn, None, format_args!("{}", sentence(unknown))));

@@ -8,7 +8,7 @@ const INTRODUCTION: &str = "\
 # Settings
 
 Every setting that unisono takes from the environment. This page is made from the table in
-`crates/job/src/config/knobs.rs`: `unisono settings` prints it. Besides, unisono reads what launchers say
+`crates/job/src/settings/knobs.rs`: `unisono settings` prints it. Besides, unisono reads what launchers say
 about a process (Slurm, Open MPI, MPICH, Intel MPI, torchrun and others), `XDG_RUNTIME_DIR`, `TMPDIR`,
 `XDG_CONFIG_HOME` and `HOME` for its folders, and whether variables of oneCCL are set (docs/backends.md).
 

@@ -22,7 +22,7 @@ impl SetVariable {
 }
 
 /// Those of `variables` that are settings or are named like ours, by name.
-pub(super) fn in_effect(variables: impl Iterator<Item = (String, String)>) -> Vec<SetVariable> {
+pub(crate) fn in_effect(variables: impl Iterator<Item = (String, String)>) -> Vec<SetVariable> {
     let mut set: Vec<SetVariable> = variables
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| {

@@ -172,7 +172,7 @@ pub fn knobs() -> impl Iterator<Item = &'static Knob> {
     GROUPS.iter().flat_map(|group| group.knobs)
 }
 
-/// The settings of this name or, for [`super::Config::variable`], of none.
-pub(super) fn knob_named(name: &str) -> Option<&'static Knob> {
+/// The settings of this name or, for [`crate::config::Config::variable`], of none.
+pub(crate) fn knob_named(name: &str) -> Option<&'static Knob> {
     knobs().find(|knob| knob.name == name)
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use unisono_communicator::{Error, LogLevel, Result};
 
 use super::knobs::knob_named;
-use super::{Backend, SecretSource, UnknownBackend, Values};
+
+/// Looks a variable up; a path may be no UTF-8.
+pub(crate) type Values<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// The largest size that a setting can ask for.
 const BYTES_MAX: u64 = 1 << 30;
@@ -24,16 +26,16 @@ const DURATION_UNITS_MAX: f64 = 1e9;
 /// A lookup that knows the table.
 pub(crate) struct Source<'a> {
     lookup: Values<'a>,
-    /// See [`super::Config::found_as`].
+    /// See [`crate::config::Config::found_as`].
     found_as: RefCell<Vec<(&'static str, String)>>,
 }
 
 impl Source<'_> {
-    pub(super) fn new(lookup: Values<'_>) -> Source<'_> {
+    pub(crate) fn new(lookup: Values<'_>) -> Source<'_> {
         Source { lookup, found_as: RefCell::default() }
     }
 
-    pub(super) fn found_as(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn found_as(&self) -> Vec<(&'static str, String)> {
         self.found_as.take()
     }
 
@@ -62,7 +64,7 @@ impl Source<'_> {
     }
 
     /// A path, which may be no text.
-    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.find_bytes(name).map(|(_, value)| value.into())
     }
 
@@ -71,7 +73,7 @@ impl Source<'_> {
         (self.lookup)(name).map(lossy)
     }
 
-    pub(super) fn parse<T: FromStr>(
+    pub(crate) fn parse<T: FromStr>(
         &self,
         name: &str,
         problem: &str,
@@ -86,11 +88,11 @@ impl Source<'_> {
         })
     }
 
-    pub(super) fn unsent_bytes(&self) -> Result<u32> {
+    pub(crate) fn unsent_bytes(&self) -> Result<u32> {
         self.bytes("UNISONO_UNSENT_BYTES", 4 << 10)
     }
 
-    pub(super) fn piece_bytes(&self) -> Result<u32> {
+    pub(crate) fn piece_bytes(&self) -> Result<u32> {
         self.bytes("UNISONO_PIECE_BYTES", 1)
     }
 
@@ -100,35 +102,19 @@ impl Source<'_> {
     }
 
     /// `None` for 0.
-    pub(super) fn buffer_bytes(&self, name: &str) -> Result<Option<u32>> {
+    pub(crate) fn buffer_bytes(&self, name: &str) -> Result<Option<u32>> {
         let problem = format!("0, or a whole number from {BUFFER_BYTES_MIN} to {BYTES_MAX} is needed");
         let is_good = |number: &u64| *number == 0 || (BUFFER_BYTES_MIN..=BYTES_MAX).contains(number);
         let number = self.parse(name, &problem, is_good)?;
         Ok(number.filter(|&number| number > 0).map(|number| number as u32))
     }
 
-    pub(super) fn secret(&self) -> Result<Option<SecretSource>> {
-        let file = self.path("UNISONO_SECRET_FILE").map(SecretSource::File);
-        let group_file = self.path("UNISONO_SECRET_GROUP_FILE").map(SecretSource::GroupFile);
-        let descriptor = self.number("UNISONO_SECRET_FD", 0, u32::MAX.into())?;
-        let descriptor = descriptor.map(|number| SecretSource::Descriptor(number as u32));
-        let mut named = [file, group_file, descriptor].into_iter().flatten();
-        match (named.next(), named.next()) {
-            (Some(one), Some(other)) => {
-                let ((name, value), (other, _)) = (one.setting(), other.setting());
-                let problem = format!("{other} names another secret; one of the two is needed");
-                Err(configuration(name, &value, problem))
-            }
-            (one, _) => Ok(one),
-        }
-    }
-
-    pub(super) fn address(&self, name: &str) -> Result<Option<IpAddr>> {
+    pub(crate) fn address(&self, name: &str) -> Result<Option<IpAddr>> {
         let problem = "an IP address that other ranks can dial is needed";
         self.parse(name, problem, |address: &IpAddr| !address.is_unspecified() && !address.is_multicast())
     }
 
-    pub(super) fn duration(&self, name: &str) -> Result<Duration> {
+    pub(crate) fn duration(&self, name: &str) -> Result<Duration> {
         let unit = knob_named(name).map_or("s", |knob| knob.unit);
         let (units, scale) = match unit {
             "us" => ("microseconds", 1e-6),
@@ -141,17 +127,12 @@ impl Source<'_> {
         number.map(|number| Duration::from_secs_f64(number * scale)).ok_or_else(|| without_value(name))
     }
 
-    pub(super) fn log_level(&self, name: &str) -> Result<LogLevel> {
+    pub(crate) fn log_level(&self, name: &str) -> Result<LogLevel> {
         let problem = format!("one of {} is needed", LogLevel::NAMES.join(", "));
         self.parse(name, &problem, |_: &LogLevel| true)?.ok_or_else(|| without_value(name))
     }
 
-    pub(super) fn backend(&self, name: &str) -> Result<Backend> {
-        let problem = UnknownBackend.to_string();
-        self.parse(name, &problem, |_: &Backend| true)?.ok_or_else(|| without_value(name))
-    }
-
-    pub(super) fn choice(&self, name: &str, choices: &[&str]) -> Result<String> {
+    pub(crate) fn choice(&self, name: &str, choices: &[&str]) -> Result<String> {
         let problem = format!("one of {} is needed", choices.join(", "));
         let value = self.parse(name, &problem, |value: &String| choices.contains(&value.as_str()))?;
         value.ok_or_else(|| without_value(name))
@@ -179,6 +160,6 @@ pub(crate) fn configuration(name: &str, value: &str, problem: impl Into<String>)
     Error::Configuration { name: name.into(), value: value.into(), problem: problem.into() }
 }
 
-fn without_value(name: &str) -> Error {
+pub(crate) fn without_value(name: &str) -> Error {
     configuration(name, "", "it has neither a value nor a default")
 }
