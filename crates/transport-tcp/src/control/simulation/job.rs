@@ -89,6 +89,8 @@ pub(super) struct Seat {
     is_gone: bool,
     /// After how many more uses of its links the rank dies.
     uses_left: Option<u64>,
+    /// When a byte of its calls last moved.
+    moved_at: Instant,
 }
 
 /// Everything that the ranks share.
@@ -133,6 +135,7 @@ impl SimulatedJob {
             is_over: false,
             is_gone: false,
             uses_left: None,
+            moved_at: simulation.now,
         };
         let job = Job {
             seats: (0..size).map(seat).collect(),
@@ -275,6 +278,12 @@ impl SimulatedJob {
         job.simulation.now - job.simulation.start
     }
 
+    /// How long no byte of a rank's calls has moved.
+    pub(super) fn still_for(&self, rank: u32) -> Duration {
+        let job = self.job();
+        job.simulation.now - job.seats[rank as usize].moved_at
+    }
+
     /// What a rank's clock shows.
     pub(super) fn now(&self, rank: u32) -> Instant {
         let job = self.job();
@@ -415,6 +424,13 @@ impl Job {
                 let delay = Duration::from_micros(self.simulation.random.below(2000));
                 self.simulation.schedule(to, delay, Outside::Ended { pipe: index, is_reset: true });
             }
+        }
+    }
+
+    /// A rank has tried to move bytes, and so many have moved.
+    pub(super) fn note_moved(&mut self, rank: u32, bytes: usize) {
+        if bytes > 0 {
+            self.seats[rank as usize].moved_at = self.simulation.now;
         }
     }
 
