@@ -230,7 +230,8 @@ fn arrive(
     let local_ranks = Some(u32::from(input.below(3))).filter(|&ranks| ranks > 0);
     let host = HostClaim { id, is_named: input.below(2) == 1, local_ranks };
     let (backend, cpus) = ("tcp".to_owned(), Cpus::own());
-    let arrival = Arrival { address, host, process, wait_ms, job_settings, backend, cpus };
+    let wait = u64::from(input.below(2));
+    let arrival = Arrival { address, host, process, wait, wait_ms, job_settings, backend, cpus };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
     let size = round.present.len() as u32 + u32::from(input.below(8) == 0);

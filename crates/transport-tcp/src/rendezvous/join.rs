@@ -14,7 +14,7 @@ use super::address::{look_up, resolve};
 use super::cpus::Cpus;
 use super::key::own_process;
 use super::message::{
-    ANSWER_BYTES_MAX, Answer, Arrival, HostClaim, JOB_SETTINGS_BYTES_MAX, Progress, QUESTION,
+    ANSWER_BYTES_MAX, Answer, Arrival, HostClaim, JOB_SETTINGS_BYTES_MAX, Progress, QUESTION, TAKEN,
 };
 use super::stream::{read_message, runtime, watch_peer, write_message};
 use super::waiting::{WaitConfig, Waiting};
@@ -290,6 +290,7 @@ async fn enter(
         address: config.listen,
         host: config.host,
         process: own_process(),
+        wait: waiting.number,
         wait_ms: left.as_millis() as u64,
         job_settings: config.job_settings.clone(),
         backend: config.backend.clone(),
@@ -334,12 +335,17 @@ async fn stay(
                 }
             }
         };
-        match understand(config, &message)? {
+        let understood = understand(config, &message);
+        if let Ok(Understood::Waiting(progress)) = &understood {
+            unanswered = false;
+            waiting.on_progress(progress);
+            continue;
+        }
+        // A store that has gone meanwhile needs no confirmation.
+        let _ = writer.write_u8(TAKEN).await;
+        match understood? {
             Understood::Met(membership) => return Ok(membership),
-            Understood::Waiting(progress) => {
-                unanswered = false;
-                waiting.on_progress(&progress);
-            }
+            Understood::Waiting(_) => {}
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The messages of the store: what a rank sends when it arrives, how far the round is, and what all ranks receive.
 //!
 //! Each follows its length of 4 bytes. A rank that waits may send [`QUESTION`], a bare byte, at any time; how far the
-//! round is answers it. Before that, the handshake has told both sides rank and world size.
+//! round is answers it. With [`TAKEN`], another one, it confirms the last answer. Before that, the handshake has told
+//! both sides rank and world size.
 
 use std::net::SocketAddr;
 
@@ -29,7 +30,7 @@ const BACKEND_BYTES_MAX: usize = 32;
 
 /// The most bytes of an arrival.
 pub(super) const ARRIVAL_BYTES_MAX: usize =
-    64 + PROCESS_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + BACKEND_BYTES_MAX + CPUS_BYTES_MAX;
+    72 + PROCESS_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + BACKEND_BYTES_MAX + CPUS_BYTES_MAX;
 
 /// The most bytes of an answer.
 pub(super) const ANSWER_BYTES_MAX: usize = 64
@@ -47,6 +48,10 @@ const WAITING: u8 = 5;
 
 /// What a rank sends to be told how far the round is.
 pub(super) const QUESTION: u8 = 1;
+
+/// What a rank sends once it has the answer of its round. Without it the store keeps the answer: the end of a connection
+/// does not tell whether the answer was read.
+pub(super) const TAKEN: u8 = 2;
 
 /// The most ranges of ranks in a message about a round.
 pub(super) const RANGES_MAX: usize = 8;
@@ -92,6 +97,8 @@ pub(super) struct Arrival {
     pub(super) host: HostClaim,
     /// Which process it is.
     pub(super) process: RankProcess,
+    /// Which wait of its process this is. A rank whose answer is lost comes again with the same number.
+    pub(super) wait: u64,
     /// How long it will wait, from now.
     pub(super) wait_ms: u64,
     /// What it would distribute if it were rank 0.
@@ -108,7 +115,7 @@ impl Arrival {
         writer.address(self.address).array(&self.host.id).u8(self.host.is_named.into());
         writer.u32(self.host.local_ranks.unwrap_or(0));
         write_process(&mut writer, &self.process);
-        writer.u64(self.wait_ms).bytes(&self.job_settings).text(&self.backend, BACKEND_BYTES_MAX);
+        writer.u64(self.wait).u64(self.wait_ms).bytes(&self.job_settings).text(&self.backend, BACKEND_BYTES_MAX);
         self.cpus.write(&mut writer);
         writer.finish()
     }
@@ -119,6 +126,7 @@ impl Arrival {
             address: reader.address()?,
             host: read_host(&mut reader)?,
             process: read_process(&mut reader)?,
+            wait: reader.u64()?,
             wait_ms: reader.u64()?,
             job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
             backend: reader.text(BACKEND_BYTES_MAX)?.to_owned(),
@@ -333,6 +341,7 @@ mod tests {
             address,
             host: HostClaim { id: [3; HOST_ID_BYTES], is_named: true, local_ranks: Some(2) },
             process: process(),
+            wait: 7,
             wait_ms: 300_000,
             job_settings: vec![1, 2, 3],
             backend: "tcp".to_owned(),

@@ -38,6 +38,11 @@ impl Newcomer {
         let identity = |one: &Newcomer| (one.arrival.address, one.arrival.host, one.arrival.process.clone());
         identity(self) == identity(other)
     }
+
+    /// Whether both are one wait of one process, so that the answer to one is the answer to the other.
+    fn is_same_wait(&self, other: &Newcomer) -> bool {
+        (self.rank, self.arrival.wait) == (other.rank, other.arrival.wait) && self.is_same_process(other)
+    }
 }
 
 impl fmt::Display for Newcomer {
@@ -68,6 +73,16 @@ pub(super) struct Roster {
     /// The end of the last round in which two processes contradicted each other, and until when those that come late
     /// are told.
     conflict: Option<(Answer, Instant)>,
+    /// The answer of the last round, as long as one of its ranks may not have it.
+    last: Option<LastRound>,
+}
+
+/// A round that has ended.
+#[derive(Debug)]
+struct LastRound {
+    answer: Answer,
+    /// Its ranks that have not confirmed the answer.
+    untold: Vec<Newcomer>,
 }
 
 /// What follows from an arrival.
@@ -77,7 +92,8 @@ pub(super) enum Arrived {
     Waits(Instant),
     /// The round is over: the answer to all its ranks.
     Ends(Answer),
-    /// The process has come after the end of its round, or it cannot be understood: the answer to this connection only.
+    /// The process has come after the end of its round, also once more because the answer was lost, or it cannot be
+    /// understood: the answer to this connection only.
     Late(Answer),
 }
 
@@ -90,19 +106,22 @@ impl Roster {
             left: BTreeSet::new(),
             meetings: 0,
             conflict: None,
+            last: None,
         }
     }
 
     /// Notes that a process has come. `job` becomes the id of the job if it is the last one.
     pub(super) fn arrive(&mut self, newcomer: Newcomer, now: Instant, job: JobId) -> Arrived {
+        if let Some(answer) = self.lost_answer(&newcomer) {
+            return Arrived::Late(answer.clone());
+        }
         if let Some((answer, _)) = self.conflict.as_ref().filter(|(_, until)| now < *until) {
             return Arrived::Late(answer.clone());
         }
         if let Some(problem) = self.contradiction(&newcomer) {
             let answer = Answer::Failed { missing: Vec::new(), problem };
             self.conflict = Some((answer.clone(), now + CONFLICT_MEMORY));
-            self.next_round();
-            return Arrived::Ends(answer);
+            return Arrived::Ends(self.end_round(answer));
         }
         let until = now + Duration::from_millis(newcomer.arrival.wait_ms.min(WAIT_MS_MAX));
         let rank = newcomer.rank;
@@ -118,10 +137,31 @@ impl Roster {
         }
         self.meetings = self.meetings.saturating_add(1);
         let arrivals: Vec<Arrival> =
-            self.next_round().into_iter().map(|member| member.newcomer.arrival).collect();
+            self.members.iter().flatten().map(|member| member.newcomer.arrival.clone()).collect();
         let problem = backends_differ(&arrivals);
         let failed = problem.map(|problem| Answer::Failed { missing: Vec::new(), problem });
-        Arrived::Ends(failed.unwrap_or_else(|| welcome(job, &arrivals)))
+        let answer = failed.unwrap_or_else(|| welcome(job, &arrivals));
+        Arrived::Ends(self.end_round(answer))
+    }
+
+    /// The answer that this process was given before, and has not confirmed: its connection was cut meanwhile, and
+    /// nobody else will come to the round that it would begin now.
+    fn lost_answer(&self, newcomer: &Newcomer) -> Option<&Answer> {
+        let last = self.last.as_ref()?;
+        last.untold.iter().any(|one| one.is_same_wait(newcomer)).then_some(&last.answer)
+    }
+
+    /// Notes that a rank has confirmed the answer to this wait.
+    pub(super) fn has_taken(&mut self, rank: u32, wait: u64) {
+        if let Some(last) = &mut self.last {
+            last.untold.retain(|one| (one.rank, one.arrival.wait) != (rank, wait));
+        }
+        self.last.take_if(|last| last.untold.is_empty());
+    }
+
+    /// Whether all ranks of the last round have confirmed its answer.
+    pub(super) fn all_have_taken(&self) -> bool {
+        self.last.is_none()
     }
 
     /// Why a process cannot be of one job with those that are there. All must be told: nobody knows which of the two is
@@ -183,15 +223,16 @@ impl Roster {
         let (rank, how) = self.ended.iter().find(is_absent).filter(|_| self.present > 0)?;
         let problem = format!("rank {rank} ended before it had joined: it {how}");
         let answer = Answer::Failed { missing: vec![*rank], problem };
-        self.next_round();
-        Some(answer)
+        Some(self.end_round(answer))
     }
 
-    /// Begins the next round and returns the members of the one before, by their ranks.
-    fn next_round(&mut self) -> Vec<Member> {
+    /// Ends the round with this answer to all its ranks, and begins the next.
+    fn end_round(&mut self, answer: Answer) -> Answer {
         self.present = 0;
         self.left.clear();
-        self.members.iter_mut().filter_map(Option::take).collect()
+        let untold = self.members.iter_mut().filter_map(Option::take).map(|member| member.newcomer).collect();
+        self.last = Some(LastRound { answer: answer.clone(), untold });
+        answer
     }
 
     /// Ends the round if a rank has waited as long as it may: the job cannot start without that rank, so all others get
@@ -201,8 +242,7 @@ impl Roster {
         let impatient = self.members.iter().position(expired)? as u32;
         let missing = (0u32..).zip(&self.members).filter(|(_, member)| member.is_none());
         let ranks = missing.map(|(rank, _)| rank).collect();
-        self.next_round();
-        Some(Answer::Missing { impatient, ranks })
+        Some(self.end_round(Answer::Missing { impatient, ranks }))
     }
 }
 
@@ -260,13 +300,13 @@ mod tests {
         let (job_settings, cpus) = (vec![port as u8], bound_to(usize::from(port)));
         let host = HostClaim { id: [host; 16], is_named: false, local_ranks: None };
         let backend = "tcp".to_owned();
-        Arrival { address, host, process: process(), wait_ms, job_settings, backend, cpus }
+        Arrival { address, host, process: process(), wait: 0, wait_ms, job_settings, backend, cpus }
     }
 
-    /// Of a job of 2; from another place for each connection.
+    /// Of a job of 2; from another place and with another wait for each connection.
     fn newcomer(rank: u32, connection: ConnectionId, arrival: Arrival) -> Newcomer {
         let from = SocketAddr::from(([127, 0, 0, 1], 1000 + connection as u16));
-        Newcomer { rank, world_size: 2, connection, from, arrival }
+        Newcomer { rank, world_size: 2, connection, from, arrival: Arrival { wait: connection, ..arrival } }
     }
 
     fn of(world_size: u32, newcomer: Newcomer) -> Newcomer {
@@ -283,7 +323,8 @@ mod tests {
                     roster.arrive(of(4, newcomer(rank, round, arrival(rank as u16, host, 1000))), now, JOB);
                 assert_eq!(arrived, Arrived::Waits(now + SECOND));
             }
-            let Arrived::Ends(answer) = roster.arrive(of(4, newcomer(1, 9, arrival(1, 1, 1000))), now, JOB)
+            let Arrived::Ends(answer) =
+                roster.arrive(of(4, newcomer(1, 9 + round, arrival(1, 1, 1000))), now, JOB)
             else {
                 panic!("complete")
             };
@@ -358,9 +399,10 @@ mod tests {
     #[test]
     fn two_backends_end_the_round_when_all_are_there() {
         let now = Instant::now();
-        let mut roster = Roster::new(3);
+        let (mut roster, mut connection) = (Roster::new(3), 0);
         let mut arrive = |rank: u32, backend: &str| {
-            let mut one = of(3, newcomer(rank, rank.into(), arrival(7 + rank as u16, 0, 1000)));
+            connection += 1;
+            let mut one = of(3, newcomer(rank, connection, arrival(7 + rank as u16, 0, 1000)));
             one.arrival.backend = backend.to_owned();
             roster.arrive(one, now, JOB)
         };
@@ -404,6 +446,38 @@ mod tests {
             Arrived::Waits(now + SECOND)
         );
         assert!(matches!(roster.arrive(newcomer(0, 3, arrival(6, 0, 1000)), now, JOB), Arrived::Ends(_)));
+    }
+
+    #[test]
+    fn who_has_lost_its_answer_gets_it_again() {
+        let now = Instant::now();
+        let mut roster = Roster::new(2);
+        let one = newcomer(1, 1, arrival(7, 0, 1000));
+        roster.arrive(one.clone(), now, JOB);
+        let Arrived::Ends(answer) = roster.arrive(newcomer(0, 2, arrival(6, 0, 1000)), now, JOB) else {
+            panic!("complete")
+        };
+        // Its connection is another one.
+        let again = Newcomer { connection: 3, ..one.clone() };
+        roster.has_taken(0, 2);
+        assert!(!roster.all_have_taken());
+        let another = JobId([6; 16]);
+        for _ in 0..2 {
+            assert_eq!(roster.arrive(again.clone(), now, another), Arrived::Late(answer.clone()));
+        }
+        assert_eq!(roster.progress().present, 0);
+        // Another process of this rank, and another wait of this process, begin the next round.
+        let begin = |other: Newcomer| {
+            let mut roster = Roster::new(2);
+            roster.arrive(one.clone(), now, JOB);
+            roster.arrive(newcomer(0, 2, arrival(6, 0, 1000)), now, JOB);
+            roster.arrive(other, now, JOB)
+        };
+        assert!(matches!(begin(newcomer(1, 1, arrival(8, 0, 1000))), Arrived::Waits(_)));
+        assert!(matches!(begin(newcomer(1, 4, arrival(7, 0, 1000))), Arrived::Waits(_)));
+        roster.has_taken(1, 1);
+        assert!(roster.all_have_taken());
+        assert!(matches!(roster.arrive(again, now, JOB), Arrived::Waits(_)), "it has confirmed the answer");
     }
 
     /// The problem of a round that failed for lack of `rank`.

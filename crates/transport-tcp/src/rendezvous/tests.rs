@@ -1,10 +1,11 @@
 //! Ranks that meet, or do not: threads over loopback, each test under a watchdog.
 
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -218,6 +219,62 @@ fn a_stranger_is_refused_with_the_reason_and_the_others_meet() {
         let too_long = join(&JoinConfig { job_settings: vec![0; JOB_SETTINGS_BYTES_MAX + 1], ..fine(2) });
         assert!(matches!(too_long, Err(Error::InvalidArgument { argument: "job_settings", .. })));
         all_met(waiting.into_iter().chain([joining(fine(2))]));
+    });
+}
+
+/// A way to the store, whose first connection ends when the store sends something after `cut` was set: the rank does not
+/// get that. Returns its address, `cut`, and whether the connection was cut.
+fn way_that_is_cut(store: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicBool>) {
+    let listener = TcpListener::bind(loopback(0)).unwrap();
+    let (address, flags) = (listener.local_addr().unwrap(), [(); 2].map(|()| Arc::new(AtomicBool::new(false))));
+    let [cut, is_cut] = flags.clone();
+    thread::spawn(move || {
+        for rank in listener.incoming() {
+            let rank = rank.unwrap();
+            // Where no store listens any more, nobody listens here either.
+            let Ok(store) = TcpStream::connect(store) else { return };
+            for (mut from, mut to, answers) in [
+                (rank.try_clone().unwrap(), store.try_clone().unwrap(), false),
+                (store, rank, true),
+            ] {
+                let (cut, is_cut) = (cut.clone(), is_cut.clone());
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(count @ 1..) = from.read(&mut bytes) {
+                        let cuts = answers && cut.swap(false, Ordering::SeqCst);
+                        is_cut.fetch_or(cuts, Ordering::SeqCst);
+                        if cuts || to.write_all(&bytes[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    // An end that is gone needs none.
+                    [from, to].iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+                });
+            }
+        }
+    });
+    let [cut, is_cut] = flags;
+    (address, cut, is_cut)
+}
+
+#[test]
+fn a_rank_whose_answer_was_lost_gets_it_again() {
+    watched(|| {
+        for stays in [true, false] {
+            let store = store(2, loopback(0));
+            let (address, cut, is_cut) = way_that_is_cut(store.address());
+            let timeout = 10 * IMPATIENT;
+            let one = joining(JoinConfig { timeout, ..config(address, 1, 2) });
+            thread::sleep(IMPATIENT);
+            cut.store(true, Ordering::SeqCst);
+            let zero = join(&config(store.address(), 0, 2)).unwrap();
+            // A rank that hosts the store goes on when it has its own answer.
+            let kept = stays.then_some(store);
+            let one = one.join().unwrap().unwrap();
+            drop(kept);
+            assert!(is_cut.load(Ordering::SeqCst), "the first answer was lost");
+            assert_eq!((one.rank, one.job, one.addresses), (1, zero.job, zero.addresses));
+        }
     });
 }
 
