@@ -297,7 +297,8 @@ impl Run {
         let links = 0..self.plan.links.len();
         let receiving = || links.clone().filter(|&link| ready.receives.contains(link));
         let earliest = receiving().min_by_key(|&link| self.awaited_step(link));
-        awaited.extend(earliest.into_iter().chain(receiving().filter(|&link| Some(link) != earliest)).map(peer));
+        awaited
+            .extend(earliest.into_iter().chain(receiving().filter(|&link| Some(link) != earliest)).map(peer));
         for link in links.filter(|&link| ready.sends.contains(link) || ready.releases.contains(link)) {
             if !awaited.contains(&peer(link)) {
                 awaited.push(peer(link));
