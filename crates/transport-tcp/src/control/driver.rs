@@ -170,8 +170,8 @@ impl Driver {
                 // connection ends.
                 let of_key = |slot: &Slot| slot.role != ConnectionRole::Control && slot.key == key;
                 self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
-                let topic = self.communicators.leave(key, ours);
-                self.publish(topic);
+                let topics = self.communicators.leave(key, ours);
+                self.publish(topics);
             }
             Command::Dial { key, wanted } => {
                 for (peer, role) in wanted {
@@ -199,8 +199,8 @@ impl Driver {
                 self.publish(topics);
             }
             Command::Close { key, ours, deadline, answer } => {
-                let topic = self.communicators.close(key, ours, (Instant::now(), deadline), answer);
-                self.publish(topic);
+                let topics = self.communicators.close(key, ours, (Instant::now(), deadline), answer);
+                self.publish(topics);
             }
             Command::Leave { .. } => {}
         }

@@ -209,9 +209,9 @@ impl FuzzedNode {
                 let (answer, closing) = bounded(1);
                 let deadline = self.now + PATIENCE;
                 let ours = self.board.calls().history();
-                let topic = self.communicators.close(WORLD, ours, (self.now, deadline), answer);
+                let topics = self.communicators.close(WORLD, ours, (self.now, deadline), answer);
                 self.closing = Some(closing);
-                topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
+                topics.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
             }
             6 => self.is_told |= self.board.first_cause().tell().is_some(),
             _ => {}

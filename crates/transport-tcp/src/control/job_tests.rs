@@ -1,8 +1,10 @@
 //! Whole jobs with their engines in simulated trouble: every call's bits, every error's cause, and who goes on.
 //!
-//! `UNISONO_TEST_SEED` repeats one seed of every test, `UNISONO_TEST_CASES` sets how many seeds each test runs.
+//! `UNISONO_TEST_SEED` repeats one seed of every test, `UNISONO_TEST_CASES` sets how many seeds each test runs; see
+//! `seeds`.
 
 mod departures;
+mod seeds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,24 +17,7 @@ use super::simulation::departure::{EarlyDeparture, Way};
 use super::simulation::job::{CutLink, Job, Outside, SimulatedJob};
 use super::simulation::program::{Deviation, Moment, Program, mixed};
 use super::simulation::{Cut, MS, Random};
-
-/// The number of seeds for each kind of trouble, unless a test says otherwise.
-const CASES: u64 = 240;
-
-/// Seeds that have found an error, here or in the tests themselves.
-const FOUND: [(Trouble, u64); 3] = [
-    // A rank that waited in `close` took the goodbye of one that had failed for other calls.
-    (Trouble::CutLink, 334),
-    // A call of long messages over narrow links went on after a failure for longer than the news of it may take.
-    (Trouble::Departure, 3 << 32 | 334),
-    // Of the ranks that it waited for, a rank named one of a later step, and two such ranks led to each other, not to
-    // the rank that had not called.
-    (Trouble::Departure, 3_454_056_460_864_980_199),
-];
-
-/// The low bits of a seed choose the program and the delays, the others choose the trouble: so each program can meet
-/// each trouble.
-const PROGRAM_BITS: u32 = 32;
+use seeds::{FOUND, PROGRAM_BITS, run};
 
 /// Longer than the detector's patience on every clock.
 const LONG_STOP_MS: u64 = 1600;
@@ -109,7 +94,8 @@ impl Case {
             ..EngineOptions::default()
         };
         let steps = 2 + random.below(5);
-        let program = Program { seed: mixed(program_seed, 7), steps, hosts, deviation: None, departure: None };
+        let program =
+            Program { seed: mixed(program_seed, 7), steps, hosts, deviation: None, departure: None };
         let simulated_job = SimulatedJob::new(&program.hosts, mixed(program_seed, 8), options);
         let mut case = Case { trouble, seed, program, victims: BTreeSet::new(), is_short: false };
         case.plan_trouble(&simulated_job, &mut random);
@@ -349,12 +335,12 @@ impl Case {
             let first = first.entry(epoch).or_insert(at);
             *first = at.min(*first);
         }
-        let is_late = |(epoch, at, still): &(u32, Duration, Duration)| {
-            (*at - first[epoch]).min(*still) > SPREAD_MAX
-        };
+        let is_late =
+            |(epoch, at, still): &(u32, Duration, Duration)| (*at - first[epoch]).min(*still) > SPREAD_MAX;
         if let Some((epoch, at, still)) = failures().find(is_late) {
             let since = first[&epoch];
-            let text = format!("epoch {epoch} has failed after {since:?}, somewhere after {at:?}, {still:?} still");
+            let text =
+                format!("epoch {epoch} has failed after {since:?}, somewhere after {at:?}, {still:?} still");
             self.fails(&text, stories);
         }
     }
@@ -420,26 +406,6 @@ fn run_one(trouble: Trouble, seed: u64) -> Stories {
     let stories: Stories = (0..).zip(ends).filter_map(|(rank, story)| Some((rank, story?))).collect();
     case.check(&simulated_job, &stories);
     stories
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var_os(name).and_then(|text| text.into_string().ok()).map(|text| text.parse().unwrap())
-}
-
-fn run(trouble: Trouble) {
-    match number("UNISONO_TEST_SEED") {
-        Some(seed) => drop(run_one(trouble, seed)),
-        None => (0..number("UNISONO_TEST_CASES").unwrap_or(CASES)).map(nth_seed).for_each(|seed| {
-            run_one(trouble, seed);
-        }),
-    }
-}
-
-/// The seeds in the order in which they are run: first the [`CASES`] of every run, then each program with a trouble
-/// that is drawn at random.
-fn nth_seed(index: u64) -> u64 {
-    let plan = if index < CASES { 0 } else { mixed(index, 1) >> PROGRAM_BITS };
-    plan << PROGRAM_BITS | index
 }
 
 #[test]

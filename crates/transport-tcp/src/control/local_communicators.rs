@@ -50,12 +50,13 @@ impl LocalCommunicators {
     }
 
     /// Removes one that has made these calls. Returns what is to be published.
-    pub(crate) fn leave(&mut self, key: CommunicatorKey, ours: CallHistory) -> Option<Topic> {
-        let communicator = self.communicators.remove(&key).filter(|communicator| !communicator.is_told)?;
-        let departure = communicator.departure(ours, false);
+    pub(crate) fn leave(&mut self, key: CommunicatorKey, ours: CallHistory) -> Vec<Topic> {
+        let communicator = self.communicators.remove(&key).filter(|communicator| !communicator.is_told);
+        let Some(mut communicator) = communicator else { return Vec::new() };
+        let topics = communicator.goodbye(ours, false);
         self.left.count(&communicator.board);
         self.left.add(key, communicator.peers, ours, communicator.closed);
-        Some(Topic::Closed { key, departure })
+        topics
     }
 
     /// A thread that panics drops one, so this rank has not left but failed. Returns what is to be published.
@@ -72,7 +73,7 @@ impl LocalCommunicators {
         for communicator in self.communicators.values_mut() {
             if !std::mem::replace(&mut communicator.is_told, true) {
                 let (key, ours) = (communicator.key, communicator.board.calls().history());
-                topics.push(Topic::Closed { key, departure: communicator.departure(ours, false) });
+                topics.extend(communicator.goodbye(ours, false));
                 self.left.add(key, communicator.peers.clone(), ours, communicator.closed.clone());
             }
         }
@@ -197,20 +198,20 @@ impl LocalCommunicators {
         }));
     }
 
-    /// Starts to close one. Returns the topic to publish, unless it was published before.
+    /// Starts to close one. Returns what is to be published, unless it was published before.
     pub(crate) fn close(
         &mut self,
         key: CommunicatorKey,
         ours: CallHistory,
         (now, deadline): (Instant, Instant),
         answer: CloseAnswer,
-    ) -> Option<Topic> {
-        let communicator = self.communicators.get_mut(&key)?;
+    ) -> Vec<Topic> {
+        let Some(communicator) = self.communicators.get_mut(&key) else { return Vec::new() };
         let is_first = !std::mem::replace(&mut communicator.is_told, true);
-        let departure = communicator.departure(ours, true);
+        let topics = if is_first { communicator.goodbye(ours, true) } else { Vec::new() };
         communicator.closing = Some(Closing { ours, deadline, answer, is_searched: false, search: None });
         communicator.finish_closing(now);
-        is_first.then_some(Topic::Closed { key, departure })
+        topics
     }
 
     /// Called before `awaited` is asked about call `number`: returns the failure to publish if the answer is known

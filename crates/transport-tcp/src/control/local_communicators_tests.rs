@@ -58,13 +58,16 @@ fn closed(calls: u64, by_close: bool) -> Topic {
 
 fn close(communicators: &mut LocalCommunicators, calls: u64) -> Receiver<Result<()>> {
     let (answer, answered) = bounded(1);
-    let topic = communicators.close(
+    let topics = communicators.close(
         KEY,
         history(calls),
         (Instant::now(), Instant::now() + Duration::from_secs(60)),
         answer,
     );
-    assert!(matches!(topic, Some(Topic::Closed { departure, .. }) if departure.history.calls == calls));
+    assert!(
+        matches!(&topics[..], [Topic::Closed { departure, .. }] if departure.history.calls == calls),
+        "{topics:?}"
+    );
     // A rank's own news comes back to it.
     communicators.happened(&news(4, closed(calls, true)), Instant::now());
     answered
@@ -133,7 +136,7 @@ fn closing_waits_for_all_and_compares() {
     assert!(answered.is_empty() && equal.due().is_some());
     equal.happened(&news(2, closed(3, true)), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && equal.due().is_none());
-    assert!(equal.leave(KEY, history(3)).is_none(), "the goodbye has been said");
+    assert!(equal.leave(KEY, history(3)).is_empty(), "the goodbye has been said");
 
     let (mut unequal, _board, _inbox) = local_communicators();
     unequal.happened(&news(6, closed(4, true)), Instant::now());
@@ -155,7 +158,7 @@ fn closing_waits_for_all_and_compares() {
     assert_eq!((culprits[0].rank.get(), evidence.as_str()), (6, "it left after call 1"));
 
     let (mut untold, _board, _inbox) = local_communicators();
-    assert!(matches!(untold.leave(KEY, history(3)), Some(Topic::Closed { .. })), "nobody has been told");
+    assert!(matches!(untold.leave(KEY, history(3))[..], [Topic::Closed { .. }]), "nobody has been told");
 }
 
 /// Its last call only had to send, so it has finished. Others have failed in theirs, and go on without it.
@@ -211,7 +214,7 @@ fn ranks_that_leave_after_different_calls_differ() {
         board.calls().enter(&root(0), None, None, Site::caller(), None);
         board.progress().leave(0);
         let ours = history(1);
-        assert!(matches!(communicators.leave(KEY, ours), Some(Topic::Closed { .. })));
+        assert!(matches!(communicators.leave(KEY, ours)[..], [Topic::Closed { .. }]));
         let last = Some(CallInfo::new(0, root(1)));
         for rank in [2, 6] {
             let history = if rank == 6 { theirs } else { ours };

@@ -45,14 +45,14 @@ impl Job {
                 communicators.add(*communicator, &news, now)
             }
             Command::Abandon { key } => communicators.abandon(key).into_iter().collect(),
-            Command::Unregister { key, ours } => communicators.leave(key, ours).into_iter().collect(),
+            Command::Unregister { key, ours } => communicators.leave(key, ours),
             Command::StreamEnded { key, peer } => communicators.stream_ended(key, peer).into_iter().collect(),
             Command::Flood { key, members, cause, .. } => {
                 vec![Topic::Revoked { key, members, cause: Arc::unwrap_or_clone(cause) }]
             }
             Command::Agree { key, ask, answer } => communicators.agree(key, ask, answer, now),
             Command::Close { key, ours, deadline, answer } => {
-                communicators.close(key, ours, (now, deadline), answer).into_iter().collect()
+                communicators.close(key, ours, (now, deadline), answer)
             }
             Command::Ask { .. } | Command::Dial { .. } | Command::Linger { .. } | Command::Leave { .. } => {
                 vec![]

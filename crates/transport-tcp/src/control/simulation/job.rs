@@ -427,11 +427,9 @@ impl Job {
         }
     }
 
-    /// A rank has tried to move bytes, and so many have moved.
-    pub(super) fn note_moved(&mut self, rank: u32, bytes: usize) {
-        if bytes > 0 {
-            self.seats[rank as usize].moved_at = self.simulation.now;
-        }
+    /// Bytes of a rank's calls have moved.
+    pub(super) fn note_moved(&mut self, rank: u32) {
+        self.seats[rank as usize].moved_at = self.simulation.now;
     }
 
     /// Some bytes have been accepted: when they arrive, and whether the stream ends there.

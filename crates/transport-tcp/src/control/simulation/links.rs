@@ -88,7 +88,7 @@ impl Link for SimulatedLink {
         let job = &mut *self.simulated_job.job();
         let (taken, kept) = job.pipes[self.outward].send(slices, &mut job.simulation.random)?;
         job.sent(self.outward, taken, kept);
-        job.note_moved(self.rank, taken);
+        job.note_moved(self.rank);
         Ok(taken)
     }
 
@@ -100,7 +100,9 @@ impl Link for SimulatedLink {
         self.simulated_job.before_use(self.rank);
         let job = &mut *self.simulated_job.job();
         let given = job.pipes[self.inward].receive(into, &mut job.simulation.random)?;
-        job.note_moved(self.rank, given);
+        if given > 0 {
+            job.note_moved(self.rank);
+        }
         Ok(given)
     }
 
