@@ -81,13 +81,14 @@ impl Hosting {
         remove_left_over(path);
         spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
         let secret = Secret::random()?;
-        let store = StoreHost::start(StoreConfig {
+        let config = StoreConfig {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             world_size: rank.world_size,
             secret: secret.clone(),
             job: rank.job,
             handshake_timeout: rank.handshake_timeout,
-        })?;
+        };
+        let store = StoreHost::start_for(config, rank.run.clone())?;
         let (rank, pid) = (rank.rank, std::process::id());
         let notice = Notice { secret, address: store.address(), rank, pid };
         let written = write_limited(|| file.set_len(0).and_then(|()| file.write_all(&notice.encode())));

@@ -124,6 +124,7 @@ fn config(world_size: u32) -> JoinConfig {
         world_size,
         listen: SocketAddr::from(([127, 0, 0, 1], 1)),
         host: HostClaim { id: [0; 16], is_named: false, local_ranks: None },
+        run: None,
         job_settings: Vec::new(),
         backend: String::new(),
         timeout: Duration::ZERO,
@@ -229,9 +230,9 @@ fn arrive(
     let id = [input.below(3); HOST_ID_BYTES];
     let local_ranks = Some(u32::from(input.below(3))).filter(|&ranks| ranks > 0);
     let host = HostClaim { id, is_named: input.below(2) == 1, local_ranks };
-    let (backend, cpus) = ("tcp".to_owned(), Cpus::own());
+    let (backend, cpus, run) = ("tcp".to_owned(), Cpus::own(), String::new());
     let wait = u64::from(input.below(2));
-    let arrival = Arrival { address, host, process, wait, wait_ms, job_settings, backend, cpus };
+    let arrival = Arrival { address, host, process, run, wait, wait_ms, job_settings, backend, cpus };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
     let size = round.present.len() as u32 + u32::from(input.below(8) == 0);

@@ -66,6 +66,11 @@ impl StoreHost {
     /// [`Error::System`] when it cannot listen at the address or cannot start a thread; [`Error::InvalidArgument`] for
     /// a world that is empty or too large.
     pub fn start(config: StoreConfig) -> Result<StoreHost> {
+        StoreHost::start_for(config, None)
+    }
+
+    /// As [`StoreHost::start`], for the ranks of one run of a launcher: others are refused.
+    pub(super) fn start_for(config: StoreConfig, run: Option<String>) -> Result<StoreHost> {
         if config.world_size == 0 || config.world_size > RANKS_MAX {
             return Err(Error::invalid(
                 "world_size",
@@ -78,7 +83,7 @@ impl StoreHost {
         let address = listener.local_addr().map_err(system)?;
         let runtime = runtime()?;
         let (stop, stopped) = oneshot::channel();
-        let roster = Roster::new(config.world_size);
+        let roster = Roster::new(config.world_size).of_run(run);
         let store = Store { roster, round: watch::Sender::new(None), answered: None };
         let store = Arc::new(Mutex::new(store));
         let shared = store.clone();
@@ -212,7 +217,8 @@ async fn attend(authenticated: Authenticated, connection: ConnectionId, store: S
     watch_peer(&stream);
     let (rank, world_size) = (hello.from, hello.world_size);
     let arrival = Arrival::decode(&message).map_err(|malformed| malformed.to_string());
-    let arrival = arrival.and_then(|arrival| Ok((arrival, JobId::random().map_err(|error| error.to_string())?)));
+    let arrival =
+        arrival.and_then(|arrival| Ok((arrival, JobId::random().map_err(|error| error.to_string())?)));
     let (arrival, job) = match arrival {
         Ok(arrived) => arrived,
         Err(reason) => {

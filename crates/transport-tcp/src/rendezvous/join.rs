@@ -71,6 +71,8 @@ pub struct JoinConfig {
     pub listen: SocketAddr,
     /// The host we are on.
     pub host: HostClaim,
+    /// What the launcher calls this run, if it has started all ranks and says so.
+    pub run: Option<String>,
     /// The encoded settings that all ranks get if we are rank 0, at most [`JOB_SETTINGS_BYTES_MAX`] bytes.
     pub job_settings: Vec<u8>,
     /// Who does our collectives, as `UNISONO_BACKEND` has it; it must be the same on all ranks.
@@ -290,6 +292,7 @@ async fn enter(
         address: config.listen,
         host: config.host,
         process: own_process(),
+        run: config.run.clone().unwrap_or_default(),
         wait: waiting.number,
         wait_ms: left.as_millis() as u64,
         job_settings: config.job_settings.clone(),

@@ -11,6 +11,7 @@ use unisono_communicator::Process;
 use super::cpus::{CPUS_BYTES_MAX, Cpus};
 use crate::codec::{ADDRESS_BYTES, Malformed, Reader, Writer};
 use crate::config::RANKS_MAX;
+use crate::environment::RUN_BYTES_MAX;
 use crate::handshake::JobId;
 
 /// Length of what identifies a host.
@@ -30,7 +31,7 @@ const BACKEND_BYTES_MAX: usize = 32;
 
 /// The most bytes of an arrival.
 pub(super) const ARRIVAL_BYTES_MAX: usize =
-    72 + PROCESS_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + BACKEND_BYTES_MAX + CPUS_BYTES_MAX;
+    72 + PROCESS_BYTES_MAX + RUN_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + BACKEND_BYTES_MAX + CPUS_BYTES_MAX;
 
 /// The most bytes of an answer.
 pub(super) const ANSWER_BYTES_MAX: usize = 64
@@ -97,6 +98,8 @@ pub(super) struct Arrival {
     pub(super) host: HostClaim,
     /// Which process it is.
     pub(super) process: RankProcess,
+    /// What its launcher calls the run; empty when that is not known.
+    pub(super) run: String,
     /// Which wait of its process this is. A rank whose answer is lost comes again with the same number.
     pub(super) wait: u64,
     /// How long it will wait, from now.
@@ -115,7 +118,12 @@ impl Arrival {
         writer.address(self.address).array(&self.host.id).u8(self.host.is_named.into());
         writer.u32(self.host.local_ranks.unwrap_or(0));
         write_process(&mut writer, &self.process);
-        writer.u64(self.wait).u64(self.wait_ms).bytes(&self.job_settings).text(&self.backend, BACKEND_BYTES_MAX);
+        writer
+            .text(&self.run, RUN_BYTES_MAX)
+            .u64(self.wait)
+            .u64(self.wait_ms)
+            .bytes(&self.job_settings)
+            .text(&self.backend, BACKEND_BYTES_MAX);
         self.cpus.write(&mut writer);
         writer.finish()
     }
@@ -126,6 +134,7 @@ impl Arrival {
             address: reader.address()?,
             host: read_host(&mut reader)?,
             process: read_process(&mut reader)?,
+            run: reader.text(RUN_BYTES_MAX)?.to_owned(),
             wait: reader.u64()?,
             wait_ms: reader.u64()?,
             job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
@@ -341,6 +350,7 @@ mod tests {
             address,
             host: HostClaim { id: [3; HOST_ID_BYTES], is_named: true, local_ranks: Some(2) },
             process: process(),
+            run: "x".repeat(RUN_BYTES_MAX),
             wait: 7,
             wait_ms: 300_000,
             job_settings: vec![1, 2, 3],

@@ -21,6 +21,8 @@
 //! Ranks say what they wait for, see [`WaitConfig`].
 
 mod address;
+#[cfg(test)]
+mod again_tests;
 mod cpus;
 mod file;
 #[cfg(any(test, fuzzing))]
@@ -29,11 +31,13 @@ mod host;
 mod host_numbers;
 mod join;
 mod key;
+mod last_round;
 mod message;
 mod plan;
 #[cfg(test)]
 mod process_tests;
 mod roster;
+mod runs;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -106,6 +110,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
         world_size: config.placement.world_size(),
         listen,
         host: key::host_claim(config),
+        run: config.launcher_run.clone(),
         job_settings: job_settings.clone(),
         backend: config.backend.to_string(),
         timeout: config.join_timeout,

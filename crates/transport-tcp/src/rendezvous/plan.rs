@@ -93,14 +93,14 @@ pub(super) fn host_at(host: &str, port: u16, ours: IpAddr, rank: &JoinConfig) ->
         other => other,
     };
     let start = |ip: IpAddr| {
-        let started = StoreHost::start(StoreConfig {
+        let config = StoreConfig {
             listen: SocketAddr::new(ip, port),
             world_size: rank.world_size,
             secret: rank.secret.clone(),
             job: rank.job,
             handshake_timeout: rank.handshake_timeout,
-        });
-        started.map_err(remedy)
+        };
+        StoreHost::start_for(config, rank.run.clone()).map_err(remedy)
     };
     let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
     let named = resolve(&join_host(host, port), &mut waiting)?.ip();

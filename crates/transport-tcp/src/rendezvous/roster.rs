@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::cpus::Cpus;
 use super::host_numbers::number_hosts;
+use super::last_round::LastRound;
 use super::message::{Answer, Arrival, Progress, ranges};
+use super::runs::runs_differ;
 use super::waiting::ranges_text;
 use crate::handshake::JobId;
 
@@ -40,7 +42,7 @@ impl Newcomer {
     }
 
     /// Whether both are one wait of one process, so that the answer to one is the answer to the other.
-    fn is_same_wait(&self, other: &Newcomer) -> bool {
+    pub(super) fn is_same_wait(&self, other: &Newcomer) -> bool {
         (self.rank, self.arrival.wait) == (other.rank, other.arrival.wait) && self.is_same_process(other)
     }
 }
@@ -61,6 +63,8 @@ struct Member {
 /// may meet more than once.
 #[derive(Debug)]
 pub(super) struct Roster {
+    /// What the launcher calls the run of the rank that hosts the store, if that is known.
+    run: Option<String>,
     members: Vec<Option<Member>>,
     present: usize,
     /// The ranks whose process has ended, and how, in the order of these ends. One that is there all the same has
@@ -75,14 +79,6 @@ pub(super) struct Roster {
     conflict: Option<(Answer, Instant)>,
     /// The answer of the last round, as long as one of its ranks may not have it.
     last: Option<LastRound>,
-}
-
-/// A round that has ended.
-#[derive(Debug)]
-struct LastRound {
-    answer: Answer,
-    /// Its ranks that have not confirmed the answer.
-    untold: Vec<Newcomer>,
 }
 
 /// What follows from an arrival.
@@ -100,6 +96,7 @@ pub(super) enum Arrived {
 impl Roster {
     pub(super) fn new(world_size: u32) -> Roster {
         Roster {
+            run: None,
             members: (0..world_size).map(|_| None).collect(),
             present: 0,
             ended: Vec::new(),
@@ -110,13 +107,22 @@ impl Roster {
         }
     }
 
+    /// For the ranks of this run, if it has a name.
+    pub(super) fn of_run(self, run: Option<String>) -> Roster {
+        Roster { run, ..self }
+    }
+
     /// Notes that a process has come. `job` becomes the id of the job if it is the last one.
     pub(super) fn arrive(&mut self, newcomer: Newcomer, now: Instant, job: JobId) -> Arrived {
-        if let Some(answer) = self.lost_answer(&newcomer) {
+        // Nobody else will come to the round that it would begin now.
+        if let Some(answer) = self.last.as_ref().and_then(|last| last.lost_answer(&newcomer)) {
             return Arrived::Late(answer.clone());
         }
         if let Some((answer, _)) = self.conflict.as_ref().filter(|(_, until)| now < *until) {
             return Arrived::Late(answer.clone());
+        }
+        if let Some(reason) = runs_differ(self.run.as_deref(), &newcomer) {
+            return Arrived::Late(Answer::Refused { reason });
         }
         if let Some(problem) = self.contradiction(&newcomer) {
             let answer = Answer::Failed { missing: Vec::new(), problem };
@@ -144,19 +150,10 @@ impl Roster {
         Arrived::Ends(self.end_round(answer))
     }
 
-    /// The answer that this process was given before, and has not confirmed: its connection was cut meanwhile, and
-    /// nobody else will come to the round that it would begin now.
-    fn lost_answer(&self, newcomer: &Newcomer) -> Option<&Answer> {
-        let last = self.last.as_ref()?;
-        last.untold.iter().any(|one| one.is_same_wait(newcomer)).then_some(&last.answer)
-    }
-
     /// Notes that a rank has confirmed the answer to this wait.
     pub(super) fn has_taken(&mut self, rank: u32, wait: u64) {
-        if let Some(last) = &mut self.last {
-            last.untold.retain(|one| (one.rank, one.arrival.wait) != (rank, wait));
-        }
-        self.last.take_if(|last| last.untold.is_empty());
+        self.last.as_mut().into_iter().for_each(|last| last.has_taken(rank, wait));
+        self.last.take_if(|last| last.is_told());
     }
 
     /// Whether all ranks of the last round have confirmed its answer.
@@ -231,7 +228,7 @@ impl Roster {
         self.present = 0;
         self.left.clear();
         let untold = self.members.iter_mut().filter_map(Option::take).map(|member| member.newcomer).collect();
-        self.last = Some(LastRound { answer: answer.clone(), untold });
+        self.last = Some(LastRound::new(answer.clone(), untold));
         answer
     }
 
@@ -299,8 +296,8 @@ mod tests {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let (job_settings, cpus) = (vec![port as u8], bound_to(usize::from(port)));
         let host = HostClaim { id: [host; 16], is_named: false, local_ranks: None };
-        let backend = "tcp".to_owned();
-        Arrival { address, host, process: process(), wait: 0, wait_ms, job_settings, backend, cpus }
+        let (process, run, backend) = (process(), String::new(), "tcp".to_owned());
+        Arrival { address, host, process, run, wait: 0, wait_ms, job_settings, backend, cpus }
     }
 
     /// Of a job of 2; from another place and with another wait for each connection.
@@ -446,38 +443,6 @@ mod tests {
             Arrived::Waits(now + SECOND)
         );
         assert!(matches!(roster.arrive(newcomer(0, 3, arrival(6, 0, 1000)), now, JOB), Arrived::Ends(_)));
-    }
-
-    #[test]
-    fn who_has_lost_its_answer_gets_it_again() {
-        let now = Instant::now();
-        let mut roster = Roster::new(2);
-        let one = newcomer(1, 1, arrival(7, 0, 1000));
-        roster.arrive(one.clone(), now, JOB);
-        let Arrived::Ends(answer) = roster.arrive(newcomer(0, 2, arrival(6, 0, 1000)), now, JOB) else {
-            panic!("complete")
-        };
-        // Its connection is another one.
-        let again = Newcomer { connection: 3, ..one.clone() };
-        roster.has_taken(0, 2);
-        assert!(!roster.all_have_taken());
-        let another = JobId([6; 16]);
-        for _ in 0..2 {
-            assert_eq!(roster.arrive(again.clone(), now, another), Arrived::Late(answer.clone()));
-        }
-        assert_eq!(roster.progress().present, 0);
-        // Another process of this rank, and another wait of this process, begin the next round.
-        let begin = |other: Newcomer| {
-            let mut roster = Roster::new(2);
-            roster.arrive(one.clone(), now, JOB);
-            roster.arrive(newcomer(0, 2, arrival(6, 0, 1000)), now, JOB);
-            roster.arrive(other, now, JOB)
-        };
-        assert!(matches!(begin(newcomer(1, 1, arrival(8, 0, 1000))), Arrived::Waits(_)));
-        assert!(matches!(begin(newcomer(1, 4, arrival(7, 0, 1000))), Arrived::Waits(_)));
-        roster.has_taken(1, 1);
-        assert!(roster.all_have_taken());
-        assert!(matches!(roster.arrive(again, now, JOB), Arrived::Waits(_)), "it has confirmed the answer");
     }
 
     /// The problem of a round that failed for lack of `rank`.

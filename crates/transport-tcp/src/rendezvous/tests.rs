@@ -1,11 +1,10 @@
 //! Ranks that meet, or do not: threads over loopback, each test under a watchdog.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use crate::secret::tests::TestDirectory;
 
 const WATCHDOG: Duration = Duration::from_secs(60);
 pub(super) const PATIENT: Duration = Duration::from_secs(30);
-const IMPATIENT: Duration = Duration::from_millis(400);
+pub(super) const IMPATIENT: Duration = Duration::from_millis(400);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 pub(super) fn watched<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
@@ -32,25 +31,25 @@ pub(super) fn watched<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'stat
     }
 }
 
-fn secret() -> Secret {
+pub(super) fn secret() -> Secret {
     Secret::take(&mut [1; SECRET_BYTES])
 }
 
-fn store(world_size: u32, listen: SocketAddr) -> StoreHost {
+pub(super) fn store(world_size: u32, listen: SocketAddr) -> StoreHost {
     let (job, secret) = (JobId::from_key("tests"), secret());
     StoreHost::start(StoreConfig { listen, world_size, secret, job, handshake_timeout: HANDSHAKE }).unwrap()
 }
 
-fn loopback(port: u16) -> SocketAddr {
+pub(super) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 /// An address on which nothing listens.
-fn vacant() -> SocketAddr {
+pub(super) fn vacant() -> SocketAddr {
     TcpListener::bind(loopback(0)).unwrap().local_addr().unwrap()
 }
 
-fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
+pub(super) fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
     JoinConfig {
         store: store.to_string(),
         hosted_by: StoreProcess::default(),
@@ -60,6 +59,7 @@ fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
         world_size,
         listen: loopback(1000 + rank as u16),
         host: HostClaim { id: [rank as u8 / 2; HOST_ID_BYTES], is_named: true, local_ranks: None },
+        run: None,
         job_settings: vec![rank as u8; 3],
         backend: "tcp".to_owned(),
         timeout: PATIENT,
@@ -74,9 +74,9 @@ fn wait(voice: Voice) -> WaitConfig {
     WaitConfig { first, every, resolve, voice, place, remedy, variable: "UNISONO_STORE" }
 }
 
-type Joining = thread::JoinHandle<Result<Membership>>;
+pub(super) type Joining = thread::JoinHandle<Result<Membership>>;
 
-fn joining(config: JoinConfig) -> Joining {
+pub(super) fn joining(config: JoinConfig) -> Joining {
     thread::spawn(move || join(&config))
 }
 
@@ -97,7 +97,7 @@ fn all_met(joining: impl IntoIterator<Item = Joining>) -> JobId {
     members[0].job
 }
 
-fn refused(joining: Joining, text: &str) {
+pub(super) fn refused(joining: Joining, text: &str) {
     let error = joining.join().unwrap().unwrap_err();
     assert!(matches!(error, Error::Refused { .. }) && error.to_string().contains(text), "{error}");
 }
@@ -219,62 +219,6 @@ fn a_stranger_is_refused_with_the_reason_and_the_others_meet() {
         let too_long = join(&JoinConfig { job_settings: vec![0; JOB_SETTINGS_BYTES_MAX + 1], ..fine(2) });
         assert!(matches!(too_long, Err(Error::InvalidArgument { argument: "job_settings", .. })));
         all_met(waiting.into_iter().chain([joining(fine(2))]));
-    });
-}
-
-/// A way to the store, whose first connection ends when the store sends something after `cut` was set: the rank does not
-/// get that. Returns its address, `cut`, and whether the connection was cut.
-fn way_that_is_cut(store: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicBool>) {
-    let listener = TcpListener::bind(loopback(0)).unwrap();
-    let (address, flags) = (listener.local_addr().unwrap(), [(); 2].map(|()| Arc::new(AtomicBool::new(false))));
-    let [cut, is_cut] = flags.clone();
-    thread::spawn(move || {
-        for rank in listener.incoming() {
-            let rank = rank.unwrap();
-            // Where no store listens any more, nobody listens here either.
-            let Ok(store) = TcpStream::connect(store) else { return };
-            for (mut from, mut to, answers) in [
-                (rank.try_clone().unwrap(), store.try_clone().unwrap(), false),
-                (store, rank, true),
-            ] {
-                let (cut, is_cut) = (cut.clone(), is_cut.clone());
-                thread::spawn(move || {
-                    let mut bytes = [0; 4096];
-                    while let Ok(count @ 1..) = from.read(&mut bytes) {
-                        let cuts = answers && cut.swap(false, Ordering::SeqCst);
-                        is_cut.fetch_or(cuts, Ordering::SeqCst);
-                        if cuts || to.write_all(&bytes[..count]).is_err() {
-                            break;
-                        }
-                    }
-                    // An end that is gone needs none.
-                    [from, to].iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
-                });
-            }
-        }
-    });
-    let [cut, is_cut] = flags;
-    (address, cut, is_cut)
-}
-
-#[test]
-fn a_rank_whose_answer_was_lost_gets_it_again() {
-    watched(|| {
-        for stays in [true, false] {
-            let store = store(2, loopback(0));
-            let (address, cut, is_cut) = way_that_is_cut(store.address());
-            let timeout = 10 * IMPATIENT;
-            let one = joining(JoinConfig { timeout, ..config(address, 1, 2) });
-            thread::sleep(IMPATIENT);
-            cut.store(true, Ordering::SeqCst);
-            let zero = join(&config(store.address(), 0, 2)).unwrap();
-            // A rank that hosts the store goes on when it has its own answer.
-            let kept = stays.then_some(store);
-            let one = one.join().unwrap().unwrap();
-            drop(kept);
-            assert!(is_cut.load(Ordering::SeqCst), "the first answer was lost");
-            assert_eq!((one.rank, one.job, one.addresses), (1, zero.job, zero.addresses));
-        }
     });
 }
 
