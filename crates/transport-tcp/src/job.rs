@@ -18,7 +18,7 @@ use crate::flight::{FlightRecord, Recorder};
 use crate::handshake::{EarlyAcceptor, EarlyListener};
 use crate::job_settings::JobSettings;
 use crate::links::{self, SocketOptions};
-use crate::rendezvous::{Membership, listen_address, rendezvous};
+use crate::rendezvous::{Membership, listen_at, rendezvous};
 use crate::report::Reporter;
 use crate::wire::CommunicatorKey;
 
@@ -91,7 +91,7 @@ impl TcpJob {
     fn try_join(config: &Config) -> Result<TcpJob> {
         let started = Instant::now();
         config.prepare()?;
-        let listener = TcpJob::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
+        let listener = TcpJob::listen(listen_at(config)?, config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
         let job_settings = JobSettings::from_config(config)?.encode();
         let accepted_max = pending_max(config.placement.world_size());

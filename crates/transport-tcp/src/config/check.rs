@@ -15,7 +15,7 @@ use super::source::Source;
 use crate::intervals::{BEATS_MIN, Intervals};
 use crate::job_settings::JobSettings;
 use crate::links::{SocketOptions, new_socket, set_congestion_control};
-use crate::rendezvous::{address_of_interface, interfaces_text, split_store};
+use crate::rendezvous::{address_of_interface, at_own, interfaces_text, split_store};
 
 impl Config {
     /// What comes before everything else: from here on warnings go where the user wants them, misspelt variables are
@@ -164,7 +164,7 @@ impl Config {
 }
 
 fn check_ours(address: IpAddr) -> Result<(), String> {
-    let bound = UdpSocket::bind((address, 0)).map(drop);
+    let bound = UdpSocket::bind(at_own(address)?).map(drop);
     bound.map_err(|error| format!("this host cannot listen there: {error}; it has {}", interfaces_text()))
 }
 

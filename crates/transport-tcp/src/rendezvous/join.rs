@@ -16,6 +16,7 @@ use super::key::own_process;
 use super::message::{
     ANSWER_BYTES_MAX, Answer, Arrival, HostClaim, JOB_SETTINGS_BYTES_MAX, Progress, QUESTION, TAKEN,
 };
+use super::scope::seen_from;
 use super::stream::{read_message, runtime, watch_peer, write_message};
 use super::waiting::{WaitConfig, Waiting};
 use crate::handshake::{Hello, JobId, Purpose, RANK_STORE, Refusal, initiate};
@@ -357,13 +358,14 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Understo
     let answer = Answer::decode(message).map_err(|malformed| Setback::Final(malformed.into()))?;
     let ranks = config.world_size as usize;
     match answer {
-        Answer::Welcome { job, addresses, hosts, processes, job_settings, cores, doubt }
+        Answer::Welcome { job, mut addresses, hosts, processes, job_settings, cores, doubt }
             if [addresses.len(), hosts.len(), processes.len()] == [ranks; 3]
                 && hosts.iter().all(|host| (*host as usize) < cores.len()) =>
         {
             if config.rank == 0 && !doubt.is_empty() {
                 log(Severity::Warn, Some(config.rank), format_args!("{doubt}"));
             }
+            addresses.iter_mut().for_each(|address| *address = seen_from(config.listen, *address));
             Ok(Understood::Met(Membership {
                 rank: config.rank,
                 world_size: config.world_size,

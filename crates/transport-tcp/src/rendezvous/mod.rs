@@ -38,6 +38,7 @@ mod plan;
 mod process_tests;
 mod roster;
 mod runs;
+mod scope;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -48,7 +49,7 @@ use std::net::SocketAddr;
 use unisono_communicator::Result;
 
 pub use address::listen_address;
-pub(crate) use address::{address_of_interface, interfaces_text, split_store};
+pub(crate) use address::{address_of_interface, interfaces_text, listen_at, split_store};
 pub use host::{StoreConfig, StoreHost};
 pub use join::{JoinConfig, StoreProcess, join};
 pub use key::own_process;
@@ -57,6 +58,7 @@ pub use message::{
     HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostClaim, JOB_SETTINGS_BYTES_MAX, ProcessBirth, RankProcess,
 };
 pub use plan::store_job;
+pub(crate) use scope::at_own;
 pub use waiting::{Voice, WaitConfig};
 
 use crate::config::Config;
@@ -148,7 +150,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
             if rank.rank > 0 {
                 return join(&rank);
             }
-            let hosted = plan::host_at(&host, port, listen.ip(), &rank)?;
+            let hosted = plan::host_at(&host, port, listen, &rank)?;
             rank.store = hosted.address().to_string();
             join(&rank)
         }
