@@ -2,8 +2,15 @@
 //! finished. Pure: ballots and news in, ballots and decisions out.
 //!
 //! Every rank publishes a ballot for the set of ranks that it counts as gone, and another one whenever that set grows.
-//! A rank that holds ballots for its own set from every rank outside that set decides, and publishes the decision. A
-//! rank that receives a decision before it has decided adopts it, and publishes it too.
+//! A rank that holds ballots for its own set from every rank outside that set decides. A rank that receives a decision
+//! before it has decided adopts it.
+//!
+//! A rank publishes its decision, decided or adopted, when another rank needs it, and when it leaves. As long as all
+//! ranks keep the set of the decision, every rank gets all ballots for it and decides by itself, so nobody needs the
+//! decision. A rank cannot decide any more when its set has grown meanwhile: the others have published their last
+//! ballots, and not for that set. But then it has published a ballot for that set, and whoever has a decision that takes
+//! one of the set for live answers such a ballot with the decision. Whoever leaves a communicator counts as gone from
+//! then on, and answers no ballot, so it publishes its decisions before.
 //!
 //! Why no two survivors decide differently. It holds that sets only grow, and that a rank ignores news whose origin it
 //! counts as gone (the plane sees to that). Say B decides for set L by ballots. Then every rank X outside L has
@@ -11,7 +18,13 @@
 //! would not have decided. If X adopts a decision afterwards, it is the decision of a rank Y outside X's set, so
 //! outside L. Y too has published a ballot for L, so Y has decided for L or for a larger set. For a larger set it
 //! needed another ballot of B, but B has decided and publishes no more. So X decides for L. A rank inside L is gone; or
-//! it lives, is told that it counts as gone, and takes part no more.
+//! it lives, is told that it counts as gone, and takes part no more. When a decision is published makes no difference
+//! here: a rank that dies with its decision, before another rank has the same, has told nobody.
+//!
+//! Why nobody waits for ever for a decision that there is. Say B has decided for L by ballots, and X outside L has not
+//! decided. X has published a ballot for L, so its set holds L. If its set stays L, the ballots of all ranks outside L
+//! come to X, and it decides. Else it has published a ballot for a larger set, and every rank outside that set answers
+//! with its decision. If none of them has one, their sets grow too, since each loss is news, and they decide with X.
 //!
 //! Source: reduced from T. Herault et al., "Practical scalable consensus for pseudo-synchronous distributed systems"
 //! (SC 2015), with floods in place of its tree: fewer rounds, more messages, for jobs of up to some thousand ranks.
@@ -31,6 +44,11 @@ impl Ballot {
             .zip(&self.fates)
             .filter(move |(_, fate)| **fate == wanted)
             .map(|(rank, _)| rank)
+    }
+
+    /// Whether this ballot counts a rank as gone that the other one counts as live.
+    fn misses_one_of(&self, other: &Ballot) -> bool {
+        self.fates.iter().zip(&other.fates).any(|(a, b)| *a != Fate::Live && *b == Fate::Live)
     }
 
     /// Whether two ballots count the same ranks as gone, with or without proof.
@@ -72,6 +90,8 @@ pub(crate) struct Agreement {
     /// The last ballot of every rank, ours included.
     ballots: Vec<Option<Ballot>>,
     decision: Option<Ballot>,
+    /// Another rank cannot decide by itself any more; see the top of this file.
+    is_needed: bool,
     is_published: bool,
     rank: GroupRank,
 }
@@ -83,6 +103,7 @@ impl Agreement {
             own: None,
             ballots: vec![None; ranks as usize],
             decision: None,
+            is_needed: false,
             is_published: false,
             rank,
         }
@@ -96,15 +117,31 @@ impl Agreement {
     /// A rank has published its ballot.
     pub(crate) fn on_ballot(&mut self, from: GroupRank, ballot: Ballot) {
         if let Some(last) = self.ballots.get_mut(from.index()).filter(|_| from != self.rank) {
+            self.is_needed |= self.decision.as_ref().is_some_and(|decision| ballot.misses_one_of(decision));
             *last = Some(ballot);
         }
     }
 
     /// A rank has published a decision.
     pub(crate) fn on_decision(&mut self, decision: Ballot) {
-        if decision.fates.len() == self.ballots.len() {
-            self.decision.get_or_insert(decision);
+        if decision.fates.len() == self.ballots.len() && self.decision.is_none() {
+            self.decide(decision);
         }
+    }
+
+    fn decide(&mut self, decision: Ballot) {
+        let others = GroupRank::all(self.ballots.len() as u32).zip(&self.ballots);
+        let mut ballots =
+            others.filter(|(rank, _)| *rank != self.rank).filter_map(|(_, ballot)| ballot.as_ref());
+        self.is_needed = ballots.any(|ballot| ballot.misses_one_of(&decision));
+        self.decision = Some(decision);
+    }
+
+    /// The decision, if it is not published yet: this rank leaves.
+    pub(crate) fn leave(&mut self) -> Option<Ballot> {
+        let decision = self.decision.as_ref().filter(|_| !self.is_published)?;
+        self.is_published = true;
+        Some(decision.clone())
     }
 
     /// What is to be published, given these `fates`.
@@ -117,12 +154,10 @@ impl Agreement {
                 *last = Some(ballot.clone());
                 published.push(Publish::Ballot(ballot));
             }
-            self.decision = self.decided();
+            self.decided().into_iter().for_each(|decision| self.decide(decision));
         }
-        // A decision that was adopted too, and before this rank's caller asks: others may wait for our ballot.
-        if let Some(decision) = self.decision.as_ref().filter(|_| !self.is_published) {
-            self.is_published = true;
-            published.push(Publish::Decision(decision.clone()));
+        if self.is_needed {
+            published.extend(self.leave().map(Publish::Decision));
         }
         published
     }

@@ -64,12 +64,17 @@ impl Flood {
         news
     }
 
+    /// Whether that news of a rank would be new to this rank.
+    pub(crate) fn is_new(&self, origin: JobRank, sequence: u64) -> bool {
+        self.highest.get(origin.index()).is_some_and(|highest| *highest < sequence)
+    }
+
     /// Whether news is new to this rank, which then forwards it.
     pub(crate) fn accept(&mut self, news: &News) -> bool {
-        match self.highest.get_mut(news.origin.index()) {
-            Some(highest) if *highest < news.sequence => *highest = news.sequence,
-            _ => return false,
+        if !self.is_new(news.origin, news.sequence) {
+            return false;
         }
+        self.highest[news.origin.index()] = news.sequence;
         self.arrivals += 1;
         let is_kept = match &news.topic {
             Topic::Revoked { key, members, .. } => self.keep_cause(news.origin, *key, members.clone()),

@@ -13,8 +13,8 @@ use crate::wire::{JointNews, Message, News, Publisher, Topic};
 #[derive(Debug, Default)]
 pub(crate) struct Forwarding {
     kinds: Vec<SameNews>,
-    /// The last entry of each origin. News of one origin goes out in the order in which it came.
-    last: BTreeMap<JobRank, usize>,
+    /// For the origin and the sequence of each piece of news, its kind and its place among the origins of that kind.
+    places: BTreeMap<(JobRank, u64), (usize, usize)>,
 }
 
 /// The same news of some origins.
@@ -22,29 +22,40 @@ pub(crate) struct Forwarding {
 struct SameNews {
     topic: Topic,
     origins: Vec<Publisher>,
-    /// The peers from which the news has come, in the order of the origins. A peer does not get its own news back.
-    from: Vec<JobRank>,
+    /// For each peer from which some of it has come, the places of these origins. A peer does not get its own news back.
+    known: BTreeMap<JobRank, Vec<usize>>,
 }
 
 impl Forwarding {
     /// Adds news that has come from a peer, or that this rank publishes itself.
     pub(crate) fn add(&mut self, from: JobRank, news: &News) {
-        let first = self.last.get(&news.origin).map_or(0, |last| last + 1);
+        // News of one origin goes out in the order in which it came.
+        let earlier = self.places.range((news.origin, 0)..=(news.origin, u64::MAX)).next_back();
+        let first = earlier.map_or(0, |(_, (kind, _))| kind + 1);
         let fits =
             |one: &SameNews| one.origins.len() < JointNews::ORIGINS_MAX && one.topic.joins(&news.topic);
         let found = self.kinds.iter().skip(first).position(fits).map(|index| first + index);
-        let index = found.unwrap_or(self.kinds.len());
+        let kind = found.unwrap_or(self.kinds.len());
         if found.is_none() {
-            self.kinds.push(SameNews { topic: news.topic.clone(), origins: Vec::new(), from: Vec::new() });
+            let (topic, known) = (news.topic.clone(), BTreeMap::new());
+            self.kinds.push(SameNews { topic, origins: Vec::new(), known });
         }
-        self.last.insert(news.origin, index);
-        self.kinds[index].origins.push(Publisher { rank: news.origin, sequence: news.sequence });
-        self.kinds[index].from.push(from);
+        let place = self.kinds[kind].origins.len();
+        self.places.insert((news.origin, news.sequence), (kind, place));
+        self.kinds[kind].origins.push(Publisher { rank: news.origin, sequence: news.sequence });
+        self.kinds[kind].known.entry(from).or_default().push(place);
+    }
+
+    /// Notes that news has come from another peer too, which does not need it any more if it still waits here.
+    pub(crate) fn also_knows(&mut self, peer: JobRank, news: Publisher) {
+        if let Some(&(kind, place)) = self.places.get(&(news.rank, news.sequence)) {
+            self.kinds[kind].known.entry(peer).or_default().push(place);
+        }
     }
 
     /// The messages for these peers, in the order in which each peer must get them. Nothing waits any more.
     pub(crate) fn take(&mut self, peers: impl Iterator<Item = JobRank>) -> Vec<(JobRank, Message)> {
-        self.last.clear();
+        self.places.clear();
         let kinds = std::mem::take(&mut self.kinds);
         if kinds.is_empty() {
             return Vec::new();
@@ -55,8 +66,10 @@ impl Forwarding {
 
 impl SameNews {
     fn message(&self, peer: JobRank) -> Option<Message> {
-        let is_new = |(origin, from): (&Publisher, &JobRank)| (*from != peer).then_some(*origin);
-        let origins: Vec<Publisher> = self.origins.iter().zip(&self.from).filter_map(is_new).collect();
+        let mut is_known = vec![false; self.origins.len()];
+        self.known.get(&peer).into_iter().flatten().for_each(|place| is_known[*place] = true);
+        let new = self.origins.iter().zip(&is_known).filter(|(_, is_known)| !**is_known);
+        let origins: Vec<Publisher> = new.map(|(origin, _)| *origin).collect();
         (!origins.is_empty()).then(|| Message::News(JointNews { origins, topic: self.topic.clone() }))
     }
 }
@@ -108,6 +121,28 @@ mod tests {
         let expected = [(rank(0), 5), (rank(0), 5), (rank(1), 5), (rank(1), 5)];
         assert_eq!(told.collect::<Vec<_>>(), expected);
         assert!(forwarding.take(std::iter::once(rank(0))).is_empty(), "once");
+    }
+
+    #[test]
+    fn who_has_told_the_same_meanwhile_is_not_told() {
+        let mut forwarding = Forwarding::default();
+        for origin in [rank(2), rank(3)] {
+            forwarding.add(rank(0), &News { origin, sequence: 4, topic: Topic::Goodbye });
+        }
+        let of = |origin, sequence| Publisher { rank: rank(origin), sequence };
+        [of(2, 4), of(2, 4), of(2, 5), of(4, 4)]
+            .iter()
+            .for_each(|news| forwarding.also_knows(rank(1), *news));
+        [of(2, 4), of(3, 4)].iter().for_each(|news| forwarding.also_knows(rank(5), *news));
+        let messages = forwarding.take(JobRank::all(RANKS).filter(|peer| *peer != rank(4)));
+        let told = messages.into_iter().map(|(peer, message)| {
+            (peer, news_of(message).iter().map(|news| news.origin).collect::<Vec<_>>())
+        });
+        let both = vec![rank(2), rank(3)];
+        let expected = [(rank(1), vec![rank(3)]), (rank(2), both.clone()), (rank(3), both)];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+        forwarding.also_knows(rank(1), of(2, 4));
+        assert!(forwarding.take(std::iter::once(rank(0))).is_empty());
     }
 
     #[test]

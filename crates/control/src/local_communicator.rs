@@ -328,11 +328,14 @@ impl LocalCommunicator {
         Some(self.gone(awaited, Certainty::Confirmed, left_after(departure)))
     }
 
-    /// How this rank leaves it now.
-    pub(super) fn departure(&self, history: CallHistory, by_close: bool) -> Departure {
+    /// What this rank publishes when it leaves now.
+    pub(super) fn goodbye(&mut self, history: CallHistory, by_close: bool) -> Vec<Topic> {
         let last = history.calls.checked_sub(1).and_then(|last| self.board.calls().info(last));
         let in_progress = u32::try_from(self.board.calls_in_progress()).unwrap_or(u32::MAX);
-        Departure { history, by_close, in_progress, last }
+        let departure = Departure { history, by_close, in_progress, last };
+        let mut topics = self.survival.leave();
+        topics.push(Topic::Closed { key: self.key, departure });
+        topics
     }
 
     /// Whether started calls go on: some are not over, and nothing has failed.

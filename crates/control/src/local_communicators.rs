@@ -44,16 +44,16 @@ impl LocalCommunicators {
     }
 
     /// Removes one that has made these calls. Returns what is to be published.
-    pub fn leave(&mut self, key: CommunicatorKey, ours: CallHistory) -> Option<Topic> {
-        let mut communicator = self.communicators.remove(&key)?;
+    pub fn leave(&mut self, key: CommunicatorKey, ours: CallHistory) -> Vec<Topic> {
+        let Some(mut communicator) = self.communicators.remove(&key) else { return Vec::new() };
         self.effects.extend(communicator.give_up());
         if communicator.is_told {
-            return None;
+            return Vec::new();
         }
-        let departure = communicator.departure(ours, false);
+        let topics = communicator.goodbye(ours, false);
         self.left.count(&communicator.board);
         self.left.add(key, communicator.peers, ours, communicator.closed);
-        Some(Topic::Closed { key, departure })
+        topics
     }
 
     /// A thread that panics drops one, so this rank has not left but failed. Returns what is to be published.
@@ -71,7 +71,7 @@ impl LocalCommunicators {
         for communicator in self.communicators.values_mut() {
             if !std::mem::replace(&mut communicator.is_told, true) {
                 let (key, ours) = (communicator.key, communicator.board.calls().history());
-                topics.push(Topic::Closed { key, departure: communicator.departure(ours, false) });
+                topics.extend(communicator.goodbye(ours, false));
                 self.left.add(key, communicator.peers.clone(), ours, communicator.closed.clone());
             }
         }
@@ -194,23 +194,23 @@ impl LocalCommunicators {
         self.effects.push(Effect::NotConnected(slot.key, error));
     }
 
-    /// Starts to close one. Returns the topic to publish, unless it was published before.
+    /// Starts to close one. Returns what is to be published, unless it was published before.
     pub fn close(
         &mut self,
         key: CommunicatorKey,
         ours: CallHistory,
         (now, deadline): (Instant, Instant),
         caller: Caller,
-    ) -> Option<Topic> {
+    ) -> Vec<Topic> {
         let Some(communicator) = self.communicators.get_mut(&key) else {
             self.effects.push(Effect::Closed(caller, Err(Error::closed())));
-            return None;
+            return Vec::new();
         };
         let is_first = !std::mem::replace(&mut communicator.is_told, true);
-        let departure = communicator.departure(ours, true);
+        let topics = if is_first { communicator.goodbye(ours, true) } else { Vec::new() };
         communicator.closing = Some(Closing { ours, deadline, caller, is_searched: false, search: None });
         communicator.finish_closing(now);
-        is_first.then_some(Topic::Closed { key, departure })
+        topics
     }
 
     /// Called before `awaited` is asked about call `number`: returns the failure to publish if the answer is known

@@ -59,13 +59,16 @@ fn closed(calls: u64, by_close: bool) -> Topic {
 const CALLER: Caller = Caller(7);
 
 fn close(communicators: &mut LocalCommunicators, calls: u64) {
-    let topic = communicators.close(
+    let topics = communicators.close(
         KEY,
         history(calls),
         (Instant::now(), Instant::now() + Duration::from_secs(60)),
         CALLER,
     );
-    assert!(matches!(topic, Some(Topic::Closed { departure, .. }) if departure.history.calls == calls));
+    assert!(
+        matches!(&topics[..], [Topic::Closed { departure, .. }] if departure.history.calls == calls),
+        "{topics:?}"
+    );
     // A rank's own news comes back to it.
     communicators.happened(&news(4, closed(calls, true)), Instant::now());
 }
@@ -145,7 +148,7 @@ fn closing_waits_for_all_and_compares() {
     assert!(answer(&mut equal).is_none() && equal.due().is_some());
     equal.happened(&news(2, closed(3, true)), Instant::now());
     assert!(matches!(answer(&mut equal), Some(Ok(()))) && equal.due().is_none());
-    assert!(equal.leave(KEY, history(3)).is_none(), "the goodbye has been said");
+    assert!(equal.leave(KEY, history(3)).is_empty(), "the goodbye has been said");
 
     let (mut unequal, _board) = local_communicators();
     unequal.happened(&news(6, closed(4, true)), Instant::now());
@@ -169,7 +172,7 @@ fn closing_waits_for_all_and_compares() {
     assert_eq!((culprits[0].rank.get(), evidence.as_str()), (6, "it left after call 1"));
 
     let (mut untold, _board) = local_communicators();
-    assert!(matches!(untold.leave(KEY, history(3)), Some(Topic::Closed { .. })), "nobody has been told");
+    assert!(matches!(untold.leave(KEY, history(3))[..], [Topic::Closed { .. }]), "nobody has been told");
 }
 
 /// Its last call only had to send, so it has finished. Others have failed in theirs, and go on without it.
@@ -224,7 +227,7 @@ fn ranks_that_leave_after_different_calls_differ() {
         board.calls().enter(&root(0), None, None, Site::caller(), None);
         board.progress().leave(0);
         let ours = history(1);
-        assert!(matches!(communicators.leave(KEY, ours), Some(Topic::Closed { .. })));
+        assert!(matches!(communicators.leave(KEY, ours)[..], [Topic::Closed { .. }]));
         let last = Some(CallInfo::new(0, root(1)));
         for rank in [2, 6] {
             let history = if rank == 6 { theirs } else { ours };
@@ -275,10 +278,10 @@ fn what_becomes_of_a_connection_concerns_members_only() {
 fn every_caller_gets_an_answer_also_when_its_communicator_goes() {
     let (mut communicators, _board) = local_communicators();
     close(&mut communicators, 3);
-    assert!(communicators.leave(KEY, history(3)).is_none());
+    assert!(communicators.leave(KEY, history(3)).is_empty());
     assert!(matches!(answer(&mut communicators), Some(Err(Error::Closed { .. }))));
     let (now, deadline) = (Instant::now(), Instant::now() + Duration::from_secs(60));
-    assert!(communicators.close(KEY, history(3), (now, deadline), CALLER).is_none());
+    assert!(communicators.close(KEY, history(3), (now, deadline), CALLER).is_empty());
     assert!(matches!(answer(&mut communicators), Some(Err(Error::Closed { .. }))));
     let ask = Ask {
         question: Question::Flag,

@@ -13,7 +13,7 @@ use super::forwarding::Forwarding;
 use super::hosts::Hosts;
 use super::topology::Topology;
 use crate::intervals::Intervals;
-use crate::wire::{CommunicatorKey, Message, News, OtherList, Topic};
+use crate::wire::{CommunicatorKey, JointNews, Message, News, OtherList, Publisher, Topic};
 
 /// Questions to one rank without an answer; a newer one replaces the oldest.
 const QUESTIONS_MAX: usize = 64;
@@ -222,7 +222,9 @@ impl Plane {
                 self.forget_question(from, &Message::Ask { key, number });
                 self.push(Action::Answered { from, key, number, status });
             }
-            Message::News(news) => news.each().for_each(|news| self.on_news(from, news, now)),
+            Message::News(JointNews { origins, topic }) => {
+                origins.into_iter().for_each(|origin| self.on_news(from, origin, &topic, now));
+            }
             Message::OtherList(other) => self.push(Action::Differs(from, other)),
         }
     }
@@ -280,12 +282,17 @@ impl Plane {
         }
     }
 
-    fn on_news(&mut self, from: JobRank, news: News, now: Instant) {
+    /// Each piece of news comes from most peers of this rank. So what has come before costs no copy.
+    fn on_news(&mut self, from: JobRank, publisher: Publisher, topic: &Topic, now: Instant) {
+        let Publisher { rank: origin, sequence } = publisher;
+        if !self.flood.is_new(origin, sequence) {
+            return self.forwarding.also_knows(from, publisher);
+        }
         // A live rank that counts as lost is not listened to any more: it may have missed any news.
-        let is_heard =
-            self.presence(news.origin) != Presence::Lost && self.presence(self.rank) != Presence::Lost;
+        let is_heard = self.presence(origin) != Presence::Lost && self.presence(self.rank) != Presence::Lost;
         // Only this rank publishes news in its own name.
-        let is_heard = is_heard && news.origin != self.rank;
+        let is_heard = is_heard && origin != self.rank;
+        let news = News { origin, sequence, topic: topic.clone() };
         if is_heard && self.flood.accept(&news) {
             self.spread(from, news, now);
         }

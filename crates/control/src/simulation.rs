@@ -445,7 +445,20 @@ impl Simulation {
             }
             SimulatedEvent::Outside(_) => {}
         }
-        self.act(rank);
+        if !self.takes_next_message(rank) {
+            self.act(rank);
+        }
+    }
+
+    /// Whether the next event is another message that comes to the rank at the same time: messages that have come
+    /// together are taken together.
+    fn takes_next_message(&self, rank: u32) -> bool {
+        let is_next = |((at, _), (to, event)): (&(Instant, u64), &(u32, SimulatedEvent))| {
+            *at <= self.now && *to == rank && matches!(event, SimulatedEvent::Message(..))
+        };
+        self.is_alive(rank)
+            && self.stopped_until(rank).is_none()
+            && self.queue.first_key_value().is_some_and(is_next)
     }
 
     /// The ranks that a rank counts as lost.

@@ -57,15 +57,28 @@ impl Survival {
         }
     }
 
-    /// A rank has published a decision. One without us may come before the news that we count as lost.
+    /// A rank has published a decision. One without us may come before the news that we count as lost. A rank that counts
+    /// as gone here decides without us: what it had decided before it left has come before.
     pub(super) fn on_decision(&mut self, from: GroupRank, key: AgreementKey, decision: Ballot) {
         let own = self.group.own_rank().index();
         if decision.fates.get(own).is_some_and(|fate| *fate != Fate::Live) {
             let reason = "the others have agreed on the survivors".to_owned();
             self.board.first_cause().evict(self.group.job_rank(from), reason);
-        } else if let Some(agreement) = self.agreement(key.question, key.number) {
+        } else if self.fates[from.index()] == Fate::Live
+            && let Some(agreement) = self.agreement(key.question, key.number)
+        {
             agreement.on_decision(decision);
         }
+    }
+
+    /// This rank leaves the communicator. Returns the decisions that others may need, to be published before that.
+    pub(super) fn leave(&mut self) -> Vec<Topic> {
+        let communicator = self.key;
+        let unpublished = self.agreements.iter_mut().filter_map(|((question, number), one)| {
+            let agreement = AgreementKey { communicator, question: *question, number: *number };
+            Some(Topic::Decision { agreement, ballot: one.leave()? })
+        });
+        unpublished.collect()
     }
 
     /// This rank's caller asks. Returns what is to be published.

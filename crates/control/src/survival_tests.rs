@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use unisono_backend::{Agreed, Ask, Question};
+use unisono_backend::{Agreed, Ask, CallHistory, Question};
 use unisono_communicator::{Error, GroupRank, Result};
 
-use super::simulation::{Cut, MS, Random, Simulation};
+use super::Request;
+use super::simulation::{Cut, MS, Random, Simulation, WORLD};
 
 /// Runs of each kind of fault.
 const RUNS: u64 = 3334;
@@ -140,6 +141,48 @@ fn check(answers: &BTreeMap<u32, Result<Agreed>>, askers: &[Asker], going_on: &B
         finished_calls = finished_calls.min(voter.finished_calls);
     }
     assert_eq!((decided.flag, decided.finished_calls), (flag, finished_calls), "{what}");
+}
+
+/// One agreement under crashes, in which some ranks leave the communicator as soon as they have the answer. Returns how
+/// often they did while others had none.
+fn agree_and_leave(seed: u64) -> usize {
+    let mut random = Random::new(seed);
+    let hosts = vec![0; 3 + random.below(7) as usize];
+    let (mut simulation, mut left_early) = (Simulation::on_hosts(&hosts, seed), 0);
+    simulation.run(MS * 250);
+    let (mut askers, mut answers) = (Vec::new(), BTreeMap::new());
+    let mut acts = random_faults(Faults::Crashes, &hosts, &mut random).into_iter();
+    for _ in 0..100 {
+        match acts.next() {
+            Some(Act::Ask(rank)) => askers.extend(Asker::ask(&mut simulation, rank, 0)),
+            Some(Act::Crash(rank)) => simulation.crash(rank),
+            Some(Act::Stop(..) | Act::Cut(..)) | None => {}
+        }
+        let pause = MS * random.below(3) as u32;
+        simulation.run(pause);
+        for asker in &askers {
+            let Ok(answer) = asker.answer.try_recv() else { continue };
+            answers.insert(asker.rank, answer);
+            if random.below(2) == 0 {
+                left_early += usize::from(answers.len() < askers.len());
+                let ours = CallHistory::UNUSED;
+                simulation.request(asker.rank, Request::Unregister { key: WORLD, ours });
+            }
+        }
+    }
+    simulation.run(SPAN);
+    askers
+        .iter()
+        .for_each(|asker| answers.extend(asker.answer.try_recv().map(|answer| (asker.rank, answer))));
+    let living: BTreeSet<u32> = (0..simulation.size()).filter(|rank| simulation.is_alive(*rank)).collect();
+    check(&answers, &askers, &living, &format!("seed {seed}, {} ranks", hosts.len()));
+    left_early
+}
+
+#[test]
+fn who_leaves_with_its_decision_does_not_take_it_away() {
+    let left_early: usize = (0..RUNS).map(agree_and_leave).sum();
+    assert!(left_early > 100, "too few leave early: {left_early}");
 }
 
 fn runs(faults: Faults) {

@@ -93,6 +93,8 @@ pub struct Config {
     pub user_secret_file: Option<PathBuf>,
     /// What the ranks of this job have in common, said by the user or the launcher.
     pub job_key: Option<String>,
+    /// What the launcher calls this run, if it has started all ranks and says so.
+    pub launcher_run: Option<String>,
     /// The Slurm job and step, if we are in one.
     pub slurm_step: Option<String>,
     /// The host of rank 0.
@@ -325,6 +327,7 @@ impl Config {
             secret: secret_source(&source)?,
             user_secret_file: user_secret_file(&set),
             job_key,
+            launcher_run: environment::launcher_run(&source, &placement),
             master_address: environment::master_address(&source).or(slurm_host),
             master_port: match source.number("UNISONO_MASTER_PORT", 1, u64::from(u16::MAX) - 1)? {
                 Some(port) => Some(port as u16),

@@ -23,8 +23,9 @@ mod slurm;
 #[cfg(test)]
 mod tests;
 
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{Error, Result, beginning};
 use unisono_control::RANKS_MAX;
+use unisono_control::roster::message::RUN_BYTES_MAX;
 
 use crate::settings::{Source, configuration, knobs, parse};
 pub(crate) use slurm::{slurm_meeting, slurm_step};
@@ -268,13 +269,37 @@ pub(crate) fn job_key(
             Some(format!("MASTER_PORT={}", port?))
         }
         Launcher::OpenMpi | Launcher::Mvapich | Launcher::Pmix => {
-            let namespace =
-                first(source, &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"]);
-            namespace.map(|(_, namespace)| format!("pmix {namespace}"))
+            namespace(source).map(|namespace| format!("pmix {namespace}"))
         }
         Launcher::Slurm => slurm_step.map(|step| format!("slurm {step}")),
         Launcher::Pmi => None,
     }
+}
+
+/// What the launcher calls this run of the job, if it has started all ranks, so that all ranks of one run are told the
+/// same. A port or a name that a user gives may be those of the run before.
+pub(crate) fn launcher_run(source: &Source<'_>, placement: &Placement) -> Option<String> {
+    let run = source.foreign("TORCHELASTIC_RUN_ID").map(|run| format!("torchrun's run {run}"));
+    let run = run.or_else(|| {
+        let row = manager(source)?;
+        let (_, size) = first(source, row.size)?;
+        let has_all = size.trim().parse() == Ok(placement.world_size());
+        match row.launcher {
+            Launcher::Slurm => slurm_step(source).map(|step| format!("Slurm's step {step}")),
+            Launcher::OpenMpi | Launcher::Mvapich | Launcher::Pmix => {
+                namespace(source).map(|namespace| format!("the PMIx namespace {namespace}"))
+            }
+            Launcher::Pmi | Launcher::Named => None,
+        }
+        .filter(|_| has_all)
+    });
+    run.map(|run| beginning(&run, RUN_BYTES_MAX).to_owned())
+}
+
+/// What a PMIx server calls the ranks that it has started together.
+fn namespace(source: &Source<'_>) -> Option<String> {
+    let names = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"];
+    first(source, &names).map(|(_, namespace)| namespace)
 }
 
 /// The host of rank 0 as a setting says it, an IPv6 address with or without brackets.

@@ -21,7 +21,7 @@ use crate::control_thread::{
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::job_settings::JobSettings;
-use crate::rendezvous::{Membership, listen_address, rendezvous};
+use crate::rendezvous::{Membership, listen_at, rendezvous};
 use crate::report::Reporter;
 use crate::sockets::{self, SocketOptions};
 use crate::transport::{NewCommunicator, Transport};
@@ -96,7 +96,7 @@ impl Job {
     fn try_join(config: &Config, transport: &'static dyn Transport) -> Result<Job> {
         let started = Instant::now();
         config.prepare()?;
-        let listener = Job::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
+        let listener = Job::listen(listen_at(config)?, config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
         let job_settings = config.job_settings()?.encode();
         let accepted_max = pending_max(config.placement.world_size());

@@ -49,7 +49,7 @@ use hello::{MAGIC, WireHello};
 
 /// Version of the protocol, frames included. Whoever changes what is on the wire counts it up, so that two builds that
 /// do not understand each other say so.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// Length of a hello.
 pub const HELLO_BYTES: usize = 88;

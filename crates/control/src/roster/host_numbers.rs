@@ -77,6 +77,8 @@ mod tests {
             address: SocketAddr::from(([10, 0, 0, ip], 1)),
             host: HostClaim { id: [7; HOST_ID_BYTES], is_named, local_ranks },
             process,
+            run: String::new(),
+            wait: 0,
             wait_ms: 0,
             job_settings: Vec::new(),
             backend: "tcp".to_owned(),

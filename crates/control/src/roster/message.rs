@@ -1,7 +1,8 @@
 //! The messages of the store: what a rank sends when it arrives, how far the round is, and what all ranks receive.
 //!
 //! Each follows its length of 4 bytes. A rank that waits may send [`QUESTION`], a bare byte, at any time; how far the
-//! round is answers it. Before that, the handshake has told both sides rank and world size.
+//! round is answers it. With [`TAKEN`], another one, it confirms the last answer. Before that, the handshake has told
+//! both sides rank and world size.
 
 use std::net::SocketAddr;
 
@@ -18,6 +19,9 @@ pub const HOST_ID_BYTES: usize = 16;
 /// The most bytes of the settings that rank 0 distributes with the addresses.
 pub const JOB_SETTINGS_BYTES_MAX: usize = 4096;
 
+/// The most bytes of what a launcher calls a run.
+pub const RUN_BYTES_MAX: usize = 128;
+
 /// The most bytes of a host's name in a message; Linux allows no longer name.
 pub const HOST_NAME_BYTES_MAX: usize = 64;
 
@@ -29,7 +33,7 @@ const BACKEND_BYTES_MAX: usize = 32;
 
 /// The most bytes of an arrival.
 pub const ARRIVAL_BYTES_MAX: usize =
-    64 + PROCESS_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + BACKEND_BYTES_MAX + CPUS_BYTES_MAX;
+    72 + PROCESS_BYTES_MAX + RUN_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + BACKEND_BYTES_MAX + CPUS_BYTES_MAX;
 
 /// The most bytes of an answer.
 pub const ANSWER_BYTES_MAX: usize = 64
@@ -47,6 +51,10 @@ const WAITING: u8 = 5;
 
 /// What a rank sends to be told how far the round is.
 pub const QUESTION: u8 = 1;
+
+/// What a rank sends once it has the answer of its round. Without it the store keeps the answer: the end of a connection
+/// does not tell whether the answer was read.
+pub const TAKEN: u8 = 2;
 
 /// The most ranges of ranks in a message about a round.
 pub const RANGES_MAX: usize = 8;
@@ -92,6 +100,10 @@ pub struct Arrival {
     pub host: HostClaim,
     /// Which process it is.
     pub process: RankProcess,
+    /// What its launcher calls the run; empty when that is not known.
+    pub run: String,
+    /// Which wait of its process this is. A rank whose answer is lost comes again with the same number.
+    pub wait: u64,
     /// How long it will wait, from now.
     pub wait_ms: u64,
     /// What it would distribute if it were rank 0.
@@ -109,7 +121,12 @@ impl Arrival {
         writer.address(self.address).array(&self.host.id).u8(self.host.is_named.into());
         writer.u32(self.host.local_ranks.unwrap_or(0));
         write_process(&mut writer, &self.process);
-        writer.u64(self.wait_ms).bytes(&self.job_settings).text(&self.backend, BACKEND_BYTES_MAX);
+        writer
+            .text(&self.run, RUN_BYTES_MAX)
+            .u64(self.wait)
+            .u64(self.wait_ms)
+            .bytes(&self.job_settings)
+            .text(&self.backend, BACKEND_BYTES_MAX);
         self.cpus.write(&mut writer);
         writer.finish()
     }
@@ -121,6 +138,8 @@ impl Arrival {
             address: reader.address()?,
             host: read_host(&mut reader)?,
             process: read_process(&mut reader)?,
+            run: reader.text(RUN_BYTES_MAX)?.to_owned(),
+            wait: reader.u64()?,
             wait_ms: reader.u64()?,
             job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
             backend: reader.text(BACKEND_BYTES_MAX)?.to_owned(),
@@ -352,6 +371,8 @@ mod tests {
             address,
             host: HostClaim { id: [3; HOST_ID_BYTES], is_named: true, local_ranks: Some(2) },
             process: process(),
+            run: "x".repeat(RUN_BYTES_MAX),
+            wait: 7,
             wait_ms: 300_000,
             job_settings: vec![1, 2, 3],
             backend: "tcp".to_owned(),

@@ -3,7 +3,9 @@
 
 pub mod cpus;
 mod host_numbers;
+mod last_round;
 pub mod message;
+mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +15,9 @@ use std::time::{Duration, Instant};
 use crate::handshake::JobId;
 use cpus::Cpus;
 use host_numbers::number_hosts;
+use last_round::LastRound;
 use message::{Answer, Arrival, Progress, ranges, ranges_text};
+use runs::runs_differ;
 
 /// How long the ranks that come after a conflict are told of it. Those of a job come within seconds of each other.
 pub const CONFLICT_MEMORY: Duration = Duration::from_secs(10);
@@ -42,6 +46,11 @@ impl Newcomer {
         let identity = |one: &Newcomer| (one.arrival.address, one.arrival.host, one.arrival.process.clone());
         identity(self) == identity(other)
     }
+
+    /// Whether both are one wait of one process, so that the answer to one is the answer to the other.
+    pub(super) fn is_same_wait(&self, other: &Newcomer) -> bool {
+        (self.rank, self.arrival.wait) == (other.rank, other.arrival.wait) && self.is_same_process(other)
+    }
 }
 
 impl fmt::Display for Newcomer {
@@ -60,6 +69,8 @@ struct Member {
 /// may meet more than once.
 #[derive(Debug)]
 pub struct Roster {
+    /// What the launcher calls the run of the rank that hosts the store, if that is known.
+    run: Option<String>,
     members: Vec<Option<Member>>,
     present: usize,
     /// The ranks whose process has ended, and how, in the order of these ends. One that is there all the same has
@@ -72,6 +83,8 @@ pub struct Roster {
     /// The end of the last round in which two processes contradicted each other, and until when those that come late
     /// are told.
     conflict: Option<(Answer, Instant)>,
+    /// The answer of the last round, as long as one of its ranks may not have it.
+    last: Option<LastRound>,
 }
 
 /// What follows from an arrival.
@@ -81,7 +94,8 @@ pub enum Arrived {
     Waits(Instant),
     /// The round is over: the answer to all its ranks.
     Ends(Answer),
-    /// The process has come after the end of its round, or it cannot be understood: the answer to this connection only.
+    /// The process has come after the end of its round, also once more because the answer was lost, or it cannot be
+    /// understood: the answer to this connection only.
     Late(Answer),
 }
 
@@ -89,25 +103,38 @@ impl Roster {
     /// Nobody has come.
     pub fn new(world_size: u32) -> Roster {
         Roster {
+            run: None,
             members: (0..world_size).map(|_| None).collect(),
             present: 0,
             ended: Vec::new(),
             left: BTreeSet::new(),
             meetings: 0,
             conflict: None,
+            last: None,
         }
+    }
+
+    /// For the ranks of this run, if it has a name.
+    pub fn of_run(self, run: Option<String>) -> Roster {
+        Roster { run, ..self }
     }
 
     /// Notes that a process has come. `job` becomes the id of the job if it is the last one.
     pub fn arrive(&mut self, newcomer: Newcomer, now: Instant, job: JobId) -> Arrived {
+        // Nobody else will come to the round that it would begin now.
+        if let Some(answer) = self.last.as_ref().and_then(|last| last.lost_answer(&newcomer)) {
+            return Arrived::Late(answer.clone());
+        }
         if let Some((answer, _)) = self.conflict.as_ref().filter(|(_, until)| now < *until) {
             return Arrived::Late(answer.clone());
+        }
+        if let Some(reason) = runs_differ(self.run.as_deref(), &newcomer) {
+            return Arrived::Late(Answer::Refused { reason });
         }
         if let Some(problem) = self.contradiction(&newcomer) {
             let answer = Answer::Failed { missing: Vec::new(), problem };
             self.conflict = Some((answer.clone(), now + CONFLICT_MEMORY));
-            self.next_round();
-            return Arrived::Ends(answer);
+            return Arrived::Ends(self.end_round(answer));
         }
         let until = now + Duration::from_millis(newcomer.arrival.wait_ms.min(WAIT_MS_MAX));
         let rank = newcomer.rank;
@@ -123,10 +150,22 @@ impl Roster {
         }
         self.meetings = self.meetings.saturating_add(1);
         let arrivals: Vec<Arrival> =
-            self.next_round().into_iter().map(|member| member.newcomer.arrival).collect();
+            self.members.iter().flatten().map(|member| member.newcomer.arrival.clone()).collect();
         let problem = backends_differ(&arrivals);
         let failed = problem.map(|problem| Answer::Failed { missing: Vec::new(), problem });
-        Arrived::Ends(failed.unwrap_or_else(|| welcome(job, &arrivals)))
+        let answer = failed.unwrap_or_else(|| welcome(job, &arrivals));
+        Arrived::Ends(self.end_round(answer))
+    }
+
+    /// Notes that a rank has confirmed the answer to this wait.
+    pub fn has_taken(&mut self, rank: u32, wait: u64) {
+        self.last.as_mut().into_iter().for_each(|last| last.has_taken(rank, wait));
+        self.last.take_if(|last| last.is_told());
+    }
+
+    /// Whether all ranks of the last round have confirmed its answer.
+    pub fn all_have_taken(&self) -> bool {
+        self.last.is_none()
     }
 
     /// Why a process cannot be of one job with those that are there. All must be told: nobody knows which of the two is
@@ -188,15 +227,16 @@ impl Roster {
         let (rank, how) = self.ended.iter().find(is_absent).filter(|_| self.present > 0)?;
         let problem = format!("rank {rank} ended before it had joined: it {how}");
         let answer = Answer::Failed { missing: vec![*rank], problem };
-        self.next_round();
-        Some(answer)
+        Some(self.end_round(answer))
     }
 
-    /// Begins the next round and returns the members of the one before, by their ranks.
-    fn next_round(&mut self) -> Vec<Member> {
+    /// Ends the round with this answer to all its ranks, and begins the next.
+    fn end_round(&mut self, answer: Answer) -> Answer {
         self.present = 0;
         self.left.clear();
-        self.members.iter_mut().filter_map(Option::take).collect()
+        let untold = self.members.iter_mut().filter_map(Option::take).map(|member| member.newcomer).collect();
+        self.last = Some(LastRound::new(answer.clone(), untold));
+        answer
     }
 
     /// Ends the round if a rank has waited as long as it may: the job cannot start without that rank, so all others get
@@ -206,8 +246,7 @@ impl Roster {
         let impatient = self.members.iter().position(expired)? as u32;
         let missing = (0u32..).zip(&self.members).filter(|(_, member)| member.is_none());
         let ranks = missing.map(|(rank, _)| rank).collect();
-        self.next_round();
-        Some(Answer::Missing { impatient, ranks })
+        Some(self.end_round(Answer::Missing { impatient, ranks }))
     }
 }
 
@@ -264,14 +303,14 @@ mod tests {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let (job_settings, cpus) = (vec![port as u8], bound_to(usize::from(port)));
         let host = HostClaim { id: [host; 16], is_named: false, local_ranks: None };
-        let backend = "tcp".to_owned();
-        Arrival { address, host, process: process(), wait_ms, job_settings, backend, cpus }
+        let (process, run, backend) = (process(), String::new(), "tcp".to_owned());
+        Arrival { address, host, process, run, wait: 0, wait_ms, job_settings, backend, cpus }
     }
 
-    /// Of a job of 2; from another place for each connection.
+    /// Of a job of 2; from another place and with another wait for each connection.
     fn newcomer(rank: u32, connection: ConnectionId, arrival: Arrival) -> Newcomer {
         let from = SocketAddr::from(([127, 0, 0, 1], 1000 + connection as u16));
-        Newcomer { rank, world_size: 2, connection, from, arrival }
+        Newcomer { rank, world_size: 2, connection, from, arrival: Arrival { wait: connection, ..arrival } }
     }
 
     fn of(world_size: u32, newcomer: Newcomer) -> Newcomer {
@@ -288,7 +327,8 @@ mod tests {
                     roster.arrive(of(4, newcomer(rank, round, arrival(rank as u16, host, 1000))), now, JOB);
                 assert_eq!(arrived, Arrived::Waits(now + SECOND));
             }
-            let Arrived::Ends(answer) = roster.arrive(of(4, newcomer(1, 9, arrival(1, 1, 1000))), now, JOB)
+            let Arrived::Ends(answer) =
+                roster.arrive(of(4, newcomer(1, 9 + round, arrival(1, 1, 1000))), now, JOB)
             else {
                 panic!("complete")
             };
@@ -363,9 +403,10 @@ mod tests {
     #[test]
     fn two_backends_end_the_round_when_all_are_there() {
         let now = Instant::now();
-        let mut roster = Roster::new(3);
+        let (mut roster, mut connection) = (Roster::new(3), 0);
         let mut arrive = |rank: u32, backend: &str| {
-            let mut one = of(3, newcomer(rank, rank.into(), arrival(7 + rank as u16, 0, 1000)));
+            connection += 1;
+            let mut one = of(3, newcomer(rank, connection, arrival(7 + rank as u16, 0, 1000)));
             one.arrival.backend = backend.to_owned();
             roster.arrive(one, now, JOB)
         };

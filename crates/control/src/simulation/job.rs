@@ -88,6 +88,8 @@ pub(super) struct Seat {
     is_gone: bool,
     /// After how many more uses of its links the rank dies.
     uses_left: Option<u64>,
+    /// When a byte of its calls last moved.
+    moved_at: Instant,
 }
 
 /// Everything that the ranks share.
@@ -132,6 +134,7 @@ impl SimulatedJob {
             is_over: false,
             is_gone: false,
             uses_left: None,
+            moved_at: simulation.now,
         };
         let job = Job {
             seats: (0..size).map(seat).collect(),
@@ -272,6 +275,12 @@ impl SimulatedJob {
     pub(super) fn elapsed(&self) -> Duration {
         let job = self.job();
         job.simulation.now - job.simulation.start
+    }
+
+    /// How long no byte of a rank's calls has moved.
+    pub(super) fn still_for(&self, rank: u32) -> Duration {
+        let job = self.job();
+        job.simulation.now - job.seats[rank as usize].moved_at
     }
 
     /// What a rank's clock shows.
@@ -415,6 +424,11 @@ impl Job {
                 self.simulation.schedule(to, delay, Outside::Ended { pipe: index, is_reset: true });
             }
         }
+    }
+
+    /// Bytes of a rank's calls have moved.
+    pub(super) fn note_moved(&mut self, rank: u32) {
+        self.seats[rank as usize].moved_at = self.simulation.now;
     }
 
     /// Some bytes have been accepted: when they arrive, and whether the stream ends there.

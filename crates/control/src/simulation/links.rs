@@ -91,6 +91,7 @@ impl Link for SimulatedLink {
         let job = &mut *self.simulated_job.job();
         let (taken, kept) = job.pipes[self.outward].send(slices, &mut job.simulation.random)?;
         job.sent(self.outward, taken, kept);
+        job.note_moved(self.rank);
         Ok(taken)
     }
 
@@ -101,7 +102,11 @@ impl Link for SimulatedLink {
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.simulated_job.before_use(self.rank);
         let job = &mut *self.simulated_job.job();
-        job.pipes[self.inward].receive(into, &mut job.simulation.random)
+        let given = job.pipes[self.inward].receive(into, &mut job.simulation.random)?;
+        if given > 0 {
+            job.note_moved(self.rank);
+        }
+        Ok(given)
     }
 
     fn is_delivered(&mut self) -> bool {

@@ -49,8 +49,9 @@ pub(in super::super) enum Other {
 pub(in super::super) enum Moment {
     /// A call has returned, and its result was right.
     Done { step: u64, is_right: bool },
-    /// A call has failed, this long after the start of the job and of the call.
-    Failed { epoch: u32, step: u64, at: Duration, waited: Duration, error: Error },
+    /// A call has failed, this long after the start of the job, after the start of the call, and after the last byte
+    /// that this rank has moved.
+    Failed { epoch: u32, step: u64, at: Duration, waited: Duration, still: Duration, error: Error },
     /// The survivors, as ranks of the job, go on from that step.
     Shrunk { epoch: u32, members: Vec<u32>, step: u64 },
     /// The ranks of this side do not go on.
@@ -228,8 +229,8 @@ impl Program {
             Ok(is_right) => (Moment::Done { step: number, is_right }, None),
             Err(error) => {
                 let (cause, at) = (error.root_cause().clone(), simulated_job.elapsed());
-                let (epoch, waited) = (group.epoch(), at - start);
-                (Moment::Failed { epoch, step: number, at, waited, error }, Some(cause))
+                let (epoch, waited, still) = (group.epoch(), at - start, simulated_job.still_for(rank));
+                (Moment::Failed { epoch, step: number, at, waited, still, error }, Some(cause))
             }
         }
     }

@@ -83,6 +83,7 @@ impl JointNews {
     }
 
     /// The news of each origin.
+    #[cfg(test)]
     pub fn each(self) -> impl Iterator<Item = News> {
         let JointNews { origins, topic } = self;
         origins.into_iter().map(move |Publisher { rank, sequence }| News {

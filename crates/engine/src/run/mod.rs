@@ -14,6 +14,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use unisono_backend::Heard;
 use unisono_communicator::{CallInfo, GroupRank, OPAQUE_BYTES_MAX};
 use unisono_schedule::StepIndex;
 
@@ -22,7 +23,6 @@ use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference};
 use crate::plan::{Direction, PieceIndex, Plan, Work};
 use crate::reduce::{Panicked, Reducer};
-use unisono_backend::Heard;
 
 use limit::{Next, Part};
 use ready::{Mover, Ready};
@@ -289,16 +289,27 @@ impl Run {
         }
     }
 
-    /// Adds the peers that this run waits for: first all that must send, then all that must take or release bytes.
+    /// Adds the peers that this run waits for: first all that must send, then all that must take or release bytes. The
+    /// peer of the earliest step comes before all others: who looks for the rank that holds up the call goes from each
+    /// rank to the first that it waits for, and two ranks that exchange bytes in a later step would lead to each other.
     pub(crate) fn awaited(&self, awaited: &mut Vec<GroupRank>) {
         let (peer, ready) = (|link: usize| self.plan.links[link].edge.peer, &self.state.ready);
         let links = 0..self.plan.links.len();
-        awaited.extend(links.clone().filter(|&link| ready.receives.contains(link)).map(peer));
+        let receiving = || links.clone().filter(|&link| ready.receives.contains(link));
+        let earliest = receiving().min_by_key(|&link| self.awaited_step(link));
+        awaited
+            .extend(earliest.into_iter().chain(receiving().filter(|&link| Some(link) != earliest)).map(peer));
         for link in links.filter(|&link| ready.sends.contains(link) || ready.releases.contains(link)) {
             if !awaited.contains(&peer(link)) {
                 awaited.push(peer(link));
             }
         }
+    }
+
+    /// The step whose bytes come next on a link.
+    fn awaited_step(&self, link: usize) -> Option<StepIndex> {
+        let mut cursor = self.state.links[link].recv;
+        cursor.piece(&self.plan, &self.plan.links[link].recv).map(|piece| piece.step)
     }
 }
 

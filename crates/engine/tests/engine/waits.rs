@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::{Duration, Instant};
 
+use unisono_communicator::{
+    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, Work, flush_log,
+};
+use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
+
 use crate::clocked::{Clock, Clocked};
 use crate::support::watched;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
 use tracing::{Event, Level, Metadata, Subscriber};
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, Work, flush_log,
-};
-use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
 /// A clock that advances by a millisecond at every look at messages, and jumps to the end of every sleep.
 #[derive(Clone)]
@@ -367,6 +368,27 @@ fn sends_in_a_circle_are_named_as_a_circle() {
             circles.iter().any(|circle| text.contains(&format!("; ranks {circle} wait for each other"))),
             "{text}"
         );
+    });
+}
+
+/// Two ranks that exchange bytes in a later step wait for each other too, and not only for the rank that is late.
+#[test]
+fn the_rank_that_has_not_called_is_found_behind_all_others() {
+    watched(|| {
+        for algorithm in ["halving_doubling", "double_tree", "recursive_doubling"] {
+            for late in 0..7 {
+                let world = hurried(7, 400);
+                let text = first_timeout(&world, |rank, comm| {
+                    if rank == late {
+                        return Ok(());
+                    }
+                    let comm = comm.with(CallOptions::new().algorithm(algorithm));
+                    comm.all_reduce(&mut [rank; 26], ReduceOp::Sum)
+                });
+                let told = format!("rank {late} has not called anything yet");
+                assert!(text.contains(&told) && !text.contains("wait for each other"), "{algorithm}: {text}");
+            }
+        }
     });
 }
 

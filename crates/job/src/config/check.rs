@@ -11,7 +11,7 @@ use unisono_control::intervals::{BEATS_MIN, Intervals};
 use unisono_engine::EngineOptions;
 
 use super::Config;
-use crate::rendezvous::{address_of_interface, interfaces_text, split_store};
+use crate::rendezvous::{address_of_interface, at_own, interfaces_text, split_store};
 use crate::settings::{Source, knob_named};
 use crate::sockets::{SocketOptions, new_socket, set_congestion_control};
 
@@ -162,7 +162,7 @@ impl Config {
 }
 
 fn check_ours(address: IpAddr) -> Result<(), String> {
-    let bound = UdpSocket::bind((address, 0)).map(drop);
+    let bound = UdpSocket::bind(at_own(address)?).map(drop);
     bound.map_err(|error| format!("this host cannot listen there: {error}; it has {}", interfaces_text()))
 }
 

@@ -66,6 +66,24 @@ fn launchers_on_one_host_are_understood() {
     assert_eq!(told(&recorded!("slurm-20.11-srun")), one);
 }
 
+/// Only where the launcher has started all ranks: else two ranks of one run could differ.
+#[test]
+fn a_run_has_the_name_that_its_launcher_gives() {
+    let run = |variables: &[(&str, &str)]| read(variables).unwrap().launcher_run;
+    let slurm = recorded!("slurm-22.05.8-srun");
+    assert_eq!(run(&slurm), name("Slurm's step 6.2"));
+    assert_eq!(run(&recorded!("openmpi-5.0.11")), name("the PMIx namespace prterun-vm-1479@1"));
+    assert_eq!(run(&recorded!("torchrun")), name("torchrun's run none"));
+    assert_eq!(run(&recorded!("mpich-5.0.2")), None);
+    let named = |rank, size| [("RANK", rank), ("WORLD_SIZE", size), ("UNISONO_JOB", "mine")];
+    assert_eq!(run(&named("3", "4")), None, "by hand");
+    assert_eq!(run(&[&named("3", "4")[..], &slurm].concat()), name("Slurm's step 6.2"));
+    assert_eq!(run(&[&named("9", "16")[..], &slurm].concat()), None, "several in each process of the step");
+    let long = "x".repeat(2 * RUN_BYTES_MAX);
+    let torchrun = [&named("3", "4")[..], &[("TORCHELASTIC_RUN_ID", long.as_str())]].concat();
+    assert_eq!(run(&torchrun).map(|run| run.len()), Some(RUN_BYTES_MAX));
+}
+
 #[test]
 fn ranks_on_several_hosts_of_slurm_meet_at_one_place() {
     let last = ((3, 4), (Some(1), Some(2)));

@@ -3,12 +3,12 @@
 //! The files are written by a thread of their own: the folder may be on a disk that is slow or gone, and neither calls
 //! nor heartbeats may wait for that.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use unisono_backend::Board;
+use unisono_backend::{Board, Revocation};
 use unisono_communicator::{Error, Group, Result, Severity, log};
 use unisono_control::handshake::JobId;
 use unisono_control::wire::CommunicatorKey;
@@ -31,6 +31,31 @@ struct Recorded {
     board: Weak<Board>,
     /// Held while it is one of the last that were revoked: its user may drop it before it is written.
     revoked: Option<Arc<Board>>,
+    /// Why it is revoked, as far as this knows.
+    cause: Option<NotedCause>,
+    /// What the last record says of that.
+    written: Option<NotedCause>,
+}
+
+/// Why a communicator is revoked. A rank may be told several times that it is evicted, which is no news.
+#[derive(Clone)]
+struct NotedCause {
+    revocation: Revocation,
+    is_evicted: bool,
+}
+
+impl NotedCause {
+    fn of(board: &Board) -> Option<NotedCause> {
+        let is_evicted = board.first_cause().eviction().is_some();
+        board.first_cause().revocation().map(|revocation| NotedCause { revocation, is_evicted })
+    }
+}
+
+impl PartialEq for NotedCause {
+    fn eq(&self, other: &NotedCause) -> bool {
+        let is_same_cause = Arc::ptr_eq(&self.revocation.cause, &other.revocation.cause);
+        is_same_cause && self.is_evicted == other.is_evicted
+    }
 }
 
 impl Recorded {
@@ -46,9 +71,14 @@ struct RecorderState {
     groups: Vec<Recorded>,
     /// The communicators whose boards are held, by number, in the order in which they were revoked.
     revoked: VecDeque<u32>,
-    /// Something was revoked since the last record was taken.
-    is_due: bool,
     is_ending: bool,
+}
+
+impl RecorderState {
+    /// Whether something was revoked that the last record does not say.
+    fn is_due(&self) -> bool {
+        self.groups.iter().any(|one| one.revoked.is_some() && one.cause != one.written)
+    }
 }
 
 struct RecorderShared {
@@ -90,7 +120,8 @@ impl Recorder {
             state.registered += 1;
             state.groups.retain(|one| one.revoked.is_some() || one.board.strong_count() > 0);
             let board = Arc::downgrade(board);
-            state.groups.push(Recorded { pg_id, key, group, board, revoked: None });
+            let recorded = Recorded { pg_id, key, group, board, revoked: None, cause: None, written: None };
+            state.groups.push(recorded);
             pg_id
         };
         if self.thread.is_some() {
@@ -106,7 +137,7 @@ impl Recorder {
 
     /// What this rank remembers now.
     pub(crate) fn record(&self) -> FlightRecord {
-        self.shared.record()
+        self.shared.record().0
     }
 }
 
@@ -131,8 +162,9 @@ impl RecorderShared {
     fn on_revoked(&self, pg_id: u32, board: Arc<Board>) {
         let mut state = self.lock();
         let Some(one) = state.groups.iter_mut().find(|one| one.pg_id == pg_id) else { return };
-        one.revoked = Some(board);
-        state.is_due = true;
+        // Under the lock, so that an older cause replaces no later one.
+        one.cause = NotedCause::of(&board);
+        let before = one.revoked.replace(board);
         // An eviction revokes once more.
         state.revoked.retain(|other| *other != pg_id);
         state.revoked.push_back(pg_id);
@@ -140,33 +172,50 @@ impl RecorderShared {
         let oldest = oldest.and_then(|oldest| state.groups.iter_mut().find(|one| one.pg_id == oldest));
         let forgotten = oldest.and_then(|oldest| oldest.revoked.take());
         drop(state);
-        drop(forgotten);
+        drop((before, forgotten));
         self.signal.notify_all();
     }
 
-    fn record(&self) -> FlightRecord {
+    /// What this rank remembers now, and the causes that the record gives, by the numbers of communicators.
+    fn record(&self) -> (FlightRecord, BTreeMap<u32, Option<NotedCause>>) {
         let groups: Vec<_> = {
             let state = self.lock();
             let there = state.groups.iter().filter_map(|one| Some((one.board()?, one)));
             there.map(|(board, one)| (one.pg_id, one.key, one.group.clone(), board)).collect()
         };
-        let mut record = FlightRecord::new(self.job.to_string(), self.rank);
-        groups.iter().for_each(|(pg_id, key, group, board)| record.add(*pg_id, *key, group, board));
-        record
+        let causes = || {
+            groups
+                .iter()
+                .map(|(pg_id, _, _, board)| (*pg_id, NotedCause::of(board)))
+                .collect::<BTreeMap<_, _>>()
+        };
+        loop {
+            let before = causes();
+            let mut record = FlightRecord::new(self.job.to_string(), self.rank);
+            groups.iter().for_each(|(pg_id, key, group, board)| record.add(*pg_id, *key, group, board));
+            // A cause changes at most twice.
+            if causes() == before {
+                return (record, before);
+            }
+        }
     }
 
-    /// What is revoked while a record is being written is in the next one.
+    /// What is revoked while a record is being written is in the next one. What a record says is not written again.
     fn write_when_due(&self, directory: &Path) {
         loop {
-            let sleeps = |state: &mut RecorderState| !state.is_due && !state.is_ending;
+            let sleeps = |state: &mut RecorderState| !state.is_due() && !state.is_ending;
             let state = self.signal.wait_while(self.lock(), sleeps);
-            let mut state = state.unwrap_or_else(PoisonError::into_inner);
-            if !std::mem::take(&mut state.is_due) {
+            let state = state.unwrap_or_else(PoisonError::into_inner);
+            if !state.is_due() {
                 return;
             }
             drop(state);
+            let (record, mut causes) = self.record();
+            for one in &mut self.lock().groups {
+                one.written = causes.remove(&one.pg_id).unwrap_or(one.written.take());
+            }
             let rank = Some(self.rank);
-            match self.record().write(directory) {
+            match record.write(directory) {
                 Ok(path) => {
                     log(
                         Severity::Info,

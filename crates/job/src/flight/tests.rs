@@ -228,6 +228,23 @@ fn a_record_is_written_for_every_cause_and_nothing_before() {
     });
 }
 
+/// Every other rank may say that this one is evicted, and the record has it already.
+#[test]
+fn a_cause_is_written_once() {
+    let directory = TestDirectory::new();
+    let path = directory.0.join("rank-4.json");
+    let recorder = Recorder::start(4, JobId([1; 16]), Some(directory.0.clone())).unwrap();
+    let world = Arc::new(board());
+    recorder.register(WORLD, group(), &world);
+    world.first_cause().evict(JobRank::new(2), "silent".to_owned());
+    wait_for(&path, |record| record.pg_status[&0].revoked_by == Some(4));
+    fs::remove_file(&path).unwrap();
+    (0..8).for_each(|rank| world.first_cause().evict(JobRank::new(rank), "silent".to_owned()));
+    // It waits until the last record is written.
+    drop(recorder);
+    assert!(!path.exists());
+}
+
 #[test]
 fn who_ends_at_once_leaves_the_record_and_who_is_well_leaves_none() {
     let directory = TestDirectory::new();

@@ -9,6 +9,7 @@ use unisono_communicator::{Error, Result};
 
 use super::join::Retry;
 use super::plan::{Meeting, is_literal_loopback, meeting};
+use super::scope::{at_own, is_link_local, scoped, with_scope};
 use super::waiting::{WaitConfig, Waiting};
 use crate::config::{Config, Interfaces};
 use crate::settings::configuration;
@@ -20,15 +21,21 @@ use crate::settings::configuration;
 /// [`Error::Configuration`] when no interface matches, or when the store's name does not resolve or leads to a loopback
 /// address that other hosts could not reach.
 pub fn listen_address(config: &Config) -> Result<IpAddr> {
+    listen_at(config).map(|address| address.ip())
+}
+
+/// The same, with any port, and with the interface of a link-local address.
+pub(crate) fn listen_at(config: &Config) -> Result<SocketAddr> {
     if let Some(address) = config.address {
-        return Ok(address);
+        let refused = |problem: String| config.refused("UNISONO_ADDRESS", &address.to_string(), problem);
+        return at_own(address).map_err(refused);
     }
     if let Some(interfaces) = &config.interfaces {
         return address_of_interface(interfaces);
     }
     let meeting = meeting(config)?;
     let store = match &meeting {
-        Meeting::Solo | Meeting::SameHost => return Ok(Ipv4Addr::LOCALHOST.into()),
+        Meeting::Solo | Meeting::SameHost => return Ok((Ipv4Addr::LOCALHOST, 0).into()),
         Meeting::Launched { store, .. } => store.clone(),
         Meeting::AtRankZero { host, port, .. } => join_host(host, *port),
     };
@@ -64,13 +71,23 @@ pub(crate) fn split_store(store: &str) -> Result<(&str, u16), String> {
 pub(super) fn join_host(host: &str, port: u16) -> String {
     match host.parse() {
         Ok(ip @ IpAddr::V6(_)) => SocketAddr::new(ip, port).to_string(),
+        _ if scoped(host, port).is_some() => format!("[{host}]:{port}"),
         _ => format!("{host}:{port}"),
     }
+}
+
+/// A store at a link-local address; `None` for any other store.
+fn scoped_store(store: &str) -> Option<Result<SocketAddr, String>> {
+    let (host, port) = split_store(store).ok()?;
+    scoped(host, port)
 }
 
 /// The address of `store`, given as `host:port`; one that is not loopback if there is one. A name that does not resolve
 /// is tried again for a while, see [`WaitConfig::resolve`].
 pub(super) fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAddr> {
+    if let Some(found) = scoped_store(store) {
+        return found.map_err(|problem| configuration(waiting.config.variable, store, problem));
+    }
     let until = Instant::now() + waiting.config.resolve;
     let mut retry = Retry::new(until);
     loop {
@@ -99,6 +116,9 @@ pub(super) fn look_up(
     waiting: &mut Waiting<'_>,
     until: Instant,
 ) -> Result<Vec<SocketAddr>, String> {
+    if let Some(found) = scoped_store(store) {
+        return found.map(|address| vec![address]);
+    }
     if let Ok(address) = store.parse() {
         return Ok(vec![address]);
     }
@@ -125,7 +145,7 @@ pub(super) fn look_up(
 }
 
 /// The address from which packets to `store` leave.
-fn towards(host: &str, store: SocketAddr, variable: &str) -> Result<IpAddr> {
+fn towards(host: &str, store: SocketAddr, variable: &str) -> Result<SocketAddr> {
     if store.ip().is_loopback() && !is_literal_loopback(host) {
         let problem = "on this host the name means a loopback address, which others cannot reach: set \
                        UNISONO_INTERFACE or UNISONO_ADDRESS";
@@ -138,23 +158,23 @@ fn towards(host: &str, store: SocketAddr, variable: &str) -> Result<IpAddr> {
         socket.connect(store)?;
         socket.local_addr()
     });
-    let route = route.map_err(|error| Error::system(format!("find the route to {store}"), &error))?;
-    Ok(route.ip())
+    let mut route = route.map_err(|error| Error::system(format!("find the route to {store}"), &error))?;
+    route.set_port(0);
+    Ok(route)
 }
 
-/// An address of the interfaces that a user wants.
-pub(crate) fn address_of_interface(wanted: &Interfaces) -> Result<IpAddr> {
+/// An address of the interfaces that a user wants, with any port.
+pub(crate) fn address_of_interface(wanted: &Interfaces) -> Result<SocketAddr> {
     let found =
         if_addrs::get_if_addrs().map_err(|error| Error::system("list the network interfaces", &error))?;
-    let usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let mut fitting: Vec<IpAddr> = found
+    let mut fitting: Vec<SocketAddr> = found
         .iter()
         .filter(|interface| wanted.matches(&interface.name))
-        .map(if_addrs::Interface::ip)
-        .filter(usable)
+        .map(|interface| with_scope(SocketAddr::new(interface.ip(), 0), interface.index.unwrap_or(0)))
         .collect();
-    // Loopback only if it is the only one asked for; IPv4 before IPv6, as most clusters route it.
-    fitting.sort_by_key(|ip| (ip.is_loopback(), ip.is_ipv6()));
+    // Loopback only if it is the only one asked for, and before that an address that is good for this link only; IPv4
+    // before IPv6, as most clusters route it.
+    fitting.sort_by_key(|one| (one.ip().is_loopback(), is_link_local(one.ip()), one.is_ipv6()));
     fitting.first().copied().ok_or_else(|| {
         let mut names: Vec<_> = found.iter().map(|interface| interface.name.as_str()).collect();
         names.sort_unstable();
@@ -209,7 +229,8 @@ mod tests {
         let store = SocketAddr::from(([127, 0, 1, 1], 4000));
         let text = towards("myhost", store, "MASTER_ADDR").unwrap_err().to_string();
         assert!(text.starts_with("MASTER_ADDR=myhost: ") && text.contains("UNISONO_INTERFACE"), "{text}");
-        assert_eq!(towards("127.0.1.1", store, "MASTER_ADDR").unwrap(), IpAddr::from(Ipv4Addr::LOCALHOST));
+        let ours = towards("127.0.1.1", store, "MASTER_ADDR").unwrap();
+        assert_eq!(ours, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     }
 
     #[test]
@@ -218,6 +239,8 @@ mod tests {
         assert_eq!(split_store(&join_host("::1", 80)), Ok(("::1", 80)));
         assert_eq!(join_host("node7", 80), "node7:80");
         assert_eq!(split_store("node7:80"), Ok(("node7", 80)));
+        assert_eq!(join_host("fe80::1%eth0", 80), "[fe80::1%eth0]:80");
+        assert_eq!(split_store("[fe80::1%eth0]:80"), Ok(("fe80::1%eth0", 80)));
         for bad in ["node7", "node7:", "node7:0", "node7:99999", "node7:x", "::1:80", ":80", "[::1]"] {
             let text = split_store(bad).unwrap_err();
             assert!(text.contains("the form is host:port"), "{bad}: {text}");

@@ -73,7 +73,7 @@ struct Hosting {
     path: PathBuf,
     file: File,
     notice: Notice,
-    _store: StoreHost,
+    store: Option<StoreHost>,
 }
 
 impl Hosting {
@@ -81,17 +81,18 @@ impl Hosting {
         remove_left_over(path);
         spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
         let secret = Secret::random()?;
-        let store = StoreHost::start(StoreConfig {
+        let config = StoreConfig {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             world_size: rank.world_size,
             secret: secret.clone(),
             job: rank.job,
             handshake_timeout: rank.handshake_timeout,
-        })?;
+        };
+        let store = StoreHost::start_for(config, rank.run.clone())?;
         let (rank, pid) = (rank.rank, std::process::id());
         let notice = Notice { secret, address: store.address(), rank, pid };
         let written = write_limited(|| file.set_len(0).and_then(|()| file.write_all(&notice.encode())));
-        let hosting = Hosting { path: path.to_owned(), file, notice, _store: store };
+        let hosting = Hosting { path: path.to_owned(), file, notice, store: Some(store) };
         // On failure it goes, and takes the file away.
         written.map_err(|error| no_runtime_file("write", path, &error)).map(|()| hosting)
     }
@@ -107,6 +108,8 @@ fn spare_descriptors(file: &File, count: usize) -> Result<()> {
 
 impl Drop for Hosting {
     fn drop(&mut self) {
+        // A rank that has lost its answer finds the store through the file as long as the store waits for such ranks.
+        drop(self.store.take());
         // Removed while the lock is held, so it cannot be the file of another job. A file that cannot be removed is
         // used again. The lock is released explicitly, because a forked child may hold the file open.
         let _ = fs::remove_file(&self.path);

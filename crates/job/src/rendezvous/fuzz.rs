@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{Error, JobRank, Process};
+use unisono_control::RANKS_MAX;
 use unisono_control::handshake::JobId;
 use unisono_control::roster::message::{
     ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES, HostClaim, ProcessBirth, RankProcess,
@@ -15,7 +16,6 @@ use super::join::{JoinConfig, Setback, StoreProcess, Understood, understand};
 use super::plan::{Meeting, meeting};
 use super::stream::read_message;
 use super::waiting::{Voice, WaitConfig};
-use unisono_control::RANKS_MAX;
 
 use crate::config::Config;
 use crate::fuzz::input::Input;
@@ -126,6 +126,7 @@ fn config(world_size: u32) -> JoinConfig {
         world_size,
         listen: SocketAddr::from(([127, 0, 0, 1], 1)),
         host: HostClaim { id: [0; 16], is_named: false, local_ranks: None },
+        run: None,
         job_settings: Vec::new(),
         backend: String::new(),
         timeout: Duration::ZERO,
@@ -231,8 +232,9 @@ fn arrive(
     let id = [input.below(3); HOST_ID_BYTES];
     let local_ranks = Some(u32::from(input.below(3))).filter(|&ranks| ranks > 0);
     let host = HostClaim { id, is_named: input.below(2) == 1, local_ranks };
-    let (backend, cpus) = ("tcp".to_owned(), super::own_cpus());
-    let arrival = Arrival { address, host, process, wait_ms, job_settings, backend, cpus };
+    let (backend, cpus, run) = ("tcp".to_owned(), super::own_cpus(), String::new());
+    let wait = u64::from(input.below(2));
+    let arrival = Arrival { address, host, process, run, wait, wait_ms, job_settings, backend, cpus };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
     let size = round.present.len() as u32 + u32::from(input.below(8) == 0);

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use unisono_communicator::{Error, Result};
 use unisono_control::RANKS_MAX;
 use unisono_control::handshake::{Expected, JobId, Purpose, RANK_STORE};
-use unisono_control::roster::message::{ARRIVAL_BYTES_MAX, Answer, Arrival, QUESTION};
+use unisono_control::roster::message::{ARRIVAL_BYTES_MAX, Answer, Arrival, QUESTION, TAKEN};
 use unisono_control::roster::{Arrived, ConnectionId, Newcomer, Roster};
 use unisono_control::secret::Secret;
 
@@ -25,6 +25,13 @@ const UNAUTHENTICATED_MAX: usize = 256;
 
 /// How long a rank has to read its answer, also when the host is dropped meanwhile.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long after an answer a host that is dropped waits for ranks that have lost the answer and come again. They pause
+/// up to [`super::join::RETRY_MAX`] before they do.
+const AGAIN_MAX: Duration = Duration::from_secs(1);
+
+/// How often such a host looks whether it still has to wait.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// The settings of a store.
 #[derive(Clone, Debug)]
@@ -60,6 +67,11 @@ impl StoreHost {
     /// [`Error::System`] when it cannot listen at the address or cannot start a thread; [`Error::InvalidArgument`] for
     /// a world that is empty or too large.
     pub fn start(config: StoreConfig) -> Result<StoreHost> {
+        StoreHost::start_for(config, None)
+    }
+
+    /// As [`StoreHost::start`], for the ranks of one run of a launcher: others are refused.
+    pub(super) fn start_for(config: StoreConfig, run: Option<String>) -> Result<StoreHost> {
         if config.world_size == 0 || config.world_size > RANKS_MAX {
             return Err(Error::invalid(
                 "world_size",
@@ -72,8 +84,9 @@ impl StoreHost {
         let address = listener.local_addr().map_err(system)?;
         let runtime = runtime()?;
         let (stop, stopped) = oneshot::channel();
-        let roster = Roster::new(config.world_size);
-        let store = Arc::new(Mutex::new(Store { roster, round: watch::Sender::new(None) }));
+        let roster = Roster::new(config.world_size).of_run(run);
+        let store = Store { roster, round: watch::Sender::new(None), answered: None };
+        let store = Arc::new(Mutex::new(store));
         let shared = store.clone();
         let serve = move || {
             runtime.block_on(async move {
@@ -125,15 +138,23 @@ struct Store {
     roster: Roster,
     /// The ranks of the current round wait here for its answer.
     round: watch::Sender<Encoded>,
+    /// When the last round ended.
+    answered: Option<Instant>,
 }
 
 impl Store {
     fn end_round(&mut self, answer: &Answer) {
+        self.answered = Some(Instant::now());
         self.next_round().send_replace(Some(answer.encode().into()));
     }
 
     fn end_round_if(&mut self, answer: Option<Answer>) {
         answer.iter().for_each(|answer| self.end_round(answer));
+    }
+
+    /// Whether no rank of the last round may come again for its answer.
+    fn may_end(&self) -> bool {
+        self.roster.all_have_taken() || self.answered.is_none_or(|at| at.elapsed() > AGAIN_MAX)
     }
 
     /// Begins the next round and returns the sender of the round before. Dropping it without an answer disconnects the
@@ -172,9 +193,19 @@ async fn serve(
             _ = &mut stopped => break,
         }
     }
-    drop(acceptor);
     drop(lock(&store).next_round());
-    let gone = async { while guests.join_next().await.is_some() {} };
+    let gone = async {
+        while !(guests.is_empty() && lock(&store).may_end()) {
+            tokio::select! {
+                authenticated = acceptor.next() => {
+                    connection += 1;
+                    guests.spawn(attend(authenticated, connection, store.clone(), handshake_timeout));
+                }
+                Some(_) = guests.join_next() => {}
+                () = tokio::time::sleep(LOOK_PAUSE) => {}
+            }
+        }
+    };
     // A rank that is slower than this gets no answer: the host ends.
     let _ = tokio::time::timeout(ANSWER_TIMEOUT, gone).await;
 }
@@ -185,34 +216,42 @@ async fn attend(authenticated: Authenticated, connection: ConnectionId, store: S
     let reading = read_message(&mut stream, ARRIVAL_BYTES_MAX);
     let Ok(Ok(message)) = tokio::time::timeout(timeout, reading).await else { return };
     watch_peer(&stream);
+    let (rank, world_size) = (hello.from, hello.world_size);
+    let arrival = Arrival::decode(&message).map_err(|malformed| malformed.to_string());
+    let arrival =
+        arrival.and_then(|arrival| Ok((arrival, JobId::random().map_err(|error| error.to_string())?)));
+    let (arrival, job) = match arrival {
+        Ok(arrived) => arrived,
+        Err(reason) => {
+            deliver(stream, &Answer::Refused { reason }.encode()).await;
+            return;
+        }
+    };
+    let wait_number = arrival.wait;
     let (arrived, answer) = {
         let mut store = lock(&store);
         let answer = store.round.subscribe();
-        let arrived = match (Arrival::decode(&message), JobId::random()) {
-            (Ok(arrival), Ok(job)) => {
-                let (rank, world_size) = (hello.from, hello.world_size);
-                let newcomer = Newcomer { rank, world_size, connection, from: address, arrival };
-                store.roster.arrive(newcomer, Instant::now(), job)
-            }
-            (Err(malformed), _) => Arrived::Late(Answer::Refused { reason: malformed.to_string() }),
-            (_, Err(error)) => Arrived::Late(Answer::Refused { reason: error.to_string() }),
-        };
+        let newcomer = Newcomer { rank, world_size, connection, from: address, arrival };
+        let arrived = store.roster.arrive(newcomer, Instant::now(), job);
         if let Arrived::Ends(answer) = &arrived {
             store.end_round(answer);
         }
         (arrived, answer)
     };
-    match arrived {
-        Arrived::Late(answer) => deliver(stream, &answer.encode()).await,
-        Arrived::Ends(answer) => deliver(stream, &answer.encode()).await,
+    let is_taken = match arrived {
+        Arrived::Late(answer) | Arrived::Ends(answer) => deliver(stream, &answer.encode()).await,
         Arrived::Waits(until) => match wait(&mut stream, answer, until, &store).await {
             Some(answer) => deliver(stream, &answer).await,
             None => {
                 let mut store = lock(&store);
-                let answer = store.roster.leave(hello.from, connection);
+                let answer = store.roster.leave(rank, connection);
                 store.end_round_if(answer);
+                false
             }
         },
+    };
+    if is_taken {
+        lock(&store).roster.has_taken(rank, wait_number);
     }
 }
 
@@ -244,12 +283,18 @@ async fn wait(
     }
 }
 
-/// Sends an answer and waits until the rank has closed, so that no answer is lost with its connection.
-async fn deliver(mut stream: TcpStream, answer: &[u8]) {
+/// Sends an answer and waits until the rank has confirmed it, or has closed. True if it has confirmed the answer.
+async fn deliver(mut stream: TcpStream, answer: &[u8]) -> bool {
     let sent = async {
         write_message(&mut stream, answer).await?;
-        stream.read_u8().await
+        loop {
+            let byte = stream.read_u8().await?;
+            // A question that has crossed the answer needs no other one.
+            if byte != QUESTION {
+                return std::io::Result::Ok(byte == TAKEN);
+            }
+        }
     };
     // A rank that does not fetch its answer reports that itself.
-    let _ = tokio::time::timeout(ANSWER_TIMEOUT, sent).await;
+    matches!(tokio::time::timeout(ANSWER_TIMEOUT, sent).await, Ok(Ok(true)))
 }

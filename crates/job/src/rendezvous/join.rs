@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use unisono_communicator::{Error, JobRank, Result, Severity, log};
 use unisono_control::handshake::{Hello, JobId, Purpose, RANK_STORE, Refusal};
 use unisono_control::roster::message::{
-    ANSWER_BYTES_MAX, Answer, Arrival, HostClaim, JOB_SETTINGS_BYTES_MAX, Progress, QUESTION,
+    ANSWER_BYTES_MAX, Answer, Arrival, HostClaim, JOB_SETTINGS_BYTES_MAX, Progress, QUESTION, TAKEN,
 };
 use unisono_control::secret::Secret;
 
@@ -18,6 +18,7 @@ use super::Membership;
 use super::address::{look_up, resolve};
 use super::key::own_process;
 use super::own_cpus::own_cpus;
+use super::scope::seen_from;
 use super::stream::{read_message, runtime, watch_peer, write_message};
 use super::waiting::{WaitConfig, Waiting};
 use crate::connecting::initiate;
@@ -72,6 +73,8 @@ pub struct JoinConfig {
     pub listen: SocketAddr,
     /// The host we are on.
     pub host: HostClaim,
+    /// What the launcher calls this run, if it has started all ranks and says so.
+    pub run: Option<String>,
     /// The encoded settings that all ranks get if we are rank 0, at most [`JOB_SETTINGS_BYTES_MAX`] bytes.
     pub job_settings: Vec<u8>,
     /// Who does our collectives, as `UNISONO_BACKEND` has it; it must be the same on all ranks.
@@ -291,6 +294,8 @@ async fn enter(
         address: config.listen,
         host: config.host,
         process: own_process(),
+        run: config.run.clone().unwrap_or_default(),
+        wait: waiting.number,
         wait_ms: left.as_millis() as u64,
         job_settings: config.job_settings.clone(),
         backend: config.backend.clone(),
@@ -335,12 +340,17 @@ async fn stay(
                 }
             }
         };
-        match understand(config, &message)? {
+        let understood = understand(config, &message);
+        if let Ok(Understood::Waiting(progress)) = &understood {
+            unanswered = false;
+            waiting.on_progress(progress);
+            continue;
+        }
+        // A store that has gone meanwhile needs no confirmation.
+        let _ = writer.write_u8(TAKEN).await;
+        match understood? {
             Understood::Met(membership) => return Ok(membership),
-            Understood::Waiting(progress) => {
-                unanswered = false;
-                waiting.on_progress(&progress);
-            }
+            Understood::Waiting(_) => {}
         }
     }
 }
@@ -349,13 +359,14 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Understo
     let answer = Answer::decode(message).map_err(|malformed| Setback::Final(malformed.into()))?;
     let ranks = config.world_size as usize;
     match answer {
-        Answer::Welcome { job, addresses, hosts, processes, job_settings, cores, doubt }
+        Answer::Welcome { job, mut addresses, hosts, processes, job_settings, cores, doubt }
             if [addresses.len(), hosts.len(), processes.len()] == [ranks; 3]
                 && hosts.iter().all(|host| (*host as usize) < cores.len()) =>
         {
             if config.rank == 0 && !doubt.is_empty() {
                 log(Severity::Warn, Some(config.rank), format_args!("{doubt}"));
             }
+            addresses.iter_mut().for_each(|address| *address = seen_from(config.listen, *address));
             Ok(Understood::Met(Membership {
                 rank: config.rank,
                 world_size: config.world_size,

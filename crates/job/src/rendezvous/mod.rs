@@ -21,6 +21,8 @@
 //! Ranks say what they wait for, see [`WaitConfig`].
 
 mod address;
+#[cfg(test)]
+mod again_tests;
 mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -31,6 +33,7 @@ mod own_cpus;
 mod plan;
 #[cfg(test)]
 mod process_tests;
+mod scope;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -44,12 +47,13 @@ use unisono_control::roster::cpus::Cpus;
 use unisono_control::secret::Secret;
 
 pub use address::listen_address;
-pub(crate) use address::{address_of_interface, interfaces_text, split_store};
+pub(crate) use address::{address_of_interface, interfaces_text, listen_at, split_store};
 pub use host::{StoreConfig, StoreHost};
 pub use join::{JoinConfig, StoreProcess, join};
 pub use key::own_process;
 pub(crate) use key::process_start_ticks;
 pub use plan::store_job;
+pub(crate) use scope::at_own;
 pub use unisono_control::roster::message::{
     HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostClaim, JOB_SETTINGS_BYTES_MAX, ProcessBirth, RankProcess,
 };
@@ -104,6 +108,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
         world_size: config.placement.world_size(),
         listen,
         host: key::host_claim(config),
+        run: config.launcher_run.clone(),
         job_settings: job_settings.clone(),
         backend: config.backend.to_string(),
         timeout: config.join_timeout,
@@ -141,7 +146,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
             if rank.rank > 0 {
                 return join(&rank);
             }
-            let hosted = plan::host_at(&host, port, listen.ip(), &rank)?;
+            let hosted = plan::host_at(&host, port, listen, &rank)?;
             rank.store = hosted.address().to_string();
             join(&rank)
         }

@@ -84,7 +84,7 @@ pub(super) fn is_literal_loopback(host: &str) -> bool {
 
 /// Hosts the store as rank 0: on the address that `host` resolves to or, where that is not an address of this host or
 /// other hosts cannot reach it, on the address that this rank listens on.
-pub(super) fn host_at(host: &str, port: u16, ours: IpAddr, rank: &JoinConfig) -> Result<StoreHost> {
+pub(super) fn host_at(host: &str, port: u16, ours: SocketAddr, rank: &JoinConfig) -> Result<StoreHost> {
     let remedy = |error: Error| match error {
         Error::System { what, text } => {
             let remedy =
@@ -93,19 +93,21 @@ pub(super) fn host_at(host: &str, port: u16, ours: IpAddr, rank: &JoinConfig) ->
         }
         other => other,
     };
-    let start = |ip: IpAddr| {
-        let started = StoreHost::start(StoreConfig {
-            listen: SocketAddr::new(ip, port),
+    let start = |listen: SocketAddr| {
+        let config = StoreConfig {
+            listen,
             world_size: rank.world_size,
             secret: rank.secret.clone(),
             job: rank.job,
             handshake_timeout: rank.handshake_timeout,
-        });
-        started.map_err(remedy)
+        };
+        StoreHost::start_for(config, rank.run.clone()).map_err(remedy)
     };
     let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
-    let named = resolve(&join_host(host, port), &mut waiting)?.ip();
-    if named.is_loopback() && !is_literal_loopback(host) {
+    let named = resolve(&join_host(host, port), &mut waiting)?;
+    let mut ours = ours;
+    ours.set_port(port);
+    if named.ip().is_loopback() && !is_literal_loopback(host) {
         return start(ours);
     }
     start(named).or_else(|error: Error| if named == ours { Err(error) } else { start(ours) })

@@ -17,7 +17,7 @@ use crate::secret::tests::TestDirectory;
 
 const WATCHDOG: Duration = Duration::from_secs(60);
 pub(super) const PATIENT: Duration = Duration::from_secs(30);
-const IMPATIENT: Duration = Duration::from_millis(400);
+pub(super) const IMPATIENT: Duration = Duration::from_millis(400);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 pub(super) fn watched<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
@@ -32,25 +32,25 @@ pub(super) fn watched<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'stat
     }
 }
 
-fn secret() -> Secret {
+pub(super) fn secret() -> Secret {
     Secret::take(&mut [1; SECRET_BYTES])
 }
 
-fn store(world_size: u32, listen: SocketAddr) -> StoreHost {
+pub(super) fn store(world_size: u32, listen: SocketAddr) -> StoreHost {
     let (job, secret) = (JobId::from_key("tests"), secret());
     StoreHost::start(StoreConfig { listen, world_size, secret, job, handshake_timeout: HANDSHAKE }).unwrap()
 }
 
-fn loopback(port: u16) -> SocketAddr {
+pub(super) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 /// An address on which nothing listens.
-fn vacant() -> SocketAddr {
+pub(super) fn vacant() -> SocketAddr {
     TcpListener::bind(loopback(0)).unwrap().local_addr().unwrap()
 }
 
-fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
+pub(super) fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
     JoinConfig {
         store: store.to_string(),
         hosted_by: StoreProcess::default(),
@@ -60,6 +60,7 @@ fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
         world_size,
         listen: loopback(1000 + rank as u16),
         host: HostClaim { id: [rank as u8 / 2; HOST_ID_BYTES], is_named: true, local_ranks: None },
+        run: None,
         job_settings: vec![rank as u8; 3],
         backend: "tcp".to_owned(),
         timeout: PATIENT,
@@ -74,9 +75,9 @@ fn wait(voice: Voice) -> WaitConfig {
     WaitConfig { first, every, resolve, voice, place, remedy, variable: "UNISONO_STORE" }
 }
 
-type Joining = thread::JoinHandle<Result<Membership>>;
+pub(super) type Joining = thread::JoinHandle<Result<Membership>>;
 
-fn joining(config: JoinConfig) -> Joining {
+pub(super) fn joining(config: JoinConfig) -> Joining {
     thread::spawn(move || join(&config))
 }
 
@@ -97,7 +98,7 @@ fn all_met(joining: impl IntoIterator<Item = Joining>) -> JobId {
     members[0].job
 }
 
-fn refused(joining: Joining, text: &str) {
+pub(super) fn refused(joining: Joining, text: &str) {
     let error = joining.join().unwrap().unwrap_err();
     assert!(matches!(error, Error::Refused { .. }) && error.to_string().contains(text), "{error}");
 }

@@ -5,6 +5,7 @@
 //! each host speaks.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{Severity, log};
@@ -131,6 +132,8 @@ fn remedy(meeting: &Meeting, job: &str, voice: Voice) -> String {
 #[derive(Debug)]
 pub(super) struct Waiting<'a> {
     pub(super) config: &'a WaitConfig,
+    /// Its number in this process.
+    pub(super) number: u64,
     rank: u32,
     world_size: u32,
     since: Instant,
@@ -139,8 +142,9 @@ pub(super) struct Waiting<'a> {
 
 impl<'a> Waiting<'a> {
     pub(super) fn new(config: &'a WaitConfig, rank: u32, world_size: u32) -> Waiting<'a> {
-        let since = Instant::now();
-        Waiting { config, rank, world_size, since, due: since + config.first }
+        static WAITS: AtomicU64 = AtomicU64::new(0);
+        let (since, number) = (Instant::now(), WAITS.fetch_add(1, Ordering::Relaxed));
+        Waiting { config, number, rank, world_size, since, due: since + config.first }
     }
 
     /// When the next line is due.

@@ -18,6 +18,7 @@ mod corruption;
 mod failures;
 mod joining;
 mod last_messages;
+mod link_local;
 mod listening;
 mod member_groups;
 mod own_failures;

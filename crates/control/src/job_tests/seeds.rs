@@ -1,0 +1,44 @@
+//! Which cases the tests of whole jobs run.
+
+use super::super::simulation::program::mixed;
+use super::{Trouble, run_one};
+
+/// The number of seeds for each kind of trouble.
+const CASES: u64 = 240;
+
+/// Seeds that have found an error, here or in the tests themselves.
+pub(super) const FOUND: [(Trouble, u64); 3] = [
+    // A rank that waited in `close` took the goodbye of one that had failed for other calls.
+    (Trouble::CutLink, 334),
+    // A call of long messages over narrow links went on after a failure for longer than the news of it may take.
+    (Trouble::Departure, 3 << 32 | 334),
+    // Of the ranks that it waited for, a rank named one of a later step, and two such ranks led to each other, not to
+    // the rank that had not called.
+    (Trouble::Departure, 3_454_056_460_864_980_199),
+];
+
+/// The low bits of a seed choose the program and the delays, the others choose the trouble: so each program can meet
+/// each trouble.
+pub(super) const PROGRAM_BITS: u32 = 32;
+
+/// The number in a variable of the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var_os(name).and_then(|text| text.into_string().ok()).map(|text| text.parse().unwrap())
+}
+
+/// Runs the seeds of one kind of trouble.
+pub(super) fn run(trouble: Trouble) {
+    match number("UNISONO_TEST_SEED") {
+        Some(seed) => drop(run_one(trouble, seed)),
+        None => (0..number("UNISONO_TEST_CASES").unwrap_or(CASES)).map(nth_seed).for_each(|seed| {
+            run_one(trouble, seed);
+        }),
+    }
+}
+
+/// The seeds in the order in which they are run: first the [`CASES`] of every run, then each program with a trouble
+/// that is drawn at random.
+fn nth_seed(index: u64) -> u64 {
+    let plan = if index < CASES { 0 } else { mixed(index, 1) >> PROGRAM_BITS };
+    plan << PROGRAM_BITS | index
+}
