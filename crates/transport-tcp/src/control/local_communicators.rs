@@ -198,7 +198,7 @@ impl LocalCommunicators {
         }));
     }
 
-    /// Starts to close one. Returns what is to be published, unless it was published before.
+    /// Starts to close one. Returns the news to publish, unless this rank has published it before.
     pub(crate) fn close(
         &mut self,
         key: CommunicatorKey,

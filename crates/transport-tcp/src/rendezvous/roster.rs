@@ -63,7 +63,7 @@ struct Member {
 /// may meet more than once.
 #[derive(Debug)]
 pub(super) struct Roster {
-    /// What the launcher calls the run of the rank that hosts the store, if that is known.
+    /// The name of the run to which the host of the store belongs, if the launcher gives one.
     run: Option<String>,
     members: Vec<Option<Member>>,
     present: usize,
