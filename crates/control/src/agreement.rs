@@ -6,11 +6,11 @@
 //! before it has decided adopts it.
 //!
 //! A rank publishes its decision, decided or adopted, when another rank needs it, and when it leaves. As long as all
-//! ranks keep the set of the decision, every rank gets all ballots for it and decides by itself, so nobody needs the
+//! ranks keep the set of the decision, every rank gets all ballots for it and decides by itself, so no rank needs the
 //! decision. A rank cannot decide any more when its set has grown meanwhile: the others have published their last
-//! ballots, and not for that set. But then it has published a ballot for that set, and whoever has a decision that takes
-//! one of the set for live answers such a ballot with the decision. Whoever leaves a communicator counts as gone from
-//! then on, and answers no ballot, so it publishes its decisions before.
+//! ballots, and not for that set. But then it has published a ballot for that set, and every rank with a decision that
+//! takes one of the set for live answers such a ballot with the decision. A rank that leaves a communicator counts as
+//! gone from then on, and answers no ballot, so it publishes its decisions before.
 //!
 //! Why no two survivors decide differently. It holds that sets only grow, and that a rank ignores news whose origin it
 //! counts as gone (the plane sees to that). Say B decides for set L by ballots. Then every rank X outside L has

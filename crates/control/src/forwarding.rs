@@ -22,7 +22,8 @@ pub(crate) struct Forwarding {
 struct SameNews {
     topic: Topic,
     origins: Vec<Publisher>,
-    /// For each peer from which some of it has come, the places of these origins. A peer does not get its own news back.
+    /// For each peer from which some of it has come, the places of these origins. A peer does not get its own news
+    /// back.
     known: BTreeMap<JobRank, Vec<usize>>,
 }
 

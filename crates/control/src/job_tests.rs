@@ -408,6 +408,11 @@ fn run_one(trouble: Trouble, seed: u64) -> Stories {
     stories
 }
 
+/// The number in a variable of the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var_os(name).and_then(|text| text.into_string().ok()).map(|text| text.parse().unwrap())
+}
+
 #[test]
 fn without_trouble_every_result_is_right() {
     run(Trouble::Calm);

@@ -328,7 +328,7 @@ impl LocalCommunicator {
         Some(self.gone(awaited, Certainty::Confirmed, left_after(departure)))
     }
 
-    /// What this rank publishes when it leaves now.
+    /// The news that this rank publishes when it leaves now.
     pub(super) fn goodbye(&mut self, history: CallHistory, by_close: bool) -> Vec<Topic> {
         let last = history.calls.checked_sub(1).and_then(|last| self.board.calls().info(last));
         let in_progress = u32::try_from(self.board.calls_in_progress()).unwrap_or(u32::MAX);

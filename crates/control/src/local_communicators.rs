@@ -194,7 +194,7 @@ impl LocalCommunicators {
         self.effects.push(Effect::NotConnected(slot.key, error));
     }
 
-    /// Starts to close one. Returns what is to be published, unless it was published before.
+    /// Starts to close one. Returns the news to publish, unless this rank has published it before.
     pub fn close(
         &mut self,
         key: CommunicatorKey,

@@ -282,7 +282,7 @@ impl Plane {
         }
     }
 
-    /// Each piece of news comes from most peers of this rank. So what has come before costs no copy.
+    /// Each piece of news comes from most peers of this rank. So a repetition costs no copy.
     fn on_news(&mut self, from: JobRank, publisher: Publisher, topic: &Topic, now: Instant) {
         let Publisher { rank: origin, sequence } = publisher;
         if !self.flood.is_new(origin, sequence) {

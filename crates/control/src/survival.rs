@@ -57,8 +57,8 @@ impl Survival {
         }
     }
 
-    /// A rank has published a decision. One without us may come before the news that we count as lost. A rank that counts
-    /// as gone here decides without us: what it had decided before it left has come before.
+    /// A rank has published a decision. One without us may come before the news that we count as lost. A rank that
+    /// counts as gone here decides without us: its decisions from before it left have come before.
     pub(super) fn on_decision(&mut self, from: GroupRank, key: AgreementKey, decision: Ballot) {
         let own = self.group.own_rank().index();
         if decision.fates.get(own).is_some_and(|fate| *fate != Fate::Live) {

@@ -93,7 +93,7 @@ pub struct Config {
     pub user_secret_file: Option<PathBuf>,
     /// What the ranks of this job have in common, said by the user or the launcher.
     pub job_key: Option<String>,
-    /// What the launcher calls this run, if it has started all ranks and says so.
+    /// The launcher's name of this run, if it has started all ranks and says so.
     pub launcher_run: Option<String>,
     /// The Slurm job and step, if we are in one.
     pub slurm_step: Option<String>,

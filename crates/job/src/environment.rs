@@ -276,7 +276,7 @@ pub(crate) fn job_key(
     }
 }
 
-/// What the launcher calls this run of the job, if it has started all ranks, so that all ranks of one run are told the
+/// The launcher's name of this run of the job, if it has started all ranks, so that all ranks of one run are told the
 /// same. A port or a name that a user gives may be those of the run before.
 pub(crate) fn launcher_run(source: &Source<'_>, placement: &Placement) -> Option<String> {
     let run = source.foreign("TORCHELASTIC_RUN_ID").map(|run| format!("torchrun's run {run}"));
@@ -296,7 +296,7 @@ pub(crate) fn launcher_run(source: &Source<'_>, placement: &Placement) -> Option
     run.map(|run| beginning(&run, RUN_BYTES_MAX).to_owned())
 }
 
-/// What a PMIx server calls the ranks that it has started together.
+/// The name that a PMIx server gives to all ranks that it has started together.
 fn namespace(source: &Source<'_>) -> Option<String> {
     let names = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"];
     first(source, &names).map(|(_, namespace)| namespace)

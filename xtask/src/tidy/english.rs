@@ -30,7 +30,7 @@ const LIMITS: &[(&str, usize)] = &[
     ("crates/compression-wgpu", 21),
     ("crates/control", 85),
     ("crates/cuda", 14),
-    ("crates/job", 65),
+    ("crates/job", 64),
     ("crates/offload-ccl", 8),
     ("crates/offload-hccl", 17),
     ("crates/offload-nccl", 22),

@@ -1,7 +1,7 @@
 //! Which cases the tests of whole jobs run.
 
 use super::super::simulation::program::mixed;
-use super::{Trouble, run_one};
+use super::{Trouble, number, run_one};
 
 /// The number of seeds for each kind of trouble.
 const CASES: u64 = 240;
@@ -20,11 +20,6 @@ pub(super) const FOUND: [(Trouble, u64); 3] = [
 /// The low bits of a seed choose the program and the delays, the others choose the trouble: so each program can meet
 /// each trouble.
 pub(super) const PROGRAM_BITS: u32 = 32;
-
-/// The number in a variable of the environment.
-fn number(name: &str) -> Option<u64> {
-    std::env::var_os(name).and_then(|text| text.into_string().ok()).map(|text| text.parse().unwrap())
-}
 
 /// Runs the seeds of one kind of trouble.
 pub(super) fn run(trouble: Trouble) {

@@ -1,5 +1,5 @@
-//! The round that has ended last: who of it may not have its answer. The connection of a rank may be cut after the store
-//! has sent the answer and before the rank has read it; the rank then comes again.
+//! The round that has ended last, as long as some of its ranks may not have its answer. The connection of a rank may be
+//! cut after the store has sent the answer and before the rank has read it; the rank then comes again.
 
 use super::Newcomer;
 use super::message::Answer;

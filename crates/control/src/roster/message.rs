@@ -52,8 +52,8 @@ const WAITING: u8 = 5;
 /// What a rank sends to be told how far the round is.
 pub const QUESTION: u8 = 1;
 
-/// What a rank sends once it has the answer of its round. Without it the store keeps the answer: the end of a connection
-/// does not tell whether the answer was read.
+/// The byte with which a rank confirms the answer of its round. Without it the store keeps the answer: the end of a
+/// connection does not tell whether the answer was read.
 pub const TAKEN: u8 = 2;
 
 /// The most ranges of ranks in a message about a round.
@@ -100,7 +100,7 @@ pub struct Arrival {
     pub host: HostClaim,
     /// Which process it is.
     pub process: RankProcess,
-    /// What its launcher calls the run; empty when that is not known.
+    /// The name of the run by its launcher; empty when it is not known.
     pub run: String,
     /// Which wait of its process this is. A rank whose answer is lost comes again with the same number.
     pub wait: u64,

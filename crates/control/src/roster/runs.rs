@@ -1,5 +1,5 @@
-//! Runs of one job: with the same settings, a rank of an earlier run that still waits finds the store of the next. Where
-//! the launcher names its runs, they are told apart.
+//! Runs of one job. With the same settings, a rank of an earlier run that still waits finds the store of the next run.
+//! Where the launcher names its runs, they are told apart.
 
 use super::Newcomer;
 
@@ -8,8 +8,8 @@ pub(super) fn runs_differ(ours: Option<&str>, newcomer: &Newcomer) -> Option<Str
     let (rank, theirs) = (newcomer.rank, &newcomer.arrival.run);
     let ours = ours.filter(|ours| !theirs.is_empty() && ours != theirs)?;
     Some(format!(
-        "the runs differ: rank {rank}, {newcomer}, is of {theirs}, and the ranks that meet here are of {ours}: end what \
-         is left of the earlier run, or set another UNISONO_JOB or MASTER_PORT in one of them"
+        "the runs differ: rank {rank}, {newcomer}, is of {theirs}, and the ranks that meet here are of {ours}: end \
+         the rest of the earlier run, or set another UNISONO_JOB or MASTER_PORT in one of them"
     ))
 }
 
@@ -38,7 +38,7 @@ mod tests {
         let both = "is of Slurm's step 7.0, and the ranks that meet here are of Slurm's step 7.1: ";
         assert!(reason.contains(both) && reason.len() < 512, "{reason}");
         assert!(matches!(arrive(0, "Slurm's step 7.1"), Arrived::Waits(_)));
-        // One that a user has started by hand, for all that is known.
+        // A user may have started it by hand.
         assert!(matches!(arrive(1, ""), Arrived::Ends(Answer::Welcome { .. })));
     }
 }

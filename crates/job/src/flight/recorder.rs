@@ -33,7 +33,7 @@ struct Recorded {
     revoked: Option<Arc<Board>>,
     /// Why it is revoked, as far as this knows.
     cause: Option<NotedCause>,
-    /// What the last record says of that.
+    /// The cause in the last record.
     written: Option<NotedCause>,
 }
 
@@ -200,7 +200,7 @@ impl RecorderShared {
         }
     }
 
-    /// What is revoked while a record is being written is in the next one. What a record says is not written again.
+    /// A cause that comes while a record is being written is in the next record, unless it is in this one already.
     fn write_when_due(&self, directory: &Path) {
         loop {
             let sleeps = |state: &mut RecorderState| !state.is_due() && !state.is_ending;

@@ -13,8 +13,8 @@ use crate::config::Config;
 use crate::secret::create_secret_file;
 use crate::secret::tests::TestDirectory;
 
-/// A way to the store, whose first connection ends when the store sends something after `cut` was set: the rank does not
-/// get that. Returns its address, `cut`, and whether the connection was cut.
+/// A way to the store, whose first connection ends when the store sends something after `cut` was set: the rank does
+/// not get that. Returns its address, `cut`, and whether the connection was cut.
 fn way_that_is_cut(store: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicBool>) {
     let listener = TcpListener::bind(loopback(0)).unwrap();
     let (address, flags) =

@@ -73,7 +73,7 @@ pub struct JoinConfig {
     pub listen: SocketAddr,
     /// The host we are on.
     pub host: HostClaim,
-    /// What the launcher calls this run, if it has started all ranks and says so.
+    /// The launcher's name of this run, if it has started all ranks and says so.
     pub run: Option<String>,
     /// The encoded settings that all ranks get if we are rank 0, at most [`JOB_SETTINGS_BYTES_MAX`] bytes.
     pub job_settings: Vec<u8>,

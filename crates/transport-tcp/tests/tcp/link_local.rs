@@ -1,4 +1,4 @@
-//! Hosts that have no addresses but those that IPv6 gives every link.
+//! Jobs on link-local addresses of IPv6.
 
 use std::process::Command;
 

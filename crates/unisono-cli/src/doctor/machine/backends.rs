@@ -7,13 +7,13 @@ use std::path::Path;
 use serde::Serialize;
 use unisono::Error;
 use unisono::extend::vendors;
-use unisono_transport_tcp::BACKEND as TCP;
 use unisono_job::Job;
 use unisono_job::config::{Backend, Config};
 use unisono_offload::Vendor;
 use unisono_offload_ccl::BACKEND as CCL;
 use unisono_offload_hccl::{BACKEND as HCCL, HcclLibrary};
 use unisono_offload_nccl::BACKEND as NCCL;
+use unisono_transport_tcp::BACKEND as TCP;
 
 use super::facts::HostNetwork;
 use crate::print;
