@@ -31,42 +31,19 @@
 
 use unisono_communicator::GroupRank;
 
-use crate::wire::{Ballot, Fate};
+use crate::wire::{Ballot, Fate, Fates};
 
 impl Ballot {
-    /// The ranks that take part, ascending.
-    pub(crate) fn survivors(&self) -> Vec<GroupRank> {
-        self.with(Fate::Live).collect()
-    }
-
-    fn with(&self, wanted: Fate) -> impl Iterator<Item = GroupRank> {
-        GroupRank::all(self.fates.len() as u32)
-            .zip(&self.fates)
-            .filter(move |(_, fate)| **fate == wanted)
-            .map(|(rank, _)| rank)
-    }
-
-    /// Whether this ballot counts a rank as gone that the other one counts as live.
-    fn misses_one_of(&self, other: &Ballot) -> bool {
-        self.fates.iter().zip(&other.fates).any(|(a, b)| *a != Fate::Live && *b == Fate::Live)
-    }
-
-    /// Whether two ballots count the same ranks as gone, with or without proof.
-    fn has_same_live(&self, other: &Ballot) -> bool {
-        self.fates.len() == other.fates.len()
-            && self.fates.iter().zip(&other.fates).all(|(a, b)| (*a == Fate::Live) == (*b == Fate::Live))
-    }
-
     /// The lost ranks that may live on the other side of a network partition, if that side may go on instead of this
     /// one: they are more than the survivors, or as many, and the lowest rank is among them. A partition separates
     /// hosts, so a lost rank on the host of a survivor has stopped.
     pub(crate) fn rivals(&self, hosts: &[u32]) -> Option<Vec<GroupRank>> {
-        let survivors = self.survivors();
+        let survivors: Vec<GroupRank> = self.fates.live().collect();
         let may_be_cut_off = |lost: &GroupRank| {
             let host = hosts.get(lost.index());
             !survivors.iter().any(|&survivor| hosts.get(survivor.index()) == host)
         };
-        let rivals: Vec<GroupRank> = self.with(Fate::Unproven).filter(may_be_cut_off).collect();
+        let rivals: Vec<GroupRank> = self.fates.with(Fate::Unproven).filter(may_be_cut_off).collect();
         let outnumber = rivals.len() > survivors.len();
         let draw = rivals.len() == survivors.len() && rivals.first() < survivors.first();
         (outnumber || draw).then_some(rivals)
@@ -89,6 +66,8 @@ pub(crate) struct Agreement {
     own: Option<(bool, u64)>,
     /// The last ballot of every rank, ours included.
     ballots: Vec<Option<Ballot>>,
+    /// How many ranks have a ballot.
+    voted: usize,
     decision: Option<Ballot>,
     /// Another rank cannot decide by itself any more; see the top of this file.
     is_needed: bool,
@@ -102,6 +81,7 @@ impl Agreement {
         Agreement {
             own: None,
             ballots: vec![None; ranks as usize],
+            voted: 0,
             decision: None,
             is_needed: false,
             is_published: false,
@@ -117,14 +97,15 @@ impl Agreement {
     /// A rank has published its ballot.
     pub(crate) fn on_ballot(&mut self, from: GroupRank, ballot: Ballot) {
         if let Some(last) = self.ballots.get_mut(from.index()).filter(|_| from != self.rank) {
-            self.is_needed |= self.decision.as_ref().is_some_and(|decision| ballot.misses_one_of(decision));
-            *last = Some(ballot);
+            let decision = self.decision.as_ref();
+            self.is_needed |= decision.is_some_and(|decision| ballot.fates.miss_one_of(&decision.fates));
+            self.voted += usize::from(last.replace(ballot).is_none());
         }
     }
 
     /// A rank has published a decision.
     pub(crate) fn on_decision(&mut self, decision: Ballot) {
-        if decision.fates.len() == self.ballots.len() && self.decision.is_none() {
+        if decision.fates.ranks() as usize == self.ballots.len() && self.decision.is_none() {
             self.decide(decision);
         }
     }
@@ -133,7 +114,7 @@ impl Agreement {
         let others = GroupRank::all(self.ballots.len() as u32).zip(&self.ballots);
         let mut ballots =
             others.filter(|(rank, _)| *rank != self.rank).filter_map(|(_, ballot)| ballot.as_ref());
-        self.is_needed = ballots.any(|ballot| ballot.misses_one_of(&decision));
+        self.is_needed = ballots.any(|ballot| ballot.fates.miss_one_of(&decision.fates));
         self.decision = Some(decision);
     }
 
@@ -145,13 +126,13 @@ impl Agreement {
     }
 
     /// What is to be published, given these `fates`.
-    pub(crate) fn step(&mut self, fates: &[Fate]) -> Vec<Publish> {
+    pub(crate) fn step(&mut self, fates: &Fates) -> Vec<Publish> {
         let mut published = Vec::new();
         if let Some((flag, finished_calls)) = self.own.filter(|_| self.decision.is_none()) {
-            let ballot = Ballot { flag, finished_calls, fates: fates.to_vec() };
+            let ballot = Ballot { flag, finished_calls, fates: fates.clone() };
             let last = &mut self.ballots[self.rank.index()];
-            if !last.as_ref().is_some_and(|last| last.has_same_live(&ballot)) {
-                *last = Some(ballot.clone());
+            if !last.as_ref().is_some_and(|last| last.fates.have_same_live(&ballot.fates)) {
+                self.voted += usize::from(last.replace(ballot.clone()).is_none());
                 published.push(Publish::Ballot(ballot));
             }
             self.decided().into_iter().for_each(|decision| self.decide(decision));
@@ -168,28 +149,26 @@ impl Agreement {
     }
 
     /// The live ranks whose ballot is missing.
-    pub(crate) fn awaited(&self, fates: &[Fate]) -> Vec<GroupRank> {
-        let is_missing = |rank: &GroupRank| self.ballots[rank.index()].is_none();
-        let all = GroupRank::all(fates.len() as u32);
-        let live = all.zip(fates).filter(|(_, fate)| **fate == Fate::Live).map(|(rank, _)| rank);
-        live.filter(is_missing).collect()
+    pub(crate) fn awaited(&self, fates: &Fates) -> Vec<GroupRank> {
+        fates.live().filter(|rank| self.ballots[rank.index()].is_none()).collect()
     }
 
     /// The combined ballots for our own set, once every rank outside it has published one. Every rank that decides for
     /// this set gets the same: no rank publishes two ballots for one set.
     fn decided(&self) -> Option<Ballot> {
         let ours = self.ballots[self.rank.index()].as_ref()?;
+        // Most ballots come before the last one.
+        if self.voted < ours.fates.live_count() {
+            return None;
+        }
         let mut all = ours.clone();
-        for rank in ours.survivors() {
-            let ballot = self.ballots[rank.index()].as_ref().filter(|ballot| ballot.has_same_live(ours))?;
+        for rank in ours.fates.live() {
+            let ballot = self.ballots[rank.index()].as_ref();
+            let ballot = ballot.filter(|ballot| ballot.fates.have_same_live(&ours.fates))?;
             all.flag &= ballot.flag;
             all.finished_calls = all.finished_calls.min(ballot.finished_calls);
             // A rank that has proof that another is gone knows more than a rank that only misses it.
-            for (fate, theirs) in all.fates.iter_mut().zip(&ballot.fates) {
-                if *theirs == Fate::Gone {
-                    *fate = Fate::Gone;
-                }
-            }
+            ballot.fates.with(Fate::Gone).for_each(|rank| all.fates.note(rank, Fate::Gone));
         }
         Some(all)
     }

@@ -9,7 +9,7 @@ use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 
 use super::agreement::{Agreement, Publish};
 use super::control_plane::{Caller, Effect};
-use crate::wire::{AgreementKey, Ballot, CommunicatorKey, Fate, Topic};
+use crate::wire::{AgreementKey, Ballot, CommunicatorKey, Fate, Fates, Topic};
 
 /// A caller that waits for an agreement.
 struct Asking {
@@ -24,7 +24,7 @@ pub(super) struct Survival {
     group: Group,
     board: Arc<Board>,
     /// What has become of every rank of the group.
-    fates: Vec<Fate>,
+    fates: Fates,
     agreements: BTreeMap<(Question, u64), Agreement>,
     /// How many agreements this rank has taken part in, by question.
     joined: BTreeMap<Question, u64>,
@@ -36,7 +36,7 @@ pub(super) struct Survival {
 impl Survival {
     /// All ranks live, and no agreement has begun.
     pub(super) fn new(key: CommunicatorKey, group: Group, board: Arc<Board>) -> Survival {
-        let fates = vec![Fate::Live; group.size() as usize];
+        let fates = Fates::all_live(group.size());
         let (agreements, joined) = (BTreeMap::new(), BTreeMap::new());
         let (asking, effects) = (Vec::new(), Vec::new());
         Survival { key, group, board, fates, agreements, joined, asking, effects }
@@ -44,10 +44,7 @@ impl Survival {
 
     /// Notes what has become of another rank; a rank that is not live stays so.
     pub(super) fn note(&mut self, rank: GroupRank, fate: Fate) {
-        let known = &mut self.fates[rank.index()];
-        if *known != Fate::Gone && fate != Fate::Live {
-            *known = fate;
-        }
+        self.fates.note(rank, fate);
     }
 
     /// A rank has published a ballot.
@@ -60,11 +57,10 @@ impl Survival {
     /// A rank has published a decision. One without us may come before the news that we count as lost. A rank that
     /// counts as gone here decides without us: its decisions from before it left have come before.
     pub(super) fn on_decision(&mut self, from: GroupRank, key: AgreementKey, decision: Ballot) {
-        let own = self.group.own_rank().index();
-        if decision.fates.get(own).is_some_and(|fate| *fate != Fate::Live) {
+        if !decision.fates.is_live(self.group.own_rank()) {
             let reason = "the others have agreed on the survivors".to_owned();
             self.board.first_cause().evict(self.group.job_rank(from), reason);
-        } else if self.fates[from.index()] == Fate::Live
+        } else if self.fates.is_live(from)
             && let Some(agreement) = self.agreement(key.question, key.number)
         {
             agreement.on_decision(decision);
@@ -167,7 +163,7 @@ impl Survival {
         let of_job = |ranks: Vec<GroupRank>| -> Vec<JobRank> {
             ranks.into_iter().map(|rank| self.group.job_rank(rank)).collect()
         };
-        let survivors = decision.survivors();
+        let survivors: Vec<GroupRank> = decision.fates.live().collect();
         if let Some(silent) = decision.rivals(self.group.hosts()) {
             return Err(Error::NoQuorum { survivors: of_job(survivors), silent: of_job(silent) });
         }

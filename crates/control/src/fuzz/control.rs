@@ -15,8 +15,8 @@ use crate::hosts::Hosts;
 use crate::intervals::Intervals;
 use crate::local_communicator::LocalCommunicator;
 use crate::wire::{
-    AgreementKey, BadFrame, Ballot, CommunicatorKey, Departure, FRAME_BYTES_MAX, Fate, JointNews, Message,
-    News, Topic, encode, read_frame, take_message,
+    AgreementKey, BadFrame, Ballot, CommunicatorKey, Departure, FRAME_BYTES_MAX, Fate, Fates, JointNews,
+    Message, News, Topic, encode, read_frame, take_message,
 };
 use crate::{Caller, ControlPlane, Effect, Presence, Request};
 
@@ -374,13 +374,14 @@ fn topic(input: &mut Input<'_>) -> Topic {
             let number = u64::from(input.below(4));
             let agreement = AgreementKey { communicator: key, question, number };
             let ranks = SIZE - u32::from(input.below(16) == 15) + u32::from(input.below(16) == 15);
-            let fates = input.u16();
-            let fate = |rank: u32| match fates >> (2 * rank) & 3 {
-                2 => Fate::Gone,
-                3 => Fate::Unproven,
-                _ => Fate::Live,
+            let bits = input.u16();
+            let fate = |rank: GroupRank| match bits >> (2 * rank.get()) & 3 {
+                2 => Some((rank, Fate::Gone)),
+                3 => Some((rank, Fate::Unproven)),
+                _ => None,
             };
-            let fates = (0..ranks).map(fate).collect();
+            let mut fates = Fates::all_live(ranks);
+            GroupRank::all(ranks).filter_map(fate).for_each(|(rank, fate)| fates.note(rank, fate));
             let ballot = Ballot { flag: input.below(4) > 0, finished_calls: input.below(3).into(), fates };
             if kind == 4 {
                 Topic::Ballot { agreement, ballot }

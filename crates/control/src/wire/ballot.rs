@@ -1,12 +1,13 @@
 //! What a rank says in an agreement between survivors, as a value and on the wire.
 
 use unisono_backend::Question;
+use unisono_communicator::GroupRank;
 
-use super::{CommunicatorKey, read_key, write_key};
+use super::{CommunicatorKey, Fate, Fates, read_key, write_key};
 use crate::codec::{Malformed, Reader, Writer};
 
 /// The most ranks of a group in a ballot: a frame has no room for more.
-const RANKS_MAX: usize = 1 << 16;
+const RANKS_MAX: u32 = 1 << 16;
 
 /// Ranks whose fates share a byte.
 const FATES_PER_BYTE: usize = 4;
@@ -22,17 +23,6 @@ pub struct AgreementKey {
     pub number: u64,
 }
 
-/// What has become of one rank of a communicator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It takes part.
-    Live,
-    /// It has said goodbye, or a rank on its own host has seen that it is gone.
-    Gone,
-    /// It is lost, and no rank on its own host has seen why: it may live on the other side of a network partition.
-    Unproven,
-}
-
 /// The ballot of one rank, or the ballots of all ranks combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ballot {
@@ -41,7 +31,7 @@ pub struct Ballot {
     /// The number of collectives that the rank has finished without a gap; combined, the smallest of these numbers.
     pub finished_calls: u64,
     /// What has become of every rank of the group.
-    pub fates: Vec<Fate>,
+    pub fates: Fates,
 }
 
 pub(super) fn write(writer: &mut Writer, agreement: AgreementKey, ballot: &Ballot) {
@@ -51,9 +41,10 @@ pub(super) fn write(writer: &mut Writer, agreement: AgreementKey, ballot: &Ballo
         Question::Survivors => 2,
     };
     writer.u8(question).u64(agreement.number);
-    writer.u8(ballot.flag.into()).u64(ballot.finished_calls).u32(ballot.fates.len() as u32);
-    for fates in ballot.fates.chunks(FATES_PER_BYTE) {
-        writer.u8(fates.iter().rev().fold(0, |byte, fate| byte << 2 | fate_code(*fate)));
+    writer.u8(ballot.flag.into()).u64(ballot.finished_calls).u32(ballot.fates.ranks());
+    let ranks: Vec<GroupRank> = GroupRank::all(ballot.fates.ranks()).collect();
+    for ranks in ranks.chunks(FATES_PER_BYTE) {
+        writer.u8(ranks.iter().rev().fold(0, |byte, rank| byte << 2 | fate_code(ballot.fates.get(*rank))));
     }
 }
 
@@ -71,33 +62,34 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<(AgreementKey, Ballot), Ma
         _ => return Err(Malformed { what: "a flag that is neither" }),
     };
     let finished_calls = reader.u64()?;
-    let ranks = reader.u32()? as usize;
+    let ranks = reader.u32()?;
     if ranks > RANKS_MAX {
         return Err(Malformed { what: "a ballot about too many ranks" });
     }
-    let mut fates = Vec::new();
-    while fates.len() < ranks {
-        let byte = reader.u8()?;
-        for place in 0..FATES_PER_BYTE.min(ranks - fates.len()) {
-            fates.push(fate_of(byte >> (2 * place) & 3)?);
+    let mut fates = Fates::all_live(ranks);
+    let (mut all, mut byte) = (GroupRank::all(ranks), 0);
+    for place in 0..ranks as usize {
+        byte = if place % FATES_PER_BYTE == 0 { reader.u8()? } else { byte >> 2 };
+        if let (Some(rank), Some(fate)) = (all.next(), fate_of(byte & 3)?) {
+            fates.note(rank, fate);
         }
     }
     Ok((AgreementKey { communicator, question, number }, Ballot { flag, finished_calls, fates }))
 }
 
-fn fate_code(fate: Fate) -> u8 {
+fn fate_code(fate: Option<Fate>) -> u8 {
     match fate {
-        Fate::Live => 0,
-        Fate::Gone => 1,
-        Fate::Unproven => 2,
+        None => 0,
+        Some(Fate::Gone) => 1,
+        Some(Fate::Unproven) => 2,
     }
 }
 
-fn fate_of(code: u8) -> Result<Fate, Malformed> {
+fn fate_of(code: u8) -> Result<Option<Fate>, Malformed> {
     match code {
-        0 => Ok(Fate::Live),
-        1 => Ok(Fate::Gone),
-        2 => Ok(Fate::Unproven),
+        0 => Ok(None),
+        1 => Ok(Some(Fate::Gone)),
+        2 => Ok(Some(Fate::Unproven)),
         _ => Err(Malformed { what: "an unknown fate" }),
     }
 }

@@ -23,6 +23,7 @@
 mod ballot;
 mod call;
 mod error;
+mod fates;
 mod news;
 mod rank_set;
 mod status;
@@ -34,8 +35,9 @@ use unisono_communicator::{Certainty, JobRank};
 use crate::checksum::{CheckedHeader, HEADER_BYTES};
 use crate::codec::{Malformed, Reader, Writer};
 
-pub use ballot::{AgreementKey, Ballot, Fate};
+pub use ballot::{AgreementKey, Ballot};
 pub use error::{read_error, write_error};
+pub use fates::{Fate, Fates};
 pub use news::{Departure, JointNews, News, Publisher, Topic};
 pub use rank_set::RankSet;
 
@@ -293,8 +295,12 @@ mod tests {
         let [on_stream, on_device] =
             [other, None].map(|communicator| Some(Box::new(CallAhead { communicator, call: call.clone() })));
         let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
-        let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Unproven, Fate::Live];
-        let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };
+        let ballot = |ranks| {
+            let mut fates = Fates::all_live(ranks);
+            fates.note(GroupRank::new(1), Fate::Gone);
+            fates.note(GroupRank::new(3), Fate::Unproven);
+            Ballot { flag: true, finished_calls: 9, fates }
+        };
         let history = CallHistory { calls: 5, digest: 6 };
         let departure = Departure { history, by_close: false, in_progress: 2, last: Some(call.clone()) };
         let topics = [
