@@ -91,6 +91,9 @@ impl Derived {
 }
 
 impl Answer for Rank {
+    /// A thread that has opened a scope may do less than others.
+    const KEEPS_THREADS: bool = true;
+
     fn answer(&self, connection: &Arc<Connection>, question: &[u8]) -> Vec<u8> {
         struct Asked<'a>(&'a AtomicUsize);
         impl Drop for Asked<'_> {
@@ -142,7 +145,10 @@ impl Rank {
     fn reply(&self, connection: &Arc<Connection>, request: Request) -> Vec<u8> {
         match request {
             Request::Join { world } => encode(&self.join(&world)),
-            Request::Leave {} => encode(&self.leave()),
+            Request::Leave {} => {
+                connection.forget_askers();
+                encode(&self.leave())
+            }
             Request::MakeGroup { key, ranks } => {
                 let groups = self.state().groups.clone().unwrap();
                 let made = groups.make_group(&key, &ranks);
