@@ -214,6 +214,11 @@ impl Rank {
                 let numbers = scope.numbers();
                 encode(&(numbers.start, numbers.end))
             }
+            Request::HandOver { on } => {
+                let Derived::Scope(scope) = held(on) else { panic!("a communicator is no scope") };
+                scope.hand_over();
+                encode(&())
+            }
             Request::Register { on, name, collective, is_proved } => {
                 // To a rank that does not exist: nobody can build it.
                 let algorithm = Algorithm::new(name, collective, |builder| builder.send_all(u32::MAX, [0]));
