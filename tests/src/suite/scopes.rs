@@ -273,6 +273,20 @@ pub fn a_call_past_the_scope_of_its_thread(backend: &dyn Backend) {
     });
 }
 
+/// Within a scope, labelled calls of its own thread wait for those of another, as elsewhere.
+pub fn threads_take_turns_within(backend: &dyn Backend) {
+    run_each(backend, &RANKS, |comm| {
+        let scope = open(comm, "shared");
+        let labelled = scope.with(CallOptions::new().label("part"));
+        let call = || (0..50).for_each(|_| sum(&labelled).unwrap());
+        std::thread::scope(|threads| {
+            threads.spawn(call);
+            call();
+        });
+        assert_eq!(scope.numbers(), 0..100);
+    });
+}
+
 /// A thread that has handed its scope over waits until the other thread ends the scope.
 pub fn handed_to_another_thread(backend: &dyn Backend) {
     run_each(backend, &RANKS, |comm| {
