@@ -2,12 +2,13 @@
 
 use std::fmt::Display;
 use std::ops::Deref;
+use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Awaited, CallInfo, CallOptions, Descriptor, Error, ParentCall, Result, ScopeId, ShortText, Site,
-    WhenBusy, deadline_after,
+    SiteText, WhenBusy, deadline_after,
 };
 
 use crate::gate::CallGate;
@@ -101,9 +102,9 @@ impl CallGate {
     /// or if its caller guarantees the order ([`WhenBusy::Queue`]). Any other call is refused.
     ///
     /// # Errors
-    /// As [`CallGate::order_of`]. [`Error::ConcurrentUse`]. [`Error::Closed`] after a wait for `close`.
-    /// [`Error::Timeout`] when the turn does not come in time; it revokes the communicator, since the other ranks wait
-    /// for the call. The first cause, when it comes during the wait.
+    /// As [`CallGate::order_of`] and, outside a scope, as [`CallGate::check_own_scope`]. [`Error::ConcurrentUse`].
+    /// [`Error::Closed`] after a wait for `close`. [`Error::Timeout`] when the turn does not come in time; it revokes
+    /// the communicator, since the other ranks wait for the call. The first cause, when it comes during the wait.
     pub fn take_turn(
         &self,
         scope: Option<ScopeId>,
@@ -134,11 +135,26 @@ impl CallGate {
     pub fn open_scope(&self, parent: ParentCall, context: u32, options: &CallOptions) -> Result<ScopeTurn> {
         let deadline = deadline_after(Instant::now(), options.timeout.unwrap_or(self.timeout()));
         let patience = self.patience(parent.descriptor.label, options);
-        let info = || CallInfo { parent: Some(Arc::new(parent)), ..CallInfo::new(0, parent.descriptor) };
-        let (pass, _) = self.pass(self.order().clone(), &parent, info, patience)?;
+        let site = parent.site.map(SiteText::from);
+        let info =
+            || CallInfo { site, parent: Some(Arc::new(parent)), ..CallInfo::new(0, parent.descriptor) };
+        let pass = self.pass(self.order().clone(), &parent, info, patience);
+        let (pass, _) = pass.map_err(|error| error.in_call(&parent.with_site()))?;
         let turn = ScopeTurn::new(pass, self.board(), parent, context, options, deadline);
         self.open_scope.set(&turn);
         Ok(turn)
+    }
+
+    /// Refuses a call past the scope that this thread has open: the call would wait for itself. After a failure no call
+    /// waits.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`].
+    pub fn check_own_scope(&self) -> Result<()> {
+        match self.open_scope.own_parent() {
+            Some(parent) if !self.board().first_cause().is_revoked() => Err(Error::past_scope(&parent)),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// How long a call may wait for its turn; `None` if it is refused instead.
@@ -161,25 +177,28 @@ impl CallGate {
         info: impl FnOnce() -> CallInfo,
         patience: Option<Duration>,
     ) -> Result<(Pass<H>, Duration)> {
-        match (Turnstile::try_pass(order.clone()), patience) {
-            (Some(pass), _) => Ok((pass, Duration::ZERO)),
-            (None, Some(patience)) => {
-                let started = Instant::now();
-                let pass = self.wait_for_turn(order, patience)?;
-                let waited = started.elapsed();
-                // The previous call may have been `close`.
-                self.check_open(call)?;
-                pass.map(|pass| (pass, waited)).ok_or_else(|| self.late(info(), waited))
-            }
-            (None, None) => Err(Error::ConcurrentUse { call: call.to_string() }),
+        if let Some(pass) = Turnstile::try_pass(order.clone()) {
+            return Ok((pass, Duration::ZERO));
         }
+        let is_outside = ptr::eq::<Turnstile>(&*order, &**self.order());
+        if is_outside {
+            self.check_own_scope()?;
+        }
+        let patience = patience.ok_or_else(|| Error::ConcurrentUse { call: call.to_string() })?;
+        let started = Instant::now();
+        let pass = self.wait_for_turn(order, patience)?;
+        let waited = started.elapsed();
+        // The previous call may have been `close`.
+        self.check_open(call)?;
+        pass.map(|pass| (pass, waited)).ok_or_else(|| self.late(info(), is_outside, waited))
     }
 
-    /// Fails the communicator because the turn of a call has not come in time.
-    fn late(&self, call: CallInfo, waited: Duration) -> Error {
+    /// Fails the communicator because the turn of a call has not come in time. `is_outside` says whether the call waits
+    /// in the communicator's order, outside any scope.
+    fn late(&self, call: CallInfo, is_outside: bool, waited: Duration) -> Error {
         let reported_by = self.group().own_job_rank();
         let in_call = || "is in another thread's call, behind which this one waits".to_owned();
-        let status = if call.parent.is_none() { self.open_scope.status() } else { None };
+        let status = if is_outside { self.open_scope.status() } else { None };
         let status = status.unwrap_or_else(in_call);
         let not_arrived = vec![Awaited { rank: reported_by, status }];
         self.fail(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })

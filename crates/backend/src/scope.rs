@@ -1,6 +1,7 @@
 //! A backend's part of a scope: its turn, the deadline of its calls, and their parent call.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -36,6 +37,8 @@ pub struct ScopeOrder {
     pub(crate) enclosing: Enclosing,
     options: CallOptions,
     opener: ThreadId,
+    /// Whether the opener may wait for the scope, because another thread ends it or because it has ended.
+    is_handed_over: AtomicBool,
     /// Whether the scope was opened with a timeout of its own.
     pub(crate) has_deadline: bool,
 }
@@ -46,6 +49,11 @@ impl ScopeOrder {
     pub(crate) fn options(&self, own: &CallOptions, default: Duration) -> CallOptions {
         let timeout = Some(self.enclosing.timeout(own.timeout.unwrap_or(default)));
         CallOptions { timeout, ..own.or(&self.options) }
+    }
+
+    /// Whether this thread has opened the scope and is to end it.
+    fn is_own(&self) -> bool {
+        self.opener == thread::current().id() && !self.is_handed_over.load(Ordering::Relaxed)
     }
 }
 
@@ -66,10 +74,14 @@ impl OpenScopeSlot {
 
     /// The reason for a call outside the scope to wait, if a scope is open.
     pub(crate) fn status(&self) -> Option<String> {
-        let scope = lock(&self.0).upgrade()?;
-        let by = if scope.opener == thread::current().id() { "this thread" } else { "another thread" };
-        let parent = &scope.enclosing.parent;
-        Some(format!("is within a scope of {parent} that {by} has opened, behind which this call waits"))
+        let scope = lock(&self.0).upgrade()?.enclosing.parent.with_site();
+        Some(format!("is within the scope of {scope}, which has not ended, behind which this call waits"))
+    }
+
+    /// The parent of the open scope, if this thread has opened the scope and is to end it.
+    pub(crate) fn own_parent(&self) -> Option<Arc<ParentCall>> {
+        let scope = lock(&self.0).upgrade().filter(|scope| scope.is_own())?;
+        Some(scope.enclosing.parent.clone())
     }
 }
 
@@ -84,6 +96,8 @@ pub struct ScopeTurn {
 
 impl Drop for ScopeTurn {
     fn drop(&mut self) {
+        // Another thread's call within the scope may still hold the order.
+        self.hand_over();
         // In a forked child, the lock that releases the pass may be held by a thread that the child does not have.
         if self.owner.check().is_err() {
             std::mem::forget(self.pass.take());
@@ -107,6 +121,7 @@ impl ScopeTurn {
             enclosing: Enclosing { parent: Arc::new(parent), context, deadline },
             options: CallOptions { timeout: None, label: None, ..*options },
             opener: thread::current().id(),
+            is_handed_over: AtomicBool::new(false),
             has_deadline: options.timeout.is_some(),
         });
         let (first, owner) = (board.calls().entered(), ForkGuard::new());
@@ -131,5 +146,9 @@ impl OpenScope for ScopeTurn {
 
     fn numbers(&self) -> Range<u64> {
         self.first..self.board.calls().entered()
+    }
+
+    fn hand_over(&self) {
+        self.scope.is_handed_over.store(true, Ordering::Relaxed);
     }
 }

@@ -202,8 +202,9 @@ pub trait Communicator: Send + Sync {
     ///
     /// # Errors
     /// [`Error::ConcurrentUse`] when another thread is inside a call or a scope; a scope with a label waits instead, at
-    /// most for its timeout. [`Error::InvalidArgument`] for a name or label that is too long. The first cause, on a
-    /// revoked communicator. [`Error::Unsupported`] within a scope, and from a backend without scopes.
+    /// most for its timeout. [`Error::InvalidArgument`] for a name or label that is too long, and when this thread has
+    /// a scope open. The first cause, on a revoked communicator. [`Error::Unsupported`] within a scope, and from a
+    /// backend without scopes.
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         let _ = (parent, options);
         Err(unsupported(self.backend(), "scopes"))
@@ -248,6 +249,7 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// The first cause if the communicator was revoked. [`Error::Mismatch`] when ranks close after different calls. It
     /// names the first call that differs, and the same two ranks on every rank that closes meanwhile.
+    /// [`Error::InvalidArgument`] when this thread has a [`Scope`] open.
     fn close(&self) -> Result<()> {
         Err(unsupported(self.backend(), "close"))
     }
@@ -259,6 +261,10 @@ pub trait Communicator: Send + Sync {
 /// While a scope is open, the communicator runs no collective outside it. A collective with a label waits, at most for
 /// its timeout; any other collective gets [`Error::ConcurrentUse`]. Sends and receives go on. The same rule holds
 /// between two calls within the scope.
+///
+/// The thread that has opened the scope would wait for itself. Its collectives outside the scope, with or without a
+/// label, get [`Error::InvalidArgument`], which names the scope and its line, and so does [`Communicator::close`].
+/// [`Scope::hand_over`] is for a scope that ends on another thread.
 ///
 /// The deadline of the scope bounds all its calls: each call gets the time that is left, or its own shorter timeout.
 /// Errors and logs name the parent.
@@ -287,6 +293,9 @@ pub trait OpenScope: Send + Sync {
 
     /// See [`Scope::numbers`].
     fn numbers(&self) -> Range<u64>;
+
+    /// See [`Scope::hand_over`].
+    fn hand_over(&self);
 }
 
 impl Scope {
@@ -309,6 +318,27 @@ impl Scope {
     /// have completed the whole parent if the last common call is not below the end of this range.
     pub fn numbers(&self) -> Range<u64> {
         self.open.numbers()
+    }
+
+    /// Says that another thread ends the scope. From then on, the thread that has opened the scope may wait for it, as
+    /// any other thread may.
+    ///
+    /// ```
+    /// # use unisono_communicator as unisono;
+    /// # mod call { pub use unisono_communicator::*; }
+    /// use call::{Collective, DType, Descriptor, ParentCall};
+    /// use unisono::{CallOptions, Collectives, Communicator, Solo};
+    /// let comm = Solo::new();
+    /// let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+    /// let scope = comm.scope(ParentCall::new("elsewhere", descriptor), &CallOptions::new())?;
+    /// scope.hand_over();
+    /// let elsewhere = std::thread::spawn(move || scope.barrier());
+    /// comm.with(CallOptions::new().label("afterwards")).barrier()?;
+    /// elsewhere.join().unwrap()?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn hand_over(&self) {
+        self.open.hand_over();
     }
 
     fn unsupported<T>(&self, what: &str) -> Result<T> {

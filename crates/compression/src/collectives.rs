@@ -234,13 +234,16 @@ pub trait CompressedCollectives: Communicator {
             float.and_then(|float| Ok((float, open(self, T::DTYPE, &shape, Some(op), &state, site)?)));
         match opened {
             Err(error) => CompressedWork::finished(Err(error), buffer, state),
-            Ok((float, scope)) => CompressedWork::start(buffer, state, move |buffer, state| {
-                let mut vector = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(buffer)]);
-                if auto::is_exact(&scope, &mut vector, op, state, site)? {
-                    return Ok(());
-                }
-                exchange::run(&scope, &mut vector, weight(op, scope.group().size())?, state, site)
-            }),
+            Ok((float, scope)) => {
+                scope.hand_over();
+                CompressedWork::start(buffer, state, move |buffer, state| {
+                    let mut vector = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(buffer)]);
+                    if auto::is_exact(&scope, &mut vector, op, state, site)? {
+                        return Ok(());
+                    }
+                    exchange::run(&scope, &mut vector, weight(op, scope.group().size())?, state, site)
+                })
+            }
         }
     }
 }
@@ -290,11 +293,12 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
         (Shape::Vectors(_), _, Route::TwoLevels) => "two_level_scatter",
         (Shape::Shares(_), _, _) => "all_gather",
     };
-    let parent = ParentCall::new(&format!("{kind}/{}", state.codec().tag()), descriptor);
+    let name = format!("{kind}/{}", state.codec().tag());
+    let parent = ParentCall { site: Some(site), ..ParentCall::new(&name, descriptor) };
     let opened = op.map_or(Ok(1.0), |op| weight(op, comm.size()));
     let opened = opened.and_then(|_| state.check(comm.group(), dtype, shape));
     let opened = opened.and_then(|()| comm.scope(parent, &CallOptions::new()));
-    opened.map_err(|error| error.in_call(&format_args!("{parent} at {site}")))
+    opened.map_err(|error| error.in_call(&parent.with_site()))
 }
 
 /// What a sum over `ranks` is multiplied by.

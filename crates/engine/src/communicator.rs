@@ -132,6 +132,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
         self.shared.gate.admit(&"register")?;
+        self.shared.gate.check_own_scope().map_err(|error| error.in_call(&"register"))?;
         let (selector, registry) = (self.shared.selector(), &self.shared.options.registry);
         let extended = registration::register(self, registry.snapshot(), selector.shape(), algorithm, trust)?;
         let selector = Arc::new(selector.among(extended.clone()));
@@ -175,6 +176,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         if gate.is_closed() {
             return Ok(());
         }
+        gate.check_own_scope().map_err(|error| error.in_call(&"close"))?;
         let turn = gate.wait_for_turn(&**gate.order(), gate.timeout());
         if let Ok(None) = turn {
             return Err(Error::ConcurrentUse { call: "close".to_owned() });

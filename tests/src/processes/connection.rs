@@ -1,12 +1,13 @@
 //! Questions and answers over one socket: both sides ask, and any number of questions are open at once.
 //!
 //! A frame is its kind `u8` (0 a question, 1 an answer, 2 the text of a panic), the number of the question `u64`, the
-//! length `u64`, and what is said.
+//! asking or answering thread `u64`, the length `u64`, and what is said.
 
 use std::collections::HashMap;
 use std::io::{BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,7 +18,14 @@ use super::workers::Workers;
 const QUESTION: u8 = 0;
 const ANSWER: u8 = 1;
 const PANIC: u8 = 2;
-const HEADER_BYTES: usize = 17;
+const HEADER_BYTES: usize = 25;
+
+static THREADS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The number of this thread, which no other thread of this process has.
+    static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
+}
 
 /// The other side has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +33,10 @@ pub(super) struct Ended;
 
 /// What answers the other side's questions.
 pub(super) trait Answer: Send + Sync + 'static {
-    /// The answer to a question. Each is asked on a thread of its own, so it may take its time.
+    /// Whether the questions of a thread are all answered by one thread, which answers no others'. Else by any.
+    const KEEPS_THREADS: bool;
+
+    /// The answer to a question. Questions of several threads are answered at once, so it may take its time.
     fn answer(&self, connection: &Arc<Connection>, question: &[u8]) -> Vec<u8>;
 
     /// The other side has ended.
@@ -53,7 +64,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Connection {
     /// Starts to listen to the other side.
-    pub(super) fn start(stream: UnixStream, answers: Arc<dyn Answer>) -> Arc<Connection> {
+    pub(super) fn start<A: Answer>(stream: UnixStream, answers: Arc<A>) -> Arc<Connection> {
         let reader = BufReader::with_capacity(1 << 16, stream.try_clone().unwrap());
         let (writer, open, workers) = (Mutex::new(stream), Mutex::default(), Workers::default());
         let connection = Arc::new(Connection { writer, open, workers });
@@ -121,23 +132,25 @@ impl Connection {
         let mut frame = Vec::with_capacity(HEADER_BYTES + said.len());
         frame.push(kind);
         frame.extend_from_slice(&number.to_le_bytes());
+        frame.extend_from_slice(&THREAD.with(|thread| thread.to_le_bytes()));
         frame.extend_from_slice(&(said.len() as u64).to_le_bytes());
         frame.extend_from_slice(said);
         lock(&self.writer).write_all(&frame)
     }
 
-    fn listen(self: &Arc<Self>, mut reader: impl Read, answers: &Arc<dyn Answer>) -> std::io::Result<()> {
+    fn listen<A: Answer>(self: &Arc<Self>, mut reader: impl Read, answers: &Arc<A>) -> std::io::Result<()> {
         loop {
             let mut header = [0; HEADER_BYTES];
             reader.read_exact(&mut header)?;
             let kind = header[0];
-            let [number, length] =
-                [1, 9].map(|at| u64::from_le_bytes(header[at..at + 8].try_into().unwrap()));
+            let [number, thread, length] =
+                [1, 9, 17].map(|at| u64::from_le_bytes(header[at..at + 8].try_into().unwrap()));
             let mut said = vec![0; length as usize];
             reader.read_exact(&mut said)?;
             if kind == QUESTION {
                 let (connection, answers) = (self.clone(), answers.clone());
-                self.workers.run(move || connection.answer(number, &said, &*answers));
+                let asker = A::KEEPS_THREADS.then_some(thread);
+                self.workers.run(asker, move || connection.answer(number, &said, &*answers));
             } else if let Some(asker) = lock(&self.open).by_number.remove(&number) {
                 // Who has asked for a time only may be gone.
                 let _ = asker.send((kind, said));
@@ -145,7 +158,12 @@ impl Connection {
         }
     }
 
-    fn answer(self: &Arc<Self>, number: u64, question: &[u8], answers: &dyn Answer) {
+    /// The threads that have asked have ended, or do not mind who answers from now on.
+    pub(super) fn forget_askers(&self) {
+        self.workers.forget_askers();
+    }
+
+    fn answer(self: &Arc<Self>, number: u64, question: &[u8], answers: &impl Answer) {
         let answer = catch_unwind(AssertUnwindSafe(|| answers.answer(self, question)));
         let _ = match answer {
             Ok(answer) => self.send(ANSWER, number, &answer),
@@ -173,6 +191,8 @@ mod tests {
     struct Next;
 
     impl Answer for Next {
+        const KEEPS_THREADS: bool = false;
+
         fn answer(&self, connection: &Arc<Connection>, question: &[u8]) -> Vec<u8> {
             let number: u64 = decode(question);
             assert!(number != 13, "no such number");

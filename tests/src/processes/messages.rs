@@ -64,6 +64,8 @@ wire_enum! {
         22 Detach { work: Id }
         /// Registers an algorithm that looks like one of the test, and that nobody can run: `Result<()>`.
         23 Register { on: Id, name: &'static str, collective: Collective, is_proved: bool }
+        /// Says that another thread ends a scope.
+        24 HandOver { on: Id }
     }
 }
 

@@ -64,6 +64,11 @@ impl OpenScope for ProxyScope {
         let (start, end) = self.remote.ask(&Request::Numbers { on: self.on }).unwrap_or((0, 0));
         start..end
     }
+
+    fn hand_over(&self) {
+        // As for the drop.
+        let _ = self.remote.ask::<()>(&Request::HandOver { on: self.on });
+    }
 }
 
 impl Communicator for Proxy {

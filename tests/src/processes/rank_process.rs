@@ -92,6 +92,9 @@ impl Derived {
 }
 
 impl Answer for Rank {
+    /// A thread that has opened a scope may do less than others.
+    const KEEPS_THREADS: bool = true;
+
     fn answer(&self, connection: &Arc<Connection>, question: &[u8]) -> Vec<u8> {
         struct Asked<'a>(&'a AtomicUsize);
         impl Drop for Asked<'_> {
@@ -143,7 +146,10 @@ impl Rank {
     fn reply(&self, connection: &Arc<Connection>, request: Request) -> Vec<u8> {
         match request {
             Request::Join { world } => encode(&self.join(&world)),
-            Request::Leave {} => encode(&self.leave()),
+            Request::Leave {} => {
+                connection.forget_askers();
+                encode(&self.leave())
+            }
             Request::MakeGroup { key, ranks } => {
                 let groups = self.state().groups.clone().unwrap();
                 let made = groups.make_group(&key, &ranks);
@@ -208,6 +214,11 @@ impl Rank {
                 let Derived::Scope(scope) = held(on) else { panic!("a communicator has no numbers") };
                 let numbers = scope.numbers();
                 encode(&(numbers.start, numbers.end))
+            }
+            Request::HandOver { on } => {
+                let Derived::Scope(scope) = held(on) else { panic!("a communicator is no scope") };
+                scope.hand_over();
+                encode(&())
             }
             Request::Register { on, name, collective, is_proved } => {
                 // To a rank that does not exist: nobody can build it.

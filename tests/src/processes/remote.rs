@@ -144,6 +144,8 @@ impl Kept {
 }
 
 impl Answer for Kept {
+    const KEEPS_THREADS: bool = false;
+
     fn answer(&self, _connection: &Arc<Connection>, question: &[u8]) -> Vec<u8> {
         match decode(question) {
             Upcall::Function { function, left, right, out_bytes } => {

@@ -45,7 +45,7 @@ wire_choice! {
 wire_struct! {
     CallOptions { timeout, label, algorithm, determinism, when_busy }
     Descriptor { operation, dtype, count, op, root, peer, tag, label, place, uneven }
-    ParentCall { name, descriptor }
+    ParentCall { name, descriptor, site }
     Outcome { completion, source, tag, bytes, algorithm }
     Process { host, pid }
     CostModel {

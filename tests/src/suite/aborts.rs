@@ -92,7 +92,8 @@ pub fn turns_that_are_waited_for(backend: &dyn Backend) {
             Ok(scope) => scope,
             Err(late) => return is_it::<()>(Err(late), by),
         };
-        is_it(comm.with(CallOptions::new().label("behind")).barrier(), by);
+        let behind = || comm.with(CallOptions::new().label("behind")).barrier();
+        is_it(std::thread::scope(|threads| threads.spawn(behind).join().unwrap()), by);
         is_it(scope.barrier(), by);
     });
 }

@@ -271,7 +271,10 @@ pub fn threads_scopes_and_handles(backend: &dyn Backend) {
         let scope = crate::suite::scopes::open(comm, "open");
         for comm in [comm, &scope] {
             let refused = call(comm, &mut late, 0).unwrap_err();
-            let is_refusal = matches!(refused, Error::ConcurrentUse { .. } | Error::Unsupported { .. });
+            let is_refusal = matches!(
+                refused,
+                Error::InvalidArgument { argument: "scope", .. } | Error::Unsupported { .. }
+            );
             assert!(is_refusal && late.calls() == 0, "{refused}");
         }
         drop(scope);

@@ -210,9 +210,9 @@ pub fn a_turn_that_does_not_come(backend: &dyn Backend) {
             }
         };
         if ranks == 1 || !has_user_operators(comm) {
-            // A scope holds the turn as a call does.
+            // A scope holds the turn against other threads as a call does.
             let _held = (comm.group().rank() == 0).then(|| super::scopes::open(comm, "held"));
-            return late_turn();
+            return std::thread::scope(|threads| threads.spawn(late_turn).join().unwrap());
         }
         let (entered, has_entered) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();

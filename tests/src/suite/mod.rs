@@ -59,9 +59,10 @@ macro_rules! conformance {
             supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting;
             scopes: threads_wait_or_are_refused parts_and_plain_calls_are_a_mismatch one_deadline_for_all_calls
                 numbers_and_errors_that_revoke_nothing a_panic_gives_the_turn_back moved_to_another_thread
-                failures_within asynchronous_parts options_are_those_of_its_calls of_a_subgroup
-                what_a_scope_refuses a_call_past_the_scope_of_its_thread closing_waits_for_a_scope
-                messages_pass_a_scope;
+                handed_to_another_thread threads_take_turns_within failures_within asynchronous_parts
+                options_are_those_of_its_calls of_a_subgroup what_a_scope_refuses
+                a_call_past_the_scope_of_its_thread a_call_behind_a_scope_that_stays_open
+                closing_waits_for_a_scope messages_pass_a_scope;
             compression: every_codec_on_every_number_of_ranks halves_and_routes codecs_and_plain_calls_differ
                 what_is_not_finite_harms_nobody a_rank_that_does_not_come panics_of_a_codec
                 threads_scopes_and_handles options_of_a_call;

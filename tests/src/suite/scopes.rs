@@ -15,11 +15,13 @@ use crate::world::{options, run, run_each};
 
 const RANKS: [u32; 3] = [1, 2, 3];
 
+#[track_caller]
 pub(super) fn parent(name: &str, count: u64) -> ParentCall {
     let op = Some(ReduceOp::Sum);
     ParentCall::new(name, Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::F32, count) })
 }
 
+#[track_caller]
 pub(super) fn open(comm: &dyn Communicator, name: &str) -> Scope {
     comm.scope(parent(name, 8), &CallOptions::new()).unwrap()
 }
@@ -53,9 +55,11 @@ pub fn threads_wait_or_are_refused(backend: &dyn Backend) {
             assert!(before.is_done(), "what was submitted before has ended");
             let late = threads.spawn(|| labelled.barrier());
             sum(&scope).unwrap();
-            threads.spawn(|| is_refused(&|| comm.barrier())).join().unwrap();
-            is_refused(&|| comm.barrier());
-            is_refused(&|| comm.scope(parent("second", 8), &CallOptions::new()).map(drop));
+            let unlabelled = || {
+                is_refused(&|| comm.barrier());
+                is_refused(&|| comm.scope(parent("second", 8), &CallOptions::new()).map(drop));
+            };
+            threads.spawn(unlabelled).join().unwrap();
             sum(&scope).unwrap();
             assert_eq!(scope.numbers(), 1..3, "the labelled call waits");
             drop(scope);
@@ -235,16 +239,86 @@ pub fn of_a_subgroup(backend: &dyn Backend) {
     });
 }
 
-/// A labelled call past the scope of its own thread waits for that scope, which its error names.
+/// A call past the scope of its own thread would wait for itself. It is refused at once, whatever its form is.
 pub fn a_call_past_the_scope_of_its_thread(backend: &dyn Backend) {
-    let errors = run(backend, backend.ranks_max().min(2), &options(), |comm| {
-        let _scope = open(comm, "outer");
-        let late = CallOptions::new().label("past").timeout(Duration::from_millis(300));
-        comm.with(late).all_reduce(&mut [1i32], ReduceOp::Sum).unwrap_err()
+    run_each(backend, &[1, 2], |comm| {
+        let other = comm.duplicate().unwrap();
+        let [labelled, queued] = [CallOptions::new().label("past"), CallOptions::new().queued()];
+        let (scope, line) = (open(comm, "outer"), line!());
+        let past: [&dyn Fn() -> Result<()>; 6] = [
+            &|| comm.barrier(),
+            &|| comm.with(labelled).barrier(),
+            &|| comm.with(queued).barrier(),
+            &|| comm.with(labelled).all_reduce_async(vec![1i32; 8], ReduceOp::Sum).wait().map(drop),
+            &|| comm.scope(parent("second", 8), &labelled).map(drop),
+            &|| comm.close(),
+        ];
+        for (form, call) in past.iter().enumerate() {
+            let started = Instant::now();
+            let error = call().unwrap_err();
+            assert!(started.elapsed() < options().timeout / 2, "form {form}: {error}");
+            assert!(
+                matches!(error, Error::InvalidArgument { argument: "scope", .. }),
+                "form {form}: {error}"
+            );
+            let named = format!("the scope of outer(8 x f32, sum) at {}:{line}", file!());
+            assert!(error.to_string().contains(&named), "form {form}: {error}");
+        }
+        // Another communicator has another order.
+        sum(&other.with(labelled)).unwrap();
+        sum(&scope).unwrap();
+        assert_eq!(scope.numbers(), 0..1, "a refused call takes no number");
+        drop(scope);
+        sum(&comm.with(labelled)).unwrap();
     });
-    for error in errors {
-        let text = error.to_string();
-        assert!(text.contains("is within a scope of outer(8 x f32, sum) that "), "{text}");
+}
+
+/// Within a scope, labelled calls of its own thread wait for those of another, as elsewhere.
+pub fn threads_take_turns_within(backend: &dyn Backend) {
+    run_each(backend, &RANKS, |comm| {
+        let scope = open(comm, "shared");
+        let labelled = scope.with(CallOptions::new().label("part"));
+        let call = || (0..50).for_each(|_| sum(&labelled).unwrap());
+        std::thread::scope(|threads| {
+            threads.spawn(call);
+            call();
+        });
+        assert_eq!(scope.numbers(), 0..100);
+    });
+}
+
+/// A thread that has handed its scope over waits until the other thread ends the scope.
+pub fn handed_to_another_thread(backend: &dyn Backend) {
+    run_each(backend, &RANKS, |comm| {
+        let scope = open(comm, "handed");
+        sum(&scope).unwrap();
+        scope.hand_over();
+        let elsewhere = std::thread::spawn(move || {
+            sum(&scope).unwrap();
+            scope.numbers()
+        });
+        sum(&comm.with(CallOptions::new().label("behind"))).unwrap();
+        assert_eq!(elsewhere.join().unwrap(), 0..2);
+        sum(comm).unwrap();
+    });
+}
+
+/// A call or a scope that waits in vain behind the scope of another thread names that scope, and the line that has
+/// opened it.
+pub fn a_call_behind_a_scope_that_stays_open(backend: &dyn Backend) {
+    type Behind = fn(&dyn Communicator) -> Result<()>;
+    let waits: [Behind; 2] = [sum, |comm| comm.scope(parent("inner", 8), &CallOptions::new()).map(drop)];
+    for wait in waits {
+        let errors = run(backend, backend.ranks_max().min(2), &options(), |comm| {
+            let (_scope, line) = (open(comm, "outer"), line!());
+            let late = comm.with(CallOptions::new().label("behind").timeout(Duration::from_millis(300)));
+            let behind = || wait(&late).unwrap_err();
+            (std::thread::scope(|threads| threads.spawn(behind).join().unwrap()), line)
+        });
+        for (error, line) in errors {
+            let named = format!("is within the scope of outer(8 x f32, sum) at {}:{line}, which", file!());
+            assert!(error.to_string().contains(&named), "{error}");
+        }
     }
 }
 

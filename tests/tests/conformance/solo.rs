@@ -19,8 +19,9 @@ unisono_tests::conformance!(@tests WorldOfOne,
     failures: receives_have_deadlines first_cause_stays leaving_without_closing_harms_nobody;
     supports: what_is_refused_is_what_the_call_refuses;
     scopes: threads_wait_or_are_refused numbers_and_errors_that_revoke_nothing a_panic_gives_the_turn_back
-        moved_to_another_thread failures_within asynchronous_parts what_a_scope_refuses
-        a_call_past_the_scope_of_its_thread closing_waits_for_a_scope messages_pass_a_scope;
+        moved_to_another_thread handed_to_another_thread threads_take_turns_within failures_within
+        asynchronous_parts what_a_scope_refuses a_call_past_the_scope_of_its_thread
+        a_call_behind_a_scope_that_stays_open closing_waits_for_a_scope messages_pass_a_scope;
     compression: every_codec_on_every_number_of_ranks halves_and_routes what_is_not_finite_harms_nobody
         threads_scopes_and_handles;
     aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for shrink_goes_on

@@ -9,6 +9,7 @@ use unisono_schedule::{Collective, INTERNED_BYTES_MAX};
 use crate::call::counts::Sizes;
 use crate::call::descriptor::Descriptor;
 use crate::call::parent::ParentCall;
+use crate::call::site::Site;
 use crate::elements::dtype::DType;
 
 /// One call of one rank, as errors name it.
@@ -90,6 +91,12 @@ pub struct SiteText {
     pub file: Cow<'static, str>,
     /// Line, from 1.
     pub line: u32,
+}
+
+impl From<Site> for SiteText {
+    fn from(site: Site) -> SiteText {
+        SiteText { file: Cow::Borrowed(site.file()), line: site.line() }
+    }
 }
 
 impl fmt::Display for SiteText {

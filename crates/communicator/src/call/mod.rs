@@ -4,6 +4,7 @@ pub(crate) mod body;
 pub(crate) mod counts;
 pub(crate) mod descriptor;
 pub(crate) mod info;
+mod interned_site;
 pub(crate) mod operation;
 pub(crate) mod options;
 pub(crate) mod outcome;

@@ -59,7 +59,8 @@ pub enum Determinism {
     Fixed,
 }
 
-/// The fate of a call while another thread is in a call of the same communicator.
+/// The fate of a call while another thread is in a call of the same communicator. A call past a scope that its own
+/// thread has open is refused in any case; see [`crate::Scope`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenBusy {
     /// [`crate::Error::ConcurrentUse`], because the threads of other ranks may come in another order. Only a call with

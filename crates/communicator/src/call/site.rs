@@ -1,13 +1,7 @@
 //! The line of a program that issued a call.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
-
-use unisono_schedule::intern;
-
-use crate::call::info::SiteText;
-use crate::error::{Error, Result};
 
 /// The line of the user's program that issued a call.
 ///
@@ -22,8 +16,8 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Site {
-    file: &'static str,
-    line: u32,
+    pub(super) file: &'static str,
+    pub(super) line: u32,
 }
 
 impl Site {
@@ -32,18 +26,6 @@ impl Site {
     pub const fn caller() -> Site {
         let location = Location::caller();
         Site { file: location.file(), line: location.line() }
-    }
-
-    /// A line of another language's source file. The process keeps the file's name for ever.
-    ///
-    /// Cost: a lock and a search. A binding that calls often keeps the result.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a name of more than [`unisono_schedule::INTERNED_BYTES_MAX`] bytes, and when the
-    /// process already keeps [`unisono_schedule::INTERNED_MAX`] names.
-    pub fn interned(file: &str, line: u32) -> Result<Site> {
-        let kept = intern(file).map_err(|problem| Error::invalid("site", problem.to_string()))?;
-        Ok(Site { file: kept, line })
     }
 
     /// Source file.
@@ -72,29 +54,5 @@ impl fmt::Display for Site {
 impl fmt::Debug for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl From<Site> for SiteText {
-    fn from(site: Site) -> SiteText {
-        SiteText { file: Cow::Borrowed(site.file), line: site.line }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_whose_name_is_too_long_is_refused() {
-        let error = Site::interned(&"x".repeat(257), 1).unwrap_err();
-        assert_eq!(error.to_string(), "invalid site: 257 bytes, at most 256 are kept");
-    }
-
-    #[test]
-    fn equal_lines_are_equal_however_they_were_given() {
-        let site = Site::caller();
-        assert_eq!(Site::interned(site.file(), site.line()).unwrap(), site);
-        assert_eq!(SiteText::from(site).to_string(), site.to_string());
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use unisono_schedule::Refused;
 
 use crate::call::info::CallInfo;
+use crate::call::parent::ParentCall;
 use crate::group::Process;
 use crate::group::rank::{GroupRank, JobRank};
 
@@ -356,6 +357,16 @@ impl Error {
             named.get_or_insert_with(|| call.to_string());
         }
         self
+    }
+
+    /// The [`Error::InvalidArgument`] of a call past the scope of `parent`, which the calling thread has open.
+    pub fn past_scope(parent: &ParentCall) -> Error {
+        let problem = format!(
+            "this thread has the scope of {} open, and a call outside it would wait for itself; issue the call on the \
+             scope, or end the scope first (Scope::hand_over if another thread ends it)",
+            parent.with_site()
+        );
+        Error::invalid("scope", problem)
     }
 
     /// The [`Error::Unsupported`] of a backend for host memory.

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use crate::call::descriptor::Descriptor;
@@ -50,6 +52,9 @@ struct ScopeCalls {
     first: u64,
     deadline: Instant,
     options: CallOptions,
+    opener: ThreadId,
+    /// Whether another thread ends the scope.
+    is_handed_over: AtomicBool,
 }
 
 /// The right to run one collective, or the collectives of a scope, until it is dropped.
@@ -72,6 +77,18 @@ impl State {
             Some(cause) => Err(cause.clone()),
             None if self.is_closed => Err(Error::closed()),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses a call past the scope that this thread has open: the call would wait for itself. After a failure no call
+    /// waits.
+    fn check_own_scope(&self) -> Result<()> {
+        let is_own = |open: &Arc<ScopeCalls>| {
+            open.opener == thread::current().id() && !open.is_handed_over.load(Ordering::Relaxed)
+        };
+        match self.open.upgrade().filter(is_own) {
+            Some(open) if self.cause.is_none() => Err(Error::past_scope(&open.parent)),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -121,9 +138,12 @@ impl World {
 
     /// Waits for earlier calls, then refuses later calls.
     pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
-        if self.lock().is_closed {
+        let state = self.lock();
+        if state.is_closed {
             return Ok(());
         }
+        state.check_own_scope().map_err(|error| error.in_call(&"close"))?;
+        drop(state);
         let turn = self.wait_for_turn(None, CALL_TIMEOUT_DEFAULT);
         if let Ok(None) = turn {
             return Err(Error::ConcurrentUse { call: "close".to_owned() });
@@ -162,6 +182,9 @@ impl World {
         let patience =
             if may_wait { options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT) } else { Duration::ZERO };
         let started = Instant::now();
+        if scope.is_none() {
+            self.lock().check_own_scope()?;
+        }
         let turn = self.wait_for_turn(scope, patience)?;
         let mut state = self.lock();
         if let Some(turn) = turn {
@@ -173,11 +196,11 @@ impl World {
             return Err(Error::ConcurrentUse { call: shown });
         }
         let before = match state.open.upgrade().filter(|_| scope.is_none()) {
-            Some(open) => format!("is within a scope of {} that has not ended", open.parent),
-            None => "is in another thread's call".to_owned(),
+            Some(open) => format!("is within the scope of {}, which has not ended,", open.parent.with_site()),
+            None => "is in another thread's call,".to_owned(),
         };
         drop(state);
-        let status = format!("{before}, behind which this one waits");
+        let status = format!("{before} behind which this one waits");
         Err(self.fail(timeout(call, started.elapsed(), status)))
     }
 
@@ -205,11 +228,13 @@ impl World {
         let deadline = deadline_after(Instant::now(), own.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT));
         let parent = Arc::new(parent);
         let call = CallInfo { parent: Some(parent.clone()), ..CallInfo::new(0, parent.descriptor) };
-        let turn = self.take_turn(None, call, own).map_err(|error| error.in_call(&*parent))?;
+        let turn = self.take_turn(None, call, own).map_err(|error| error.in_call(&parent.with_site()))?;
         let mut state = self.lock();
         let (id, first) = (ScopeId::new_unique(), state.calls);
         let options = CallOptions { timeout: None, label: None, ..*own };
-        let calls = Arc::new(ScopeCalls { id, parent, first, deadline, options });
+        let (opener, is_handed_over) = (thread::current().id(), AtomicBool::new(false));
+        let calls = ScopeCalls { id, parent, first, deadline, options, opener, is_handed_over };
+        let calls = Arc::new(calls);
         state.open = Arc::downgrade(&calls);
         drop(state);
         Ok(SoloScope { calls, turn })
@@ -304,6 +329,10 @@ impl OpenScope for SoloScope {
 
     fn numbers(&self) -> Range<u64> {
         self.calls.first..self.turn.world.lock().calls
+    }
+
+    fn hand_over(&self) {
+        self.calls.is_handed_over.store(true, Ordering::Relaxed);
     }
 }
 

@@ -63,7 +63,11 @@ fn write_parent(writer: &mut Writer, parent: Option<&ParentCall>) {
 fn read_parent(reader: &mut Reader<'_>) -> Result<Option<ParentCall>, Malformed> {
     Ok(match reader.u8()? {
         0 => None,
-        1 => Some(ParentCall { descriptor: read_descriptor(reader)?, name: read_short_text(reader)? }),
+        1 => Some(ParentCall {
+            descriptor: read_descriptor(reader)?,
+            name: read_short_text(reader)?,
+            site: None,
+        }),
         _ => return Err(Malformed { what: "neither a parent nor none" }),
     })
 }

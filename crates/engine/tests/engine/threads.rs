@@ -1,12 +1,14 @@
 //! Several threads use one communicator. They take turns with the links, and no two threads wait for each other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{
     Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor,
-    Error, JobRank, ParentCall, Peer, ReduceOp,
+    Error, JobRank, ParentCall, Peer, ReduceOp, Result,
 };
 use unisono_engine::{EngineOptions, in_process};
+use unisono_schedule::{Algorithm, Trust};
 
 use crate::support::watched;
 
@@ -156,14 +158,33 @@ fn a_call_of_a_scope_that_is_over_is_refused() {
         let mut call = Call::new(barrier, Buffers::none());
         let open = || world[0].scope(ParentCall::new("whole", barrier), &CallOptions::new()).unwrap();
         open().execute(&mut call).unwrap();
-        let is_refused = |call: &mut Call<'_>| {
-            let error = world[0].execute(call).unwrap_err();
+        let mut is_refused = || {
+            let error = world[0].execute(&mut call).unwrap_err();
             assert!(matches!(error, Error::InvalidArgument { argument: "scope", .. }), "{error}");
         };
-        is_refused(&mut call);
+        is_refused();
         let _other = open();
-        is_refused(&mut call);
-        call.scope = None;
-        assert!(matches!(world[0].execute(&mut call), Err(Error::ConcurrentUse { .. })));
+        is_refused();
+    });
+}
+
+/// What waits for its turn would wait for itself while its own thread has a scope open.
+#[test]
+fn a_thread_that_has_a_scope_open_waits_for_no_turn() {
+    watched(|| {
+        let world = in_process::world(1);
+        let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        let scope = world[0].scope(ParentCall::new("whole", barrier), &CallOptions::new()).unwrap();
+        let is_refused = |refused: Result<()>, named: &str| {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument { argument: "scope", .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("the scope of whole(0 x u8) at ") && text.ends_with(named), "{text}");
+        };
+        let algorithm = Algorithm::new("mine", Collective::Barrier, |_| {});
+        is_refused(world[0].register(Arc::new(algorithm), Trust::Prove), "in register");
+        is_refused(world[0].close(), "in close");
+        drop(scope);
+        world[0].close().unwrap();
     });
 }
