@@ -32,7 +32,7 @@ const LIMITS: &[(&str, usize)] = &[
     ("crates/offload-ccl", 8),
     ("crates/offload-hccl", 17),
     ("crates/offload-nccl", 22),
-    ("crates/transport-tcp", 154),
+    ("crates/transport-tcp", 153),
     ("crates/unisono", 14),
     ("crates/unisono-cli", 77),
     ("crates/vendor-library", 19),
