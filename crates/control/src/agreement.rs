@@ -50,7 +50,7 @@ impl Ballot {
     }
 }
 
-/// What is to be published.
+/// Something to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Publish {
     /// Our ballot.
@@ -125,7 +125,7 @@ impl Agreement {
         Some(decision.clone())
     }
 
-    /// What is to be published, given these `fates`.
+    /// Returns the ballot and the decision to publish, given these `fates`.
     pub(crate) fn step(&mut self, fates: &Fates) -> Vec<Publish> {
         let mut published = Vec::new();
         if let Some((flag, finished_calls)) = self.own.filter(|_| self.decision.is_none()) {
@@ -143,7 +143,7 @@ impl Agreement {
         published
     }
 
-    /// What was decided.
+    /// The decision.
     pub(crate) fn decision(&self) -> Option<&Ballot> {
         self.decision.as_ref()
     }

@@ -67,7 +67,7 @@ pub enum Request {
         key: CommunicatorKey,
         /// On what.
         ask: Ask,
-        /// Who waits.
+        /// The caller that waits.
         caller: Caller,
     },
     /// It closes; the answer says whether the others made the same calls.
@@ -78,7 +78,7 @@ pub enum Request {
         ours: CallHistory,
         /// Until when the others may close.
         deadline: Instant,
-        /// Who waits.
+        /// The caller that waits.
         caller: Caller,
     },
 }
@@ -199,7 +199,7 @@ impl ControlPlane {
         self.publish([Topic::Goodbye], now);
     }
 
-    /// What is to be done, since the last call.
+    /// The effects since the last call.
     pub fn take_effects(&mut self, now: Instant) -> Vec<Effect> {
         loop {
             for question in self.communicators.take_questions() {

@@ -43,7 +43,7 @@ impl Detector {
         self.due
     }
 
-    /// Watches these ranks from now on; those that were watched keep their time.
+    /// Watches these ranks from now on. A rank that is watched already keeps its time.
     pub(crate) fn watch(&mut self, ranks: impl IntoIterator<Item = JobRank>, now: Instant) {
         let heard = |rank| self.watched.iter().find(|entry| entry.0 == rank).map_or(now, |entry| entry.1);
         self.watched = ranks.into_iter().map(|rank| (rank, heard(rank))).collect();

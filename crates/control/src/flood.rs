@@ -171,12 +171,12 @@ impl Flood {
         settled.into_iter().for_each(|key| self.forget_cause(key));
     }
 
-    /// What is kept, oldest first.
+    /// The kept news, oldest first.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &News> {
         self.kept.values()
     }
 
-    /// What is kept about one communicator and about ranks, oldest first.
+    /// The kept news about one communicator and about ranks, oldest first.
     pub(crate) fn about(&self, key: CommunicatorKey) -> Vec<News> {
         let concerns = |news: &&News| news.topic.key().is_none_or(|other| other == key);
         self.kept.values().filter(concerns).cloned().collect()

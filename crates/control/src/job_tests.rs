@@ -379,7 +379,7 @@ impl Case {
     }
 }
 
-/// What has happened to every rank that has not died.
+/// The stories of all ranks that have not died.
 type Stories = BTreeMap<u32, Vec<Moment>>;
 
 fn errors(story: &[Moment]) -> impl Iterator<Item = &Error> {

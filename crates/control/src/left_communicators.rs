@@ -112,7 +112,7 @@ impl LeftCommunicators {
         self.open.iter().filter_map(|left| Some((left.key, left.difference()?)))
     }
 
-    /// How many messages have arrived in dropped ones that nobody has received.
+    /// How many messages in dropped communicators nobody has received.
     pub(super) fn unread(&self) -> u64 {
         self.unread
     }

@@ -8,7 +8,7 @@
 //! | [`hosts`] | which ranks share a host, and whose report proves a loss |
 //! | [`slots`] | which of two simultaneous connections is kept |
 //! | [`local_communicator`], [`local_communicators`] | what news means to one communicator of this rank, and to all |
-//! | [`left_communicators`] | those that this rank has left: whether all ranks made the same calls |
+//! | [`left_communicators`] | the communicators that this rank has left: whether all ranks made the same calls |
 //! | [`derived_key`] | the key of a communicator that was made from another one |
 //! | `agreement`, `survival` | how survivors agree on a flag and on the ranks that are left |
 //! | [`wire`] | the messages between control planes, byte by byte |

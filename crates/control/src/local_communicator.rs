@@ -47,7 +47,7 @@ pub struct LocalCommunicator {
     pub(super) survival: Survival,
     /// Ranks that are to be asked about calls.
     pub(super) questions: Vec<(GroupRank, u64)>,
-    /// What has not been taken yet.
+    /// Effects that nobody has taken yet.
     pub(super) effects: Vec<Effect>,
 }
 
@@ -91,7 +91,7 @@ impl LocalCommunicator {
         self.effects.push(Effect::Wake(self.key));
     }
 
-    /// This rank leaves it: whoever waits for an answer about it gets one.
+    /// This rank leaves it: every caller that waits for an answer about it gets one.
     pub(super) fn give_up(&mut self) -> Vec<Effect> {
         let closing = self.closing.take();
         let closed = closing.map(|closing| Effect::Closed(closing.caller, Err(Error::closed())));
@@ -100,7 +100,7 @@ impl LocalCommunicator {
         self.take_effects()
     }
 
-    /// What is to be done, since the last call.
+    /// The effects since the last call.
     pub(super) fn take_effects(&mut self) -> Vec<Effect> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.extend(self.survival.take_effects());
@@ -152,7 +152,7 @@ impl LocalCommunicator {
         Topic::Revoked { key: self.key, members: self.group.job_ranks().iter().copied().collect(), cause }
     }
 
-    /// Applies news to this communicator; returns what is to be published in turn.
+    /// Applies news to this communicator. Returns the topics to publish in turn.
     pub(super) fn happened(&mut self, news: &News, hosts: &Hosts, now: Instant) -> Vec<Topic> {
         match &news.topic {
             Topic::Revoked { key, cause, .. } if *key == self.key => {
@@ -262,8 +262,8 @@ impl LocalCommunicator {
         self.closed.iter().map(by_close).collect()
     }
 
-    /// Once all ranks have closed, or the time is up for the others, begins to look for the first difference of those
-    /// that have. Returns it if it is known already.
+    /// Once all ranks have closed, or the time is up for the others, begins to look for the first difference between
+    /// the closed ones. Returns it if it is known already.
     pub(super) fn search_difference(&mut self, now: Instant) -> Option<Topic> {
         let (is_complete, closed) = (self.closed.iter().all(Option::is_some), self.closed_histories());
         let is_revoked = self.board.first_cause().is_revoked();

@@ -36,14 +36,14 @@ impl LocalCommunicators {
         LocalCommunicators { hosts, communicators, left, has_left_all: false, effects: Vec::new() }
     }
 
-    /// Adds one, and applies what has happened before. Returns what is to be published in turn.
+    /// Adds a communicator, and applies earlier news. Returns the topics to publish in turn.
     pub fn add(&mut self, mut communicator: LocalCommunicator, news: &[News], now: Instant) -> Vec<Topic> {
         let topics = news.iter().flat_map(|news| communicator.happened(news, &self.hosts, now)).collect();
         self.communicators.insert(communicator.key, communicator);
         topics
     }
 
-    /// Removes one that has made these calls. Returns what is to be published.
+    /// Removes a communicator that has made these calls. Returns the topics to publish.
     pub fn leave(&mut self, key: CommunicatorKey, ours: CallHistory) -> Vec<Topic> {
         let Some(mut communicator) = self.communicators.remove(&key) else { return Vec::new() };
         self.effects.extend(communicator.give_up());
@@ -56,7 +56,7 @@ impl LocalCommunicators {
         topics
     }
 
-    /// A thread that panics drops one, so this rank has not left but failed. Returns what is to be published.
+    /// A thread that panics drops a communicator, so this rank has not left but failed. Returns the topic to publish.
     pub fn abandon(&mut self, key: CommunicatorKey) -> Option<Topic> {
         let communicator = self.communicators.get_mut(&key).filter(|communicator| !communicator.is_told)?;
         let own = communicator.group.own_rank();
@@ -64,7 +64,7 @@ impl LocalCommunicators {
         communicator.find(cause)
     }
 
-    /// The process ends without having dropped these. Returns what is to be published about them.
+    /// The process ends without having dropped these. Returns the topics to publish about them.
     pub fn leave_all(&mut self) -> Vec<Topic> {
         self.has_left_all = true;
         let mut topics = Vec::new();
@@ -99,7 +99,7 @@ impl LocalCommunicators {
         self.communicators.values().map(|one| one.board.unfinished().started()).sum()
     }
 
-    /// The first cause of one that has failed and was not dropped, if one has.
+    /// The first cause of a communicator that has failed and was not dropped.
     pub fn first_cause(&self) -> Option<Error> {
         self.communicators.values().find_map(|communicator| communicator.board.first_cause().error())
     }
@@ -115,7 +115,7 @@ impl LocalCommunicators {
         open + self.left.unread()
     }
 
-    /// Those that this rank has left without `close`.
+    /// The communicators that this rank has left without `close`.
     pub fn left(&self) -> &LeftCommunicators {
         &self.left
     }
@@ -133,7 +133,7 @@ impl LocalCommunicators {
         self.communicators.get(&key)
     }
 
-    /// Applies news to all of them. Returns what is to be published in turn.
+    /// Applies news to all of them. Returns the topics to publish in turn.
     pub fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
         self.left.happened(news);
         if self.has_left_all {
@@ -144,7 +144,7 @@ impl LocalCommunicators {
         topics.flat_map(|communicator| communicator.happened(news, &self.hosts, now)).collect()
     }
 
-    /// Starts this rank's part in an agreement. Returns what is to be published.
+    /// Starts this rank's part in an agreement. Returns the topics to publish.
     pub fn agree(&mut self, key: CommunicatorKey, ask: Ask, caller: Caller, now: Instant) -> Vec<Topic> {
         let Some(communicator) = self.communicators.get_mut(&key) else {
             self.effects.push(Effect::Agreed(caller, Err(Error::closed())));
@@ -246,14 +246,14 @@ impl LocalCommunicators {
         self.communicators.get_mut(&key)?.answered(rank, number, status, cause)
     }
 
-    /// What is to be done, since the last call.
+    /// The effects since the last call.
     pub(super) fn take_effects(&mut self) -> Vec<Effect> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.extend(self.communicators.values_mut().flat_map(LocalCommunicator::take_effects));
         effects
     }
 
-    /// The ranks that are to be asked about calls now, after what has happened.
+    /// The ranks to ask about calls now, since the last call.
     pub fn take_questions(&mut self) -> Vec<(CommunicatorKey, GroupRank, u64)> {
         let all = self.communicators.iter_mut();
         let taken = all.flat_map(|(key, communicator)| {
@@ -295,7 +295,7 @@ impl LocalCommunicators {
         closings.map(|closing| closing.deadline).chain(agreements).min()
     }
 
-    /// Answers the callers whose time is up. Returns what is to be published.
+    /// Answers the callers whose time is up. Returns the topics to publish.
     pub fn on_time(&mut self, now: Instant) -> Vec<Topic> {
         let mut topics = Vec::new();
         for communicator in self.communicators.values_mut() {

@@ -273,7 +273,7 @@ fn what_becomes_of_a_connection_concerns_members_only() {
     assert_eq!(communicators.connected(slot), Some(LAST));
 }
 
-/// Who waits would otherwise wait for nothing.
+/// Otherwise a caller would wait for nothing.
 #[test]
 fn every_caller_gets_an_answer_also_when_its_communicator_goes() {
     let (mut communicators, _board) = local_communicators();

@@ -29,7 +29,7 @@ pub enum Action {
     Happened(News),
     /// That rank asks about our call; answer it.
     Asked {
-        /// Who asks.
+        /// The rank that asks.
         from: JobRank,
         /// About which communicator.
         key: CommunicatorKey,
@@ -38,7 +38,7 @@ pub enum Action {
     },
     /// That rank has answered our question.
     Answered {
-        /// Who answers.
+        /// The rank that answers.
         from: JobRank,
         /// About which communicator.
         key: CommunicatorKey,
@@ -51,7 +51,7 @@ pub enum Action {
     Differs(JobRank, OtherList),
 }
 
-/// What is known of a rank of the job.
+/// The presence of a rank of the job, as far as this rank knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// It takes part.
@@ -131,7 +131,7 @@ impl Plane {
         self.actions.extend(messages.into_iter().map(|(peer, message)| Action::Send(peer, message)));
     }
 
-    /// What is known of a rank.
+    /// The presence of a rank.
     pub fn presence(&self, rank: JobRank) -> Presence {
         self.presence.get(rank.index()).copied().unwrap_or(Presence::Lost)
     }
@@ -335,8 +335,8 @@ impl Plane {
                 self.connect_wanted();
                 self.watch(now);
             } else if presence == Presence::Lost && by != self.rank {
-                // A rank behind a network partition never hears from those who count us as lost. It must not wait for
-                // us.
+                // A rank behind a network partition never hears from the ranks that count us as lost. It must not wait
+                // for us.
                 let reason = format!("rank {by} has taken it for dead");
                 self.publish(Topic::Lost { rank, certainty: Certainty::Suspected, reason }, now);
             }

@@ -218,7 +218,7 @@ fn messages_that_change_on_their_way_lose_neither_ranks_nor_news() {
 }
 
 /// Ranks on another host may report a killed one first, which proves nothing. When its neighbour has seen its end and
-/// is killed too, the neighbour's report must have arrived: else the two on that host could be those that go on.
+/// is killed too, the neighbour's report must have arrived: else the two on that host could go on alone.
 #[test]
 fn the_word_of_a_witness_counts_also_when_others_have_named_the_rank_before() {
     for seed in 0..100 {

@@ -1,4 +1,4 @@
-//! The job's secret. Whoever holds it is a member of the job.
+//! The job's secret. Every holder of it is a member of the job.
 
 use std::sync::Arc;
 

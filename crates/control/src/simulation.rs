@@ -36,7 +36,7 @@ pub(super) const INTERVALS: Intervals =
 /// The communicator of all ranks.
 pub(super) const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
-/// How long a rank keeps dialling another one that does not answer.
+/// How long a rank keeps dialling a rank that does not answer.
 const DIAL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A small generator for delays; the seed is in every failure message.

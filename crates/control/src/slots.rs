@@ -2,7 +2,7 @@
 //! generic over the connection.
 //!
 //! A slot is one (communicator, epoch, role, peer). Of the two ranks of a slot only the lower decides, on every
-//! connection, whoever dialled it; the higher one waits for that verdict and acknowledges it. Connections of
+//! connection, whichever rank dialled it; the higher one waits for that verdict and acknowledges it. Connections of
 //! communicators that do not exist here yet are parked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -70,12 +70,12 @@ impl<S> Slots<S> {
         Slots { rank, taken: BTreeMap::new(), control: BTreeSet::new(), parked: VecDeque::new() }
     }
 
-    /// Whether we are the one who decides.
+    /// Whether this rank decides.
     pub fn decides(&self, slot: Slot) -> bool {
         self.rank < slot.peer
     }
 
-    /// A communicator exists from now on; what to do with what was parked for it.
+    /// A communicator exists from now on. Returns its parked connections, and the verdict on each.
     pub fn create(&mut self, key: CommunicatorKey) -> Vec<(Slot, Placed<S>)> {
         self.taken.insert(key, BTreeSet::new());
         let all = std::mem::take(&mut self.parked);

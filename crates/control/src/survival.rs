@@ -1,4 +1,4 @@
-//! The agreements of one communicator on one rank: which callers wait, what is known of the others, what was decided.
+//! The agreements of one communicator on one rank: which callers wait, the fates of the others, the decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Survival {
     key: CommunicatorKey,
     group: Group,
     board: Arc<Board>,
-    /// What has become of every rank of the group.
+    /// The fates of all ranks of the group.
     fates: Fates,
     agreements: BTreeMap<(Question, u64), Agreement>,
     /// How many agreements this rank has taken part in, by question.
@@ -42,7 +42,7 @@ impl Survival {
         Survival { key, group, board, fates, agreements, joined, asking, effects }
     }
 
-    /// Notes what has become of another rank; a rank that is not live stays so.
+    /// Notes the fate of another rank. A rank that is not live stays so.
     pub(super) fn note(&mut self, rank: GroupRank, fate: Fate) {
         self.fates.note(rank, fate);
     }
@@ -77,7 +77,7 @@ impl Survival {
         unpublished.collect()
     }
 
-    /// This rank's caller asks. Returns what is to be published.
+    /// A caller of this rank asks. Returns the topics to publish.
     pub(super) fn ask(&mut self, ask: Ask, caller: Caller, now: Instant) -> Vec<Topic> {
         let joined = self.joined.entry(ask.question).or_default();
         *joined = (*joined).max(ask.number + 1);
@@ -90,7 +90,7 @@ impl Survival {
         self.step(now)
     }
 
-    /// Moves every agreement on. Returns what is to be published.
+    /// Moves every agreement on. Returns the topics to publish.
     pub(super) fn step(&mut self, now: Instant) -> Vec<Topic> {
         let mut topics = Vec::new();
         for ((question, number), one) in &mut self.agreements {

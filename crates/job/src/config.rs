@@ -83,7 +83,7 @@ impl Interfaces {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Who we are, and who told us.
+    /// The place of this process in the job, and the launcher that gave it.
     pub placement: Placement,
     /// Where ranks meet, as `host:port`.
     pub store: Option<String>,
@@ -134,7 +134,7 @@ pub struct Config {
     pub join_timeout: Duration,
     /// Deadline of one handshake.
     pub handshake_timeout: Duration,
-    /// How long the end of a world waits until what was sent has arrived.
+    /// How long the end of a world waits until the sent bytes have arrived.
     pub drop_timeout: Duration,
     /// Interval of heartbeats.
     pub heartbeat: Duration,
@@ -263,7 +263,7 @@ impl Config {
     }
 
     /// Warns of unknown variables. The ranks of a launcher mostly have the same environment, so rank 0 speaks for all;
-    /// of those that are started by hand, each has its own.
+    /// ranks that are started by hand have their own each.
     fn warn_of_unknown(&self) {
         if self.placement.rank() == 0 || self.is_started_by_hand() {
             warn_of(&self.unknown);

@@ -30,7 +30,7 @@ use unisono_control::roster::message::RUN_BYTES_MAX;
 use crate::settings::{Source, configuration, knobs, parse};
 pub(crate) use slurm::{slurm_meeting, slurm_step};
 
-/// Who told us our rank.
+/// The source of our rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
     /// The `UNISONO_*` or torch names.
@@ -47,7 +47,7 @@ pub enum Launcher {
     Slurm,
 }
 
-/// Who we are.
+/// The place of this process in the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Nothing says that there are others.
@@ -62,7 +62,7 @@ pub enum Placement {
         local_rank: Option<u32>,
         /// The number of ranks on this host, if it is known.
         local_world_size: Option<u32>,
-        /// Who said so.
+        /// The launcher that said so.
         launcher: Launcher,
     },
 }
@@ -207,7 +207,7 @@ pub(crate) fn placement(source: &Source<'_>) -> Result<Placement> {
 /// What launchers leave in the environment of a rank that are themselves started by others: torchrun, DeepSpeed, ours.
 const NESTING: [&str; 3] = ["TORCHELASTIC_RUN_ID", "CROSS_SIZE", "UNISONO_STORE"];
 
-/// Refuses a row that contradicts the one that counts, which says `(rank, size)`.
+/// Refuses a row that contradicts the counting row, which says `(rank, size)`.
 fn check_others(source: &Source<'_>, row: &Row, (rank, size): (u32, u32)) -> Result<()> {
     let is_named = row.launcher == Launcher::Named;
     let is_other = |other: &&Row| match other.launcher {

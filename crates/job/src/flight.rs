@@ -43,7 +43,7 @@ pub(crate) use recorder::Recorder;
 /// The version of PyTorch's format that the names are taken from.
 pub const VERSION: &str = "2.10";
 
-/// Who writes such records, without its version.
+/// The library that writes such records, without its version.
 pub const LIBRARY: &str = "unisono";
 
 /// Why there are no files of records.
@@ -252,8 +252,8 @@ impl FlightRecord {
         format!("rank-{rank}.json")
     }
 
-    /// Writes the record to its file in `directory`, which is made if need be, and gives the path. Who reads it sees
-    /// the old content or all of the new. Symbolic links are not followed.
+    /// Writes the record to its file in `directory`, which is made if need be, and gives the path. A reader sees the
+    /// old content or all of the new. Symbolic links are not followed.
     ///
     /// # Errors
     /// [`Error::System`] when that cannot be written, or a symbolic link is in its place; a build without the feature

@@ -35,7 +35,7 @@ const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
 static JOINED: Mutex<Vec<JoinedJob>> = Mutex::new(Vec::new());
 
-/// A job that this process has joined. Whoever drops the last handle may still be leaving when the process ends.
+/// A job that this process has joined. The thread that drops the last handle may still leave when the process ends.
 #[derive(Clone)]
 struct JoinedJob {
     world: Weak<JobShared>,
@@ -46,7 +46,7 @@ struct JoinedJob {
 pub(crate) const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
 /// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
-/// and waits until they have what was sent, at most for [`Config::drop_timeout`]; then it closes all connections and
+/// and waits until they have the sent bytes, at most for [`Config::drop_timeout`]; then it closes all connections and
 /// ends the control thread. Right after the start it waits until the connections that carry the goodbye are there, at
 /// most as long as a handshake may take. The same happens when the process exits before: no program need drop
 /// anything.
@@ -281,7 +281,7 @@ impl Job {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the job does not have or that comes
-    /// twice, and for a list other than the one that this rank gave for the key before. [`Error::System`] when no
+    /// twice, and for a list other than the earlier list of this rank for the key. [`Error::System`] when no
     /// descriptor is left.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
         Ok(self.make_group_companion(key, ranks)?.communicator())

@@ -25,7 +25,7 @@ const PIECE_BYTES_LIMIT: u64 = 1 << 32;
 /// Which data streams carry checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// Those that leave a host: within one, bytes pass no wire.
+    /// The streams that leave a host: within a host, bytes pass no wire.
     #[default]
     BetweenHosts,
     /// All of them.
@@ -131,8 +131,8 @@ impl JobSettings {
         }
     }
 
-    /// The cores of a host: those that the settings name, else those that were `counted` when the ranks met, by the
-    /// number of the host; where they were not counted, those that this process may use.
+    /// The cores of a host: as the settings say, else as `counted` when the ranks met, by the number of the host. Where
+    /// they were not counted, the cores that this process may use.
     pub fn cores(&self, host: u32, counted: &[u32]) -> u64 {
         let own = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         match self.cores {

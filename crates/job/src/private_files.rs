@@ -49,10 +49,10 @@ pub(crate) fn open_regular(
 /// The directory for files that processes of this user on this host share: `unisono` in `runtime` (XDG_RUNTIME_DIR)
 /// when that is there, private and writable, else one named after the user under `temporary`. It is made if need be.
 ///
-/// All ranks of a job must find the same one. So the choice depends only on what is the same for all processes of a
-/// user on a host as long as nobody changes it: owner, mode, and whether the file system is read-only. That a
-/// directory is full is a matter of the moment: one rank may find room where another has found none. It is an error,
-/// not a reason to go elsewhere.
+/// All ranks of a job must find the same one. So the choice depends only on properties that are the same for all
+/// processes of a user on a host: owner, mode, and whether the file system is read-only. That a directory is full is a
+/// matter of the moment: one rank may find room where another has found none. It is an error, not a reason to go
+/// elsewhere.
 ///
 /// # Errors
 /// [`Error::System`] with the directory and what to do about it.

@@ -48,7 +48,7 @@ const FIRST_OTHER: i32 = 3;
 /// The first error of one communicator, as one rank has it. Ranks are those of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorReport {
-    /// Who reports.
+    /// The rank that reports.
     pub rank: u32,
     /// Its communicator; `None` when the rank could not join.
     pub communicator: Option<String>,
@@ -87,7 +87,7 @@ impl ErrorReport {
         }
     }
 
-    /// Takes the whole reports out of what was read of the pipe. Other processes may have its writing end, and write
+    /// Takes the whole reports out of the bytes from the pipe. Other processes may have its writing end, and write
     /// what they like.
     pub fn take_all(held: &mut Vec<u8>) -> Vec<ErrorReport> {
         let (mut reports, mut at) = (Vec::new(), 0);

@@ -31,7 +31,7 @@ pub enum SecretSource {
     /// The same for a file that the group of the file may read too. Kubernetes mounts secrets so, as files of root.
     GroupFile(PathBuf),
     /// The reading end of an inherited pipe: exactly [`SECRET_BYTES`] bytes, written within 5 s. They are gone from the
-    /// pipe then, so whoever inherits it after us finds nothing.
+    /// pipe then, so a process that inherits it after us finds nothing.
     Descriptor(u32),
 }
 
@@ -95,7 +95,7 @@ fn from_file_closed_to(closed: u32, path: &Path) -> Result<Secret> {
 }
 
 /// Takes a secret out of the pipe whose reading end is the inherited `descriptor`: exactly [`SECRET_BYTES`] bytes,
-/// written within 5 s. They are gone from the pipe then, so whoever inherits it after us finds nothing.
+/// written within 5 s. They are gone from the pipe then, so a process that inherits it after us finds nothing.
 fn from_descriptor(descriptor: u32) -> Result<Secret> {
     let mut pipe = open_pipe(descriptor)?;
     let mut bytes = Zeroizing::new([0; SECRET_BYTES + 1]);

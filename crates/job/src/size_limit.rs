@@ -1,8 +1,9 @@
 //! Files where their size is limited (`ulimit -f`).
 //!
-//! Who writes beyond the limit gets SIGXFSZ, which ends the process unless the program has said otherwise. Where it is
-//! blocked the write fails with EFBIG, as it does with ENOSPC on a full disk. What the signal does is the program's to
-//! say, so it is blocked in a thread of our own: the kernel sends it to the thread that writes, and it ends with it.
+//! A process that writes beyond the limit gets SIGXFSZ, which ends the process unless the program has said otherwise.
+//! Where the signal is blocked the write fails with EFBIG, as it does with ENOSPC on a full disk. The program decides
+//! about the signal, so it is blocked in a thread of our own: the kernel sends it to the writing thread, and it ends with
+//! that thread.
 
 #![allow(unsafe_code)]
 

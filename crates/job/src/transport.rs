@@ -88,12 +88,13 @@ impl Connections {
         self.commands.send(Command::Dial { key: self.key, wanted });
     }
 
-    /// What has come since the last call. The waker of the links has been called for it.
+    /// The next delivery, if one has come. The waker of the links has been called for it.
     pub fn next(&self) -> Option<Delivery> {
         self.inbox.try_recv().ok()
     }
 
-    /// The engine needs these sockets no more. The job holds them until what was sent on them has arrived.
+    /// The engine needs these sockets no more. The job holds them until the bytes that were sent on them have
+    /// arrived.
     pub fn linger(&self, sockets: Vec<Arc<DataSocket>>) {
         self.commands.send(Command::Linger { sockets });
     }

@@ -1,4 +1,4 @@
-//! Hosts that are cut off from each other: those who may go on name those who are gone and nobody else, the others
+//! Hosts that are cut off from each other: the ranks that may go on name the gone ranks and nobody else, the others
 //! learn that they may not, and nobody hangs.
 //!
 //! The hosts are network namespaces. Where they cannot be made, the tests say so and pass; with `namespaces` in
@@ -51,7 +51,7 @@ fn one_rank() {
         }
         Err(error) => {
             say(&outcome(&error));
-            // Whoever may not go on is told so again and again.
+            // A rank that may not go on is told so again and again.
             let again = communicator.shrink().map(|_| ()).expect_err("no way back");
             assert_eq!(outcome(&again), outcome(&error));
             communicator.barrier().expect_err("no way back");
@@ -203,7 +203,7 @@ fn a_host_that_comes_back_too_late_stays_out() {
             "{cut:?}: {first}"
         );
         let second = job.ranks[2].hear();
-        // Who has been heard of again is not silent.
+        // A rank that has been heard of again is not silent.
         assert!(second == "evicted" || second.starts_with("no quorum [2] ["), "{cut:?}: {second}");
         job.end();
     }
@@ -217,7 +217,7 @@ fn never_do_both_sides_go_on() {
         job.network.cut(1, Cut::Silence).unwrap();
         std::thread::sleep(Duration::from_millis(delay_ms));
         job.network.heal(1, Cut::Silence).unwrap();
-        // Whoever has noticed nothing says nothing, and that is well.
+        // A rank that has noticed nothing says nothing, and that is well.
         let hear = |rank: &Rank| [rank.hear_soon(), rank.hear_soon()].map(Option::unwrap_or_default);
         let said: Vec<[String; 2]> = job.ranks.iter().map(hear).collect();
         let goes_on = |rank: usize| said[rank][1].starts_with("goes on");

@@ -25,7 +25,7 @@ const NO_MORE_FILES: &str = "Too many open files";
 /// Bytes of a call that needs as many again.
 const SCALED_BYTES: usize = 64 << 20;
 
-/// The one whose limit is low.
+/// The rank whose limit is low.
 const LIMITED: u32 = 1;
 
 /// Not a test by itself: joins with a few descriptors, whose number is the first line.
@@ -177,7 +177,7 @@ fn memory_limit(left: usize) -> u64 {
     now_kib * 1024 + left as u64
 }
 
-/// What is said of a result.
+/// The words for a result.
 fn outcome<T>(result: &Result<T>) -> String {
     let Err(error) = result else { return "fine".to_owned() };
     match error.root_cause() {

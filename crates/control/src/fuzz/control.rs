@@ -310,7 +310,7 @@ fn in_world(rank: JobRank) -> GroupRank {
     GroupRank::new(rank.get())
 }
 
-/// A rank of the job, or one that it does not have.
+/// A rank of the job, or a rank that the job does not have.
 fn rank(input: &mut Input<'_>) -> JobRank {
     JobRank::new(input.below(SIZE as u8 + 1).into())
 }

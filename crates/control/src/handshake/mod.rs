@@ -47,8 +47,8 @@ pub use verdict::{VERDICT_BYTES, Verdict};
 use crate::secret::{Secret, TAG_BYTES};
 use hello::{MAGIC, WireHello};
 
-/// Version of the protocol, frames included. Whoever changes what is on the wire counts it up, so that two builds that
-/// do not understand each other say so.
+/// Version of the protocol, frames included. A change of the wire format counts it up, so that two builds that do not
+/// understand each other say so.
 pub const VERSION: u16 = 6;
 
 /// Length of a hello.
@@ -71,7 +71,7 @@ const INITIATOR_LABEL: &[u8] = b"unisono handshake initiator";
 const CONFIRMED: u8 = 0;
 const NOT_BELIEVED: u8 = 1;
 
-/// What a responder demands of whoever dials it.
+/// The demands of a responder on the initiator.
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// The purposes served here; at least one.
@@ -144,7 +144,7 @@ impl Handshake {
         }
     }
 
-    /// What is to be sent now.
+    /// The bytes to send now.
     pub fn output(&self) -> &[u8] {
         &self.output[self.sent..]
     }

@@ -40,7 +40,7 @@ pub enum Refusal {
         /// Its world size.
         responder: u32,
     },
-    /// The address belongs to another rank than the one that was dialled.
+    /// The address does not belong to the rank that was dialled.
     WrongRank {
         /// The rank that was dialled.
         dialled: u32,

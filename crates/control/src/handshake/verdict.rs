@@ -1,8 +1,8 @@
 //! What the lower rank says about an authenticated data connection before any data moves on it.
 //!
 //! Either side of a pair dials when it first needs the edge. If both do, two connections exist; the lower rank alone
-//! answers [`Verdict::Keep`] on one and [`Verdict::Drop`] on the other, whoever dialled, so that both sides keep the
-//! same one. It answers [`Verdict::Refuse`] when the two ranks mean different communicators.
+//! answers [`Verdict::Keep`] on one and [`Verdict::Drop`] on the other, whichever side dialled, so that both sides keep
+//! the same one. It answers [`Verdict::Refuse`] when the two ranks mean different communicators.
 
 use crate::codec::{Malformed, Reader, Writer};
 

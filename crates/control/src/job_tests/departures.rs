@@ -33,7 +33,7 @@ impl Case {
                 (way.is_clean() && *evidence != left).then(|| "not how it has left".to_owned())
             }
             Error::Timeout { .. } if way == Way::Silence => None,
-            // Both have closed: this rank, and the one that has done so too early.
+            // Both have closed: this rank, and the rank that did so too early.
             Error::Mismatch { .. } if way == Way::Close => None,
             _ => Some("not what has happened".to_owned()),
         }
@@ -84,8 +84,8 @@ impl Case {
         }
     }
 
-    /// All ranks report the same deadline, at which only these had not called: the late rank, and those that waited in
-    /// an earlier call.
+    /// All ranks report the same deadline, at which only these had not called: the late rank, and the ranks that waited
+    /// in an earlier call.
     fn check_timeouts(&self, late: u32, stories: &Stories) {
         let mut first = None;
         for (rank, story) in stories {

@@ -108,7 +108,7 @@ pub struct Arrival {
     pub wait_ms: u64,
     /// What it would distribute if it were rank 0.
     pub job_settings: Vec<u8>,
-    /// Who does its collectives: what `UNISONO_BACKEND` says, the same on all ranks.
+    /// The backend of its collectives, by `UNISONO_BACKEND`; the same on all ranks.
     pub backend: String,
     /// Which CPUs it may run on.
     pub cpus: Cpus,

@@ -75,15 +75,15 @@ pub struct Roster {
     run: Option<String>,
     members: Vec<Option<Member>>,
     present: usize,
-    /// The ranks whose process has ended, and how, in the order of these ends. One that is there all the same has
-    /// another process, which it started before.
+    /// The ranks whose process has ended, and how, in the order of these ends. A rank that is there all the same
+    /// has another process, which it started before.
     ended: Vec<(u32, String)>,
     /// The ranks that came to this round, and left.
     left: BTreeSet<u32>,
     /// How often all ranks have met.
     meetings: u32,
-    /// The end of the last round in which two processes contradicted each other, and until when those that come late
-    /// are told.
+    /// The end of the last round in which two processes contradicted each other, and until when late processes are
+    /// told.
     conflict: Option<(Answer, Instant)>,
     /// The answer of the last round, as long as one of its ranks may not have it.
     last: Option<LastRound>,
@@ -170,7 +170,7 @@ impl Roster {
         self.last.is_none()
     }
 
-    /// Why a process cannot be of one job with those that are there. All must be told: nobody knows which of the two is
+    /// Why a process cannot be of one job with the present ones. All must be told: nobody knows which of the two is
     /// right, and the job cannot start with either.
     fn contradiction(&self, newcomer: &Newcomer) -> Option<String> {
         let (rank, size) = (newcomer.rank, self.members.len());

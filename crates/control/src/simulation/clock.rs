@@ -12,7 +12,7 @@ pub(in super::super) struct Clock {
 }
 
 impl Clock {
-    /// One that shows the time of the simulation.
+    /// A clock that shows the time of the simulation.
     pub(super) fn exact(start: Instant) -> Clock {
         Clock { start, ahead: Duration::ZERO, nanos_per_ms: 1_000_000 }
     }

@@ -116,7 +116,7 @@ impl Job {
         if is_taken {
             return self.connect(rank, dial);
         }
-        // A dial whose packets are lost cannot be told from a slow one; one that is refused is repeated at once.
+        // A dial whose packets are lost cannot be told from a slow one. A refused dial is repeated at once.
         let wait = if is_refused { Duration::ZERO } else { passes_at - now };
         let pause = wait + MS * (1 + self.simulation.random.below(10) as u32);
         self.simulation.schedule(rank, pause, Outside::Dial(Dial { absent_since, ..dial }));

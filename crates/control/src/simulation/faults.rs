@@ -93,7 +93,7 @@ impl Simulation {
         self.kill(rank);
     }
 
-    /// A control connection ends on its way. A random part of what was under way still arrives.
+    /// A control connection ends on its way. A random part of the messages under way still arrives.
     pub(in super::super) fn break_connection(&mut self, (low, high): (u32, u32)) {
         if !self.links.remove(&(low, high)) {
             return;
@@ -202,8 +202,8 @@ impl Simulation {
         *entry = until.max(*entry);
     }
 
-    /// Nothing passes between these ranks and the others for a while. What is under way arrives, or only a part of it
-    /// where connections are reset.
+    /// Nothing passes between these ranks and the others for a while. Messages under way arrive, or only a part of
+    /// them where connections are reset.
     pub(in super::super) fn cut_off(&mut self, side: BTreeSet<u32>, span: Duration, cut: Cut) {
         let crosses = |link: &&(u32, u32)| side.contains(&link.0) != side.contains(&link.1);
         let crossing: Vec<(u32, u32)> = self.links.iter().filter(crosses).copied().collect();

@@ -1,5 +1,5 @@
 //! A whole job with its engines: every rank's program runs in a thread of its own, but only one of them at a time,
-//! until it has to wait. Which rank goes on is drawn at random among those that can; when none can, time passes.
+//! until it has to wait. Which rank goes on is drawn at random among the ready ones; when none is ready, time passes.
 //!
 //! Inside are the whole engine (`EngineCommunicator` with its planner, runs, questions, deadlines and `shrink`) and the
 //! whole control plane (`Plane` and `LocalCommunicators`: floods, detector, agreement). Not inside are sockets,

@@ -97,7 +97,7 @@ impl Pipe {
         Ok((taken, kept))
     }
 
-    /// When bytes that were sent at `now` arrive: not before those that were sent earlier.
+    /// When bytes that were sent at `now` arrive: not before bytes that were sent earlier.
     pub(super) fn arrival(&mut self, now: Instant, random: &mut Random) -> Instant {
         let jitter = Duration::from_micros(random.below(1 + self.delay.as_micros() as u64 * 2));
         self.last_arrival = self.last_arrival.max(now + self.delay + jitter);
@@ -133,7 +133,7 @@ impl Pipe {
         Ok(given)
     }
 
-    /// The writer dies: a random part of what is under way arrives, and then the end.
+    /// The writer dies: a random part of the bytes under way arrives, and then the end.
     pub(super) fn lose_tail(&mut self, random: &mut Random) {
         let on_its_way = self.bytes.len() - self.arrived;
         let kept = random.below(on_its_way as u64 + 1) as usize;

@@ -44,7 +44,7 @@ pub(in super::super) enum Other {
     Collective,
 }
 
-/// What has happened to a rank.
+/// An event in the story of a rank.
 #[derive(Debug)]
 pub(in super::super) enum Moment {
     /// A call has returned, and its result was right.
@@ -64,7 +64,7 @@ pub(in super::super) enum Moment {
 
 const OPERATORS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
 
-/// Algorithms that a program asks for; one that does not fit the call is refused before anything is sent.
+/// Algorithms that a program asks for. An algorithm that does not fit the call is refused before anything is sent.
 const ALGORITHMS: [&str; 12] = [
     "bruck",
     "canonical",

@@ -30,7 +30,7 @@ pub struct Ballot {
     pub flag: bool,
     /// The number of collectives that the rank has finished without a gap; combined, the smallest of these numbers.
     pub finished_calls: u64,
-    /// What has become of every rank of the group.
+    /// The fates of all ranks of the group.
     pub fates: Fates,
 }
 

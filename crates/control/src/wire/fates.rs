@@ -1,5 +1,5 @@
-//! What has become of every rank of a communicator. Most live as a rule, so only the others are listed: each rank keeps
-//! a ballot of every rank.
+//! The fates of all ranks of a communicator. Most ranks live, so only the others are listed: each rank keeps a ballot
+//! of every rank.
 
 use std::collections::BTreeMap;
 

@@ -201,7 +201,7 @@ pub fn read_frame(bytes: &[u8]) -> Result<Option<(Message, usize)>, BadFrame> {
     Ok(Some((decode(body)?, HEADER_BYTES + header.length)))
 }
 
-/// Takes the first message out of what has come, once the whole of it is there.
+/// Takes the first message out of the received bytes, once the whole of it is there.
 pub fn take_message(received: &mut Vec<u8>) -> Result<Option<Message>, BadFrame> {
     let Some((message, bytes)) = read_frame(received)? else { return Ok(None) };
     received.drain(..bytes);

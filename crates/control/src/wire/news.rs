@@ -13,7 +13,7 @@
 //! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64`, by close `u8` |
 //! | 4 | goodbye | none: the origin leaves the job |
 //! | 5 | ballot | agreement, ballot: what the origin says, and whom it takes for gone |
-//! | 6 | decision | agreement, ballot: what was decided |
+//! | 6 | decision | agreement, ballot: the decision |
 //!
 //! An agreement is communicator `u64`, epoch `u32`, question `u8` (1 a flag, 2 who survives), number `u64`. A ballot is
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
@@ -34,20 +34,20 @@ use crate::codec::{Malformed, Reader, Writer};
 /// Something that every rank must learn.
 #[derive(Clone, Debug)]
 pub struct News {
-    /// Who published it.
+    /// The rank that published it.
     pub origin: JobRank,
     /// How many things the origin has published, this one included.
     pub sequence: u64,
-    /// What has happened.
+    /// The event.
     pub topic: Topic,
 }
 
 /// The same news of some origins, as it travels.
 #[derive(Clone, Debug)]
 pub struct JointNews {
-    /// Who published it.
+    /// The rank that published it.
     pub origins: Vec<Publisher>,
-    /// What has happened.
+    /// The event.
     pub topic: Topic,
 }
 
@@ -120,7 +120,7 @@ impl Departure {
     }
 }
 
-/// What has happened.
+/// The event.
 #[derive(Clone, Debug)]
 pub enum Topic {
     /// The origin found the first cause that ends a communicator of these ranks.
@@ -138,7 +138,7 @@ pub enum Topic {
         rank: JobRank,
         /// How sure that is.
         certainty: Certainty,
-        /// What was seen.
+        /// The evidence.
         reason: String,
     },
     /// The origin takes no part in a communicator any more.
@@ -161,7 +161,7 @@ pub enum Topic {
     Decision {
         /// Which agreement.
         agreement: AgreementKey,
-        /// What was decided.
+        /// The decision.
         ballot: Ballot,
     },
 }

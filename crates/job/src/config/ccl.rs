@@ -29,14 +29,14 @@ pub(super) fn ccl_names() -> impl Iterator<Item = &'static str> {
     QUICK.iter().map(|(name, _)| *name).chain([PROVIDER_PATH])
 }
 
-/// Those that are set.
+/// The variables of oneCCL that are set.
 pub(super) fn ccl_variables_set(set: Values<'_>) -> Vec<&'static str> {
     ccl_names().filter(|name| set(name).is_some()).collect()
 }
 
 impl Config {
-    /// What oneCCL is to find in the environment of a process and what is not set there: a launcher sets it, and a rank
-    /// without it is slow, or cannot reach the others where libfabric's provider is one of these files.
+    /// The variables that oneCCL needs and that the environment of this process lacks: a launcher sets them, and a rank
+    /// without them is slow, or cannot reach the others where libfabric's provider is one of these files.
     ///
     /// oneCCL reads its variables when it is opened, and a process must not change its environment while other threads
     /// may read it. So they must be there when the process starts.

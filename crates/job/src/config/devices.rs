@@ -34,7 +34,7 @@ pub struct DeviceSettings {
     pub nvrtc_library: Option<PathBuf>,
     /// The folder with the libraries of CANN, HCCL's among them, by an absolute path.
     pub hccl_directory: Option<PathBuf>,
-    /// What is done with memory of the host.
+    /// The way of calls on memory of the host.
     pub host_memory: HostMemorySetting,
 }
 
@@ -60,8 +60,8 @@ impl DeviceSettings {
 }
 
 impl Config {
-    /// The number of the device that this rank works on, of so many: the one that is set, else one for each rank of the
-    /// host in turn.
+    /// The number of the device that this rank works on, of so many: the number that is set, else one device for each
+    /// rank of the host in turn.
     pub fn device(&self, devices: u32) -> u32 {
         let in_turn =
             || self.placement.local_rank().unwrap_or_else(|| self.placement.rank()) % devices.max(1);

@@ -1,4 +1,4 @@
-//! The table of settings: what is accepted, under which names, and how the rest is refused.
+//! The table of settings: accepted values and names, and the refusal of all others.
 
 use unisono_communicator::Collective;
 

@@ -25,7 +25,7 @@ pub struct Authenticated {
     pub hello: Hello,
 }
 
-/// A listening socket that authenticates whoever dials it, many at a time.
+/// A listening socket that authenticates its diallers, many at a time.
 ///
 /// At most `pending_max` connections are within their handshake. When one more comes, the oldest is closed: a genuine
 /// handshake takes one round trip, so a slow one most likely belongs to no rank.
@@ -62,8 +62,8 @@ impl Acceptor {
         }
     }
 
-    /// Takes over a connection that was accepted before, with what is left of its time. One that cannot be served is
-    /// closed.
+    /// Takes over a connection that was accepted before, with the rest of its time. A connection that cannot be served
+    /// is closed.
     pub(crate) fn admit(&mut self, connection: AcceptedConnection) {
         let left = self.timeout.saturating_sub(connection.since.elapsed());
         let stream =

@@ -30,7 +30,7 @@ pub(super) const THREAD_NAME: &str = "unisono-control";
 const _: () =
     assert!(THREAD_NAME.len() <= 15, "the kernel cuts a longer name, and other ranks look for this one");
 
-/// The most handshakes at once: those that a job of `world_size` ranks can cause itself, and some unauthenticated ones.
+/// The most handshakes at once: as many as a job of `world_size` ranks can cause itself, and some unauthenticated ones.
 /// A process with few descriptors keeps fewer: a rank whose handshake was ended dials again.
 pub(crate) fn pending_max(world_size: u32) -> usize {
     share(UNAUTHENTICATED_MAX + world_size as usize * (ConnectionRole::DATA.len() + 1))
@@ -69,7 +69,7 @@ pub(crate) struct Settings {
     pub(crate) dial_timeout: Duration,
     /// What every socket is made with.
     pub(crate) socket_options: SocketOptions,
-    /// How long the world waits at its end until what was sent has been acknowledged.
+    /// How long the world waits at its end until the sent bytes have been acknowledged.
     pub(crate) drop_timeout: Duration,
     /// The congestion control of data sockets within a host; `None` leaves the system's.
     pub(crate) congestion_control: Option<String>,
@@ -92,7 +92,7 @@ pub(crate) enum Command {
     Close { key: CommunicatorKey, ours: CallHistory, deadline: Instant, answer: CloseAnswer },
     /// Its engine needs these sockets.
     Dial { key: CommunicatorKey, wanted: Vec<(GroupRank, ConnectionRole)> },
-    /// The engine no longer needs these sockets, but what was sent on them must still arrive.
+    /// The engine no longer needs these sockets, but the bytes that were sent on them must still arrive.
     Linger { sockets: Vec<Arc<DataSocket>> },
     /// The world ends here. Started calls go on first if `finishes`.
     Leave { finishes: bool },

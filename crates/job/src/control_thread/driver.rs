@@ -53,7 +53,7 @@ struct Driver {
     slots: Slots<TcpStream>,
     wanted: BTreeMap<Slot, Wanted>,
     control_connections: BTreeMap<JobRank, ControlConnection>,
-    /// The processes on this host that are watched, and those that have ended.
+    /// The watched processes on this host, and the ended ones.
     watches: BTreeMap<JobRank, ProcessWatch>,
     ended: BTreeMap<JobRank, ProcessEnd>,
     /// How many connections have been authenticated.
@@ -61,7 +61,7 @@ struct Driver {
     /// The data sockets that communicators have, or have had.
     delivered: Vec<Weak<DataSocket>>,
     retransmissions: Retransmissions,
-    /// Sockets that no communicator needs any more, kept until what was sent on them is acknowledged.
+    /// Sockets that no communicator needs any more, kept until the bytes that were sent on them are acknowledged.
     lingering: JoinSet<()>,
     writing: JoinSet<()>,
     tasks: JoinSet<TaskResult>,
@@ -202,7 +202,7 @@ impl Driver {
         self.engines.remove(key);
         self.slots.remove(key);
         self.wanted.retain(|slot, _| slot.role == ConnectionRole::Control || slot.key != key);
-        // The other side parks a connection of a communicator, also of one that it has dropped, until the connection
+        // The other side parks a connection of a communicator, also of a dropped communicator, until the connection
         // ends.
         let of_key = |slot: &Slot| slot.role != ConnectionRole::Control && slot.key == key;
         self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
@@ -450,7 +450,7 @@ impl Driver {
         }
     }
 
-    /// Ends the outgoing halves of sockets, and holds them until what was sent has been acknowledged.
+    /// Ends the outgoing halves of sockets, and holds them until the sent bytes have been acknowledged.
     fn linger(&mut self, sockets: Vec<Arc<DataSocket>>) {
         while self.lingering.try_join_next().is_some() {}
         let of_others =

@@ -27,7 +27,7 @@ pub(crate) struct ControlHandle {
     key: CommunicatorKey,
     group: Group,
     board: Arc<Board>,
-    /// The algorithms of this communicator, for those that are derived from it.
+    /// The algorithms of this communicator, for communicators that are derived from it.
     registry: SharedRegistry,
 }
 

@@ -18,7 +18,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// At most one line about a rank in such a time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What is known of the segments that were sent again.
+/// The segments that were sent again, as far as they have been reported.
 #[derive(Debug)]
 pub(super) struct Retransmissions {
     next_look: Instant,

@@ -34,7 +34,7 @@ const ABSENCE_PAUSE_MIN: Duration = Duration::from_millis(5);
 /// How much of a control connection is usually read at once.
 const PIECE_BYTES: usize = 4096;
 
-/// The first pause between two checks whether what was sent has been acknowledged.
+/// The first pause between two checks whether the sent bytes have been acknowledged.
 const ACKNOWLEDGEMENT_PAUSE_MIN: Duration = Duration::from_millis(1);
 const ACKNOWLEDGEMENT_PAUSE_MAX: Duration = Duration::from_millis(20);
 
@@ -313,7 +313,7 @@ pub(super) struct Outgoing {
 }
 
 /// Writes frames until the sender is dropped; all that wait go in one write. At last it waits until the other side's
-/// kernel has them: closing a socket with unread bytes in it resets the connection, and what has not arrived is lost.
+/// kernel has them: closing a socket with unread bytes in it resets the connection, and the bytes under way are lost.
 pub(super) async fn write_frames(
     mut stream: OwnedWriteHalf,
     mut frames: UnboundedReceiver<Outgoing>,
@@ -337,7 +337,7 @@ pub(super) async fn write_frames(
     }
 }
 
-/// Ends the outgoing halves of sockets, and holds them until the other sides' kernels have what was sent, at most for
+/// Ends the outgoing halves of sockets, and holds them until the other sides' kernels have the sent bytes, at most for
 /// `patience`.
 pub(super) async fn linger(sockets: Vec<Arc<DataSocket>>, patience: Duration) {
     for socket in &sockets {

@@ -185,7 +185,7 @@ fn launchers_within_others_are_no_contradiction() {
     // Each process of the manager has started several, by whatever means.
     assert_eq!(told(&[&named("9", "16")[..], &slurm].concat()).0, (9, 16));
     assert_eq!(told(&[&named("9", "16")[..], &MANAGERS[0]].concat()).0, (9, 16));
-    // torchrun and ours in processes of srun and mpirun: jobs of their own, or one that is numbered in another way.
+    // torchrun and ours in processes of srun and mpirun: jobs of their own, or a job with other numbers.
     for mark in NESTING {
         let marked = |named: [(&'static str, &'static str); 2], outer: &[(&'static str, &'static str)]| {
             told(&[&named[..], outer, &[(mark, "4")]].concat()).0

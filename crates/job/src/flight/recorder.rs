@@ -158,7 +158,7 @@ impl RecorderShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Called by whoever revokes, so it only leaves a note.
+    /// The thread that revokes calls this, so it only leaves a note.
     fn on_revoked(&self, pg_id: u32, board: Arc<Board>) {
         let mut state = self.lock();
         let Some(one) = state.groups.iter_mut().find(|one| one.pg_id == pg_id) else { return };

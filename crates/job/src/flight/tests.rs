@@ -1,4 +1,4 @@
-//! What is in a record, and when it is written.
+//! The content of records, and when they are written.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -326,7 +326,7 @@ fn a_link_in_the_place_of_a_file_is_not_followed() {
     assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
 }
 
-/// Whoever asks for it gets the communicators that are there.
+/// A record that the program asks for has the communicators that are there.
 #[test]
 fn a_recorder_without_a_folder_only_answers() {
     let recorder = Recorder::start(4, JobId([1; 16]), None).unwrap();

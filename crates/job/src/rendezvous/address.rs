@@ -1,5 +1,5 @@
-//! The address that a rank listens on: the one that a setting names, else the one from which this host reaches the
-//! other ranks; never the wildcard address.
+//! The address that a rank listens on: that of a setting, else the address from which this host reaches the other
+//! ranks; never the wildcard address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -49,7 +49,7 @@ pub(crate) fn listen_at(config: &Config) -> Result<SocketAddr> {
 /// Host and port of a store that is given as `host:port`; an IPv6 address is in brackets.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the text.
 pub(crate) fn split_store(store: &str) -> Result<(&str, u16), String> {
     let form =
         "the form is host:port, with a port from 1 to 65535: node7:29500, 10.0.0.7:29500 or [::1]:29500";
@@ -82,8 +82,8 @@ fn scoped_store(store: &str) -> Option<Result<SocketAddr, String>> {
     scoped(host, port)
 }
 
-/// The address of `store`, given as `host:port`; one that is not loopback if there is one. A name that does not resolve
-/// is tried again for a while, see [`WaitConfig::resolve`].
+/// The address of `store`, given as `host:port`; not a loopback address if there is another. A name that does not
+/// resolve is tried again for a while, see [`WaitConfig::resolve`].
 pub(super) fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAddr> {
     if let Some(found) = scoped_store(store) {
         return found.map_err(|problem| configuration(waiting.config.variable, store, problem));

@@ -289,7 +289,7 @@ fn expire(roster: &mut Roster, present: &mut [Option<(ConnectionId, Instant, Soc
     }
 }
 
-/// Settings as text: they are understood, or refused by name, and what is understood leads to a way of meeting.
+/// Settings as text: they are understood, or refused by name, and understood settings lead to a way of meeting.
 fn settings(input: &mut Input<'_>) {
     let text = String::from_utf8_lossy(input.rest()).into_owned();
     let names: Vec<&str> =

@@ -59,7 +59,7 @@ impl fmt::Display for StoreProcess {
 pub struct JoinConfig {
     /// The store, as `host:port`.
     pub store: String,
-    /// Who hosts the store.
+    /// The process that hosts the store.
     pub hosted_by: StoreProcess,
     /// The job's secret.
     pub secret: Secret,
@@ -77,7 +77,7 @@ pub struct JoinConfig {
     pub run: Option<String>,
     /// The encoded settings that all ranks get if we are rank 0, at most [`JOB_SETTINGS_BYTES_MAX`] bytes.
     pub job_settings: Vec<u8>,
-    /// Who does our collectives, as `UNISONO_BACKEND` has it; it must be the same on all ranks.
+    /// The backend of our collectives, by `UNISONO_BACKEND`; it must be the same on all ranks.
     pub backend: String,
     /// How long to wait for the store and the other ranks.
     pub timeout: Duration,

@@ -17,7 +17,7 @@
 //!
 //! What ends a wait before its deadline, for every rank with the same error: two processes that contradict each other
 //! (one rank twice, two world sizes), and a rank whose launcher says that it has ended. A rank that leaves while it
-//! waits may come again: a launcher may have restarted it. Who does not have the secret is told so and disturbs nobody.
+//! waits may come again: a launcher may have restarted it. A process without the secret is told so and disturbs nobody.
 //! Ranks say what they wait for, see [`WaitConfig`].
 
 mod address;
@@ -93,7 +93,7 @@ pub struct Membership {
 /// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0.
 ///
 /// # Errors
-/// [`unisono_communicator::Error::Rendezvous`] when not all ranks come in time, with those that are missing;
+/// [`unisono_communicator::Error::Rendezvous`] when not all ranks come in time, with the missing ones;
 /// [`unisono_communicator::Error::Refused`] when this process does not belong to the job it found;
 /// [`unisono_communicator::Error::Configuration`] when the settings do not say how to meet.
 pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) -> Result<Membership> {

@@ -291,7 +291,7 @@ fn a_listener_that_says_nothing_or_something_else_is_no_store() {
             joining(JoinConfig { handshake_timeout: HANDSHAKE, ..config(address) }),
             "does not speak this protocol",
         );
-        // Closed only now: closing a socket with unread bytes could discard what was sent.
+        // Closed only now: closing a socket with unread bytes could discard the sent ones.
         drop(speaks.join().unwrap().unwrap());
     });
 }

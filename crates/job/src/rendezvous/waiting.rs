@@ -21,7 +21,7 @@ use crate::environment::Placement;
 const FIRST: Duration = Duration::from_secs(3);
 
 /// How long a name that does not resolve is tried again. The name of a host that has just been started may appear
-/// some seconds later; one that is misspelt never does.
+/// some seconds later; a misspelt name never does.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What takes longer than this does not just take place.

@@ -39,8 +39,8 @@ impl Source<'_> {
         self.found_as.take()
     }
 
-    /// The name under which a setting is found, and its value or default. A value that is no text becomes one that its
-    /// parser refuses, by name.
+    /// The name under which a setting is found, and its value or default. A value that is no text becomes a text that
+    /// its parser refuses, by name.
     pub(crate) fn find(&self, name: &str) -> Option<(String, String)> {
         self.find_bytes(name).map(|(name, value)| (name, lossy(value)))
     }

@@ -41,7 +41,7 @@ pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
     /// What a socket's state is after the other side has acknowledged its end: TCP_FIN_WAIT2, TCP_TIME_WAIT, TCP_CLOSE
     /// (linux/include/net/tcp_states.h).
     const ACKNOWLEDGED: [u8; 3] = [5, 6, 7];
-    // What is no TCP socket has nothing to be acknowledged.
+    // A socket of another kind has nothing to be acknowledged.
     tcp_info(socket).is_none_or(|info| ACKNOWLEDGED.contains(&info.tcpi_state))
 }
 

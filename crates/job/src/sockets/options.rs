@@ -22,8 +22,8 @@ pub(crate) struct SocketOptions {
     pub(crate) unsent_bytes: u32,
 }
 
-/// A socket before `connect` or `listen`; buffer sizes must be set by then to take part in window scaling. What is
-/// accepted inherits all options.
+/// A socket before `connect` or `listen`; buffer sizes must be set by then to take part in window scaling.
+/// Accepted connections inherit all options.
 pub(crate) fn new_socket(address: SocketAddr, options: SocketOptions) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;

@@ -25,7 +25,7 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-/// Any bytes: what is handed on is what a plain reading of the format proves.
+/// Any bytes: the link hands on the bytes that a plain reading of the format proves, and no others.
 fn raw(input: &mut Input<'_>) {
     let (piece, room) = pieces(input);
     let stream = input.rest();

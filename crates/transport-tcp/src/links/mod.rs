@@ -198,7 +198,7 @@ impl Links for TcpLinks {
 
 impl Drop for TcpLinks {
     fn drop(&mut self) {
-        // What was sent must arrive, whatever becomes of this process.
+        // The sent bytes must arrive, whatever becomes of this process.
         let sockets: Vec<_> = self.sockets.drain(..).flatten().collect();
         if !sockets.is_empty() {
             self.connections.linger(sockets);

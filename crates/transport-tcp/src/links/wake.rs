@@ -14,7 +14,7 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// One that is not signalled.
+    /// An alarm that is not signalled.
     pub(super) fn new() -> Result<Alarm> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let event =

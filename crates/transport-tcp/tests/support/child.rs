@@ -127,7 +127,7 @@ impl Rank {
 impl Drop for Rank {
     fn drop(&mut self) {
         drop(self.input.take());
-        // A stopped process does not end by itself; one that has ended does not mind.
+        // A stopped process does not end by itself; an ended process does not mind.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

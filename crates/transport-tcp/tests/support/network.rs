@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) use skip::skip;
 
 /// Waits until its input ends, however that comes about, and removes the secret and all namespaces with the processes
-/// in them. What is connected to the bridge goes with the bridge's namespace. Whoever ends all processes of a test with
-/// a signal does not mean this one.
+/// in them. Links to the bridge go with the bridge's namespace. A signal to all processes of a test does not mean this
+/// one.
 const GUARD: &str = "trap '' HUP INT TERM; read -r line; rm -f -- \"$1\"; shift
 for name; do
   ip netns pids \"$name\" | while read -r pid; do kill -KILL \"$pid\"; done
@@ -45,9 +45,9 @@ pub(crate) enum Cut {
     LinkDown,
     /// Its link is up, and every packet to and from it vanishes in between.
     Silence,
-    /// Routes that lead nowhere, on both sides: whoever sends is told, but connections that exist are not.
+    /// Routes that lead nowhere, on both sides: a sender is told, but connections that exist are not.
     Blackhole,
-    /// Whoever sends or dials is reset or refused, as by a router that answers in the place of the other side: each
+    /// Senders and diallers are reset or refused, as by a router that answers in the place of the other side: each
     /// side has the other's addresses, at which nobody listens.
     Resets,
 }

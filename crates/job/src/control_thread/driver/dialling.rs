@@ -100,7 +100,7 @@ impl Driver {
 
     /// No process listens there. A rank from which something has come would have said goodbye. Any other rank may have
     /// left, and its goodbye may still be on its way, so this rank waits for it as long as the detector would. If the
-    /// rank has died, those that were connected to it report that sooner.
+    /// rank has died, the ranks that were connected to it report that sooner.
     fn on_absent(&mut self, slot: Slot, problem: String) {
         let Some(wanted) = self.wanted.get_mut(&slot) else { return };
         if let Some(ended) = wanted.ended.clone() {
@@ -137,7 +137,7 @@ impl Driver {
         }
     }
 
-    /// Dials again what is still wanted and not there, until its time is up or the other side has left.
+    /// Dials a wanted connection again, until its time is up or the other side has left.
     pub(super) fn retry(&mut self, slot: Slot, problem: String) {
         if self.slots.is_taken(slot) {
             return;

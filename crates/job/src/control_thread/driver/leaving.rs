@@ -161,7 +161,7 @@ impl Driver {
     }
 
     /// Waits until everything that was sent has arrived, at most for the drop timeout. When a process ends with unread
-    /// bytes in a socket, the kernel resets the connection, and what has not arrived is lost.
+    /// bytes in a socket, the kernel resets the connection, and the bytes under way are lost.
     pub(super) async fn leave(mut self) {
         self.tell_what_goodbyes_showed();
         self.control_connections.clear();
