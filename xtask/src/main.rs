@@ -2,9 +2,9 @@
 //! integration runs, `cargo xtask tidy` checks the house rules, `cargo xtask names` lists the names of `unisono`,
 //! `cargo xtask compare` measures unisono beside its peers, `cargo xtask slow-link` compressed all-reduces over shaped
 //! links, `cargo xtask converge` what compressed gradients cost in accuracy, `cargo xtask fuzz` feeds every parser
-//! fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs, `cargo xtask fetch-vendor` brings what tests need of
-//! vendors, `cargo xtask gpu-check` builds a program for machines with NVIDIA cards, `cargo xtask launchers` has real
-//! launchers start an example.
+//! fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs, `cargo xtask scale` simulates jobs of many ranks,
+//! `cargo xtask fetch-vendor` brings what tests need of vendors, `cargo xtask gpu-check` builds a program for machines
+//! with NVIDIA cards, `cargo xtask launchers` has real launchers start an example.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
@@ -16,6 +16,7 @@ mod fuzz;
 mod gpu_check;
 mod launchers;
 mod names;
+mod scale;
 mod slow_link;
 mod soak;
 mod test;
@@ -47,6 +48,8 @@ usage: cargo xtask <command>
   launchers
          Open MPI, MPICH and Intel MPI, which it fetches as wheels, torchrun, and Slurm on two nodes of this machine
          start 4 ranks of an example; those that are not here are skipped
+  scale
+         messages and simulated time of the control plane at 64 to 4,096 ranks, and a picture; takes minutes and 8 GB
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
   sheltered COMMAND [argument ...]
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         ["fuzz", options @ ..] => fuzz::run(repository(), options),
         ["gpu-check", options @ ..] => gpu_check::run(repository(), options),
         ["launchers", options @ ..] => launchers::run(repository(), options),
+        ["scale"] => scale::run(repository()),
         ["soak", options @ ..] => soak::run(repository(), options),
         ["slow-link", options @ ..] => slow_link::run(repository(), options),
         _ => {

@@ -17,7 +17,7 @@ struct LeftCommunicator {
     peers: Peers,
     ours: CallHistory,
     /// Per group rank: how it has left, if it has.
-    others: Vec<Option<Departure>>,
+    others: Vec<Option<Box<Departure>>>,
 }
 
 impl LeftCommunicator {
@@ -39,7 +39,7 @@ impl LeftCommunicator {
     /// Whether all ranks have left after the same calls.
     fn is_settled(&self) -> bool {
         let own = self.peers.group().own_rank().index();
-        let has_left = |(rank, said): (usize, &Option<Departure>)| rank == own || said.is_some();
+        let has_left = |(rank, said): (usize, &Option<Box<Departure>>)| rank == own || said.is_some();
         self.others.iter().enumerate().all(has_left) && self.difference().is_none()
     }
 }
@@ -69,7 +69,7 @@ impl LeftCommunicators {
         key: CommunicatorKey,
         peers: Peers,
         ours: CallHistory,
-        others: Vec<Option<Departure>>,
+        others: Vec<Option<Box<Departure>>>,
     ) {
         let left = LeftCommunicator { key, peers, ours, others };
         if left.peers.board().first_cause().is_revoked() || left.is_settled() {
@@ -88,7 +88,7 @@ impl LeftCommunicators {
                 let Some(at) = self.open.iter().position(|left| left.key == *key) else { return };
                 let left = &mut self.open[at];
                 if let Some(rank) = left.peers.group().group_rank_of(news.origin) {
-                    left.others[rank.index()].get_or_insert(departure.clone());
+                    left.others[rank.index()].get_or_insert_with(|| Box::new(departure.clone()));
                 }
                 if left.is_settled() {
                     self.open.remove(at);

@@ -43,6 +43,8 @@ mod plane;
 #[cfg(test)]
 mod plane_tests;
 pub mod roster;
+#[cfg(test)]
+mod scale;
 pub mod secret;
 #[cfg(test)]
 mod simulation;

@@ -39,7 +39,7 @@ pub struct LocalCommunicator {
     pub(super) peers: Peers,
     pub(super) board: Arc<Board>,
     /// Per group rank: whether it takes no part any more, and after which calls.
-    pub(super) closed: Vec<Option<Departure>>,
+    pub(super) closed: Vec<Option<Box<Departure>>>,
     /// Per group rank: whether its stream has ended in the middle of a call of this rank.
     pub(super) ended_streams: Vec<bool>,
     pub(super) is_told: bool,
@@ -227,7 +227,7 @@ impl LocalCommunicator {
             }
             // A rank that closes after a failure may have made fewer calls. That is no mismatch.
             if !self.board.first_cause().is_revoked() {
-                self.closed[peer.index()].get_or_insert(departure);
+                self.closed[peer.index()].get_or_insert(Box::new(departure));
             }
             found = self.left_too_early(peer).or_else(|| self.search_difference(now));
             self.finish_closing(now);
@@ -258,7 +258,7 @@ impl LocalCommunicator {
     /// What the ranks said that have closed.
     fn closed_histories(&self) -> Vec<Option<CallHistory>> {
         let by_close =
-            |one: &Option<Departure>| one.as_ref().filter(|one| one.by_close).map(|one| one.history);
+            |one: &Option<Box<Departure>>| one.as_ref().filter(|one| one.by_close).map(|one| one.history);
         self.closed.iter().map(by_close).collect()
     }
 

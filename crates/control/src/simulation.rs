@@ -124,6 +124,8 @@ pub(super) struct Simulation {
     pub(super) messages: u64,
     pub(super) random: Random,
     pub(super) heard: Vec<Vec<News>>,
+    /// Whether `heard` has everything: news of many ranks takes gigabytes.
+    pub(super) keeps_news: bool,
     pub(super) answers: Vec<(u32, u32, CallStatus)>,
 }
 
@@ -181,6 +183,7 @@ impl Simulation {
             messages: 0,
             random,
             heard: vec![vec![]; size as usize],
+            keeps_news: true,
             answers: vec![],
         };
         for rank in 0..size {
@@ -326,7 +329,9 @@ impl Simulation {
                 if let Topic::Lost { rank: lost, .. } = news.topic {
                     self.witness(rank, lost.get());
                 }
-                self.heard[rank as usize].push(news);
+                if self.keeps_news {
+                    self.heard[rank as usize].push(news);
+                }
             }
             Effect::Wake(key) => {
                 if let Some(engine) = self.engines.get(&(rank, key)) {

@@ -2,8 +2,8 @@
 //!
 //! A process that writes beyond the limit gets SIGXFSZ, which ends the process unless the program has said otherwise.
 //! Where the signal is blocked the write fails with EFBIG, as it does with ENOSPC on a full disk. The program decides
-//! about the signal, so it is blocked in a thread of our own: the kernel sends it to the writing thread, and it ends with
-//! that thread.
+//! about the signal, so it is blocked in a thread of our own: the kernel sends it to the thread that writes, and the
+//! signal ends with that thread.
 
 #![allow(unsafe_code)]
 

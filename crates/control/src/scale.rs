@@ -1,0 +1,116 @@
+//! The cost of jobs with many ranks: messages and simulated time until the ranks are connected, until they have agreed
+//! to begin, and until all of them name a killed rank. `cargo xtask scale` runs this, and docs/measurements.md has the
+//! table.
+
+use std::time::{Duration, Instant};
+
+use plotters::prelude::*;
+use unisono_backend::{Ask, Question};
+
+use super::Presence;
+use super::simulation::{MS, Simulation};
+
+/// The sizes of the jobs.
+const SIZES: [u32; 4] = [64, 256, 1024, 4096];
+
+/// Ranks of one host.
+const RANKS_PER_HOST: u32 = 8;
+
+/// Longer than any phase takes.
+const PHASE_MAX: Duration = Duration::from_secs(20);
+
+const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/scale.svg");
+
+/// The cost of a phase.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    messages: u64,
+    simulated: Duration,
+}
+
+/// Runs a job until `is_over`.
+fn phase(simulation: &mut Simulation, what: &str, is_over: impl Fn(&Simulation) -> bool) -> Cost {
+    let (messages, start) = (simulation.messages, simulation.now);
+    while !is_over(simulation) {
+        assert!(simulation.now - start < PHASE_MAX, "{what} takes too long");
+        simulation.run(MS);
+    }
+    Cost { messages: simulation.messages - messages, simulated: simulation.now - start }
+}
+
+/// The phases of a job of so many ranks.
+fn job(ranks: u32) -> [Cost; 3] {
+    let hosts: Vec<u32> = (0..ranks).map(|rank| rank / RANKS_PER_HOST).collect();
+    let mut simulation = Simulation::on_hosts(&hosts, 1);
+    simulation.keeps_news = false;
+    let all = || 0..ranks;
+    let connected = phase(&mut simulation, "connecting", |job| all().all(|rank| job.is_connected(rank)));
+    let deadline = simulation.now + PHASE_MAX;
+    let ask = Ask {
+        question: Question::Flag,
+        number: 0,
+        flag: true,
+        finished_calls: 0,
+        deadline,
+        heeds_cause: true,
+    };
+    let answers: Vec<_> = all().map(|rank| simulation.agree(rank, ask)).collect();
+    let agreed = phase(&mut simulation, "agreeing", |_| answers.iter().all(|answer| !answer.is_empty()));
+    assert!(answers.iter().all(|answer| answer.try_recv().is_ok_and(|answer| answer.is_ok())));
+    let victim = ranks / 2;
+    simulation.kill(victim);
+    let named = phase(&mut simulation, "naming", |job| {
+        all().filter(|rank| *rank != victim).all(|rank| job.presence(rank, victim) == Presence::Lost)
+    });
+    [connected, agreed, named]
+}
+
+#[test]
+#[ignore = "a measurement of some minutes and some gigabytes: cargo xtask scale"]
+fn jobs_of_many_ranks() {
+    let phases = ["connected", "agreed", "killed rank named"];
+    println!("| ranks | phase | messages | a rank | simulated ms | s of this machine |");
+    println!("| ---: | --- | ---: | ---: | ---: | ---: |");
+    let mut lines = phases.map(|phase| (phase, Vec::new()));
+    for ranks in SIZES {
+        let start = Instant::now();
+        let costs = job(ranks);
+        let took = start.elapsed().as_secs_f64();
+        for (cost, (phase, line)) in costs.iter().zip(&mut lines) {
+            let each = cost.messages as f64 / f64::from(ranks);
+            let simulated = cost.simulated.as_millis();
+            println!("| {ranks} | {phase} | {} | {each:.1} | {simulated} | {took:.1} |", cost.messages);
+            line.push((f64::from(ranks).log2(), each.max(0.1).log10()));
+        }
+    }
+    draw(&lines).unwrap();
+    println!("picture: {PICTURE}");
+}
+
+/// Messages of a rank over the number of ranks, both logarithmic.
+fn draw(lines: &[(&str, Vec<(f64, f64)>)]) -> Result<(), Box<dyn std::error::Error>> {
+    let root = SVGBackend::new(PICTURE, (720, 420)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let (left, right) = (f64::from(SIZES[0]).log2(), f64::from(SIZES[SIZES.len() - 1]).log2());
+    let highest = lines.iter().flat_map(|line| &line.1).map(|point| point.1).fold(1.0, f64::max);
+    let mut chart = ChartBuilder::on(&root)
+        .caption("Messages between control planes, of each rank", ("sans-serif", 17))
+        .margin(16)
+        .x_label_area_size(36)
+        .y_label_area_size(64)
+        .build_cartesian_2d(left..right, 0.0..highest.ceil())?;
+    chart
+        .configure_mesh()
+        .x_desc("ranks")
+        .y_desc("messages")
+        .x_label_formatter(&|power| format!("{:.0}", power.exp2()))
+        .y_label_formatter(&|power| format!("{:.0}", 10f64.powf(*power)))
+        .draw()?;
+    for ((phase, points), colour) in lines.iter().zip([BLUE, GREEN, RED]) {
+        let drawn = chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
+        drawn.label(*phase).legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour));
+        chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;
+    }
+    chart.configure_series_labels().background_style(WHITE.filled()).border_style(BLACK).draw()?;
+    Ok(root.present()?)
+}
