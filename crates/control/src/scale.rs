@@ -2,6 +2,8 @@
 //! to begin, and until all of them name a killed rank. `cargo xtask scale` runs this, and docs/measurements.md has the
 //! table.
 
+#![allow(clippy::print_stdout, reason = "a measurement for people at a terminal")]
+
 use std::time::{Duration, Instant};
 
 use plotters::prelude::*;

@@ -4,7 +4,7 @@
 //! them another. So no rank can count the cores of its host alone; the store unites what the ranks say.
 //!
 //! As bytes: the mask as a byte string, bit `c % 8` of byte `c / 8` for CPU c, without zero bytes at its end, at most
-//! [`MASK_BYTES_MAX`] long; then as `u32` how many of these CPUs the process can keep busy.
+//! `MASK_BYTES_MAX` long; then as `u32` how many of these CPUs the process can keep busy.
 
 use crate::codec::{Malformed, Reader, Writer};
 
