@@ -227,6 +227,10 @@ impl ControlPlane {
                 let topics = self.communicators.differs(from, &other);
                 self.publish(topics, now);
             }
+            Action::HadClosed(rank, key) => {
+                let topic = self.communicators.had_closed(rank, key);
+                self.publish(topic, now);
+            }
             Action::Asked { from, key, number } => {
                 let status = self.communicators.status(key, number);
                 self.effects.push(Effect::Send(from, Message::Answer { key, number, status }));

@@ -43,6 +43,8 @@ pub struct LocalCommunicator {
     /// Per group rank: whether its stream has ended in the middle of a call of this rank.
     pub(super) ended_streams: Vec<bool>,
     pub(super) is_told: bool,
+    /// Whether the loss that is the first cause was told again; see [`LocalCommunicator::had_closed`].
+    is_loss_told: bool,
     pub(super) closing: Option<Closing>,
     pub(super) survival: Survival,
     /// Ranks that are to be asked about calls.
@@ -65,6 +67,7 @@ impl LocalCommunicator {
             closed,
             ended_streams,
             is_told: false,
+            is_loss_told: false,
             closing: None,
             survival,
             questions: Vec::new(),
@@ -207,6 +210,14 @@ impl LocalCommunicator {
             self.revoke(noticed_by, cause);
             self.finish_closing(now);
         }
+    }
+
+    /// A lost rank had closed this communicator before. Ranks that have heard that in time have lost nobody, and would
+    /// wait for this rank, which has failed with the loss. Returns the first cause for them, to be published once.
+    pub(super) fn had_closed(&mut self, rank: JobRank) -> Option<Topic> {
+        let first = self.board.first_cause().revocation()?;
+        let is_told = first.cause.lost_ranks() != [rank] || std::mem::replace(&mut self.is_loss_told, true);
+        (!is_told).then(|| self.revoked((*first.cause).clone()))
     }
 
     fn evicted(&mut self, noticed_by: JobRank, reason: String, now: Instant) {

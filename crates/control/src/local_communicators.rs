@@ -144,6 +144,12 @@ impl LocalCommunicators {
         topics.flat_map(|communicator| communicator.happened(news, &self.hosts, now)).collect()
     }
 
+    /// A lost rank had closed a communicator before. Returns the first cause to publish, if this rank has failed with
+    /// that loss.
+    pub fn had_closed(&mut self, rank: JobRank, key: CommunicatorKey) -> Option<Topic> {
+        self.communicators.get_mut(&key)?.had_closed(rank)
+    }
+
     /// Starts this rank's part in an agreement. Returns the topics to publish.
     pub fn agree(&mut self, key: CommunicatorKey, ask: Ask, caller: Caller, now: Instant) -> Vec<Topic> {
         let Some(communicator) = self.communicators.get_mut(&key) else {

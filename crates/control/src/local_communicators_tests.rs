@@ -255,6 +255,20 @@ fn what_came_before_the_communicator_counts() {
     assert!(matches!(board.first_cause().error(), Some(Error::Closed { .. })));
 }
 
+/// Ranks that have heard in time that the lost rank had closed have lost nobody.
+#[test]
+fn a_loss_is_told_again_when_the_lost_rank_had_closed_before() {
+    let (mut communicators, _board) = local_communicators();
+    let two = JobRank::new(2);
+    assert!(communicators.had_closed(two, KEY).is_none(), "nothing has failed");
+    communicators.happened(&news(4, lost(2)), Instant::now());
+    assert!(communicators.had_closed(JobRank::new(6), KEY).is_none(), "another rank");
+    let told = communicators.had_closed(two, KEY);
+    let Some(Topic::Revoked { key: KEY, cause, .. }) = &told else { panic!("{told:?}") };
+    assert_eq!(cause.lost_ranks(), [two]);
+    assert!(communicators.had_closed(two, KEY).is_none(), "once");
+}
+
 #[test]
 fn what_becomes_of_a_connection_concerns_members_only() {
     let (mut communicators, board) = local_communicators();

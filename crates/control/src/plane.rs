@@ -49,6 +49,9 @@ pub enum Action {
     },
     /// That rank has made a communicator in the same way as this one, for other ranks.
     Differs(JobRank, OtherList),
+    /// That rank, which counts as lost, had closed a communicator before. Its news comes too late to be heard here, but
+    /// other ranks have heard it in time.
+    HadClosed(JobRank, CommunicatorKey),
 }
 
 /// The presence of a rank of the job, as far as this rank knows.
@@ -292,8 +295,17 @@ impl Plane {
         let is_heard = self.presence(origin) != Presence::Lost && self.presence(self.rank) != Presence::Lost;
         // Only this rank publishes news in its own name.
         let is_heard = is_heard && origin != self.rank;
+        if !is_heard {
+            if let Topic::Closed { key, .. } = topic
+                && self.presence(self.rank) == Presence::Live
+                && origin != self.rank
+            {
+                self.push(Action::HadClosed(origin, *key));
+            }
+            return;
+        }
         let news = News { origin, sequence, topic: topic.clone() };
-        if is_heard && self.flood.accept(&news) {
+        if self.flood.accept(&news) {
             self.spread(from, news, now);
         }
     }

@@ -301,7 +301,8 @@ fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
             | Action::Happened(_)
             | Action::Asked { .. }
             | Action::Answered { .. }
-            | Action::Differs(..) => None,
+            | Action::Differs(..)
+            | Action::HadClosed(..) => None,
         };
         plane.take_actions().into_iter().filter_map(peer).collect()
     };

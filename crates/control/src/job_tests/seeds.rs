@@ -7,7 +7,7 @@ use super::{Trouble, number, run_one};
 const CASES: u64 = 240;
 
 /// Seeds that have found an error, here or in the tests themselves.
-pub(super) const FOUND: [(Trouble, u64); 3] = [
+pub(super) const FOUND: [(Trouble, u64); 4] = [
     // A rank that waited in `close` took the goodbye of one that had failed for other calls.
     (Trouble::CutLink, 334),
     // A call of long messages over narrow links went on after a failure for longer than the news of it may take.
@@ -15,6 +15,9 @@ pub(super) const FOUND: [(Trouble, u64); 3] = [
     // Of the ranks that it waited for, a rank named one of a later step, and two such ranks led to each other, not to
     // the rank that had not called.
     (Trouble::Departure, 3_454_056_460_864_980_199),
+    // A rank closed and died. One rank had heard that it closed; the others failed with the loss, and only its deadline
+    // told the first one, which blamed a rank that had failed.
+    (Trouble::Crashes, 10_719_477_989_805_918_348),
 ];
 
 /// The low bits of a seed choose the program and the delays, the others choose the trouble: so each program can meet
