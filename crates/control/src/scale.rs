@@ -44,7 +44,7 @@ fn phase(simulation: &mut Simulation, what: &str, is_over: impl Fn(&Simulation) 
 fn job(ranks: u32) -> [Cost; 3] {
     let hosts: Vec<u32> = (0..ranks).map(|rank| rank / RANKS_PER_HOST).collect();
     let mut simulation = Simulation::on_hosts(&hosts, 1);
-    simulation.keeps_news = false;
+    simulation.is_measured = true;
     let all = || 0..ranks;
     let connected = phase(&mut simulation, "connecting", |job| all().all(|rank| job.is_connected(rank)));
     let deadline = simulation.now + PHASE_MAX;

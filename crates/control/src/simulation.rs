@@ -109,7 +109,8 @@ pub(super) struct Simulation {
     callers: u64,
     /// The ranks that do nothing, and until when.
     stopped: BTreeMap<u32, Instant>,
-    queue: BTreeMap<(Instant, u64), (u32, SimulatedEvent)>,
+    /// By time; with `is_measured` then by rank; then by when it was scheduled.
+    queue: BTreeMap<(Instant, u32, u64), (u32, SimulatedEvent)>,
     last_arrival: BTreeMap<(u32, u32), Instant>,
     pub(super) links: BTreeSet<(u32, u32)>,
     /// For a rank and another one, how many ends of their connection the first has not noticed yet: what it sends there
@@ -124,8 +125,9 @@ pub(super) struct Simulation {
     pub(super) messages: u64,
     pub(super) random: Random,
     pub(super) heard: Vec<Vec<News>>,
-    /// Whether `heard` has everything: news of many ranks takes gigabytes.
-    pub(super) keeps_news: bool,
+    /// Whether this is a measurement with many ranks. Then `heard` stays empty, since it would take gigabytes, and the
+    /// messages of one moment to one rank follow each other, so that the rank takes them together.
+    pub(super) is_measured: bool,
     pub(super) answers: Vec<(u32, u32, CallStatus)>,
 }
 
@@ -183,7 +185,7 @@ impl Simulation {
             messages: 0,
             random,
             heard: vec![vec![]; size as usize],
-            keeps_news: true,
+            is_measured: false,
             answers: vec![],
         };
         for rank in 0..size {
@@ -291,7 +293,8 @@ impl Simulation {
 
     fn push(&mut self, to: u32, after: Duration, event: SimulatedEvent) {
         self.count += 1;
-        self.queue.insert((self.now + after, self.count), (to, event));
+        let rank = if self.is_measured { to } else { 0 };
+        self.queue.insert((self.now + after, rank, self.count), (to, event));
     }
 
     fn send(&mut self, from: u32, to: u32, message: Message) {
@@ -329,7 +332,7 @@ impl Simulation {
                 if let Topic::Lost { rank: lost, .. } = news.topic {
                     self.witness(rank, lost.get());
                 }
-                if self.keeps_news {
+                if !self.is_measured {
                     self.heard[rank as usize].push(news);
                 }
             }
@@ -392,7 +395,7 @@ impl Simulation {
     /// Handles the next event, if it happens before `end`; an event outside of the control planes is returned.
     pub(super) fn step(&mut self, end: Instant) -> Option<Option<(u32, Outside)>> {
         let entry = self.queue.first_entry().filter(|entry| entry.key().0 <= end)?;
-        let ((at, _), (rank, event)) = entry.remove_entry();
+        let ((at, ..), (rank, event)) = entry.remove_entry();
         self.now = at;
         if let Some(until) = self.stopped_until(rank).filter(|_| event.needs_its_rank()) {
             self.push(rank, until - at, event);
@@ -458,7 +461,7 @@ impl Simulation {
     /// Whether the next event is another message that comes to the rank at the same time: messages that have come
     /// together are taken together.
     fn takes_next_message(&self, rank: u32) -> bool {
-        let is_next = |((at, _), (to, event)): (&(Instant, u64), &(u32, SimulatedEvent))| {
+        let is_next = |((at, ..), (to, event)): (&(Instant, u32, u64), &(u32, SimulatedEvent))| {
             *at <= self.now && *to == rank && matches!(event, SimulatedEvent::Message(..))
         };
         self.is_alive(rank)

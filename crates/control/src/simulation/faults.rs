@@ -86,7 +86,7 @@ impl Simulation {
     pub(in super::super) fn crash(&mut self, rank: u32) {
         let until: Vec<Instant> =
             (0..self.size()).map(|_| self.now + MS * self.random.below(3) as u32).collect();
-        self.queue.retain(|(at, _), (to, event)| {
+        self.queue.retain(|(at, ..), (to, event)| {
             let is_from_victim = event.brings_from() == Some(rank);
             !is_from_victim || *at <= until[*to as usize]
         });
@@ -99,7 +99,7 @@ impl Simulation {
             return;
         }
         let until = self.now + MS * self.random.below(3) as u32;
-        self.queue.retain(|(at, _), (to, event)| {
+        self.queue.retain(|(at, ..), (to, event)| {
             let is_lost = match event {
                 SimulatedEvent::Message(from, _)
                 | SimulatedEvent::Changed(from, _)
