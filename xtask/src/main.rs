@@ -49,7 +49,7 @@ usage: cargo xtask <command>
          Open MPI, MPICH and Intel MPI, which it fetches as wheels, torchrun, and Slurm on two nodes of this machine
          start 4 ranks of an example; those that are not here are skipped
   scale
-         messages and simulated time of the control plane at 64 to 4,096 ranks, and a picture; takes minutes and 8 GB
+         messages and simulated time of the control plane at 64 to 4,096 ranks, and a picture; takes gigabytes
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
   sheltered COMMAND [argument ...]

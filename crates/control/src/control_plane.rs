@@ -96,9 +96,9 @@ pub enum Effect {
     Wake(CommunicatorKey),
     /// Tell the engine of that communicator that a connection will never come.
     NotConnected(CommunicatorKey, Error),
-    /// The answer to [`Request::Agree`]; every caller gets one.
+    /// The answer to [`Request::Agree`]. Every caller gets one, unless this rank leaves the job before.
     Agreed(Caller, Result<Agreed>),
-    /// The answer to [`Request::Close`]; every caller gets one.
+    /// The answer to [`Request::Close`]. Every caller gets one, unless this rank leaves the job before.
     Closed(Caller, Result<()>),
 }
 

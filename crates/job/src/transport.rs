@@ -20,7 +20,7 @@ pub trait Transport: Send + Sync {
     /// Makes one communicator, by [`NewCommunicator::over`]. Needs no message: every member does the same.
     ///
     /// # Errors
-    /// What keeps this rank from making it: the other members are told.
+    /// The reason why this rank cannot make it. The job tells the other members.
     fn communicator(&self, new: NewCommunicator<'_>) -> Result<Companion>;
 }
 
