@@ -1,11 +1,13 @@
 //! The job as this process sees it: its ranks, the control thread, and the communicators made from it.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use unisono_backend::{Companion, GroupKeys, WeakCompanion, is_in_call};
 use unisono_communicator::{
     AlgorithmName, Communicator, Error, Group, JobRank, Result, Severity, Trust, log,
@@ -14,16 +16,17 @@ use unisono_control::wire::CommunicatorKey;
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
 use crate::config::Config;
-use crate::connecting::{EarlyAcceptor, EarlyListener};
+use crate::connecting::Acceptor;
 use crate::control_thread::{
-    Commands, ControlThread, Identity, Settings, fail_for_all, make_named, pending_max,
+    Commands, ControlThread, Identity, Settings, THREAD_NAME, fail_for_all, make_named, pending_max,
 };
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::job_settings::JobSettings;
 use crate::rendezvous::{Membership, listen_at, rendezvous};
 use crate::report::Reporter;
-use crate::sockets::{self, SocketOptions};
+use crate::sockets::{self, SocketKind, SocketOptions};
+use crate::task_thread::TaskThread;
 use crate::transport::{NewCommunicator, Transport};
 
 /// How long a rank may be unreachable before a connection to it is given up; the detector mostly knows earlier.
@@ -41,6 +44,9 @@ struct JoinedJob {
     world: Weak<JobShared>,
     thread: ControlThread,
 }
+
+/// A control thread that accepts connections, and how it learns of its job.
+type Control = (ControlThread, oneshot::Sender<(Identity, Settings)>);
 
 /// The key of the communicator of all ranks.
 pub(crate) const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
@@ -86,25 +92,50 @@ impl Job {
     pub fn join(config: &Config, transport: &'static dyn Transport) -> Result<Job> {
         // Before anything else: what this process starts while it joins does not inherit the pipe.
         let reporter = config.report_to.and_then(Reporter::take);
-        Job::try_join(config, transport).inspect_err(|error| {
+        let joined = TaskThread::start(THREAD_NAME).and_then(|thread| {
+            let ended = thread.ended();
+            let joined = Job::try_join(config, transport, thread);
+            joined.inspect_err(|_| ended.wait())
+        });
+        joined.inspect_err(|error| {
             if let Some(reporter) = &reporter {
                 reporter.not_joined(config.placement.rank(), error);
             }
         })
     }
 
-    fn try_join(config: &Config, transport: &'static dyn Transport) -> Result<Job> {
+    fn try_join(config: &Config, transport: &'static dyn Transport, thread: TaskThread) -> Result<Job> {
         let started = Instant::now();
         config.prepare()?;
-        let listener = Job::listen(listen_at(config)?, config)?;
+        let listener = Job::listen(thread.wait_for(listen_at(config))?, config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
         let job_settings = config.job_settings()?.encode();
-        let accepted_max = pending_max(config.placement.world_size());
-        let acceptor = EarlyAcceptor::start(listener, config.handshake_timeout, accepted_max)?;
-        let membership = rendezvous(config, address, job_settings)?;
-        let world = Job::begin(membership, acceptor.stop(), (config, transport))?;
+        let world_size = config.placement.world_size();
+        let control = Job::accept(&thread, (listener, world_size), (config, transport))?;
+        let membership = thread.wait_for(rendezvous(config, address, job_settings, &thread))?;
+        // From here on the job keeps it running.
+        drop(thread);
+        let world = Job::begin(membership, control, (config, transport))?;
         world.log_joined(address, started.elapsed());
         Ok(world)
+    }
+
+    /// Accepts connections from now on; the other ranks may know of this one sooner than this one knows its job.
+    fn accept(
+        thread: &TaskThread,
+        (listener, world_size): (TcpListener, u32),
+        (config, transport): (&Config, &'static dyn Transport),
+    ) -> Result<Control> {
+        let acceptor = thread.within(|| {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let acceptor = Acceptor::new(listener, config.handshake_timeout, pending_max(world_size));
+            Ok(match transport.within_host() {
+                SocketKind::Tcp => acceptor,
+                SocketKind::Unix => acceptor.also_within_host(),
+            })
+        });
+        let acceptor = acceptor.map_err(|error: io::Error| Error::system("cannot listen", &error))?;
+        Ok(ControlThread::start(thread, acceptor))
     }
 
     fn log_joined(&self, address: SocketAddr, took: Duration) {
@@ -143,12 +174,14 @@ impl Job {
         transport: &'static dyn Transport,
     ) -> Result<Job> {
         config.prepare()?;
-        Job::begin(membership, listener.into(), (config, transport))
+        let thread = TaskThread::start(THREAD_NAME)?;
+        let control = Job::accept(&thread, (listener, membership.world_size), (config, transport))?;
+        Job::begin(membership, control, (config, transport))
     }
 
     fn begin(
         membership: Membership,
-        early: EarlyListener,
+        (thread, begin): Control,
         (config, transport): (&Config, &'static dyn Transport),
     ) -> Result<Job> {
         let Membership { rank, job, secret, addresses, hosts, processes, job_settings, cores, .. } =
@@ -163,6 +196,7 @@ impl Job {
             handshake_timeout: config.handshake_timeout,
             dial_timeout: DIAL_TIMEOUT,
             socket_options: socket_options(config),
+            within_host: transport.within_host(),
             drop_timeout: config.drop_timeout,
             congestion_control: config.congestion_control.clone(),
             reporter: reporter.clone(),
@@ -171,7 +205,8 @@ impl Job {
         let identity =
             Identity { rank: JobRank::new(rank), job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
-        let thread = ControlThread::start(identity, early, settings)?;
+        // The thread takes it, or has ended after a panic that its hook has reported.
+        let _ = begin.send((identity, settings));
         let shared = JobShared {
             group,
             options,

@@ -15,7 +15,7 @@
 //! | `control_thread` | the thread that connects, watches the other ranks and spreads failures |
 //! | [`report`] | the first error of a rank, for the launcher that started it |
 //! | [`flight`] | what a rank remembers of its last calls, as a file |
-//! | `descriptors`, `size_limit`, `exit` | few descriptors, files that would become too large, the end of the process |
+//! | `task_thread`, `descriptors`, `size_limit`, `exit` | a thread for asynchronous tasks, few descriptors, files that would become too large, the end of the process |
 
 #![deny(unsafe_code)]
 
@@ -37,6 +37,8 @@ pub mod secret;
 pub mod settings;
 mod size_limit;
 pub mod sockets;
+mod task_thread;
 pub mod transport;
 
 pub use job::Job;
+pub use task_thread::TaskThread;

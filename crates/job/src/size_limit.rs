@@ -49,7 +49,7 @@ mod tests {
 
     use crate::config::Config;
     use crate::flight::Recorder;
-    use crate::rendezvous::rendezvous;
+    use crate::rendezvous::tests::meet;
     use crate::secret::create_secret_file;
     use crate::secret::tests::TestDirectory;
 
@@ -71,7 +71,7 @@ mod tests {
             create_secret_file(&Secret::random().unwrap(), &folder.join("secret")).unwrap_err().to_string();
         assert!(secret.contains("secret") && secret.contains("File too large"), "{secret}");
         drop(recorder);
-        let meeting = rendezvous(&config, ([127, 0, 0, 1], 1).into(), Vec::new()).unwrap_err().to_string();
+        let meeting = meet(&config, ([127, 0, 0, 1], 1).into(), Vec::new()).unwrap_err().to_string();
         assert!(meeting.contains(".store") && meeting.contains("File too large"), "{meeting}");
         // What the signal does has not changed, and none is pending: the next write of the program ends it.
         fs::write(folder.join("own"), "x").unwrap();

@@ -13,7 +13,7 @@ use unisono_engine::{EngineCommunicator, EngineOptions, Links, Parts, SharedRegi
 pub use crate::control_thread::Delivery;
 use crate::control_thread::{Command, Commands, ControlHandle, Mailbox};
 use crate::job::Job;
-use crate::sockets::DataSocket;
+use crate::sockets::{DataSocket, SocketKind};
 
 /// Moves the data of the communicators of a job.
 pub trait Transport: Send + Sync {
@@ -22,6 +22,12 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// The reason why this rank cannot make it. The job tells the other members.
     fn communicator(&self, new: NewCommunicator<'_>) -> Result<Companion>;
+
+    /// The kind of sockets that it wants between ranks of one host. Where Unix sockets do not come about, it gets TCP:
+    /// the ranks may be in containers with networks of their own. [`DataSocket::kind`] is the same on both sides.
+    fn within_host(&self) -> SocketKind {
+        SocketKind::Tcp
+    }
 }
 
 /// A communicator that is being made.

@@ -1,100 +1,104 @@
 //! Accepts connections and hands over the authenticated ones. The others cost little and delay none of these.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::io;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use unisono_control::handshake::{Expected, Hello, Refusal};
 use unisono_control::secret::Secret;
 
-use super::{AcceptedConnection, respond};
+use super::local::{self, is_of_this_user};
+use super::{Stream, respond};
 
 /// Pause after a failed accept: it fails for lack of file descriptors, and would fail again at once.
-pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection whose other side has proven that it belongs to the job.
 #[derive(Debug)]
 pub struct Authenticated {
     /// The connection; its next byte is the first after the handshake.
-    pub stream: TcpStream,
-    /// Where it comes from.
-    pub address: SocketAddr,
+    pub stream: Stream,
     /// What the other side said of itself.
     pub hello: Hello,
 }
 
-/// A listening socket that authenticates its diallers, many at a time.
-///
-/// At most `pending_max` connections are within their handshake. When one more comes, the oldest is closed: a genuine
-/// handshake takes one round trip, so a slow one most likely belongs to no rank.
-#[derive(Debug)]
-pub struct Acceptor {
-    listener: TcpListener,
+/// What the other side of a handshake must prove.
+#[derive(Clone, Debug)]
+struct Terms {
     secret: Secret,
     expected: Expected,
+}
+
+/// Where a rank listens.
+#[derive(Debug)]
+struct Listeners {
+    tcp: TcpListener,
+    unix: Option<UnixListener>,
+}
+
+/// A listening socket that authenticates its diallers, many at a time.
+///
+/// At most `pending_max` connections are within their handshake, each for at most a timeout. When one more comes, the
+/// oldest is closed: a genuine handshake takes one round trip, so a slow one most likely belongs to no rank.
+///
+/// A rank accepts before it knows its job, because ranks join one after the other. Until [`Acceptor::begin`] says what
+/// the others must prove, handshakes wait.
+#[derive(Debug)]
+pub struct Acceptor {
+    listeners: Listeners,
+    terms: watch::Sender<Option<Terms>>,
     timeout: Duration,
     pending_max: usize,
     pending: JoinSet<Result<Authenticated, Refusal>>,
     in_order: VecDeque<AbortHandle>,
-    refused: u64,
 }
 
 impl Acceptor {
-    /// An acceptor on `listener` with `timeout` for each handshake.
-    pub fn new(
-        listener: TcpListener,
-        secret: Secret,
-        expected: Expected,
-        timeout: Duration,
-        pending_max: usize,
-    ) -> Acceptor {
+    /// An acceptor on `listener` with `timeout` for each handshake. Needs a tokio runtime.
+    pub fn new(listener: TcpListener, timeout: Duration, pending_max: usize) -> Acceptor {
         Acceptor {
-            listener,
-            secret,
-            expected,
+            listeners: Listeners { tcp: listener, unix: None },
+            terms: watch::Sender::new(None),
             timeout,
             pending_max: pending_max.max(1),
             pending: JoinSet::new(),
             in_order: VecDeque::new(),
-            refused: 0,
         }
     }
 
-    /// Takes over a connection that was accepted before, with the rest of its time. A connection that cannot be served
-    /// is closed.
-    pub(crate) fn admit(&mut self, connection: AcceptedConnection) {
-        let left = self.timeout.saturating_sub(connection.since.elapsed());
-        let stream =
-            connection.stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(connection.stream));
-        if let Ok(stream) = stream {
-            self.begin(stream, connection.address, left);
-        }
+    /// Accepts Unix sockets of this host too, unless the system has none or another process has the name: the other
+    /// ranks come over TCP then.
+    pub(crate) fn also_within_host(mut self) -> Acceptor {
+        self.listeners.unix = self.listeners.tcp.local_addr().and_then(local::listen).ok();
+        self
+    }
+
+    /// Begins the handshakes.
+    pub fn begin(&self, secret: Secret, expected: Expected) {
+        self.terms.send_replace(Some(Terms { secret, expected }));
     }
 
     /// The next authenticated connection. May be dropped while it waits; nothing is lost.
     pub async fn next(&mut self) -> Authenticated {
         loop {
             tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, address)) => self.begin(stream, address, self.timeout),
+                accepted = self.listeners.accept() => match accepted {
+                    Ok(Some(stream)) => self.admit(stream),
+                    Ok(None) => {}
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
-                Some(done) = self.pending.join_next() => match done {
-                    Ok(Ok(authenticated)) => return authenticated,
-                    Ok(Err(_)) | Err(_) => self.refused += 1,
+                Some(done) = self.pending.join_next() => if let Ok(Ok(authenticated)) = done {
+                    return authenticated;
                 },
             }
         }
     }
 
-    /// How many connections were refused so far: without the secret, of another job, or too slow.
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
-    fn begin(&mut self, mut stream: TcpStream, address: SocketAddr, timeout: Duration) {
+    fn admit(&mut self, mut stream: Stream) {
         // A slow connection at the front must not keep the finished ones behind it in the list.
         if self.in_order.len() >= 2 * self.pending_max {
             self.in_order.retain(|one| !one.is_finished());
@@ -107,10 +111,130 @@ impl Acceptor {
         {
             oldest.abort();
         }
-        let (secret, expected) = (self.secret.clone(), self.expected.clone());
+        let until = Instant::now() + self.timeout;
+        let mut terms = self.terms.subscribe();
         self.in_order.push_back(self.pending.spawn(async move {
-            let hello = respond(&mut stream, &secret, &expected, timeout).await?;
-            Ok(Authenticated { stream, address, hello })
+            let known = async { terms.wait_for(Option::is_some).await.ok()?.clone() };
+            let known = tokio::time::timeout_at(until, known).await;
+            let Ok(Some(Terms { secret, expected })) = known else {
+                return Err(Refusal::Closed { text: "this rank does not know its job".into() });
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            let hello = respond(&mut stream, &secret, &expected, left).await?;
+            Ok(Authenticated { stream, hello })
         }));
+    }
+}
+
+impl Listeners {
+    /// `None` for a connection of another user.
+    async fn accept(&self) -> io::Result<Option<Stream>> {
+        let within_host = async {
+            match &self.unix {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = self.tcp.accept() => {
+                let (stream, _) = accepted?;
+                // Every message of a handshake waits for the one before it: collecting small packets only adds delay.
+                stream.set_nodelay(true)?;
+                Ok(Some(Stream::Tcp(stream)))
+            }
+            accepted = within_host => {
+                let (stream, _) = accepted?;
+                Ok(is_of_this_user(&stream).then_some(Stream::Unix(stream)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::net::TcpStream;
+
+    use unisono_control::handshake::{JobId, Purpose};
+
+    use super::*;
+    use crate::connecting::initiate;
+    use crate::task_thread::TaskThread;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn acceptor(timeout: Duration, pending_max: usize) -> (Acceptor, std::net::SocketAddr) {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        (Acceptor::new(TcpListener::from_std(listener).unwrap(), timeout, pending_max), address)
+    }
+
+    fn dial(address: std::net::SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    }
+
+    fn is_closed(mut stream: &TcpStream) -> bool {
+        match stream.read(&mut [0]) {
+            Ok(bytes) => bytes == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    }
+
+    /// Accepts until these connections have been closed.
+    async fn accept_until_closed(acceptor: &mut Acceptor, dialled: &[TcpStream]) {
+        let until = Instant::now() + LONG;
+        while !dialled.iter().all(is_closed) {
+            assert!(Instant::now() < until, "a connection stays");
+            let none = tokio::time::timeout(Duration::from_millis(1), acceptor.next()).await;
+            assert!(none.is_err(), "nobody has proven anything");
+        }
+    }
+
+    #[test]
+    fn the_newest_wait_until_the_job_is_known() {
+        TaskThread::start("test").unwrap().wait_for(async {
+            let (mut acceptor, address) = acceptor(LONG, 3);
+            let mut dialled: Vec<TcpStream> = (0..8).map(|_| dial(address)).collect();
+            accept_until_closed(&mut acceptor, &dialled[..5]).await;
+            assert!(!dialled[5..].iter().any(is_closed), "the newest stay");
+            let (secret, job) = (Secret::random().unwrap(), JobId::from_key("tests"));
+            let expected = Expected { purposes: &[Purpose::Data], job, world_size: Some(9), rank: 0 };
+            acceptor.begin(secret.clone(), expected);
+            for (from, stream) in (1..).zip(dialled.drain(5..)) {
+                let mut stream = tokio::net::TcpStream::from_std(stream).unwrap();
+                let (communicator, epoch, lane) = (0, 0, 0);
+                let hello = Hello {
+                    purpose: Purpose::Data,
+                    job,
+                    communicator,
+                    epoch,
+                    lane,
+                    world_size: 9,
+                    from,
+                    to: 0,
+                };
+                let (proven, accepted) =
+                    tokio::join!(initiate(&mut stream, &secret, &hello, LONG), acceptor.next());
+                assert_eq!((proven.map(|other| other.from), accepted.hello), (Ok(0), hello));
+            }
+        });
+    }
+
+    #[test]
+    fn a_connection_is_closed_at_its_timeout_and_with_the_acceptor() {
+        TaskThread::start("test").unwrap().wait_for(async {
+            let (mut brief, address) = acceptor(Duration::from_millis(20), 9);
+            accept_until_closed(&mut brief, &[dial(address)]).await;
+            let (patient, address) = acceptor(LONG, 9);
+            let waiting = dial(address);
+            drop(patient);
+            let until = Instant::now() + LONG;
+            while !is_closed(&waiting) {
+                assert!(Instant::now() < until, "without a job nothing is kept");
+            }
+        });
     }
 }

@@ -1,16 +1,15 @@
-//! Runs a handshake over a tokio socket.
+//! Runs a handshake over a tokio socket, which should collect no small packets: every message waits for the one before.
 
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use unisono_control::handshake::{Expected, Handshake, Hello, NONCE_BYTES, REPLY_BYTES, Refusal};
 use unisono_control::secret::{Secret, fill_random};
 
 /// Authenticates a connection that we dialled: returns the other side's hello within `timeout`, having read not one
 /// byte of what follows the handshake. Needs a tokio runtime with I/O and time.
 pub async fn initiate(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secret: &Secret,
     hello: &Hello,
     timeout: Duration,
@@ -21,7 +20,7 @@ pub async fn initiate(
 
 /// Authenticates a connection that we accepted; as [`initiate`].
 pub async fn respond(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secret: &Secret,
     expected: &Expected,
     timeout: Duration,
@@ -37,16 +36,11 @@ fn nonce() -> Result<[u8; NONCE_BYTES], Refusal> {
 }
 
 async fn drive(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     mut handshake: Handshake,
     deadline: Instant,
 ) -> Result<Hello, Refusal> {
-    // Every message waits for the one before it, so collecting small packets would only add delay.
-    let in_time = match stream.set_nodelay(true) {
-        Ok(()) => tokio::time::timeout_at(deadline.into(), exchange(stream, &mut handshake)).await,
-        Err(error) => Ok(Err(error)),
-    };
-    match in_time {
+    match tokio::time::timeout_at(deadline.into(), exchange(stream, &mut handshake)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => handshake.on_closed(error.to_string()),
         Err(_elapsed) => handshake.on_time(deadline),
@@ -61,7 +55,10 @@ async fn drive(
     }
 }
 
-async fn exchange(stream: &mut TcpStream, handshake: &mut Handshake) -> std::io::Result<()> {
+async fn exchange(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    handshake: &mut Handshake,
+) -> std::io::Result<()> {
     let mut input = [0; REPLY_BYTES];
     loop {
         while !handshake.output().is_empty() {

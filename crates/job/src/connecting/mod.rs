@@ -1,9 +1,10 @@
-//! Connections up to the end of their handshake: accepted before and after this rank knows its job, and dialled.
+//! Connections up to the end of their handshake: accepted, also before this rank knows its job, and dialled.
 
 mod acceptor;
-mod early_acceptor;
 mod handshake;
+pub(crate) mod local;
+mod stream;
 
 pub use acceptor::{Acceptor, Authenticated};
-pub(crate) use early_acceptor::{AcceptedConnection, EarlyAcceptor, EarlyListener};
 pub use handshake::{initiate, respond};
+pub use stream::Stream;

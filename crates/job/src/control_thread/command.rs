@@ -19,13 +19,13 @@ use super::engines::{AgreeAnswer, CloseAnswer, Mailbox};
 use crate::descriptors::share;
 use crate::rendezvous::RankProcess;
 use crate::report::Reporter;
-use crate::sockets::{DataSocket, SocketOptions};
+use crate::sockets::{DataSocket, SocketKind, SocketOptions};
 
 /// How many unauthenticated connections may be within their handshake beside those of the job itself.
 const UNAUTHENTICATED_MAX: usize = 64;
 
 /// Name of the thread.
-pub(super) const THREAD_NAME: &str = "unisono-control";
+pub(crate) const THREAD_NAME: &str = "unisono-control";
 
 const _: () =
     assert!(THREAD_NAME.len() <= 15, "the kernel cuts a longer name, and other ranks look for this one");
@@ -56,6 +56,11 @@ impl Identity {
     pub(super) fn size(&self) -> u32 {
         self.addresses.len() as u32
     }
+
+    /// Whether a rank counts as being on this host.
+    pub(super) fn is_here(&self, rank: JobRank) -> bool {
+        self.hosts[rank.index()] == self.hosts[self.rank.index()]
+    }
 }
 
 /// How the control thread behaves.
@@ -69,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) dial_timeout: Duration,
     /// What every socket is made with.
     pub(crate) socket_options: SocketOptions,
+    /// The kind of data sockets between ranks of one host.
+    pub(crate) within_host: SocketKind,
     /// How long the world waits at its end until the sent bytes have been acknowledged.
     pub(crate) drop_timeout: Duration,
     /// The congestion control of data sockets within a host; `None` leaves the system's.

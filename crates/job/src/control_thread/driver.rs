@@ -4,11 +4,10 @@ mod dialling;
 mod leaving;
 mod witness;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 use unisono_communicator::{Certainty, Error, JobRank, Severity, log};
@@ -23,15 +22,15 @@ use dialling::Wanted;
 use leaving::Leaving;
 use witness::ProcessEnd;
 
-use super::command::{Command, Identity, Settings, pending_max};
+use super::command::{Command, Identity, Settings};
 use super::engines::{Delivery, Engines};
 use super::process_watch::ProcessWatch;
 use super::retransmissions::Retransmissions;
 use super::tasks::{
     End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger, read_messages, write_frames,
 };
-use crate::connecting::{AcceptedConnection, Acceptor, Authenticated};
-use crate::sockets::{DataSocket, set_congestion_control};
+use crate::connecting::{Acceptor, Authenticated, Stream};
+use crate::sockets::{DataSocket, SocketKind, set_congestion_control};
 
 /// How many events are taken before the actions that follow from them.
 const EVENTS_AT_ONCE_MAX: usize = 1024;
@@ -50,7 +49,7 @@ struct Driver {
     settings: Settings,
     control: ControlPlane,
     engines: Engines,
-    slots: Slots<TcpStream>,
+    slots: Slots<Stream>,
     wanted: BTreeMap<Slot, Wanted>,
     control_connections: BTreeMap<JobRank, ControlConnection>,
     /// The watched processes on this host, and the ended ones.
@@ -73,7 +72,7 @@ struct Driver {
 /// Runs until [`Command::Leave`], and until this rank has left.
 pub(super) async fn run(
     identity: Identity,
-    (listener, accepted): (TcpListener, VecDeque<AcceptedConnection>),
+    mut acceptor: Acceptor,
     settings: Settings,
     mut commands: UnboundedReceiver<Command>,
 ) {
@@ -86,9 +85,7 @@ pub(super) async fn run(
         world_size: Some(world_size),
         rank: rank.get(),
     };
-    let (secret, timeout) = (identity.secret.clone(), settings.handshake_timeout);
-    let mut acceptor = Acceptor::new(listener, secret, expected, timeout, pending_max(world_size));
-    accepted.into_iter().for_each(|connection| acceptor.admit(connection));
+    acceptor.begin(identity.secret.clone(), expected);
     let mut driver = Driver {
         control: ControlPlane::new(rank, hosts.clone(), settings.intervals, Instant::now()),
         engines: Engines::default(),
@@ -209,11 +206,12 @@ impl Driver {
     }
 
     fn on_accepted(&mut self, accepted: Authenticated) {
-        let Authenticated { stream, hello, .. } = accepted;
+        let Authenticated { stream, hello } = accepted;
         let Some(role) = ConnectionRole::from_code(hello.lane) else { return };
         let key = CommunicatorKey { id: hello.communicator, epoch: hello.epoch };
         let is_control = role == ConnectionRole::Control;
-        if is_control != (hello.purpose == Purpose::Control) {
+        if is_control != (hello.purpose == Purpose::Control) || is_control && stream.kind() != SocketKind::Tcp
+        {
             return;
         }
         let peer = JobRank::new(hello.from);
@@ -327,7 +325,7 @@ impl Driver {
     }
 
     /// An authenticated connection, whichever side has dialled.
-    fn on_proven(&mut self, slot: Slot, stream: TcpStream) {
+    fn on_proven(&mut self, slot: Slot, stream: Stream) {
         if self.control.plane.presence(slot.peer) == Presence::Lost {
             // A rank that counts as lost gets no new connections.
             return;
@@ -357,7 +355,7 @@ impl Driver {
             && self.control_connections.get(&slot.peer).is_some_and(|connection| connection.number > number)
     }
 
-    fn on_placed(&mut self, (slot, number): (Slot, u64), placed: Placed<TcpStream>) {
+    fn on_placed(&mut self, (slot, number): (Slot, u64), placed: Placed<Stream>) {
         match placed {
             Placed::Keep(stream) => {
                 drop(self.tasks.spawn(keep((slot, number), stream, self.attempt_timeout(slot))))
@@ -369,9 +367,11 @@ impl Driver {
         }
     }
 
-    fn deliver(&mut self, (slot, number): (Slot, u64), stream: TcpStream) {
+    fn deliver(&mut self, (slot, number): (Slot, u64), stream: Stream) {
         self.wanted.remove(&slot);
         if slot.role == ConnectionRole::Control {
+            // Control connections are dialled over TCP only, and a rank accepts no others.
+            let Stream::Tcp(stream) = stream else { return };
             let (reader, connection) = stream.into_split();
             let (frames, queue) = unbounded_channel();
             while self.writing.try_join_next().is_some() {}
@@ -384,9 +384,10 @@ impl Driver {
             return;
         }
         self.tune(slot.peer, &stream);
-        match stream.into_std() {
+        let kind = stream.kind();
+        match stream.into_socket() {
             Ok(socket) => {
-                let socket = DataSocket::new(slot.peer, slot.role, socket.into());
+                let socket = DataSocket::new(slot.peer, (slot.role, kind), socket);
                 self.delivered.retain(|one| one.strong_count() > 0);
                 self.delivered.push(Arc::downgrade(&socket));
                 if let Some(peer) = self.control.communicators.connected(slot) {
@@ -399,9 +400,9 @@ impl Driver {
 
     /// Sets the congestion control of a data socket within this host. After the first refusal it is not tried again:
     /// whether it is allowed does not change.
-    fn tune(&mut self, peer: JobRank, stream: &TcpStream) {
-        let host = |rank: JobRank| self.identity.hosts[rank.index()];
-        if host(peer) == host(self.identity.rank)
+    fn tune(&mut self, peer: JobRank, stream: &Stream) {
+        if stream.kind() == SocketKind::Tcp
+            && self.identity.is_here(peer)
             && let Some(name) = &self.settings.congestion_control
             && set_congestion_control(stream, name).is_err()
         {

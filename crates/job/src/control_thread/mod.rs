@@ -18,19 +18,19 @@ mod retransmissions;
 mod starvation;
 mod tasks;
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, TryRecvError};
-use unisono_communicator::{Error, Holding, Result, flush_log};
+use tokio::sync::oneshot;
+use unisono_communicator::flush_log;
 
+pub(crate) use command::THREAD_NAME;
 pub(crate) use command::{Command, Commands, Identity, Settings, pending_max};
-use command::{HandedOver, THREAD_NAME};
 pub use engines::Delivery;
 pub(crate) use engines::Mailbox;
 pub(crate) use handle::{ControlHandle, fail_for_all, make_named};
 
-use crate::connecting::EarlyListener;
+use crate::connecting::Acceptor;
+use crate::task_thread::{Ended, TaskThread};
 
 /// How long the end of the process waits for a subscriber that takes the last lines.
 const LAST_LINES_MAX: Duration = Duration::from_millis(100);
@@ -39,40 +39,31 @@ const LAST_LINES_MAX: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct ControlThread {
     commands: Commands,
-    /// Disconnected when the thread has ended.
-    ended: Receiver<Infallible>,
+    ended: Ended,
 }
 
 impl ControlThread {
-    /// Starts the thread, with the listener and the connections that it has accepted so far.
+    /// Lets this thread, named [`THREAD_NAME`], accept connections, and look after a job from the moment when it is known
+    /// until it is left. A dropped sender ends it before.
     pub(crate) fn start(
-        identity: Identity,
-        early: EarlyListener,
-        settings: Settings,
-    ) -> Result<ControlThread> {
+        thread: &TaskThread,
+        mut acceptor: Acceptor,
+    ) -> (ControlThread, oneshot::Sender<(Identity, Settings)>) {
         let (commands, receiver) = Commands::new();
-        let what = |what: &'static str| move |error| Error::system(what, &error);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(what("cannot make the control thread's runtime"))?;
-        let listener = {
-            let _inside = runtime.enter();
-            tokio::net::TcpListener::from_std(early.listener).map_err(what("cannot listen"))?
-        };
-        let (alive, ended) = crossbeam_channel::bounded(0);
-        std::thread::Builder::new()
-            .name(THREAD_NAME.to_owned())
-            .spawn(move || {
-                let _alive: HandedOver = alive;
-                // A call that a subscriber makes would wait for this thread.
-                let _holding = Holding::begin();
-                runtime.block_on(driver::run(identity, (listener, early.accepted), settings, receiver));
-                runtime.shutdown_background();
-            })
-            .map_err(what("cannot start the control thread"))?;
-        Ok(ControlThread { commands, ended })
+        let (begin, mut begins) = oneshot::channel();
+        thread.spawn(async move {
+            let begun = loop {
+                tokio::select! {
+                    begun = &mut begins => break begun,
+                    // No handshake ends before the job is known.
+                    _ = acceptor.next() => {}
+                }
+            };
+            if let Ok((identity, settings)) = begun {
+                driver::run(identity, acceptor, settings, receiver).await;
+            }
+        });
+        (ControlThread { commands, ended: thread.ended() }, begin)
     }
 
     /// A sender of commands to it.
@@ -85,8 +76,7 @@ impl ControlThread {
     pub(crate) fn leave(&self, finishes: bool) {
         if self.commands.has_thread() {
             self.commands.send(Command::Leave { finishes });
-            // A panic of that thread has been reported by its own hook, and ends it too.
-            let _ = self.ended.recv();
+            self.ended.wait();
             // What it has said last goes through another thread, which the end of the process would stop.
             flush_log(LAST_LINES_MAX);
         }
@@ -94,6 +84,6 @@ impl ControlThread {
 
     /// Whether this rank has left.
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(self.ended.try_recv(), Err(TryRecvError::Disconnected))
+        self.ended.has_come()
     }
 }

@@ -49,9 +49,8 @@ impl Retransmissions {
             return;
         }
         self.next_look = now + LOOK_INTERVAL;
-        let host = |rank: JobRank| identity.hosts[rank.index()];
         let mut totals = BTreeMap::new();
-        for socket in sockets.filter(|socket| host(socket.peer()) != host(identity.rank)) {
+        for socket in sockets.filter(|socket| !identity.is_here(socket.peer())) {
             *totals.entry(socket.peer()).or_insert(0) += retransmitted_segments(&*socket);
         }
         for (rank, segments) in self.note(&totals, now) {

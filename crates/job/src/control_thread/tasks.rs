@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use unisono_communicator::{Error, JobRank};
 use unisono_control::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict};
@@ -20,9 +20,10 @@ use unisono_control::wire::{ACKNOWLEDGED, BadFrame, Message, take_message};
 
 use super::command::HandedOver;
 use super::process_watch::ProcessWatch;
-use crate::connecting::initiate;
+use crate::connecting::{Stream, initiate, local};
 use crate::sockets::{
-    DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_own_failure, new_socket,
+    DataSocket, SocketKind, SocketOptions, is_acknowledged, is_connected_to_itself, is_own_failure,
+    new_socket,
 };
 
 /// Most bytes that are collected for one write.
@@ -41,11 +42,11 @@ const ACKNOWLEDGEMENT_PAUSE_MAX: Duration = Duration::from_millis(20);
 /// The result of a task.
 pub(super) enum TaskResult {
     /// A dial has ended.
-    Dialled { slot: Slot, result: Result<TcpStream, DialFailure> },
+    Dialled { slot: Slot, result: Result<Stream, DialFailure> },
     /// The lower rank has decided on the connection of this number, or has closed it before.
-    Judged { slot: Slot, number: u64, result: io::Result<(TcpStream, Verdict)> },
+    Judged { slot: Slot, number: u64, result: io::Result<(Stream, Verdict)> },
     /// The higher rank has acknowledged the connection of this number, or has not.
-    Acknowledged { slot: Slot, number: u64, result: io::Result<TcpStream> },
+    Acknowledged { slot: Slot, number: u64, result: io::Result<Stream> },
     /// A message on a control connection.
     Message { peer: JobRank, message: Message },
     /// The control connection of this number has ended.
@@ -83,6 +84,9 @@ pub(super) enum DialFailure {
 #[derive(Clone)]
 pub(super) struct Dialler {
     pub(super) secret: Secret,
+    /// The kind that is tried first. A Unix socket that does not come about is no failure: the other side may see other
+    /// networks, or another process may have its name. TCP then decides.
+    pub(super) kind: SocketKind,
     pub(super) socket_options: SocketOptions,
     /// For the connection, and again for the handshake.
     pub(super) timeout: Duration,
@@ -101,10 +105,26 @@ impl Dialler {
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        TaskResult::Dialled { slot, result: self.attempt(address, &hello).await }
+        let over_unix = match self.kind {
+            SocketKind::Tcp => None,
+            SocketKind::Unix => {
+                tokio::time::timeout(self.timeout, self.attempt_unix(address, &hello)).await.ok()
+            }
+        };
+        let result = match over_unix.flatten() {
+            Some(stream) => Ok(stream),
+            None => self.attempt_tcp(address, &hello).await,
+        };
+        TaskResult::Dialled { slot, result }
     }
 
-    async fn attempt(&self, address: SocketAddr, hello: &Hello) -> Result<TcpStream, DialFailure> {
+    async fn attempt_unix(&self, address: SocketAddr, hello: &Hello) -> Option<Stream> {
+        let mut stream: UnixStream = local::connect(address).await.ok()?;
+        initiate(&mut stream, &self.secret, hello, self.timeout).await.ok()?;
+        Some(Stream::Unix(stream))
+    }
+
+    async fn attempt_tcp(&self, address: SocketAddr, hello: &Hello) -> Result<Stream, DialFailure> {
         let connecting = connect(address, self.socket_options);
         let connected = tokio::time::timeout(self.timeout, connecting).await;
         let mut stream = match connected {
@@ -121,7 +141,7 @@ impl Dialler {
             Err(_) => return Err(DialFailure::Transient(format!("no answer from {address}"))),
         };
         match initiate(&mut stream, &self.secret, hello, self.timeout).await {
-            Ok(_) => Ok(stream),
+            Ok(_) => Ok(Stream::Tcp(stream)),
             Err(refusal) if refusal.is_transient() => Err(DialFailure::Transient(refusal.to_string())),
             Err(refusal) => Err(DialFailure::Refused(refusal)),
         }
@@ -167,7 +187,7 @@ pub(super) async fn find_absent(
 }
 
 /// Whether the other side has closed a connection, and nothing that it sent before is left to read.
-pub(super) fn has_ended(stream: &TcpStream) -> bool {
+pub(super) fn has_ended(stream: &Stream) -> bool {
     match rustix::net::recv(stream, &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
         Ok((_, bytes)) => bytes == 0,
         Err(error) => !matches!(error, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM),
@@ -178,7 +198,7 @@ pub(super) fn has_ended(stream: &TcpStream) -> bool {
 /// communicator may not exist there yet.
 pub(super) async fn await_verdict(
     (slot, number): (Slot, u64),
-    stream: TcpStream,
+    stream: Stream,
     timeout: Option<Duration>,
 ) -> TaskResult {
     let verdict = read_verdict(stream);
@@ -192,7 +212,7 @@ pub(super) async fn await_verdict(
     TaskResult::Judged { slot, number, result }
 }
 
-async fn read_verdict(mut stream: TcpStream) -> io::Result<(TcpStream, Verdict)> {
+async fn read_verdict(mut stream: Stream) -> io::Result<(Stream, Verdict)> {
     let mut bytes = [0; VERDICT_BYTES];
     stream.read_exact(&mut bytes).await?;
     let verdict = Verdict::decode(&bytes).map_err(io::Error::other)?;
@@ -203,13 +223,13 @@ async fn read_verdict(mut stream: TcpStream) -> io::Result<(TcpStream, Verdict)>
 }
 
 /// The lower rank says `Keep` and waits for the acknowledgement.
-pub(super) async fn keep((slot, number): (Slot, u64), stream: TcpStream, timeout: Duration) -> TaskResult {
+pub(super) async fn keep((slot, number): (Slot, u64), stream: Stream, timeout: Duration) -> TaskResult {
     let kept = tokio::time::timeout(timeout, say_keep(stream)).await;
     let result = kept.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     TaskResult::Acknowledged { slot, number, result }
 }
 
-async fn say_keep(mut stream: TcpStream) -> io::Result<TcpStream> {
+async fn say_keep(mut stream: Stream) -> io::Result<Stream> {
     stream.write_all(&Verdict::Keep.encode()).await?;
     match stream.read_u8().await? {
         ACKNOWLEDGED => Ok(stream),

@@ -2,9 +2,9 @@
 //! ranks; never the wildcard address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Instant;
 
+use tokio::sync::oneshot;
 use unisono_communicator::{Error, Result};
 
 use super::join::Retry;
@@ -13,6 +13,7 @@ use super::scope::{at_own, is_link_local, scoped, with_scope};
 use super::waiting::{WaitConfig, Waiting};
 use crate::config::{Config, Interfaces};
 use crate::settings::configuration;
+use crate::task_thread::TaskThread;
 
 /// Chooses the address to listen on: `UNISONO_ADDRESS`, an address of an interface of `UNISONO_INTERFACE`, loopback
 /// when all ranks are on this host, else the address from which this host reaches the store.
@@ -21,11 +22,12 @@ use crate::settings::configuration;
 /// [`Error::Configuration`] when no interface matches, or when the store's name does not resolve or leads to a loopback
 /// address that other hosts could not reach.
 pub fn listen_address(config: &Config) -> Result<IpAddr> {
-    listen_at(config).map(|address| address.ip())
+    let thread = TaskThread::start("unisono-resolve")?;
+    thread.wait_for(listen_at(config)).map(|address| address.ip())
 }
 
 /// The same, with any port, and with the interface of a link-local address.
-pub(crate) fn listen_at(config: &Config) -> Result<SocketAddr> {
+pub(crate) async fn listen_at(config: &Config) -> Result<SocketAddr> {
     if let Some(address) = config.address {
         let refused = |problem: String| config.refused("UNISONO_ADDRESS", &address.to_string(), problem);
         return at_own(address).map_err(refused);
@@ -41,7 +43,7 @@ pub(crate) fn listen_at(config: &Config) -> Result<SocketAddr> {
     };
     let wait = WaitConfig::new(config, &meeting);
     let mut waiting = Waiting::new(&wait, config.placement.rank(), config.placement.world_size());
-    let found = resolve(&store, &mut waiting)?;
+    let found = resolve(&store, &mut waiting).await?;
     let (host, _) = split_store(&store).map_err(|problem| configuration(wait.variable, &store, problem))?;
     towards(host, found, wait.variable)
 }
@@ -84,14 +86,14 @@ fn scoped_store(store: &str) -> Option<Result<SocketAddr, String>> {
 
 /// The address of `store`, given as `host:port`; not a loopback address if there is another. A name that does not
 /// resolve is tried again for a while, see [`WaitConfig::resolve`].
-pub(super) fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAddr> {
+pub(super) async fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAddr> {
     if let Some(found) = scoped_store(store) {
         return found.map_err(|problem| configuration(waiting.config.variable, store, problem));
     }
     let until = Instant::now() + waiting.config.resolve;
     let mut retry = Retry::new(until);
     loop {
-        let problem = match look_up(store, waiting, until) {
+        let problem = match look_up(store, waiting, until).await {
             Ok(found) => {
                 let elsewhere = found.iter().find(|address| !address.ip().is_loopback());
                 if let Some(address) = elsewhere.or(found.first()) {
@@ -102,7 +104,7 @@ pub(super) fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAd
             Err(problem) => problem,
         };
         waiting.on_time(&format!("the name of the store's host does not resolve: {problem}"));
-        if !retry.pause() {
+        if !retry.pause().await {
             let tried = waiting.config.resolve;
             let problem = format!("the host's name does not resolve, tried for {tried:?}: {problem}");
             return Err(configuration(waiting.config.variable, store, problem));
@@ -111,7 +113,7 @@ pub(super) fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAd
 }
 
 /// Looks a name up, on a thread of its own: that may take longer than anybody wants to wait in silence.
-pub(super) fn look_up(
+pub(super) async fn look_up(
     store: &str,
     waiting: &mut Waiting<'_>,
     until: Instant,
@@ -122,7 +124,7 @@ pub(super) fn look_up(
     if let Ok(address) = store.parse() {
         return Ok(vec![address]);
     }
-    let (done, result) = mpsc::channel();
+    let (done, result) = oneshot::channel();
     let name = store.to_owned();
     let ask = move || {
         let found = name.to_socket_addrs().map(Vec::from_iter).map_err(|error| error.to_string());
@@ -131,16 +133,11 @@ pub(super) fn look_up(
     };
     let thread = std::thread::Builder::new().name("unisono-resolve".into()).spawn(ask);
     thread.map_err(|error| format!("no thread to ask: {error}"))?;
-    loop {
-        let wake = until.min(waiting.due());
-        match result.recv_timeout(wake.saturating_duration_since(Instant::now())) {
-            Ok(found) => return found,
-            Err(RecvTimeoutError::Timeout) if Instant::now() < until => {
-                waiting.on_time("the name of the store's host is being looked up");
-            }
-            Err(RecvTimeoutError::Timeout) => return Err("the name service does not answer".into()),
-            Err(RecvTimeoutError::Disconnected) => return Err("the name service was given up".into()),
-        }
+    let result = tokio::time::timeout_at(until.into(), result);
+    match waiting.beside("the name of the store's host is being looked up", result).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(_closed)) => Err("the name service was given up".into()),
+        Err(_elapsed) => Err("the name service does not answer".into()),
     }
 }
 

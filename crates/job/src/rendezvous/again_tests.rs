@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::join::{JoinConfig, join};
-use super::rendezvous;
-use super::tests::{IMPATIENT, config, joining, loopback, refused, secret, store, vacant, watched};
+use super::join::JoinConfig;
+use super::tests::{
+    IMPATIENT, config, join, joining, loopback, meet, refused, secret, store, vacant, watched,
+};
 use crate::config::Config;
 use crate::secret::create_secret_file;
 use crate::secret::tests::TestDirectory;
@@ -91,7 +92,7 @@ fn a_rank_that_still_waits_is_not_taken_into_the_next_run() {
                 };
                 let config = Config::from_lookup(&lookup).unwrap();
                 let listen = TcpListener::bind(loopback(0)).unwrap().local_addr().unwrap();
-                rendezvous(&config, listen, Vec::new())
+                meet(&config, listen, Vec::new())
             })
         };
         let earlier = start("1", "3");

@@ -25,12 +25,13 @@ use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, n
 use super::waiting::Waiting;
 use crate::private_files::{no_runtime_file, open_private};
 use crate::size_limit::write_limited;
+use crate::task_thread::TaskThread;
 
 /// Where the store is, and the rank and the pid of its host.
 const PLACE_BYTES: usize = ADDRESS_BYTES + 2 * size_of::<u32>();
 const NOTICE_BYTES: usize = SECRET_BYTES + PLACE_BYTES + TAG_BYTES;
-/// The descriptors that a host needs beside one for each rank: a listening socket, two runtimes and its own connection.
-const HOSTING_DESCRIPTORS: usize = 8;
+/// The descriptors that a host needs beside one for each rank: a listening socket and its own connection.
+const HOSTING_DESCRIPTORS: usize = 2;
 
 /// How many files a host looks at for jobs that are over.
 const LEFT_OVER_MAX: usize = 256;
@@ -77,7 +78,7 @@ struct Hosting {
 }
 
 impl Hosting {
-    fn start(path: &Path, mut file: File, rank: &JoinConfig) -> Result<Hosting> {
+    fn start(path: &Path, mut file: File, rank: &JoinConfig, thread: &TaskThread) -> Result<Hosting> {
         remove_left_over(path);
         spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
         let secret = Secret::random()?;
@@ -88,7 +89,7 @@ impl Hosting {
             job: rank.job,
             handshake_timeout: rank.handshake_timeout,
         };
-        let store = StoreHost::start_for(config, rank.run.clone())?;
+        let store = StoreHost::start_on(thread, config, rank.run.clone())?;
         let (rank, pid) = (rank.rank, std::process::id());
         let notice = Notice { secret, address: store.address(), rank, pid };
         let written = write_limited(|| file.set_len(0).and_then(|()| file.write_all(&notice.encode())));
@@ -165,7 +166,7 @@ fn role(path: &Path) -> Result<Role> {
 }
 
 /// Meets the other ranks through the file at `path`. `rank.store` and `rank.secret` are replaced by what it says.
-pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
+pub(super) async fn meet(path: &Path, rank: &JoinConfig, thread: &TaskThread) -> Result<Membership> {
     let deadline = Instant::now() + rank.timeout;
     let mut retry = Retry::new(deadline);
     let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
@@ -175,7 +176,7 @@ pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
         // The store lives as long as this attempt.
         let (notice, _hosting) = match role(path)? {
             Role::Host(file) => {
-                let hosting = Hosting::start(path, file, rank)?;
+                let hosting = Hosting::start(path, file, rank, thread)?;
                 (Some(hosting.notice.clone()), Some(hosting))
             }
             Role::Guest(notice) => (notice, None),
@@ -183,7 +184,7 @@ pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
         if let Some(Notice { secret, address, rank: host, pid }) = notice {
             hosted_by = StoreProcess { rank: Some(host), pid: Some(pid) };
             let found = JoinConfig { store: address.to_string(), hosted_by, secret, ..rank.clone() };
-            match attempt(&found, &mut waiting, deadline) {
+            match attempt(&found, &mut waiting, deadline).await {
                 Ok(membership) => return Ok(membership),
                 Err(Setback::Final(error)) => return Err(error),
                 // The file may belong to a store that has ended: it is read again.
@@ -191,7 +192,7 @@ pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
             }
         }
         waiting.on_time(&no_store(&last.to_string()));
-        if !retry.pause() {
+        if !retry.pause().await {
             return Err(match last {
                 Setback::Unauthenticated(error) | Setback::Final(error) => error,
                 Setback::Absent(text) => given_up(rank, None, &text),

@@ -1,12 +1,12 @@
-//! The store's host: a thread that serves one roster until it is dropped.
+//! The store's host: a task that serves one roster until it is dropped.
 
+use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use unisono_communicator::{Error, Result};
@@ -16,9 +16,13 @@ use unisono_control::roster::message::{ARRIVAL_BYTES_MAX, Answer, Arrival, QUEST
 use unisono_control::roster::{Arrived, ConnectionId, Newcomer, Roster};
 use unisono_control::secret::Secret;
 
-use super::stream::{read_message, runtime, watch_peer, write_message};
-use crate::connecting::{Acceptor, Authenticated};
+use super::stream::{read_message, watch_peer, write_message};
+use crate::connecting::{Acceptor, Authenticated, Stream};
 use crate::descriptors::share;
+use crate::task_thread::TaskThread;
+
+/// Name of the thread of a launcher's store.
+const THREAD_NAME: &str = "unisono-store";
 
 /// How many unauthenticated connections may be in their handshake at once, beside those of all ranks.
 const UNAUTHENTICATED_MAX: usize = 256;
@@ -50,14 +54,15 @@ pub struct StoreConfig {
 
 /// A running store. Ranks of one job meet there, as often as they like; it is needed for nothing else.
 ///
-/// It costs one thread, and per rank one connection and two messages, with two small ones each 30 s that the rank
+/// It costs per rank one connection and two messages, with two small ones each 30 s that the rank
 /// waits. Dropping it delivers the answers that are on their way and ends it.
 #[derive(Debug)]
 pub struct StoreHost {
     address: SocketAddr,
     store: Shared,
     stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Disconnected when it has ended.
+    ended: Receiver<Infallible>,
 }
 
 impl StoreHost {
@@ -67,11 +72,15 @@ impl StoreHost {
     /// [`Error::System`] when it cannot listen at the address or cannot start a thread; [`Error::InvalidArgument`] for
     /// a world that is empty or too large.
     pub fn start(config: StoreConfig) -> Result<StoreHost> {
-        StoreHost::start_for(config, None)
+        StoreHost::start_on(&TaskThread::start(THREAD_NAME)?, config, None)
     }
 
-    /// As [`StoreHost::start`], for the ranks of one run of a launcher: others are refused.
-    pub(super) fn start_for(config: StoreConfig, run: Option<String>) -> Result<StoreHost> {
+    /// As [`StoreHost::start`], as a task of `thread`, for the ranks of one run of a launcher: others are refused.
+    pub(super) fn start_on(
+        thread: &TaskThread,
+        config: StoreConfig,
+        run: Option<String>,
+    ) -> Result<StoreHost> {
         if config.world_size == 0 || config.world_size > RANKS_MAX {
             return Err(Error::invalid(
                 "world_size",
@@ -82,24 +91,18 @@ impl StoreHost {
         let listener = TcpListener::bind(config.listen).map_err(system)?;
         listener.set_nonblocking(true).map_err(system)?;
         let address = listener.local_addr().map_err(system)?;
-        let runtime = runtime()?;
+        let listener = thread.within(|| tokio::net::TcpListener::from_std(listener)).map_err(system)?;
         let (stop, stopped) = oneshot::channel();
+        let (serves, ended) = crossbeam_channel::bounded(0);
         let roster = Roster::new(config.world_size).of_run(run);
         let store = Store { roster, round: watch::Sender::new(None), answered: None };
         let store = Arc::new(Mutex::new(store));
         let shared = store.clone();
-        let serve = move || {
-            runtime.block_on(async move {
-                // Registering a socket fails only when the runtime itself has failed; the ranks then see a closed
-                // connection.
-                if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
-                    serve(listener, config, shared, stopped).await;
-                }
-            });
-        };
-        let thread = std::thread::Builder::new().name("unisono-store".into()).spawn(serve);
-        let thread = thread.map_err(|error| Error::system("start the store's thread", &error))?;
-        Ok(StoreHost { address, store, stop: Some(stop), thread: Some(thread) })
+        thread.spawn(async move {
+            let _serves: crossbeam_channel::Sender<Infallible> = serves;
+            serve(listener, config, shared, stopped).await;
+        });
+        Ok(StoreHost { address, store, stop: Some(stop), ended })
     }
 
     /// Where it listens.
@@ -123,10 +126,8 @@ impl StoreHost {
 impl Drop for StoreHost {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic of that thread has been printed; the ranks have seen closed connections.
-            let _ = thread.join();
-        }
+        // A panic of its task has been printed, and ends it too; the ranks have seen closed connections.
+        let _ = self.ended.recv();
     }
 }
 
@@ -180,7 +181,8 @@ async fn serve(
     // The roster compares the world sizes, so that all ranks are told.
     let expected = Expected { purposes: &[Purpose::Store], job, world_size: None, rank: RANK_STORE };
     let pending_max = share(world_size as usize + UNAUTHENTICATED_MAX);
-    let mut acceptor = Acceptor::new(listener, secret, expected, handshake_timeout, pending_max);
+    let mut acceptor = Acceptor::new(listener, handshake_timeout, pending_max);
+    acceptor.begin(secret, expected);
     let mut guests = JoinSet::new();
     let mut connection: ConnectionId = 0;
     loop {
@@ -212,7 +214,8 @@ async fn serve(
 
 /// Serves one rank from its arrival to its answer.
 async fn attend(authenticated: Authenticated, connection: ConnectionId, store: Shared, timeout: Duration) {
-    let Authenticated { mut stream, address, hello } = authenticated;
+    let Authenticated { mut stream, hello } = authenticated;
+    let Ok(address) = stream.peer_address() else { return };
     let reading = read_message(&mut stream, ARRIVAL_BYTES_MAX);
     let Ok(Ok(message)) = tokio::time::timeout(timeout, reading).await else { return };
     watch_peer(&stream);
@@ -257,7 +260,7 @@ async fn attend(authenticated: Authenticated, connection: ConnectionId, store: S
 
 /// Waits for the round's answer; `None` when the rank or the round is gone.
 async fn wait(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     mut answer: watch::Receiver<Encoded>,
     until: Instant,
     store: &Shared,
@@ -284,7 +287,7 @@ async fn wait(
 }
 
 /// Sends an answer and waits until the rank has confirmed it, or has closed. True if it has confirmed the answer.
-async fn deliver(mut stream: TcpStream, answer: &[u8]) -> bool {
+async fn deliver(mut stream: Stream, answer: &[u8]) -> bool {
     let sent = async {
         write_message(&mut stream, answer).await?;
         loop {

@@ -19,7 +19,7 @@ use super::address::{look_up, resolve};
 use super::key::own_process;
 use super::own_cpus::own_cpus;
 use super::scope::seen_from;
-use super::stream::{read_message, runtime, watch_peer, write_message};
+use super::stream::{read_message, watch_peer, write_message};
 use super::waiting::{WaitConfig, Waiting};
 use crate::connecting::initiate;
 use crate::sockets::{is_connected_to_itself, is_shortage};
@@ -123,14 +123,14 @@ impl fmt::Display for Setback {
 /// # Errors
 /// [`Error::Rendezvous`] with the missing ranks when not all come in time, or saying that the store's host never
 /// came; [`Error::Refused`] when secret, job, world size or rank do not fit.
-pub fn join(config: &JoinConfig) -> Result<Membership> {
+pub(crate) async fn join(config: &JoinConfig) -> Result<Membership> {
     let deadline = Instant::now() + config.timeout;
     let mut retry = Retry::new(deadline);
     let mut met: Option<String> = None;
     let mut waiting = Waiting::new(&config.wait, config.rank, config.world_size);
-    resolve(&config.store, &mut waiting)?;
+    resolve(&config.store, &mut waiting).await?;
     loop {
-        let text = match attempt(config, &mut waiting, deadline) {
+        let text = match attempt(config, &mut waiting, deadline).await {
             Ok(membership) => return Ok(membership),
             Err(Setback::Unauthenticated(error)) => {
                 return Err(stranger(&config.store, &config.wait, &error));
@@ -143,7 +143,7 @@ pub fn join(config: &JoinConfig) -> Result<Membership> {
             }
         };
         waiting.on_time(&no_store(&text));
-        if !retry.pause() {
+        if !retry.pause().await {
             return Err(given_up(config, met.as_deref(), &text));
         }
     }
@@ -189,16 +189,16 @@ impl Retry {
     }
 
     /// Pauses; `false` when the deadline has passed.
-    pub(super) fn pause(&mut self) -> bool {
+    pub(super) async fn pause(&mut self) -> bool {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        std::thread::sleep(self.pause.min(left));
+        tokio::time::sleep(self.pause.min(left)).await;
         self.pause = (self.pause * 2).min(RETRY_MAX);
         Instant::now() < self.deadline
     }
 }
 
 /// One attempt, which waits for the other ranks once it has reached the store.
-pub(super) fn attempt(
+pub(super) async fn attempt(
     config: &JoinConfig,
     waiting: &mut Waiting<'_>,
     deadline: Instant,
@@ -207,29 +207,10 @@ pub(super) fn attempt(
         let problem = format!("{} bytes are more than {JOB_SETTINGS_BYTES_MAX}", config.job_settings.len());
         return Err(Setback::Final(Error::invalid("job_settings", problem)));
     }
-    let addresses = look_up(&config.store, waiting, deadline).map_err(Setback::Absent)?;
-    // A thread of our own, because the caller may be within a runtime, and those do not nest.
-    std::thread::scope(|scope| {
-        let work = || {
-            let runtime = runtime().map_err(Setback::Final)?;
-            runtime.block_on(attempt_at(config, waiting, &addresses, deadline))
-        };
-        let started = std::thread::Builder::new().name("unisono-join".into()).spawn_scoped(scope, work);
-        let thread =
-            started.map_err(|error| Setback::Final(Error::system("start a thread to join", &error)))?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-async fn attempt_at(
-    config: &JoinConfig,
-    waiting: &mut Waiting<'_>,
-    addresses: &[SocketAddr],
-    deadline: Instant,
-) -> Result<Membership, Setback> {
+    let addresses = look_up(&config.store, waiting, deadline).await.map_err(Setback::Absent)?;
     let mut absent = format!("{} has no address", config.store);
     for address in addresses {
-        match connect(*address, waiting, deadline).await {
+        match connect(address, waiting, deadline).await {
             Ok(stream) => return enter(config, waiting, stream, deadline).await,
             Err(Setback::Absent(text)) => absent = text,
             Err(other) => return Err(other),
@@ -257,6 +238,8 @@ async fn connect(
     if is_connected_to_itself(&stream) {
         return Err(Setback::Absent("nobody but ourselves was there".into()));
     }
+    // As an acceptor does; where it fails, the connection is only slower.
+    let _ = stream.set_nodelay(true);
     Ok(stream)
 }
 

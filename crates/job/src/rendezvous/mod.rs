@@ -36,7 +36,7 @@ mod process_tests;
 mod scope;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod waiting;
 
 use std::net::SocketAddr;
@@ -49,7 +49,8 @@ use unisono_control::secret::Secret;
 pub use address::listen_address;
 pub(crate) use address::{address_of_interface, interfaces_text, listen_at, split_store};
 pub use host::{StoreConfig, StoreHost};
-pub use join::{JoinConfig, StoreProcess, join};
+pub(crate) use join::join;
+pub use join::{JoinConfig, StoreProcess};
 pub use key::own_process;
 pub(crate) use key::process_start_ticks;
 pub use plan::store_job;
@@ -61,6 +62,7 @@ pub use waiting::{Voice, WaitConfig};
 
 use crate::config::Config;
 use crate::private_files::runtime_directory;
+use crate::task_thread::TaskThread;
 use address::join_host;
 use own_cpus::own_cpus;
 use plan::{Meeting, meeting};
@@ -90,13 +92,19 @@ pub struct Membership {
 }
 
 /// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
-/// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0.
+/// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0. A store
+/// that this rank hosts is a task of `thread`.
 ///
 /// # Errors
 /// [`unisono_communicator::Error::Rendezvous`] when not all ranks come in time, with the missing ones;
 /// [`unisono_communicator::Error::Refused`] when this process does not belong to the job it found;
 /// [`unisono_communicator::Error::Configuration`] when the settings do not say how to meet.
-pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) -> Result<Membership> {
+pub(crate) async fn rendezvous(
+    config: &Config,
+    listen: SocketAddr,
+    job_settings: Vec<u8>,
+    thread: &TaskThread,
+) -> Result<Membership> {
     let meeting = meeting(config)?;
     let wait = WaitConfig::new(config, &meeting);
     let rank = |store: String, secret: Secret, job: JobId| JoinConfig {
@@ -135,20 +143,22 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
             // The file holds the secret and the address.
             let mut rank = rank(String::new(), Secret::random()?, job);
             rank.wait.place = format!("{} {}", rank.wait.place, path.display());
-            file::meet(&path, &rank)
+            file::meet(&path, &rank, thread).await
         }
-        Meeting::Launched { store, secret } => join(&rank(store.clone(), secret.read()?, store_job(&store))),
+        Meeting::Launched { store, secret } => {
+            join(&rank(store.clone(), secret.read()?, store_job(&store))).await
+        }
         Meeting::AtRankZero { host, port, secret } => {
             let store = join_host(&host, port);
             let job = config.job_key.as_deref().map_or_else(|| store_job(&store), JobId::from_key);
             let mut rank = rank(store, secret.read()?, job);
             rank.hosted_by.rank = Some(0);
             if rank.rank > 0 {
-                return join(&rank);
+                return join(&rank).await;
             }
-            let hosted = plan::host_at(&host, port, listen, &rank)?;
+            let hosted = plan::host_at((&host, port), listen, &rank, thread).await?;
             rank.store = hosted.address().to_string();
-            join(&rank)
+            join(&rank).await
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::environment::Placement;
 use crate::secret::SecretSource;
 use crate::settings::configuration;
+use crate::task_thread::TaskThread;
 
 /// The id of the job for the ranks of a launcher that hosts the store at `store`, given as in `UNISONO_STORE`.
 pub fn store_job(store: &str) -> JobId {
@@ -84,7 +85,12 @@ pub(super) fn is_literal_loopback(host: &str) -> bool {
 
 /// Hosts the store as rank 0: on the address that `host` resolves to or, where that is not an address of this host or
 /// other hosts cannot reach it, on the address that this rank listens on.
-pub(super) fn host_at(host: &str, port: u16, ours: SocketAddr, rank: &JoinConfig) -> Result<StoreHost> {
+pub(super) async fn host_at(
+    (host, port): (&str, u16),
+    ours: SocketAddr,
+    rank: &JoinConfig,
+    thread: &TaskThread,
+) -> Result<StoreHost> {
     let remedy = |error: Error| match error {
         Error::System { what, text } => {
             let remedy =
@@ -101,10 +107,10 @@ pub(super) fn host_at(host: &str, port: u16, ours: SocketAddr, rank: &JoinConfig
             job: rank.job,
             handshake_timeout: rank.handshake_timeout,
         };
-        StoreHost::start_for(config, rank.run.clone()).map_err(remedy)
+        StoreHost::start_on(thread, config, rank.run.clone()).map_err(remedy)
     };
     let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
-    let named = resolve(&join_host(host, port), &mut waiting)?;
+    let named = resolve(&join_host(host, port), &mut waiting).await?;
     let mut ours = ours;
     ours.set_port(port);
     if named.ip().is_loopback() && !is_literal_loopback(host) {

@@ -1,13 +1,11 @@
-//! Length-prefixed messages over tokio, and the runtime they need.
+//! Length-prefixed messages over tokio.
 
 use std::io::{Error as IoError, ErrorKind, Result as IoResult};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::runtime::Runtime;
-use unisono_communicator::{Error, Result};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Reads one message of at most `bytes_max` bytes.
 pub(super) async fn read_message(
@@ -24,24 +22,18 @@ pub(super) async fn read_message(
 }
 
 /// Writes one message.
-pub(super) async fn write_message(stream: &mut TcpStream, message: &[u8]) -> IoResult<()> {
+pub(super) async fn write_message(stream: &mut (impl AsyncWrite + Unpin), message: &[u8]) -> IoResult<()> {
     stream.write_u32_le(message.len() as u32).await?;
     stream.write_all(message).await
 }
 
 /// Ends the stream some 11 s after the other side's host has gone without a word. Else a rank that is started again on
 /// another host would find its place taken, and a rank would wait for a store that nobody hosts any more.
-pub(super) fn watch_peer(stream: &TcpStream) {
+pub(super) fn watch_peer(stream: &impl AsFd) {
     const QUIET: Duration = Duration::from_secs(5);
     const BETWEEN: Duration = Duration::from_secs(2);
     const PROBES: u32 = 3;
     let keepalive = TcpKeepalive::new().with_time(QUIET).with_interval(BETWEEN).with_retries(PROBES);
     // Without it a wait is as good as before, only longer.
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
-}
-
-/// A runtime for the thread that calls it.
-pub(super) fn runtime() -> Result<Runtime> {
-    let built = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-    built.map_err(|error| Error::system("start a runtime for joining", &error))
 }

@@ -75,6 +75,22 @@ fn wait(voice: Voice) -> WaitConfig {
     WaitConfig { first, every, resolve, voice, place, remedy, variable: "UNISONO_STORE" }
 }
 
+pub(super) fn join(config: &JoinConfig) -> Result<Membership> {
+    TaskThread::start("test")?.wait_for(super::join(config))
+}
+
+/// As [`rendezvous`].
+pub(crate) fn meet(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) -> Result<Membership> {
+    let thread = TaskThread::start("test")?;
+    thread.wait_for(rendezvous(config, listen, job_settings, &thread))
+}
+
+/// Meets through the file at `path`.
+fn meet_at(path: &Path, config: &JoinConfig) -> Result<Membership> {
+    let thread = TaskThread::start("test")?;
+    thread.wait_for(file::meet(path, config, &thread))
+}
+
 pub(super) type Joining = thread::JoinHandle<Result<Membership>>;
 
 pub(super) fn joining(config: JoinConfig) -> Joining {
@@ -308,7 +324,7 @@ fn joining_from_within_a_runtime_works() {
 fn through_file(path: &Path, world_size: u32) -> JobId {
     let meeting = |rank| {
         let path = path.to_owned();
-        thread::spawn(move || file::meet(&path, &config(loopback(0), rank, world_size)))
+        thread::spawn(move || meet_at(&path, &config(loopback(0), rank, world_size)))
     };
     let job = all_met((0..world_size).map(meeting));
     assert!(!path.exists(), "the host takes its file away");
@@ -346,7 +362,7 @@ fn a_rank_that_counts_differently_ends_the_wait_through_the_file_too() {
         let path = directory.0.join("store");
         let meeting = |rank, world_size| {
             let path = path.clone();
-            thread::spawn(move || file::meet(&path, &config(loopback(0), rank, world_size)))
+            thread::spawn(move || meet_at(&path, &config(loopback(0), rank, world_size)))
         };
         let first = meeting(0, 2);
         while !path.exists() || std::fs::metadata(&path).unwrap().len() == 0 {
@@ -436,7 +452,7 @@ pub(super) fn meet_as_a_world_would(config: &Config) -> Membership {
     let listener = TcpListener::bind((listen_address(config).unwrap(), 0)).unwrap();
     let listen = listener.local_addr().unwrap();
     let job_settings = format!("of rank {}", config.placement.rank()).into_bytes();
-    let membership = rendezvous(config, listen, job_settings).unwrap();
+    let membership = meet(config, listen, job_settings).unwrap();
     assert_eq!(membership.addresses[membership.rank as usize], listen);
     membership
 }

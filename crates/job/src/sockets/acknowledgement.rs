@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 /// The number of bytes that have been written to a TCP socket and not been acknowledged; `None` where the system does
 /// not tell.
 #[cfg(target_os = "linux")]
-pub fn unacknowledged_bytes(socket: &impl AsFd) -> Option<usize> {
+pub(super) fn unacknowledged_bytes(socket: &impl AsFd) -> Option<usize> {
     use rustix::ioctl::{Getter, ioctl};
     /// SIOCOUTQ of linux/sockios.h, the same number as TIOCOUTQ.
     const SIOCOUTQ: rustix::ioctl::Opcode = outq_opcode();
@@ -29,7 +29,7 @@ const fn outq_opcode() -> u32 {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub fn unacknowledged_bytes(_socket: &impl AsFd) -> Option<usize> {
+pub(super) fn unacknowledged_bytes(_socket: &impl AsFd) -> Option<usize> {
     None
 }
 

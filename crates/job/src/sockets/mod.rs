@@ -3,11 +3,12 @@
 mod acknowledgement;
 mod data_socket;
 mod options;
+mod passing;
 
-pub use acknowledgement::unacknowledged_bytes;
 pub(crate) use acknowledgement::{is_acknowledged, retransmitted_segments};
-pub use data_socket::DataSocket;
+pub use data_socket::{DataSocket, SocketKind};
 pub(crate) use options::{
-    SocketOptions, is_connected_to_itself, is_own_failure, is_shortage, listen, new_socket,
+    LISTEN_BACKLOG, SocketOptions, is_connected_to_itself, is_own_failure, is_shortage, listen, new_socket,
     set_congestion_control,
 };
+pub use passing::PASSED_DESCRIPTORS_MAX;

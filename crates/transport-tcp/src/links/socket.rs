@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use unisono_engine::Link;
-use unisono_job::sockets::{DataSocket, unacknowledged_bytes};
+use unisono_job::sockets::DataSocket;
 
 use super::records;
 
@@ -81,7 +81,7 @@ impl Link for TcpLink {
     }
 
     fn is_delivered(&mut self) -> bool {
-        unacknowledged_bytes(&*self.sender.socket) == Some(0)
+        self.sender.socket.is_delivered()
     }
 }
 

@@ -11,6 +11,7 @@ use unisono_control::wire::ConnectionRole;
 
 use super::super::tasks::{DialFailure, Dialler};
 use super::Driver;
+use crate::sockets::SocketKind;
 
 /// Pauses between attempts to reach a rank.
 const DIAL_PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -66,6 +67,10 @@ impl Driver {
         };
         let dialler = Dialler {
             secret: self.identity.secret.clone(),
+            kind: match is_control || !self.identity.is_here(slot.peer) {
+                true => SocketKind::Tcp,
+                false => self.settings.within_host,
+            },
             socket_options: self.settings.socket_options,
             timeout: self.attempt_timeout(slot),
         };

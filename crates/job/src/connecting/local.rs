@@ -1,0 +1,74 @@
+//! Unix sockets between the ranks of one host: the name under which a rank listens, and dials to it.
+//!
+//! The name is an abstract one (unix(7)): it belongs to the network namespace, like the address of which it is made, and
+//! goes with the listening socket. So there is no file that a crash could leave, no folder that a logout removes, and no
+//! limit on the length of a path. Anyone on the host may dial it. So both sides ask the kernel for the other's user,
+//! before the handshake.
+
+use std::io;
+use std::net::SocketAddr;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{connect, listen};
+
+/// How long a dial waits for room among the connections that the other side has not accepted yet.
+#[cfg(target_os = "linux")]
+const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// What is not a connection of this user.
+pub(crate) fn is_of_this_user(stream: &tokio::net::UnixStream) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    use tokio::net::{UnixListener, UnixStream};
+
+    use super::*;
+    use crate::sockets::LISTEN_BACKLOG;
+
+    /// The name of the rank that listens at this address. The scope of a link-local address differs between ranks.
+    fn name(address: SocketAddr) -> io::Result<SocketAddrUnix> {
+        let name = format!("unisono/{}/{}", address.ip(), address.port());
+        Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+    }
+
+    fn socket() -> io::Result<std::os::fd::OwnedFd> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+    }
+
+    /// Listens beside the listener at this address. Needs a tokio runtime.
+    pub(crate) fn listen(address: SocketAddr) -> io::Result<UnixListener> {
+        let socket = socket()?;
+        rustix::net::bind(&socket, &name(address)?)?;
+        rustix::net::listen(&socket, LISTEN_BACKLOG)?;
+        UnixListener::from_std(socket.into())
+    }
+
+    /// Connects to the rank that listens at this address.
+    pub(crate) async fn connect(address: SocketAddr) -> io::Result<UnixStream> {
+        let (socket, name) = (socket()?, name(address)?);
+        loop {
+            match rustix::net::connect(&socket, &name) {
+                Ok(()) => break,
+                Err(Errno::AGAIN | Errno::INTR) => tokio::time::sleep(FULL_PAUSE).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let stream = UnixStream::from_std(socket.into())?;
+        if is_of_this_user(&stream) { Ok(stream) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn listen(_address: SocketAddr) -> io::Result<tokio::net::UnixListener> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) async fn connect(_address: SocketAddr) -> io::Result<tokio::net::UnixStream> {
+    Err(io::ErrorKind::Unsupported.into())
+}
