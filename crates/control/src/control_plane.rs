@@ -3,7 +3,7 @@
 //! jobs and the fuzzer drive the same code.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono_backend::{Agreed, Ask, CallHistory};
 use unisono_communicator::{Error, GroupRank, JobRank, Result};
@@ -187,6 +187,15 @@ impl ControlPlane {
         self.publish(topics, now);
     }
 
+    /// As [`LocalCommunicators::fall_short`]. The ballots of communicators that fail here are withdrawn: with a late
+    /// ballot the others would begin without this rank.
+    pub fn fall_short(&mut self, error: &Error, unable: (Instant, Duration), now: Instant) {
+        for topic in self.communicators.fall_short(error, unable, now) {
+            topic.key().into_iter().for_each(|key| self.plane.withdraw_ballots(key));
+            self.publish([topic], now);
+        }
+    }
+
     /// Publishes topics to all ranks.
     pub fn publish(&mut self, topics: impl IntoIterator<Item = Topic>, now: Instant) {
         topics.into_iter().for_each(|topic| self.plane.publish(topic, now));
@@ -240,5 +249,50 @@ impl ControlPlane {
                 self.publish(topic, now);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_backend::{Board, Question};
+    use unisono_communicator::Group;
+
+    use super::*;
+
+    const KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
+
+    /// The first connection of a rank that had none for too long.
+    #[test]
+    fn a_rank_that_falls_short_takes_its_ballot_back() {
+        let (rank, other, now) = (JobRank::new(0), JobRank::new(1), Instant::now());
+        let hosts: Arc<[u32]> = [0, 0].into();
+        let group = Group::world_on(0, hosts.clone());
+        let intervals = Intervals::default();
+        let told = |falls_short: bool| {
+            let mut control = ControlPlane::new(rank, Hosts::new(hosts.clone()), intervals, now);
+            let board = Arc::new(Board::new(group.own_rank(), 2));
+            let member = LocalCommunicator::new(KEY, group.clone(), board);
+            control.request(Request::Register(Box::new(member)), now);
+            let deadline = now + Duration::from_secs(9);
+            let (question, flag, heeds_cause) = (Question::Flag, true, true);
+            let ask = Ask { question, number: 0, flag, finished_calls: 0, deadline, heeds_cause };
+            control.request(Request::Agree { key: KEY, ask, caller: Caller(1) }, now);
+            if falls_short {
+                let error = Error::System { what: "cannot connect".into(), text: "no descriptors".into() };
+                control.fall_short(&error, (now, Duration::ZERO), now);
+            }
+            drop(control.take_effects(now));
+            control.plane.on_connected(other, now);
+            let effects = control.take_effects(now);
+            let news = effects.into_iter().filter_map(|effect| match effect {
+                Effect::Send(_, Message::News(news)) => Some(news.topic),
+                _ => None,
+            });
+            news.collect::<Vec<_>>()
+        };
+        let before = told(false);
+        assert!(matches!(&before[..], [Topic::Ballot { .. }]), "{before:?}");
+        let told = told(true);
+        assert!(matches!(&told[..], [Topic::Revoked { key: KEY, .. }]), "{told:?}");
     }
 }

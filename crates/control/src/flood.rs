@@ -171,6 +171,16 @@ impl Flood {
         settled.into_iter().for_each(|key| self.forget_cause(key));
     }
 
+    /// Keeps this rank's ballots about a communicator no longer.
+    pub(crate) fn withdraw_ballots(&mut self, key: CommunicatorKey) {
+        let rank = self.rank;
+        let is_withdrawn = |news: &News| match &news.topic {
+            Topic::Ballot { agreement, .. } => news.origin == rank && agreement.communicator == key,
+            _ => false,
+        };
+        self.kept.retain(|_, news| !is_withdrawn(news));
+    }
+
     /// The kept news, oldest first.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &News> {
         self.kept.values()

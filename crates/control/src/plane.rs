@@ -259,6 +259,11 @@ impl Plane {
         self.spread(self.rank, news, now);
     }
 
+    /// No rank gets this rank's ballots about a communicator from now on.
+    pub(crate) fn withdraw_ballots(&mut self, key: CommunicatorKey) {
+        self.flood.withdraw_ballots(key);
+    }
+
     /// Asks a rank about its call.
     pub fn ask(&mut self, peer: JobRank, key: CommunicatorKey, number: u64) {
         self.tell(peer, Message::Ask { key, number });

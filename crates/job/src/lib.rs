@@ -11,16 +11,17 @@
 //! | [`job_settings`] | what rank 0 decides for all ranks: the cost model, cores, checksums |
 //! | [`job`](Job) | the job as this process sees it |
 //! | [`transport`] | the seam for transports |
-//! | [`connecting`], [`sockets`] | connections up to the end of their handshake; sockets and their options |
+//! | `connecting`, [`sockets`] | connections up to the end of their handshake; sockets and their options |
 //! | `control_thread` | the thread that connects, watches the other ranks and spreads failures |
 //! | [`report`] | the first error of a rank, for the launcher that started it |
 //! | [`flight`] | what a rank remembers of its last calls, as a file |
-//! | `task_thread`, `descriptors`, `size_limit`, `exit` | a thread for asynchronous tasks, few descriptors, files that would become too large, the end of the process |
+//! | `task_thread` | a thread for asynchronous tasks |
+//! | `descriptors`, `size_limit`, `exit` | few descriptors, files that would become too large, the end of the process |
 
 #![deny(unsafe_code)]
 
 pub mod config;
-pub mod connecting;
+mod connecting;
 mod control_thread;
 mod descriptors;
 pub mod environment;
@@ -41,4 +42,3 @@ mod task_thread;
 pub mod transport;
 
 pub use job::Job;
-pub use task_thread::TaskThread;

@@ -9,7 +9,7 @@ use unisono_communicator::{Error, Holding, Result};
 
 /// The thread, which runs as long as somebody holds this.
 #[derive(Clone, Debug)]
-pub struct TaskThread {
+pub(crate) struct TaskThread {
     tasks: Handle,
     _runs: mpsc::Sender<Infallible>,
     ended: Ended,
@@ -24,7 +24,7 @@ impl TaskThread {
     ///
     /// # Errors
     /// [`Error::System`] when no thread or descriptor is left.
-    pub fn start(name: &str) -> Result<TaskThread> {
+    pub(crate) fn start(name: &str) -> Result<TaskThread> {
         let system = |error| Error::system(format!("cannot start the thread {name}"), &error);
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_io().enable_time().build().map_err(system)?;
@@ -53,7 +53,7 @@ impl TaskThread {
 
     /// Runs a future on the thread that calls this, which may be within another runtime; this thread looks after its
     /// sockets and timers.
-    pub fn wait_for<T>(&self, future: impl Future<Output = T>) -> T {
+    pub(crate) fn wait_for<T>(&self, future: impl Future<Output = T>) -> T {
         let _inside = self.tasks.enter();
         pollster::block_on(future)
     }

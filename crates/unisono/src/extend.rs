@@ -105,7 +105,7 @@ pub mod tcp {
     pub use unisono_job::environment::Launcher;
     pub use unisono_job::rendezvous::{Membership, ProcessBirth, RankProcess};
     pub use unisono_job::report::InheritedPipe;
-    pub use unisono_job::sockets::DataSocket;
+    pub use unisono_job::sockets::{DataSocket, PASSED_DESCRIPTORS_MAX, SocketKind};
     pub use unisono_job::transport::{Connections, Delivery, NewCommunicator, Transport};
     pub use unisono_transport_tcp::{BACKEND, Tcp, TcpCommunicator, TcpLink, TcpLinks};
 }

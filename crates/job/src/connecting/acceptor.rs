@@ -19,11 +19,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection whose other side has proven that it belongs to the job.
 #[derive(Debug)]
-pub struct Authenticated {
+pub(crate) struct Authenticated {
     /// The connection; its next byte is the first after the handshake.
-    pub stream: Stream,
+    pub(crate) stream: Stream,
     /// What the other side said of itself.
-    pub hello: Hello,
+    pub(crate) hello: Hello,
 }
 
 /// What the other side of a handshake must prove.
@@ -48,7 +48,7 @@ struct Listeners {
 /// A rank accepts before it knows its job, because ranks join one after the other. Until [`Acceptor::begin`] says what
 /// the others must prove, handshakes wait.
 #[derive(Debug)]
-pub struct Acceptor {
+pub(crate) struct Acceptor {
     listeners: Listeners,
     terms: watch::Sender<Option<Terms>>,
     timeout: Duration,
@@ -59,7 +59,7 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// An acceptor on `listener` with `timeout` for each handshake. Needs a tokio runtime.
-    pub fn new(listener: TcpListener, timeout: Duration, pending_max: usize) -> Acceptor {
+    pub(crate) fn new(listener: TcpListener, timeout: Duration, pending_max: usize) -> Acceptor {
         Acceptor {
             listeners: Listeners { tcp: listener, unix: None },
             terms: watch::Sender::new(None),
@@ -78,12 +78,12 @@ impl Acceptor {
     }
 
     /// Begins the handshakes.
-    pub fn begin(&self, secret: Secret, expected: Expected) {
+    pub(crate) fn begin(&self, secret: Secret, expected: Expected) {
         self.terms.send_replace(Some(Terms { secret, expected }));
     }
 
     /// The next authenticated connection. May be dropped while it waits; nothing is lost.
-    pub async fn next(&mut self) -> Authenticated {
+    pub(crate) async fn next(&mut self) -> Authenticated {
         loop {
             tokio::select! {
                 accepted = self.listeners.accept() => match accepted {

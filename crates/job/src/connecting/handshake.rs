@@ -8,7 +8,7 @@ use unisono_control::secret::{Secret, fill_random};
 
 /// Authenticates a connection that we dialled: returns the other side's hello within `timeout`, having read not one
 /// byte of what follows the handshake. Needs a tokio runtime with I/O and time.
-pub async fn initiate(
+pub(crate) async fn initiate(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secret: &Secret,
     hello: &Hello,
@@ -19,7 +19,7 @@ pub async fn initiate(
 }
 
 /// Authenticates a connection that we accepted; as [`initiate`].
-pub async fn respond(
+pub(crate) async fn respond(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secret: &Secret,
     expected: &Expected,

@@ -1,9 +1,9 @@
 //! Unix sockets between the ranks of one host: the name under which a rank listens, and dials to it.
 //!
-//! The name is an abstract one (unix(7)): it belongs to the network namespace, like the address of which it is made, and
-//! goes with the listening socket. So there is no file that a crash could leave, no folder that a logout removes, and no
-//! limit on the length of a path. Anyone on the host may dial it. So both sides ask the kernel for the other's user,
-//! before the handshake.
+//! The name is an abstract one (unix(7)): it belongs to the network namespace, like the address of which it is made,
+//! and goes with the listening socket. So there is no file that a crash could leave, no folder that a logout removes,
+//! and no limit on the length of a path. Anyone on the host may dial it. So both sides ask the kernel for the other's
+//! user, before the handshake.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ pub(crate) use linux::{connect, listen};
 #[cfg(target_os = "linux")]
 const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// What is not a connection of this user.
+/// Whether a process of this user is on the other side.
 pub(crate) fn is_of_this_user(stream: &tokio::net::UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }

@@ -5,6 +5,6 @@ mod handshake;
 pub(crate) mod local;
 mod stream;
 
-pub use acceptor::{Acceptor, Authenticated};
-pub use handshake::{initiate, respond};
-pub use stream::Stream;
+pub(crate) use acceptor::{Acceptor, Authenticated};
+pub(crate) use handshake::{initiate, respond};
+pub(crate) use stream::Stream;

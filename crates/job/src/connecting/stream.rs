@@ -13,7 +13,7 @@ use crate::sockets::SocketKind;
 
 /// A connection.
 #[derive(Debug)]
-pub enum Stream {
+pub(crate) enum Stream {
     /// Over TCP.
     Tcp(TcpStream),
     /// Within a host.
@@ -22,7 +22,7 @@ pub enum Stream {
 
 impl Stream {
     /// Its kind.
-    pub fn kind(&self) -> SocketKind {
+    pub(crate) fn kind(&self) -> SocketKind {
         match self {
             Stream::Tcp(_) => SocketKind::Tcp,
             Stream::Unix(_) => SocketKind::Unix,
@@ -33,7 +33,7 @@ impl Stream {
     ///
     /// # Errors
     /// When the connection has ended, and for a Unix socket, which has none.
-    pub fn peer_address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
         match self {
             Stream::Tcp(stream) => stream.peer_addr(),
             Stream::Unix(_) => Err(io::ErrorKind::Unsupported.into()),

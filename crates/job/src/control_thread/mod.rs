@@ -43,8 +43,8 @@ pub(crate) struct ControlThread {
 }
 
 impl ControlThread {
-    /// Lets this thread, named [`THREAD_NAME`], accept connections, and look after a job from the moment when it is known
-    /// until it is left. A dropped sender ends it before.
+    /// Lets this thread, named [`THREAD_NAME`], accept connections, and look after a job from the moment when it is
+    /// known until it is left. A dropped sender ends it before.
     pub(crate) fn start(
         thread: &TaskThread,
         mut acceptor: Acceptor,

@@ -13,7 +13,7 @@ use super::acknowledgement::unacknowledged_bytes;
 const FRAMES_WITHOUT_MESSAGE_BYTES: u64 = 64;
 
 /// The kind of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SocketKind {
     /// TCP.
     Tcp,
@@ -51,7 +51,7 @@ impl DataSocket {
     pub fn is_delivered(&self) -> bool {
         match self.kind {
             SocketKind::Tcp => unacknowledged_bytes(self) == Some(0),
-            // What was sent lies with the receiver at once.
+            // Sent bytes lie with the receiver at once.
             SocketKind::Unix => true,
         }
     }

@@ -132,8 +132,7 @@ impl Driver {
         let since = *wanted.unable_since.get_or_insert(now);
         if slot.role == ConnectionRole::Control {
             let patience = self.settings.handshake_timeout;
-            let topics = self.control.communicators.fall_short(&error, (since, patience), now);
-            self.control.publish(topics, now);
+            self.control.fall_short(&error, (since, patience), now);
         }
         if slot.role != ConnectionRole::Control && now - since >= self.settings.handshake_timeout {
             self.fail(slot, Failure::Error(error));
