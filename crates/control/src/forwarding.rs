@@ -13,8 +13,18 @@ use crate::wire::{JointNews, Message, News, Publisher, Topic};
 #[derive(Debug, Default)]
 pub(crate) struct Forwarding {
     kinds: Vec<SameNews>,
-    /// For the origin and the sequence of each piece of news, its kind and its place among the origins of that kind.
-    places: BTreeMap<(JobRank, u64), (usize, usize)>,
+    /// By origin: where each of its pieces of news is, in the order in which it came.
+    places: Vec<Vec<Place>>,
+    /// The origins that have any.
+    origins: Vec<JobRank>,
+}
+
+/// Where a piece of news is: its kind, and its place among the origins of that kind.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    sequence: u64,
+    kind: usize,
+    place: usize,
 }
 
 /// The same news of some origins.
@@ -30,9 +40,12 @@ struct SameNews {
 impl Forwarding {
     /// Adds news that has come from a peer, or that this rank publishes itself.
     pub(crate) fn add(&mut self, from: JobRank, news: &News) {
+        if self.places.len() <= news.origin.index() {
+            self.places.resize(news.origin.index() + 1, Vec::new());
+        }
+        let of_origin = &mut self.places[news.origin.index()];
         // News of one origin goes out in the order in which it came.
-        let earlier = self.places.range((news.origin, 0)..=(news.origin, u64::MAX)).next_back();
-        let first = earlier.map_or(0, |(_, (kind, _))| kind + 1);
+        let first = of_origin.last().map_or(0, |last| last.kind + 1);
         let fits =
             |one: &SameNews| one.origins.len() < JointNews::ORIGINS_MAX && one.topic.joins(&news.topic);
         let found = self.kinds.iter().skip(first).position(fits).map(|index| first + index);
@@ -42,21 +55,25 @@ impl Forwarding {
             self.kinds.push(SameNews { topic, origins: Vec::new(), known });
         }
         let place = self.kinds[kind].origins.len();
-        self.places.insert((news.origin, news.sequence), (kind, place));
+        if of_origin.is_empty() {
+            self.origins.push(news.origin);
+        }
+        of_origin.push(Place { sequence: news.sequence, kind, place });
         self.kinds[kind].origins.push(Publisher { rank: news.origin, sequence: news.sequence });
         self.kinds[kind].known.entry(from).or_default().push(place);
     }
 
     /// Notes that news has come from another peer too, which does not need it any more if it still waits here.
     pub(crate) fn also_knows(&mut self, peer: JobRank, news: Publisher) {
-        if let Some(&(kind, place)) = self.places.get(&(news.rank, news.sequence)) {
-            self.kinds[kind].known.entry(peer).or_default().push(place);
+        let of_origin = self.places.get(news.rank.index()).into_iter().flatten();
+        if let Some(found) = of_origin.rev().find(|one| one.sequence == news.sequence) {
+            self.kinds[found.kind].known.entry(peer).or_default().push(found.place);
         }
     }
 
     /// The messages for these peers, in the order in which each peer must get them. Nothing waits any more.
     pub(crate) fn take(&mut self, peers: impl Iterator<Item = JobRank>) -> Vec<(JobRank, Message)> {
-        self.places.clear();
+        self.origins.drain(..).for_each(|origin| self.places[origin.index()].clear());
         let kinds = std::mem::take(&mut self.kinds);
         if kinds.is_empty() {
             return Vec::new();
@@ -67,10 +84,13 @@ impl Forwarding {
 
 impl SameNews {
     fn message(&self, peer: JobRank) -> Option<Message> {
-        let mut is_known = vec![false; self.origins.len()];
-        self.known.get(&peer).into_iter().flatten().for_each(|place| is_known[*place] = true);
-        let new = self.origins.iter().zip(&is_known).filter(|(_, is_known)| !**is_known);
-        let origins: Vec<Publisher> = new.map(|(origin, _)| *origin).collect();
+        let mut origins = self.origins.clone();
+        if let Some(places) = self.known.get(&peer) {
+            let mut is_known = vec![false; origins.len()];
+            places.iter().for_each(|place| is_known[*place] = true);
+            let mut is_known = is_known.into_iter();
+            origins.retain(|_| is_known.next() != Some(true));
+        }
         (!origins.is_empty()).then(|| Message::News(JointNews { origins, topic: self.topic.clone() }))
     }
 }

@@ -22,7 +22,7 @@ use crate::rendezvous::{ProcessBirth, RankProcess, process_start_ticks};
 /// The most processes that one rank watches, since each takes a descriptor. They are those of the next ranks on its
 /// host, so each process is watched by as many ranks, among them the neighbours to which it has control connections. A
 /// process with few descriptors watches fewer.
-const WATCHED_MAX: usize = 64;
+const WATCHED_MAX: usize = 16;
 
 /// A process of this host, which anybody may watch.
 #[derive(Clone)]
