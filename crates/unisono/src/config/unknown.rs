@@ -96,6 +96,14 @@ mod tests {
     }
 
     #[test]
+    fn a_setting_of_a_backend_that_is_not_in_the_build_is_no_misspelling() {
+        let said = "UNISONO_HCCL_DIR is a setting of a backend that this program was built without";
+        assert_eq!(answer("UNISONO_HCCL_DIR"), said);
+        let is_here = cfg!(feature = "hccl");
+        assert_eq!(unknown_names(["UNISONO_HCCL_DIR".to_owned()].into_iter()).is_empty(), is_here);
+    }
+
+    #[test]
     fn all_settings_that_end_in_the_words_of_an_unknown_variable_are_proposed() {
         assert_eq!(
             answer("UNISONO_TIMEOUT_S"),
