@@ -300,7 +300,8 @@ pub(crate) fn with_options(mut config: Config, options: &EngineOptions) -> Confi
     config.probe_delay = options.probe_after;
     config.algorithm = options.algorithm.map(|name| name.text().unwrap().to_owned());
     config.piece_bytes = options.piece_bytes.map_or(config.piece_bytes, |bytes| bytes as u32);
-    options.register.iter().cloned().fold(config, Config::with_own_algorithm)
+    config.algorithms = options.register.clone();
+    config
 }
 
 struct LoopbackJob {
@@ -311,7 +312,8 @@ struct LoopbackJob {
 
 impl LoopbackJob {
     fn new(ranks: u32, options: &EngineOptions, checksum: Checksum) -> LoopbackJob {
-        let config = with_options(Config::from_lookup(&|_| None).unwrap(), options).with_checksum(checksum);
+        let mut config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
+        config.checksum = checksum;
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listeners: Vec<_> =
             (0..ranks).map(|_| unisono_job::Job::listen(local, &config).unwrap()).collect();

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use unisono_job::config::Config;
+use unisono_offload_ccl::CclSettings;
 
 use crate::processes::Environment;
 use crate::vendor_files::vendor_folder;
@@ -23,12 +23,8 @@ pub fn ccl_environment() -> Option<Environment> {
 }
 
 /// What a process is to find in its environment to use oneCCL of this folder: as `unisono run --vendor-dir` sets it.
-///
-/// # Panics
-/// When the path of the folder is no text, or not absolute.
 pub fn ccl_variables(directory: &Path) -> Vec<(&'static str, OsString)> {
     const FOLDER: &str = "UNISONO_CCL_DIR";
-    let folder = directory.to_str().expect("a path that is text");
-    let config = Config::from_lookup(&|name| (name == FOLDER).then(|| folder.to_owned())).unwrap();
-    [vec![(FOLDER, directory.into())], config.missing_ccl_variables()].concat()
+    let settings = CclSettings { directory: Some(directory.to_owned()), ..CclSettings::default() };
+    [vec![(FOLDER, directory.into())], settings.missing_variables()].concat()
 }

@@ -16,7 +16,7 @@ use unisono_communicator::{Collectives, Communicator, DType, ReduceOp, Result};
 use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_offload::{Elements, NativeCall, NativeOp, OffloadOptions, RawStream, Vendor};
-use unisono_offload_ccl::{Ccl, CclComm, CclCommunicator, CclOptions, CclVendor};
+use unisono_offload_ccl::{Ccl, CclComm, CclCommunicator, CclOptions, CclSettings, CclVendor};
 use unisono_transport_tcp::Tcp;
 
 /// Vectors, in bytes.
@@ -122,7 +122,7 @@ fn measure(direct: &Direct, comm: &CclCommunicator, bytes: usize) -> Result<Opti
 fn run() -> Result<bool> {
     let config = Config::from_environment()?;
     let world = Job::join(&config, &Tcp)?;
-    let library = Ccl::open(&CclOptions { directory: config.ccl_directory.clone() });
+    let library = Ccl::open(&CclOptions { directory: CclSettings::of_environment().directory });
     let options = OffloadOptions::new(config.join_timeout, false);
     let comm = CclCommunicator::open(
         world.companion()?,

@@ -1,4 +1,4 @@
-//! The types that every part of unisono shares: calls, ranks, memory, errors.
+//! The types that every part of unisono shares: calls, ranks, memory, errors, [`settings`].
 //!
 //! A [`Communicator`] executes a [`Call`]: a [`Descriptor`] (operation, dtype, count, op, root, ...) plus buffers and
 //! options. Users write the typed calls of [`Collectives`], which check arguments once, above all backends:
@@ -30,6 +30,7 @@ mod forward;
 mod group;
 mod log;
 mod memory;
+pub mod settings;
 mod short_text;
 mod solo;
 mod typed;

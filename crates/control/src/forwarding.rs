@@ -14,14 +14,14 @@ use crate::wire::{JointNews, Message, News, Publisher, Topic};
 pub(crate) struct Forwarding {
     kinds: Vec<SameNews>,
     /// By origin: where each of its pieces of news is, in the order in which it came.
-    places: Vec<Vec<Place>>,
+    places: Vec<Vec<NewsPlace>>,
     /// The origins that have any.
     origins: Vec<JobRank>,
 }
 
 /// Where a piece of news is: its kind, and its place among the origins of that kind.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct NewsPlace {
     sequence: u64,
     kind: usize,
     place: usize,
@@ -58,7 +58,7 @@ impl Forwarding {
         if of_origin.is_empty() {
             self.origins.push(news.origin);
         }
-        of_origin.push(Place { sequence: news.sequence, kind, place });
+        of_origin.push(NewsPlace { sequence: news.sequence, kind, place });
         self.kinds[kind].origins.push(Publisher { rank: news.origin, sequence: news.sequence });
         self.kinds[kind].known.entry(from).or_default().push(place);
     }

@@ -1,18 +1,7 @@
-//! What a process is told: by its environment, or in code.
-//!
-//! | file | what it does |
-//! | --- | --- |
-//! | `backend.rs` | the library that does the collectives |
-//! | `devices.rs` | what backends for devices are given |
-//! | `ccl.rs` | what Intel's oneCCL reads itself |
-//! | `check.rs` | what can be checked only on this machine, or of several settings together |
-//!
-//! No other file reads the environment.
+//! What a process is told about its job: by its environment, or in code. `check.rs` has what can be checked only on
+//! this machine, or of several settings together.
 
-mod backend;
-mod ccl;
 mod check;
-mod devices;
 #[cfg(test)]
 mod tests;
 
@@ -25,16 +14,17 @@ use std::time::Duration;
 use unisono_communicator::{Algorithm, CALL_TIMEOUT_DEFAULT, Error, LogLevel, Result};
 use unisono_control::intervals::Intervals;
 
-pub use backend::{Backend, UnknownBackend};
-pub use devices::{DeviceSettings, HostMemorySetting};
-
 use crate::environment::{self, Launcher, Placement};
 use crate::job_settings::{Checksum, JobSettings};
-use crate::report::{self, InheritedPipe};
+use crate::report::{self, InheritedPipe, Reporter};
 use crate::secret::SecretSource;
-use crate::settings::{
-    SetVariable, Source, Values, configuration, in_effect, unknown_names, warn_of, without_value,
-};
+use crate::settings::{GROUPS, Source, configuration};
+
+/// The largest size that a setting can ask for.
+const BYTES_MAX: u32 = 1 << 30;
+
+/// A direction must hold the largest element, or calls in place wait for each other.
+const BUFFER_BYTES_MIN: u32 = 128 << 10;
 
 /// The interfaces to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,22 +52,8 @@ impl Interfaces {
     }
 }
 
-/// The settings of a process.
-///
-/// [`Config::from_environment`] reads them, and a program changes some in code: a field that it sets wins over the
-/// variable. `init_with` and [`Job::join`] check them once more, so the name of its variable is in the error of a
-/// field that cannot be obeyed.
-///
-/// ```
-/// use std::time::Duration;
-/// # mod unisono { pub use unisono_job::config::*; }
-/// use unisono::Config;
-///
-/// let mut config = Config::from_environment()?.with_call_timeout(Duration::from_secs(20));
-/// // Only where the user has not said anything.
-/// config.flight_directory.get_or_insert_with(|| std::env::temp_dir().join("flight"));
-/// # Ok::<(), unisono_communicator::Error>(())
-/// ```
+/// The settings of a process as a rank of a job. The environment gives them, and a program changes some in code.
+/// [`Job::join`] checks them once more, so the name of its variable is in the error of a field that cannot be obeyed.
 ///
 /// [`Job::join`]: crate::Job::join
 #[derive(Clone, Debug)]
@@ -107,14 +83,8 @@ pub struct Config {
     pub address: Option<IpAddr>,
     /// What tells this host from others.
     pub host_id: Option<String>,
-    /// The backend asked for.
-    pub backend: Backend,
-    /// Where oneCCL's libraries lie; an absolute path.
-    pub ccl_directory: Option<PathBuf>,
-    /// The variables that oneCCL reads itself and that are set; see [`Config::missing_ccl_variables`].
-    pub ccl_variables_set: Vec<&'static str>,
-    /// What backends for devices are given.
-    pub devices: DeviceSettings,
+    /// The backend asked for, by the name of the user's setting. Ranks with different ones do not meet.
+    pub backend: String,
     /// The algorithm asked for.
     pub algorithm: Option<String>,
     /// Algorithms from outside, which the communicator of all ranks registers and proves first. The environment gives
@@ -164,114 +134,19 @@ pub struct Config {
     pub temporary_directory: PathBuf,
     /// The settings that were found under a name of another tool, and that name.
     pub found_as: Vec<(&'static str, String)>,
-    /// Variables of the environment that look like settings and are none.
-    pub unknown: Vec<String>,
-}
-
-/// Looks a variable up.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// Setters that take a value of the field and return the settings.
-macro_rules! setters {
-    ($($(#[$doc:meta])* $setter:ident: $field:ident, $type:ty;)+) => {
-        impl Config {
-            $($(#[$doc])*
-            #[must_use]
-            pub fn $setter(mut self, $field: $type) -> Config {
-                self.$field = $field;
-                self
-            })+
-        }
-    };
-}
-
-setters! {
-    /// With this [`Config::backend`].
-    with_backend: backend, Backend;
-    /// With this [`Config::join_timeout`].
-    with_join_timeout: join_timeout, Duration;
-    /// With this [`Config::drop_timeout`].
-    with_drop_timeout: drop_timeout, Duration;
-    /// With this [`Config::warn_after`].
-    with_warn_after: warn_after, Duration;
-    /// With this [`Config::log`].
-    with_log: log, LogLevel;
-    /// With this [`Config::checksum`].
-    with_checksum: checksum, Checksum;
 }
 
 impl Config {
-    /// With this [`Config::call_timeout`], also as a deadline that was asked for; see [`Config::has_call_timeout`].
-    #[must_use]
-    pub fn with_call_timeout(mut self, timeout: Duration) -> Config {
-        self.call_timeout = timeout;
-        self.is_call_timeout_set = true;
-        self
-    }
-
-    /// With records of the last calls in this folder; see [`Config::flight_directory`].
-    #[must_use]
-    pub fn with_flight_directory(mut self, directory: impl Into<PathBuf>) -> Config {
-        self.flight_directory = Some(directory.into());
-        self
-    }
-
-    /// With this meeting place, `host:port`; see [`Config::store`].
-    #[must_use]
-    pub fn with_store(mut self, store: impl Into<String>) -> Config {
-        self.store = Some(store.into());
-        self
-    }
-
-    /// With this algorithm for all calls that it fits; see [`Config::algorithm`].
-    #[must_use]
-    pub fn with_algorithm(mut self, name: impl Into<String>) -> Config {
-        self.algorithm = Some(name.into());
-        self
-    }
-
-    /// With one more algorithm from outside; the same on every rank. See [`Config::algorithms`].
-    #[must_use]
-    pub fn with_own_algorithm(mut self, algorithm: Arc<Algorithm>) -> Config {
-        self.algorithms.push(algorithm);
-        self
-    }
-
     /// What this process's environment says.
     ///
     /// # Errors
     /// [`Error::Configuration`] for the first value that cannot be obeyed.
     pub fn from_environment() -> Result<Config> {
-        let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
-        let unknown = unknown_names(set.map(|(name, _)| name.to_string_lossy().into_owned()));
-        let config = Config::from_values(&|name| std::env::var_os(name));
-        // A variable that is said to be missing may have been misspelt.
-        let config = config.inspect_err(|_| warn_of(&unknown))?;
-        Ok(Config { unknown, ..config })
-    }
-
-    /// What the environment of a launcher says: it is no rank, and replaces in its ranks what an outer job has left
-    /// there.
-    ///
-    /// # Errors
-    /// As [`Config::from_environment`].
-    pub fn of_launcher() -> Result<Config> {
-        const OWN: [&str; 4] =
-            ["XDG_RUNTIME_DIR", "TMPDIR", "UNISONO_HANDSHAKE_TIMEOUT_MS", "UNISONO_CCL_DIR"];
-        let is_own = |name: &str| OWN.into_iter().chain(ccl::ccl_names()).any(|own| own == name);
-        Config::from_values(&|name| is_own(name).then(|| std::env::var_os(name))?)
-    }
-
-    /// Warns of unknown variables. The ranks of a launcher mostly have the same environment, so rank 0 speaks for all;
-    /// ranks that are started by hand have their own each.
-    fn warn_of_unknown(&self) {
-        if self.placement.rank() == 0 || self.is_started_by_hand() {
-            warn_of(&self.unknown);
-        }
+        Config::from_source(&Source::of_environment(&GROUPS))
     }
 
     /// Whether somebody has started this rank by hand, in a terminal of its own.
-    pub(crate) fn is_started_by_hand(&self) -> bool {
+    pub fn is_started_by_hand(&self) -> bool {
         let is_named =
             matches!(self.placement, Placement::Ranked { launcher: Launcher::Named, local_rank: None, .. });
         is_named && self.store.is_none()
@@ -281,6 +156,13 @@ impl Config {
     /// time has come must then do without its quickest way.
     pub fn has_call_timeout(&self) -> bool {
         self.is_call_timeout_set || self.call_timeout != CALL_TIMEOUT_DEFAULT
+    }
+
+    /// Tells the launcher, if it has a pipe for that, why this rank cannot join. `Job::join` tells its own errors.
+    pub fn tell_launcher(&self, error: &Error) {
+        if let Some(reporter) = self.report_to.and_then(Reporter::take) {
+            reporter.not_joined(self.placement.rank(), error);
+        }
     }
 
     /// The variable that gave the setting `name`: itself, or that of another tool.
@@ -310,42 +192,41 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::from_environment`].
-    pub fn from_lookup(lookup: Lookup<'_>) -> Result<Config> {
-        Config::from_values(&|name| lookup(name).map(OsString::from))
+    pub fn from_lookup(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Config> {
+        Config::from_source(&Source::new(&|name| lookup(name).map(OsString::from), &GROUPS))
     }
 
-    fn from_values(lookup: Values<'_>) -> Result<Config> {
-        let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let source = Source::new(&set);
-        let placement = environment::placement(&source)?;
-        let slurm_step = environment::slurm_step(&source);
-        let job_key = environment::job_key(&source, &placement, slurm_step.as_deref());
+    /// What a source with the rows of [`GROUPS`] says.
+    ///
+    /// # Errors
+    /// As [`Config::from_environment`].
+    pub fn from_source(source: &Source<'_>) -> Result<Config> {
+        let placement = environment::placement(source)?;
+        let slurm_step = environment::slurm_step(source);
+        let job_key = environment::job_key(source, &placement, slurm_step.as_deref());
         let (slurm_host, slurm_port) =
-            environment::slurm_meeting(&source, &placement, job_key.as_deref()).unzip();
+            environment::slurm_meeting(source, &placement, job_key.as_deref()).unzip();
         Ok(Config {
             store: source.text("UNISONO_STORE"),
-            secret: secret_source(&source)?,
-            user_secret_file: user_secret_file(&set),
+            secret: secret_source(source)?,
+            user_secret_file: user_secret_file(source),
             job_key,
-            launcher_run: environment::launcher_run(&source, &placement),
-            master_address: environment::master_address(&source).or(slurm_host),
+            launcher_run: environment::launcher_run(source, &placement),
+            master_address: environment::master_address(source).or(slurm_host),
             master_port: match source.number("UNISONO_MASTER_PORT", 1, u64::from(u16::MAX) - 1)? {
                 Some(port) => Some(port as u16),
                 None => slurm_port,
             },
             interfaces: source.find("UNISONO_INTERFACE").map(|(name, value)| Interfaces { name, value }),
-            address: source.address("UNISONO_ADDRESS")?,
+            address: address(source)?,
             host_id: source.text("UNISONO_HOST_ID"),
-            backend: backend(&source)?,
-            ccl_directory: source.path("UNISONO_CCL_DIR"),
-            ccl_variables_set: ccl::ccl_variables_set(&set),
-            devices: DeviceSettings::from_source(&source)?,
+            backend: "tcp".to_owned(),
             algorithm: source.text("UNISONO_ALGORITHM"),
             algorithms: Vec::new(),
             cost_model: source.text("UNISONO_COST_MODEL"),
-            log: source.log_level("UNISONO_LOG")?,
+            log: log_level(source)?,
             call_timeout: source.duration("UNISONO_CALL_TIMEOUT_S")?,
-            is_call_timeout_set: set("UNISONO_CALL_TIMEOUT_S").is_some(),
+            is_call_timeout_set: source.is_set("UNISONO_CALL_TIMEOUT_S"),
             warn_after: source.duration("UNISONO_WARN_AFTER_S")?,
             join_timeout: source.duration("UNISONO_JOIN_TIMEOUT_S")?,
             handshake_timeout: source.duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?,
@@ -355,22 +236,21 @@ impl Config {
             flight_directory: source.path("UNISONO_FLIGHT_DIR"),
             probe_delay: source.duration("UNISONO_PROBE_DELAY_MS")?,
             spin: source.duration("UNISONO_SPIN_US")?,
-            socket_buffer_bytes: source.buffer_bytes("UNISONO_SOCKET_BUFFER_BYTES")?,
-            unsent_bytes: source.unsent_bytes()?,
+            socket_buffer_bytes: socket_buffer_bytes(source)?,
+            unsent_bytes: bytes(source, "UNISONO_UNSENT_BYTES", 4 << 10)?,
             congestion_control: source.text("UNISONO_CONGESTION_CONTROL").filter(|name| name != "system"),
             checksum: match source.choice("UNISONO_CHECKSUM", &["auto", "on", "off"])?.as_str() {
                 "on" => Checksum::Always,
                 "off" => Checksum::Never,
                 _ => Checksum::BetweenHosts,
             },
-            piece_bytes: source.piece_bytes()?,
+            piece_bytes: bytes(source, "UNISONO_PIECE_BYTES", 1)?,
             report_to: source.parse(report::VARIABLE, "DESCRIPTOR:INODE is needed", |_| true)?,
-            runtime_directory: set("XDG_RUNTIME_DIR").map(PathBuf::from),
-            temporary_directory: set("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
+            runtime_directory: source.foreign_path("XDG_RUNTIME_DIR"),
+            temporary_directory: source.foreign_path("TMPDIR").unwrap_or_else(|| "/tmp".into()),
             slurm_step,
             placement,
             found_as: source.found_as(),
-            unknown: Vec::new(),
         })
     }
 }
@@ -391,31 +271,29 @@ fn secret_source(source: &Source<'_>) -> Result<Option<SecretSource>> {
     }
 }
 
-fn backend(source: &Source<'_>) -> Result<Backend> {
-    const NAME: &str = "UNISONO_BACKEND";
-    let problem = UnknownBackend.to_string();
-    source.parse(NAME, &problem, |_: &Backend| true)?.ok_or_else(|| without_value(NAME))
+fn bytes(source: &Source<'_>, name: &str, least: u32) -> Result<u32> {
+    let problem = format!("a whole number from {least} to {BYTES_MAX} is needed");
+    source.needed(name, &problem, |number| (least..=BYTES_MAX).contains(number))
 }
 
-fn user_secret_file(set: Values<'_>) -> Option<PathBuf> {
-    let configuration = set("XDG_CONFIG_HOME").map(PathBuf::from);
-    let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
-    Some(configuration.or_else(home)?.join("unisono").join("secret"))
+/// `None` for 0.
+fn socket_buffer_bytes(source: &Source<'_>) -> Result<Option<u32>> {
+    let problem = format!("0, or a whole number from {BUFFER_BYTES_MIN} to {BYTES_MAX} is needed");
+    let is_good = |number: &u32| *number == 0 || (BUFFER_BYTES_MIN..=BYTES_MAX).contains(number);
+    Ok(source.parse("UNISONO_SOCKET_BUFFER_BYTES", &problem, is_good)?.filter(|&number| number > 0))
 }
 
-/// The deadline of calls that the environment gives, if somebody has set it: for worlds that read no other setting.
-///
-/// # Errors
-/// [`Error::Configuration`] for a value that is no time.
-pub fn call_timeout_of_environment() -> Result<Option<Duration>> {
-    const NAME: &str = "UNISONO_CALL_TIMEOUT_S";
-    let value = |name: &str| std::env::var_os(name).filter(|value| name == NAME && !value.is_empty());
-    let is_set = value(NAME).is_some();
-    Source::new(&value).duration(NAME).map(|timeout| is_set.then_some(timeout))
+fn address(source: &Source<'_>) -> Result<Option<IpAddr>> {
+    let problem = "an IP address that other ranks can dial is needed";
+    let can_be_dialled = |address: &IpAddr| !address.is_unspecified() && !address.is_multicast();
+    source.parse("UNISONO_ADDRESS", problem, can_be_dialled)
 }
 
-/// The variables of this process's environment that are settings or are named like ours, by name.
-pub fn set_variables() -> Vec<SetVariable> {
-    let text = |text: OsString| text.to_string_lossy().into_owned();
-    in_effect(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
+fn log_level(source: &Source<'_>) -> Result<LogLevel> {
+    source.needed("UNISONO_LOG", &format!("one of {} is needed", LogLevel::NAMES.join(", ")), |_| true)
+}
+
+fn user_secret_file(source: &Source<'_>) -> Option<PathBuf> {
+    let home = || Some(source.foreign_path("HOME")?.join(".config"));
+    Some(source.foreign_path("XDG_CONFIG_HOME").or_else(home)?.join("unisono").join("secret"))
 }

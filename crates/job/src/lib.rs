@@ -4,7 +4,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`config`], [`settings`] | the settings of a process, and their table; only `config` reads the environment |
+//! | [`config`], [`settings`] | the settings of a rank, and their rows |
 //! | [`environment`] | the variables of launchers about this process |
 //! | [`secret`], [`private_files`] | where the secret comes from; files that are closed to other users |
 //! | [`rendezvous`] | the store that ranks use once, to join |

@@ -4,6 +4,7 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `sys` | the C API of oneCCL 2022: types, constants, the table of functions |
+//! | `settings` | [`CclSettings`]: where its files are, and the variables that it reads itself |
 //! | `discovery` | [`Ccl`]: where its files come from ([`CclOptions`]), and which versions are taken |
 //! | `vendor` | what it does: its calls, [`CclCommunicator`] |
 //! | `queue` | [`SyclFunctions`]: memory of SYCL's devices, for programs that have SYCL |
@@ -21,9 +22,11 @@ mod discovery;
 mod discovery_tests;
 mod error;
 mod queue;
+mod settings;
 mod sys;
 mod vendor;
 
 pub use discovery::{Ccl, CclOptions, Version};
 pub use queue::SyclFunctions;
+pub use settings::{CclSettings, SETTINGS};
 pub use vendor::{BACKEND, CclComm, CclCommunicator, CclVendor, arithmetic};

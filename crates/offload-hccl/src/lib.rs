@@ -4,6 +4,7 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `sys` | the C API of HCCL, ACL and aclnn: types, constants, the tables of functions |
+//! | `settings` | [`HcclSettings`]: which folder a process is to open |
 //! | `discovery` | [`HcclLibrary`]: where its files come from |
 //! | `product` | which devices reduce what, and which calls they have |
 //! | `device` | the device with its memory and streams, through ACL: bring-up and tear-down |
@@ -28,6 +29,7 @@ mod error;
 mod operator;
 mod product;
 mod scaling;
+mod settings;
 mod signs;
 #[cfg(test)]
 mod signs_tests;
@@ -44,5 +46,6 @@ mod workspace;
 
 pub use discovery::HcclLibrary;
 pub use product::Product;
+pub use settings::{HcclSettings, SETTINGS};
 pub use vectors::Vectors;
 pub use vendor::{ARITHMETIC, BACKEND, Hccl, HcclComm, HcclCommunicator, HcclOptions};

@@ -4,6 +4,7 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `sys` | the C API of NCCL 2.19 to 2.32: types, constants, the table of functions |
+//! | `settings` | [`NcclSettings`]: which files a process is to open |
 //! | `discovery` | [`NcclLibrary`]: where its file comes from, and which versions are taken |
 //! | `device` | the device with its memory and streams, through the driver |
 //! | `arithmetic` | the kernels that add messages, for algorithms by name |
@@ -23,6 +24,7 @@ mod discovery;
 #[cfg(test)]
 mod discovery_tests;
 mod error;
+mod settings;
 mod sys;
 mod vendor;
 #[cfg(test)]
@@ -32,4 +34,5 @@ pub use arithmetic::source as arithmetic_source;
 pub use comm::NcclComm;
 pub use device::CudaDevice;
 pub use discovery::{NcclLibrary, Version};
+pub use settings::{NcclSettings, SETTINGS};
 pub use vendor::{ARITHMETIC, BACKEND, Nccl, NcclCommunicator, NcclOptions};

@@ -6,6 +6,7 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
+//! | `settings` | [`DeviceSettings`]: the settings of all libraries that work on a device |
 //! | `vendor` | [`Vendor`]: what a library is |
 //! | `device` | [`Device`]: what its device is, if it has one |
 //! | `capabilities` | [`Capabilities`]: what it can do, and how its arithmetic behaves |
@@ -42,6 +43,7 @@ mod revocation;
 mod run;
 mod scale;
 mod scheduled;
+mod settings;
 mod signal;
 mod staged;
 mod tend;
@@ -55,5 +57,6 @@ pub use capabilities::{Arithmetic, Capabilities, NanInMinMax, Native};
 pub use device::{Combination, Device, RawEvent, RawStream, Scale};
 pub use device_turn::DeviceTurn;
 pub use offloaded::{HostMemory, OffloadOptions, Offloaded};
+pub use settings::{DeviceSettings, SETTINGS};
 pub use turn::LibraryTurn;
 pub use vendor::{Elements, NativeCall, NativeOp, Vendor, lacks};

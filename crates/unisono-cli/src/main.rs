@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use arguments::{Commands, parse};
 use problem::Result;
 use unisono::algorithms_cli::{self, forecast, problem};
-use unisono_job::settings::settings_page;
+use unisono::config::settings_page;
 
 fn main() -> ExitCode {
     let done = parse(std::env::args_os()).and_then(|command| command.map_or(Ok(()), execute));

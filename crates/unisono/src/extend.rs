@@ -97,11 +97,11 @@ pub mod schedule {
 /// The job, and the transport over TCP: for backends that lie on top of it, for programs that place ranks themselves,
 /// and for other transports over the connections of the job.
 pub mod tcp {
+    pub use crate::config::backend::UnknownBackend;
     pub use unisono_control::handshake::JobId;
     pub use unisono_control::secret::Secret;
     pub use unisono_control::wire::ConnectionRole;
     pub use unisono_job::Job;
-    pub use unisono_job::config::UnknownBackend;
     pub use unisono_job::environment::Launcher;
     pub use unisono_job::rendezvous::{Membership, ProcessBirth, RankProcess};
     pub use unisono_job::report::InheritedPipe;

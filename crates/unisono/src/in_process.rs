@@ -41,8 +41,10 @@
 use std::sync::Arc;
 
 use unisono_communicator::Communicator;
+use unisono_communicator::settings::Source;
 use unisono_engine::in_process::{world_of, world_of_groups};
-use unisono_job::config::call_timeout_of_environment;
+
+use crate::config::GROUPS;
 
 pub use unisono_engine::in_process::{EngineOptions, Groups, InProcessCommunicator, run_of, run_with};
 pub use unisono_engine::{FaultPlan, Faults, Faulty};
@@ -80,9 +82,10 @@ pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)
 /// When `UNISONO_CALL_TIMEOUT_S` is no time.
 pub fn options(ranks: u32) -> EngineOptions {
     let suited = unisono_engine::in_process::options_for(ranks);
-    match call_timeout_of_environment() {
-        Ok(Some(timeout)) => EngineOptions { timeout, ..suited },
-        Ok(None) => suited,
+    let (settings, name) = (Source::of_environment(GROUPS), "UNISONO_CALL_TIMEOUT_S");
+    match settings.duration(name) {
+        Ok(timeout) if settings.is_set(name) => EngineOptions { timeout, ..suited },
+        Ok(_) => suited,
         Err(error) => panic!("{error}"),
     }
 }

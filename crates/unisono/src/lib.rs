@@ -102,6 +102,8 @@ pub use algorithms_cli::algorithms_main;
 /// # Ok::<(), unisono::Error>(())
 /// ```
 pub use bytemuck;
+pub use config::backend::Backend;
+pub use config::process::Config;
 pub use selection::BACKENDS;
 pub use unisono_communicator::{
     Awaited, Bool, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
@@ -109,7 +111,6 @@ pub use unisono_communicator::{
     Outcome, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust, TypedWork, UserFunction, UserOp,
     WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
 };
-pub use unisono_job::config::{Backend, Config};
 pub use world::World;
 
 /// Joins the job that this process was started in, and gives all its ranks as a [`World`]. With no launcher
@@ -148,7 +149,7 @@ pub fn init() -> Result<World> {
 /// is named.
 ///
 /// # Errors
-/// As [`init`]; [`Error::AlgorithmRefused`] for one of [`Config::algorithms`].
+/// As [`init`]; [`Error::AlgorithmRefused`] for one of [`JobConfig::algorithms`](config::JobConfig::algorithms).
 ///
 /// ```
 /// use std::time::Duration;

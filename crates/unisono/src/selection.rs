@@ -5,17 +5,15 @@ mod on_vendor;
 
 use std::time::Instant;
 
+use crate::config::backend::Backend;
+use crate::config::process::Config;
+#[cfg(any(feature = "nccl", feature = "hccl"))]
+use crate::extend::vendors;
+use crate::world::World;
 use unisono_backend::Companion;
 #[cfg(not(all(feature = "ccl", feature = "nccl", feature = "hccl")))]
 use unisono_communicator::Error;
 use unisono_communicator::{Communicator, Result, Severity, log};
-use unisono_job::Job;
-use unisono_job::config::{Backend, Config};
-use unisono_transport_tcp::Tcp;
-
-#[cfg(any(feature = "nccl", feature = "hccl"))]
-use crate::extend::vendors;
-use crate::world::World;
 
 /// The backends of this build. The features `ccl`, `nccl` and `hccl` add one each.
 pub const BACKENDS: &[Backend] = &[
@@ -32,14 +30,15 @@ pub const BACKENDS: &[Backend] = &[
 /// All ranks of the job that the settings describe. A backend that the settings name does the work, for any number of
 /// ranks, or is an error.
 pub(crate) fn open(config: &Config) -> Result<World> {
+    config.prepare()?;
     let backend = config.backend;
     let (world, why) = match backend {
         Backend::Auto if config.placement.world_size() == 1 => {
-            config.prepare()?;
+            config.job.check()?;
             (World::alone(), "; no launcher names other ranks: a world of one".to_owned())
         }
         Backend::Auto => automatic(config)?,
-        Backend::Tcp => (World::over_tcp(Job::join(config, &Tcp)?)?, String::new()),
+        Backend::Tcp => (World::over_tcp(config.join()?)?, String::new()),
         #[cfg(feature = "ccl")]
         Backend::Ccl => on_vendor::ccl(config)?,
         #[cfg(feature = "nccl")]
@@ -68,7 +67,7 @@ fn not_in_this_build(backend: Backend) -> Error {
 /// NCCL where every rank has it and a device; else TCP.
 #[cfg(feature = "nccl")]
 fn automatic(config: &Config) -> Result<(World, String)> {
-    let job = Job::join(config, &Tcp)?;
+    let job = config.join()?;
     // The job makes the communicator of all ranks once: somebody holds it from here on.
     let companion = job.companion()?;
     let library = vendors::nccl(config);
@@ -85,7 +84,7 @@ fn automatic(config: &Config) -> Result<(World, String)> {
 /// TCP. Ranks of a program with NCCL learn that this one lacks it.
 #[cfg(not(feature = "nccl"))]
 fn automatic(config: &Config) -> Result<(World, String)> {
-    let job = Job::join(config, &Tcp)?;
+    let job = config.join()?;
     // The job makes the communicator of all ranks once: somebody holds it from here on.
     let companion = job.companion()?;
     all_have_nccl(config, &companion, false)?;

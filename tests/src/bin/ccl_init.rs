@@ -12,7 +12,7 @@ use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
 use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_offload::{OffloadOptions, Vendor};
-use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
+use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclSettings, CclVendor};
 use unisono_transport_tcp::Tcp;
 
 /// Longer than any step before the library; its init of three ranks takes many times as long.
@@ -26,7 +26,9 @@ fn main() {
     let world = Job::join(&config, &Tcp).unwrap();
     let companion = world.companion().unwrap();
     let group = companion.group().clone();
-    let open = || Ccl::open(&CclOptions { directory: config.ccl_directory.clone() }).map(CclVendor::on_host);
+    let open = || {
+        Ccl::open(&CclOptions { directory: CclSettings::of_environment().directory }).map(CclVendor::on_host)
+    };
     let library = open().map(Arc::new);
     if group.rank() + 1 == group.size() {
         std::thread::spawn(die_in_init);

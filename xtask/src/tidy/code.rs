@@ -111,8 +111,8 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/vendors/tests/vendors/nccl_double/streams.rs",
 ];
 
-/// The one table of settings.
-const ENVIRONMENT_FILE: &str = "crates/job/src/config.rs";
+/// The one file that reads the environment.
+const ENVIRONMENT_FILE: &str = "crates/communicator/src/settings.rs";
 
 /// Every rule of this file.
 pub(crate) fn check(source: &Source<'_>, tokens: &[Token]) -> Vec<Violation> {
@@ -245,7 +245,7 @@ fn environment(code: &Code<'_>, index: usize) -> Option<Violation> {
     if !is_read || is_excepted || code.tokens[index].is_test {
         return None;
     }
-    code.violation(index, "environment", format!("settings are read in {ENVIRONMENT_FILE} alone"))
+    code.violation(index, "environment", format!("{ENVIRONMENT_FILE} alone reads it"))
 }
 
 #[cfg(test)]

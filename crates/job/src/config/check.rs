@@ -12,18 +12,17 @@ use unisono_engine::EngineOptions;
 
 use super::Config;
 use crate::rendezvous::{address_of_interface, at_own, interfaces_text, split_store};
-use crate::settings::{Source, knob_named};
+use crate::settings::knobs;
 use crate::sockets::{SocketOptions, new_socket, set_congestion_control};
 
 impl Config {
-    /// What comes before everything else: from here on warnings go where the user wants them, misspelt variables are
-    /// reported, and what cannot be obeyed is refused.
+    /// What comes before everything else: from here on warnings go where the user wants them, and what cannot be obeyed
+    /// is refused.
     ///
     /// # Errors
     /// As [`Config::check`].
     pub fn prepare(&self) -> Result<()> {
         set_log_level(self.log);
-        self.warn_of_unknown();
         self.check()
     }
 
@@ -35,7 +34,6 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         self.check_values()?;
         self.check_algorithm()?;
-        self.check_vendors()?;
         self.job_settings()?;
         self.check_store()?;
         self.check_secret()?;
@@ -46,8 +44,8 @@ impl Config {
 
     /// The rules of the variables, on the fields: a program may have changed these.
     fn check_values(&self) -> Result<()> {
-        let in_units = |duration: Duration, units: f64| (duration.as_secs_f64() * units).to_string();
-        let durations = [
+        let in_units = |duration: Duration, units: f64| Some((duration.as_secs_f64() * units).to_string());
+        let texts = [
             ("UNISONO_CALL_TIMEOUT_S", in_units(self.call_timeout, 1.0)),
             ("UNISONO_WARN_AFTER_S", in_units(self.warn_after, 1.0)),
             ("UNISONO_JOIN_TIMEOUT_S", in_units(self.join_timeout, 1.0)),
@@ -57,24 +55,13 @@ impl Config {
             ("UNISONO_SUSPECT_AFTER_MS", in_units(self.suspect_after, 1e3)),
             ("UNISONO_PROBE_DELAY_MS", in_units(self.probe_delay, 1e3)),
             ("UNISONO_SPIN_US", in_units(self.spin, 1e6)),
-        ];
-        let others = [
             ("UNISONO_ADDRESS", self.address.map(|address| address.to_string())),
             ("UNISONO_UNSENT_BYTES", Some(self.unsent_bytes.to_string())),
             ("UNISONO_PIECE_BYTES", Some(self.piece_bytes.to_string())),
             ("UNISONO_SOCKET_BUFFER_BYTES", self.socket_buffer_bytes.map(|bytes| bytes.to_string())),
         ];
-        let text = |asked: &str| {
-            let set = others.iter().filter_map(|(name, text)| Some((name, text.as_ref()?)));
-            let mut all = durations.iter().map(|(name, text)| (name, text)).chain(set);
-            all.find(|(name, _)| self.variable(name) == asked).map(|(_, text)| text.into())
-        };
-        let source = Source::new(&text);
-        durations.iter().try_for_each(|(name, _)| source.duration(name).map(drop))?;
-        source.address("UNISONO_ADDRESS")?;
-        source.unsent_bytes()?;
-        source.piece_bytes()?;
-        source.buffer_bytes("UNISONO_SOCKET_BUFFER_BYTES")?;
+        let text = |asked: &str| texts.iter().find(|(name, _)| self.variable(name) == asked)?.1.clone();
+        Config::from_lookup(&text)?;
         if (Intervals { beat: self.heartbeat, suspect: self.suspect_after }).are_safe() {
             return Ok(());
         }
@@ -125,7 +112,7 @@ impl Config {
         let name = "UNISONO_CONGESTION_CONTROL";
         let Some(wanted) = &self.congestion_control else { return Ok(()) };
         // A system without the default one keeps its own.
-        if knob_named(name).is_some_and(|knob| knob.default == wanted) {
+        if knobs().any(|knob| knob.name == name && knob.default == wanted) {
             return Ok(());
         }
         let options = SocketOptions { buffer_bytes: None, unsent_bytes: self.unsent_bytes };

@@ -1,10 +1,7 @@
 //! The table of settings: accepted values and names, and the refusal of all others.
 
-use unisono_communicator::Collective;
-
 use super::*;
 use crate::environment::Launcher;
-use crate::settings::knobs;
 
 fn read(variables: &[(&str, &str)]) -> Result<Config> {
     let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
@@ -18,24 +15,6 @@ fn problem(variables: &[(&str, &str)]) -> String {
 fn ranked(launcher: Launcher, local: Option<(u32, u32)>) -> Placement {
     let (local_rank, local_world_size) = (local.map(|l| l.0), local.map(|l| l.1));
     Placement::Ranked { rank: 2, world_size: 4, local_rank, local_world_size, launcher }
-}
-
-#[test]
-fn every_row_of_the_table_is_read_and_documented() {
-    let asked = std::cell::RefCell::new(Vec::new());
-    Config::from_lookup(&|name| {
-        asked.borrow_mut().push(name.to_string());
-        None
-    })
-    .unwrap();
-    for knob in knobs() {
-        assert!(knob.name.starts_with("UNISONO_") && !knob.doc.is_empty() && !knob.unit.is_empty());
-        for name in std::iter::once(&knob.name).chain(knob.also) {
-            // The local numbers are asked for only after a rank.
-            assert!(asked.borrow().iter().any(|n| n == name) || knob.name.contains("LOCAL"), "{name}");
-        }
-        assert_eq!(knobs().filter(|other| other.name == knob.name).count(), 1, "{}", knob.name);
-    }
 }
 
 #[test]
@@ -53,7 +32,6 @@ fn nothing_set_is_a_world_of_one_with_the_defaults() {
         (None, 128 << 10, 512 << 10)
     );
     assert_eq!(config.congestion_control.as_deref(), Some("reno"));
-    assert_eq!(config.backend, Backend::Auto);
     assert_eq!((config.store, config.job_key, config.address), (None, None, None));
 }
 
@@ -227,9 +205,7 @@ fn refusal(config: &Config) -> String {
 fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
     let file = tests_file();
     let below_a_file = file.join("records").display().to_string();
-    let cases: [(&str, &str, &str); 15] = [
-        ("UNISONO_CCL_DIR", "vendor", "UNISONO_CCL_DIR=vendor: an absolute path is needed"),
-        ("UNISONO_HCCL_DIR", "lib64", "UNISONO_HCCL_DIR=lib64: an absolute path is needed"),
+    let cases: [(&str, &str, &str); 13] = [
         (
             "UNISONO_ALGORITHM",
             "rign",
@@ -281,18 +257,12 @@ fn paths(config: &Config) -> Vec<(&'static str, Option<PathBuf>)> {
         other @ (SecretSource::GroupFile(_) | SecretSource::Descriptor(_)) => panic!("{other:?}"),
     });
     let user = config.user_secret_file.as_deref().map(|file| file.ancestors().nth(2).unwrap().to_owned());
-    let devices = config.devices.clone();
     vec![
         ("XDG_RUNTIME_DIR", config.runtime_directory.clone()),
         ("TMPDIR", Some(config.temporary_directory.clone())),
         ("XDG_CONFIG_HOME", user),
         ("UNISONO_SECRET_FILE", secret),
         ("UNISONO_FLIGHT_DIR", config.flight_directory.clone()),
-        ("UNISONO_CCL_DIR", config.ccl_directory.clone()),
-        ("UNISONO_NCCL_LIB", devices.nccl_library),
-        ("UNISONO_CUDA_LIB", devices.cuda_library),
-        ("UNISONO_NVRTC_LIB", devices.nvrtc_library),
-        ("UNISONO_HCCL_DIR", devices.hccl_directory),
     ]
 }
 
@@ -306,7 +276,6 @@ fn one_process_with_paths() {
         assert_eq!(path.as_ref(), Some(&here), "{name}");
     }
     Config { secret: None, flight_directory: Some(here.join("records")), ..config }.check().unwrap();
-    assert_eq!(Config::of_launcher().unwrap().runtime_directory, Some(here));
 }
 
 #[test]
@@ -370,18 +339,6 @@ fn what_code_sets_is_checked_too() {
 }
 
 #[test]
-fn algorithms_are_refused_together_with_a_backend_that_takes_none() {
-    let ccl = Config { backend: Backend::Ccl, ..read(&[]).unwrap() };
-    ccl.check().unwrap();
-    let expected = "UNISONO_ALGORITHM=ring: oneCCL chooses among algorithms of its own";
-    let named = Config { algorithm: Some("ring".into()), ..ccl.clone() };
-    assert!(refusal(&named).starts_with(expected), "{}", refusal(&named));
-    let outside = Algorithm::new("mine", Collective::Barrier, |_builder| {});
-    let with = ccl.with_own_algorithm(Arc::new(outside));
-    assert!(refusal(&with).starts_with("UNISONO_ALGORITHM=mine: oneCCL chooses"), "{}", refusal(&with));
-}
-
-#[test]
 fn a_deadline_that_somebody_has_set_is_known_whatever_it_is() {
     let has = |variables: &[(&str, &str)]| read(variables).unwrap().has_call_timeout();
     assert!(!has(&[]) && !has(&[("UNISONO_CALL_TIMEOUT_S", "")]));
@@ -405,36 +362,4 @@ fn a_setting_knows_the_variable_that_gave_it() {
 fn a_table_without_its_rank_is_checked_all_the_same() {
     assert!(problem(&[("UNISONO_LOCAL_RANK", "one")]).starts_with("UNISONO_LOCAL_RANK=one: a whole number"));
     assert!(problem(&[("LOCAL_WORLD_SIZE", "0")]).starts_with("LOCAL_WORLD_SIZE=0: a whole number from 1"));
-}
-
-/// Every variable of ours that is written anywhere in the repository's code is a row of the table.
-#[test]
-fn every_variable_in_the_code_is_known() {
-    // Their tests have names that are none.
-    let excepted = ["cli/doctor.rs", "cli/settings.rs", "in_effect.rs", "programs/main.rs", "unknown.rs"];
-    let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let mut folders: Vec<PathBuf> =
-        ["crates", "tests", "benches", "xtask"].map(|one| repository.join(one)).into();
-    let mut names = std::collections::BTreeSet::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let is_excepted = excepted.iter().any(|name| path.ends_with(name));
-            if path.is_dir() && !path.ends_with("target") {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") && !is_excepted {
-                names.extend(variables_in(&std::fs::read_to_string(path).unwrap()));
-            }
-        }
-    }
-    assert!(names.len() > 30, "{names:?}");
-    names.remove("UNISONO_PRICES");
-    assert_eq!(unknown_names(names.into_iter()), Vec::<String>::new());
-}
-
-fn variables_in(text: &str) -> Vec<String> {
-    let is_letter = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
-    let from = text.match_indices("UNISONO_").map(|(at, _)| &text[at..]);
-    let names = from.map(|rest| rest[..rest.find(|c| !is_letter(c)).unwrap_or(rest.len())].to_owned());
-    names.filter(|name| !name.ends_with('_')).collect()
 }

@@ -4,9 +4,8 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use unisono::compression::{Codec, Route, SignL1, residual_bytes};
-use unisono::{Collective, Communicator, DType, ReduceOp};
-use unisono_job::config::Config;
-use unisono_job::environment::Placement;
+use unisono::config::Placement;
+use unisono::{Collective, Communicator, Config, DType, ReduceOp};
 use unisono_schedule::{Choice, Registry, Shape, UnknownChoice, algorithms};
 
 use super::operations::{BenchOperation, CompressedOperation, MeasuredOperation};
@@ -31,7 +30,7 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
     let ranks = match arguments.ranks {
         Some(ranks) => ranks,
         None => match config(&arguments)? {
-            Config { placement: Placement::Solo, .. } => RANKS_DEFAULT,
+            config if config.placement == Placement::Solo => RANKS_DEFAULT,
             config => {
                 let world = print::aside(|| unisono::init_with(&config))?;
                 return measure_and_print(&world, &plan, arguments.json);
@@ -50,7 +49,7 @@ fn config(arguments: &BenchArguments) -> Result<Config> {
     let mut config = Config::from_environment()?;
     let BenchArguments { backend, vendor: VendorArguments { vendor_dir }, .. } = arguments;
     config.backend = backend.unwrap_or(config.backend);
-    config.ccl_directory = vendor_dir.clone().or(config.ccl_directory);
+    config.ccl.directory = vendor_dir.clone().or(config.ccl.directory);
     Ok(config)
 }
 

@@ -11,8 +11,7 @@ mod progress;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use unisono::{Collectives, Communicator};
-use unisono_job::config::Config;
+use unisono::{Collectives, Communicator, Config};
 use unisono_job::environment::Placement;
 use unisono_transport_tcp::BACKEND;
 

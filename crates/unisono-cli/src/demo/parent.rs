@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use unisono_job::config::Config;
+use unisono::Config;
 
 use super::recipe::Task;
 use super::report;

@@ -123,7 +123,7 @@ impl<'j> Launcher<'j> {
         let pipe = ReportPipe::new().map_err(|error| Problem::failed("a pipe for reports", error))?;
         let ends = Ends::tell(&pipe, events.clone())
             .map_err(|error| Problem::failed("watching processes", error))?;
-        let mut variables = vendor::variables(job.vendor_directory.clone())?;
+        let mut variables = vendor::variables(job.vendor_directory.clone());
         variables.push((pipe.variable.0, pipe.variable.1.clone().into()));
         let starter = Starter { job, meeting, variables, ends, null };
         let (mut ranks, mut pipes, mut ended_by) = (Vec::new(), [Vec::new(), Vec::new()], None);

@@ -6,14 +6,14 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use unisono_control::secret::Secret;
-use unisono_job::config::Config;
 use unisono_job::private_files::runtime_directory;
 use unisono_job::rendezvous::{StoreConfig, StoreHost, store_job};
 use unisono_job::secret::create_secret_file;
-use unisono_job::settings::knobs;
+use unisono_job::settings::{GROUPS, Source, knobs};
 
 use super::failure::End;
 use crate::problem::{Problem, Result};
@@ -37,8 +37,10 @@ pub(crate) struct Meeting {
 impl Meeting {
     /// Hosts a store and writes a fresh secret.
     pub(crate) fn arrange(ranks: u32) -> Result<Meeting> {
-        let config = Config::of_launcher()?;
-        let parent = runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory)?;
+        // A launcher is no rank, and replaces in its ranks what an outer job has left there: it reads no more.
+        let settings = Source::of_environment(&GROUPS);
+        let temporary = settings.foreign_path("TMPDIR").unwrap_or_else(|| "/tmp".into());
+        let parent = runtime_directory(settings.foreign_path("XDG_RUNTIME_DIR").as_deref(), &temporary)?;
         let folder = tempfile::Builder::new()
             .prefix("job-")
             .permissions(Permissions::from_mode(FOLDER_MODE))
@@ -46,7 +48,7 @@ impl Meeting {
             .map_err(|error| Problem::failed("a folder for the secret", error))?;
         let secret = Secret::random()?;
         create_secret_file(&secret, &folder.path().join(SECRET_FILE))?;
-        let store = host(ranks, &secret, &config)?;
+        let store = host(ranks, &secret, settings.duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?)?;
         // We do not listen there: the port is for programs whose own library needs one.
         let free_port = free_port()?;
         Ok(Meeting { ranks, store, folder, free_port })
@@ -87,7 +89,7 @@ impl Meeting {
     }
 }
 
-fn host(ranks: u32, secret: &Secret, config: &Config) -> Result<StoreHost> {
+fn host(ranks: u32, secret: &Secret, handshake_timeout: Duration) -> Result<StoreHost> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -97,7 +99,7 @@ fn host(ranks: u32, secret: &Secret, config: &Config) -> Result<StoreHost> {
             world_size: ranks,
             secret: secret.clone(),
             job: store_job(&listen.to_string()),
-            handshake_timeout: config.handshake_timeout,
+            handshake_timeout,
         });
         match started {
             Ok(store) => return Ok(store),

@@ -3,17 +3,15 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use unisono_job::config::Config;
-
-use crate::problem::Result;
+use unisono_offload_ccl::CclSettings;
 
 /// The variables to set in every rank: those that are set in the launcher's environment stay as they are, but for the
 /// folder, of which `directory` is the one that counts.
 ///
 /// They are set for every program: it may choose its backend in code.
-pub(super) fn variables(directory: Option<PathBuf>) -> Result<Vec<(&'static str, OsString)>> {
-    let mut config = Config::of_launcher()?;
+pub(super) fn variables(directory: Option<PathBuf>) -> Vec<(&'static str, OsString)> {
+    let mut settings = CclSettings::of_environment();
     let named = directory.iter().map(|folder| ("UNISONO_CCL_DIR", folder.clone().into_os_string())).collect();
-    config.ccl_directory = directory.or(config.ccl_directory);
-    Ok([named, config.missing_ccl_variables()].concat())
+    settings.directory = directory.or(settings.directory);
+    [named, settings.missing_variables()].concat()
 }

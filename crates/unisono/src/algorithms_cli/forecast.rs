@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use unisono_job::Job;
-use unisono_job::config::Config;
 use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, Cost, CostModel, Registry, Shape};
 
 use super::problem::Result;
-use crate::Group;
+use crate::{Config, Group};
 
 /// The cost model of one group and the choices that follow, computed as its ranks compute them.
 pub struct Forecast {
@@ -33,7 +32,7 @@ impl Forecast {
             None => config.job_settings()?.cost_model(group, &[]),
         };
         let forecast = Forecast::new(Registry::built_in(), cost_model.shape(group.hosts()), cost_model);
-        Ok(Forecast { forced: config.algorithm, ..forecast })
+        Ok(Forecast { forced: config.job.algorithm, ..forecast })
     }
 
     /// For any group, without a forced algorithm.

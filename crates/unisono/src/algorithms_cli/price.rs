@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use serde::Serialize;
-use unisono_job::config::Config;
 use unisono_schedule::{Admit, Choice, Collective, Cost, CostModel, Registry};
 
 use super::arguments::PriceArguments;
@@ -11,7 +10,7 @@ use super::commands::fitting;
 use super::forecast::Forecast;
 use super::print;
 use super::problem::{Problem, Result};
-use crate::Group;
+use crate::{Config, Group};
 
 /// One algorithm; messages and bytes are those of the rank that has the most.
 #[derive(Serialize)]

@@ -4,16 +4,19 @@
 use unisono_communicator::Result;
 #[cfg(feature = "nccl")]
 use unisono_cuda::{Driver, KernelCode};
-use unisono_job::config::Config;
 
 #[cfg(feature = "ccl")]
-pub use unisono_offload_ccl::{Ccl, CclComm, CclOptions, CclVendor, SyclFunctions, Version as CclVersion};
+pub use unisono_offload_ccl::{
+    Ccl, CclComm, CclOptions, CclSettings, CclVendor, SyclFunctions, Version as CclVersion,
+};
 #[cfg(feature = "hccl")]
-pub use unisono_offload_hccl::{Hccl, HcclComm, HcclLibrary, HcclOptions, Product};
+pub use unisono_offload_hccl::{Hccl, HcclComm, HcclLibrary, HcclOptions, HcclSettings, Product};
 #[cfg(feature = "nccl")]
 pub use unisono_offload_nccl::{
-    CudaDevice, Nccl, NcclComm, NcclLibrary, NcclOptions, Version as NcclVersion,
+    CudaDevice, Nccl, NcclComm, NcclLibrary, NcclOptions, NcclSettings, Version as NcclVersion,
 };
+
+use crate::config::process::Config;
 
 /// oneCCL on memory of the host.
 ///
@@ -21,7 +24,7 @@ pub use unisono_offload_nccl::{
 /// As [`Ccl::open`].
 #[cfg(feature = "ccl")]
 pub fn ccl(config: &Config) -> Result<CclVendor> {
-    Ccl::open(&CclOptions { directory: config.ccl_directory.clone() }).map(CclVendor::on_host)
+    Ccl::open(&CclOptions { directory: config.ccl.directory.clone() }).map(CclVendor::on_host)
 }
 
 /// NCCL on the device of this rank.
@@ -30,9 +33,9 @@ pub fn ccl(config: &Config) -> Result<CclVendor> {
 /// As [`Nccl::open`].
 #[cfg(feature = "nccl")]
 pub fn nccl(config: &Config) -> Result<Nccl> {
-    let (library, driver) = (config.devices.nccl_library.clone(), config.devices.cuda_library.clone());
+    let NcclSettings { library, driver, compiler } = config.nccl.clone();
     let device = config.device(Driver::open(driver.as_deref())?.devices()?);
-    let kernels = KernelCode::Nvrtc(config.devices.nvrtc_library.clone());
+    let kernels = KernelCode::Nvrtc(compiler);
     Nccl::open(&NcclOptions { library, driver, device, kernels, blocking: false })
 }
 
@@ -42,7 +45,7 @@ pub fn nccl(config: &Config) -> Result<Nccl> {
 /// As [`Hccl::open`].
 #[cfg(feature = "hccl")]
 pub fn hccl(config: &Config) -> Result<Hccl> {
-    let directory = config.devices.hccl_directory.clone();
+    let directory = config.hccl.directory.clone();
     let device = config.device(HcclLibrary::open(&directory)?.devices()?);
     Hccl::open(&HcclOptions { directory, device })
 }

@@ -6,28 +6,27 @@ use unisono_communicator::Result;
 #[cfg(feature = "ccl")]
 use unisono_communicator::{Severity, log};
 use unisono_job::Job;
-use unisono_job::config::{Backend, Config, HostMemorySetting};
 use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
-use unisono_transport_tcp::Tcp;
 
+use crate::config::backend::Backend;
+use crate::config::process::Config;
 #[cfg(feature = "ccl")]
 use crate::extend::vendors;
 use crate::world::World;
 
 /// The communicator of a vendor's library, on one over TCP, and which library it is.
 pub(super) fn open<V: Vendor>(config: &Config, library: Result<V>) -> Result<(World, String)> {
-    opened(config, Job::join(config, &Tcp)?, library)
+    opened(config, config.join()?, library)
 }
 
 /// The same in a job that has been joined.
 pub(super) fn opened<V: Vendor>(config: &Config, job: Job, library: Result<V>) -> Result<(World, String)> {
     let which = library.as_ref().map_or_else(|_| String::new(), |library| format!("; {}", library.version()));
-    let host_memory = match config.devices.host_memory {
-        HostMemorySetting::Auto if config.backend == Backend::Auto => HostMemory::Companion,
-        HostMemorySetting::Auto | HostMemorySetting::Refused => HostMemory::Refused,
-        HostMemorySetting::Staged => HostMemory::Staged,
-        HostMemorySetting::Tcp => HostMemory::Companion,
+    let unless_set = match config.backend {
+        Backend::Auto => HostMemory::Companion,
+        _ => HostMemory::Refused,
     };
+    let host_memory = config.devices.host_memory.unwrap_or(unless_set);
     let options =
         OffloadOptions { host_memory, ..OffloadOptions::new(config.join_timeout, config.has_call_timeout()) };
     // A rank that lacks the library tells the others so.
@@ -52,7 +51,7 @@ fn warn_of_missing(config: &Config) {
     use std::sync::Once;
 
     static SAID: Once = Once::new();
-    let missing = config.missing_ccl_variables();
+    let missing = config.ccl.missing_variables();
     if missing.is_empty() {
         return;
     }

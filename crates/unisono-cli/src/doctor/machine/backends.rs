@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::Serialize;
-use unisono::Error;
 use unisono::extend::vendors;
+use unisono::{Backend, Config, Error};
 use unisono_job::Job;
-use unisono_job::config::{Backend, Config};
 use unisono_offload::Vendor;
 use unisono_offload_ccl::BACKEND as CCL;
 use unisono_offload_hccl::{BACKEND as HCCL, HcclLibrary};
@@ -98,7 +97,7 @@ fn ccl(config: &Config) -> BackendFacts {
 
 fn nccl(config: &Config) -> BackendFacts {
     let files = || {
-        let library = config.devices.nccl_library.as_ref().map(|file| file.display().to_string());
+        let library = config.nccl.library.as_ref().map(|file| file.display().to_string());
         vec![library.unwrap_or_else(|| "libnccl.so.2, by the system's loader".to_owned())]
     };
     of_vendor(NCCL, print::aside(|| vendors::nccl(config)), files, MEMORY_OF_DEVICES)
@@ -106,7 +105,7 @@ fn nccl(config: &Config) -> BackendFacts {
 
 fn hccl(config: &Config) -> BackendFacts {
     let files = || {
-        let library = HcclLibrary::open(&config.devices.hccl_directory);
+        let library = HcclLibrary::open(&config.hccl.directory);
         library.map(HcclLibrary::files).unwrap_or_default()
     };
     of_vendor(HCCL, print::aside(|| vendors::hccl(config)), files, MEMORY_OF_DEVICES)

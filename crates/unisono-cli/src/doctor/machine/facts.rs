@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use unisono::{BACKENDS, Backend};
-use unisono_job::config::{Config, set_variables};
+use unisono::config::set_variables;
+use unisono::{BACKENDS, Backend, Config};
 use unisono_job::private_files::runtime_directory;
 use unisono_job::rendezvous::listen_address;
 
@@ -153,7 +153,8 @@ impl Machine {
                 .collect(),
             backends: BackendFacts::all(&network, &config),
             missing_ccl_variables: config
-                .missing_ccl_variables()
+                .ccl
+                .missing_variables()
                 .into_iter()
                 .map(|(name, value)| format!("{name}={}", value.display()))
                 .collect(),

@@ -1,6 +1,8 @@
 //! Which variables of this process's environment say something to us, for `unisono doctor`.
 
-use super::knobs::{DEVELOPER_KNOBS, Knob, knobs};
+use unisono_communicator::settings::{Knob, environment};
+
+use super::table::{DEVELOPER_KNOBS, knobs};
 use super::unknown::answer;
 
 /// A variable that is set.
@@ -21,10 +23,13 @@ impl SetVariable {
     }
 }
 
-/// Those of `variables` that are settings or are named like ours, by name.
-pub(crate) fn in_effect(variables: impl Iterator<Item = (String, String)>) -> Vec<SetVariable> {
+/// The variables of this process's environment that are settings or are named like ours, by name.
+pub fn set_variables() -> Vec<SetVariable> {
+    in_effect(environment())
+}
+
+fn in_effect(variables: impl Iterator<Item = (String, String)>) -> Vec<SetVariable> {
     let mut set: Vec<SetVariable> = variables
-        .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| {
             let is_it = |knob: &&Knob| knob.name == name || knob.also.contains(&name.as_str());
             SetVariable { knob: knobs().chain(DEVELOPER_KNOBS.knobs).find(is_it), name, value }
@@ -41,13 +46,7 @@ mod tests {
 
     #[test]
     fn settings_and_what_looks_like_one_are_found() {
-        let set = [
-            ("UNISONO_SPIN", "3"),
-            ("PATH", "/bin"),
-            ("WORLD_SIZE", "2"),
-            ("RANK", ""),
-            ("UNISONO_JOB", "a"),
-        ];
+        let set = [("UNISONO_SPIN", "3"), ("PATH", "/bin"), ("WORLD_SIZE", "2"), ("UNISONO_JOB", "a")];
         let found = in_effect(set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter());
         let found: Vec<_> =
             found.iter().map(|one| (one.name.as_str(), one.knob.map(|knob| knob.name))).collect();

@@ -6,7 +6,6 @@ use std::str::FromStr;
 /// The library that does the collectives of a world: a value of `UNISONO_BACKEND`.
 ///
 /// ```
-/// # mod unisono { pub use unisono_job::config::*; }
 /// use unisono::Backend;
 /// assert_eq!("nccl".parse(), Ok(Backend::Nccl));
 /// assert!("ncl".parse::<Backend>().is_err());

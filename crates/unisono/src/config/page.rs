@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
-use super::knobs::{DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup};
+use unisono_communicator::settings::Knob;
+
+use super::table::{DEVELOPER_KNOBS, GROUPS};
 
 const INTRODUCTION: &str = "\
 # Settings
 
 Every setting that unisono takes from the environment. This page is made from the table in
-`crates/job/src/settings/knobs.rs`: `unisono settings` prints it. Besides, unisono reads what launchers say
+`crates/unisono/src/config/table.rs`: `unisono settings` prints it. Besides, unisono reads what launchers say
 about a process (Slurm, Open MPI, MPICH, Intel MPI, torchrun and others), `XDG_RUNTIME_DIR`, `TMPDIR`,
 `XDG_CONFIG_HOME` and `HOME` for its folders, and whether variables of oneCCL are set (docs/backends.md).
 
@@ -30,19 +32,17 @@ about a process (Slurm, Open MPI, MPICH, Intel MPI, torchrun and others), `XDG_R
 /// docs/settings.md.
 pub fn settings_page() -> String {
     let mut page = INTRODUCTION.to_owned();
-    GROUPS.iter().for_each(|group| add_group(&mut page, group));
-    add_group(&mut page, &DEVELOPER_KNOBS);
+    let mut title = "";
+    for group in GROUPS.iter().chain([&DEVELOPER_KNOBS]) {
+        if group.title != title {
+            title = group.title;
+            let head = "| name | unit | default | also | meaning |\n| --- | --- | --- | --- | --- |";
+            // Writing to a text cannot fail.
+            let _ = write!(page, "\n## {title}\n\n{head}\n");
+        }
+        group.knobs.iter().for_each(|knob| add_row(&mut page, knob));
+    }
     page
-}
-
-fn add_group(page: &mut String, group: &KnobGroup) {
-    // Writing to a text cannot fail.
-    let _ = write!(
-        page,
-        "\n## {}\n\n| name | unit | default | also | meaning |\n| --- | --- | --- | --- | --- |\n",
-        group.title
-    );
-    group.knobs.iter().for_each(|knob| add_row(page, knob));
 }
 
 fn add_row(page: &mut String, knob: &Knob) {

@@ -1,10 +1,17 @@
 //! What a process is told about Intel's oneCCL: where its libraries are, and the variables that it reads itself.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::Config;
-use crate::settings::Values;
+use unisono_communicator::Result;
+use unisono_communicator::settings::{HOW_CALLS_ARE_DONE, KnobGroup, Source, check_absolute, knob};
+
+/// The settings of oneCCL.
+#[rustfmt::skip]
+pub const SETTINGS: KnobGroup = KnobGroup { title: HOW_CALLS_ARE_DONE, knobs: &[
+    knob("UNISONO_CCL_DIR", "path", "", &[],
+        "folder with the libraries of Intel's oneCCL, an absolute path; else the system's loader finds them"),
+] };
 
 /// The variables of oneCCL and its libfabric that make it quick where ranks share cores. Without them a call of 4 KiB
 /// takes some 30 ms in place of some 20 us.
@@ -16,7 +23,7 @@ const PROVIDER_PATH: &str = "FI_PROVIDER_PATH";
 const PROVIDER: &str = "libtcp-fi.so";
 
 /// What a process with oneCCL of this folder is to find in its environment.
-fn ccl_variables(directory: Option<&Path>) -> Vec<(&'static str, OsString)> {
+fn variables(directory: Option<&Path>) -> Vec<(&'static str, OsString)> {
     let quick = QUICK.map(|(name, value)| (name, OsString::from(value)));
     let has_provider = |folder: &&Path| folder.is_absolute() && folder.join(PROVIDER).exists();
     let providers =
@@ -24,17 +31,38 @@ fn ccl_variables(directory: Option<&Path>) -> Vec<(&'static str, OsString)> {
     quick.into_iter().chain(providers).collect()
 }
 
-/// The names of all of them.
-pub(super) fn ccl_names() -> impl Iterator<Item = &'static str> {
-    QUICK.iter().map(|(name, _)| *name).chain([PROVIDER_PATH])
+/// Where oneCCL's libraries lie, and what it finds in the environment.
+#[derive(Clone, Debug, Default)]
+pub struct CclSettings {
+    /// The folder with its libraries; an absolute path.
+    pub directory: Option<PathBuf>,
+    /// The variables that oneCCL reads itself and that are set; see [`CclSettings::missing_variables`].
+    pub variables_set: Vec<&'static str>,
 }
 
-/// The variables of oneCCL that are set.
-pub(super) fn ccl_variables_set(set: Values<'_>) -> Vec<&'static str> {
-    ccl_names().filter(|name| set(name).is_some()).collect()
-}
+impl CclSettings {
+    /// What the environment of this process says.
+    pub fn of_environment() -> CclSettings {
+        CclSettings::from_source(&Source::of_environment(&[SETTINGS]))
+    }
 
-impl Config {
+    /// What a source with the rows of [`SETTINGS`] says.
+    pub fn from_source(source: &Source<'_>) -> CclSettings {
+        let names = QUICK.iter().map(|(name, _)| *name).chain([PROVIDER_PATH]);
+        CclSettings {
+            directory: source.path("UNISONO_CCL_DIR"),
+            variables_set: names.filter(|name| source.is_set(name)).collect(),
+        }
+    }
+
+    /// Checks what can be known without the library.
+    ///
+    /// # Errors
+    /// As [`check_absolute`].
+    pub fn check(&self) -> Result<()> {
+        check_absolute("UNISONO_CCL_DIR", self.directory.as_deref())
+    }
+
     /// The variables that oneCCL needs and that the environment of this process lacks: a launcher sets them, and a rank
     /// without them is slow, or cannot reach the others where libfabric's provider is one of these files.
     ///
@@ -42,16 +70,14 @@ impl Config {
     /// may read it. So they must be there when the process starts.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_job::config::*; }
-    /// use unisono::Config;
+    /// use unisono_offload_ccl::CclSettings;
     ///
-    /// let config = Config::from_lookup(&|name| (name == "CCL_YIELD").then(|| "sleep".to_owned()))?;
-    /// assert_eq!(config.missing_ccl_variables(), [("CCL_WORKER_OFFLOAD", "0".into())]);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// let settings = CclSettings { variables_set: vec!["CCL_YIELD"], ..CclSettings::default() };
+    /// assert_eq!(settings.missing_variables(), [("CCL_WORKER_OFFLOAD", "0".into())]);
     /// ```
-    pub fn missing_ccl_variables(&self) -> Vec<(&'static str, OsString)> {
-        let mut wanted = ccl_variables(self.ccl_directory.as_deref());
-        wanted.retain(|(name, _)| !self.ccl_variables_set.contains(name));
+    pub fn missing_variables(&self) -> Vec<(&'static str, OsString)> {
+        let mut wanted = variables(self.directory.as_deref());
+        wanted.retain(|(name, _)| !self.variables_set.contains(name));
         wanted
     }
 }
@@ -60,15 +86,13 @@ impl Config {
 mod tests {
     use super::*;
 
-    fn config(variables: &[(&str, &str)]) -> Config {
-        let lookup =
-            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
-        Config::from_lookup(&lookup).unwrap()
+    fn missing(variables: &[(&str, &str)]) -> Vec<(&'static str, OsString)> {
+        let lookup = |name: &str| Some(variables.iter().find(|(n, _)| *n == name)?.1.into());
+        CclSettings::from_source(&Source::new(&lookup, &[SETTINGS])).missing_variables()
     }
 
     #[test]
     fn what_is_set_is_not_missing_and_an_empty_value_is_none() {
-        let missing = |variables: &[(&str, &str)]| config(variables).missing_ccl_variables();
         let [offload, quick] = QUICK.map(|(name, value)| (name, OsString::from(value)));
         assert_eq!(missing(&[]), [offload.clone(), quick.clone()]);
         assert_eq!(missing(&[("CCL_WORKER_OFFLOAD", "1")]), *std::slice::from_ref(&quick));
@@ -82,13 +106,12 @@ mod tests {
         let text = folder.path().to_str().unwrap();
         let directory = ("UNISONO_CCL_DIR", text);
         let names = |variables: &[(&str, &str)]| {
-            let missing = config(variables).missing_ccl_variables();
-            missing.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+            missing(variables).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
         assert_eq!(names(&[directory]), ["CCL_WORKER_OFFLOAD", "CCL_YIELD"]);
         std::fs::write(folder.path().join(PROVIDER), "").unwrap();
         assert_eq!(names(&[directory]), ["CCL_WORKER_OFFLOAD", "CCL_YIELD", PROVIDER_PATH]);
-        assert_eq!(config(&[directory]).missing_ccl_variables()[2].1, text);
+        assert_eq!(missing(&[directory])[2].1, text);
         assert_eq!(names(&[directory, (PROVIDER_PATH, "/other")]), ["CCL_WORKER_OFFLOAD", "CCL_YIELD"]);
     }
 }

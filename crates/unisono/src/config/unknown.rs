@@ -5,7 +5,7 @@ use std::sync::Once;
 use unisono_communicator::{Severity, log};
 use unisono_schedule::nearest_names;
 
-use super::knobs::{DEVELOPER_KNOBS, FORMER_NAMES, knobs};
+use super::table::{DEVELOPER_KNOBS, FORMER_NAMES, OF_VENDORS, knobs};
 
 /// What all our variables start with.
 const PREFIX: &str = "UNISONO_";
@@ -17,7 +17,7 @@ const NAMED_MAX: usize = 8;
 const PROPOSED_MAX: usize = 3;
 
 /// Those of `names` that look like settings and are none.
-pub(crate) fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
+pub(super) fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
     let known = |name: &str| knobs().chain(DEVELOPER_KNOBS.knobs).any(|knob| knob.name == name);
     let mut unknown: Vec<String> = names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect();
     unknown.sort_unstable();
@@ -25,7 +25,7 @@ pub(crate) fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> 
 }
 
 /// Warns of these variables, once in a process.
-pub(crate) fn warn_of(unknown: &[String]) {
+pub(super) fn warn_of(unknown: &[String]) {
     static SAID: Once = Once::new();
     if !unknown.is_empty() {
         SAID.call_once(|| log(Severity::Warn, None, format_args!("{}", sentence(unknown))));
@@ -44,6 +44,9 @@ fn sentence(unknown: &[String]) -> String {
 pub(super) fn answer(name: &str) -> String {
     if let Some((_, now)) = FORMER_NAMES.iter().find(|(former, _)| *former == name) {
         return format!("{name} is no setting any more; it is called {now} now");
+    }
+    if OF_VENDORS.contains(&name) {
+        return format!("{name} is a setting of a backend that this program was built without");
     }
     match &meant(&name[PREFIX.len()..])[..] {
         [] => format!("{name} is no setting"),
@@ -90,6 +93,14 @@ mod tests {
         ] {
             assert!(answer(misspelt).contains(&format!("the nearest is {meant}")), "{}", answer(misspelt));
         }
+    }
+
+    #[test]
+    fn a_setting_of_a_backend_that_is_not_in_the_build_is_no_misspelling() {
+        let said = "UNISONO_HCCL_DIR is a setting of a backend that this program was built without";
+        assert_eq!(answer("UNISONO_HCCL_DIR"), said);
+        let is_here = cfg!(feature = "hccl");
+        assert_eq!(unknown_names(["UNISONO_HCCL_DIR".to_owned()].into_iter()).is_empty(), is_here);
     }
 
     #[test]

@@ -1,0 +1,214 @@
+//! What a process is told: the settings of its job, and those of backends.
+
+use std::ffi::OsString;
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use unisono_communicator::settings::{Source, configuration, environment};
+use unisono_communicator::{Algorithm, LogLevel, Result, set_log_level};
+use unisono_job::Job;
+use unisono_job::config::Config as JobConfig;
+use unisono_job::job_settings::Checksum;
+#[cfg(feature = "offload")]
+use unisono_offload::DeviceSettings;
+#[cfg(feature = "ccl")]
+use unisono_offload_ccl::CclSettings;
+#[cfg(feature = "hccl")]
+use unisono_offload_hccl::HcclSettings;
+#[cfg(feature = "nccl")]
+use unisono_offload_nccl::NcclSettings;
+use unisono_transport_tcp::Tcp;
+
+use super::backend::{Backend, UnknownBackend};
+use super::table::GROUPS;
+use super::unknown::{unknown_names, warn_of};
+
+/// The settings of a process.
+///
+/// [`Config::from_environment`] reads them, and a program changes some in code: a field that it sets wins over the
+/// variable. `init_with` checks them once more, so the name of its variable is in the error of a field that cannot be
+/// obeyed. The settings of the job, such as `call_timeout`, are fields of [`JobConfig`], to which it dereferences.
+///
+/// ```
+/// use std::time::Duration;
+/// use unisono::Config;
+///
+/// let mut config = Config::from_environment()?.with_call_timeout(Duration::from_secs(20));
+/// // Only where the user has not said anything.
+/// config.flight_directory.get_or_insert_with(|| std::env::temp_dir().join("flight"));
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// The backend asked for.
+    pub backend: Backend,
+    /// What oneCCL is given.
+    #[cfg(feature = "ccl")]
+    pub ccl: CclSettings,
+    /// What NCCL is given.
+    #[cfg(feature = "nccl")]
+    pub nccl: NcclSettings,
+    /// What HCCL is given.
+    #[cfg(feature = "hccl")]
+    pub hccl: HcclSettings,
+    /// What backends for devices are given.
+    #[cfg(feature = "offload")]
+    pub devices: DeviceSettings,
+    /// Variables of the environment that look like settings and are none of this build.
+    pub unknown: Vec<String>,
+    /// What the job is given.
+    pub job: JobConfig,
+}
+
+impl Deref for Config {
+    type Target = JobConfig;
+
+    fn deref(&self) -> &JobConfig {
+        &self.job
+    }
+}
+
+impl DerefMut for Config {
+    fn deref_mut(&mut self) -> &mut JobConfig {
+        &mut self.job
+    }
+}
+
+/// Functions that change a field and return the settings.
+macro_rules! setters {
+    ($($(#[$doc:meta])* fn $setter:ident($config:ident, $value:ident: $type:ty) $change:block)+) => {
+        impl Config {
+            $($(#[$doc])*
+            #[must_use]
+            pub fn $setter(self, $value: $type) -> Config {
+                let mut $config = self;
+                $change
+                $config
+            })+
+        }
+    };
+}
+
+setters! {
+    /// With this [`Config::backend`].
+    fn with_backend(config, backend: Backend) { config.backend = backend; }
+    /// With this [`JobConfig::join_timeout`].
+    fn with_join_timeout(config, timeout: Duration) { config.join_timeout = timeout; }
+    /// With this [`JobConfig::drop_timeout`].
+    fn with_drop_timeout(config, timeout: Duration) { config.drop_timeout = timeout; }
+    /// With this [`JobConfig::warn_after`].
+    fn with_warn_after(config, silence: Duration) { config.warn_after = silence; }
+    /// With this [`JobConfig::log`].
+    fn with_log(config, level: LogLevel) { config.log = level; }
+    /// With this [`JobConfig::checksum`].
+    fn with_checksum(config, checksum: Checksum) { config.checksum = checksum; }
+    /// With this [`JobConfig::call_timeout`], also as a deadline that was asked for; see
+    /// [`JobConfig::has_call_timeout`].
+    fn with_call_timeout(config, timeout: Duration) {
+        (config.call_timeout, config.is_call_timeout_set) = (timeout, true);
+    }
+    /// With records of the last calls in this folder; see [`JobConfig::flight_directory`].
+    fn with_flight_directory(config, directory: impl Into<PathBuf>) {
+        config.flight_directory = Some(directory.into());
+    }
+    /// With this meeting place, `host:port`; see [`JobConfig::store`].
+    fn with_store(config, store: impl Into<String>) { config.store = Some(store.into()); }
+    /// With this algorithm for all calls that it fits; see [`JobConfig::algorithm`].
+    fn with_algorithm(config, name: impl Into<String>) { config.algorithm = Some(name.into()); }
+    /// With one more algorithm from outside; the same on every rank. See [`JobConfig::algorithms`].
+    fn with_own_algorithm(config, algorithm: Arc<Algorithm>) { config.algorithms.push(algorithm); }
+}
+
+impl Config {
+    /// What this process's environment says.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`](crate::Error::Configuration) for the first value that cannot be obeyed.
+    pub fn from_environment() -> Result<Config> {
+        let unknown = unknown_names(environment().map(|(name, _)| name));
+        let config = Config::from_source(&Source::of_environment(GROUPS));
+        // A variable that is said to be missing may have been misspelt.
+        let config = config.inspect_err(|_| warn_of(&unknown))?;
+        Ok(Config { unknown, ..config })
+    }
+
+    /// What `lookup` says, in place of the environment.
+    ///
+    /// # Errors
+    /// As [`Config::from_environment`].
+    pub fn from_lookup(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Config> {
+        Config::from_source(&Source::new(&|name| lookup(name).map(OsString::from), GROUPS))
+    }
+
+    fn from_source(source: &Source<'_>) -> Result<Config> {
+        Ok(Config {
+            backend: source.needed("UNISONO_BACKEND", &UnknownBackend.to_string(), |_| true)?,
+            #[cfg(feature = "ccl")]
+            ccl: CclSettings::from_source(source),
+            #[cfg(feature = "nccl")]
+            nccl: NcclSettings::from_source(source),
+            #[cfg(feature = "hccl")]
+            hccl: HcclSettings::from_source(source),
+            #[cfg(feature = "offload")]
+            devices: DeviceSettings::from_source(source)?,
+            unknown: Vec::new(),
+            job: JobConfig::from_source(source)?,
+        })
+    }
+
+    /// Checks everything that can be known before other ranks are met; see [`JobConfig::check`].
+    ///
+    /// # Errors
+    /// As [`JobConfig::check`].
+    pub fn check(&self) -> Result<()> {
+        self.check_backend()?;
+        self.job.check()
+    }
+
+    fn check_backend(&self) -> Result<()> {
+        #[cfg(feature = "ccl")]
+        self.ccl.check()?;
+        #[cfg(feature = "nccl")]
+        self.nccl.check()?;
+        #[cfg(feature = "hccl")]
+        self.hccl.check()?;
+        if self.backend != Backend::Ccl {
+            return Ok(());
+        }
+        let from_outside = self.algorithms.first().map(|algorithm| algorithm.name);
+        self.algorithm.as_deref().or(from_outside).map_or(Ok(()), |algorithm| {
+            let problem = "oneCCL chooses among algorithms of its own; unset it, or set UNISONO_BACKEND=tcp";
+            Err(configuration("UNISONO_ALGORITHM", algorithm, problem))
+        })
+    }
+
+    /// What comes before everything else: from here on warnings go where the user wants them, misspelt variables are
+    /// reported, and what a backend cannot obey is refused. The ranks of a launcher mostly have the same environment,
+    /// so rank 0 speaks for all; ranks that are started by hand have their own each.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        set_log_level(self.log);
+        if self.placement.rank() == 0 || self.is_started_by_hand() {
+            warn_of(&self.unknown);
+        }
+        self.check_backend().inspect_err(|error| self.tell_launcher(error))
+    }
+
+    /// Joins the job over TCP. Ranks compare the backend.
+    pub(crate) fn join(&self) -> Result<Job> {
+        let mut job = self.job.clone();
+        job.backend = self.backend.to_string();
+        Job::join(&job, &Tcp)
+    }
+
+    /// The number of the device that this rank works on, of so many: the number that is set, else one device for each
+    /// rank of the host in turn.
+    #[cfg(feature = "offload")]
+    pub fn device(&self, devices: u32) -> u32 {
+        let in_turn =
+            || self.placement.local_rank().unwrap_or_else(|| self.placement.rank()) % devices.max(1);
+        self.devices.number.unwrap_or_else(in_turn)
+    }
+}
