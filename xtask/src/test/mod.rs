@@ -83,6 +83,19 @@ const UNPUBLISHED: [&str; 11] = [
 /// Builds each published package from what its archive holds.
 const PACKAGE: [&str; 4] = ["package", "--workspace", "--allow-dirty", "--quiet"];
 
+/// Tries every order in which two sides of shared memory can see each other's stores. Loom's types take the place of
+/// atomics in all of a build, which has a folder of its own.
+const LOOM: [&str; 8] = [
+    "test",
+    "--package",
+    "unisono-shared-memory",
+    "--lib",
+    "--target-dir",
+    "target/loom",
+    "--config",
+    "build.rustflags=['--cfg=loom']",
+];
+
 /// A package that uses the library from outside the workspace.
 const EXAMPLE: &str = "examples/bidirectional-ring";
 
@@ -157,7 +170,8 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<&'static str>)> 
     let example = CARGO_IN_EXAMPLE.map(|words| (repository.join(EXAMPLE), words.to_vec()));
     let package = PACKAGE.into_iter().chain(UNPUBLISHED.iter().flat_map(|name| [EXCLUDE, name]));
     let package = within(package.collect());
-    checks.into_iter().chain(tests.map(within)).chain(example).chain([package]).collect()
+    let tests = tests.map(within).into_iter().chain([within(LOOM.to_vec())]);
+    checks.into_iter().chain(tests).chain(example).chain([package]).collect()
 }
 
 /// The features with which a target was tested, for cargo: the program brings these of the library's.

@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     (COMPRESSION_NPU, &[COMMUNICATOR, COMPRESSION, ENGINE, KERNELS, OFFLOAD, OFFLOAD_HCCL, TESTS]),
     ("unisono-control", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
+    ("unisono-shared-memory", &[]),
     ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, JOB]),
     (

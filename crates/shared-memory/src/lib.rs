@@ -1,0 +1,45 @@
+//! Byte streams between two processes of one host, through memory.
+//!
+//! Each side makes a [`Segment`] and passes its file to the other. A segment holds a ring of bytes and the page of
+//! indices that go with it, and only its maker can write it. A [`Stream`] is made of an own segment, the other side's,
+//! and its bell. It never blocks, and it trusts nothing that the other side writes: a process that follows no rule ends
+//! the stream, and does nothing else here.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `indices` | how far each side is, when a side sleeps, and when it must be woken; checked under loom |
+//! | `memory` | all `unsafe`: the memory, and copies into it and out of it |
+//! | `stream` | a stream of bytes in both directions |
+//!
+//! ```
+//! # #[cfg(target_os = "linux")] {
+//! use std::io::{IoSlice, IoSliceMut};
+//! use unisono_shared_memory::{Bell, Segment, Stream};
+//!
+//! let [ours, theirs] = [Segment::create(64 << 10)?, Segment::create(64 << 10)?];
+//! let [our_bell, their_bell] = [Bell::new()?, Bell::new()?];
+//! // What the two sides pass each other over a Unix socket.
+//! let [our_file, their_file] = [ours.file()?, theirs.file()?];
+//! let mut here = Stream::new(ours, their_file, their_bell.try_clone()?)?;
+//! let mut there = Stream::new(theirs, our_file, our_bell.try_clone()?)?;
+//! assert_eq!(here.try_write(&[IoSlice::new(b"four")])?, 4);
+//! let mut bytes = [0; 9];
+//! assert_eq!(there.try_read(&mut [IoSliceMut::new(&mut bytes)])?, 4);
+//! assert_eq!(&bytes[..4], b"four");
+//! # }
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+#![cfg(target_os = "linux")]
+#![deny(unsafe_code)]
+
+mod indices;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(not(loom))]
+mod stream;
+
+#[cfg(not(loom))]
+pub use memory::Segment;
+#[cfg(not(loom))]
+pub use stream::{Bell, Interest, Stream};

@@ -1,0 +1,92 @@
+//! A mapped segment.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::ptr;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::param::page_size;
+
+use crate::indices::Page;
+
+/// The access of this process to a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// The indices on the first page, then the ring twice.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: *mut u8,
+    capacity: usize,
+}
+
+// SAFETY: the memory belongs to the mapping, which does not depend on a thread. Threads share the page of indices,
+// which has atomics only, and the ring, which is reached by copies only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// The bytes of a segment with a ring of this capacity.
+pub(super) fn segment_bytes(capacity: usize) -> io::Result<u64> {
+    let is_good = capacity.is_power_of_two() && capacity.is_multiple_of(page_size()) && capacity <= 1 << 30;
+    if is_good { Ok((page_size() + capacity) as u64) } else { Err(ErrorKind::InvalidInput.into()) }
+}
+
+impl Mapping {
+    /// Maps the segment in this file, which must have [`segment_bytes`] and keep them.
+    pub(super) fn new(file: &impl AsFd, capacity: usize, access: Access) -> io::Result<Mapping> {
+        const { assert!(size_of::<Page>() <= 4096, "it lies on one page") };
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let first = page_size() + capacity;
+        // SAFETY: without an address the kernel chooses a place where nothing is mapped.
+        let start = unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            mmap_anonymous(ptr::null_mut(), first + capacity, ProtFlags::empty(), flags)?
+        };
+        // From here on a failure unmaps all of it.
+        let mapping = Mapping { start: start.cast(), capacity };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: both places are within the mapping above, which this replaces; nobody has a reference into it.
+        unsafe {
+            mmap(start, first, protection, flags, file, 0)?;
+            mmap(start.byte_add(first), capacity, protection, flags, file, page_size() as u64)?;
+            // A forked child would hold the memory, and could write it.
+            madvise(start, first + capacity, Advice::LinuxDontFork)?;
+        }
+        Ok(mapping)
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(super) fn page(&self) -> &Page {
+        // SAFETY: the first page is mapped as long as `self` lives, is aligned as a page, and has room for a `Page`,
+        // which consists of atomics: any bytes are a value, and other processes may change them. A page that can only
+        // be read is only read, which `Stream` sees to.
+        unsafe { &*self.start.cast::<Page>() }
+    }
+
+    /// Where `bytes` bytes of the ring begin that have this index in the stream.
+    pub(super) fn at(&self, index: u64, bytes: usize) -> *mut u8 {
+        assert!(bytes <= self.capacity, "{bytes} bytes in a ring of {}", self.capacity);
+        let offset = (index % self.capacity as u64) as usize;
+        // SAFETY: the ring is mapped twice behind the first page, so `capacity` bytes follow each of its bytes.
+        unsafe { self.start.add(page_size() + offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let bytes = page_size() + 2 * self.capacity;
+        // SAFETY: `new` has mapped so much there, and no reference into it outlives `self`. It fails only for a place
+        // that is not a page's.
+        let _ = unsafe { munmap(self.start.cast(), bytes) };
+    }
+}

@@ -1,0 +1,193 @@
+//! Memory that one process writes and another one reads: a page of indices, and a ring of bytes that is mapped twice in
+//! succession, so that no copy wraps.
+//!
+//! A segment is a memfd, which nobody can find by a name and which goes with its last descriptor. All of it is there
+//! before it is used, and its size is sealed: an access never meets a hole or an end. It is sealed against writing too,
+//! but for the mapping that its maker has by then.
+
+#![allow(unsafe_code)]
+
+mod mapping;
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
+};
+
+use crate::indices::Page;
+use mapping::{Access, Mapping};
+
+/// The seals on which the other side relies.
+const SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+
+/// The lengths of the blocks of `fstat`.
+const BLOCK_BYTES: u64 = 512;
+
+/// The segment of this side, which it alone writes.
+#[derive(Debug)]
+pub struct Segment {
+    file: OwnedFd,
+    memory: Mapping,
+}
+
+impl Segment {
+    /// Makes the memory for a ring of `capacity` bytes, a power of two that is a multiple of the page size.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another capacity; where the system has no such memory, no sealing of it, or none left.
+    pub fn create(capacity: usize) -> io::Result<Segment> {
+        let bytes = mapping::segment_bytes(capacity)?;
+        let file = memfd_create("unisono", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, bytes)?;
+        fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+        let memory = Mapping::new(&file, capacity, Access::Write)?;
+        fcntl_add_seals(&file, SEALS)?;
+        Ok(Segment { file, memory })
+    }
+
+    /// The file for the other side, which can read it and nothing else.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn file(&self) -> io::Result<OwnedFd> {
+        self.file.try_clone()
+    }
+
+    /// The bytes of its ring.
+    pub fn capacity(&self) -> usize {
+        self.memory.capacity()
+    }
+
+    pub(crate) fn page(&self) -> &Page {
+        self.memory.page()
+    }
+
+    /// Copies bytes into the ring, at this index of the stream.
+    ///
+    /// # Panics
+    /// For more bytes than the ring has.
+    pub(crate) fn store(&self, index: u64, bytes: &[u8]) {
+        let place = self.memory.at(index, bytes.len());
+        // SAFETY: `at` gives so many bytes of a mapping that is as long as it says, and that this process can write.
+        // Only this side writes there, under `&mut Stream`, and `bytes` is not in it: nobody has a reference into it.
+        unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+    }
+}
+
+/// The segment of the other side, which this side reads.
+#[derive(Debug)]
+pub(crate) struct OtherSegment(Mapping);
+
+impl OtherSegment {
+    /// The segment in a file that the other side has passed, with a ring of `capacity` bytes.
+    ///
+    /// # Errors
+    /// `InvalidData` for a file whose memory could go away or is not of this size.
+    pub(crate) fn open(file: &OwnedFd, capacity: usize) -> io::Result<OtherSegment> {
+        let bytes = mapping::segment_bytes(capacity)?;
+        // Other files have no seals.
+        let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
+        let facts = fstat(file)?;
+        let is_there = facts.st_blocks as u64 * BLOCK_BYTES >= bytes;
+        if !seals.contains(SEALS) || facts.st_size as u64 != bytes || !is_there {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        Ok(OtherSegment(Mapping::new(file, capacity, Access::Read)?))
+    }
+
+    pub(crate) fn page(&self) -> &Page {
+        self.0.page()
+    }
+
+    /// Copies bytes out of the ring, from this index of the stream on.
+    ///
+    /// # Panics
+    /// For more bytes than the ring has.
+    pub(crate) fn load(&self, index: u64, into: &mut [u8]) {
+        let place = self.0.at(index, into.len());
+        // SAFETY: `at` gives so many bytes of a mapping that is as long as it says, and whose size is sealed. The other
+        // side may write there meanwhile if it keeps no rule: the bytes are then any bytes. No reference is made to
+        // them, and each is read once.
+        unsafe { into.as_mut_ptr().copy_from_nonoverlapping(place, into.len()) }
+    }
+
+    /// Where the bytes of the ring lie, from this index of the stream on.
+    ///
+    /// # Panics
+    /// For more bytes than the ring has.
+    pub(crate) fn place(&self, index: u64, bytes: usize) -> *const u8 {
+        self.0.at(index, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: usize = 64 << 10;
+
+    #[test]
+    fn the_other_side_can_only_read() {
+        let segment = Segment::create(CAPACITY).unwrap();
+        let file = segment.file().unwrap();
+        assert_eq!(rustix::io::write(&file, b"x"), Err(rustix::io::Errno::PERM));
+        assert!(ftruncate(&file, 0).is_err() && ftruncate(&file, 1 << 30).is_err());
+        assert!(Mapping::new(&file, CAPACITY, Access::Write).is_err(), "no other mapping can write");
+        let other = OtherSegment::open(&file, CAPACITY).unwrap();
+        // Behind the end of the ring comes its start.
+        segment.store(CAPACITY as u64 - 2, b"abcd");
+        let mut bytes = [0; 4];
+        other.load(3 * CAPACITY as u64 - 2, &mut bytes);
+        assert_eq!(&bytes, b"abcd");
+        let mut start = [0; 2];
+        other.load(0, &mut start);
+        assert_eq!(&start, b"cd");
+    }
+
+    #[test]
+    fn a_file_that_could_go_away_is_refused() {
+        let bytes = mapping::segment_bytes(CAPACITY).unwrap();
+        let refused = |what: &str, file: OwnedFd| {
+            let error = OtherSegment::open(&file, CAPACITY).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{what}");
+        };
+        let file = |length| {
+            let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            ftruncate(&file, length).unwrap();
+            file
+        };
+        let full = |length| {
+            let file = file(length);
+            fallocate(&file, FallocateFlags::empty(), 0, length).unwrap();
+            file
+        };
+        refused("no seals", full(bytes));
+        let may_grow = full(bytes);
+        fcntl_add_seals(&may_grow, SEALS.difference(SealFlags::GROW)).unwrap();
+        refused("may grow", may_grow);
+        let holes = file(bytes);
+        fcntl_add_seals(&holes, SEALS).unwrap();
+        refused("holes", holes);
+        let larger = full(2 * bytes);
+        fcntl_add_seals(&larger, SEALS).unwrap();
+        refused("larger", larger);
+        refused("no memory", std::fs::File::open("/dev/null").unwrap().into());
+        for capacity in [0, 1, 4095, 3 << 12, 2 << 30] {
+            assert_eq!(Segment::create(capacity).unwrap_err().kind(), ErrorKind::InvalidInput, "{capacity}");
+        }
+    }
+
+    /// A forked child holds none of it.
+    #[test]
+    fn a_mapping_is_not_inherited() {
+        let _segment = Segment::create(CAPACITY).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_ours = maps.split("\n").skip_while(|line| !line.contains("memfd:unisono"));
+        let flags = of_ours.skip(1).find(|line| line.starts_with("VmFlags:")).unwrap();
+        assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
+    }
+}

@@ -1,0 +1,425 @@
+//! A stream of bytes in both directions, and what wakes the other side.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::indices::{FOR_BYTES, FOR_ROOM, Impossible, Reader, Writer, look_again};
+use crate::memory::{OtherSegment, Segment};
+
+/// How many bytes are copied before the other side learns of them: it copies out while this side copies in.
+const PUBLISHED_BYTES: usize = 64 << 10;
+
+/// Wakes a thread of another process that polls it. A copy rings the same bell.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    /// A bell that has not been rung.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn new() -> io::Result<Bell> {
+        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// The same bell, for the other side.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
+    fn ring(&self) {
+        // It fails when the counter is full, and then it has been rung; or when the other side has passed something
+        // else, and then that side is not woken.
+        let _ = rustix::io::write(&self.0, &1u64.to_le_bytes());
+    }
+
+    /// Takes all rings back.
+    pub fn silence(&self) {
+        // Nothing to read when it was not rung.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    /// The descriptor to poll, readable while the bell has been rung.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What a thread waits for on one stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// Bytes, or the end of the stream.
+    pub readable: bool,
+    /// Room, or the end of the other side.
+    pub writable: bool,
+}
+
+/// One stream of bytes in both directions.
+#[derive(Debug)]
+pub struct Stream {
+    own: Segment,
+    other: OtherSegment,
+    writer: Writer,
+    reader: Reader,
+    /// Of the other side.
+    bell: Bell,
+    /// The other side's process has ended, or its connection.
+    has_hung_up: bool,
+}
+
+impl Stream {
+    /// The stream of an own segment, and of the file and the bell that the other side has passed.
+    ///
+    /// # Errors
+    /// `InvalidData` for a file that is no segment of the same capacity; when no memory is left.
+    pub fn new(own: Segment, file: OwnedFd, bell: OwnedFd) -> io::Result<Stream> {
+        let other = OtherSegment::open(&file, own.capacity())?;
+        let capacity = own.capacity() as u64;
+        let (writer, reader) = (Writer::new(capacity), Reader::new(capacity));
+        Ok(Stream { own, other, writer, reader, bell: Bell(bell), has_hung_up: false })
+    }
+
+    /// Takes as many bytes as fit, from the first slice on.
+    ///
+    /// # Errors
+    /// `WouldBlock` when none fits. `BrokenPipe` when the other side has gone; `InvalidData` when it has written an
+    /// impossible index.
+    pub fn try_write(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.has_hung_up {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let (mut taken, mut unpublished) = (0, 0);
+        'slices: for slice in bytes {
+            let mut rest: &[u8] = slice;
+            while !rest.is_empty() {
+                let room = self.room(rest.len() + unpublished)? - unpublished;
+                let count = rest.len().min(room).min(PUBLISHED_BYTES - unpublished);
+                if count == 0 {
+                    break 'slices;
+                }
+                self.own.store(self.writer.next() + unpublished as u64, &rest[..count]);
+                (taken, unpublished, rest) = (taken + count, unpublished + count, &rest[count..]);
+                if unpublished == PUBLISHED_BYTES {
+                    self.publish(std::mem::take(&mut unpublished));
+                }
+            }
+        }
+        if unpublished > 0 {
+            self.publish(unpublished);
+        }
+        let is_asked = bytes.iter().any(|slice| !slice.is_empty());
+        if taken == 0 && is_asked { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+    }
+
+    fn room(&mut self, wanted: usize) -> io::Result<usize> {
+        let wanted = wanted.min(self.own.capacity()) as u64;
+        Ok(self.writer.room(self.other.page(), wanted).map_err(lost)? as usize)
+    }
+
+    fn publish(&mut self, count: usize) {
+        if self.writer.publish(count as u64, self.own.page(), self.other.page()) {
+            self.bell.ring();
+        }
+    }
+
+    /// Fills the slices in order with bytes that have come.
+    ///
+    /// # Errors
+    /// `WouldBlock` when none has come. `Ok(0)` at the end of the stream. `UnexpectedEof` when the other side has gone
+    /// without having ended the stream; `InvalidData` when it has written an impossible index.
+    pub fn try_read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut read = 0;
+        'slices: for slice in into.iter_mut() {
+            let mut rest: &mut [u8] = slice;
+            while !rest.is_empty() {
+                let available = self.available(rest.len())?;
+                let count = rest.len().min(available).min(PUBLISHED_BYTES);
+                if count == 0 {
+                    break 'slices;
+                }
+                let (now, later) = rest.split_at_mut(count);
+                self.other.load(self.reader.next(), now);
+                self.release(count);
+                (read, rest) = (read + count, later);
+            }
+        }
+        let is_asked = into.iter().any(|slice| !slice.is_empty());
+        if read == 0 && is_asked { self.ended().map(|()| 0) } else { Ok(read) }
+    }
+
+    /// How many bytes have come, and where they lie: at most `most`. They need not stay the same: the other side can
+    /// write there.
+    ///
+    /// # Errors
+    /// As [`Stream::try_read`]; no byte is the end of the stream.
+    pub fn peek(&mut self, most: usize) -> io::Result<*const [u8]> {
+        let count = self.available(most)?.min(most);
+        if count == 0 {
+            self.ended()?;
+        }
+        Ok(std::ptr::slice_from_raw_parts(self.other.place(self.reader.next(), count), count))
+    }
+
+    /// The first `count` of the bytes that [`Stream::peek`] has given are needed no more.
+    ///
+    /// # Panics
+    /// When fewer have come.
+    pub fn consume(&mut self, count: usize) {
+        let available = self.reader.available(self.other.page(), 0);
+        assert!(available.is_ok_and(|available| count as u64 <= available), "{count} bytes have not come");
+        self.release(count);
+    }
+
+    /// The other side's index is looked at when fewer bytes than `wanted` are known to be there.
+    fn available(&mut self, wanted: usize) -> io::Result<usize> {
+        Ok(self.reader.available(self.other.page(), wanted as u64).map_err(lost)? as usize)
+    }
+
+    fn release(&mut self, count: usize) {
+        if self.reader.release(count as u64, self.own.page(), self.other.page()) {
+            self.bell.ring();
+        }
+    }
+
+    /// No byte is there: the stream may have ended.
+    fn ended(&mut self) -> io::Result<()> {
+        let has_ended = self.other.page().has_ended();
+        if !has_ended && !self.has_hung_up {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        // Both come behind the bytes, so there may be some by now.
+        if self.available(1)? > 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        if has_ended { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Nothing is written any more: the other side reads the end behind the bytes.
+    pub fn end(&mut self) {
+        if self.own.page().end(self.other.page()) {
+            self.bell.ring();
+        }
+    }
+
+    /// The other side's process has ended, or its connection. What it has written before can still be read.
+    pub fn hang_up(&mut self) {
+        self.has_hung_up = true;
+    }
+
+    /// Before a sleep: the other side rings from now on. The thread arms all its streams, and then asks each whether
+    /// it [is ready](Stream::is_ready).
+    pub fn arm(&self, interest: Interest) {
+        let bytes = if interest.readable { FOR_BYTES } else { 0 };
+        self.own.page().arm(bytes | if interest.writable { FOR_ROOM } else { 0 });
+    }
+
+    /// Between arming and asking, once for all streams.
+    pub fn look_again() {
+        look_again();
+    }
+
+    /// Whether there is something to do, or to be told, at once.
+    pub fn is_ready(&mut self, interest: Interest) -> bool {
+        let may_read = self.available(1).map_or(true, |bytes| bytes > 0) || self.other.page().has_ended();
+        let may_write = self.room(1).map_or(true, |room| room > 0);
+        self.has_hung_up || interest.readable && may_read || interest.writable && may_write
+    }
+
+    /// After the sleep.
+    pub fn disarm(&self) {
+        self.own.page().disarm();
+    }
+}
+
+fn lost(impossible: Impossible) -> io::Error {
+    let Impossible { index, possible: (low, high) } = impossible;
+    let text = format!("the other side counts {index} bytes, and it can be {low} to {high}");
+    io::Error::new(ErrorKind::InvalidData, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    const CAPACITY: usize = 64 << 10;
+
+    /// A hang is a failure.
+    const WATCHDOG: Duration = Duration::from_secs(60);
+
+    /// Two sides, each with its bell.
+    fn pair() -> [(Stream, Bell); 2] {
+        let [ours, theirs] = [(); 2].map(|()| Segment::create(CAPACITY).unwrap());
+        let [our_bell, their_bell] = [(); 2].map(|()| Bell::new().unwrap());
+        let [our_file, their_file] = [ours.file().unwrap(), theirs.file().unwrap()];
+        let here = Stream::new(ours, their_file, their_bell.try_clone().unwrap()).unwrap();
+        let there = Stream::new(theirs, our_file, our_bell.try_clone().unwrap()).unwrap();
+        [(here, our_bell), (there, their_bell)]
+    }
+
+    fn kind<T>(result: io::Result<T>) -> Option<ErrorKind> {
+        result.err().map(|error| error.kind())
+    }
+
+    fn read(stream: &mut Stream, most: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; most];
+        let count = stream.try_read(&mut [IoSliceMut::new(&mut bytes)])?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    proptest! {
+        /// In any order of writes and reads of any length, the bytes that fit come as they were written.
+        #[test]
+        fn bytes_come_as_they_were_written(steps in prop::collection::vec((0..4u8, 0..2 * CAPACITY), 1..40)) {
+            let [(mut here, _), (mut there, _)] = pair();
+            let (mut under_way, mut next) = (VecDeque::new(), 0u8);
+            for (step, length) in steps {
+                match step {
+                    0 | 1 => {
+                        let bytes: Vec<u8> = (0..length).map(|index| next.wrapping_add(index as u8)).collect();
+                        let (first, second) = bytes.split_at(length / 3);
+                        let written = here.try_write(&[IoSlice::new(first), IoSlice::new(second)]);
+                        let fits = length.min(CAPACITY - under_way.len());
+                        prop_assert_eq!(written.unwrap_or(0), fits);
+                        under_way.extend(&bytes[..fits]);
+                        next = next.wrapping_add(fits as u8);
+                    }
+                    2 => {
+                        let come = length.min(under_way.len());
+                        let expected: Vec<u8> = under_way.drain(..come).collect();
+                        prop_assert_eq!(read(&mut there, length).unwrap_or_default(), expected);
+                    }
+                    _ => {
+                        let come = length.min(under_way.len());
+                        let peeked = there.peek(length);
+                        prop_assert_eq!(peeked.map_or(0, |bytes| bytes.len()), come);
+                        there.consume(come);
+                        under_way.drain(..come);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until its stream is ready, for as long as it takes.
+    fn sleep(stream: &mut Stream, bell: &Bell, interest: Interest) {
+        stream.arm(interest);
+        Stream::look_again();
+        if !stream.is_ready(interest) {
+            let mut polled = [PollFd::new(bell, PollFlags::IN)];
+            let limit = Timespec { tv_sec: WATCHDOG.as_secs() as i64, tv_nsec: 0 };
+            assert_eq!(poll(&mut polled, Some(&limit)), Ok(1), "a wake-up is lost");
+        }
+        stream.disarm();
+        bell.silence();
+    }
+
+    #[test]
+    fn sides_that_sleep_are_woken() {
+        const BYTES: usize = 8 << 20;
+        let [(mut here, our_bell), (mut there, their_bell)] = pair();
+        let writer = std::thread::spawn(move || {
+            let bytes: Vec<u8> = (0..BYTES).map(|index| (index / 7) as u8).collect();
+            let mut written = 0;
+            while written < BYTES {
+                // Small pieces and large ones.
+                let end = BYTES.min(written + 1 + written % 50_000);
+                match here.try_write(&[IoSlice::new(&bytes[written..end])]) {
+                    Ok(count) => written += count,
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                        sleep(&mut here, &our_bell, Interest { readable: false, writable: true });
+                    }
+                }
+            }
+            here.end();
+        });
+        let mut come = 0;
+        loop {
+            match read(&mut there, 1 + come % 30_000) {
+                Ok(bytes) if bytes.is_empty() => break,
+                Ok(bytes) => {
+                    let mut expected = (come..).map(|index| (index / 7) as u8);
+                    assert!(bytes.iter().all(|byte| expected.next() == Some(*byte)), "behind byte {come}");
+                    come += bytes.len();
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    sleep(&mut there, &their_bell, Interest { readable: true, writable: false });
+                }
+            }
+        }
+        assert_eq!(come, BYTES);
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_stream_ends_behind_its_bytes_or_is_lost() {
+        let readable = Interest { readable: true, writable: false };
+        let [(mut here, _), (mut there, _)] = pair();
+        assert_eq!(kind(read(&mut there, 9)), Some(ErrorKind::WouldBlock));
+        assert!(!there.is_ready(readable));
+        here.try_write(&[IoSlice::new(b"last")]).unwrap();
+        here.end();
+        there.hang_up();
+        assert!(there.is_ready(readable));
+        assert_eq!(read(&mut there, 9).unwrap(), b"last");
+        assert_eq!((read(&mut there, 9).unwrap(), read(&mut there, 9).unwrap()), (vec![], vec![]));
+        assert_eq!(kind(there.try_write(&[IoSlice::new(b"x")])), Some(ErrorKind::BrokenPipe));
+        // The other side dies in the middle.
+        let [(mut here, _), (mut there, _)] = pair();
+        here.try_write(&[IoSlice::new(b"la")]).unwrap();
+        drop(here);
+        there.hang_up();
+        assert_eq!(read(&mut there, 9).unwrap(), b"la");
+        assert_eq!(kind(read(&mut there, 9)), Some(ErrorKind::UnexpectedEof));
+        assert_eq!(kind(there.peek(9)), Some(ErrorKind::UnexpectedEof));
+    }
+
+    #[test]
+    fn an_impossible_index_ends_the_stream_and_nothing_else() {
+        let far = CAPACITY as u64 + 1;
+        for (written, read_by_other) in [(far, 0), (u64::MAX, 0), (0, far), (0, u64::MAX)] {
+            let [(here, _), (mut there, _)] = pair();
+            there.try_write(&[IoSlice::new(&[1; CAPACITY])]).unwrap();
+            here.own.page().forge(written, read_by_other);
+            let interest = Interest { readable: written > 0, writable: read_by_other > 0 };
+            assert!(there.is_ready(interest), "an error is to be told");
+            let result = match written {
+                0 => kind(there.try_write(&[IoSlice::new(b"x")])),
+                _ => kind(read(&mut there, 9)),
+            };
+            assert_eq!(result, Some(ErrorKind::InvalidData), "{written} {read_by_other}");
+        }
+    }
+
+    #[test]
+    fn ten_thousand_streams_leave_nothing() {
+        let count = |of: &str| std::fs::read_dir(of).map_or(0, Iterator::count);
+        let mappings = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().filter(|line| line.contains("memfd:unisono")).count()
+        };
+        let until = Instant::now() + WATCHDOG;
+        let before = (count("/proc/self/fd"), mappings());
+        for cycle in 0..10_000 {
+            assert!(Instant::now() < until, "{cycle} cycles");
+            drop(pair());
+        }
+        // Other tests of this process come and go.
+        assert!(count("/proc/self/fd") < before.0 + 100 && mappings() < before.1 + 100);
+    }
+}
