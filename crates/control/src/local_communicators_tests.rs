@@ -140,6 +140,59 @@ fn who_has_closed_may_go() {
     assert!(communicators.before_asking(KEY, LAST, 2).is_none(), "told once");
 }
 
+/// A rank that had finished the call before it left has sent all that the call needs by its own program.
+#[test]
+fn who_leaves_after_more_or_other_calls_differs_and_is_not_lost() {
+    let root = |root| Descriptor { root: Some(root), ..Descriptor::new(Collective::Reduce, DType::U8, 1) };
+    let ours = CallInfo::new(1, root(0));
+    // This rank is in call 1, in which the stream of rank 6 ends. Before or after that, rank 6 leaves.
+    let told = |departure: Departure, is_ended_first: bool, more: Option<Topic>| {
+        let (mut communicators, board) = local_communicators();
+        for call in [&Descriptor::new(Collective::Barrier, DType::U8, 0), &ours.descriptor] {
+            board.calls().enter(call, None, None, Site::caller(), None);
+        }
+        board.progress().leave(0);
+        let left = news(6, Topic::Closed { key: KEY, departure });
+        let mut topics = Vec::new();
+        for ends in [is_ended_first, !is_ended_first] {
+            match ends {
+                true => topics.extend(communicators.stream_ended(KEY, LAST)),
+                false => topics.extend(communicators.happened(&left, Instant::now())),
+            }
+        }
+        let origin = |topic: &Topic| if matches!(topic, Topic::Goodbye) { 6 } else { 2 };
+        let more = more.map(|topic| news(origin(&topic), topic));
+        topics.extend(more.iter().flat_map(|news| communicators.happened(news, Instant::now())));
+        let causes = topics.into_iter().map(|topic| match topic {
+            Topic::Revoked { cause, .. } => cause.to_string(),
+            other => panic!("{other:?}"),
+        });
+        (causes.collect::<Vec<_>>(), communicators.take_questions())
+    };
+    let left = |calls, by_close, last| Departure { history: history(calls), by_close, in_progress: 0, last };
+    let (lost_6, more) = ("lost rank 6", "rank 6 had finished its call 1: it left after call 3");
+    let other = CallInfo::new(1, root(2));
+    let in_progress = Departure { in_progress: 1, ..left(2, false, None) };
+    for is_ended_first in [true, false] {
+        for (departure, later, text) in [
+            (left(1, false, None), None, lost_6),
+            (in_progress.clone(), None, lost_6),
+            (left(4, false, Some(CallInfo::new(3, root(0)))), None, more),
+            (left(4, false, None), None, more),
+            (left(2, false, Some(other.clone())), None, "root 0 / 2"),
+            // It holds its communicator, so it is asked, until it leaves the job or dies.
+            (left(4, true, None), Some(Topic::Goodbye), more),
+            (left(4, true, None), Some(lost(6)), lost_6),
+        ] {
+            let by_close = departure.by_close;
+            let (causes, asked) = told(departure.clone(), is_ended_first, later);
+            assert!(causes.len() == 1 && causes[0].contains(text), "{departure:?}: {causes:?}");
+            assert_eq!(asked, if by_close { vec![(KEY, LAST, 1)] } else { Vec::new() });
+        }
+        assert!(told(left(4, true, None), is_ended_first, None).0.is_empty(), "its answer tells");
+    }
+}
+
 #[test]
 fn closing_waits_for_all_and_compares() {
     let (mut equal, _board) = local_communicators();
