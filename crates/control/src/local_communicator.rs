@@ -323,8 +323,7 @@ impl LocalCommunicator {
     /// the closed ones. Returns it if it is known already.
     pub(super) fn search_difference(&mut self, now: Instant) -> Option<Topic> {
         let (is_complete, closed) = (self.closed.iter().all(Option::is_some), self.closed_histories());
-        let is_revoked = self.board.first_cause().is_revoked();
-        let closing = self.closing.as_mut().filter(|closing| !is_revoked && !closing.is_searched)?;
+        let closing = self.closing.as_mut().filter(|closing| !closing.is_searched)?;
         if !(is_complete || closing.deadline <= now) || !closed_differently(&closed) {
             return None;
         }
@@ -368,7 +367,7 @@ impl LocalCommunicator {
     fn closing_error(&self, ours: CallHistory) -> Option<Error> {
         let closed = self.closed_histories();
         let left_early = || {
-            let is_early = |one: &Departure| !one.by_close && one.history.calls < ours.calls;
+            let is_early = |one: &Departure| one.history.calls < ours.calls;
             let (peer, departure) = self.group.ranks().zip(&self.closed).find_map(|(peer, one)| {
                 let departure = one.as_ref().filter(|one| is_early(one))?;
                 Some((peer, departure))

@@ -210,6 +210,7 @@ mod tests {
             for told in 0..40 {
                 survival.on_ballot(OTHER, agreement(told), ballot());
             }
+            assert!(survival.agreements.len() <= 3, "the last two, and the next one");
             let ask = Ask { question, number, flag: true, finished_calls: 0, deadline, heeds_cause: false };
             survival.ask(ask, Caller(number), now);
             let answers = survival.take_effects();
