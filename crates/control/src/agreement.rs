@@ -111,9 +111,7 @@ impl Agreement {
     }
 
     fn decide(&mut self, decision: Ballot) {
-        let others = GroupRank::all(self.ballots.len() as u32).zip(&self.ballots);
-        let mut ballots =
-            others.filter(|(rank, _)| *rank != self.rank).filter_map(|(_, ballot)| ballot.as_ref());
+        let mut ballots = self.ballots.iter().flatten();
         self.is_needed = ballots.any(|ballot| ballot.fates.miss_one_of(&decision.fates));
         self.decision = Some(decision);
     }
@@ -171,5 +169,62 @@ impl Agreement {
             ballot.fates.with(Fate::Gone).for_each(|rank| all.fates.note(rank, Fate::Gone));
         }
         Some(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: GroupRank = GroupRank::new(1);
+
+    fn ballot(ranks: u32, gone: &[u32], finished_calls: u64) -> Ballot {
+        let mut fates = Fates::all_live(ranks);
+        gone.iter().for_each(|rank| fates.note(GroupRank::new(*rank), Fate::Gone));
+        Ballot { flag: true, finished_calls, fates }
+    }
+
+    #[test]
+    fn a_decision_is_published_once_another_rank_needs_it() {
+        let live = Fates::all_live(3);
+        let mut agreement = Agreement::new(GroupRank::new(0), 3);
+        agreement.join(true, 4);
+        agreement.on_ballot(OTHER, ballot(3, &[], 5));
+        assert_eq!(agreement.step(&live), [Publish::Ballot(ballot(3, &[], 4))]);
+        agreement.on_ballot(GroupRank::new(2), ballot(3, &[], 5));
+        assert!(agreement.step(&live).is_empty() && agreement.decision().is_some());
+        agreement.on_ballot(OTHER, ballot(3, &[], 5));
+        assert!(agreement.step(&live).is_empty(), "it decides by itself");
+        agreement.on_ballot(OTHER, ballot(3, &[2], 5));
+        assert_eq!(agreement.step(&live), [Publish::Decision(ballot(3, &[], 4))]);
+        assert!(agreement.step(&live).is_empty() && agreement.leave().is_none(), "once");
+        assert!(agreement.step(&ballot(3, &[2], 0).fates).is_empty(), "who has decided votes no more");
+        let mut late = Agreement::new(GroupRank::new(0), 3);
+        late.on_ballot(OTHER, ballot(3, &[2], 5));
+        late.on_decision(ballot(3, &[], 4));
+        assert_eq!(late.step(&live), [Publish::Decision(ballot(3, &[], 4))], "needed before it came");
+    }
+
+    #[test]
+    fn ballots_for_other_survivors_decide_nothing_and_one_proof_is_enough() {
+        let mut agreement = Agreement::new(GroupRank::new(0), 3);
+        agreement.join(true, 4);
+        agreement.on_ballot(OTHER, ballot(3, &[2], 3));
+        agreement.on_ballot(GroupRank::new(2), ballot(3, &[], 5));
+        agreement.step(&Fates::all_live(3));
+        assert!(agreement.decision().is_none(), "rank 1 has voted for others");
+        let mut fates = Fates::all_live(3);
+        fates.note(GroupRank::new(2), Fate::Unproven);
+        agreement.step(&fates);
+        assert_eq!(agreement.decision(), Some(&ballot(3, &[2], 3)));
+    }
+
+    #[test]
+    fn the_first_decision_for_this_group_stays() {
+        let mut agreement = Agreement::new(GroupRank::new(0), 2);
+        agreement.on_decision(ballot(3, &[], 1));
+        assert!(agreement.decision().is_none(), "of another group");
+        [2, 3].into_iter().for_each(|calls| agreement.on_decision(ballot(2, &[], calls)));
+        assert_eq!(agreement.decision(), Some(&ballot(2, &[], 2)));
     }
 }

@@ -280,6 +280,10 @@ mod tests {
                 [(2, closed(KEY)), (3, lost(1, Certainty::Suspected))],
                 [(1, lost(3, Certainty::Suspected)), (2, closed(KEY))],
             ),
+            (
+                [(2, Topic::Goodbye), (1, Topic::Goodbye)],
+                [(2, closed(CommunicatorKey { id: 5, epoch: 0 })), (1, closed(KEY))],
+            ),
         ] {
             let after = |before: &[(u32, Topic)], then: &[(u32, Topic)]| {
                 let mut heard = Heard::new();
@@ -325,13 +329,27 @@ mod tests {
             let key = CommunicatorKey { id, epoch: 0 };
             heard.hear(3, revoked(key, Error::closed()));
             let certainty = [Certainty::Confirmed, Certainty::Suspected][id as usize / 4 % 2];
-            heard.hear(3, lost([0, 3, 4, 9][id as usize % 4], certainty));
+            // The job has four ranks.
+            heard.hear(3, lost([0, 3, 4, id as u32][id as usize % 4], certainty));
             heard.hear(3, Topic::Goodbye);
         }
         assert_eq!(heard.causes(KEY), [1]);
         assert_eq!(heard.causes(CommunicatorKey { id: 19_999, epoch: 0 }), [3], "the latest");
         let kept = heard.flood.kept().count();
         assert!(kept <= 2 * CAUSES_MAX, "{kept} pieces are kept");
+    }
+
+    /// The word of one rank may be proof, and that of another is not.
+    #[test]
+    fn a_loss_is_kept_once_for_each_origin_and_certainty() {
+        let mut heard = Heard::new();
+        for (origin, certainty) in
+            [(1, Certainty::Suspected), (1, Certainty::Confirmed), (2, Certainty::Confirmed)]
+        {
+            (0..2).for_each(|_| heard.hear(origin, lost(3, certainty)));
+        }
+        let kept = heard.flood.kept().map(|news| (news.origin.get(), news.sequence));
+        assert_eq!(kept.collect::<Vec<_>>(), [(1, 1), (1, 3), (2, 1)]);
     }
 
     /// A rank takes no news that is older than the latest of its origin.

@@ -15,6 +15,7 @@ use unisono_engine::EngineOptions;
 
 use super::simulation::departure::{EarlyDeparture, Way};
 use super::simulation::job::{CutLink, Job, Outside, SimulatedJob};
+use super::simulation::links::GOODBYE_WAIT;
 use super::simulation::program::{Deviation, Moment, Program, mixed};
 use super::simulation::{Cut, MS, Random};
 use seeds::{FOUND, PROGRAM_BITS, run};
@@ -354,13 +355,20 @@ impl Case {
         }
     }
 
-    /// All ranks learn of the failure, and no call that needs something from every rank returns with a result, neither
-    /// this one nor any later one. A rank that only sends, or needs nothing from the ranks that know, may go on for a
-    /// call or two.
+    /// All ranks learn of the failure, but a rank that has waited in vain in its close before that. No call that needs
+    /// something from every rank returns with a result, neither this one nor any later one. A rank that only sends, or
+    /// needs nothing from the ranks that know, may go on for a call or two.
     fn check_deviation(&self, stories: &Stories) {
         let Some(deviation) = self.program.deviation else { return };
+        let failures = stories.values().flatten().filter_map(|moment| match moment {
+            Moment::Failed { at, .. } => Some(*at),
+            _ => None,
+        });
+        let is_late = failures.min().is_some_and(|at| at > GOODBYE_WAIT);
         for (rank, story) in stories {
-            if !errors(story).any(|error| matches!(error.root_cause(), Error::Mismatch { .. })) {
+            let may_not_hear = is_late && matches!(story.last(), Some(Moment::Closed(Ok(()))));
+            let is_mismatch = |error: &Error| matches!(error.root_cause(), Error::Mismatch { .. });
+            if !may_not_hear && !errors(story).any(is_mismatch) {
                 self.fails(&format!("rank {rank} never hears of the mismatch"), stories);
             }
             let is_too_late = |moment: &&Moment| match moment {

@@ -23,9 +23,6 @@ struct LeftCommunicator {
 impl LeftCommunicator {
     /// The first rank that has left after other calls than this one.
     fn difference(&self) -> Option<Error> {
-        if self.peers.board().first_cause().is_revoked() {
-            return None;
-        }
         let said = self.peers.group().job_ranks().iter().zip(&self.others);
         let mut said = said.filter_map(|(rank, said)| Some((*rank, said.as_ref()?)));
         said.find_map(|(rank, said)| self.difference_from(rank, said))
@@ -88,7 +85,7 @@ impl LeftCommunicators {
                 let Some(at) = self.open.iter().position(|left| left.key == *key) else { return };
                 let left = &mut self.open[at];
                 if let Some(rank) = left.peers.group().group_rank_of(news.origin) {
-                    left.others[rank.index()].get_or_insert_with(|| Box::new(departure.clone()));
+                    left.others[rank.index()] = Some(Box::new(departure.clone()));
                 }
                 if left.is_settled() {
                     self.open.remove(at);

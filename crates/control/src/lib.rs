@@ -25,6 +25,8 @@ mod agreement;
 pub mod checksum;
 pub mod codec;
 mod control_plane;
+#[cfg(test)]
+mod control_plane_tests;
 pub mod derived_key;
 mod detector;
 mod flood;

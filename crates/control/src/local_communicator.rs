@@ -1,11 +1,12 @@
 //! One communicator of this rank as the control thread sees it, and what news means to it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use unisono_backend::{
-    Board, CallHistory, CallStatus, FirstDifference, Membership, Peers, Revocation, SEARCH_MAX, SearchStep,
-    asked_next, closed_differently, closing_error,
+    Board, CallHistory, CallStatus, FirstDifference, Membership, Peers, RankHistory, Revocation, SEARCH_MAX,
+    SearchStep, asked_next, closed_differently, closing_error, history_difference,
 };
 use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
 
@@ -42,6 +43,8 @@ pub struct LocalCommunicator {
     pub(super) closed: Vec<Option<Box<Departure>>>,
     /// Per group rank: whether its stream has ended in the middle of a call of this rank.
     pub(super) ended_streams: Vec<bool>,
+    /// The ranks that have left the job, and answer no more questions.
+    left_job: BTreeSet<GroupRank>,
     pub(super) is_told: bool,
     /// Whether the loss that is the first cause was told again; see [`LocalCommunicator::had_closed`].
     is_loss_told: bool,
@@ -66,6 +69,7 @@ impl LocalCommunicator {
             board,
             closed,
             ended_streams,
+            left_job: BTreeSet::new(),
             is_told: false,
             is_loss_told: false,
             closing: None,
@@ -169,7 +173,8 @@ impl LocalCommunicator {
                 } else {
                     let is_proven = hosts.proven_gone(news).is_some();
                     self.survival.note(peer, if is_proven { Fate::Gone } else { Fate::Unproven });
-                    self.lost(peer, (news.origin, now), *certainty, reason.clone());
+                    let found = self.lost(peer, (news.origin, now), *certainty, reason.clone());
+                    return found.into_iter().chain(self.survival.step(now)).collect();
                 }
             }
             Topic::Closed { key, departure } if *key == self.key => {
@@ -179,6 +184,7 @@ impl LocalCommunicator {
             // A rank closes its communicators before it leaves the job, so it never made this one.
             Topic::Goodbye => {
                 let departure = Departure::before_first_call();
+                self.left_job.extend(self.group.group_rank_of(news.origin));
                 let found = self.note_closed(news.origin, departure, now);
                 return found.into_iter().chain(self.survival.step(now)).collect();
             }
@@ -203,13 +209,16 @@ impl LocalCommunicator {
         (noticed_by, now): (JobRank, Instant),
         certainty: Certainty,
         reason: String,
-    ) {
-        // A rank that has closed is no loss; a call that still waits for it learns that by asking.
-        if self.closed[peer.index()].is_none() {
-            let cause = self.peer_lost(peer, noticed_by, certainty, reason);
-            self.revoke(noticed_by, cause);
-            self.finish_closing(now);
+    ) -> Option<Topic> {
+        let cause = self.peer_lost(peer, noticed_by, certainty, reason);
+        // A rank that has closed is no loss, unless bytes are missing that it had sent before. A call that still waits
+        // for more of it learns that by asking.
+        if self.closed[peer.index()].is_some() {
+            return if self.ended_streams[peer.index()] { self.find(cause) } else { None };
         }
+        self.revoke(noticed_by, cause);
+        self.finish_closing(now);
+        None
     }
 
     /// A lost rank had closed this communicator before. Ranks that have heard that in time have lost nobody, and would
@@ -246,11 +255,48 @@ impl LocalCommunicator {
         found
     }
 
-    /// The loss of a rank that has left in good order, while a call of this rank needs more than it has sent.
+    /// A rank has left in good order, while a call of this rank needs more than it has sent. Returns the failure to
+    /// publish: its loss if it has not finished that call, else the difference of the two programs.
     pub(super) fn left_too_early(&mut self, peer: GroupRank) -> Option<Topic> {
         let departure = self.closed[peer.index()].as_ref().filter(|_| self.ended_streams[peer.index()])?;
-        let cause = self.gone(peer, Certainty::Confirmed, left_after(departure));
+        let Some(ours) = self.finished_before(departure) else {
+            let cause = self.gone(peer, Certainty::Confirmed, left_after(departure));
+            return self.find(cause);
+        };
+        if departure.by_close && !self.left_job.contains(&peer) {
+            // It may also have died since then. Its answer shows which of its calls is another one; there is no answer
+            // if it has died.
+            self.questions.push((peer, ours.number));
+            return None;
+        }
+        let cause = self.parted(peer, ours, departure);
         self.find(cause)
+    }
+
+    /// The call of this rank that is going on, if a rank had finished its call of that number before it left.
+    fn finished_before(&self, departure: &Departure) -> Option<CallInfo> {
+        let number = self.board.progress().finished();
+        // A message is in no history.
+        let is_finished = departure.in_progress == 0 && departure.history.calls > number;
+        self.board.calls().info(number).filter(|_| is_finished && self.board.doing().message.is_none())
+    }
+
+    /// The failure of a call `ours` that needs more of a rank than that rank has sent in its own call of that number.
+    fn parted(&self, peer: GroupRank, ours: CallInfo, departure: &Departure) -> Error {
+        let (own, rank) = (self.group.own_job_rank(), self.group.job_rank(peer));
+        let (history, last) = (departure.history, departure.last.as_ref());
+        let our_history = self.board.calls().history();
+        if our_history.calls == history.calls {
+            let other = RankHistory { rank, history, last };
+            let difference = history_difference(&self.peers, our_history, &other, "leave");
+            // The calls are the same, so the connection has failed.
+            return difference
+                .unwrap_or_else(|| self.gone(peer, Certainty::Confirmed, left_after(departure)));
+        }
+        let difference =
+            format!("rank {rank} had finished its call {}: {}", ours.number, left_after(departure));
+        let theirs = last.cloned().unwrap_or_else(|| CallInfo::without_data(history.calls, "leave"));
+        Error::Mismatch { calls: Box::new([(own, ours), (rank, theirs)]), difference }
     }
 
     /// Answers a waiting `close` once all ranks have closed, or its time is up.
@@ -277,8 +323,7 @@ impl LocalCommunicator {
     /// the closed ones. Returns it if it is known already.
     pub(super) fn search_difference(&mut self, now: Instant) -> Option<Topic> {
         let (is_complete, closed) = (self.closed.iter().all(Option::is_some), self.closed_histories());
-        let is_revoked = self.board.first_cause().is_revoked();
-        let closing = self.closing.as_mut().filter(|closing| !is_revoked && !closing.is_searched)?;
+        let closing = self.closing.as_mut().filter(|closing| !closing.is_searched)?;
         if !(is_complete || closing.deadline <= now) || !closed_differently(&closed) {
             return None;
         }
@@ -322,7 +367,7 @@ impl LocalCommunicator {
     fn closing_error(&self, ours: CallHistory) -> Option<Error> {
         let closed = self.closed_histories();
         let left_early = || {
-            let is_early = |one: &Departure| !one.by_close && one.history.calls < ours.calls;
+            let is_early = |one: &Departure| one.history.calls < ours.calls;
             let (peer, departure) = self.group.ranks().zip(&self.closed).find_map(|(peer, one)| {
                 let departure = one.as_ref().filter(|one| is_early(one))?;
                 Some((peer, departure))

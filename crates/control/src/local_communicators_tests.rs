@@ -1,9 +1,10 @@
 //! What news means to a communicator.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use unisono_backend::{Board, Question};
+use unisono_backend::{Board, MessageWait, Question};
 use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Group, Site};
 
 use super::*;
@@ -16,10 +17,14 @@ const LAST: GroupRank = GroupRank::new(2);
 
 /// The middle one of the ranks 2, 4 and 6 of a job.
 fn local_communicator() -> (LocalCommunicator, Arc<Board>) {
+    communicator(KEY)
+}
+
+fn communicator(key: CommunicatorKey) -> (LocalCommunicator, Arc<Board>) {
     let own = GroupRank::new(1);
     let group = Group::new(own, [2, 4, 6].map(JobRank::new).into(), [0; 3].into(), 0);
     let board = Arc::new(Board::new(own, 3));
-    (LocalCommunicator::new(KEY, group, board.clone()), board)
+    (LocalCommunicator::new(key, group, board.clone()), board)
 }
 
 /// Ranks 0 to 3 and 4 to 6 of the job share a host.
@@ -140,6 +145,68 @@ fn who_has_closed_may_go() {
     assert!(communicators.before_asking(KEY, LAST, 2).is_none(), "told once");
 }
 
+/// A rank that had finished the call before it left has sent all that the call needs by its own program.
+#[test]
+fn who_leaves_after_more_or_other_calls_differs_and_is_not_lost() {
+    let root = |root| Descriptor { root: Some(root), ..Descriptor::new(Collective::Reduce, DType::U8, 1) };
+    let ours = CallInfo::new(1, root(0));
+    // This rank is in call 1, in which the stream of rank 6 ends. Before or after that, rank 6 leaves.
+    let told = |departure: Departure, is_ended_first: bool, more: Option<Topic>| {
+        let (mut communicators, board) = local_communicators();
+        for call in [&Descriptor::new(Collective::Barrier, DType::U8, 0), &ours.descriptor] {
+            board.calls().enter(call, None, None, Site::caller(), None);
+        }
+        board.progress().leave(0);
+        let left = news(6, Topic::Closed { key: KEY, departure });
+        let mut topics = Vec::new();
+        for ends in [is_ended_first, !is_ended_first] {
+            match ends {
+                true => topics.extend(communicators.stream_ended(KEY, LAST)),
+                false => topics.extend(communicators.happened(&left, Instant::now())),
+            }
+        }
+        let origin = |topic: &Topic| if matches!(topic, Topic::Goodbye) { 6 } else { 2 };
+        let more = more.map(|topic| news(origin(&topic), topic));
+        topics.extend(more.iter().flat_map(|news| communicators.happened(news, Instant::now())));
+        let causes = topics.into_iter().map(|topic| match topic {
+            Topic::Revoked { cause, .. } => cause.to_string(),
+            other => panic!("{other:?}"),
+        });
+        (causes.collect::<Vec<_>>(), communicators.take_questions())
+    };
+    let left = |calls, by_close, last| Departure { history: history(calls), by_close, in_progress: 0, last };
+    let (lost_6, more) = ("lost rank 6", "rank 6 had finished its call 1: it left after call 3");
+    let other = CallInfo::new(1, root(2));
+    let in_progress = Departure { in_progress: 1, ..left(2, false, None) };
+    for is_ended_first in [true, false] {
+        for (departure, later, text) in [
+            (left(1, false, None), None, lost_6),
+            (in_progress.clone(), None, lost_6),
+            (left(4, false, Some(CallInfo::new(3, root(0)))), None, more),
+            (left(4, false, None), None, more),
+            (left(2, false, Some(other.clone())), None, "root 0 / 2"),
+            // It holds its communicator, so it is asked, until it leaves the job or dies.
+            (left(4, true, None), Some(Topic::Goodbye), more),
+            (left(4, true, None), Some(lost(6)), lost_6),
+        ] {
+            let by_close = departure.by_close;
+            let (causes, asked) = told(departure.clone(), is_ended_first, later);
+            assert!(causes.len() == 1 && causes[0].contains(text), "{departure:?}: {causes:?}");
+            assert_eq!(asked, if by_close { vec![(KEY, LAST, 1)] } else { Vec::new() });
+        }
+        assert!(told(left(4, true, None), is_ended_first, None).0.is_empty(), "its answer tells");
+    }
+    let (mut communicators, board) = local_communicators();
+    board.calls().enter(&ours.descriptor, None, None, Site::caller(), None);
+    let _waits = MessageWait::new(board.clone(), &ours.descriptor, Site::caller());
+    communicators.stream_ended(KEY, LAST);
+    let topics = communicators.happened(&news(6, closed(4, false)), Instant::now());
+    assert!(
+        matches!(&topics[..], [Topic::Revoked { cause: Error::PeerLost { .. }, .. }]),
+        "a message is in no history: {topics:?}"
+    );
+}
+
 #[test]
 fn closing_waits_for_all_and_compares() {
     let (mut equal, _board) = local_communicators();
@@ -162,6 +229,15 @@ fn closing_waits_for_all_and_compares() {
         matches!(answer(&mut unequal), Some(Err(Error::Mismatch { calls, .. })) if calls[1].0.get() == 6)
     );
 
+    let (mut searched, _board) = local_communicators();
+    [(6, 4), (2, 3)].into_iter().for_each(|(rank, calls)| {
+        searched.happened(&news(rank, closed(calls, true)), Instant::now());
+    });
+    close(&mut searched, 3);
+    assert!(answer(&mut searched).is_none(), "the lowest rank looks for the call");
+    searched.on_time(Instant::now() + Duration::from_secs(2));
+    assert!(matches!(answer(&mut searched), Some(Err(Error::Mismatch { .. }))));
+
     let (mut early, _board) = local_communicators();
     early.happened(&news(6, closed(2, false)), Instant::now());
     close(&mut early, 3);
@@ -170,6 +246,12 @@ fn closing_waits_for_all_and_compares() {
         panic!("not a loss")
     };
     assert_eq!((culprits[0].rank.get(), evidence.as_str()), (6, "it left after call 1"));
+
+    let (mut dropped, _board) = local_communicators();
+    dropped.happened(&news(6, closed(3, false)), Instant::now());
+    close(&mut dropped, 3);
+    dropped.happened(&news(2, closed(3, true)), Instant::now());
+    assert!(matches!(answer(&mut dropped), Some(Ok(()))), "it has made the same calls");
 
     let (mut untold, _board) = local_communicators();
     assert!(matches!(untold.leave(KEY, history(3))[..], [Topic::Closed { .. }]), "nobody has been told");
@@ -183,6 +265,11 @@ fn the_goodbye_of_who_has_failed_is_not_compared() {
     communicators.happened(&news(6, revoked(Error::closed())), Instant::now());
     communicators.happened(&news(6, closed(2, true)), Instant::now());
     assert!(matches!(answer(&mut communicators), Some(Ok(()))) && board.first_cause().is_revoked());
+    let (mut late, _board) = local_communicators();
+    late.happened(&news(6, revoked(Error::closed())), Instant::now());
+    late.happened(&news(6, closed(2, true)), Instant::now());
+    close(&mut late, 3);
+    assert!(matches!(answer(&mut late), Some(Ok(()))), "nor by who closes after it");
 }
 
 /// Others may never be reached, and would be named although they wait.
@@ -202,6 +289,10 @@ fn a_rank_that_begins_without_descriptors_says_so_in_its_time() {
     };
     ask(&mut communicators, true);
     assert!(short(&mut communicators, 4).is_empty() && answer(&mut communicators).is_none());
+    let (mut impatient, _board) = local_communicators();
+    ask(&mut impatient, true);
+    assert!(impatient.fall_short(&shortage, (now, 2 * second), now + second).is_empty());
+    assert_eq!(impatient.fall_short(&shortage, (now, 2 * second), now + 2 * second).len(), 1);
     let topics = short(&mut communicators, 5);
     assert!(
         matches!(&topics[..], [Topic::Revoked { key: KEY, cause: Error::System { .. }, .. }]),
@@ -284,7 +375,47 @@ fn what_becomes_of_a_connection_concerns_members_only() {
     assert_eq!((culprits[0].rank.get(), reported_by.get()), (6, 4));
     board.closings().note_closed(LAST);
     assert!(board.closings().has_closed(LAST));
-    assert_eq!(communicators.connected(slot), Some(LAST));
+    let (woken, wakes) = (Arc::new(AtomicU32::new(0)), |woken: &AtomicU32| woken.load(Ordering::SeqCst));
+    let count = woken.clone();
+    board.closings().on_close(Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    let of_calls = Slot { role: ConnectionRole::First, ..slot };
+    assert_eq!((communicators.connected(of_calls), wakes(&woken)), (Some(LAST), 0), "it has no messages");
+    assert_eq!((communicators.connected(slot), wakes(&woken)), (Some(LAST), 1));
+}
+
+#[test]
+fn who_has_said_goodbye_says_nothing_more() {
+    let (mut communicators, board) = local_communicators();
+    close(&mut communicators, 3);
+    assert!(communicators.abandon(KEY).is_none() && !board.first_cause().is_revoked());
+    assert!(communicators.leave_all().is_empty());
+    let (mut communicators, _board) = local_communicators();
+    assert_eq!(communicators.leave_all().len(), 1);
+    let times = (Instant::now(), Instant::now() + Duration::from_secs(60));
+    assert!(communicators.close(KEY, history(0), times, CALLER).is_empty());
+}
+
+#[test]
+fn started_calls_go_on_until_they_end_or_fail() {
+    let (mut communicators, board) = local_communicators();
+    assert!(!communicators.go_on() && communicators.await_left());
+    board.unfinished().note_start();
+    assert!(communicators.go_on() && !communicators.await_left());
+    board.progress().await_rank(Some(LAST));
+    assert!(!communicators.await_left());
+    communicators.happened(&news(6, closed(1, false)), Instant::now());
+    assert!(communicators.go_on() && communicators.await_left());
+    let (other, idle) = communicator(CommunicatorKey { epoch: 1, ..KEY });
+    communicators.add(other, &[], Instant::now());
+    assert!(communicators.await_left(), "no call of the other one goes on");
+    idle.unfinished().note_start();
+    assert!(!communicators.await_left());
+    for board in [board, idle] {
+        board.first_cause().revoke(JobRank::new(2), Arc::new(Error::closed()));
+    }
+    assert!(!communicators.go_on());
 }
 
 /// Otherwise a caller would wait for nothing.
@@ -323,6 +454,7 @@ fn other_lists_of_the_same_origin_are_a_conflict() {
     };
     let other_origin = Slot { key: CommunicatorKey { id: KEY.id * 2, ..KEY }, ..other_list };
     assert!(communicators.other_list(other_origin).is_none());
+    assert!(communicators.other_list(Slot { key: KEY, ..other_list }).is_none(), "the same list");
     let told = communicators.other_list(other_list).unwrap();
     assert_eq!((told.mine, told.yours, told.list.as_str()), (KEY, other_list.key, "[2, 4, 6]"));
     assert!(!board.first_cause().is_revoked(), "the other side knows both lists, and publishes");

@@ -194,10 +194,7 @@ impl Plane {
     pub fn on_disconnected(&mut self, peer: JobRank, certainty: Certainty, reason: String, now: Instant) {
         self.connecting[peer.index()] = false;
         self.connected[peer.index()] = false;
-        self.questions.remove(&peer);
-        if self.presence(peer) == Presence::Live {
-            self.lose(peer, certainty, reason, now);
-        }
+        self.lose(peer, certainty, reason, now);
     }
 
     /// This rank has seen that the process of a rank on its own host is gone, and has read everything that it had sent
@@ -303,16 +300,14 @@ impl Plane {
         if !is_heard {
             if let Topic::Closed { key, .. } = topic
                 && self.presence(self.rank) == Presence::Live
-                && origin != self.rank
             {
                 self.push(Action::HadClosed(origin, *key));
             }
             return;
         }
         let news = News { origin, sequence, topic: topic.clone() };
-        if self.flood.accept(&news) {
-            self.spread(from, news, now);
-        }
+        self.flood.accept(&news);
+        self.spread(from, news, now);
     }
 
     fn lose(&mut self, rank: JobRank, certainty: Certainty, reason: String, now: Instant) {
@@ -351,7 +346,7 @@ impl Plane {
                 self.topology.remove(rank);
                 self.connect_wanted();
                 self.watch(now);
-            } else if presence == Presence::Lost && by != self.rank {
+            } else if by != self.rank {
                 // A rank behind a network partition never hears from the ranks that count us as lost. It must not wait
                 // for us.
                 let reason = format!("rank {by} has taken it for dead");
@@ -361,17 +356,11 @@ impl Plane {
     }
 
     fn connect_wanted(&mut self) {
-        // A rank that leaves or counts as lost makes no new connections.
-        if self.presence(self.rank) == Presence::Live {
-            self.topology.to_dial().into_iter().for_each(|peer| self.connect(peer));
-        }
+        self.topology.to_dial().into_iter().for_each(|peer| self.connect(peer));
     }
 
     /// Dials the ranks that should have dialled this one long ago: they may have died before, and only a dial tells.
     fn dial_missing(&mut self, now: Instant) {
-        if self.presence(self.rank) != Presence::Live {
-            return;
-        }
         let mut wanted = self.topology.wanted(self.rank);
         wanted.retain(|&peer| !self.connected[peer.index()] && !self.connecting[peer.index()]);
         self.missing.retain(|peer, _| wanted.contains(peer));
@@ -386,16 +375,17 @@ impl Plane {
     /// A communicator has lost a rank that lives as far as the plane knows. If that rank should have dialled this one
     /// and has not, only a dial tells whether it is gone, and the survivors wait for its ballot until then.
     fn look_for(&mut self, rank: JobRank) {
-        let is_wanted = self.topology.wanted(self.rank).contains(&rank);
-        if is_wanted && self.presence(self.rank) == Presence::Live && self.presence(rank) == Presence::Live {
+        if self.topology.wanted(self.rank).contains(&rank) {
             self.connect(rank);
         }
     }
 
     fn connect(&mut self, peer: JobRank) {
-        let (connected, connecting) = (self.connected[peer.index()], &mut self.connecting[peer.index()]);
-        if !connected && !*connecting && peer != self.rank {
-            *connecting = true;
+        // A rank that leaves or counts as lost makes no new connections.
+        let is_live = self.presence(self.rank) == Presence::Live;
+        let is_begun = self.connected[peer.index()] || self.connecting[peer.index()];
+        if is_live && !is_begun {
+            self.connecting[peer.index()] = true;
             self.actions.push(Action::Connect(peer));
         }
     }

@@ -7,9 +7,9 @@ use unisono_backend::{Ask, CallStatus, Question};
 use unisono_communicator::{Certainty, Culprit, Error, GroupRank, JobRank};
 
 use super::hosts::Hosts;
-use super::plane::{Action, Plane};
+use super::plane::{Action, Plane, Presence};
 use super::simulation::{INTERVALS, MS, Simulation};
-use crate::wire::{CommunicatorKey, Topic};
+use crate::wire::{CommunicatorKey, Departure, JointNews, Message, News, Publisher, Topic};
 
 /// The news that a communicator of the ranks 0 to 3 is revoked.
 fn revoked(key: CommunicatorKey, cause: Error) -> Topic {
@@ -291,31 +291,208 @@ fn a_host_that_dies_as_a_whole_leaves_no_proof() {
 /// The rank that dials may die before it has dialled: then no connection exists whose end could show that.
 #[test]
 fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
-    let now = Instant::now();
-    let ranks: Vec<JobRank> = JobRank::all(4).collect();
-    let mut plane = Plane::new(ranks[1], Hosts::new([0; 4].into()), INTERVALS, now);
-    let dialled = |plane: &mut Plane| -> Vec<JobRank> {
-        let peer = |action| match action {
-            Action::Connect(peer) => Some(peer),
-            Action::Send(..)
-            | Action::Happened(_)
-            | Action::Asked { .. }
-            | Action::Answered { .. }
-            | Action::Differs(..)
-            | Action::HadClosed(..) => None,
-        };
-        plane.take_actions().into_iter().filter_map(peer).collect()
-    };
+    let (mut plane, ranks, now) = plane();
     assert_eq!(dialled(&mut plane), ranks[2..], "rank 0 dials us");
-    let cause = Error::PeerLost {
-        culprits: vec![Culprit { rank: ranks[0], process: None, last_call: None }],
-        call: None,
-        reported_by: ranks[1],
-        certainty: Certainty::Confirmed,
-        evidence: "its stream ended".to_owned(),
-    };
+    let cause = lost_by(ranks[1], ranks[0]);
     plane.publish(revoked(CommunicatorKey { id: 0, epoch: 0 }, cause.clone()), now);
     assert_eq!(dialled(&mut plane), [ranks[0]]);
     plane.publish(revoked(CommunicatorKey { id: 1, epoch: 0 }, cause), now);
     assert!(dialled(&mut plane).is_empty(), "it is being dialled");
+}
+
+/// Rank 1 of four ranks, 3 of which are on its host.
+fn plane() -> (Plane, Vec<JobRank>, Instant) {
+    let (ranks, now): (Vec<JobRank>, Instant) = (JobRank::all(4).collect(), Instant::now());
+    (Plane::new(ranks[1], Hosts::new([0, 0, 0, 1].into()), INTERVALS, now), ranks, now)
+}
+
+fn dialled(plane: &mut Plane) -> Vec<JobRank> {
+    let peer = |action| match action {
+        Action::Connect(peer) => Some(peer),
+        Action::Send(..)
+        | Action::Happened(_)
+        | Action::Asked { .. }
+        | Action::Answered { .. }
+        | Action::Differs(..)
+        | Action::HadClosed(..) => None,
+    };
+    plane.take_actions().into_iter().filter_map(peer).collect()
+}
+
+/// The cause that a rank has found another one lost.
+fn lost_by(reported_by: JobRank, rank: JobRank) -> Error {
+    let culprits = vec![Culprit { rank, process: None, last_call: None }];
+    let (certainty, evidence) = (Certainty::Confirmed, "its stream ended".to_owned());
+    Error::PeerLost { culprits, call: None, reported_by, certainty, evidence }
+}
+
+/// What a plane tells its communicators and other ranks.
+fn told(plane: &mut Plane) -> (Vec<News>, Vec<(JobRank, Message)>) {
+    let (mut news, mut messages) = (Vec::new(), Vec::new());
+    for action in plane.take_actions() {
+        match action {
+            Action::Happened(one) => news.push(one),
+            Action::Send(peer, message) => messages.push((peer, message)),
+            Action::Connect(_)
+            | Action::Asked { .. }
+            | Action::Answered { .. }
+            | Action::Differs(..)
+            | Action::HadClosed(..) => {}
+        }
+    }
+    (news, messages)
+}
+
+fn hear(plane: &mut Plane, origin: JobRank, sequence: u64, topic: Topic) {
+    let origins = vec![Publisher { rank: origin, sequence }];
+    plane.on_message(origin, Message::News(JointNews { origins, topic }), Instant::now());
+}
+
+fn lost(rank: JobRank) -> Topic {
+    Topic::Lost { rank, certainty: Certainty::Confirmed, reason: "gone".to_owned() }
+}
+
+#[test]
+fn the_last_questions_wait_for_a_connection_each_of_them_once() {
+    let (mut plane, ranks, now) = plane();
+    let key = |id| CommunicatorKey { id, epoch: 0 };
+    (0..100).for_each(|number| plane.ask(ranks[3], key(0), number));
+    plane.ask(ranks[3], key(0), 98);
+    plane.ask(ranks[3], key(1), 98);
+    assert!(told(&mut plane).1.is_empty(), "there is no connection");
+    plane.on_connected(ranks[3], now);
+    let asked = told(&mut plane).1.into_iter().filter_map(|(_, message)| match message {
+        Message::Ask { key, number } => Some((key.id, number)),
+        _ => None,
+    });
+    let expected = (37..98).chain([99, 98]).map(|number| (0, number)).chain([(1, 98)]);
+    assert_eq!(asked.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_beat_goes_over_connections_that_exist() {
+    let (mut plane, ranks, now) = plane();
+    plane.on_connected(ranks[2], now);
+    told(&mut plane);
+    plane.on_tick(now + INTERVALS.beat);
+    let beats = told(&mut plane).1;
+    assert!(matches!(&beats[..], [(peer, Message::Beat)] if *peer == ranks[2]), "{beats:?}");
+    plane.on_disconnected(ranks[2], Certainty::Confirmed, "gone".to_owned(), now);
+    told(&mut plane);
+    (2..40).for_each(|tick| plane.on_tick(now + INTERVALS.beat * tick));
+    assert!(told(&mut plane).0.is_empty(), "who has never been heard of is not silent");
+}
+
+#[test]
+fn who_has_left_is_neither_dialled_nor_awaited() {
+    let (mut plane, ranks, now) = plane();
+    plane.on_connected(ranks[2], now);
+    assert!(plane.awaits_goodbyes());
+    [ranks[2], ranks[3]].into_iter().for_each(|peer| plane.ask(peer, CommunicatorKey { id: 0, epoch: 0 }, 4));
+    hear(&mut plane, ranks[3], 1, Topic::Goodbye);
+    told(&mut plane);
+    plane.on_connected(ranks[3], now);
+    let messages = told(&mut plane).1;
+    assert!(messages.iter().all(|(_, message)| !matches!(message, Message::Ask { .. })), "{messages:?}");
+    hear(&mut plane, ranks[2], 1, Topic::Goodbye);
+    assert!(!plane.awaits_goodbyes() && !plane.on_ended(ranks[2], now), "it has left");
+    told(&mut plane);
+    plane.on_disconnected(ranks[2], Certainty::Confirmed, "gone".to_owned(), now);
+    assert!(told(&mut plane).0.is_empty(), "it is not lost");
+    assert!(plane.on_ended(ranks[0], now), "perhaps it lives");
+}
+
+/// Else it would reach ranks that go on, in the place of ranks that should.
+#[test]
+fn who_leaves_or_counts_as_lost_connects_to_nobody_and_reports_nobody() {
+    for is_lost in [true, false] {
+        let (mut plane, ranks, now) = plane();
+        let cause = lost_by(ranks[2], ranks[0]);
+        assert!(!plane.is_connected() && plane.take_actions().len() == 2);
+        match is_lost {
+            true => hear(&mut plane, ranks[2], 1, lost(ranks[1])),
+            false => plane.publish(Topic::Goodbye, now),
+        }
+        assert!(plane.is_connected(), "it needs no connection");
+        hear(&mut plane, ranks[2], 2, revoked(CommunicatorKey { id: 0, epoch: 0 }, cause));
+        assert!(!plane.on_ended(ranks[2], now));
+        (1..40).for_each(|tick| plane.on_tick(now + INTERVALS.beat * tick));
+        plane.on_process_gone(ranks[0], "ended".to_owned(), now);
+        plane.on_disconnected(ranks[2], Certainty::Confirmed, "gone".to_owned(), now);
+        let actions = plane.take_actions();
+        let is_quiet = |action: &Action| match action {
+            Action::Happened(news) => !matches!(news.topic, Topic::Lost { rank, .. } if rank != ranks[1]),
+            action => !matches!(action, Action::Connect(_)),
+        };
+        assert!(actions.iter().all(is_quiet), "{actions:?}");
+    }
+}
+
+#[test]
+fn only_the_end_of_a_process_on_this_host_is_proof() {
+    let (mut plane, ranks, now) = plane();
+    assert!(plane.needs_proof(ranks[0]) && plane.needs_proof(ranks[2]));
+    assert!(!plane.needs_proof(ranks[1]) && !plane.needs_proof(ranks[3]), "itself, and another host");
+    plane.on_process_gone(ranks[3], "ended".to_owned(), now);
+    assert!(told(&mut plane).0.is_empty());
+    (0..2).for_each(|_| plane.on_process_gone(ranks[0], "ended".to_owned(), now));
+    assert!(told(&mut plane).0.len() == 1 && !plane.needs_proof(ranks[0]), "told once");
+    for peer in &ranks[2..] {
+        plane.on_connected(*peer, now);
+        plane.on_message(*peer, Message::Beat, now);
+    }
+    let late = now + INTERVALS.suspect * 2;
+    assert_eq!(plane.silent_neighbours(late), [ranks[2]], "whose process can be looked at");
+    let is_dialled = plane.on_ended(ranks[2], now);
+    (1..40).for_each(|tick| plane.on_tick(now + INTERVALS.beat * tick));
+    assert!(is_dialled && told(&mut plane).0.len() == 2, "watched also while it is dialled");
+}
+
+/// It may have missed anything.
+#[test]
+fn who_counts_as_lost_listens_to_nobody() {
+    let (mut plane, ranks, _) = plane();
+    hear(&mut plane, ranks[2], 1, lost(ranks[1]));
+    let origins: Vec<JobRank> = told(&mut plane).0.iter().map(|news| news.origin).collect();
+    assert_eq!(origins, [ranks[2], ranks[1]], "it says so itself, so that nobody waits for it");
+    let departure = Departure::before_first_call();
+    for topic in [Topic::Closed { key: CommunicatorKey { id: 0, epoch: 0 }, departure }, Topic::Goodbye] {
+        hear(&mut plane, ranks[3], 1, topic);
+    }
+    let actions = plane.take_actions();
+    assert!(actions.is_empty(), "{actions:?}");
+}
+
+/// An owner may end connections when it hears of a loss.
+#[test]
+fn a_failure_is_sent_before_this_rank_acts_on_it() {
+    let (mut plane, ranks, now) = plane();
+    plane.on_connected(ranks[2], now);
+    plane.take_actions();
+    plane.publish(lost(ranks[1]), now);
+    let actions = plane.take_actions();
+    assert!(matches!(actions[..], [Action::Send(..), Action::Happened(_)]), "{actions:?}");
+}
+
+#[test]
+fn a_rank_that_does_not_concern_us_is_not_looked_for() {
+    let (ranks, now): (Vec<JobRank>, Instant) = (JobRank::all(16).collect(), Instant::now());
+    let mut plane = Plane::new(ranks[1], Hosts::new([0; 16].into()), INTERVALS, now);
+    let at_first = dialled(&mut plane);
+    plane.publish(revoked(CommunicatorKey { id: 0, epoch: 0 }, lost_by(ranks[1], ranks[8])), now);
+    assert!(dialled(&mut plane).is_empty() && !at_first.contains(&ranks[8]));
+}
+
+/// A rank that is broken may send anything.
+#[test]
+fn news_of_unknown_ranks_and_in_our_name_does_nothing() {
+    let (mut plane, ranks, _) = plane();
+    hear(&mut plane, ranks[2], 1, lost(JobRank::new(4)));
+    assert_eq!(plane.presence(JobRank::new(4)), Presence::Lost);
+    told(&mut plane);
+    let departure = Departure::before_first_call();
+    for topic in [Topic::Goodbye, Topic::Closed { key: CommunicatorKey { id: 0, epoch: 0 }, departure }] {
+        hear(&mut plane, ranks[1], 7, topic);
+    }
+    assert!(told(&mut plane).0.is_empty() && plane.presence(ranks[1]) == Presence::Live);
 }

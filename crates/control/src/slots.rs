@@ -155,6 +155,11 @@ mod tests {
         assert!(slots.create(KEY).is_empty() && slots.decides(SLOT));
         assert_eq!(slots.place(SLOT, 1, false), Placed::Keep(1));
         assert_eq!(slots.place(SLOT, 2, false), Placed::Drop(2));
+        let control = Slot::control(JobRank::new(8));
+        assert_eq!(slots.place(control, 8, false), Placed::Keep(8));
+        assert_eq!(slots.place(control, 9, false), Placed::Drop(9));
+        slots.release(control);
+        assert_eq!(slots.place(control, 9, false), Placed::Keep(9));
         assert_eq!(slots.place(Slot { role: ConnectionRole::Second, ..SLOT }, 3, false), Placed::Keep(3));
         slots.release(SLOT);
         assert_eq!(slots.place(SLOT, 4, false), Placed::Keep(4));

@@ -79,8 +79,7 @@ impl Survival {
 
     /// A caller of this rank asks. Returns the topics to publish.
     pub(super) fn ask(&mut self, ask: Ask, caller: Caller, now: Instant) -> Vec<Topic> {
-        let joined = self.joined.entry(ask.question).or_default();
-        *joined = (*joined).max(ask.number + 1);
+        self.joined.insert(ask.question, ask.number + 1);
         // Another rank may still be in the agreement before this one.
         self.agreements.retain(|(question, number), _| *question != ask.question || number + 1 >= ask.number);
         if let Some(agreement) = self.agreement(ask.question, ask.number) {
@@ -170,14 +169,90 @@ impl Survival {
         Ok(Agreed { flag: decision.flag, finished_calls: decision.finished_calls, survivors })
     }
 
-    /// An agreement that this rank is in or comes to next. No rank is further ahead: the agreement after that needs our
-    /// ballot.
+    /// An agreement that this rank is in or comes to next, or was in before. No rank is further ahead: the agreement
+    /// after that needs our ballot. And no rank is further behind, since this one needs its ballot.
     fn agreement(&mut self, question: Question, number: u64) -> Option<&mut Agreement> {
         let joined = self.joined.get(&question).copied().unwrap_or(0);
         let (rank, ranks) = (self.group.own_rank(), self.group.size());
-        if number > joined || number + 1 < joined {
+        if number > joined || number + 2 < joined {
             return None;
         }
         Some(self.agreements.entry((question, number)).or_insert_with(|| Agreement::new(rank, ranks)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: CommunicatorKey = CommunicatorKey { id: 3, epoch: 0 };
+    const OTHER: GroupRank = GroupRank::new(1);
+
+    fn survival() -> Survival {
+        let group = Group::new(GroupRank::new(0), JobRank::all(2).collect(), [0; 2].into(), 0);
+        let board = Arc::new(Board::new(GroupRank::new(0), 2));
+        Survival::new(KEY, group, board)
+    }
+
+    fn agreement(number: u64) -> AgreementKey {
+        AgreementKey { communicator: KEY, question: Question::Flag, number }
+    }
+
+    fn ballot() -> Ballot {
+        Ballot { flag: true, finished_calls: 0, fates: Fates::all_live(2) }
+    }
+
+    #[test]
+    fn agreements_that_are_over_or_far_ahead_take_no_memory() {
+        let (mut survival, now) = (survival(), Instant::now());
+        let (question, deadline) = (Question::Flag, now + Duration::from_secs(60));
+        for number in 0..20 {
+            for told in 0..40 {
+                survival.on_ballot(OTHER, agreement(told), ballot());
+            }
+            assert!(survival.agreements.len() <= 3, "the last two, and the next one");
+            let ask = Ask { question, number, flag: true, finished_calls: 0, deadline, heeds_cause: false };
+            survival.ask(ask, Caller(number), now);
+            let answers = survival.take_effects();
+            assert!(matches!(&answers[..], [Effect::Agreed(_, Ok(_))]), "{number}: {answers:?}");
+            let kept = survival.agreements.keys().map(|(_, number)| *number).collect::<Vec<_>>();
+            assert!(kept.iter().all(|kept| *kept <= number && kept + 1 >= number), "{number}: {kept:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_in_the_agreement_before_gets_its_decision() {
+        let (mut survival, now) = (survival(), Instant::now());
+        let (question, deadline) = (Question::Flag, now + Duration::from_secs(60));
+        for number in 0..2 {
+            survival.on_ballot(OTHER, agreement(number), ballot());
+            let ask = Ask { question, number, flag: true, finished_calls: 0, deadline, heeds_cause: false };
+            survival.ask(ask, Caller(number), now);
+        }
+        let mut alone = ballot();
+        alone.fates.note(GroupRank::new(0), Fate::Unproven);
+        survival.on_ballot(OTHER, agreement(0), alone.clone());
+        let topics = survival.step(now);
+        assert!(
+            matches!(&topics[..], [Topic::Decision { agreement, .. }] if agreement.number == 0),
+            "{topics:?}"
+        );
+        assert!(survival.board.first_cause().eviction().is_none());
+        survival.on_decision(OTHER, agreement(1), alone);
+        assert!(survival.board.first_cause().eviction().is_some(), "the others go on without this rank");
+    }
+
+    /// Its decisions from before it left have come before.
+    #[test]
+    fn a_decision_of_a_rank_that_has_left_is_not_adopted() {
+        for has_left in [true, false] {
+            let mut survival = survival();
+            if has_left {
+                survival.note(OTHER, Fate::Gone);
+            }
+            survival.on_decision(OTHER, agreement(0), ballot());
+            let agreement = survival.agreement(Question::Flag, 0);
+            assert_eq!(agreement.is_some_and(|one| one.decision().is_some()), !has_left);
+        }
     }
 }

@@ -185,6 +185,47 @@ fn who_leaves_with_its_decision_does_not_take_it_away() {
     assert!(left_early > 100, "too few leave early: {left_early}");
 }
 
+/// Agreements under crashes, one after the other: a rank begins the next one as soon as it has the answer to the last
+/// one, while others may still be in that.
+fn agree_without_pause(seed: u64) {
+    const AGREEMENTS: u64 = 4;
+    let mut random = Random::new(seed);
+    let hosts = vec![0; 3 + random.below(7) as usize];
+    let mut simulation = Simulation::on_hosts(&hosts, seed);
+    simulation.run(MS * 250);
+    let mut waiting: Vec<(u64, Asker)> = Vec::new();
+    let mut acts = random_faults(Faults::Crashes, &hosts, &mut random).into_iter();
+    for round in 0..100 + AGREEMENTS {
+        match acts.next() {
+            Some(Act::Ask(rank)) => {
+                waiting.extend(Asker::ask(&mut simulation, rank, 0).map(|asker| (0, asker)))
+            }
+            Some(Act::Crash(rank)) => simulation.crash(rank),
+            Some(Act::Stop(..) | Act::Cut(..)) | None => {}
+        }
+        let pause = MS * random.below(3) as u32;
+        simulation.run(if round < 100 { pause } else { MS * 3000 });
+        let (answered, others): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|(_, asker)| !asker.answer.is_empty());
+        waiting = others;
+        for (number, Asker { rank, .. }) in answered.into_iter().filter(|(last, _)| last + 1 < AGREEMENTS) {
+            waiting.extend(Asker::ask(&mut simulation, rank, number + 1).map(|asker| (number + 1, asker)));
+        }
+    }
+    for (number, Asker { rank, .. }) in waiting {
+        assert!(
+            !simulation.is_alive(rank),
+            "seed {seed}, {} ranks: {rank} waits in agreement {number}",
+            hosts.len()
+        );
+    }
+}
+
+#[test]
+fn who_is_in_the_next_agreement_leaves_nobody_behind() {
+    (0..RUNS / 4).for_each(agree_without_pause);
+}
+
 fn runs(faults: Faults) {
     (0..RUNS).for_each(|seed| run(faults, seed));
 }

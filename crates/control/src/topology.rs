@@ -109,6 +109,7 @@ mod tests {
         assert_eq!(numbers(without(1, 5, &[2, 0]).watchers()), [3, 4]);
         assert_eq!(numbers(without(1, 5, &[2, 0]).watched()), [4, 3]);
         assert_eq!(numbers(without(0, 2, &[]).watchers()), [1]);
+        assert!(without(0, 4, &[1, 2, 3]).wanted(JobRank::new(0)).is_empty());
         assert!(without(0, 1, &[]).watchers().is_empty() && without(0, 1, &[]).to_dial().is_empty());
     }
 
@@ -134,6 +135,11 @@ mod tests {
                 linked[rank as usize].push(peer);
                 linked[peer as usize].push(rank);
             }
+        }
+        for &rank in &live {
+            let wanted = numbers(without(rank, size, dead).wanted(JobRank::new(rank)));
+            let is_made = |peer: &u32| live.contains(peer) && linked[rank as usize].contains(peer);
+            assert!(wanted.iter().all(is_made), "{rank} of {size} wants {wanted:?}");
         }
         let mut farthest = 0;
         for &start in &live {

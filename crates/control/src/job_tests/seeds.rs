@@ -7,7 +7,7 @@ use super::{Trouble, number, run_one};
 const CASES: u64 = 240;
 
 /// Seeds that have found an error, here or in the tests themselves.
-pub(super) const FOUND: [(Trouble, u64); 4] = [
+pub(super) const FOUND: [(Trouble, u64); 6] = [
     // A rank that waited in `close` took the goodbye of one that had failed for other calls.
     (Trouble::CutLink, 334),
     // A call of long messages over narrow links went on after a failure for longer than the news of it may take.
@@ -18,6 +18,11 @@ pub(super) const FOUND: [(Trouble, u64); 4] = [
     // A rank closed and died. One rank had heard that it closed; the others failed with the loss, and only its deadline
     // told the first one, which blamed a rank that had failed.
     (Trouble::Crashes, 10_719_477_989_805_918_348),
+    // A rank went on with another root, closed, was told of the mismatch, and ended its streams. The root, which had
+    // heard of the close and not of the mismatch, named it as lost.
+    (Trouble::Deviation, 13_151_361_117_877_963_190),
+    // Over slow links the others found the mismatch when a rank had waited in vain in its close.
+    (Trouble::Deviation, 14_082_109_968_627_018_350),
 ];
 
 /// The low bits of a seed choose the program and the delays, the others choose the trouble: so each program can meet

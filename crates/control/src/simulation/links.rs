@@ -19,7 +19,7 @@ use crate::local_communicator::LocalCommunicator;
 use crate::wire::CommunicatorKey;
 
 /// How long a goodbye waits for the goodbyes of the others, as over sockets.
-const GOODBYE_WAIT: Duration = Duration::from_millis(100);
+pub(in super::super) const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 
 /// How much longer than its deadline an answer of the control plane may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);

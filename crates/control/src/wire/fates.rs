@@ -66,11 +66,25 @@ impl Fates {
 
     /// Whether the same ranks live.
     pub fn have_same_live(&self, other: &Fates) -> bool {
-        self.ranks == other.ranks && self.others.keys().eq(other.others.keys())
+        self.others.keys().eq(other.others.keys())
     }
 
     /// Whether a rank lives in `other` and not in these.
     pub fn miss_one_of(&self, other: &Fates) -> bool {
-        self.others.keys().any(|rank| rank.get() < other.ranks && other.is_live(*rank))
+        self.others.keys().any(|rank| other.is_live(*rank))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_stays_and_ranks_of_other_groups_are_not_noted() {
+        let (one, unknown) = (GroupRank::new(1), GroupRank::new(2));
+        let mut fates = Fates::all_live(2);
+        [Fate::Unproven, Fate::Gone, Fate::Unproven].into_iter().for_each(|fate| fates.note(one, fate));
+        fates.note(unknown, Fate::Gone);
+        assert_eq!((fates.get(one), fates.get(unknown), fates.live_count()), (Some(Fate::Gone), None, 1));
     }
 }

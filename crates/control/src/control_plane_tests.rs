@@ -1,0 +1,177 @@
+//! What the control plane of one rank does with requests and news, and what it ignores.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unisono_backend::{Ask, Board, CallHistory, Question};
+use unisono_communicator::{Certainty, Error, Group, GroupRank, JobRank};
+
+use super::hosts::Hosts;
+use super::local_communicator::LocalCommunicator;
+use super::local_communicators::LocalCommunicators;
+use super::simulation::INTERVALS;
+use super::{Caller, ControlPlane, Effect, Request};
+use crate::wire::{
+    AgreementKey, Ballot, CommunicatorKey, Departure, Fate, Fates, JointNews, Message, News, Publisher, Topic,
+};
+
+const KEY: CommunicatorKey = CommunicatorKey { id: 5, epoch: 0 };
+
+/// The job has three ranks on one host, and this is rank 1.
+const RANKS: u32 = 3;
+
+fn hosts() -> Hosts {
+    Hosts::new([0; RANKS as usize].into())
+}
+
+fn communicator(key: CommunicatorKey) -> (LocalCommunicator, Arc<Board>) {
+    let group = Group::world_on(1, [0; RANKS as usize].into());
+    let board = Arc::new(Board::new(group.own_rank(), RANKS));
+    (LocalCommunicator::new(key, group, board.clone()), board)
+}
+
+fn control_plane() -> (ControlPlane, Arc<Board>, Instant) {
+    let now = Instant::now();
+    let (mut control, (communicator, board)) =
+        (ControlPlane::new(JobRank::new(1), hosts(), INTERVALS, now), communicator(KEY));
+    control.request(Request::Register(Box::new(communicator)), now);
+    control.take_effects(now);
+    (control, board, now)
+}
+
+fn hear(control: &mut ControlPlane, origin: u32, sequence: u64, topic: Topic) {
+    let (rank, now) = (JobRank::new(origin), Instant::now());
+    let joint = JointNews { origins: vec![Publisher { rank, sequence }], topic };
+    control.plane.on_message(rank, Message::News(joint), now);
+    control.take_effects(now);
+}
+
+fn lost(rank: u32) -> Topic {
+    Topic::Lost { rank: JobRank::new(rank), certainty: Certainty::Confirmed, reason: "gone".to_owned() }
+}
+
+fn revoked(key: CommunicatorKey) -> Topic {
+    Topic::Revoked { key, members: JobRank::all(RANKS).collect(), cause: Error::closed() }
+}
+
+fn history(calls: u64) -> CallHistory {
+    CallHistory { calls, digest: calls }
+}
+
+fn closed(key: CommunicatorKey, calls: u64) -> Topic {
+    let departure = Departure { history: history(calls), by_close: false, in_progress: 0, last: None };
+    Topic::Closed { key, departure }
+}
+
+#[test]
+fn news_about_other_communicators_does_nothing() {
+    let (mut control, board, now) = control_plane();
+    let other = CommunicatorKey { epoch: 1, ..KEY };
+    let mut fates = Fates::all_live(RANKS);
+    fates.note(GroupRank::new(1), Fate::Unproven);
+    let agreement = AgreementKey { communicator: other, question: Question::Survivors, number: 0 };
+    let decision = |communicator| Topic::Decision {
+        agreement: AgreementKey { communicator, ..agreement },
+        ballot: Ballot { flag: true, finished_calls: 0, fates: fates.clone() },
+    };
+    let (question, deadline) = (agreement.question, now + INTERVALS.suspect);
+    let ask = Ask { question, number: 0, flag: true, finished_calls: 0, deadline, heeds_cause: false };
+    control.request(Request::Agree { key: KEY, ask, caller: Caller(1) }, now);
+    for origin in [0, 2] {
+        let ballot = Ballot { flag: true, finished_calls: 0, fates: Fates::all_live(RANKS) };
+        hear(&mut control, origin, 1, Topic::Ballot { agreement, ballot });
+    }
+    control.on_time(deadline);
+    let answers = control.take_effects(deadline);
+    assert!(
+        answers.iter().any(|effect| matches!(effect, Effect::Agreed(_, Err(Error::Timeout { .. })))),
+        "{answers:?}"
+    );
+    hear(&mut control, 0, 2, revoked(other));
+    hear(&mut control, 0, 3, decision(other));
+    assert!(!board.first_cause().is_revoked());
+    hear(&mut control, 0, 4, decision(KEY));
+    assert!(board.first_cause().eviction().is_some(), "the others go on without this rank");
+}
+
+#[test]
+fn a_rank_that_is_gone_is_not_asked() {
+    for topic in [lost(2), Topic::Goodbye] {
+        let (mut control, _board, now) = control_plane();
+        let origin = if matches!(topic, Topic::Goodbye) { 2 } else { 0 };
+        let ask = |number| Request::Ask { key: KEY, awaited: GroupRank::new(2), number };
+        control.plane.on_ended(JobRank::new(2), now);
+        hear(&mut control, origin, 1, topic);
+        control.plane.on_disconnected(JobRank::new(2), Certainty::Confirmed, "gone".to_owned(), now);
+        control.request(ask(0), now);
+        let effects = control.take_effects(now);
+        assert!(effects.iter().all(|effect| !matches!(effect, Effect::Connect(_))), "{effects:?}");
+    }
+}
+
+#[test]
+fn the_detector_ticks_when_it_is_due() {
+    let (mut control, _board, now) = control_plane();
+    control.plane.on_connected(JobRank::new(2), now);
+    control.take_effects(now);
+    control.on_time(now + INTERVALS.beat / 2);
+    assert!(control.take_effects(now).is_empty());
+    control.on_time(now + INTERVALS.beat);
+    assert!(matches!(control.take_effects(now)[..], [Effect::Send(_, Message::Beat)]));
+}
+
+/// What others fail of then comes from this rank's leaving.
+#[test]
+fn who_has_left_the_job_hears_nothing_of_its_communicators() {
+    let (mut control, board, now) = control_plane();
+    control.leave(now);
+    control.take_effects(now);
+    hear(&mut control, 0, 1, lost(2));
+    hear(&mut control, 0, 2, revoked(KEY));
+    assert!(!board.first_cause().is_revoked());
+}
+
+#[test]
+fn communicators_that_failed_or_lost_a_rank_are_not_compared() {
+    for failure in [lost(2), revoked(KEY)] {
+        let (mut control, _board, now) = control_plane();
+        control.request(Request::Unregister { key: KEY, ours: history(1) }, now);
+        control.take_effects(now);
+        assert!(control.communicators.left().are_open());
+        hear(&mut control, 0, 1, revoked(CommunicatorKey { epoch: 1, ..KEY }));
+        assert!(control.communicators.left().are_open());
+        hear(&mut control, 0, 2, failure);
+        assert!(!control.communicators.left().are_open());
+    }
+    let (mut control, board, now) = control_plane();
+    board.first_cause().revoke(JobRank::new(0), Arc::new(Error::closed()));
+    control.request(Request::Unregister { key: KEY, ours: history(1) }, now);
+    assert!(!control.communicators.left().are_open());
+}
+
+/// Each takes tens of kilobytes.
+#[test]
+fn communicators_that_were_left_are_remembered_by_key_and_not_without_end() {
+    let mut communicators = LocalCommunicators::new(hosts());
+    let (key, now) = (|epoch| CommunicatorKey { epoch, ..KEY }, Instant::now());
+    let mut leave = |epoch, theirs: [u64; 2]| {
+        communicators.add(communicator(key(epoch)).0, &[], now);
+        for (origin, calls) in [0, 2].into_iter().zip(theirs) {
+            let topic = closed(key(epoch), calls);
+            communicators.happened(&News { origin: JobRank::new(origin), sequence: 1, topic }, now);
+        }
+        communicators.leave(key(epoch), history(1));
+        let open = communicators.left().differences().map(|(key, _)| key.epoch).collect::<Vec<_>>();
+        (communicators.left().are_open(), open)
+    };
+    assert_eq!(leave(0, [1, 1]), (false, Vec::new()), "all have made the same calls");
+    (1..101).for_each(|epoch| drop(leave(epoch, [1, 7])));
+    assert_eq!(leave(101, [1, 1]), (true, (37..101).collect::<Vec<_>>()));
+    let mut two = LocalCommunicators::new(hosts());
+    for epoch in 0..2 {
+        two.add(communicator(key(epoch)).0, &[], now);
+        two.leave(key(epoch), history(1));
+    }
+    two.happened(&News { origin: JobRank::new(2), sequence: 1, topic: closed(key(1), 9) }, now);
+    assert_eq!(two.left().differences().map(|(key, _)| key.epoch).collect::<Vec<_>>(), [1]);
+}
