@@ -88,7 +88,9 @@ impl Job {
     /// when all ranks have come.
     ///
     /// # Errors
-    /// As [`Config::check`] and [`rendezvous`]; [`Error::System`] when no thread or descriptor is left.
+    /// As [`Config::check`]; [`Error::Rendezvous`] when not all ranks come in time, with the missing ones;
+    /// [`Error::Refused`] when this process does not belong to the job that it finds; [`Error::Configuration`] when the
+    /// settings do not say how to meet; [`Error::System`] when no thread or descriptor is left.
     pub fn join(config: &Config, transport: &'static dyn Transport) -> Result<Job> {
         // Before anything else: what this process starts while it joins does not inherit the pipe.
         let reporter = config.report_to.and_then(Reporter::take);

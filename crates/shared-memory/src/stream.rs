@@ -38,7 +38,8 @@ impl Bell {
         let _ = rustix::io::write(&self.0, &1u64.to_le_bytes());
     }
 
-    /// Takes all rings back.
+    /// Takes all rings back. Only who has seen the bell ring may do that: a ring after a sleep that time has ended is
+    /// the only word of an event.
     pub fn silence(&self) {
         // Nothing to read when it was not rung.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
@@ -211,6 +212,11 @@ impl Stream {
     /// The other side's process has ended, or its connection. What it has written before can still be read.
     pub fn hang_up(&mut self) {
         self.has_hung_up = true;
+    }
+
+    /// Whether [`Stream::hang_up`] was called.
+    pub fn has_hung_up(&self) -> bool {
+        self.has_hung_up
     }
 
     /// Before a sleep: the other side rings from now on. The thread arms all its streams, and then asks each whether

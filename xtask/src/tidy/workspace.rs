@@ -29,8 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     (COMPRESSION_NPU, &[COMMUNICATOR, COMPRESSION, ENGINE, KERNELS, OFFLOAD, OFFLOAD_HCCL, TESTS]),
     ("unisono-control", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
-    ("unisono-shared-memory", &[]),
-    ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL]),
+    (SHARED_MEMORY, &[]),
+    ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, SHARED_MEMORY]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, JOB]),
     (
         "unisono",
@@ -165,6 +165,7 @@ const OFFLOAD_NCCL: &str = "unisono-offload-nccl";
 const TESTS: &str = "unisono-tests";
 const CONTROL: &str = "unisono-control";
 const JOB: &str = "unisono-job";
+const SHARED_MEMORY: &str = "unisono-shared-memory";
 const TCP: &str = "unisono-transport-tcp";
 const VENDOR_LIBRARY: &str = "unisono-vendor-library";
 const LIBRARIES: &[&str] = &[

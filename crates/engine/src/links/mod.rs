@@ -161,7 +161,9 @@ pub trait Links: Send {
     /// When the edge is not open.
     fn link(&mut self, edge: Edge) -> &mut Self::L;
 
-    /// Sleeps until an edge is ready, a new edge arrives, the waker is called, or `until` has come.
+    /// Sleeps until an edge is ready, a new edge arrives, the waker is called, or `until` has come. An edge that has
+    /// arrived in [`Links::open`] or [`Links::is_open`] since the last sleep counts too: the engine may not have looked
+    /// since.
     fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake;
 
     /// A handle that ends a [`Links::wait`] from another thread.

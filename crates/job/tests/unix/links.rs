@@ -1,20 +1,20 @@
-//! Links over descriptors that ranks of one host pass each other: each rank makes a pair of sockets for what it sends,
-//! and passes one end. Between hosts they are the TCP sockets themselves.
+//! Links over memory that ranks of one host pass each other. Between hosts they are the TCP sockets themselves.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use unisono_backend::Waker;
 use unisono_communicator::{Error, Result};
 use unisono_control::wire::ConnectionRole;
 use unisono_engine::{Edge, Interest, Lane, Link, Links, Wake};
 use unisono_job::sockets::{DataSocket, SocketKind};
 use unisono_job::transport::{Connections, Delivery};
+use unisono_shared_memory::{self as memory, Bell, Segment, Stream};
 
 use crate::Kinds;
 
@@ -22,20 +22,21 @@ use crate::Kinds;
 const ROLES: [ConnectionRole; 3] =
     [ConnectionRole::First, ConnectionRole::Second, ConnectionRole::PointToPoint];
 
+const RING_BYTES: usize = 256 << 10;
+
 enum State {
     Closed,
     Asked,
-    /// What this rank sends goes there; the end that the other rank passes has not come.
-    Passed(Arc<DataSocket>, OwnedFd),
+    /// This rank has passed this segment; that of the other rank has not come.
+    Passed(Arc<DataSocket>, Segment),
     Open(PassedLink),
 }
 
 /// One stream.
 pub(crate) struct PassedLink {
-    /// Ends when the other process does.
     socket: Arc<DataSocket>,
-    /// `None`: the socket itself.
-    passed: Option<[OwnedFd; 2]>,
+    /// `None`: over the socket itself. Else the socket only shows the end of the other rank.
+    stream: Option<Stream>,
 }
 
 /// All streams of a communicator.
@@ -44,9 +45,15 @@ pub(crate) struct PassedLinks {
     /// By edge.
     states: Vec<State>,
     failed: Option<Error>,
-    alarm: Arc<OwnedFd>,
+    bell: Bell,
+    /// Links have come about since the last sleep, of which nothing else tells.
+    has_opened: bool,
     rank: u32,
     kinds: Kinds,
+}
+
+fn system(error: io::Error) -> Error {
+    Error::system("make the links", &error)
 }
 
 impl PassedLinks {
@@ -55,10 +62,9 @@ impl PassedLinks {
         connections: Connections,
         kinds: Kinds,
     ) -> Result<PassedLinks> {
-        let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| Error::system("make an eventfd", &error.into()))?;
         let states = (0..ranks as usize * Lane::ALL.len()).map(|_| State::Closed).collect();
-        Ok(PassedLinks { connections, states, failed: None, alarm: Arc::new(alarm), rank, kinds })
+        let bell = Bell::new().map_err(system)?;
+        Ok(PassedLinks { connections, states, failed: None, bell, has_opened: false, rank, kinds })
     }
 
     fn progress(&mut self) {
@@ -68,58 +74,73 @@ impl PassedLinks {
                 Delivery::Socket { peer, role, socket } => {
                     self.kinds.lock().unwrap().insert((self.rank, peer.get(), role), socket.kind());
                     let lane = Lane::ALL[ROLES.iter().position(|one| *one == role).expect("a data role")];
-                    self.states[Edge { peer, lane }.index()] = begin(socket).expect("descriptors");
+                    self.states[Edge { peer, lane }.index()] = self.begin(socket).expect("descriptors");
                 }
             }
         }
         for state in &mut self.states {
             if let State::Passed(socket, _) = state
-                && let Some(theirs) = passed(socket)
-                && let State::Passed(socket, ours) = std::mem::replace(state, State::Closed)
+                && let Some([file, bell]) = passed(socket)
+                && let State::Passed(socket, segment) = std::mem::replace(state, State::Closed)
             {
-                *state = State::Open(PassedLink { socket, passed: Some([ours, theirs]) });
+                let stream = Stream::new(segment, file, bell).expect("memory");
+                *state = State::Open(PassedLink { socket, stream: Some(stream) });
+                self.has_opened = true;
             }
         }
+    }
+
+    fn begin(&self, socket: Arc<DataSocket>) -> io::Result<State> {
+        if socket.kind() == SocketKind::Tcp {
+            return Ok(State::Open(PassedLink { socket, stream: None }));
+        }
+        let segment = Segment::create(RING_BYTES)?;
+        socket.send_descriptors(&[segment.file()?.as_fd(), self.bell.as_fd()])?;
+        Ok(State::Passed(socket, segment))
     }
 
     fn is_missing(&self, edge: &Edge) -> bool {
         !matches!(self.states[edge.index()], State::Open(_))
     }
+
+    fn open_links(&mut self) -> impl Iterator<Item = &mut PassedLink> {
+        self.states.iter_mut().filter_map(|state| match state {
+            State::Open(link) => Some(link),
+            State::Closed | State::Asked | State::Passed(..) => None,
+        })
+    }
 }
 
-/// The descriptor of the other rank, once it is there.
-fn passed(socket: &DataSocket) -> Option<OwnedFd> {
+/// What the other rank passes, once it is there: its memory and its bell.
+fn passed(socket: &DataSocket) -> Option<[std::os::fd::OwnedFd; 2]> {
     match socket.receive_descriptors() {
-        Ok(mut descriptors) => Some(descriptors.pop().expect("one descriptor")),
+        Ok(descriptors) => Some(descriptors.try_into().expect("two descriptors")),
         Err(error) if error.kind() == ErrorKind::WouldBlock => None,
         Err(error) => panic!("{error}"),
     }
 }
 
-fn begin(socket: Arc<DataSocket>) -> io::Result<State> {
-    if socket.kind() == SocketKind::Tcp {
-        return Ok(State::Open(PassedLink { socket, passed: None }));
-    }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    socket.send_descriptors(&[theirs.as_fd()])?;
-    Ok(State::Passed(socket, ours))
-}
-
 impl PassedLink {
-    fn sender(&self) -> &dyn AsFd {
-        self.passed.as_ref().map_or(&self.socket, |[ours, _]| ours)
-    }
-
-    fn receiver(&self) -> &dyn AsFd {
-        self.passed.as_ref().map_or(&self.socket, |[_, theirs]| theirs)
+    /// The other rank may have gone.
+    fn look_for_its_end(&mut self) {
+        if let Some(stream) = &mut self.stream
+            && rustix::net::recv(&self.socket, &mut [0u8; 1], RecvFlags::DONTWAIT)
+                != Err(rustix::io::Errno::AGAIN)
+        {
+            stream.hang_up();
+        }
     }
 }
 
 impl Link for PassedLink {
     fn try_send(&mut self, bytes: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
-        let mut control = SendAncillaryBuffer::default();
-        Ok(rustix::net::sendmsg(self.sender().as_fd(), bytes, &mut control, SendFlags::NOSIGNAL)?)
+        match &mut self.stream {
+            Some(stream) => stream.try_write(bytes),
+            None => {
+                let mut control = SendAncillaryBuffer::default();
+                Ok(rustix::net::sendmsg(&self.socket, bytes, &mut control, SendFlags::NOSIGNAL)?)
+            }
+        }
     }
 
     fn unreleased_bytes(&mut self) -> io::Result<u64> {
@@ -127,11 +148,14 @@ impl Link for PassedLink {
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        Ok(rustix::io::readv(self.receiver().as_fd(), into)?)
+        match &mut self.stream {
+            Some(stream) => stream.try_read(into),
+            None => Ok(rustix::io::readv(&self.socket, into)?),
+        }
     }
 
     fn is_delivered(&mut self) -> bool {
-        self.passed.is_some() || self.socket.is_delivered()
+        self.stream.is_some() || self.socket.is_delivered()
     }
 }
 
@@ -169,42 +193,41 @@ impl Links for PassedLinks {
     }
 
     fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
-        let mut polled = vec![PollFd::new(&self.alarm, PollFlags::IN)];
-        for state in &self.states {
-            if let State::Passed(socket, _) = state {
-                polled.push(PollFd::new(socket, PollFlags::IN));
-            }
-        }
+        let wanted = |one: &Interest| memory::Interest { readable: one.readable, writable: one.writable };
         for one in interest {
-            let State::Open(link) = &self.states[one.edge.index()] else { continue };
-            if one.readable {
-                polled.push(PollFd::from_borrowed_fd(link.receiver().as_fd(), PollFlags::IN));
-            }
-            if one.writable {
-                polled.push(PollFd::from_borrowed_fd(link.sender().as_fd(), PollFlags::OUT));
+            if let State::Open(PassedLink { stream: Some(stream), .. }) = &self.states[one.edge.index()] {
+                stream.arm(wanted(one));
             }
         }
-        let left = until.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let woken = poll(&mut polled, Some(&left)).expect("no signal comes");
-        // Nothing to read when it was not signalled.
-        let _ = rustix::io::read(&self.alarm, &mut [0; 8]);
-        if woken == 0 { Wake::Expired } else { Wake::Ready }
+        Stream::look_again();
+        let mut is_ready = std::mem::take(&mut self.has_opened);
+        for one in interest {
+            if let State::Open(PassedLink { stream: Some(stream), .. }) = &mut self.states[one.edge.index()] {
+                is_ready |= stream.is_ready(wanted(one));
+            }
+        }
+        let woken = is_ready || self.sleep(interest, until);
+        for link in self.open_links() {
+            link.look_for_its_end();
+            link.stream.iter().for_each(Stream::disarm);
+        }
+        if woken { Wake::Ready } else { Wake::Expired }
     }
 
     fn waker(&self) -> Waker {
-        let alarm = self.alarm.clone();
+        let bell = self.bell.try_clone().expect("a descriptor");
         Arc::new(move || {
             // It fails only when the counter is full, and then it is signalled already.
-            let _ = rustix::io::write(&alarm, &1u64.to_le_bytes());
+            let _ = rustix::io::write(&bell, &1u64.to_le_bytes());
         })
     }
 
     fn shut_down(&mut self) {
-        for state in &self.states {
-            if let State::Open(link) = state {
+        for link in self.open_links() {
+            match &mut link.stream {
+                Some(stream) => stream.end(),
                 // A socket that has no other side any more has nothing to end.
-                let _ = rustix::net::shutdown(link.sender().as_fd(), rustix::net::Shutdown::Write);
+                None => drop(rustix::net::shutdown(&link.socket, rustix::net::Shutdown::Write)),
             }
         }
     }
@@ -212,6 +235,39 @@ impl Links for PassedLinks {
     fn close(&mut self) {
         self.states.iter_mut().for_each(|state| *state = State::Closed);
         self.failed.get_or_insert(Error::closed());
+    }
+}
+
+impl PassedLinks {
+    /// Whether something woke it.
+    fn sleep(&self, interest: &[Interest], until: Instant) -> bool {
+        let mut polled = vec![PollFd::new(&self.bell, PollFlags::IN)];
+        for state in &self.states {
+            match state {
+                State::Passed(socket, _) => polled.push(PollFd::new(socket, PollFlags::IN)),
+                // Its end, of which the thread learns once.
+                State::Open(PassedLink { socket, stream: Some(stream) }) if !stream.has_hung_up() => {
+                    polled.push(PollFd::new(socket, PollFlags::IN));
+                }
+                State::Open(_) | State::Closed | State::Asked => {}
+            }
+        }
+        for one in interest {
+            if let State::Open(PassedLink { socket, stream: None }) = &self.states[one.edge.index()] {
+                let (readable, writable) = (PollFlags::IN, PollFlags::OUT);
+                let flags = [(one.readable, readable), (one.writable, writable)];
+                let flags = flags.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, flag)| flag);
+                polled.push(PollFd::new(socket, flags.collect()));
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let woken = poll(&mut polled, Some(&left)).expect("no signal comes") > 0;
+        // A ring that comes after the sleep is for the next one.
+        if !polled[0].revents().is_empty() {
+            self.bell.silence();
+        }
+        woken
     }
 }
 

@@ -1,4 +1,4 @@
-//! A second transport on the seam of the job: over descriptors that ranks of one host pass each other.
+//! A second transport on the seam of the job: over memory that ranks of one host pass each other.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
