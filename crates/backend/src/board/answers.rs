@@ -109,14 +109,24 @@ impl Answers {
         })
     }
 
+    /// Whether a rank has answered about call `number` that it waits for nobody.
+    fn waits_for_nobody(&self, rank: GroupRank, number: u64) -> bool {
+        let notes = lock(&self.notes);
+        let note = notes.get(rank.index()).and_then(Option::as_ref);
+        note.is_some_and(|note| note.number == number && note.awaited.is_none())
+    }
+
     /// The ranks of [`Answers::awaited_in_turn`] for the error of a deadline. The first entry also names a circle of
-    /// ranks that wait for each other, if there is one.
+    /// ranks that wait for each other, if there is one and no rank waits for nobody: a rank may wait for several ranks
+    /// and tells one of them, so a circle proves nothing beside a rank that holds up the others.
     pub fn not_arrived(&self, group: &Group, direct: Vec<GroupRank>, number: u64) -> Vec<Awaited> {
-        let circle = self.circle(&direct, number).map(|circle| circle_text(&circle, group));
+        let circle = self.circle(&direct, number);
+        let ranks = self.awaited_in_turn(direct, number);
+        let circle = circle.filter(|_| !ranks.iter().any(|rank| self.waits_for_nobody(*rank, number)));
         let status = |rank| Awaited { rank: group.job_rank(rank), status: self.text(rank, number) };
-        let mut list: Vec<Awaited> = self.awaited_in_turn(direct, number).into_iter().map(status).collect();
+        let mut list: Vec<Awaited> = ranks.into_iter().map(status).collect();
         if let (Some(first), Some(circle)) = (list.first_mut(), circle) {
-            first.status += &circle;
+            first.status += &circle_text(&circle, group);
         }
         list
     }
@@ -174,6 +184,8 @@ mod tests {
         assert_eq!(first(&[one]), "is in send; ranks 5 -> 6 -> 7 -> 5 wait for each other");
         answers.note(two, 7, "is in send too".into(), Some(one));
         assert_eq!(first(&[three, one]), "has not answered; ranks 6 -> 7 -> 6 wait for each other");
+        answers.note(three, 7, "has not called".into(), None);
+        assert_eq!(first(&[three, one]), "has not called", "it holds up the others");
         answers.note(two, 7, "has not called".into(), None);
         assert_eq!(first(&[one]), "has not called");
     }
