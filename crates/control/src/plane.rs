@@ -381,10 +381,10 @@ impl Plane {
     }
 
     fn connect(&mut self, peer: JobRank) {
-        // A rank that leaves or counts as lost makes no new connections.
-        let is_live = self.presence(self.rank) == Presence::Live;
+        // A rank that leaves or counts as lost makes no new connections. A question of this rank to itself needs none.
+        let may_dial = self.presence(self.rank) == Presence::Live && peer != self.rank;
         let is_begun = self.connected[peer.index()] || self.connecting[peer.index()];
-        if is_live && !is_begun {
+        if may_dial && !is_begun {
             self.connecting[peer.index()] = true;
             self.actions.push(Action::Connect(peer));
         }

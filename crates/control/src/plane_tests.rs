@@ -298,6 +298,8 @@ fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
     assert_eq!(dialled(&mut plane), [ranks[0]]);
     plane.publish(revoked(CommunicatorKey { id: 1, epoch: 0 }, cause), now);
     assert!(dialled(&mut plane).is_empty(), "it is being dialled");
+    plane.ask(ranks[1], CommunicatorKey { id: 3, epoch: 0 }, 0);
+    assert!(dialled(&mut plane).is_empty(), "a rank does not dial itself");
 }
 
 /// Rank 1 of four ranks, 3 of which are on its host.
