@@ -55,7 +55,8 @@ impl TaskThread {
     /// sockets and timers.
     pub(crate) fn wait_for<T>(&self, future: impl Future<Output = T>) -> T {
         let _inside = self.tasks.enter();
-        pollster::block_on(future)
+        // Within a task of another tokio runtime its budget would end, and nothing here would be ready any more.
+        pollster::block_on(tokio::task::unconstrained(future))
     }
 
     /// Does something that makes sockets for its tasks.
@@ -79,5 +80,31 @@ impl Ended {
     /// Whether that is so.
     pub(crate) fn has_come(&self) -> bool {
         matches!(self.0.try_recv(), Err(TryRecvError::Disconnected))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_within_another_runtime_may_take_any_number_of_steps() {
+        const STEPS: u32 = 10_000;
+        let (done, ended) = crossbeam_channel::bounded(1);
+        std::thread::spawn(move || {
+            let outer = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            outer.block_on(async {
+                let (sender, mut receiver) = mpsc::unbounded_channel();
+                (0..STEPS).for_each(|step| sender.send(step).unwrap());
+                let thread = TaskThread::start("test").unwrap();
+                thread.wait_for(async {
+                    for step in 0..STEPS {
+                        assert_eq!(receiver.recv().await, Some(step));
+                    }
+                });
+            });
+            done.send(()).unwrap();
+        });
+        ended.recv_timeout(std::time::Duration::from_secs(30)).expect("it ends");
     }
 }

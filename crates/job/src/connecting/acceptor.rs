@@ -139,7 +139,8 @@ impl Listeners {
             accepted = self.tcp.accept() => {
                 let (stream, _) = accepted?;
                 // Every message of a handshake waits for the one before it: collecting small packets only adds delay.
-                stream.set_nodelay(true)?;
+                // A stranger that has gone already must not look like a lack of descriptors.
+                let _ = stream.set_nodelay(true);
                 Ok(Some(Stream::Tcp(stream)))
             }
             accepted = within_host => {
