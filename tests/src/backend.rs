@@ -1,7 +1,7 @@
 //! What a backend is to the suite: worlds of any number of ranks, whose ranks are threads of the test.
 
 use std::any::Any;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,9 +10,11 @@ use unisono_control::handshake::JobId;
 use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_engine::in_process::Groups;
 use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
+use unisono_job::Listener;
 use unisono_job::config::Config;
 use unisono_job::job_settings::Checksum;
 use unisono_job::rendezvous::Membership;
+use unisono_job::transport::Transport;
 
 use crate::capabilities::{Algorithms, Arithmetic, COMMON_TYPES};
 use crate::late::{LateLinks, Releases};
@@ -250,26 +252,11 @@ impl Job for InProcessJob {
 /// Ranks as threads that talk over loopback sockets, each with its own control plane.
 pub struct Tcp;
 
-/// The same with checksums over everything.
-pub struct TcpChecked;
+/// The same through memory, on one host.
+pub struct Shm;
 
-impl Backend for TcpChecked {
-    fn name(&self) -> &'static str {
-        "tcp checked"
-    }
-
-    fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
-        Box::new(LoopbackJob::new(ranks, options, Checksum::Always))
-    }
-
-    fn rank_counts(&self) -> &'static [u32] {
-        &[2, 3, 5]
-    }
-
-    fn large_rank_counts(&self) -> &'static [u32] {
-        &[8]
-    }
-}
+/// The same on two hosts, through memory within each and over TCP between them, with checksums over everything.
+pub struct MixedChecked;
 
 impl Backend for Tcp {
     fn name(&self) -> &'static str {
@@ -277,7 +264,8 @@ impl Backend for Tcp {
     }
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
-        Box::new(LoopbackJob::new(ranks, options, Checksum::default()))
+        let config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
+        Box::new(LoopbackJob::new(vec![0; ranks as usize], config, &unisono_transport_tcp::Tcp))
     }
 
     fn rank_counts(&self) -> &'static [u32] {
@@ -286,6 +274,46 @@ impl Backend for Tcp {
 
     fn large_rank_counts(&self) -> &'static [u32] {
         &[16]
+    }
+}
+
+impl Backend for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
+        let config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
+        Box::new(LoopbackJob::new(vec![0; ranks as usize], config, &unisono_transport_shm::Shm))
+    }
+
+    fn rank_counts(&self) -> &'static [u32] {
+        &[1, 2, 3, 4, 5, 8]
+    }
+
+    fn large_rank_counts(&self) -> &'static [u32] {
+        &[16]
+    }
+}
+
+impl Backend for MixedChecked {
+    fn name(&self) -> &'static str {
+        "mixed, checked"
+    }
+
+    fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
+        let mut config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
+        config.checksum = Checksum::Always;
+        let hosts = (0..ranks).map(|rank| rank % 2).collect();
+        Box::new(LoopbackJob::new(hosts, config, &unisono_transport_shm::Shm))
+    }
+
+    fn rank_counts(&self) -> &'static [u32] {
+        &[3, 5]
+    }
+
+    fn large_rank_counts(&self) -> &'static [u32] {
+        &[8]
     }
 }
 
@@ -306,14 +334,15 @@ pub(crate) fn with_options(mut config: Config, options: &EngineOptions) -> Confi
 
 struct LoopbackJob {
     config: Config,
+    transport: &'static dyn Transport,
     members: Membership,
-    listeners: Vec<Mutex<Option<TcpListener>>>,
+    listeners: Vec<Mutex<Option<Listener>>>,
 }
 
 impl LoopbackJob {
-    fn new(ranks: u32, options: &EngineOptions, checksum: Checksum) -> LoopbackJob {
-        let mut config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
-        config.checksum = checksum;
+    /// A rank for each of these hosts.
+    fn new(hosts: Vec<u32>, config: Config, transport: &'static dyn Transport) -> LoopbackJob {
+        let ranks = hosts.len() as u32;
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listeners: Vec<_> =
             (0..ranks).map(|_| unisono_job::Job::listen(local, &config).unwrap()).collect();
@@ -323,13 +352,13 @@ impl LoopbackJob {
             job: JobId::random().unwrap(),
             secret: Secret::take(&mut [7; SECRET_BYTES]),
             addresses: listeners.iter().map(|listener| listener.local_addr().unwrap()).collect(),
-            hosts: vec![0; ranks as usize],
+            hosts,
             processes: Vec::new(),
             job_settings: config.job_settings().unwrap().encode(),
             cores: Vec::new(),
         };
         let listeners = listeners.into_iter().map(|listener| Mutex::new(Some(listener))).collect();
-        LoopbackJob { config, members, listeners }
+        LoopbackJob { config, transport, members, listeners }
     }
 }
 
@@ -337,7 +366,7 @@ impl Job for LoopbackJob {
     fn join(&self, rank: u32) -> Result<Member> {
         let listener = self.listeners[rank as usize].lock().unwrap().take().unwrap();
         let membership = Membership { rank, ..self.members.clone() };
-        let world = unisono_job::Job::start(membership, listener, &self.config, &unisono_transport_tcp::Tcp)?;
+        let world = unisono_job::Job::start(membership, listener, &self.config, self.transport)?;
         let communicator = world.communicator()?;
         Ok(Member { communicator, groups: Box::new(world.clone()), keep: Box::new(world) })
     }

@@ -38,7 +38,7 @@ pub mod watchdog;
 pub mod world;
 
 pub use alone::{alone, test_name};
-pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked, WorldOfOne};
+pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, MixedChecked, Shm, Tcp, WorldOfOne};
 pub use capabilities::{Algorithms, Arithmetic, NanInMinMax};
 pub use companions::{companions, companions_with};
 pub use offloaded::OffloadedDouble;

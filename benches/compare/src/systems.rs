@@ -82,7 +82,7 @@ pub(crate) fn table(peers: &Peers, rank_program: &Path) -> Vec<System> {
     systems
 }
 
-/// A build of unisono's rank with these settings.
+/// A build of unisono's rank with these settings. Its ranks share no memory, unless a setting says so.
 pub(crate) fn ours(name: &str, program: &Path, environment: &[(String, String)]) -> System {
     let same = environment.iter().any(|(key, value)| (key.as_str(), value.as_str()) == SAME);
     System {
@@ -90,7 +90,10 @@ pub(crate) fn ours(name: &str, program: &Path, environment: &[(String, String)])
         role: if same { Role::OursSame } else { Role::OursOwn },
         start: Start::EachRank,
         waiting: Waiting::Sleeps,
-        environment: environment.to_vec(),
+        environment: [("UNISONO_SHM".to_owned(), "0".to_owned())]
+            .into_iter()
+            .chain(environment.to_vec())
+            .collect(),
         command: vec![text(program)],
     }
 }

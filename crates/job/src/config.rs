@@ -124,6 +124,8 @@ pub struct Config {
     pub congestion_control: Option<String>,
     /// Which data streams carry checksums.
     pub checksum: Checksum,
+    /// Whether data goes through memory between ranks of one host.
+    pub shares_memory: bool,
     /// The unit in which steps take turns.
     pub piece_bytes: u32,
     /// The launcher's pipe for first errors.
@@ -180,7 +182,7 @@ impl Config {
         let settings: JobSettings =
             text.parse().map_err(|problem: String| self.refused("UNISONO_COST_MODEL", text, problem))?;
         let intervals = Intervals { beat: self.heartbeat, suspect: self.suspect_after };
-        Ok(settings.with(self.piece_bytes.into(), self.checksum, intervals))
+        Ok(settings.with(self.piece_bytes.into(), (self.checksum, self.shares_memory), intervals))
     }
 
     /// The error for the setting `name`, under the variable that gave it.
@@ -244,6 +246,7 @@ impl Config {
                 "off" => Checksum::Never,
                 _ => Checksum::BetweenHosts,
             },
+            shares_memory: source.choice("UNISONO_SHM", &["0", "1"])? == "1",
             piece_bytes: bytes(source, "UNISONO_PIECE_BYTES", 1)?,
             report_to: source.parse(report::VARIABLE, "DESCRIPTOR:INODE is needed", |_| true)?,
             runtime_directory: source.foreign_path("XDG_RUNTIME_DIR"),

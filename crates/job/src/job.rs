@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use unisono_control::wire::CommunicatorKey;
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
 use crate::config::Config;
-use crate::connecting::Acceptor;
+use crate::connecting::{Acceptor, Listener};
 use crate::control_thread::{
     Commands, ControlThread, Identity, Settings, THREAD_NAME, fail_for_all, make_named, pending_max,
 };
@@ -25,7 +25,7 @@ use crate::flight::{FlightRecord, Recorder};
 use crate::job_settings::JobSettings;
 use crate::rendezvous::{Membership, listen_at, rendezvous};
 use crate::report::Reporter;
-use crate::sockets::{self, SocketKind, SocketOptions};
+use crate::sockets::SocketOptions;
 use crate::task_thread::TaskThread;
 use crate::transport::{NewCommunicator, Transport};
 
@@ -125,15 +125,16 @@ impl Job {
     /// Accepts connections from now on; the other ranks may know of this one sooner than this one knows its job.
     fn accept(
         thread: &TaskThread,
-        (listener, world_size): (TcpListener, u32),
+        (listener, world_size): (Listener, u32),
         (config, transport): (&Config, &'static dyn Transport),
     ) -> Result<Control> {
         let acceptor = thread.within(|| {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            let acceptor = Acceptor::new(listener, config.handshake_timeout, pending_max(world_size));
-            Ok(match transport.within_host() {
-                SocketKind::Tcp => acceptor,
-                SocketKind::Unix => acceptor.also_within_host(),
+            let tcp = tokio::net::TcpListener::from_std(listener.tcp)?;
+            let acceptor = Acceptor::new(tcp, config.handshake_timeout, pending_max(world_size));
+            // The ranks do not know yet what rank 0 decides.
+            Ok(match listener.unix.filter(|_| transport.shares_memory()) {
+                Some(unix) => acceptor.and_within_host(tokio::net::UnixListener::from_std(unix)?),
+                None => acceptor,
             })
         });
         let acceptor = acceptor.map_err(|error: io::Error| Error::system("cannot listen", &error))?;
@@ -157,8 +158,8 @@ impl Job {
     ///
     /// # Errors
     /// [`Error::System`] when the address is not ours or no descriptor is left.
-    pub fn listen(address: SocketAddr, config: &Config) -> Result<TcpListener> {
-        let listener = sockets::listen(address, socket_options(config));
+    pub fn listen(address: SocketAddr, config: &Config) -> Result<Listener> {
+        let listener = Listener::bind(address, socket_options(config));
         listener.map_err(|error| Error::system(format!("cannot listen at {address}"), &error))
     }
 
@@ -171,7 +172,7 @@ impl Job {
     /// thread or descriptor is left.
     pub fn start(
         membership: Membership,
-        listener: TcpListener,
+        listener: Listener,
         config: &Config,
         transport: &'static dyn Transport,
     ) -> Result<Job> {
@@ -198,7 +199,7 @@ impl Job {
             handshake_timeout: config.handshake_timeout,
             dial_timeout: DIAL_TIMEOUT,
             socket_options: socket_options(config),
-            within_host: transport.within_host(),
+            shares_memory: transport.shares_memory() && job_settings.shares_memory(),
             drop_timeout: config.drop_timeout,
             congestion_control: config.congestion_control.clone(),
             reporter: reporter.clone(),
@@ -384,6 +385,13 @@ impl Job {
     pub(crate) fn checked(&self, group: &Group) -> Vec<bool> {
         let own = group.hosts()[group.rank() as usize];
         group.hosts().iter().map(|host| self.shared.job_settings.checksum().applies(*host != own)).collect()
+    }
+
+    /// To which ranks of a group data is to go through memory.
+    pub(crate) fn shares_memory(&self, group: &Group) -> Vec<bool> {
+        let (own, shares) = (group.hosts()[group.rank() as usize], self.shared.job_settings.shares_memory());
+        let shares = shares && self.shared.transport.shares_memory();
+        group.hosts().iter().map(|host| shares && *host == own).collect()
     }
 
     /// How many cores the ranks of a host have together, as the chooser of algorithms counts them.

@@ -1,10 +1,10 @@
 //! What rank 0 decides for all ranks of the job: the cost model, the cores of a host, which streams carry checksums,
-//! and the intervals of heartbeats. Rank 0 sends it with the rendezvous. So ranks cannot choose different algorithms,
-//! and no rank is silent for longer than another rank waits.
+//! whether data within a host goes through memory, and the intervals of heartbeats. Rank 0 sends it with the
+//! rendezvous. So ranks cannot choose different algorithms, and no rank is silent for longer than another rank waits.
 //!
 //! As bytes: version `u8`, then one little-endian `u64` for each parameter in the order of the table, the piece size
-//! as `u64`, which streams carry checksums as `u8`, and the two intervals in nanoseconds as `u64`. `text.rs` reads the
-//! text of `UNISONO_COST_MODEL`.
+//! as `u64`, which streams carry checksums and whether memory is shared as `u8` each, and the two intervals in
+//! nanoseconds as `u64`. `text.rs` reads the text of `UNISONO_COST_MODEL`.
 
 mod text;
 
@@ -17,7 +17,7 @@ use unisono_engine::CostModel;
 
 use text::{PARAMETER_MAX, PARAMETERS};
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// Of a piece, as `UNISONO_PIECE_BYTES` can be.
 const PIECE_BYTES_LIMIT: u64 = 1 << 32;
@@ -53,6 +53,7 @@ pub struct JobSettings {
     /// Cores of every host; 0, the default, for as many as its ranks may use together: the store has counted them.
     cores: u64,
     checksum: Checksum,
+    shares_memory: bool,
     intervals: Intervals,
 }
 
@@ -62,6 +63,7 @@ impl Default for JobSettings {
             cost_model: CostModel::LOOPBACK,
             cores: 0,
             checksum: Checksum::default(),
+            shares_memory: true,
             intervals: Intervals::default(),
         }
     }
@@ -70,9 +72,14 @@ impl Default for JobSettings {
 impl JobSettings {
     /// With these, which are no parameters of the cost model.
     #[must_use]
-    pub(crate) fn with(mut self, piece_bytes: u64, checksum: Checksum, intervals: Intervals) -> JobSettings {
+    pub(crate) fn with(
+        mut self,
+        piece_bytes: u64,
+        (checksum, shares_memory): (Checksum, bool),
+        intervals: Intervals,
+    ) -> JobSettings {
         self.cost_model.piece_bytes = piece_bytes;
-        (self.checksum, self.intervals) = (checksum, intervals);
+        (self.checksum, self.shares_memory, self.intervals) = (checksum, shares_memory, intervals);
         self
     }
 
@@ -88,7 +95,7 @@ impl JobSettings {
             Checksum::Always => 1,
             Checksum::Never => 2,
         };
-        writer.u64(self.cost_model.piece_bytes).u8(checksum);
+        writer.u64(self.cost_model.piece_bytes).u8(checksum).u8(self.shares_memory.into());
         let Intervals { beat, suspect } = self.intervals;
         [beat, suspect].into_iter().for_each(|interval| {
             writer.u64(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
@@ -115,6 +122,11 @@ impl JobSettings {
             1 => Checksum::Always,
             2 => Checksum::Never,
             _ => return Err(Malformed { what: "an unknown choice of checksums" }),
+        };
+        settings.shares_memory = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed { what: "an unknown choice of shared memory" }),
         };
         let mut interval = || reader.u64().map(Duration::from_nanos);
         settings.intervals = Intervals { beat: interval()?, suspect: interval()? };
@@ -151,6 +163,11 @@ impl JobSettings {
         self.checksum
     }
 
+    /// Whether data goes through memory between ranks of one host.
+    pub fn shares_memory(&self) -> bool {
+        self.shares_memory
+    }
+
     /// The size of pieces.
     pub fn piece_bytes(&self) -> u64 {
         self.cost_model.piece_bytes
@@ -184,7 +201,7 @@ mod tests {
         assert_eq!(JobSettings::decode(&bytes), Ok(settings));
         assert!((0..bytes.len()).all(|end| JobSettings::decode(&bytes[..end]).is_err()));
         assert!(
-            JobSettings::decode(&[&bytes[..1], &[255; 88], &[0; 17][..]].concat()).is_err(),
+            JobSettings::decode(&[&bytes[..1], &[255; 88], &[0; 18][..]].concat()).is_err(),
             "out of range"
         );
         assert!(JobSettings::decode(&[&[9], &bytes[1..]].concat()).is_err(), "another version");

@@ -41,4 +41,5 @@ pub mod sockets;
 mod task_thread;
 pub mod transport;
 
+pub use connecting::{Listener, memory_problem};
 pub use job::Job;

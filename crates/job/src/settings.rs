@@ -69,6 +69,9 @@ pub const GROUPS: [KnobGroup; 6] = [
         knob("UNISONO_CHECKSUM", "auto, on or off", "auto", &[],
             "a checksum over everything that collectives and messages send; auto: between hosts; rank 0's is used by \
              all"),
+        knob("UNISONO_SHM", "0 or 1", "1", &[],
+            "1: data goes through memory between ranks of one host; 0: over TCP as between hosts; rank 0's is used by \
+             all"),
         knob("UNISONO_PIECE_BYTES", "bytes", "524288", &[], "the unit in which steps of a call take turns"),
         knob("UNISONO_SPIN_US", "us", "50", &[], "how long a waiting call polls before it sleeps"),
         knob("UNISONO_PROBE_DELAY_MS", "ms", "50", &[],

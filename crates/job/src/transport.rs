@@ -13,7 +13,7 @@ use unisono_engine::{EngineCommunicator, EngineOptions, Links, Parts, SharedRegi
 pub use crate::control_thread::Delivery;
 use crate::control_thread::{Command, Commands, ControlHandle, Mailbox};
 use crate::job::Job;
-use crate::sockets::{DataSocket, SocketKind};
+use crate::sockets::DataSocket;
 
 /// Moves the data of the communicators of a job.
 pub trait Transport: Send + Sync {
@@ -23,10 +23,12 @@ pub trait Transport: Send + Sync {
     /// The reason why this rank cannot make it. The job tells the other members.
     fn communicator(&self, new: NewCommunicator<'_>) -> Result<Companion>;
 
-    /// The kind of sockets that it wants between ranks of one host. Where Unix sockets do not come about, it gets TCP:
-    /// the ranks may be in containers with networks of their own. [`DataSocket::kind`] is the same on both sides.
-    fn within_host(&self) -> SocketKind {
-        SocketKind::Tcp
+    /// Whether it moves data through memory between ranks of one host. It gets any [`Way`] then: the ranks may be in
+    /// containers with networks of their own, or have no memory left.
+    ///
+    /// [`Way`]: crate::sockets::Way
+    fn shares_memory(&self) -> bool {
+        false
     }
 }
 
@@ -47,6 +49,11 @@ impl NewCommunicator<'_> {
     /// By group rank: whether the streams between it and this rank carry checksums.
     pub fn is_checked(&self) -> Vec<bool> {
         self.job.checked(&self.group)
+    }
+
+    /// By group rank: whether data between it and this rank is to go through memory.
+    pub fn shares_memory(&self) -> Vec<bool> {
+        self.job.shares_memory(&self.group)
     }
 
     /// The communicator over the links that `links` makes of its connections; `backend` is its backend's name.

@@ -48,10 +48,15 @@ impl Page {
         }
     }
 
-    /// This side writes no more. Returns whether the other one must be woken.
-    pub(crate) fn end(&self, other: &Page) -> bool {
+    /// This side writes no more. The other one must be woken.
+    pub(crate) fn end(&self) {
         self.ended.0.store(1, Ordering::Release);
-        other.must_be_woken(FOR_BYTES)
+    }
+
+    /// How many bytes this side has written that the other one has not read, if both keep the rules.
+    #[cfg(not(loom))]
+    pub(crate) fn unread_by(&self, other: &Page) -> u64 {
+        self.written.0.load(Ordering::Relaxed).saturating_sub(other.read.0.load(Ordering::Relaxed))
     }
 
     /// Whether this side writes no more. What it has written before is there.
@@ -59,14 +64,10 @@ impl Page {
         self.ended.0.load(Ordering::Acquire) != 0
     }
 
-    /// This side is about to sleep, and waits for this. It calls [`look_again`] next, and then looks.
+    /// This side is about to sleep, and waits for this; if for nothing, it is awake. Before a sleep it calls
+    /// [`look_again`] next, and then looks.
     pub(crate) fn arm(&self, awaited: u32) {
         self.awaited.0.store(awaited, Ordering::Relaxed);
-    }
-
-    /// This side is awake.
-    pub(crate) fn disarm(&self) {
-        self.awaited.0.store(0, Ordering::Relaxed);
     }
 
     /// Whether this side sleeps and waits for this, which the caller has just stored.
@@ -82,8 +83,8 @@ impl Page {
     }
 }
 
-/// Between [`Page::arm`] and the last look before the sleep.
-pub(crate) fn look_again() {
+/// Between arming all streams and the last look at them before a sleep.
+pub fn look_again() {
     fence(Ordering::SeqCst);
 }
 
@@ -237,7 +238,7 @@ mod orders {
                 if writer.room(other, 1).unwrap() == 0 {
                     self.bells[0].wait();
                 }
-                own.disarm();
+                own.arm(0);
             }
             self.bytes[(writer.next() % CAPACITY) as usize].with_mut(|place| {
                 // SAFETY: loom checks that the reader is elsewhere.
@@ -252,9 +253,8 @@ mod orders {
         }
 
         fn end(&self) {
-            if self.pages[0].end(&self.pages[1]) {
-                self.bells[1].notify();
-            }
+            self.pages[0].end();
+            self.bells[1].notify();
         }
 
         /// The next byte; `None` at the end.
@@ -274,7 +274,7 @@ mod orders {
                 if reader.available(other, 1).unwrap() == 0 && !other.has_ended() {
                     self.bells[1].wait();
                 }
-                own.disarm();
+                own.arm(0);
             }
             let byte = self.bytes[(reader.next() % CAPACITY) as usize].with(|place| {
                 // SAFETY: loom checks that the writer is elsewhere.

@@ -1,9 +1,9 @@
 //! Byte streams between two processes of one host, through memory.
 //!
 //! Each side makes a [`Segment`] and passes its file to the other. A segment holds a ring of bytes and the page of
-//! indices that go with it, and only its maker can write it. A [`Stream`] is made of an own segment, the other side's,
-//! and its bell. It never blocks, and it trusts nothing that the other side writes: a process that follows no rule ends
-//! the stream, and does nothing else here.
+//! indices that go with it, and only its maker can write it. A [`Stream`] runs in the [`Segments`] of both sides. It
+//! never blocks, and it trusts nothing that the other side writes: a process that follows no rule ends the stream, and
+//! does nothing else here.
 //!
 //! | file | what it holds |
 //! | --- | --- |
@@ -14,14 +14,18 @@
 //! ```
 //! # #[cfg(target_os = "linux")] {
 //! use std::io::{IoSlice, IoSliceMut};
-//! use unisono_shared_memory::{Bell, Segment, Stream};
+//! use std::sync::Arc;
+//! use unisono_shared_memory::{Bell, Segment, Segments, Stream};
 //!
-//! let [ours, theirs] = [Segment::create(64 << 10)?, Segment::create(64 << 10)?];
-//! let [our_bell, their_bell] = [Bell::new()?, Bell::new()?];
-//! // What the two sides pass each other over a Unix socket.
-//! let [our_file, their_file] = [ours.file()?, theirs.file()?];
-//! let mut here = Stream::new(ours, their_file, their_bell.try_clone()?)?;
-//! let mut there = Stream::new(theirs, our_file, our_bell.try_clone()?)?;
+//! struct Silent;
+//! impl Bell for Silent {
+//!     fn ring(&self) {}
+//! }
+//!
+//! let [(ours, our_file), (theirs, their_file)] = [Segment::create(64 << 10)?, Segment::create(64 << 10)?];
+//! // After the two sides have passed each other their files, over a Unix socket.
+//! let mut here = Stream::new(Arc::new(Segments::new(ours, &their_file)?), Silent);
+//! let mut there = Stream::new(Arc::new(Segments::new(theirs, &our_file)?), Silent);
 //! assert_eq!(here.try_write(&[IoSlice::new(b"four")])?, 4);
 //! let mut bytes = [0; 9];
 //! assert_eq!(there.try_read(&mut [IoSliceMut::new(&mut bytes)])?, 4);
@@ -39,7 +43,8 @@ mod memory;
 #[cfg(not(loom))]
 mod stream;
 
+pub use indices::look_again;
 #[cfg(not(loom))]
 pub use memory::Segment;
 #[cfg(not(loom))]
-pub use stream::{Bell, Interest, Stream};
+pub use stream::{Bell, Interest, Segments, Stream};

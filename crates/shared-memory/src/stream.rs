@@ -1,55 +1,51 @@
-//! A stream of bytes in both directions, and what wakes the other side.
+//! A stream of bytes in both directions.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, eventfd};
-
-use crate::indices::{FOR_BYTES, FOR_ROOM, Impossible, Reader, Writer, look_again};
+use crate::indices::{FOR_BYTES, FOR_ROOM, Impossible, Reader, Writer};
 use crate::memory::{OtherSegment, Segment};
 
 /// How many bytes are copied before the other side learns of them: it copies out while this side copies in.
 const PUBLISHED_BYTES: usize = 64 << 10;
 
-/// Wakes a thread of another process that polls it. A copy rings the same bell.
-#[derive(Debug)]
-pub struct Bell(OwnedFd);
+/// Wakes the other side, which sleeps.
+pub trait Bell {
+    /// Ends the sleep of the other side: the one in which it is, or its next one.
+    fn ring(&self);
+}
 
-impl Bell {
-    /// A bell that has not been rung.
-    ///
-    /// # Errors
-    /// When no descriptor is left.
-    pub fn new() -> io::Result<Bell> {
-        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    /// The same bell, for the other side.
-    ///
-    /// # Errors
-    /// When no descriptor is left.
-    pub fn try_clone(&self) -> io::Result<OwnedFd> {
-        self.0.try_clone()
-    }
-
+impl<B: Bell + ?Sized> Bell for Arc<B> {
     fn ring(&self) {
-        // It fails when the counter is full, and then it has been rung; or when the other side has passed something
-        // else, and then that side is not woken.
-        let _ = rustix::io::write(&self.0, &1u64.to_le_bytes());
-    }
-
-    /// Takes all rings back. Only who has seen the bell ring may do that: a ring after a sleep that time has ended is
-    /// the only word of an event.
-    pub fn silence(&self) {
-        // Nothing to read when it was not rung.
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        (**self).ring();
     }
 }
 
-impl AsFd for Bell {
-    /// The descriptor to poll, readable while the bell has been rung.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+/// The memory of both sides.
+#[derive(Debug)]
+pub struct Segments {
+    own: Segment,
+    other: OtherSegment,
+}
+
+impl Segments {
+    /// An own segment, and the other side's in the file that it has passed.
+    ///
+    /// # Errors
+    /// `InvalidData` for a file that is no segment; when no memory is left.
+    pub fn new(own: Segment, file: &OwnedFd) -> io::Result<Segments> {
+        Ok(Segments { own, other: OtherSegment::open(file)? })
+    }
+
+    /// Nothing is written any more: the other side reads the end behind the bytes. It must be woken afterwards.
+    pub fn end(&self) {
+        self.own.page().end();
+    }
+
+    /// How many bytes have come that this side has not read.
+    pub fn unread_bytes(&self) -> u64 {
+        self.other.page().unread_by(self.own.page()).min(self.other.capacity() as u64)
     }
 }
 
@@ -62,29 +58,25 @@ pub struct Interest {
     pub writable: bool,
 }
 
-/// One stream of bytes in both directions.
+/// One stream of bytes in both directions; `B` wakes the other side.
 #[derive(Debug)]
-pub struct Stream {
-    own: Segment,
-    other: OtherSegment,
+pub struct Stream<B> {
+    segments: Arc<Segments>,
     writer: Writer,
     reader: Reader,
-    /// Of the other side.
-    bell: Bell,
+    bell: B,
+    /// What this side waits for in its sleep.
+    awaited: u32,
     /// The other side's process has ended, or its connection.
     has_hung_up: bool,
 }
 
-impl Stream {
-    /// The stream of an own segment, and of the file and the bell that the other side has passed.
-    ///
-    /// # Errors
-    /// `InvalidData` for a file that is no segment of the same capacity; when no memory is left.
-    pub fn new(own: Segment, file: OwnedFd, bell: OwnedFd) -> io::Result<Stream> {
-        let other = OtherSegment::open(&file, own.capacity())?;
-        let capacity = own.capacity() as u64;
-        let (writer, reader) = (Writer::new(capacity), Reader::new(capacity));
-        Ok(Stream { own, other, writer, reader, bell: Bell(bell), has_hung_up: false })
+impl<B: Bell> Stream<B> {
+    /// The one stream in this memory.
+    pub fn new(segments: Arc<Segments>, bell: B) -> Stream<B> {
+        let writer = Writer::new(segments.own.capacity() as u64);
+        let reader = Reader::new(segments.other.capacity() as u64);
+        Stream { segments, writer, reader, bell, awaited: 0, has_hung_up: false }
     }
 
     /// Takes as many bytes as fit, from the first slice on.
@@ -105,7 +97,7 @@ impl Stream {
                 if count == 0 {
                     break 'slices;
                 }
-                self.own.store(self.writer.next() + unpublished as u64, &rest[..count]);
+                self.segments.own.store(self.writer.next() + unpublished as u64, &rest[..count]);
                 (taken, unpublished, rest) = (taken + count, unpublished + count, &rest[count..]);
                 if unpublished == PUBLISHED_BYTES {
                     self.publish(std::mem::take(&mut unpublished));
@@ -120,12 +112,12 @@ impl Stream {
     }
 
     fn room(&mut self, wanted: usize) -> io::Result<usize> {
-        let wanted = wanted.min(self.own.capacity()) as u64;
-        Ok(self.writer.room(self.other.page(), wanted).map_err(lost)? as usize)
+        let wanted = wanted.min(self.segments.own.capacity()) as u64;
+        Ok(self.writer.room(self.segments.other.page(), wanted).map_err(lost)? as usize)
     }
 
     fn publish(&mut self, count: usize) {
-        if self.writer.publish(count as u64, self.own.page(), self.other.page()) {
+        if self.writer.publish(count as u64, self.segments.own.page(), self.segments.other.page()) {
             self.bell.ring();
         }
     }
@@ -146,7 +138,7 @@ impl Stream {
                     break 'slices;
                 }
                 let (now, later) = rest.split_at_mut(count);
-                self.other.load(self.reader.next(), now);
+                self.segments.other.load(self.reader.next(), now);
                 self.release(count);
                 (read, rest) = (read + count, later);
             }
@@ -165,7 +157,7 @@ impl Stream {
         if count == 0 {
             self.ended()?;
         }
-        Ok(std::ptr::slice_from_raw_parts(self.other.place(self.reader.next(), count), count))
+        Ok(std::ptr::slice_from_raw_parts(self.segments.other.place(self.reader.next(), count), count))
     }
 
     /// The first `count` of the bytes that [`Stream::peek`] has given are needed no more.
@@ -173,25 +165,25 @@ impl Stream {
     /// # Panics
     /// When fewer have come.
     pub fn consume(&mut self, count: usize) {
-        let available = self.reader.available(self.other.page(), 0);
+        let available = self.reader.available(self.segments.other.page(), 0);
         assert!(available.is_ok_and(|available| count as u64 <= available), "{count} bytes have not come");
         self.release(count);
     }
 
     /// The other side's index is looked at when fewer bytes than `wanted` are known to be there.
     fn available(&mut self, wanted: usize) -> io::Result<usize> {
-        Ok(self.reader.available(self.other.page(), wanted as u64).map_err(lost)? as usize)
+        Ok(self.reader.available(self.segments.other.page(), wanted as u64).map_err(lost)? as usize)
     }
 
     fn release(&mut self, count: usize) {
-        if self.reader.release(count as u64, self.own.page(), self.other.page()) {
+        if self.reader.release(count as u64, self.segments.own.page(), self.segments.other.page()) {
             self.bell.ring();
         }
     }
 
     /// No byte is there: the stream may have ended.
     fn ended(&mut self) -> io::Result<()> {
-        let has_ended = self.other.page().has_ended();
+        let has_ended = self.segments.other.page().has_ended();
         if !has_ended && !self.has_hung_up {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -202,45 +194,35 @@ impl Stream {
         if has_ended { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Nothing is written any more: the other side reads the end behind the bytes.
-    pub fn end(&mut self) {
-        if self.own.page().end(self.other.page()) {
-            self.bell.ring();
-        }
-    }
-
-    /// The other side's process has ended, or its connection. What it has written before can still be read.
+    /// The other side's process has ended, or its connection. What it has written before can still be read. If it has
+    /// ended the stream before, it may still read.
     pub fn hang_up(&mut self) {
-        self.has_hung_up = true;
+        self.has_hung_up = !self.segments.other.page().has_ended();
     }
 
-    /// Whether [`Stream::hang_up`] was called.
-    pub fn has_hung_up(&self) -> bool {
-        self.has_hung_up
+    /// Before a sleep: the other side rings from now on when one of these comes, or one of those armed before. The
+    /// thread arms all its streams, [looks again](crate::look_again), and asks each whether it
+    /// [is ready](Stream::is_ready).
+    pub fn arm(&mut self, interest: Interest) {
+        for (is_awaited, event) in [(interest.readable, FOR_BYTES), (interest.writable, FOR_ROOM)] {
+            self.awaited |= if is_awaited { event } else { 0 };
+        }
+        self.segments.own.page().arm(self.awaited);
     }
 
-    /// Before a sleep: the other side rings from now on. The thread arms all its streams, and then asks each whether
-    /// it [is ready](Stream::is_ready).
-    pub fn arm(&self, interest: Interest) {
-        let bytes = if interest.readable { FOR_BYTES } else { 0 };
-        self.own.page().arm(bytes | if interest.writable { FOR_ROOM } else { 0 });
-    }
-
-    /// Between arming and asking, once for all streams.
-    pub fn look_again() {
-        look_again();
-    }
-
-    /// Whether there is something to do, or to be told, at once.
-    pub fn is_ready(&mut self, interest: Interest) -> bool {
-        let may_read = self.available(1).map_or(true, |bytes| bytes > 0) || self.other.page().has_ended();
+    /// Whether there is something to do at once for which the stream is armed, or something to tell.
+    pub fn is_ready(&mut self) -> bool {
+        let may_read =
+            self.available(1).map_or(true, |bytes| bytes > 0) || self.segments.other.page().has_ended();
         let may_write = self.room(1).map_or(true, |room| room > 0);
-        self.has_hung_up || interest.readable && may_read || interest.writable && may_write
+        let is_awaited = |event| self.awaited & event != 0;
+        self.has_hung_up || may_read && is_awaited(FOR_BYTES) || may_write && is_awaited(FOR_ROOM)
     }
 
     /// After the sleep.
-    pub fn disarm(&self) {
-        self.own.page().disarm();
+    pub fn disarm(&mut self) {
+        self.awaited = 0;
+        self.segments.own.page().arm(0);
     }
 }
 
@@ -256,22 +238,37 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use proptest::prelude::*;
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
     use super::*;
+    use crate::look_again;
 
     const CAPACITY: usize = 64 << 10;
 
     /// A hang is a failure.
     const WATCHDOG: Duration = Duration::from_secs(60);
 
-    /// Two sides, each with its bell.
-    fn pair() -> [(Stream, Bell); 2] {
-        let [ours, theirs] = [(); 2].map(|()| Segment::create(CAPACITY).unwrap());
-        let [our_bell, their_bell] = [(); 2].map(|()| Bell::new().unwrap());
-        let [our_file, their_file] = [ours.file().unwrap(), theirs.file().unwrap()];
-        let here = Stream::new(ours, their_file, their_bell.try_clone().unwrap()).unwrap();
-        let there = Stream::new(theirs, our_file, our_bell.try_clone().unwrap()).unwrap();
+    /// Wakes the other side through this descriptor, which that side polls.
+    #[derive(Clone, Debug)]
+    struct Eventfd(Arc<OwnedFd>);
+
+    impl Bell for Eventfd {
+        fn ring(&self) {
+            rustix::io::write(&self.0, &1u64.to_le_bytes()).unwrap();
+        }
+    }
+
+    type Side = Stream<Eventfd>;
+
+    /// Two sides, each with the bell that wakes it.
+    fn pair() -> [(Side, Eventfd); 2] {
+        let [(ours, our_file), (theirs, their_file)] = [(); 2].map(|()| Segment::create(CAPACITY).unwrap());
+        let bell = |()| Eventfd(Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap()));
+        let [our_bell, their_bell] = [(); 2].map(bell);
+        let side = |own, file, bell: &Eventfd| {
+            Stream::new(Arc::new(Segments::new(own, &file).unwrap()), bell.clone())
+        };
+        let (here, there) = (side(ours, their_file, &their_bell), side(theirs, our_file, &our_bell));
         [(here, our_bell), (there, their_bell)]
     }
 
@@ -279,7 +276,7 @@ mod tests {
         result.err().map(|error| error.kind())
     }
 
-    fn read(stream: &mut Stream, most: usize) -> io::Result<Vec<u8>> {
+    fn read(stream: &mut Side, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; most];
         let count = stream.try_read(&mut [IoSliceMut::new(&mut bytes)])?;
         bytes.truncate(count);
@@ -321,22 +318,24 @@ mod tests {
     }
 
     /// Sleeps until its stream is ready, for as long as it takes.
-    fn sleep(stream: &mut Stream, bell: &Bell, interest: Interest) {
+    fn sleep(stream: &mut Side, bell: &Eventfd, interest: Interest) {
         stream.arm(interest);
-        Stream::look_again();
-        if !stream.is_ready(interest) {
-            let mut polled = [PollFd::new(bell, PollFlags::IN)];
+        look_again();
+        if !stream.is_ready() {
+            let mut polled = [PollFd::new(&*bell.0, PollFlags::IN)];
             let limit = Timespec { tv_sec: WATCHDOG.as_secs() as i64, tv_nsec: 0 };
             assert_eq!(poll(&mut polled, Some(&limit)), Ok(1), "a wake-up is lost");
         }
         stream.disarm();
-        bell.silence();
+        // Nothing to read when it was not rung.
+        let _ = rustix::io::read(&*bell.0, &mut [0; 8]);
     }
 
     #[test]
     fn sides_that_sleep_are_woken() {
         const BYTES: usize = 8 << 20;
         let [(mut here, our_bell), (mut there, their_bell)] = pair();
+        let bell_at_the_end = their_bell.clone();
         let writer = std::thread::spawn(move || {
             let bytes: Vec<u8> = (0..BYTES).map(|index| (index / 7) as u8).collect();
             let mut written = 0;
@@ -351,7 +350,8 @@ mod tests {
                     }
                 }
             }
-            here.end();
+            here.segments.end();
+            bell_at_the_end.ring();
         });
         let mut come = 0;
         loop {
@@ -377,14 +377,16 @@ mod tests {
         let readable = Interest { readable: true, writable: false };
         let [(mut here, _), (mut there, _)] = pair();
         assert_eq!(kind(read(&mut there, 9)), Some(ErrorKind::WouldBlock));
-        assert!(!there.is_ready(readable));
+        there.arm(readable);
+        assert!(!there.is_ready());
         here.try_write(&[IoSlice::new(b"last")]).unwrap();
-        here.end();
+        assert_eq!(there.segments.unread_bytes(), 4);
+        here.segments.end();
+        assert!(there.is_ready());
         there.hang_up();
-        assert!(there.is_ready(readable));
         assert_eq!(read(&mut there, 9).unwrap(), b"last");
         assert_eq!((read(&mut there, 9).unwrap(), read(&mut there, 9).unwrap()), (vec![], vec![]));
-        assert_eq!(kind(there.try_write(&[IoSlice::new(b"x")])), Some(ErrorKind::BrokenPipe));
+        assert_eq!(there.try_write(&[IoSlice::new(b"x")]).unwrap(), 1, "the other side may still read");
         // The other side dies in the middle.
         let [(mut here, _), (mut there, _)] = pair();
         here.try_write(&[IoSlice::new(b"la")]).unwrap();
@@ -393,6 +395,7 @@ mod tests {
         assert_eq!(read(&mut there, 9).unwrap(), b"la");
         assert_eq!(kind(read(&mut there, 9)), Some(ErrorKind::UnexpectedEof));
         assert_eq!(kind(there.peek(9)), Some(ErrorKind::UnexpectedEof));
+        assert_eq!(kind(there.try_write(&[IoSlice::new(b"x")])), Some(ErrorKind::BrokenPipe));
     }
 
     #[test]
@@ -401,9 +404,11 @@ mod tests {
         for (written, read_by_other) in [(far, 0), (u64::MAX, 0), (0, far), (0, u64::MAX)] {
             let [(here, _), (mut there, _)] = pair();
             there.try_write(&[IoSlice::new(&[1; CAPACITY])]).unwrap();
-            here.own.page().forge(written, read_by_other);
+            here.segments.own.page().forge(written, read_by_other);
             let interest = Interest { readable: written > 0, writable: read_by_other > 0 };
-            assert!(there.is_ready(interest), "an error is to be told");
+            there.arm(interest);
+            assert!(there.is_ready(), "an error is to be told");
+            assert!(there.segments.unread_bytes() <= CAPACITY as u64);
             let result = match written {
                 0 => kind(there.try_write(&[IoSlice::new(b"x")])),
                 _ => kind(read(&mut there, 9)),

@@ -19,8 +19,7 @@ pub struct Tcp;
 
 impl Transport for Tcp {
     fn communicator(&self, new: NewCommunicator<'_>) -> Result<Companion> {
-        let (rank, ranks) = (new.group().own_rank(), new.group().size());
-        let is_checked = new.is_checked();
-        new.over(BACKEND, |connections| TcpLinks::new((rank, ranks), is_checked, connections))
+        let (own, is_checked) = (new.group().own_rank(), new.is_checked());
+        new.over(BACKEND, |connections| TcpLinks::new(own, is_checked, connections))
     }
 }

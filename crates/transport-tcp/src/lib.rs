@@ -13,4 +13,4 @@ pub mod fuzz;
 mod links;
 
 pub use communicator::{BACKEND, Tcp, TcpCommunicator};
-pub use links::{TcpLink, TcpLinks};
+pub use links::{ByteStream, PollList, Sleep, SocketStream, Sockets, StreamLink, TcpLink, TcpLinks};

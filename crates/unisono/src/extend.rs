@@ -94,7 +94,7 @@ pub mod schedule {
     };
 }
 
-/// The job, and the transport over TCP: for backends that lie on top of it, for programs that place ranks themselves,
+/// The job, and its transports: for backends that lie on top of it, for programs that place ranks themselves,
 /// and for other transports over the connections of the job.
 pub mod tcp {
     pub use crate::config::backend::UnknownBackend;
@@ -105,8 +105,9 @@ pub mod tcp {
     pub use unisono_job::environment::Launcher;
     pub use unisono_job::rendezvous::{Membership, ProcessBirth, RankProcess};
     pub use unisono_job::report::InheritedPipe;
-    pub use unisono_job::sockets::{DataSocket, PASSED_DESCRIPTORS_MAX, SocketKind};
+    pub use unisono_job::sockets::{DataSocket, Way};
     pub use unisono_job::transport::{Connections, Delivery, NewCommunicator, Transport};
+    pub use unisono_transport_shm::Shm;
     pub use unisono_transport_tcp::{BACKEND, Tcp, TcpCommunicator, TcpLink, TcpLinks};
 }
 

@@ -11,7 +11,7 @@ use unisono_communicator::{Algorithm, AlgorithmName, Communicator, Result, Scope
 use unisono_engine::EngineOptions;
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_transport_tcp::Tcp;
+use unisono_transport_shm::Shm;
 
 use super::connection::{Answer, Connection};
 use super::held_work::HeldWork;
@@ -275,7 +275,7 @@ impl Rank {
             "UNISONO_SECRET_FILE" => Some(message.secret_file.clone()),
             _ => None,
         };
-        let world = Job::join(&with_options(Config::from_lookup(&settings)?, &options), &Tcp)?;
+        let world = Job::join(&with_options(Config::from_lookup(&settings)?, &options), &Shm)?;
         let Joined { communicator, groups } = self.backend.join(&world, &options)?;
         let info = self.keep(Derived::Communicator(communicator));
         let mut state = self.state();

@@ -33,6 +33,7 @@ const LIMITS: &[(&str, usize)] = &[
     ("crates/offload-ccl", 8),
     ("crates/offload-hccl", 17),
     ("crates/offload-nccl", 22),
+    ("crates/transport-shm", 1),
     ("crates/transport-tcp", 1),
     ("crates/unisono", 14),
     ("crates/unisono-cli", 77),

@@ -32,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (SHARED_MEMORY, &[]),
     ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, SHARED_MEMORY]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, JOB]),
+    (SHM, &[COMMUNICATOR, BACKEND, ENGINE, CONTROL, JOB, SHARED_MEMORY, TCP]),
     (
         "unisono",
         &[
@@ -42,6 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             CONTROL,
             JOB,
             TCP,
+            SHM,
             KERNELS,
             COMPRESSION,
             COMPRESSION_CUDA,
@@ -63,6 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             CONTROL,
             JOB,
             TCP,
+            SHM,
             OFFLOAD,
             OFFLOAD_CCL,
             OFFLOAD_HCCL,
@@ -83,6 +86,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             CONTROL,
             JOB,
             TCP,
+            SHM,
             OFFLOAD,
             OFFLOAD_CCL,
             OFFLOAD_HCCL,
@@ -138,10 +142,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             CONTROL,
             JOB,
             TCP,
+            SHM,
             TESTS,
         ],
     ),
-    ("unisono-soak", &["unisono", "unisono-tests", CONTROL, JOB, TCP]),
+    ("unisono-soak", &["unisono", "unisono-tests", CONTROL, JOB, TCP, SHM]),
     ("xtask", LIBRARIES),
 ];
 
@@ -166,6 +171,7 @@ const TESTS: &str = "unisono-tests";
 const CONTROL: &str = "unisono-control";
 const JOB: &str = "unisono-job";
 const SHARED_MEMORY: &str = "unisono-shared-memory";
+const SHM: &str = "unisono-transport-shm";
 const TCP: &str = "unisono-transport-tcp";
 const VENDOR_LIBRARY: &str = "unisono-vendor-library";
 const LIBRARIES: &[&str] = &[
@@ -178,6 +184,7 @@ const LIBRARIES: &[&str] = &[
     CONTROL,
     JOB,
     TCP,
+    SHM,
     OFFLOAD,
     OFFLOAD_CCL,
     "unisono",

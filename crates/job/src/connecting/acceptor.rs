@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use unisono_control::handshake::{Expected, Hello, Refusal};
 use unisono_control::secret::Secret;
 
-use super::local::{self, is_of_this_user};
+use super::local::is_of_this_user;
 use super::{Stream, respond};
 
 /// Pause after a failed accept: it fails for lack of file descriptors, and would fail again at once.
@@ -70,10 +70,9 @@ impl Acceptor {
         }
     }
 
-    /// Accepts Unix sockets of this host too, unless the system has none or another process has the name: the other
-    /// ranks come over TCP then.
-    pub(crate) fn also_within_host(mut self) -> Acceptor {
-        self.listeners.unix = self.listeners.tcp.local_addr().and_then(local::listen).ok();
+    /// Accepts Unix sockets of this host too.
+    pub(crate) fn and_within_host(mut self, listener: UnixListener) -> Acceptor {
+        self.listeners.unix = Some(listener);
         self
     }
 

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{connect, listen};
@@ -24,7 +25,7 @@ pub(crate) fn is_of_this_user(stream: &tokio::net::UnixStream) -> bool {
 mod linux {
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    use tokio::net::{UnixListener, UnixStream};
+    use tokio::net::UnixStream;
 
     use super::*;
     use crate::sockets::LISTEN_BACKLOG;
@@ -40,12 +41,12 @@ mod linux {
         Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
     }
 
-    /// Listens beside the listener at this address. Needs a tokio runtime.
+    /// Listens beside the listener at this address.
     pub(crate) fn listen(address: SocketAddr) -> io::Result<UnixListener> {
         let socket = socket()?;
         rustix::net::bind(&socket, &name(address)?)?;
         rustix::net::listen(&socket, LISTEN_BACKLOG)?;
-        UnixListener::from_std(socket.into())
+        Ok(socket.into())
     }
 
     /// Connects to the rank that listens at this address.
@@ -64,7 +65,7 @@ mod linux {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn listen(_address: SocketAddr) -> io::Result<tokio::net::UnixListener> {
+pub(crate) fn listen(_address: SocketAddr) -> io::Result<UnixListener> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

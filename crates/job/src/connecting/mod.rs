@@ -2,9 +2,13 @@
 
 mod acceptor;
 mod handshake;
+mod listener;
 pub(crate) mod local;
+mod memory;
 mod stream;
 
 pub(crate) use acceptor::{Acceptor, Authenticated};
 pub(crate) use handshake::{initiate, respond};
+pub use listener::Listener;
+pub use memory::memory_problem;
 pub(crate) use stream::Stream;

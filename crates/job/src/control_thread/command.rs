@@ -19,7 +19,7 @@ use super::engines::{AgreeAnswer, CloseAnswer, Mailbox};
 use crate::descriptors::share;
 use crate::rendezvous::RankProcess;
 use crate::report::Reporter;
-use crate::sockets::{DataSocket, SocketKind, SocketOptions};
+use crate::sockets::{DataSocket, SocketOptions};
 
 /// How many unauthenticated connections may be within their handshake beside those of the job itself.
 const UNAUTHENTICATED_MAX: usize = 64;
@@ -74,8 +74,8 @@ pub(crate) struct Settings {
     pub(crate) dial_timeout: Duration,
     /// What every socket is made with.
     pub(crate) socket_options: SocketOptions,
-    /// The kind of data sockets between ranks of one host.
-    pub(crate) within_host: SocketKind,
+    /// Whether data goes through memory between ranks of one host.
+    pub(crate) shares_memory: bool,
     /// How long the world waits at its end until the sent bytes have been acknowledged.
     pub(crate) drop_timeout: Duration,
     /// The congestion control of data sockets within a host; `None` leaves the system's.

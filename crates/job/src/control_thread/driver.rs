@@ -18,7 +18,7 @@ use unisono_control::slots::{Placed, Slot, Slots};
 use unisono_control::wire::{CommunicatorKey, ConnectionRole, Message, Topic, encode};
 use unisono_control::{ControlPlane, Effect, Presence, Request};
 
-use dialling::Wanted;
+use dialling::{Wanted, may_lie_within_host};
 use leaving::Leaving;
 use witness::ProcessEnd;
 
@@ -30,7 +30,7 @@ use super::tasks::{
     End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger, read_messages, write_frames,
 };
 use crate::connecting::{Acceptor, Authenticated, Stream};
-use crate::sockets::{DataSocket, SocketKind, set_congestion_control};
+use crate::sockets::{DataSocket, Way, set_congestion_control};
 
 /// How many events are taken before the actions that follow from them.
 const EVENTS_AT_ONCE_MAX: usize = 1024;
@@ -60,6 +60,8 @@ struct Driver {
     /// The data sockets that communicators have, or have had.
     delivered: Vec<Weak<DataSocket>>,
     retransmissions: Retransmissions,
+    /// Whether the log has a line about data that does not go through memory.
+    has_told_way: bool,
     /// Sockets that no communicator needs any more, kept until the bytes that were sent on them are acknowledged.
     lingering: JoinSet<()>,
     writing: JoinSet<()>,
@@ -97,6 +99,7 @@ pub(super) async fn run(
         connections: 0,
         delivered: Vec::new(),
         retransmissions: Retransmissions::new(Instant::now()),
+        has_told_way: false,
         lingering: JoinSet::new(),
         writing: JoinSet::new(),
         tasks: JoinSet::new(),
@@ -210,8 +213,8 @@ impl Driver {
         let Some(role) = ConnectionRole::from_code(hello.lane) else { return };
         let key = CommunicatorKey { id: hello.communicator, epoch: hello.epoch };
         let is_control = role == ConnectionRole::Control;
-        if is_control != (hello.purpose == Purpose::Control) || is_control && stream.kind() != SocketKind::Tcp
-        {
+        let is_placed = stream.is_tcp() || may_lie_within_host(role);
+        if is_control != (hello.purpose == Purpose::Control) || !is_placed {
             return;
         }
         let peer = JobRank::new(hello.from);
@@ -384,10 +387,10 @@ impl Driver {
             return;
         }
         self.tune(slot.peer, &stream);
-        let kind = stream.kind();
-        match stream.into_socket() {
-            Ok(socket) => {
-                let socket = DataSocket::new(slot.peer, (slot.role, kind), socket);
+        match stream.into_parts() {
+            Ok(parts) => {
+                let socket = DataSocket::new(slot.peer, slot.role, parts);
+                self.tell_way(&socket);
                 self.delivered.retain(|one| one.strong_count() > 0);
                 self.delivered.push(Arc::downgrade(&socket));
                 if let Some(peer) = self.control.communicators.connected(slot) {
@@ -401,12 +404,36 @@ impl Driver {
     /// Sets the congestion control of a data socket within this host. After the first refusal it is not tried again:
     /// whether it is allowed does not change.
     fn tune(&mut self, peer: JobRank, stream: &Stream) {
-        if stream.kind() == SocketKind::Tcp
+        if stream.is_tcp()
             && self.identity.is_here(peer)
             && let Some(name) = &self.settings.congestion_control
             && set_congestion_control(stream, name).is_err()
         {
             self.settings.congestion_control = None;
+        }
+    }
+
+    /// Tells the log the way of a connection, and once that data within this host does not go through memory although
+    /// it should.
+    fn tell_way(&mut self, socket: &DataSocket) {
+        let (peer, rank) = (socket.peer(), Some(self.identity.rank.get()));
+        log(
+            Severity::Debug,
+            rank,
+            format_args!("a connection to rank {peer} for data goes {}", socket.way()),
+        );
+        let why = match socket.way() {
+            Way::Memory(_) => return,
+            _ if !self.settings.shares_memory || !self.identity.is_here(peer) => return,
+            Way::Unix => {
+                "one of the two has no memory for it, or no descriptor, so their data goes over a Unix socket"
+            }
+            Way::Tcp => "they do not reach each other within it, so their data goes over TCP",
+        };
+        if !std::mem::replace(&mut self.has_told_way, true) {
+            let text =
+                format_args!("rank {peer} is on the host of this rank, and the two share no memory: {why}");
+            log(Severity::Warn, rank, text);
         }
     }
 

@@ -22,8 +22,7 @@ use super::command::HandedOver;
 use super::process_watch::ProcessWatch;
 use crate::connecting::{Stream, initiate, local};
 use crate::sockets::{
-    DataSocket, SocketKind, SocketOptions, is_acknowledged, is_connected_to_itself, is_own_failure,
-    new_socket,
+    DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_own_failure, new_socket,
 };
 
 /// Most bytes that are collected for one write.
@@ -84,9 +83,9 @@ pub(super) enum DialFailure {
 #[derive(Clone)]
 pub(super) struct Dialler {
     pub(super) secret: Secret,
-    /// The kind that is tried first. A Unix socket that does not come about is no failure: the other side may see other
+    /// Whether a Unix socket is tried first. It is no failure if it does not come about: the other side may see other
     /// networks, or another process may have its name. TCP then decides.
-    pub(super) kind: SocketKind,
+    pub(super) within_host: bool,
     pub(super) socket_options: SocketOptions,
     /// For the connection, and again for the handshake.
     pub(super) timeout: Duration,
@@ -105,11 +104,9 @@ impl Dialler {
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        let over_unix = match self.kind {
-            SocketKind::Tcp => None,
-            SocketKind::Unix => {
-                tokio::time::timeout(self.timeout, self.attempt_unix(address, &hello)).await.ok()
-            }
+        let over_unix = match self.within_host {
+            false => None,
+            true => tokio::time::timeout(self.timeout, self.attempt_unix(address, &hello)).await.ok(),
         };
         let result = match over_unix.flatten() {
             Some(stream) => Ok(stream),
@@ -218,6 +215,7 @@ async fn read_verdict(mut stream: Stream) -> io::Result<(Stream, Verdict)> {
     let verdict = Verdict::decode(&bytes).map_err(io::Error::other)?;
     if verdict == Verdict::Keep {
         stream.write_all(&[ACKNOWLEDGED]).await?;
+        stream = stream.agree_on_memory().await?;
     }
     Ok((stream, verdict))
 }
@@ -232,7 +230,7 @@ pub(super) async fn keep((slot, number): (Slot, u64), stream: Stream, timeout: D
 async fn say_keep(mut stream: Stream) -> io::Result<Stream> {
     stream.write_all(&Verdict::Keep.encode()).await?;
     match stream.read_u8().await? {
-        ACKNOWLEDGED => Ok(stream),
+        ACKNOWLEDGED => stream.agree_on_memory().await,
         _ => Err(io::Error::other("not an acknowledgement")),
     }
 }
@@ -360,10 +358,7 @@ pub(super) async fn write_frames(
 /// Ends the outgoing halves of sockets, and holds them until the other sides' kernels have the sent bytes, at most for
 /// `patience`.
 pub(super) async fn linger(sockets: Vec<Arc<DataSocket>>, patience: Duration) {
-    for socket in &sockets {
-        // A socket that has no other side any more has nothing to end.
-        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
-    }
+    sockets.iter().for_each(|socket| socket.end());
     until(|| sockets.iter().all(is_acknowledged), patience).await;
 }
 

@@ -3,12 +3,10 @@
 mod acknowledgement;
 mod data_socket;
 mod options;
-mod passing;
 
 pub(crate) use acknowledgement::{is_acknowledged, retransmitted_segments};
-pub use data_socket::{DataSocket, SocketKind};
+pub use data_socket::{DataSocket, Way};
 pub(crate) use options::{
     LISTEN_BACKLOG, SocketOptions, is_connected_to_itself, is_own_failure, is_shortage, listen, new_socket,
     set_congestion_control,
 };
-pub use passing::PASSED_DESCRIPTORS_MAX;

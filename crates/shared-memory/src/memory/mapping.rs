@@ -21,6 +21,8 @@ pub(super) enum Access {
 pub(super) struct Mapping {
     start: *mut u8,
     capacity: usize,
+    /// The process that has mapped it: a forked child has other mappings there, or none.
+    owner: u32,
 }
 
 // SAFETY: the memory belongs to the mapping, which does not depend on a thread. Threads share the page of indices,
@@ -29,10 +31,20 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+fn is_capacity(bytes: usize) -> bool {
+    bytes.is_power_of_two() && bytes.is_multiple_of(page_size()) && bytes <= 1 << 30
+}
+
 /// The bytes of a segment with a ring of this capacity.
 pub(super) fn segment_bytes(capacity: usize) -> io::Result<u64> {
-    let is_good = capacity.is_power_of_two() && capacity.is_multiple_of(page_size()) && capacity <= 1 << 30;
-    if is_good { Ok((page_size() + capacity) as u64) } else { Err(ErrorKind::InvalidInput.into()) }
+    let bytes = is_capacity(capacity).then(|| (page_size() + capacity) as u64);
+    bytes.ok_or_else(|| ErrorKind::InvalidInput.into())
+}
+
+/// The capacity of a segment of so many bytes, if there are such segments.
+pub(super) fn capacity_of(segment_bytes: u64) -> Option<usize> {
+    let capacity = usize::try_from(segment_bytes).ok()?.checked_sub(page_size())?;
+    is_capacity(capacity).then_some(capacity)
 }
 
 impl Mapping {
@@ -50,7 +62,7 @@ impl Mapping {
             mmap_anonymous(ptr::null_mut(), first + capacity, ProtFlags::empty(), flags)?
         };
         // From here on a failure unmaps all of it.
-        let mapping = Mapping { start: start.cast(), capacity };
+        let mapping = Mapping { start: start.cast(), capacity, owner: std::process::id() };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: both places are within the mapping above, which this replaces; nobody has a reference into it.
         unsafe {
@@ -84,6 +96,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if std::process::id() != self.owner {
+            return;
+        }
         let bytes = page_size() + 2 * self.capacity;
         // SAFETY: `new` has mapped so much there, and no reference into it outlives `self`. It fails only for a place
         // that is not a page's.

@@ -11,11 +11,13 @@ mod mapping;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
     memfd_create,
 };
+use rustix::process::{Resource, getrlimit};
 
 use crate::indices::Page;
 use mapping::{Access, Mapping};
@@ -24,46 +26,50 @@ use mapping::{Access, Mapping};
 const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
+/// See [`Segment::bytes_in_process`].
+static IN_PROCESS: AtomicU64 = AtomicU64::new(0);
+
 /// The lengths of the blocks of `fstat`.
 const BLOCK_BYTES: u64 = 512;
 
 /// The segment of this side, which it alone writes.
 #[derive(Debug)]
-pub struct Segment {
-    file: OwnedFd,
-    memory: Mapping,
-}
+pub struct Segment(Mapping);
 
 impl Segment {
-    /// Makes the memory for a ring of `capacity` bytes, a power of two that is a multiple of the page size.
+    /// Makes the memory for a ring of `capacity` bytes, a power of two that is a multiple of the page size. The file
+    /// is for the other side, which can read it and nothing else.
     ///
     /// # Errors
-    /// `InvalidInput` for another capacity; where the system has no such memory, no sealing of it, or none left.
-    pub fn create(capacity: usize) -> io::Result<Segment> {
+    /// `InvalidInput` for another capacity; where the system has no such memory, no sealing of it, none left, or a
+    /// limit on the length of files that is lower (`ulimit -f`).
+    pub fn create(capacity: usize) -> io::Result<(Segment, OwnedFd)> {
         let bytes = mapping::segment_bytes(capacity)?;
+        // Where a file may not be so long, a signal would end this process.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
         let file = memfd_create("unisono", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes)?;
         fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
         let memory = Mapping::new(&file, capacity, Access::Write)?;
         fcntl_add_seals(&file, SEALS)?;
-        Ok(Segment { file, memory })
+        IN_PROCESS.fetch_add(capacity as u64, Ordering::Relaxed);
+        Ok((Segment(memory), file))
     }
 
-    /// The file for the other side, which can read it and nothing else.
-    ///
-    /// # Errors
-    /// When no descriptor is left.
-    pub fn file(&self) -> io::Result<OwnedFd> {
-        self.file.try_clone()
+    /// The bytes of all rings that this process has made and not dropped.
+    pub fn bytes_in_process() -> u64 {
+        IN_PROCESS.load(Ordering::Relaxed)
     }
 
     /// The bytes of its ring.
     pub fn capacity(&self) -> usize {
-        self.memory.capacity()
+        self.0.capacity()
     }
 
     pub(crate) fn page(&self) -> &Page {
-        self.memory.page()
+        self.0.page()
     }
 
     /// Copies bytes into the ring, at this index of the stream.
@@ -71,10 +77,17 @@ impl Segment {
     /// # Panics
     /// For more bytes than the ring has.
     pub(crate) fn store(&self, index: u64, bytes: &[u8]) {
-        let place = self.memory.at(index, bytes.len());
+        let place = self.0.at(index, bytes.len());
         // SAFETY: `at` gives so many bytes of a mapping that is as long as it says, and that this process can write.
-        // Only this side writes there, under `&mut Stream`, and `bytes` is not in it: nobody has a reference into it.
+        // Only this side writes there, in the one `Stream` of its segment, and `bytes` is not in it: nobody has a
+        // reference into it.
         unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        IN_PROCESS.fetch_sub(self.capacity() as u64, Ordering::Relaxed);
     }
 }
 
@@ -83,20 +96,27 @@ impl Segment {
 pub(crate) struct OtherSegment(Mapping);
 
 impl OtherSegment {
-    /// The segment in a file that the other side has passed, with a ring of `capacity` bytes.
+    /// The segment in a file that the other side has passed.
     ///
     /// # Errors
-    /// `InvalidData` for a file whose memory could go away or is not of this size.
-    pub(crate) fn open(file: &OwnedFd, capacity: usize) -> io::Result<OtherSegment> {
-        let bytes = mapping::segment_bytes(capacity)?;
+    /// `InvalidData` for a file whose memory could go away, or that is no segment.
+    pub(crate) fn open(file: &OwnedFd) -> io::Result<OtherSegment> {
         // Other files have no seals.
         let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
         let facts = fstat(file)?;
-        let is_there = facts.st_blocks as u64 * BLOCK_BYTES >= bytes;
-        if !seals.contains(SEALS) || facts.st_size as u64 != bytes || !is_there {
-            return Err(ErrorKind::InvalidData.into());
+        let bytes = facts.st_size as u64;
+        let capacity = mapping::capacity_of(bytes).filter(|_| seals.contains(SEALS));
+        match capacity {
+            Some(capacity) if facts.st_blocks as u64 * BLOCK_BYTES >= bytes => {
+                Ok(OtherSegment(Mapping::new(file, capacity, Access::Read)?))
+            }
+            _ => Err(ErrorKind::InvalidData.into()),
         }
-        Ok(OtherSegment(Mapping::new(file, capacity, Access::Read)?))
+    }
+
+    /// The bytes of its ring.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
     }
 
     pub(crate) fn page(&self) -> &Page {
@@ -132,12 +152,11 @@ mod tests {
 
     #[test]
     fn the_other_side_can_only_read() {
-        let segment = Segment::create(CAPACITY).unwrap();
-        let file = segment.file().unwrap();
+        let (segment, file) = Segment::create(CAPACITY).unwrap();
         assert_eq!(rustix::io::write(&file, b"x"), Err(rustix::io::Errno::PERM));
         assert!(ftruncate(&file, 0).is_err() && ftruncate(&file, 1 << 30).is_err());
         assert!(Mapping::new(&file, CAPACITY, Access::Write).is_err(), "no other mapping can write");
-        let other = OtherSegment::open(&file, CAPACITY).unwrap();
+        let other = OtherSegment::open(&file).unwrap();
         // Behind the end of the ring comes its start.
         segment.store(CAPACITY as u64 - 2, b"abcd");
         let mut bytes = [0; 4];
@@ -152,7 +171,7 @@ mod tests {
     fn a_file_that_could_go_away_is_refused() {
         let bytes = mapping::segment_bytes(CAPACITY).unwrap();
         let refused = |what: &str, file: OwnedFd| {
-            let error = OtherSegment::open(&file, CAPACITY).unwrap_err();
+            let error = OtherSegment::open(&file).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidData, "{what}");
         };
         let file = |length| {
@@ -172,9 +191,11 @@ mod tests {
         let holes = file(bytes);
         fcntl_add_seals(&holes, SEALS).unwrap();
         refused("holes", holes);
-        let larger = full(2 * bytes);
-        fcntl_add_seals(&larger, SEALS).unwrap();
-        refused("larger", larger);
+        for length in [0, 4096, bytes + 1, bytes + 4096, (1 << 31) + 4096] {
+            let other = file(length);
+            fcntl_add_seals(&other, SEALS).unwrap();
+            refused("of another length", other);
+        }
         refused("no memory", std::fs::File::open("/dev/null").unwrap().into());
         for capacity in [0, 1, 4095, 3 << 12, 2 << 30] {
             assert_eq!(Segment::create(capacity).unwrap_err().kind(), ErrorKind::InvalidInput, "{capacity}");

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use unisono_communicator::Communicator;
 use unisono_control::handshake::JobId;
 use unisono_control::secret::{SECRET_BYTES, Secret};
-use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_job::rendezvous::Membership;
+use unisono_job::{Job, Listener};
 use unisono_transport_tcp::Tcp;
 
 /// No test takes longer, however busy the machine is.
@@ -28,7 +28,7 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
 }
 
 /// Listening sockets for `ranks` ranks of one host, and what every rank knows of them.
-pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membership) {
+pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<Listener>, Membership) {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let listeners: Vec<_> = (0..ranks).map(|_| Job::listen(local, config).expect("listen")).collect();
     let members = Membership {

@@ -196,6 +196,44 @@ fn failures_of_calls_whose_handles_were_dropped_are_no_success() {
     assert!(done.err.lines().any(is_told), "{}", done.err);
 }
 
+/// Every pair of ranks uses its connection, whose way shows in the log only.
+#[test]
+#[ignore = "a rank"]
+fn sums_of_any_length() {
+    let comm = unisono::init().unwrap();
+    for length in [1, 500_000] {
+        let mut sum = vec![comm.rank(); length];
+        comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+        assert!(sum.iter().all(|element| *element == 3));
+    }
+    comm.all_to_all(&[0u8; 3], &mut [0; 3]).unwrap();
+}
+
+#[test]
+fn ranks_of_a_host_share_memory_unless_they_cannot_or_should_not() {
+    let ways = |before: &str, log: &str| {
+        let done = start(log, &format!("{before} {}", rank_command("sums_of_any_length"))).finish();
+        assert!(done.status.success(), "{}", done.err);
+        done.err
+    };
+    let shared = ways("", "UNISONO_LOG=debug");
+    assert!(
+        shared.contains("for data goes through memory") && !shared.contains("for data goes over"),
+        "{shared}"
+    );
+    let off = ways("export UNISONO_SHM=0;", "UNISONO_LOG=debug");
+    assert!(off.contains("for data goes over TCP") && !off.contains("memory"), "{off}");
+    assert_eq!(ways("", "UNISONO_LOG=warn"), "");
+    // Rank 1 may make no file that is so long; the pair without rank 1 shares memory.
+    let limited = ways("[ \"$RANK\" != 1 ] || ulimit -f 8;", "UNISONO_LOG=debug");
+    let told = "share no memory: one of the two has no memory for it, or no descriptor";
+    assert!(limited.contains(told) && limited.contains("through memory"), "{limited}");
+    assert!(
+        limited.contains("for data goes over a Unix socket") && !limited.contains("goes over TCP"),
+        "{limited}"
+    );
+}
+
 /// A world in a static, and a handle that is leaked: the exit of the process says goodbye for both.
 #[test]
 #[ignore = "a rank"]

@@ -11,7 +11,6 @@ use unisono_control::wire::ConnectionRole;
 
 use super::super::tasks::{DialFailure, Dialler};
 use super::Driver;
-use crate::sockets::SocketKind;
 
 /// Pauses between attempts to reach a rank.
 const DIAL_PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -33,6 +32,15 @@ impl Wanted {
     /// Whether there was one before, which has been read to its end.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.is_some()
+    }
+}
+
+/// Whether a connection for this may be a Unix socket. A second one for collectives is wanted where the first one is
+/// TCP.
+pub(super) fn may_lie_within_host(role: ConnectionRole) -> bool {
+    match role {
+        ConnectionRole::First | ConnectionRole::PointToPoint => true,
+        ConnectionRole::Second | ConnectionRole::Control => false,
     }
 }
 
@@ -67,10 +75,9 @@ impl Driver {
         };
         let dialler = Dialler {
             secret: self.identity.secret.clone(),
-            kind: match is_control || !self.identity.is_here(slot.peer) {
-                true => SocketKind::Tcp,
-                false => self.settings.within_host,
-            },
+            within_host: self.settings.shares_memory
+                && may_lie_within_host(slot.role)
+                && self.identity.is_here(slot.peer),
             socket_options: self.settings.socket_options,
             timeout: self.attempt_timeout(slot),
         };

@@ -72,7 +72,13 @@ fn tcp(network: &HostNetwork, config: &Config) -> BackendFacts {
             Some("see UNISONO_ADDRESS and UNISONO_INTERFACE".to_owned()),
         );
     }
+    let within_host = match unisono_job::memory_problem() {
+        _ if !config.shares_memory => "TCP, because UNISONO_SHM is 0".to_owned(),
+        None => "shared memory".to_owned(),
+        Some(problem) => format!("Unix sockets, because no memory can be shared: {problem}"),
+    };
     let capabilities = [
+        ("between ranks of a host", within_host.as_str()),
         ("reductions", "every operator, functions of the program too, on every type that it is defined on"),
         ("a NaN among numbers in min and max", "the result"),
         ("equal bits on all ranks", "yes"),

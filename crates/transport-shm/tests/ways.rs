@@ -1,0 +1,128 @@
+//! Which pairs of ranks share memory. The ranks are threads of this process, which counts the bytes of its rings; so
+//! there is one test.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Barrier, mpsc};
+use std::time::Duration;
+
+use unisono_communicator::{Collectives, Communicator, Peer, ReduceOp};
+use unisono_control::handshake::JobId;
+use unisono_control::secret::Secret;
+use unisono_job::config::Config;
+use unisono_job::rendezvous::Membership;
+use unisono_job::{Job, Listener};
+use unisono_shared_memory::Segment;
+use unisono_transport_shm::Shm;
+
+/// A hang is a failure.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// The first rings of a process have this many bytes.
+const RING_BYTES: u64 = 1 << 20;
+
+/// Listening sockets for a rank on each of these hosts, and what every rank knows of them.
+struct Met {
+    listeners: Vec<Listener>,
+    membership: Membership,
+    config: Config,
+}
+
+fn meet(hosts: &[u32], shm: &str) -> Met {
+    meet_at(hosts, &vec![(Ipv4Addr::LOCALHOST, 0).into(); hosts.len()], shm)
+}
+
+fn meet_at(hosts: &[u32], addresses: &[SocketAddr], shm: &str) -> Met {
+    let config = Config::from_lookup(&|name| (name == "UNISONO_SHM").then(|| shm.to_owned())).unwrap();
+    let listeners: Vec<_> = addresses.iter().map(|&at| Job::listen(at, &config).unwrap()).collect();
+    let membership = Membership {
+        rank: 0,
+        job: JobId::random().unwrap(),
+        secret: Secret::random().unwrap(),
+        addresses: listeners.iter().map(|one| one.local_addr().unwrap()).collect(),
+        hosts: hosts.to_vec(),
+        processes: Vec::new(),
+        world_size: hosts.len() as u32,
+        job_settings: config.job_settings().unwrap().encode(),
+        cores: Vec::new(),
+    };
+    Met { listeners, membership, config }
+}
+
+/// Runs every kind of call on all ranks, and returns how many bytes their rings have while all of them are there.
+fn ring_bytes(Met { listeners, membership, config }: Met) -> u64 {
+    let ranks = membership.world_size;
+    let (done, ends) = mpsc::channel();
+    let all_are_there = Arc::new(Barrier::new(listeners.len()));
+    for (rank, listener) in (0..).zip(listeners) {
+        let (done, all_are_there) = (done.clone(), all_are_there.clone());
+        let (membership, config) = (Membership { rank, ..membership.clone() }, config.clone());
+        std::thread::spawn(move || {
+            let job = Job::start(membership, listener, &config, &Shm).unwrap();
+            let communicator = job.communicator().unwrap();
+            calls(&*communicator, rank, ranks);
+            all_are_there.wait();
+            let bytes = Segment::bytes_in_process();
+            all_are_there.wait();
+            drop((communicator, job));
+            done.send(bytes).unwrap();
+        });
+    }
+    (0..ranks).map(|_| ends.recv_timeout(WATCHDOG).expect("all ranks end")).max().unwrap()
+}
+
+fn calls(all: &dyn Communicator, rank: u32, ranks: u32) {
+    for elements in [1, 300_000] {
+        let mut sum = vec![rank + 1; elements];
+        all.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+        assert!(sum.iter().all(|one| *one == (1..=ranks).sum::<u32>()));
+    }
+    let mut gathered = vec![0; ranks as usize];
+    let mut own = gathered.clone();
+    own.fill(rank);
+    all.all_to_all(&own, &mut gathered).unwrap();
+    assert!(gathered.iter().copied().eq(0..ranks));
+    for other in (0..ranks).filter(|other| *other != rank) {
+        all.send(&[rank; 1000], other, 7).unwrap();
+        let mut received = [0; 1000];
+        all.recv(&mut received, Peer::Rank(other), 7).unwrap();
+        assert_eq!(received, [other; 1000]);
+    }
+}
+
+/// An address for a rank whose name within the host another process has, which says this to whoever comes.
+fn address_with_taken_name(says: &'static [u8]) -> SocketAddr {
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let name = format!("unisono/{}/{}", address.ip(), address.port());
+    let name = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+    let listener = UnixListener::bind_addr(&name).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            // The dialler may have gone.
+            let _ = stream.unwrap().write_all(says);
+        }
+    });
+    address
+}
+
+#[test]
+fn ranks_that_prove_to_share_a_host_share_memory() {
+    // Each of two ranks has a ring for collectives and one for messages.
+    assert_eq!(ring_bytes(meet(&[0, 0], "1")), 4 * RING_BYTES);
+    assert_eq!(Segment::bytes_in_process(), 0, "the job has ended");
+    assert_eq!(ring_bytes(meet(&[0, 0, 1], "1")), 4 * RING_BYTES);
+    assert_eq!(ring_bytes(meet(&[0, 1, 2], "1")), 0);
+    assert_eq!(ring_bytes(meet(&[0, 0, 0], "0")), 0);
+
+    // As in containers with one host's name: the ranks believe that they share a host, and do not reach each other
+    // there. Another process has the name of a rank, and says nothing there, or what nobody understands.
+    for says in [&b""[..], &[0x55; 4096]] {
+        let addresses = [(); 2].map(|()| address_with_taken_name(says));
+        assert_eq!(ring_bytes(meet_at(&[0, 0], &addresses, "1")), 0);
+    }
+}

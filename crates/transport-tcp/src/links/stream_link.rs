@@ -1,0 +1,96 @@
+//! A link over a stream of bytes, with checksums or without.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+
+use unisono_engine::Link;
+
+use super::records;
+
+/// A duplex stream of bytes to one peer, which never blocks.
+pub trait ByteStream {
+    /// Takes as many bytes as fit, from the first slice on.
+    ///
+    /// # Errors
+    /// As [`Link::try_send`].
+    fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Fills the slices in order.
+    ///
+    /// # Errors
+    /// As [`Link::try_recv`].
+    fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// Receives no more, since bytes were changed on their way.
+    fn distrust(&mut self);
+
+    /// As [`Link::is_delivered`].
+    fn is_delivered(&mut self) -> bool;
+}
+
+/// A link over a stream, which copies everything.
+pub struct StreamLink<S> {
+    stream: S,
+    /// On a checked stream.
+    records: Option<Box<Records>>,
+}
+
+struct Records {
+    sender: records::Sender,
+    receiver: records::Receiver,
+}
+
+impl<S> StreamLink<S> {
+    /// The link over this stream; `is_checked` says whether it carries checksums.
+    pub fn new(stream: S, is_checked: bool) -> StreamLink<S> {
+        let records = is_checked.then(|| {
+            Box::new(Records { sender: records::Sender::default(), receiver: records::Receiver::new() })
+        });
+        StreamLink { stream, records }
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    /// The stream, to wait for it.
+    pub fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    /// Whether bytes that have been taken from the stream wait here.
+    pub fn holds_bytes(&self) -> bool {
+        self.records.as_ref().is_some_and(|records| records.receiver.holds_bytes())
+    }
+}
+
+impl<S: ByteStream> Link for StreamLink<S> {
+    fn try_send(&mut self, bytes: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
+        match &mut self.records {
+            None => self.stream.send(bytes),
+            Some(records) => records.sender.send(bytes, |slices| self.stream.send(slices)),
+        }
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match &mut self.records {
+            None => self.stream.recv(into),
+            Some(records) => {
+                let received =
+                    records.receiver.recv(into, |room| self.stream.recv(&mut [IoSliceMut::new(room)]));
+                if matches!(&received, Err(error) if error.kind() == ErrorKind::InvalidData) {
+                    self.stream.distrust();
+                }
+                received
+            }
+        }
+    }
+
+    fn is_delivered(&mut self) -> bool {
+        self.stream.is_delivered()
+    }
+}
