@@ -294,7 +294,8 @@ mod tests {
         let found: Vec<_> =
             systems.iter().map(|one| (one.name.as_str(), one.role, one.command[0].as_str())).collect();
         assert_eq!(found, [("old", Role::OursSame, "/old/rank"), ("x", Role::OursOwn, "/build/rank")]);
-        assert_eq!(systems[0].environment.len(), 2);
+        assert_eq!(systems[0].environment.len(), 3);
+        assert!(systems.iter().all(|one| one.environment.contains(&("UNISONO_SHM".into(), "0".into()))));
         for text in ["", "x", "=y", "a b=c", "x="] {
             assert!(parse_build(text).is_err(), "{text}");
         }

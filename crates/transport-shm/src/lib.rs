@@ -13,19 +13,10 @@
 
 #![deny(unsafe_code)]
 
-#[cfg(target_os = "linux")]
 mod communicator;
-#[cfg(target_os = "linux")]
 mod links;
-#[cfg(target_os = "linux")]
 mod memory_link;
 
-#[cfg(target_os = "linux")]
 pub use communicator::{Shm, ShmCommunicator};
-#[cfg(target_os = "linux")]
 pub use links::{ShmLink, ShmLinks};
-#[cfg(target_os = "linux")]
 pub use memory_link::{MemoryLink, MemoryStream};
-// Elsewhere no memory can be shared in this way.
-#[cfg(not(target_os = "linux"))]
-pub use unisono_transport_tcp::Tcp as Shm;

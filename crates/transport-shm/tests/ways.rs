@@ -1,7 +1,6 @@
 //! Which pairs of ranks share memory. The ranks are threads of this process, which counts the bytes of its rings; so
 //! there is one test.
 
-#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::io::Write;

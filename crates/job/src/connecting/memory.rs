@@ -17,8 +17,11 @@ use unisono_shared_memory::{Segment, Segments};
 
 use super::Stream;
 
-/// The rings of a process, together; beyond it rings are as short as they can be.
+/// The rings of a process, together, as far as they are long; beyond it rings are as short as they can be.
 const BUDGET_BYTES: u64 = 64 << 20;
+
+/// The rings of a process, together. A process with more connections uses sockets for the others.
+const RINGS_BYTES_MAX: u64 = 256 << 20;
 
 /// A longer ring is not faster.
 const RING_BYTES_MAX: u64 = 1 << 20;
@@ -33,12 +36,12 @@ const CARRIER: u8 = 0xd5;
 const MAPPED: u8 = 1;
 const NOT_MAPPED: u8 = 0;
 
-/// The length of one more ring in a process whose rings have `used_bytes`. A process that has many peers, or many
-/// communicators, makes shorter ones.
-fn ring_bytes(used_bytes: u64) -> usize {
+/// The length of one more ring in a process whose rings have `used_bytes`, if it may have one. A process that has many
+/// peers, or many communicators, makes shorter ones.
+fn ring_bytes(used_bytes: u64) -> Option<usize> {
     let share = BUDGET_BYTES.saturating_sub(used_bytes) / 16;
     let bytes = share.clamp(RING_BYTES_MIN, RING_BYTES_MAX);
-    1 << bytes.ilog2()
+    (used_bytes < RINGS_BYTES_MAX).then(|| 1 << bytes.ilog2())
 }
 
 /// Why the ranks of this process can share no memory with others of its host; `None` if they can.
@@ -57,7 +60,7 @@ pub fn memory_problem() -> Option<String> {
 /// # Errors
 /// When the other side has gone, or keeps no rule. A lack of memory or of descriptors is no error.
 pub(super) async fn agree(mut stream: UnixStream) -> io::Result<Stream> {
-    let own = Segment::create(ring_bytes(Segment::bytes_in_process())).ok();
+    let own = ring_bytes(Segment::bytes_in_process()).and_then(|bytes| Segment::create(bytes).ok());
     pass(&stream, own.as_ref().map(|(_, file)| file)).await?;
     let passed = take_passed(&stream).await?;
     let segments = match (own, passed) {
@@ -178,9 +181,10 @@ mod tests {
 
     #[test]
     fn many_rings_are_short() {
-        let mib = |count: u64| ring_bytes(count << 20) as u64;
-        assert_eq!([mib(0), mib(48)], [RING_BYTES_MAX; 2]);
-        assert_eq!([mib(49), mib(56)], [RING_BYTES_MAX / 2; 2]);
-        assert_eq!([mib(57), mib(64), mib(1000)], [RING_BYTES_MIN; 3]);
+        let beside_mib = |used: u64| ring_bytes(used << 20).map(|bytes| bytes as u64);
+        assert_eq!([beside_mib(0), beside_mib(48)], [Some(RING_BYTES_MAX); 2]);
+        assert_eq!([beside_mib(49), beside_mib(56)], [Some(RING_BYTES_MAX / 2); 2]);
+        assert_eq!([beside_mib(57), beside_mib(64), beside_mib(255)], [Some(RING_BYTES_MIN); 3]);
+        assert_eq!(beside_mib(256), None);
     }
 }
