@@ -22,8 +22,8 @@ use unisono_transport_shm::Shm;
 /// A hang is a failure.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// The first rings of a process have this many bytes.
-const RING_BYTES: u64 = 1 << 20;
+/// Each ring has this many bytes.
+const RING_BYTES: u64 = 256 << 10;
 
 /// Listening sockets for a rank on each of these hosts, and what every rank knows of them.
 struct Met {

@@ -17,17 +17,12 @@ use unisono_shared_memory::{Segment, Segments};
 
 use super::Stream;
 
-/// The rings of a process, together, as far as they are long; beyond it rings are as short as they can be.
-const BUDGET_BYTES: u64 = 64 << 20;
+/// A direction must hold the largest element and a header, or calls in place wait for each other. A longer ring is not
+/// faster (docs/measurements.md), and takes longer to make.
+const RING_BYTES: usize = 256 << 10;
 
 /// The rings of a process, together. A process with more connections uses sockets for the others.
-const RINGS_BYTES_MAX: u64 = 256 << 20;
-
-/// A longer ring is not faster.
-const RING_BYTES_MAX: u64 = 1 << 20;
-
-/// A direction must hold the largest element and a header, or calls in place wait for each other.
-const RING_BYTES_MIN: u64 = 256 << 10;
+const RINGS_BYTES_MAX: u64 = 64 << 20;
 
 /// What carries a descriptor: a message without bytes would look like the end of the stream.
 const CARRIER: u8 = 0xd5;
@@ -36,12 +31,9 @@ const CARRIER: u8 = 0xd5;
 const MAPPED: u8 = 1;
 const NOT_MAPPED: u8 = 0;
 
-/// The length of one more ring in a process whose rings have `used_bytes`, if it may have one. A process that has many
-/// peers, or many communicators, makes shorter ones.
-fn ring_bytes(used_bytes: u64) -> Option<usize> {
-    let share = BUDGET_BYTES.saturating_sub(used_bytes) / 16;
-    let bytes = share.clamp(RING_BYTES_MIN, RING_BYTES_MAX);
-    (used_bytes < RINGS_BYTES_MAX).then(|| 1 << bytes.ilog2())
+/// A segment of this process, if it may have one more beside rings of `in_process_bytes`, and can.
+fn own_segment(in_process_bytes: u64) -> Option<(Segment, OwnedFd)> {
+    (in_process_bytes < RINGS_BYTES_MAX).then(|| Segment::create(RING_BYTES).ok()).flatten()
 }
 
 /// Why the ranks of this process can share no memory with others of its host; `None` if they can.
@@ -52,7 +44,7 @@ fn ring_bytes(used_bytes: u64) -> Option<usize> {
 /// }
 /// ```
 pub fn memory_problem() -> Option<String> {
-    Segment::create(RING_BYTES_MIN as usize).err().map(|error| error.to_string())
+    Segment::create(RING_BYTES).err().map(|error| error.to_string())
 }
 
 /// Agrees with the other side, which does the same, right behind the handshake.
@@ -60,7 +52,7 @@ pub fn memory_problem() -> Option<String> {
 /// # Errors
 /// When the other side has gone, or keeps no rule. A lack of memory or of descriptors is no error.
 pub(super) async fn agree(mut stream: UnixStream) -> io::Result<Stream> {
-    let own = ring_bytes(Segment::bytes_in_process()).and_then(|bytes| Segment::create(bytes).ok());
+    let own = own_segment(Segment::bytes_in_process());
     pass(&stream, own.as_ref().map(|(_, file)| file)).await?;
     let passed = take_passed(&stream).await?;
     let segments = match (own, passed) {
@@ -144,7 +136,7 @@ mod tests {
             run(async {
                 let (one, mut other) = pair();
                 let file = passes.map(|is_segment| match is_segment {
-                    true => Segment::create(RING_BYTES_MIN as usize).unwrap().1,
+                    true => Segment::create(RING_BYTES).unwrap().1,
                     false => tempfile::tempfile().unwrap().into(),
                 });
                 let other_side = async {
@@ -180,11 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn many_rings_are_short() {
-        let beside_mib = |used: u64| ring_bytes(used << 20).map(|bytes| bytes as u64);
-        assert_eq!([beside_mib(0), beside_mib(48)], [Some(RING_BYTES_MAX); 2]);
-        assert_eq!([beside_mib(49), beside_mib(56)], [Some(RING_BYTES_MAX / 2); 2]);
-        assert_eq!([beside_mib(57), beside_mib(64), beside_mib(255)], [Some(RING_BYTES_MIN); 3]);
-        assert_eq!(beside_mib(256), None);
+    fn a_process_has_only_so_many_rings() {
+        assert!(own_segment(RINGS_BYTES_MAX - 1).is_some() && own_segment(RINGS_BYTES_MAX).is_none());
     }
 }
