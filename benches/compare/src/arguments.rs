@@ -6,9 +6,10 @@ use clap::Parser;
 use unisono_compare::ComparedOperation;
 
 use crate::plan::{Congestion, Scheduling, Size};
-use crate::systems::{parse_build, parse_variant};
+use crate::systems::{Medium, parse_build, parse_variant};
 
-/// Measures unisono beside Open MPI, MPICH, Intel MPI, oneCCL and torch's Gloo over TCP, all in the same run.
+/// Measures unisono beside Open MPI, MPICH, Intel MPI, oneCCL and torch's Gloo over TCP, or beside the first four
+/// through shared memory, all in the same run.
 ///
 /// Every system is started once per session and waits for its turns, which take some 50 ms each and are taken in
 /// rotated order. A probe between turns tells slow phases of the machine; a round counts when all its probes were
@@ -25,6 +26,10 @@ pub(crate) struct Arguments {
     /// Sizes such as 64, 16K, 64M; without: those of the bar.
     #[arg(long, value_delimiter = ',')]
     pub(crate) sizes: Vec<Size>,
+    /// What the bytes go through. Through memory there is one congestion control, whatever is asked for, and no torch,
+    /// whose Gloo has none.
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub(crate) medium: Medium,
     /// Systems by name; without: all.
     #[arg(long, value_delimiter = ',')]
     pub(crate) systems: Vec<String>,

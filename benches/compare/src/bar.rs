@@ -1,5 +1,5 @@
-//! The bar: how many times faster than the best TCP peer, and than torch's Gloo, unisono is to be; and what the figures
-//! say about it.
+//! The bar: how many times faster than the best peer over the same medium, and than torch's Gloo, unisono is to be; and
+//! what the figures say about it.
 
 use unisono::Collective;
 use unisono_compare::ComparedOperation;
@@ -16,17 +16,50 @@ const LONG: u64 = 16 * MIB;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bar {
     pub(crate) best_peer: f64,
-    pub(crate) torch: f64,
+    /// Over TCP only.
+    pub(crate) torch: Option<f64>,
 }
 
-/// The bar of a row; none where it has none. `role` says with whose congestion control ours runs.
+/// The bar of a row; none where it has none. `role` says over which medium ours runs, and with whose congestion
+/// control.
 pub(crate) fn bar(ranks: u32, cell: Cell, role: Role) -> Option<Bar> {
+    if role == Role::OursMemory {
+        let best_peer = wanted_through_memory(cell.operation, ranks, cell.bytes)?;
+        return Some(Bar { best_peer, torch: None });
+    }
     let (best_peer, torch) = match cell.operation {
         ComparedOperation::Collective(collective) => wanted(collective, ranks, cell.bytes, role)?,
         ComparedOperation::SendRecv if (ranks, cell.bytes) == (2, 64) => (1.15, 8.0),
         ComparedOperation::SendRecv => return None,
     };
-    Some(Bar { best_peer, torch })
+    Some(Bar { best_peer, torch: Some(torch) })
+}
+
+/// The bar against the best peer through shared memory.
+fn wanted_through_memory(operation: ComparedOperation, ranks: u32, bytes: u64) -> Option<f64> {
+    let collective = match operation {
+        ComparedOperation::Collective(collective) => collective,
+        ComparedOperation::SendRecv => return (bytes >= MIB).then_some(1.2),
+    };
+    Some(match (collective, ranks, bytes) {
+        (Collective::AllReduce, 2, ..=64) => 0.5,
+        (Collective::AllReduce, 4, ..=64) => 0.6,
+        (Collective::AllReduce, 8, ..=64) => 1.0,
+        (Collective::AllReduce, 2, KIB) => 0.75,
+        (Collective::AllReduce, 4, KIB) => 0.9,
+        (Collective::AllReduce, 2 | 4, 16_384 | 262_144) => 1.1,
+        (Collective::AllReduce, 2, MIB) => 1.15,
+        (Collective::AllReduce, 4, MIB) => 1.1,
+        (Collective::AllReduce, 8, MIB) => 0.9,
+        (Collective::AllReduce, 2, LONG..) => 2.0,
+        (Collective::AllReduce, 4, LONG..) => 1.5,
+        (
+            Collective::AllGather | Collective::Broadcast | Collective::ReduceScatter | Collective::AllToAll,
+            2 | 4,
+            MIB..,
+        ) => 1.2,
+        _ => return None,
+    })
 }
 
 /// The two numbers of the bar of a collective.
@@ -45,7 +78,7 @@ fn wanted(collective: Collective, ranks: u32, bytes: u64, role: Role) -> Option<
         (Collective::AllReduce, 2 | 4, LONG..) => match role {
             Role::OursSame => (1.2, 1.2),
             Role::OursOwn => (1.4, 1.45),
-            Role::Peer => return None,
+            Role::OursMemory | Role::Peer => return None,
         },
         (Collective::ReduceScatter | Collective::AllGather | Collective::Reduce, 2 | 4, LONG..) => (1.3, 1.5),
         (Collective::AllToAll, 2 | 4, LONG..) => (1.2, 1.2),
@@ -129,6 +162,18 @@ mod tests {
                 assert!(bar(ranks, cell, Role::OursSame).is_some(), "{cell} on {ranks}");
             }
         }
+    }
+
+    #[test]
+    fn through_memory_the_bars_are_others() {
+        let of = |collective, ranks, bytes| {
+            let operation = ComparedOperation::Collective(collective);
+            bar(ranks, Cell { operation, bytes }, Role::OursMemory).map(|bar| bar.best_peer)
+        };
+        assert_eq!(of(Collective::AllReduce, 2, 64), Some(0.5));
+        assert_eq!(of(Collective::AllReduce, 4, 16 * MIB), Some(1.5));
+        assert_eq!(of(Collective::Broadcast, 2, MIB), Some(1.2));
+        assert_eq!(of(Collective::Reduce, 2, MIB), None);
     }
 
     #[test]

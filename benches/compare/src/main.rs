@@ -40,7 +40,7 @@ use instance::Watch;
 use plan::{Cell, Configuration};
 use problem::{Problem, Result, While};
 use raw::{Record, Recorder};
-use systems::{Peers, System};
+use systems::{Medium, Peers, System};
 
 /// What a good probe takes is known better later in a run, and then rounds that seemed good may no longer count:
 /// whoever lacks some gets them in another pass over the configurations.
@@ -125,9 +125,13 @@ fn measure(
 
 fn plan(arguments: &Arguments) -> Result<Vec<(Configuration, Vec<Cell>)>> {
     let mut all = Vec::new();
+    let congestions = match arguments.medium {
+        Medium::Tcp => &arguments.congestion[..],
+        Medium::Memory => &arguments.congestion[..1],
+    };
     for &ranks in &arguments.ranks {
         for &scheduling in &arguments.sched {
-            for &congestion in &arguments.congestion {
+            for &congestion in congestions {
                 let cells = plan::chosen_cells(ranks, &arguments.ops, &arguments.sizes);
                 if let Some(cell) =
                     cells.iter().find(|cell| cell.bytes % cell.operation.granularity_bytes(ranks) != 0)
@@ -147,7 +151,7 @@ fn chosen_systems(arguments: &Arguments) -> Result<Vec<System>> {
     let own = std::env::current_exe().during("this program's path")?;
     let rank_program = own.with_file_name("unisono-compare-rank");
     let folder = std::path::absolute(&arguments.peers_dir).during("the folder of the peers")?;
-    let mut systems = systems::table(&Peers { folder }, &rank_program);
+    let mut systems = systems::table(&Peers { folder }, &rank_program, arguments.medium);
     if !arguments.systems.is_empty() {
         if let Some(name) = arguments.systems.iter().find(|name| systems.iter().all(|one| one.name != **name))
         {
@@ -156,7 +160,7 @@ fn chosen_systems(arguments: &Arguments) -> Result<Vec<System>> {
         }
         systems.retain(|system| arguments.systems.contains(&system.name));
     }
-    systems.extend(systems::added(&rank_program, &arguments.ours, &arguments.ours_env));
+    systems.extend(systems::added((&rank_program, arguments.medium), &arguments.ours, &arguments.ours_env));
     let missing: Vec<String> = systems
         .iter()
         .flat_map(|system| system.command.iter().filter(|word| word.starts_with('/')))

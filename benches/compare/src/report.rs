@@ -137,11 +137,12 @@ fn table<'a>(
     let role = record.role(ours).unwrap_or(Role::Peer);
     let Configuration { ranks, scheduling, congestion } = configuration;
     let choice = match role {
-        Role::OursOwn => "its own choice of congestion control",
-        Role::OursSame | Role::Peer => "the same congestion control",
+        Role::OursOwn => "with its own choice of congestion control",
+        Role::OursSame | Role::Peer => "with the same congestion control",
+        Role::OursMemory => "through memory",
     };
     line_to(text, "");
-    line_to(text, &format!("### {ranks} ranks, {scheduling} scheduling, {congestion}: {ours} with {choice}"));
+    line_to(text, &format!("### {ranks} ranks, {scheduling} scheduling, {congestion}: {ours} {choice}"));
     line_to(text, "");
     line_to(
         text,
@@ -170,8 +171,8 @@ fn table<'a>(
             Verdict::of(bar.map(|bar| bar.best_peer), ratio.as_ref()).text().to_owned(),
             time(one.rounds.median_us(TORCH)),
             ratio_text(against_torch.as_ref()),
-            bar_text(bar.map(|bar| bar.torch)),
-            Verdict::of(bar.map(|bar| bar.torch), against_torch.as_ref()).text().to_owned(),
+            bar_text(bar.and_then(|bar| bar.torch)),
+            Verdict::of(bar.and_then(|bar| bar.torch), against_torch.as_ref()).text().to_owned(),
             format!("{} of {}", one.rounds.good.len(), one.rounds.measured),
         ];
         line_to(text, &format!("| {} |", cells.join(" | ")));
@@ -238,9 +239,9 @@ fn summary_row(record: &Record, one: &Judged, ours: &str, other: &str, is_best: 
     let ranks = configuration.ranks;
     let bar = record.role(ours).and_then(|role| bar(ranks, *cell, role));
     let wanted = bar.and_then(|Bar { best_peer, torch }| match (is_best, other == TORCH) {
-        (true, true) => Some(best_peer.max(torch)),
+        (true, true) => Some(torch.map_or(best_peer, |torch| best_peer.max(torch))),
         (true, false) => Some(best_peer),
-        (false, true) => Some(torch),
+        (false, true) => torch,
         (false, false) => None,
     });
     let ratio = one.ratio(ours, other);

