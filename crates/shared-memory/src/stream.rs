@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
 use crate::indices::{FOR_BYTES, FOR_ROOM, Impossible, Reader, Writer};
 use crate::memory::{OtherSegment, Segment};
@@ -147,17 +148,18 @@ impl<B: Bell> Stream<B> {
         if read == 0 && is_asked { self.ended().map(|()| 0) } else { Ok(read) }
     }
 
-    /// How many bytes have come, and where they lie: at most `most`. They need not stay the same: the other side can
-    /// write there.
+    /// Bytes that have come, where they lie: at most `most`, and no more than the other side should wait for. They
+    /// need not stay the same: the other side can write there.
     ///
     /// # Errors
     /// As [`Stream::try_read`]; no byte is the end of the stream.
-    pub fn peek(&mut self, most: usize) -> io::Result<*const [u8]> {
+    pub fn peek(&mut self, most: usize) -> io::Result<&[AtomicU8]> {
+        let most = most.min(PUBLISHED_BYTES);
         let count = self.available(most)?.min(most);
         if count == 0 {
             self.ended()?;
         }
-        Ok(std::ptr::slice_from_raw_parts(self.segments.other.place(self.reader.next(), count), count))
+        Ok(self.segments.other.bytes(self.reader.next(), count))
     }
 
     /// The first `count` of the bytes that [`Stream::peek`] has given are needed no more.
@@ -235,6 +237,7 @@ fn lost(impossible: Impossible) -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
 
     use proptest::prelude::*;
@@ -306,11 +309,13 @@ mod tests {
                         prop_assert_eq!(read(&mut there, length).unwrap_or_default(), expected);
                     }
                     _ => {
-                        let come = length.min(under_way.len());
-                        let peeked = there.peek(length);
-                        prop_assert_eq!(peeked.map_or(0, |bytes| bytes.len()), come);
+                        let come = length.min(under_way.len()).min(PUBLISHED_BYTES);
+                        let expected: Vec<u8> = under_way.drain(..come).collect();
+                        let peeked = there.peek(length).unwrap_or_default();
+                        let peeked: Vec<u8> =
+                            peeked.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+                        prop_assert_eq!(peeked, expected);
                         there.consume(come);
-                        under_way.drain(..come);
                     }
                 }
             }

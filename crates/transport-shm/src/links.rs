@@ -1,6 +1,7 @@
 //! The links of one communicator on one rank: through memory to the ranks of its host, over TCP to all others.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::AtomicU8;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -177,6 +178,20 @@ impl Link for ShmLink {
         match self {
             ShmLink::Memory(link) => link.try_recv(into),
             ShmLink::Sockets(link) => link.try_recv(into),
+        }
+    }
+
+    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+        match self {
+            ShmLink::Memory(link) => link.peek(most),
+            ShmLink::Sockets(link) => link.peek(most),
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        match self {
+            ShmLink::Memory(link) => link.consume(count),
+            ShmLink::Sockets(link) => link.consume(count),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
 use unisono_engine::Interest;
 use unisono_job::sockets::DataSocket;
@@ -74,6 +75,19 @@ impl ByteStream for MemoryStream {
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         };
         received
+    }
+
+    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+        let peeked = self.stream.peek(most);
+        self.cannot_receive |= match &peeked {
+            Ok(bytes) => bytes.is_empty(),
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        };
+        Some(peeked)
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.stream.consume(count);
     }
 
     fn distrust(&mut self) {

@@ -7,6 +7,7 @@ pub(crate) mod tapped;
 pub(crate) mod traced;
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::AtomicU8;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -112,6 +113,25 @@ pub trait Link {
     /// `WouldBlock` when nothing has arrived. `InvalidData` when bytes changed on their way; the link gives none of
     /// them. `Ok(0)` and any other error mean that the peer is lost.
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// The bytes that have arrived, where they lie: at most `most` of them, which is not 0. They stay there until
+    /// [`Link::consume`], but the peer may change them at any time. `None` for a link that only copies bytes out. A
+    /// wrapper asks its inner link.
+    ///
+    /// # Errors
+    /// As [`Link::try_recv`]; no byte means that the peer is lost.
+    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+        let _ = most;
+        None
+    }
+
+    /// The first `count` bytes of those that [`Link::peek`] has given are needed no more.
+    ///
+    /// # Panics
+    /// When it has not given so many.
+    fn consume(&mut self, count: usize) {
+        assert_eq!(count, 0, "this link gives no bytes where they lie");
+    }
 
     /// Whether all sent bytes will arrive even if this process ends now.
     fn is_delivered(&mut self) -> bool;

@@ -1,6 +1,7 @@
 //! Links with a tap: one wrapper for everything that watches or disturbs links.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::AtomicU8;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -87,6 +88,18 @@ impl<K: Links, T: Tap> Link for TappedLink<K, T> {
         };
         self.tap.after(self.edge, Flow::In, received);
         Ok(received)
+    }
+
+    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+        match self.tap.before(self.edge, Flow::In, most) {
+            Ok(allowed) => self.links.link(self.edge).peek(allowed.clamp(1, most)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.links.link(self.edge).consume(count);
+        self.tap.after(self.edge, Flow::In, count);
     }
 
     fn is_delivered(&mut self) -> bool {

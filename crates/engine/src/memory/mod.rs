@@ -7,7 +7,7 @@ mod stream;
 
 use unisono_communicator::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
 
-use crate::reduce::{Panicked, Reducer, WHOLE_BYTES};
+use crate::reduce::{Incoming, Panicked, Reducer, WHOLE_BYTES};
 
 /// The memory that a step touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,11 +102,11 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// Writes `bytes` from `span` on, across segments.
-    pub(crate) fn store(&mut self, mut span: Span, mut bytes: &[u8]) {
+    pub(crate) fn store(&mut self, mut span: Span, mut bytes: Incoming<'_>) {
         while !bytes.is_empty() {
             let run = self.write(span, bytes.len());
             let (now, later) = bytes.split_at(run.len());
-            run.copy_from_slice(now);
+            now.copy_to(run);
             span.offset += now.len();
             bytes = later;
         }
@@ -143,7 +143,7 @@ impl<'a, 'b> Memory<'a, 'b> {
         reducer: &Reducer,
         mut operand: Span,
         mut destination: Span,
-        mut incoming: &[u8],
+        mut incoming: Incoming<'_>,
         order: ReduceOrder,
         store: Store,
     ) -> Result<(), Panicked> {
@@ -206,15 +206,16 @@ fn reduce_streamed(
     reducer: &Reducer,
     target: &mut [u8],
     operand: &[u8],
-    incoming: &[u8],
+    mut incoming: Incoming<'_>,
     order: ReduceOrder,
 ) -> Result<(), Panicked> {
     let mut block = [0; BLOCK_BYTES];
-    let operands = operand.chunks(BLOCK_BYTES).zip(incoming.chunks(BLOCK_BYTES));
-    for (target, (operand, incoming)) in target.chunks_mut(BLOCK_BYTES).zip(operands) {
+    for (target, operand) in target.chunks_mut(BLOCK_BYTES).zip(operand.chunks(BLOCK_BYTES)) {
         let block = &mut block[..target.len()];
+        let (now, later) = incoming.split_at(block.len());
         let ReduceOrder { operand_is_left, completes } = order;
-        reducer.reduce(block, Some(operand), incoming, operand_is_left, completes)?;
+        reducer.reduce(block, Some(operand), now, operand_is_left, completes)?;
+        incoming = later;
         stream::copy(target, block);
     }
     Ok(())
@@ -291,7 +292,14 @@ mod tests {
         let mut memory = Memory { input: &segments, output: &mut output, scratch: &mut [] };
         let span = |region| Span { region, offset: 0 };
         memory
-            .reduce(reducer, span(Region::Input), span(Region::Output), &incoming, ORDER, store)
+            .reduce(
+                reducer,
+                span(Region::Input),
+                span(Region::Output),
+                Incoming::Own(&incoming),
+                ORDER,
+                store,
+            )
             .expect("no panic");
         parts.concat()
     }

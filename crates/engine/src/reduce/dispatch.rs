@@ -1,6 +1,6 @@
 //! The table (dtype, operator) -> kernel for the best instruction set of this machine, and the calls of kernels.
 //!
-//! The only file of this module with `unsafe` code: a function compiled for an instruction set may only run on a
+//! Its `unsafe` code: a function compiled for an instruction set may only run on a
 //! processor that has it.
 
 #![allow(unsafe_code)]
@@ -12,10 +12,11 @@ use bytemuck::Pod;
 use unisono_communicator::{Bool, Complex, DType, ReduceOp, bf16, f8e4m3, f8e5m2, f16};
 
 use super::element::{BitAnd, BitOr, BitXor, Max, Mean, Min, Operator, Prod, Scale, Sum};
+use super::incoming::Incoming;
 use super::kernel;
 use super::narrow::{FourOfF8E4M3, FourOfF8E5M2, PairOfBf16, f16_to_f32, f32_to_f16};
 
-type CombineFunction = unsafe fn(&mut [u8], Option<&[u8]>, &[u8], u32);
+type CombineFunction = unsafe fn(&mut [u8], Option<&[u8]>, Incoming<'_>, u32);
 type ScaleFunction = unsafe fn(&mut [u8], f64);
 
 /// An instruction set of this processor. Only detection makes a value of this type.
@@ -90,7 +91,13 @@ impl Kernel {
     }
 
     /// `destination = operator(operand, incoming)`. Without `operand`, the destination is the operand.
-    pub(super) fn run(self, destination: &mut [u8], operand: Option<&[u8]>, incoming: &[u8], ranks: u32) {
+    pub(super) fn run(
+        self,
+        destination: &mut [u8],
+        operand: Option<&[u8]>,
+        incoming: Incoming<'_>,
+        ranks: u32,
+    ) {
         // SAFETY: the processor has the instruction set of the function, because `Kernel::new` took it from an `Isa`,
         // which only detection makes.
         unsafe { (self.0)(destination, operand, incoming, ranks) }
@@ -279,7 +286,7 @@ macro_rules! instructions {
                 fn function<T: Pod, O: Operator<T>>(
                     destination: &mut [u8],
                     operand: Option<&[u8]>,
-                    incoming: &[u8],
+                    incoming: Incoming<'_>,
                     ranks: u32,
                 ) {
                     kernel::combine(destination, operand, incoming, |left: T, right: T| {
@@ -294,7 +301,7 @@ macro_rules! instructions {
                 fn function<O: Operator<f32>>(
                     destination: &mut [u8],
                     operand: Option<&[u8]>,
-                    incoming: &[u8],
+                    incoming: Incoming<'_>,
                     ranks: u32,
                 ) {
                     kernel::combine(destination, operand, incoming, |left: [f16; $lanes], right: [f16; $lanes]| {

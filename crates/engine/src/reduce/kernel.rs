@@ -2,6 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::incoming::{Element, Incoming};
+
 /// A `T` at any address: buffers need not be aligned.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, packed)]
@@ -15,29 +17,29 @@ struct Unaligned<T>(T);
 pub(super) fn combine<U: Pod>(
     destination: &mut [u8],
     operand: Option<&[u8]>,
-    incoming: &[u8],
+    incoming: Incoming<'_>,
     step: impl Fn(U, U) -> U,
 ) {
     let bytes = destination.len();
     let whole = bytes - bytes % size_of::<U>();
     let units: &mut [Unaligned<U>] = bytemuck::cast_slice_mut(&mut destination[..whole]);
-    let right: &[Unaligned<U>] = bytemuck::cast_slice(&incoming[..whole]);
+    let right: &[Element<U>] = incoming.elements();
     match operand {
         None => {
             for (unit, right) in units.iter_mut().zip(right) {
-                unit.0 = step(unit.0, right.0);
+                unit.0 = step(unit.0, right.get());
             }
         }
         Some(operand) => {
             let left: &[Unaligned<U>] = bytemuck::cast_slice(&operand[..whole]);
             for ((unit, left), right) in units.iter_mut().zip(left).zip(right) {
-                unit.0 = step(left.0, right.0);
+                unit.0 = step(left.0, right.get());
             }
         }
     }
     if whole < bytes {
         let left = padded(&operand.unwrap_or(destination)[whole..]);
-        let result = step(left, padded(&incoming[whole..]));
+        let result = step(left, incoming.padded_rest());
         destination[whole..].copy_from_slice(&bytemuck::bytes_of(&result)[..bytes - whole]);
     }
 }

@@ -6,6 +6,7 @@
 
 mod dispatch;
 mod element;
+mod incoming;
 mod kernel;
 mod narrow;
 #[cfg(test)]
@@ -15,6 +16,7 @@ mod user;
 use unisono_communicator::{DType, ReduceOp, UserFunction};
 
 use dispatch::{Isa, Kernel, ScaleKernel};
+pub(crate) use incoming::Incoming;
 
 /// A multiple of the element size of every dtype that has built-in operators.
 pub(crate) const WHOLE_BYTES: usize = 16;
@@ -79,7 +81,7 @@ impl Reducer {
         &self,
         destination: &mut [u8],
         operand: Option<&[u8]>,
-        incoming: &[u8],
+        incoming: Incoming<'_>,
         operand_is_left: bool,
         completes: bool,
     ) -> Result<(), Panicked> {
@@ -94,7 +96,8 @@ impl Reducer {
                 Ok(())
             }
             Way::User { function, element_bytes } => {
-                user::reduce(function, *element_bytes, destination, operand, incoming, operand_is_left)
+                let incoming = incoming.own();
+                user::reduce(function, *element_bytes, destination, operand, &incoming, operand_is_left)
             }
             // INVARIANT: the schedules of the collectives without an operator have no such step.
             Way::Nothing => unreachable!("a call without an operator reduces"),

@@ -1,5 +1,5 @@
-//! The receiving half of a poll. Long chunks go directly into the caller's memory, other bytes through the staging
-//! area.
+//! The receiving half of a poll. Long chunks go directly into the caller's memory. Other bytes are stored or reduced
+//! from where they lie in the link; a link that only copies gives them through the staging area.
 
 use std::io::{ErrorKind, IoSliceMut};
 
@@ -9,7 +9,7 @@ use crate::links::{Broken, Link, Links};
 use crate::memory::{Memory, Span};
 use crate::plan::header::HEADER_BYTES;
 use crate::plan::{Plan, Work};
-use crate::reduce::Reducer;
+use crate::reduce::{Incoming, Reducer};
 use unisono_backend::Heard;
 
 use super::limit::{Next, Part};
@@ -37,7 +37,10 @@ impl State {
         let is_long = is_plain(plan, first.step) && first.bytes >= DIRECT_BYTES_MIN as u64;
         match is_long.then(|| self.direct(plan, link, &context.memory)).flatten() {
             Some((part, span)) => self.serve_direct(plan, link, part, span, context),
-            None => self.serve_staged(plan, link, context),
+            None => match self.serve_in_place(plan, link, context)? {
+                Some(has_moved) => Ok(has_moved),
+                None => self.serve_staged(plan, link, context),
+            },
         }
     }
 
@@ -111,6 +114,40 @@ impl State {
         Ok(true)
     }
 
+    /// Stores or reduces bytes from where they lie in the link. `None` for a link that only copies, and for bytes that
+    /// come behind carried ones.
+    fn serve_in_place<K: Links>(
+        &mut self,
+        plan: &Plan,
+        link: usize,
+        context: &mut PollContext<'_, '_, '_, K>,
+    ) -> Result<Option<bool>, Failure> {
+        let PollContext { memory, links, staging, reducer } = context;
+        let (state, edge) = (&mut self.links[link], plan.links[link].edge);
+        let header_left = HEADER_BYTES - state.header_received;
+        let wanted = header_left + staging.parts.bytes as usize;
+        if wanted == 0 || state.carry_bytes > 0 {
+            return Ok(None);
+        }
+        let Some(arrived) = links.link(edge).peek(wanted) else { return Ok(None) };
+        let (received, arrived) = match arrived {
+            Ok(arrived) => (Ok(arrived.len()), Incoming::Shared(arrived)),
+            Err(error) => (Err(error), Incoming::Own(&[])),
+        };
+        let count = arrived.len();
+        let (header, payload) = arrived.split_at(count.min(header_left));
+        let from = HEADER_BYTES - header_left;
+        header.copy_to(&mut state.header[from..from + header.len()]);
+        if self.received(plan, link, received, &staging.heard)?.is_none() {
+            return Ok(Some(false));
+        }
+        if self.links[link].header_received == HEADER_BYTES {
+            self.distribute(plan, link, &staging.parts, payload, memory, reducer)?;
+        }
+        links.link(edge).consume(count);
+        Ok(Some(true))
+    }
+
     fn serve_staged<K: Links>(
         &mut self,
         plan: &Plan,
@@ -140,7 +177,7 @@ impl State {
             self.links[link].carry_bytes = 0;
             payload = carried + behind;
         }
-        let bytes = &stage[header_left..header_left + payload];
+        let bytes = Incoming::Own(&stage[header_left..header_left + payload]);
         self.distribute(plan, link, parts, bytes, &mut context.memory, context.reducer).map(|()| true)
     }
 
@@ -172,42 +209,45 @@ impl State {
         Ok(Some(received - header))
     }
 
-    /// Stores or reduces the staged bytes, part by part. The bytes of a partial element are kept for the next poll.
+    /// Stores or reduces bytes, part by part. The bytes of a partial element are kept for the next poll.
     fn distribute(
         &mut self,
         plan: &Plan,
         link: usize,
         parts: &GatherList,
-        mut bytes: &[u8],
+        mut bytes: Incoming<'_>,
         memory: &mut Memory<'_, '_>,
         reducer: &Reducer,
     ) -> Result<(), Failure> {
         for part in &parts.list {
             let mut taken = bytes.len().min(part.bytes as usize);
             let bound = plan.step(part.step);
+            if let Work::RecvReduce { .. } = bound.work
+                && taken < part.bytes as usize
+            {
+                taken -= taken % plan.element_bytes as usize;
+            }
+            let (now, later) = bytes.split_at(taken);
             match bound.work {
                 Work::Recv { destination } => {
-                    memory.store(destination.at(part.start, plan.piece_bytes), &bytes[..taken]);
+                    memory.store(destination.at(part.start, plan.piece_bytes), now);
                 }
                 Work::RecvReduce { operand, destination, order } => {
-                    if taken < part.bytes as usize {
-                        taken -= taken % plan.element_bytes as usize;
-                    }
                     let operand = operand.at(part.start, plan.piece_bytes);
                     let destination = destination.at(part.start, plan.piece_bytes);
                     memory
-                        .reduce(reducer, operand, destination, &bytes[..taken], order, bound.store)
+                        .reduce(reducer, operand, destination, now, order, bound.store)
                         .map_err(Failure::Panicked)?;
                 }
                 Work::Send { .. } | Work::Copy { .. } => {}
             }
-            bytes = &bytes[taken..];
+            bytes = later;
             if !self.commit_receive(plan, link, *part, taken as u64) {
                 break;
             }
         }
         let state = &mut self.links[link];
-        state.carry[..bytes.len()].copy_from_slice(bytes);
+        bytes.copy_to(&mut state.carry[..bytes.len()]);
         state.carry_bytes = bytes.len();
         Ok(())
     }

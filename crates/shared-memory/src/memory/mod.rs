@@ -11,7 +11,7 @@ mod mapping;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
@@ -135,12 +135,16 @@ impl OtherSegment {
         unsafe { into.as_mut_ptr().copy_from_nonoverlapping(place, into.len()) }
     }
 
-    /// Where the bytes of the ring lie, from this index of the stream on.
+    /// The bytes of the ring, from this index of the stream on. The other side can change them at any time.
     ///
     /// # Panics
     /// For more bytes than the ring has.
-    pub(crate) fn place(&self, index: u64, bytes: usize) -> *const u8 {
-        self.0.at(index, bytes)
+    pub(crate) fn bytes(&self, index: u64, count: usize) -> &[AtomicU8] {
+        let place = self.0.at(index, count);
+        // SAFETY: `at` gives so many bytes of a mapping whose size is sealed, and which this segment keeps. Atomics may
+        // change at any time. Nobody writes them through this reference, which the mapping would refuse: an
+        // `AtomicU8` in memory that can only be read may be loaded.
+        unsafe { std::slice::from_raw_parts(place.cast::<AtomicU8>(), count) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A link over a stream of bytes, with checksums or without.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::atomic::AtomicU8;
 
 use unisono_engine::Link;
 
@@ -20,6 +21,17 @@ pub trait ByteStream {
     /// As [`Link::try_recv`].
     fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
+    /// As [`Link::peek`].
+    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+        let _ = most;
+        None
+    }
+
+    /// As [`Link::consume`].
+    fn consume(&mut self, count: usize) {
+        assert_eq!(count, 0, "this stream gives no bytes where they lie");
+    }
+
     /// Receives no more, since bytes were changed on their way.
     fn distrust(&mut self);
 
@@ -27,7 +39,7 @@ pub trait ByteStream {
     fn is_delivered(&mut self) -> bool;
 }
 
-/// A link over a stream, which copies everything.
+/// A link over a stream, which copies everything that it sends.
 pub struct StreamLink<S> {
     stream: S,
     /// On a checked stream.
@@ -88,6 +100,15 @@ impl<S: ByteStream> Link for StreamLink<S> {
                 received
             }
         }
+    }
+
+    /// Checksums are of bytes that nobody can change any more.
+    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+        if self.records.is_some() { None } else { self.stream.peek(most) }
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.stream.consume(count);
     }
 
     fn is_delivered(&mut self) -> bool {

@@ -2,13 +2,14 @@
 //! addresses.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU8;
 
 use unisono_communicator::{DType, ReduceOp};
 
 use super::reference::assert_equal;
 use super::{Random, built_in, reference};
-use crate::reduce::Reducer;
 use crate::reduce::dispatch::Isa;
+use crate::reduce::{Incoming, Reducer};
 
 const ELEMENTS_MAX: usize = 130;
 const BUFFER_BYTES: usize = (ELEMENTS_MAX + 3) * 16;
@@ -46,17 +47,19 @@ impl Case {
         let part = |offset: usize| -> Range<usize> { offset..offset + bytes };
         let left = place(left_at, &self.left[..bytes]);
         let right = place(right_at, &self.right[..bytes]);
-        let mut destination =
-            if in_place { place(at, &self.left[..bytes]) } else { vec![GUARD; BUFFER_BYTES] };
+        let shared: Vec<AtomicU8> = right.iter().map(|byte| AtomicU8::new(*byte)).collect();
         let reducer = Reducer::with_isa(isa, self.dtype, self.op, 3, None);
         let operand = (!in_place).then(|| &left[part(left_at)]);
-        let incoming = &right[part(right_at)];
-        reducer.reduce(&mut destination[part(at)], operand, incoming, true, self.completes).unwrap();
+        for incoming in [Incoming::Own(&right[part(right_at)]), Incoming::Shared(&shared[part(right_at)])] {
+            let mut destination =
+                if in_place { place(at, &self.left[..bytes]) } else { vec![GUARD; BUFFER_BYTES] };
+            reducer.reduce(&mut destination[part(at)], operand, incoming, true, self.completes).unwrap();
 
-        let context = || format!("{isa:?} {} {} {elements} elements at {at}", self.dtype, self.op);
-        let untouched = |range: Range<usize>| destination[range].iter().all(|byte| *byte == GUARD);
-        assert!(untouched(0..at) && untouched(at + bytes..BUFFER_BYTES), "{}", context());
-        assert_equal(self.dtype, &destination[part(at)], &self.expected[..bytes], &|_| context());
+            let context = || format!("{isa:?} {} {} {elements} elements at {at}", self.dtype, self.op);
+            let untouched = |range: Range<usize>| destination[range].iter().all(|byte| *byte == GUARD);
+            assert!(untouched(0..at) && untouched(at + bytes..BUFFER_BYTES), "{}", context());
+            assert_equal(self.dtype, &destination[part(at)], &self.expected[..bytes], &|_| context());
+        }
     }
 }
 

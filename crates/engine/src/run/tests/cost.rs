@@ -16,7 +16,7 @@ use crate::links::{COPY_ALL, Link};
 use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes};
 use crate::plan::{Identity, Plan, PlanKey};
-use crate::reduce::Reducer;
+use crate::reduce::{Incoming, Reducer};
 use crate::run::{PollContext, Run, Staging};
 use unisono_backend::Board;
 use unisono_backend::Heard;
@@ -143,7 +143,9 @@ fn measure_direct_coded_ring(ranks: u32) {
             assert!(given == end && stage[..first] == header[..first]);
             let incoming = &stage[first..end];
             if round < parts - 1 {
-                reducer.reduce(&mut output[received], None, incoming, true, false).expect("no user function");
+                reducer
+                    .reduce(&mut output[received], None, Incoming::Own(incoming), true, false)
+                    .expect("no user function");
             } else {
                 output[received].copy_from_slice(incoming);
             }
