@@ -20,6 +20,8 @@ use unisono_communicator::{Collectives, Error, ReduceOp};
 use unisono_job::config::Config;
 use unisono_transport_tcp::Tcp;
 
+const TRANSPORT: Tcp = Tcp;
+
 /// Not a test by itself: one rank. Started on its own it has no input and does nothing.
 #[test]
 #[ignore = "started by the other tests, once per rank"]
@@ -28,7 +30,7 @@ fn one_rank() {
     if lines.next().is_none() {
         return;
     }
-    let world = unisono_job::Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
+    let world = unisono_job::Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("ready");

@@ -114,7 +114,7 @@ impl<L: Links + 'static> Shared<L> {
             return Ok(step);
         }
         let mut messages = lock(&self.messages);
-        if !messages.is_pending() && !messages.is_ending() {
+        if !messages.needs_polls() {
             self.has_messages.store(false, Ordering::SeqCst);
             return Ok(step);
         }

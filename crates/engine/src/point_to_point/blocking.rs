@@ -194,7 +194,7 @@ impl<L: Links + 'static> Shared<L> {
             self.has_messages.store(true, Ordering::SeqCst);
             drop(messages);
             self.leave_to_progress();
-        } else if self.has_messages.load(Ordering::SeqCst) && !messages.is_pending() {
+        } else if self.has_messages.load(Ordering::SeqCst) && !messages.needs_polls() {
             self.has_messages.store(false, Ordering::SeqCst);
         }
     }

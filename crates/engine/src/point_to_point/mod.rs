@@ -97,9 +97,10 @@ impl PointToPoint {
         self.posted.iter().any(|(request, _)| is_send(request)) || self.lanes.iter().any(PeerLane::is_sending)
     }
 
-    /// Whether a stream must be read to its end although no transfer waits for it.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.lanes.iter().any(PeerLane::is_ending)
+    /// Whether a poll may find something to do: for a transfer, or on a stream that must be read to its end although no
+    /// transfer waits for it.
+    pub(crate) fn needs_polls(&self) -> bool {
+        self.is_pending() || self.lanes.iter().any(PeerLane::is_ending)
     }
 
     /// Moves all transfers that can move, including the borrowed one. True if something moved.

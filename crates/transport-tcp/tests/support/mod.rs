@@ -13,7 +13,8 @@ use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_job::config::Config;
 use unisono_job::rendezvous::Membership;
 use unisono_job::{Job, Listener};
-use unisono_transport_tcp::Tcp;
+
+use crate::TRANSPORT;
 
 /// No test takes longer, however busy the machine is.
 pub(crate) const TEST_TIME_MAX: Duration = Duration::from_secs(120);
@@ -49,7 +50,7 @@ pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<Listener>, Membersh
 pub(crate) fn worlds(ranks: u32, config: &Config) -> Vec<Job> {
     let (listeners, members) = listeners(ranks, config);
     let start = |(rank, listener)| {
-        Job::start(Membership { rank, ..members.clone() }, listener, config, &Tcp).expect("start")
+        Job::start(Membership { rank, ..members.clone() }, listener, config, &TRANSPORT).expect("start")
     };
     (0..).zip(listeners).map(start).collect()
 }

@@ -8,7 +8,8 @@ use unisono_control::handshake::HELLO_BYTES;
 use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_job::rendezvous::Membership;
-use unisono_transport_tcp::Tcp;
+
+use crate::TRANSPORT;
 
 use crate::support;
 
@@ -35,7 +36,7 @@ pub(crate) fn worlds(ranks: u32, config: &Config, meddler: &impl Meddler) -> Vec
     let (listeners, mut members) = support::listeners(ranks, config);
     members.addresses.iter_mut().for_each(|address| *address = proxy(*address, meddler.clone()));
     let start = |(rank, listener)| {
-        Job::start(Membership { rank, ..members.clone() }, listener, config, &Tcp).unwrap()
+        Job::start(Membership { rank, ..members.clone() }, listener, config, &TRANSPORT).unwrap()
     };
     (0..).zip(listeners).map(start).collect()
 }

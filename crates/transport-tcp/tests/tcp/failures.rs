@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{CallOptions, Collectives, Error, JobRank, ReduceOp};
 use unisono_job::Job;
 use unisono_job::rendezvous::Membership;
-use unisono_transport_tcp::Tcp;
 
+use crate::TRANSPORT;
 use crate::support::{config, on_each, worlds};
 
 /// The program fails where it waited for nothing but the news: the deadline of calls is a minute.
@@ -131,7 +131,7 @@ fn a_rank_that_is_nowhere_is_named() {
     drop(listeners.pop());
     let worlds = (0..).zip(listeners).map(|(rank, listener)| {
         let members = Membership { rank, ..members.clone() };
-        Job::start(members, listener, &config, &Tcp).expect("start")
+        Job::start(members, listener, &config, &TRANSPORT).expect("start")
     });
     let errors =
         on_each(worlds.collect(), |_world, communicator| communicator.barrier().expect_err("no rank 2"));

@@ -16,8 +16,8 @@ use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_job::rendezvous::{StoreConfig, StoreHost, store_job};
 use unisono_job::secret::create_secret_file;
-use unisono_transport_tcp::Tcp;
 
+use crate::TRANSPORT;
 use crate::child::words;
 use crate::support::TEST_TIME_MAX;
 
@@ -31,7 +31,7 @@ fn one_rank() {
     if std::env::var_os("UNISONO_JOIN_TIMEOUT_S").is_none() {
         return;
     }
-    let joined = Config::from_environment().and_then(|config| Job::join(&config, &Tcp));
+    let joined = Config::from_environment().and_then(|config| Job::join(&config, &TRANSPORT));
     match &joined {
         Ok(_) => eprintln!("{JOINED}"),
         Err(error) => eprintln!("the end: {error}"),

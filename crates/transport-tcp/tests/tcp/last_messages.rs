@@ -6,8 +6,8 @@
 use unisono_communicator::{Collectives, CollectivesAsync, Peer};
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_transport_tcp::Tcp;
 
+use crate::TRANSPORT;
 use crate::child::{Rank, say};
 
 /// How the sender goes.
@@ -29,7 +29,7 @@ fn one_rank() {
     let Some(first) = lines.next() else { return };
     let numbers: Vec<usize> = first.split(' ').map(|word| word.parse().unwrap()).collect();
     let (end, count, length) = (ENDS[numbers[0]], numbers[1], numbers[2]);
-    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     if communicator.group().rank() == 1 {

@@ -5,8 +5,8 @@ use std::process::Command;
 use unisono_communicator::{Collectives, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_transport_tcp::Tcp;
 
+use crate::TRANSPORT;
 use crate::child::{Rank, say, words};
 use crate::network::{INTERFACE, Network};
 
@@ -18,7 +18,7 @@ fn one_rank() {
     if lines.next().is_none() {
         return;
     }
-    let world = match Job::join(&Config::from_environment().unwrap(), &Tcp) {
+    let world = match Job::join(&Config::from_environment().unwrap(), &TRANSPORT) {
         Ok(world) => world,
         Err(error) => return say(&error.to_string()),
     };

@@ -8,8 +8,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use unisono_communicator::{Collectives, Communicator, ReduceOp, Result};
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_transport_tcp::Tcp;
 
+use crate::TRANSPORT;
 use crate::child::{Rank, say, words};
 use crate::network::Network;
 
@@ -25,7 +25,7 @@ fn one_rank() {
     if lines.next().is_none() {
         return;
     }
-    let joined: Result<Job> = Config::from_environment().and_then(|config| Job::join(&config, &Tcp));
+    let joined: Result<Job> = Config::from_environment().and_then(|config| Job::join(&config, &TRANSPORT));
     match joined.and_then(|world| world.communicator().map(|communicator| (world, communicator))) {
         Ok((_world, communicator)) => {
             communicator.barrier().unwrap();
@@ -107,7 +107,7 @@ fn rank_beside_strangers() {
     }
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum }).unwrap();
-    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("joined");

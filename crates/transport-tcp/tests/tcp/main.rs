@@ -16,8 +16,10 @@ mod communicators;
 mod control_corruption;
 mod corruption;
 mod failures;
+mod forked;
 mod joining;
 mod last_messages;
+mod limits;
 mod link_local;
 mod listening;
 mod member_groups;
@@ -26,3 +28,6 @@ mod processes;
 mod reconnection;
 mod retransmissions;
 mod worlds;
+
+/// What the jobs of these tests use. Another transport runs some of the same files.
+const TRANSPORT: unisono_transport_tcp::Tcp = unisono_transport_tcp::Tcp;

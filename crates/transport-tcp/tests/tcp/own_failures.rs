@@ -7,8 +7,8 @@ use unisono_communicator::{Collectives, Error, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_job::rendezvous::Membership;
-use unisono_transport_tcp::Tcp;
 
+use crate::TRANSPORT;
 use crate::child::words;
 use crate::network::Network;
 use crate::support::{config, listeners, on_each};
@@ -39,7 +39,7 @@ fn blame(address: Ipv4Addr, problem: &str) {
             1 => members.addresses[0] = silent.local_addr().expect("bound"),
             _ => {}
         }
-        Job::start(members, listener, &config, &Tcp).expect("start")
+        Job::start(members, listener, &config, &TRANSPORT).expect("start")
     });
     let errors = on_each(worlds.collect(), |_world, communicator| {
         communicator.all_reduce(&mut [1u32; 10_000], ReduceOp::Sum).expect_err("two ranks cannot meet")
@@ -81,7 +81,7 @@ fn without_ports() {
     let (listeners, members) = listeners(2, &config);
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "45000 45000").expect("a host of its own");
     let worlds = (0..).zip(listeners).map(|(rank, listener)| {
-        Job::start(Membership { rank, ..members.clone() }, listener, &config, &Tcp).expect("start")
+        Job::start(Membership { rank, ..members.clone() }, listener, &config, &TRANSPORT).expect("start")
     });
     let errors = on_each(worlds.collect(), |_world, communicator| {
         communicator.all_reduce(&mut vec![1u32; 1_000_000], ReduceOp::Sum).expect_err("no ports")

@@ -17,7 +17,8 @@ use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_job::Job;
 use unisono_job::job_settings::JobSettings;
 use unisono_job::rendezvous::Membership;
-use unisono_transport_tcp::Tcp;
+
+use crate::TRANSPORT;
 
 const MARK: &str = "rank says: ";
 
@@ -63,7 +64,7 @@ fn one_rank() {
         job_settings: JobSettings::default().encode(),
         cores: Vec::new(),
     };
-    let world = Job::start(members, listener, &config, &Tcp).unwrap();
+    let world = Job::start(members, listener, &config, &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("ready");
@@ -236,7 +237,7 @@ fn a_process_that_ends_without_goodbye_is_named() {
 
 #[test]
 fn a_stopped_process_is_suspected_and_learns_it_when_it_goes_on() {
-    for scenario in [Scenario::Busy, Scenario::Asleep] {
+    for scenario in [Scenario::Busy, Scenario::Bulky, Scenario::Asleep] {
         let all = job(3, scenario);
         all[2].signal(Signal::STOP);
         all_survivors_name(&all, 2, "Suspected", &format!("stopped, {scenario:?}"));

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Collectives, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_transport_tcp::Tcp;
 
+use crate::TRANSPORT;
 use crate::child::{Rank, say, words};
 use crate::network::{Cut, Network};
 use crate::support::TEST_TIME_MAX;
@@ -29,7 +29,7 @@ fn one_rank() {
     }
     let (sender, stop) = channel();
     std::thread::spawn(move || hear() && sender.send(()).is_ok());
-    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("ready");

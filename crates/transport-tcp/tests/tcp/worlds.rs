@@ -8,8 +8,8 @@ use unisono_communicator::{Collectives, Communicator, Error, Peer, ReduceOp};
 use unisono_job::Job;
 use unisono_job::flight::FlightRecord;
 use unisono_job::rendezvous::Membership;
-use unisono_transport_tcp::Tcp;
 
+use crate::TRANSPORT;
 use crate::support::{config, on_each, worlds};
 
 fn sum_of_ranks(communicator: &dyn Communicator, elements: usize) {
@@ -177,7 +177,7 @@ fn unauthenticated_connections_have_no_effect() {
         .zip(listeners)
         .map(|(rank, listener)| {
             let members = Membership { rank, ..members.clone() };
-            Job::start(members, listener, &config, &Tcp).expect("start")
+            Job::start(members, listener, &config, &TRANSPORT).expect("start")
         })
         .collect();
     let unauthenticated = std::thread::spawn(move || {
@@ -210,7 +210,7 @@ fn who_leaves_at_once_waits_for_those_who_come_late() {
     let (listeners, members) = crate::support::listeners(3, &config);
     let starts = (0..).zip(listeners).map(|(rank, listener)| {
         let (members, config) = (Membership { rank, ..members.clone() }, config.clone());
-        move || Job::start(members, listener, &config, &Tcp).expect("start")
+        move || Job::start(members, listener, &config, &TRANSPORT).expect("start")
     });
     let mut starts: Vec<_> = starts.collect();
     let hasty = starts.pop().expect("three ranks");
@@ -238,7 +238,7 @@ fn all_ranks_beat_as_rank_0_says() {
     let slow = config(&[("UNISONO_HEARTBEAT_MS", "3000"), ("UNISONO_SUSPECT_AFTER_MS", "9000")]);
     let (listeners, members) = crate::support::listeners(2, &of_rank_0);
     let worlds = (0..).zip(listeners).zip([of_rank_0, slow]).map(|((rank, listener), config)| {
-        Job::start(Membership { rank, ..members.clone() }, listener, &config, &Tcp).expect("start")
+        Job::start(Membership { rank, ..members.clone() }, listener, &config, &TRANSPORT).expect("start")
     });
     on_each(worlds.collect(), |_world, communicator| {
         // Longer than rank 0 lets another rank be silent, and shorter than the beat that rank 1 itself has set.

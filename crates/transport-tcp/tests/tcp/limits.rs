@@ -3,21 +3,16 @@
 //!
 //! Limits are those of a process, so every rank is one.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
-#[path = "support/child.rs"]
-mod child;
-mod support;
-
 use std::time::Instant;
 
-use child::{Rank, say};
+use crate::child::{Rank, say};
+use crate::support::{config, on_each, worlds};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{config, on_each, worlds};
 use unisono_communicator::{Collectives, CollectivesUneven, Communicator, Error, Peer, ReduceOp, Result};
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_transport_tcp::Tcp;
+
+use crate::TRANSPORT;
 
 /// What the system says when a process has no descriptors left.
 const NO_MORE_FILES: &str = "Too many open files";
@@ -33,7 +28,7 @@ const LIMITED: u32 = 1;
 #[ignore = "started by the other tests, once per rank"]
 fn rank_that_joins() {
     with_few_descriptors(|config| {
-        let world = Job::join(config, &Tcp)?;
+        let world = Job::join(config, &TRANSPORT)?;
         let communicator = world.communicator()?;
         communicator.all_reduce(&mut vec![1u32; 100_000], ReduceOp::Sum)?;
         Ok((world, communicator))
@@ -45,7 +40,7 @@ fn rank_that_joins() {
 #[ignore = "started by the other tests, once per rank"]
 fn rank_that_begins() {
     with_few_descriptors(|config| {
-        let world = Job::join(config, &Tcp)?;
+        let world = Job::join(config, &TRANSPORT)?;
         let companion = world.companion()?;
         assert!(companion.gate().agree_to_begin(true, Instant::now(), config.join_timeout)?);
         Ok((world, companion))
@@ -100,7 +95,8 @@ fn rank_that_writes_to_itself() {
     if lines.next().is_none() {
         return;
     }
-    let communicator = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap().communicator().unwrap();
+    let communicator =
+        Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap().communicator().unwrap();
     let own = communicator.group().rank();
     let (letter, mut room) = (vec![3u8; SCALED_BYTES], vec![5u8; SCALED_BYTES]);
     let unlimited = getrlimit(Resource::As);
@@ -135,7 +131,7 @@ fn one_rank(
     if lines.next().is_none() {
         return;
     }
-    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     let is_limited = communicator.group().rank() == LIMITED;
     let unlimited = getrlimit(resource);
@@ -211,14 +207,19 @@ fn job(test: &str, name: &str, ranks: u32) -> Vec<Rank> {
 #[test]
 fn who_cannot_join_for_want_of_descriptors_says_so_and_is_named() {
     let free = [0, 1, 2, 4, 5, 6, 7, 8, 10, 12, 16, 32];
-    shortage_is_named("rank_that_joins", 2, &free, &["missing [1]", "lost [1]", "system: "]);
+    shortage_is_named("limits::rank_that_joins", 2, &free, &["missing [1]", "lost [1]", "system: "]);
 }
 
 #[test]
 fn who_cannot_begin_for_want_of_descriptors_says_so_and_is_named() {
     // Enough to join, and too few for the connections that carry news.
     let free = [5, 6, 7, 8, 9, 16, 32];
-    shortage_is_named("rank_that_begins", 8, &free, &["missing [1]", "lost [1]", "system: ", "awaits [1]"]);
+    shortage_is_named(
+        "limits::rank_that_begins",
+        8,
+        &free,
+        &["missing [1]", "lost [1]", "system: ", "awaits [1]"],
+    );
 }
 
 /// Starts jobs of `program` in which one rank has few descriptors: what it says, and what all others say of it.
@@ -279,17 +280,17 @@ fn fail_and_recover(test: &str, left: &[usize], no_more: &str) {
 
 #[test]
 fn a_communicator_without_descriptors_fails_and_the_next_one_is_well() {
-    fail_and_recover("rank_that_duplicates", &[0, 1, 2, 3, 4, 5, 64], NO_MORE_FILES);
+    fail_and_recover("limits::rank_that_duplicates", &[0, 1, 2, 3, 4, 5, 64], NO_MORE_FILES);
 }
 
 #[test]
 fn a_call_without_memory_fails_before_it_sends_and_the_next_one_is_well() {
-    fail_and_recover("rank_that_scales", &[SCALED_BYTES / 4, SCALED_BYTES * 3], "no memory for the");
+    fail_and_recover("limits::rank_that_scales", &[SCALED_BYTES / 4, SCALED_BYTES * 3], "no memory for the");
 }
 
 #[test]
 fn a_letter_without_memory_is_not_kept_and_nothing_else_is_amiss() {
-    let mut ranks = job("rank_that_writes_to_itself", "letters", 2);
+    let mut ranks = job("limits::rank_that_writes_to_itself", "letters", 2);
     ranks.iter_mut().for_each(|rank| rank.tell("begin"));
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
     for (left, is_short) in [(SCALED_BYTES / 4, true), (SCALED_BYTES * 2, false)] {

@@ -1,21 +1,14 @@
 //! A killed rank whose child holds its connections open: every survivor on its host learns of its end from the kernel,
 //! and those on other hosts from them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
-#[path = "support/child.rs"]
-mod child;
-#[path = "support/network.rs"]
-mod network;
-mod support;
-
-use child::{Rank, leave_sockets_to_a_child, say, words};
-use network::Network;
+use crate::child::{Rank, leave_sockets_to_a_child, say, words};
+use crate::network::{self, Network};
 use rustix::process::{Pid, Signal, kill_process};
 use unisono_communicator::{Collectives, Error, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_transport_tcp::Tcp;
+
+use crate::TRANSPORT;
 
 /// What a rank says that has left its sockets to a child.
 const FORKED: &str = "forked";
@@ -26,7 +19,7 @@ const FORKED: &str = "forked";
 fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
     let Some(task) = lines.next() else { return };
-    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.all_reduce(&mut [1u64; 100], ReduceOp::Sum).unwrap();
     communicator.barrier().unwrap();
@@ -90,7 +83,7 @@ fn a_killed_rank_whose_child_holds_its_sockets_is_named_for_sure() {
                 ("UNISONO_RANK", rank.to_string()),
                 ("UNISONO_WORLD_SIZE", size.to_string()),
             ];
-            Rank::again(format!("rank {rank} of {size}"), "one_rank", &variables)
+            Rank::again(format!("rank {rank} of {size}"), "forked::one_rank", &variables)
         };
         kill((0..size).map(start).collect(), victim);
     }
@@ -103,7 +96,7 @@ fn another_host_learns_it_from_a_rank_on_the_host_of_the_killed() {
         let program = std::env::current_exe().unwrap();
         let start = |rank: usize| {
             let mut command = network.rank((rank / 2, 0), (rank, 4), &program);
-            Rank::start(format!("rank {rank}"), command.args(words("one_rank")))
+            Rank::start(format!("rank {rank}"), command.args(words("forked::one_rank")))
         };
         kill((0..4).map(start).collect(), victim);
     }
