@@ -11,9 +11,9 @@ const FEMTOSECONDS: u128 = 1_000_000;
 /// Times per byte are in femtoseconds: 1,000,000 is 1 GB/s, and 400 GB/s is still a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CostModel {
-    /// The latency in nanoseconds, from the sending call to the return of the waiting, receiving call.
+    /// The latency within a host in nanoseconds, from the sending call to the return of the waiting, receiving call.
     pub latency_ns: u64,
-    /// The time of a byte on the link, in femtoseconds.
+    /// The time of a byte on the link within a host, in femtoseconds.
     pub wire_fs_per_byte: u64,
     /// The latency between hosts, in nanoseconds.
     pub network_latency_ns: u64,
@@ -21,10 +21,14 @@ pub struct CostModel {
     pub network_fs_per_byte: u64,
     /// The time to reduce a byte, in femtoseconds.
     pub reduce_fs_per_byte: u64,
-    /// The processor time of a message at either end, in nanoseconds.
+    /// The processor time of a message at either end within a host, in nanoseconds.
     pub cpu_per_message_ns: u64,
-    /// The processor time of a byte at either end, in femtoseconds.
+    /// The processor time of a byte at either end within a host, in femtoseconds.
     pub cpu_fs_per_byte: u64,
+    /// The processor time of a message between hosts at either end, in nanoseconds.
+    pub network_cpu_per_message_ns: u64,
+    /// The processor time of a byte between hosts at either end, in femtoseconds.
+    pub network_cpu_fs_per_byte: u64,
     /// The time of a context switch from one rank to the next on the same core, in nanoseconds.
     pub switch_ns: u64,
     /// The number of ranks that share a core, in thousandths; values below 1000 count as 1000.
@@ -47,14 +51,27 @@ impl CostModel {
         reduce_fs_per_byte: 22_000,
         cpu_per_message_ns: 1_300,
         cpu_fs_per_byte: 97_000,
+        network_cpu_per_message_ns: 1_300,
+        network_cpu_fs_per_byte: 97_000,
         switch_ns: 1_700,
         ranks_per_core_thousandths: 1_000,
         per_peer_thousandths: 50,
         piece_bytes: 512 << 10,
     };
 
-    /// The machine of [`CostModel::LOOPBACK`], for people.
-    pub const LOOPBACK_MACHINE: &str = "TCP over loopback on two idle cores of an Intel Xeon with AVX-512";
+    /// Shared memory within a host; between hosts as [`CostModel::LOOPBACK`]. So much of loopback's figures as
+    /// `unisono calibrate` measured in turns over both: 0.31 of the latency, 0.63 of the wire, 0.23 and 0.66 of the
+    /// processor.
+    pub const SHARED_MEMORY: Self = Self {
+        latency_ns: 1_100,
+        wire_fs_per_byte: 66_000,
+        cpu_per_message_ns: 300,
+        cpu_fs_per_byte: 64_000,
+        ..Self::LOOPBACK
+    };
+
+    /// The machine of [`CostModel::LOOPBACK`] and [`CostModel::SHARED_MEMORY`], for people.
+    pub const MACHINE: &str = "two idle cores of an Intel Xeon with AVX-512";
 
     /// The same link with `ranks` ranks on a host of `cores` cores.
     ///
@@ -84,6 +101,8 @@ impl CostModel {
         Self {
             cpu_per_message_ns: 0,
             cpu_fs_per_byte: 0,
+            network_cpu_per_message_ns: 0,
+            network_cpu_fs_per_byte: 0,
             switch_ns: 0,
             ranks_per_core_thousandths: 1_000,
             per_peer_thousandths: 0,
@@ -129,8 +148,9 @@ impl CostModel {
     ///   the number of messages matters first, then the number of rounds.
     /// * The link and the processor work at the same time: hence the second maximum. Reductions run in the caller's
     ///   thread: hence the sum. In a pipeline, each rank passes on at least one piece per round.
-    /// * Between hosts the network's figures count, and a host's ranks share its interface. With up to two peers, ranks
-    ///   talk to neighbours only, so one rank of a host talks to another host; more peers may be on any host.
+    /// * Between hosts the network's figures count, for all messages, and a host's ranks share its interface. With up
+    ///   to two peers, ranks talk to neighbours only, so one rank of a host talks to another host; more peers may be
+    ///   on any host.
     ///
     /// ```
     /// use unisono_schedule::{CostModel, Shape, find_by_name};
@@ -147,12 +167,12 @@ impl CostModel {
 
     /// As [`CostModel::predicted_ns`], for a cost and the number of chunks in the full vector.
     pub fn predicted_ns_of(&self, cost: &Cost, shape: &Shape, width: u32, bytes: u64) -> u64 {
-        let (latency, wire) = link(shape, self);
+        let LinkFigures { latency, wire, cpu_per_message, .. } = link(shape, self);
         let crowding = u128::from(self.ranks_per_core_thousandths.max(1_000));
         let rounds = u128::from(cost.rounds);
         // In thousandths, since the mean of all ranks need not be whole. Every message has two ends.
         let (own_ends, all_ends) = (u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
-        let handled = u128::from(self.cpu_per_message_ns) * work(shape, self, own_ends, all_ends) / 1_000;
+        let handled = cpu_per_message * work(shape, self, own_ends, all_ends) / 1_000;
         let turns = rounds * (crowding - 1_000) * u128::from(self.switch_ns) / 1_000;
         let started = (rounds * latency).max(handled + turns);
 
@@ -173,12 +193,23 @@ impl Default for CostModel {
     }
 }
 
-/// Latency and femtoseconds per byte of the slowest link.
-fn link(shape: &Shape, model: &CostModel) -> (u128, u128) {
-    let local = (model.latency_ns, model.wire_fs_per_byte);
-    let network = (model.network_latency_ns.max(local.0), model.network_fs_per_byte.max(local.1));
-    let (latency, wire) = if shape.hosts > 1 { network } else { local };
-    (latency.into(), wire.into())
+/// The figures of the slowest link, in nanoseconds and femtoseconds.
+struct LinkFigures {
+    latency: u128,
+    wire: u128,
+    cpu_per_message: u128,
+    cpu_per_byte: u128,
+}
+
+fn link(shape: &Shape, model: &CostModel) -> LinkFigures {
+    // The network is no faster than a link within a host.
+    let slower = |local: u64, network: u64| if shape.hosts > 1 { local.max(network) } else { local }.into();
+    LinkFigures {
+        latency: slower(model.latency_ns, model.network_latency_ns),
+        wire: slower(model.wire_fs_per_byte, model.network_fs_per_byte),
+        cpu_per_message: slower(model.cpu_per_message_ns, model.network_cpu_per_message_ns),
+        cpu_per_byte: slower(model.cpu_fs_per_byte, model.network_cpu_fs_per_byte),
+    }
 }
 
 /// The work of a core, if the busiest rank does `busiest` and all ranks together do `all`.
@@ -191,8 +222,8 @@ fn work(shape: &Shape, model: &CostModel, busiest: u128, all: u128) -> u128 {
 fn per_byte(cost: &Cost, shape: &Shape, model: &CostModel, bytes: u64) -> [u128; 4] {
     let of = |part: Fraction| u128::from(part.of(bytes));
     let [sent, received, all] = [cost.sent, cost.received, cost.all.sent].map(of);
-    let (_, wire) = link(shape, model);
-    let copied = u128::from(model.cpu_fs_per_byte) * work(shape, model, sent + received, 2 * all);
+    let LinkFigures { wire, cpu_per_byte, .. } = link(shape, model);
+    let copied = cpu_per_byte * work(shape, model, sent + received, 2 * all);
     let (ranks, hosts) = (u128::from(shape.ranks), u128::from(shape.hosts));
     let on_host = ranks.div_ceil(hosts);
     let leaves_host = match (shape.hosts, cost.peers) {
@@ -207,7 +238,7 @@ fn per_byte(cost: &Cost, shape: &Shape, model: &CostModel, bytes: u64) -> [u128;
 /// side of a maximum overtakes the other. Between them it is straight, apart from rounding.
 pub(crate) fn bends(cost: &Cost, shape: &Shape, width: u32, model: &CostModel) -> Vec<u64> {
     const UNIT: u64 = 1 << 32;
-    let (_, wire) = link(shape, model);
+    let wire = link(shape, model).wire;
     let unit_of_pieces = u128::from(cost.rounds) * u128::from(model.piece_bytes) * u128::from(UNIT);
     let passed_on = wire.saturating_mul(unit_of_pieces);
     let overtakes = |per_unit: u128| passed_on.checked_div(per_unit).and_then(|at| u64::try_from(at).ok());
@@ -267,6 +298,8 @@ mod tests {
             reduce_fs_per_byte: most,
             cpu_per_message_ns: most,
             cpu_fs_per_byte: most,
+            network_cpu_per_message_ns: most,
+            network_cpu_fs_per_byte: most,
             switch_ns: most,
             ranks_per_core_thousandths: 1_000 << 16,
             per_peer_thousandths: most,

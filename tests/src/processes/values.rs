@@ -50,7 +50,8 @@ wire_struct! {
     Process { host, pid }
     CostModel {
         latency_ns, wire_fs_per_byte, network_latency_ns, network_fs_per_byte, reduce_fs_per_byte,
-        cpu_per_message_ns, cpu_fs_per_byte, switch_ns, ranks_per_core_thousandths, per_peer_thousandths,
+        cpu_per_message_ns, cpu_fs_per_byte, network_cpu_per_message_ns, network_cpu_fs_per_byte, switch_ns,
+        ranks_per_core_thousandths, per_peer_thousandths,
         piece_bytes
     }
     UserOp { name, commutative }

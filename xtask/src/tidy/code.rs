@@ -39,7 +39,7 @@ const UNSAFE_FILES: &[&str] = &[
     "kernels/src/simd/avx2.rs",
     "kernels/src/simd/avx512.rs",
     "crates/engine/src/memory/stream.rs",
-    "crates/engine/src/reduce/incoming.rs",
+    "crates/engine/src/reduce/peer_bytes.rs",
     "crates/offload-ccl/src/discovery.rs",
     "crates/offload-ccl/src/discovery_tests.rs",
     "crates/offload-ccl/src/error.rs",

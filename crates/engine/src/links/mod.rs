@@ -125,7 +125,7 @@ pub trait Link {
         None
     }
 
-    /// The first `count` bytes of those that [`Link::peek`] has given are needed no more.
+    /// The first `count` of the bytes that [`Link::peek`] has given are needed no more.
     ///
     /// # Panics
     /// When it has not given so many.

@@ -7,7 +7,7 @@ mod stream;
 
 use unisono_communicator::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
 
-use crate::reduce::{Incoming, Panicked, Reducer, WHOLE_BYTES};
+use crate::reduce::{Panicked, PeerBytes, Reducer, WHOLE_BYTES};
 
 /// The memory that a step touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// Writes `bytes` from `span` on, across segments.
-    pub(crate) fn store(&mut self, mut span: Span, mut bytes: Incoming<'_>) {
+    pub(crate) fn store(&mut self, mut span: Span, mut bytes: PeerBytes<'_>) {
         while !bytes.is_empty() {
             let run = self.write(span, bytes.len());
             let (now, later) = bytes.split_at(run.len());
@@ -143,7 +143,7 @@ impl<'a, 'b> Memory<'a, 'b> {
         reducer: &Reducer,
         mut operand: Span,
         mut destination: Span,
-        mut incoming: Incoming<'_>,
+        mut incoming: PeerBytes<'_>,
         order: ReduceOrder,
         store: Store,
     ) -> Result<(), Panicked> {
@@ -206,7 +206,7 @@ fn reduce_streamed(
     reducer: &Reducer,
     target: &mut [u8],
     operand: &[u8],
-    mut incoming: Incoming<'_>,
+    mut incoming: PeerBytes<'_>,
     order: ReduceOrder,
 ) -> Result<(), Panicked> {
     let mut block = [0; BLOCK_BYTES];
@@ -296,7 +296,7 @@ mod tests {
                 reducer,
                 span(Region::Input),
                 span(Region::Output),
-                Incoming::Own(&incoming),
+                PeerBytes::Own(&incoming),
                 ORDER,
                 store,
             )

@@ -1,7 +1,6 @@
 //! The table (dtype, operator) -> kernel for the best instruction set of this machine, and the calls of kernels.
 //!
-//! Its `unsafe` code: a function compiled for an instruction set may only run on a
-//! processor that has it.
+//! Its `unsafe` code: a function compiled for an instruction set may only run on a processor that has it.
 
 #![allow(unsafe_code)]
 
@@ -12,11 +11,11 @@ use bytemuck::Pod;
 use unisono_communicator::{Bool, Complex, DType, ReduceOp, bf16, f8e4m3, f8e5m2, f16};
 
 use super::element::{BitAnd, BitOr, BitXor, Max, Mean, Min, Operator, Prod, Scale, Sum};
-use super::incoming::Incoming;
 use super::kernel;
 use super::narrow::{FourOfF8E4M3, FourOfF8E5M2, PairOfBf16, f16_to_f32, f32_to_f16};
+use super::peer_bytes::PeerBytes;
 
-type CombineFunction = unsafe fn(&mut [u8], Option<&[u8]>, Incoming<'_>, u32);
+type CombineFunction = unsafe fn(&mut [u8], Option<&[u8]>, PeerBytes<'_>, u32);
 type ScaleFunction = unsafe fn(&mut [u8], f64);
 
 /// An instruction set of this processor. Only detection makes a value of this type.
@@ -95,7 +94,7 @@ impl Kernel {
         self,
         destination: &mut [u8],
         operand: Option<&[u8]>,
-        incoming: Incoming<'_>,
+        incoming: PeerBytes<'_>,
         ranks: u32,
     ) {
         // SAFETY: the processor has the instruction set of the function, because `Kernel::new` took it from an `Isa`,
@@ -286,7 +285,7 @@ macro_rules! instructions {
                 fn function<T: Pod, O: Operator<T>>(
                     destination: &mut [u8],
                     operand: Option<&[u8]>,
-                    incoming: Incoming<'_>,
+                    incoming: PeerBytes<'_>,
                     ranks: u32,
                 ) {
                     kernel::combine(destination, operand, incoming, |left: T, right: T| {
@@ -301,7 +300,7 @@ macro_rules! instructions {
                 fn function<O: Operator<f32>>(
                     destination: &mut [u8],
                     operand: Option<&[u8]>,
-                    incoming: Incoming<'_>,
+                    incoming: PeerBytes<'_>,
                     ranks: u32,
                 ) {
                     kernel::combine(destination, operand, incoming, |left: [f16; $lanes], right: [f16; $lanes]| {

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::incoming::{Element, Incoming};
+use super::peer_bytes::{Element, PeerBytes};
 
 /// A `T` at any address: buffers need not be aligned.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -17,7 +17,7 @@ struct Unaligned<T>(T);
 pub(super) fn combine<U: Pod>(
     destination: &mut [u8],
     operand: Option<&[u8]>,
-    incoming: Incoming<'_>,
+    incoming: PeerBytes<'_>,
     step: impl Fn(U, U) -> U,
 ) {
     let bytes = destination.len();

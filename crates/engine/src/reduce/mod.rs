@@ -6,9 +6,9 @@
 
 mod dispatch;
 mod element;
-mod incoming;
 mod kernel;
 mod narrow;
+mod peer_bytes;
 #[cfg(test)]
 mod tests;
 mod user;
@@ -16,7 +16,7 @@ mod user;
 use unisono_communicator::{DType, ReduceOp, UserFunction};
 
 use dispatch::{Isa, Kernel, ScaleKernel};
-pub(crate) use incoming::Incoming;
+pub(crate) use peer_bytes::PeerBytes;
 
 /// A multiple of the element size of every dtype that has built-in operators.
 pub(crate) const WHOLE_BYTES: usize = 16;
@@ -81,7 +81,7 @@ impl Reducer {
         &self,
         destination: &mut [u8],
         operand: Option<&[u8]>,
-        incoming: Incoming<'_>,
+        incoming: PeerBytes<'_>,
         operand_is_left: bool,
         completes: bool,
     ) -> Result<(), Panicked> {

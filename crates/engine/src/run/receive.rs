@@ -9,7 +9,7 @@ use crate::links::{Broken, Link, Links};
 use crate::memory::{Memory, Span};
 use crate::plan::header::HEADER_BYTES;
 use crate::plan::{Plan, Work};
-use crate::reduce::{Incoming, Reducer};
+use crate::reduce::{PeerBytes, Reducer};
 use unisono_backend::Heard;
 
 use super::limit::{Next, Part};
@@ -131,8 +131,8 @@ impl State {
         }
         let Some(arrived) = links.link(edge).peek(wanted) else { return Ok(None) };
         let (received, arrived) = match arrived {
-            Ok(arrived) => (Ok(arrived.len()), Incoming::Shared(arrived)),
-            Err(error) => (Err(error), Incoming::Own(&[])),
+            Ok(arrived) => (Ok(arrived.len()), PeerBytes::Shared(arrived)),
+            Err(error) => (Err(error), PeerBytes::Own(&[])),
         };
         let count = arrived.len();
         let (header, payload) = arrived.split_at(count.min(header_left));
@@ -177,7 +177,7 @@ impl State {
             self.links[link].carry_bytes = 0;
             payload = carried + behind;
         }
-        let bytes = Incoming::Own(&stage[header_left..header_left + payload]);
+        let bytes = PeerBytes::Own(&stage[header_left..header_left + payload]);
         self.distribute(plan, link, parts, bytes, &mut context.memory, context.reducer).map(|()| true)
     }
 
@@ -215,7 +215,7 @@ impl State {
         plan: &Plan,
         link: usize,
         parts: &GatherList,
-        mut bytes: Incoming<'_>,
+        mut bytes: PeerBytes<'_>,
         memory: &mut Memory<'_, '_>,
         reducer: &Reducer,
     ) -> Result<(), Failure> {

@@ -17,7 +17,7 @@ type Parameter = (&'static str, fn(&mut JobSettings) -> &mut u64);
 const REDUCTION: &str = "reduce_fs_per_byte";
 
 /// What the text may set.
-pub(super) const PARAMETERS: [Parameter; 10] = [
+pub(super) const PARAMETERS: [Parameter; 12] = [
     ("latency_ns", |settings| &mut settings.cost_model.latency_ns),
     ("wire_fs_per_byte", |settings| &mut settings.cost_model.wire_fs_per_byte),
     ("network_latency_ns", |settings| &mut settings.cost_model.network_latency_ns),
@@ -25,6 +25,8 @@ pub(super) const PARAMETERS: [Parameter; 10] = [
     (REDUCTION, |settings| &mut settings.cost_model.reduce_fs_per_byte),
     ("cpu_per_message_ns", |settings| &mut settings.cost_model.cpu_per_message_ns),
     ("cpu_fs_per_byte", |settings| &mut settings.cost_model.cpu_fs_per_byte),
+    ("network_cpu_per_message_ns", |settings| &mut settings.cost_model.network_cpu_per_message_ns),
+    ("network_cpu_fs_per_byte", |settings| &mut settings.cost_model.network_cpu_fs_per_byte),
     ("switch_ns", |settings| &mut settings.cost_model.switch_ns),
     ("per_peer_thousandths", |settings| &mut settings.cost_model.per_peer_thousandths),
     ("cores", |settings| &mut settings.cores),
@@ -33,8 +35,19 @@ pub(super) const PARAMETERS: [Parameter; 10] = [
 impl FromStr for JobSettings {
     type Err = String;
 
+    /// Where memory is shared within a host.
     fn from_str(text: &str) -> Result<JobSettings, String> {
-        let mut settings = JobSettings::default();
+        JobSettings::parse(text, true)
+    }
+}
+
+impl JobSettings {
+    /// With what the text sets, and otherwise the defaults where memory is shared within a host or is not.
+    ///
+    /// # Errors
+    /// The problem with the text.
+    pub(crate) fn parse(text: &str, shares_memory: bool) -> Result<JobSettings, String> {
+        let mut settings = JobSettings::where_memory_is_shared(shares_memory);
         for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not name=number"))?;
             let Some((_, parameter)) = PARAMETERS.iter().find(|parameter| parameter.0 == name) else {
@@ -64,6 +77,8 @@ impl fmt::Display for JobSettings {
 
 #[cfg(test)]
 mod tests {
+    use unisono_engine::CostModel;
+
     use super::*;
 
     #[test]
@@ -78,5 +93,17 @@ mod tests {
             assert_eq!(problem(&format!("reduce_fs_per_byte={value}")), expected, "{value}");
         }
         assert!("latency_ns=0".parse::<JobSettings>().is_ok());
+    }
+
+    #[test]
+    fn what_is_not_named_is_of_memory_or_of_tcp() {
+        let latencies =
+            |text| [true, false].map(|shared| JobSettings::parse(text, shared).unwrap().cost_model);
+        assert_eq!(latencies(""), [CostModel::SHARED_MEMORY, CostModel::LOOPBACK]);
+        assert_eq!(latencies("latency_ns=7").map(|model| model.latency_ns), [7, 7]);
+        assert_eq!(
+            latencies("latency_ns=7").map(|model| model.cpu_per_message_ns),
+            [CostModel::SHARED_MEMORY, CostModel::LOOPBACK].map(|model| model.cpu_per_message_ns)
+        );
     }
 }

@@ -147,11 +147,15 @@ fn parameters(samples: &Samples, cores: u64) -> Vec<Parameter> {
     parameters.extend(link(&samples.local, ["latency_ns", "wire_fs_per_byte"]));
     parameters.extend(link(&samples.remote, ["network_latency_ns", "network_fs_per_byte"]));
     let is_local = !samples.local.seconds.is_empty();
-    let pool = if is_local { &samples.local } else { &samples.remote };
+    parameters.extend(reduction(if is_local { &samples.local } else { &samples.remote }));
     // Two ranks on a host with one core take turns, so each has only half of the time.
-    let ranks_per_core = if is_local && cores == 1 { 2.0 } else { 1.0 };
-    parameters.extend(reduction(pool));
-    parameters.extend(processor(pool, &samples.on_one_core, ranks_per_core));
+    let ranks_per_core = if cores == 1 { 2.0 } else { 1.0 };
+    let on_one_core = &samples.on_one_core;
+    parameters.extend(message(&samples.local, on_one_core, "cpu_per_message_ns", ranks_per_core));
+    parameters.extend(byte(&samples.local, "cpu_fs_per_byte", ranks_per_core));
+    parameters.extend(message(&samples.remote, &Pool::default(), "network_cpu_per_message_ns", 1.0));
+    parameters.extend(byte(&samples.remote, "network_cpu_fs_per_byte", 1.0));
+    parameters.extend(switch(on_one_core));
     parameters
 }
 
@@ -167,32 +171,31 @@ fn reduction(pool: &Pool) -> Option<Parameter> {
     (is_longer && parameter.median > 0).then_some(parameter)
 }
 
-/// The processor time of messages and bytes at either end, and the cost of two ranks on one core.
-fn processor(pool: &Pool, on_one_core: &Pool, ranks_per_core: f64) -> Vec<Parameter> {
-    let on_one_core = |probe| on_one_core.of(&Probe::ON_ONE_CORE, probe);
-    let (message, byte, switch) = ("cpu_per_message_ns", "cpu_fs_per_byte", "switch_ns");
-    let mut parameters = Vec::new();
-    match (on_one_core(Probe::Stream), pool.of(&Probe::ALL, Probe::Stream)) {
-        (Some(stream), _) => {
-            let how = "4 bytes one way without answers, both ranks on one core; half of it";
-            parameters.push(Parameter::new(message, how, &stream, NANOSECONDS / 2.0, 0.0));
-        }
-        (None, Some(stream)) => {
-            let how = "4 bytes one way without answers; the slower end";
-            parameters.push(Parameter::new(message, how, &stream, NANOSECONDS / ranks_per_core, 0.0));
-        }
-        (None, None) => {}
+/// The processor time of a message at either end.
+fn message(pool: &Pool, on_one_core: &Pool, name: &'static str, ranks_per_core: f64) -> Option<Parameter> {
+    if let Some(stream) = on_one_core.of(&Probe::ON_ONE_CORE, Probe::Stream) {
+        let how = "4 bytes one way without answers, both ranks on one core; half of it";
+        return Some(Parameter::new(name, how, &stream, NANOSECONDS / 2.0, 0.0));
     }
-    if let Some(both_ways) = pool.of(&Probe::ALL, Probe::BothWays) {
-        let how = "4 MiB both ways at once; per byte sent or received";
-        let scale = FEMTOSECONDS / Probe::BothWays.bytes() / 2.0 / ranks_per_core;
-        parameters.push(Parameter::new(byte, how, &both_ways, scale, 0.0));
-    }
-    if let (Some(turns), Some(stream)) = (on_one_core(Probe::Turns), on_one_core(Probe::Stream)) {
-        let how = "both ranks on one core: half a round trip, minus the cost of a message";
-        parameters.push(Parameter::new(switch, how, &turns, NANOSECONDS, stream.median() * NANOSECONDS));
-    }
-    parameters
+    let how = "4 bytes one way without answers; the slower end";
+    let stream = pool.of(&Probe::ALL, Probe::Stream)?;
+    Some(Parameter::new(name, how, &stream, NANOSECONDS / ranks_per_core, 0.0))
+}
+
+/// The processor time of a byte at either end.
+fn byte(pool: &Pool, name: &'static str, ranks_per_core: f64) -> Option<Parameter> {
+    let both_ways = pool.of(&Probe::ALL, Probe::BothWays)?;
+    let how = "4 MiB both ways at once; per byte sent or received";
+    let scale = FEMTOSECONDS / Probe::BothWays.bytes() / 2.0 / ranks_per_core;
+    Some(Parameter::new(name, how, &both_ways, scale, 0.0))
+}
+
+/// The cost of two ranks on one core.
+fn switch(on_one_core: &Pool) -> Option<Parameter> {
+    let of = |probe| on_one_core.of(&Probe::ON_ONE_CORE, probe);
+    let (turns, stream) = (of(Probe::Turns)?, of(Probe::Stream)?);
+    let how = "both ranks on one core: half a round trip, minus the cost of a message";
+    Some(Parameter::new("switch_ns", how, &turns, NANOSECONDS, stream.median() * NANOSECONDS))
 }
 
 #[cfg(test)]
@@ -256,9 +259,10 @@ mod tests {
         let median = |name| parameter(&calibration, name).map(|parameter| parameter.median);
         assert_eq!((median("network_latency_ns"), median("latency_ns")), (Some(5000), None));
         assert_eq!(
-            (median("network_fs_per_byte"), median("cpu_per_message_ns")),
+            (median("network_fs_per_byte"), median("network_cpu_per_message_ns")),
             (Some(100_000), Some(3000))
         );
+        assert_eq!((median("network_cpu_fs_per_byte"), median("cpu_per_message_ns")), (Some(100_000), None));
         assert_eq!((calibration.alpha_us, calibration.beta_gb_per_s), (5.0, 10.0));
     }
 

@@ -6,7 +6,7 @@ use super::reference::{assert_equal, float, float_bytes, is_float, part};
 use super::{Random, built_in, bytes, reduced, reference};
 use crate::reduce::dispatch::Isa;
 use crate::reduce::narrow::{f16_to_f32, f32_to_f16};
-use crate::reduce::{Incoming, Reducer};
+use crate::reduce::{PeerBytes, Reducer};
 
 const RANKS: &[u32] =
     &[2, 3, 5, 7, 10, 127, 128, 255, 256, 257, 300, 65_535, 65_536, 65_537, 1 << 31, u32::MAX];
@@ -246,7 +246,9 @@ fn every_instruction_set_gives_the_same_bytes() {
         let mut results = Isa::available().into_iter().map(|isa| {
             let mut destination = left.clone();
             let reducer = Reducer::with_isa(isa, dtype, op, 5, None);
-            reducer.reduce(&mut destination[1..], None, Incoming::Own(&right[1..]), true, completes).unwrap();
+            reducer
+                .reduce(&mut destination[1..], None, PeerBytes::Own(&right[1..]), true, completes)
+                .unwrap();
             destination[1..].to_vec()
         });
         let first = results.next().unwrap();

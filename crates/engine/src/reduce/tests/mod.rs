@@ -9,7 +9,7 @@ mod user;
 use bytemuck::Pod;
 use unisono_communicator::{DType, ReduceOp};
 
-use super::{Incoming, Reducer};
+use super::{PeerBytes, Reducer};
 
 /// Every built-in (dtype, op, completes) that exists.
 fn built_in() -> Vec<(DType, ReduceOp, bool)> {
@@ -24,7 +24,7 @@ fn built_in() -> Vec<(DType, ReduceOp, bool)> {
 
 fn reduced(reducer: &Reducer, left: &[u8], right: &[u8], completes: bool) -> Vec<u8> {
     let mut out = vec![0; left.len()];
-    reducer.reduce(&mut out, Some(left), Incoming::Own(right), true, completes).unwrap();
+    reducer.reduce(&mut out, Some(left), PeerBytes::Own(right), true, completes).unwrap();
     out
 }
 

@@ -9,7 +9,7 @@ use unisono_communicator::{DType, ReduceOp};
 use super::reference::assert_equal;
 use super::{Random, built_in, reference};
 use crate::reduce::dispatch::Isa;
-use crate::reduce::{Incoming, Reducer};
+use crate::reduce::{PeerBytes, Reducer};
 
 const ELEMENTS_MAX: usize = 130;
 const BUFFER_BYTES: usize = (ELEMENTS_MAX + 3) * 16;
@@ -50,7 +50,7 @@ impl Case {
         let shared: Vec<AtomicU8> = right.iter().map(|byte| AtomicU8::new(*byte)).collect();
         let reducer = Reducer::with_isa(isa, self.dtype, self.op, 3, None);
         let operand = (!in_place).then(|| &left[part(left_at)]);
-        for incoming in [Incoming::Own(&right[part(right_at)]), Incoming::Shared(&shared[part(right_at)])] {
+        for incoming in [PeerBytes::Own(&right[part(right_at)]), PeerBytes::Shared(&shared[part(right_at)])] {
             let mut destination =
                 if in_place { place(at, &self.left[..bytes]) } else { vec![GUARD; BUFFER_BYTES] };
             reducer.reduce(&mut destination[part(at)], operand, incoming, true, self.completes).unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{DType, ReduceOp};
 
 use crate::reduce::dispatch::Isa;
-use crate::reduce::{Incoming, Reducer};
+use crate::reduce::{PeerBytes, Reducer};
 
 const LARGE_BYTES: usize = 1 << 20;
 const SMALL_BYTES: usize = 64;
@@ -39,7 +39,7 @@ fn row(isa: Isa, dtype: DType, op: ReduceOp) -> String {
         let part = offset..offset + bytes;
         seconds(|| {
             let operand = (!in_place).then(|| black_box(&left[part.clone()]));
-            let incoming = Incoming::Own(black_box(&right[part.clone()]));
+            let incoming = PeerBytes::Own(black_box(&right[part.clone()]));
             reducer.reduce(black_box(&mut out[part.clone()]), operand, incoming, true, true).unwrap();
         })
     };

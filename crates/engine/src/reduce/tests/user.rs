@@ -6,7 +6,7 @@ use std::sync::Arc;
 use unisono_communicator::{DType, OPAQUE_BYTES_MAX, ReduceOp, UserFunction, UserOp};
 
 use super::Random;
-use crate::reduce::{Incoming, Panicked, Reducer};
+use crate::reduce::{Panicked, PeerBytes, Reducer};
 
 const OP: ReduceOp = ReduceOp::User(UserOp::ordered("test"));
 
@@ -39,11 +39,11 @@ fn operands_come_in_the_order_of_ranks() {
             let reducer = reducer(DType::U8, weigh_slices);
             let mut out = vec![0; bytes];
             reducer
-                .reduce(&mut out, Some(&operand), Incoming::Own(&incoming), operand_is_left, true)
+                .reduce(&mut out, Some(&operand), PeerBytes::Own(&incoming), operand_is_left, true)
                 .unwrap();
             assert_eq!(out, expected);
             let mut in_place = operand.clone();
-            reducer.reduce(&mut in_place, None, Incoming::Own(&incoming), operand_is_left, false).unwrap();
+            reducer.reduce(&mut in_place, None, PeerBytes::Own(&incoming), operand_is_left, false).unwrap();
             assert_eq!(in_place, expected);
         }
     }
@@ -61,7 +61,7 @@ fn the_output_aliases_nothing_and_holds_whole_elements() {
     let (operand, incoming) = (random.bytes(10_000), random.bytes(10_000));
     let mut in_place = operand.clone();
     reducer(DType::F64, spoil_first)
-        .reduce(&mut in_place, None, Incoming::Own(&incoming), true, true)
+        .reduce(&mut in_place, None, PeerBytes::Own(&incoming), true, true)
         .unwrap();
     let expected: Vec<u8> = std::iter::zip(&operand, &incoming).map(|(o, i)| weigh(*o, *i)).collect();
     assert_eq!(in_place, expected);
@@ -84,10 +84,10 @@ fn opaque_elements_stay_whole() {
         let (operand, incoming) = (random.bytes(size * 5), random.bytes(size * 5));
         let expected: Vec<u8> = std::iter::zip(&operand, &incoming).map(|(o, i)| weigh(*o, *i)).collect();
         let mut in_place = operand.clone();
-        reducer.reduce(&mut in_place, None, Incoming::Own(&incoming), true, true).unwrap();
+        reducer.reduce(&mut in_place, None, PeerBytes::Own(&incoming), true, true).unwrap();
         assert_eq!(in_place, expected, "{size}");
         let mut out = vec![0; operand.len()];
-        reducer.reduce(&mut out, Some(&operand), Incoming::Own(&incoming), true, true).unwrap();
+        reducer.reduce(&mut out, Some(&operand), PeerBytes::Own(&incoming), true, true).unwrap();
         assert_eq!(out, expected, "{size}");
     }
 }
@@ -96,8 +96,8 @@ fn opaque_elements_stay_whole() {
 fn a_panic_becomes_an_error_with_its_text() {
     let run = |function: fn()| {
         let reducer = reducer(DType::U8, move |_, _, _| function());
-        let three = reducer.reduce(&mut [0; 4], Some(&[1; 4]), Incoming::Own(&[2; 4]), true, true);
-        assert_eq!(reducer.reduce(&mut [0; 4], None, Incoming::Own(&[2; 4]), true, true), three);
+        let three = reducer.reduce(&mut [0; 4], Some(&[1; 4]), PeerBytes::Own(&[2; 4]), true, true);
+        assert_eq!(reducer.reduce(&mut [0; 4], None, PeerBytes::Own(&[2; 4]), true, true), three);
         three
     };
     let panicked = |text: &str| Err(Panicked { text: text.to_owned() });

@@ -16,7 +16,7 @@ use crate::links::{COPY_ALL, Link};
 use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes};
 use crate::plan::{Identity, Plan, PlanKey};
-use crate::reduce::{Incoming, Reducer};
+use crate::reduce::{PeerBytes, Reducer};
 use crate::run::{PollContext, Run, Staging};
 use unisono_backend::Board;
 use unisono_backend::Heard;
@@ -144,7 +144,7 @@ fn measure_direct_coded_ring(ranks: u32) {
             let incoming = &stage[first..end];
             if round < parts - 1 {
                 reducer
-                    .reduce(&mut output[received], None, Incoming::Own(incoming), true, false)
+                    .reduce(&mut output[received], None, PeerBytes::Own(incoming), true, false)
                     .expect("no user function");
             } else {
                 output[received].copy_from_slice(incoming);

@@ -14,7 +14,7 @@ use bytemuck::Pod;
 
 /// Bytes that have come from a peer.
 #[derive(Clone, Copy)]
-pub(crate) enum Incoming<'a> {
+pub(crate) enum PeerBytes<'a> {
     /// In memory of this process.
     Own(&'a [u8]),
     /// In memory that the peer can write.
@@ -36,12 +36,12 @@ impl<U: Pod> Element<U> {
     }
 }
 
-impl<'a> Incoming<'a> {
+impl<'a> PeerBytes<'a> {
     /// The number of bytes.
     pub(crate) fn len(self) -> usize {
         match self {
-            Incoming::Own(bytes) => bytes.len(),
-            Incoming::Shared(bytes) => bytes.len(),
+            PeerBytes::Own(bytes) => bytes.len(),
+            PeerBytes::Shared(bytes) => bytes.len(),
         }
     }
 
@@ -54,15 +54,15 @@ impl<'a> Incoming<'a> {
     ///
     /// # Panics
     /// When there are fewer.
-    pub(crate) fn split_at(self, count: usize) -> (Incoming<'a>, Incoming<'a>) {
+    pub(crate) fn split_at(self, count: usize) -> (PeerBytes<'a>, PeerBytes<'a>) {
         match self {
-            Incoming::Own(bytes) => {
+            PeerBytes::Own(bytes) => {
                 let (first, others) = bytes.split_at(count);
-                (Incoming::Own(first), Incoming::Own(others))
+                (PeerBytes::Own(first), PeerBytes::Own(others))
             }
-            Incoming::Shared(bytes) => {
+            PeerBytes::Shared(bytes) => {
                 let (first, others) = bytes.split_at(count);
-                (Incoming::Shared(first), Incoming::Shared(others))
+                (PeerBytes::Shared(first), PeerBytes::Shared(others))
             }
         }
     }
@@ -73,11 +73,11 @@ impl<'a> Incoming<'a> {
     /// When the lengths differ.
     pub(crate) fn copy_to(self, into: &mut [u8]) {
         match self {
-            Incoming::Own(bytes) => into.copy_from_slice(bytes),
-            Incoming::Shared(bytes) => {
+            PeerBytes::Own(bytes) => into.copy_from_slice(bytes),
+            PeerBytes::Shared(bytes) => {
                 assert_eq!(into.len(), bytes.len());
-                // SAFETY: both have this length, and they do not overlap, since `into` is borrowed alone. What the peer's
-                // process writes meanwhile makes these any bytes; no thread of this process writes them.
+                // SAFETY: both have this length, and they do not overlap, since `into` is borrowed alone. What the
+                // peer's process writes meanwhile makes these any bytes; no thread of this process writes them.
                 unsafe { into.as_mut_ptr().copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
             }
         }
@@ -86,8 +86,8 @@ impl<'a> Incoming<'a> {
     /// The bytes in memory of this process: a copy if the peer can write them.
     pub(super) fn own(self) -> Cow<'a, [u8]> {
         match self {
-            Incoming::Own(bytes) => Cow::Borrowed(bytes),
-            Incoming::Shared(_) => {
+            PeerBytes::Own(bytes) => Cow::Borrowed(bytes),
+            PeerBytes::Shared(_) => {
                 let mut copy = vec![0; self.len()];
                 self.copy_to(&mut copy);
                 Cow::Owned(copy)
@@ -99,8 +99,8 @@ impl<'a> Incoming<'a> {
     #[inline(always)]
     pub(super) fn elements<U: Pod>(self) -> &'a [Element<U>] {
         let place = match self {
-            Incoming::Own(bytes) => bytes.as_ptr(),
-            Incoming::Shared(bytes) => bytes.as_ptr().cast(),
+            PeerBytes::Own(bytes) => bytes.as_ptr(),
+            PeerBytes::Shared(bytes) => bytes.as_ptr().cast(),
         };
         // SAFETY: an `Element<U>` is as long as a `U`, has any address and any bits, and so many of them are within the
         // bytes, which stay for `'a`. An element is only read, so the bytes of `Own` do not change.
@@ -115,11 +115,5 @@ impl<'a> Incoming<'a> {
         let (_, last) = self.split_at(self.len() - rest);
         last.copy_to(&mut bytemuck::bytes_of_mut(&mut unit)[..rest]);
         unit
-    }
-}
-
-impl<'a> From<&'a [u8]> for Incoming<'a> {
-    fn from(bytes: &'a [u8]) -> Incoming<'a> {
-        Incoming::Own(bytes)
     }
 }
