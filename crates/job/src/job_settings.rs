@@ -60,7 +60,7 @@ pub struct JobSettings {
 impl Default for JobSettings {
     fn default() -> JobSettings {
         JobSettings {
-            cost_model: CostModel::SHARED_MEMORY,
+            cost_model: CostModel::LOOPBACK,
             cores: 0,
             checksum: Checksum::default(),
             shares_memory: true,
@@ -72,17 +72,15 @@ impl Default for JobSettings {
 impl JobSettings {
     /// With these, which are no parameters of the cost model.
     #[must_use]
-    pub(crate) fn with(mut self, piece_bytes: u64, checksum: Checksum, intervals: Intervals) -> JobSettings {
+    pub(crate) fn with(
+        mut self,
+        piece_bytes: u64,
+        (checksum, shares_memory): (Checksum, bool),
+        intervals: Intervals,
+    ) -> JobSettings {
         self.cost_model.piece_bytes = piece_bytes;
-        (self.checksum, self.intervals) = (checksum, intervals);
+        (self.checksum, self.shares_memory, self.intervals) = (checksum, shares_memory, intervals);
         self
-    }
-
-    /// The defaults where memory is shared within a host, or is not. Parameters within a host come from this choice of
-    /// rank 0, not from what two ranks have managed to open: all ranks plan alike.
-    fn where_memory_is_shared(shares_memory: bool) -> JobSettings {
-        let cost_model = if shares_memory { CostModel::SHARED_MEMORY } else { CostModel::LOOPBACK };
-        JobSettings { cost_model, shares_memory, ..JobSettings::default() }
     }
 
     /// For the rendezvous.
@@ -197,7 +195,7 @@ mod tests {
     fn settings_survive_text_and_wire() {
         let settings: JobSettings = "latency_ns=50000, cores=8 wire_fs_per_byte=900000".parse().unwrap();
         assert_eq!((settings.cost_model.latency_ns, settings.cores), (50_000, 8));
-        assert_eq!(settings.cost_model.cpu_fs_per_byte, CostModel::SHARED_MEMORY.cpu_fs_per_byte);
+        assert_eq!(settings.cost_model.cpu_fs_per_byte, CostModel::LOOPBACK.cpu_fs_per_byte);
         assert_eq!(settings.to_string().parse(), Ok(settings));
         let bytes = settings.encode();
         assert_eq!(JobSettings::decode(&bytes), Ok(settings));

@@ -59,19 +59,8 @@ impl CostModel {
         piece_bytes: 512 << 10,
     };
 
-    /// Shared memory within a host; between hosts as [`CostModel::LOOPBACK`]. So much of loopback's figures as
-    /// `unisono calibrate` measured in turns over both: 0.31 of the latency, 0.63 of the wire, 0.23 and 0.66 of the
-    /// processor.
-    pub const SHARED_MEMORY: Self = Self {
-        latency_ns: 1_100,
-        wire_fs_per_byte: 66_000,
-        cpu_per_message_ns: 300,
-        cpu_fs_per_byte: 64_000,
-        ..Self::LOOPBACK
-    };
-
-    /// The machine of [`CostModel::LOOPBACK`] and [`CostModel::SHARED_MEMORY`], for people.
-    pub const MACHINE: &str = "two idle cores of an Intel Xeon with AVX-512";
+    /// The machine of [`CostModel::LOOPBACK`], for people.
+    pub const LOOPBACK_MACHINE: &str = "TCP over loopback on two idle cores of an Intel Xeon with AVX-512";
 
     /// The same link with `ranks` ranks on a host of `cores` cores.
     ///

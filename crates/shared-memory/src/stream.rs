@@ -148,8 +148,8 @@ impl<B: Bell> Stream<B> {
         if read == 0 && is_asked { self.ended().map(|()| 0) } else { Ok(read) }
     }
 
-    /// Bytes that have come, where they lie: at most `most`, and no more than the other side should wait for. They
-    /// need not stay the same: the other side can write there.
+    /// Bytes that have come, where they lie: at most `most`, and few enough that the other side gets room again while
+    /// this side works. They need not stay the same: the other side can write there.
     ///
     /// # Errors
     /// As [`Stream::try_read`]; no byte is the end of the stream.

@@ -35,19 +35,8 @@ pub(super) const PARAMETERS: [Parameter; 12] = [
 impl FromStr for JobSettings {
     type Err = String;
 
-    /// Where memory is shared within a host.
     fn from_str(text: &str) -> Result<JobSettings, String> {
-        JobSettings::parse(text, true)
-    }
-}
-
-impl JobSettings {
-    /// With what the text sets, and otherwise the defaults where memory is shared within a host or is not.
-    ///
-    /// # Errors
-    /// The problem with the text.
-    pub(crate) fn parse(text: &str, shares_memory: bool) -> Result<JobSettings, String> {
-        let mut settings = JobSettings::where_memory_is_shared(shares_memory);
+        let mut settings = JobSettings::default();
         for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not name=number"))?;
             let Some((_, parameter)) = PARAMETERS.iter().find(|parameter| parameter.0 == name) else {
@@ -77,8 +66,6 @@ impl fmt::Display for JobSettings {
 
 #[cfg(test)]
 mod tests {
-    use unisono_engine::CostModel;
-
     use super::*;
 
     #[test]
@@ -93,17 +80,5 @@ mod tests {
             assert_eq!(problem(&format!("reduce_fs_per_byte={value}")), expected, "{value}");
         }
         assert!("latency_ns=0".parse::<JobSettings>().is_ok());
-    }
-
-    #[test]
-    fn what_is_not_named_is_of_memory_or_of_tcp() {
-        let latencies =
-            |text| [true, false].map(|shared| JobSettings::parse(text, shared).unwrap().cost_model);
-        assert_eq!(latencies(""), [CostModel::SHARED_MEMORY, CostModel::LOOPBACK]);
-        assert_eq!(latencies("latency_ns=7").map(|model| model.latency_ns), [7, 7]);
-        assert_eq!(
-            latencies("latency_ns=7").map(|model| model.cpu_per_message_ns),
-            [CostModel::SHARED_MEMORY, CostModel::LOOPBACK].map(|model| model.cpu_per_message_ns)
-        );
     }
 }

@@ -137,7 +137,10 @@ fn a_prediction_says_whose_figures_it_uses() {
         out.lines().last().unwrap_or_default().to_owned()
     };
     let built_in = last(&[], "");
-    assert!(built_in.starts_with("# figures: built in, shared memory on two idle cores of "), "{built_in}");
+    assert!(
+        built_in.starts_with("# figures: built in, TCP over loopback on two idle cores of "),
+        "{built_in}"
+    );
     assert!(built_in.ends_with("export $(unisono calibrate -n 2 | tail -1)"), "{built_in}");
     assert_eq!(last(&[], "latency_ns=9"), "# figures: UNISONO_COST_MODEL");
     let alpha = last(&["--alpha-us", "2"], "latency_ns=9");

@@ -118,10 +118,9 @@ impl Figures {
         let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
         let config = Config::from_environment()?;
         let here = config.job_settings()?.cost_model(&Group::world(0, ranks), &[]);
-        let medium = if config.shares_memory { "shared memory" } else { "TCP over loopback" };
         let (whose, are_built_in) = match config.cost_model {
             Some(_) => ("UNISONO_COST_MODEL".to_owned(), false),
-            None => (format!("built in, {medium} on {}", CostModel::MACHINE), true),
+            None => (format!("built in, {}", CostModel::LOOPBACK_MACHINE), true),
         };
         let options = [
             ("--alpha-us", alpha_us),
