@@ -37,7 +37,7 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
         .and_then(|()| if needs_peers { build_peers(repository, &peers) } else { Ok(()) });
     match outcome {
         Ok(()) if is_install && words.is_empty() => true,
-        Ok(()) => hand_over(repository, &peers, &[], &words),
+        Ok(()) => hand_over(repository, &peers, &words),
         Err(problem) => {
             println!("compare: {problem}");
             false
@@ -126,12 +126,11 @@ fn changed(file: &Path) -> Option<SystemTime> {
     std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Builds the comparison and `more` packages, and becomes the comparison, so that Ctrl-C reaches the one who cleans up.
-pub(crate) fn hand_over(repository: &Path, peers: &Path, more: &[&str], words: &[&str]) -> bool {
+/// Builds the comparison and `unisono`, whose launcher and relays it starts, and becomes the comparison, so that Ctrl-C reaches the one who cleans up.
+pub(crate) fn hand_over(repository: &Path, peers: &Path, words: &[&str]) -> bool {
     let cargo = env!("CARGO");
     let mut build = Command::new(cargo);
-    build.args(["build", "--release", "--package", "unisono-compare", "--bins"]);
-    build.args(more.iter().flat_map(|package| ["--package", package]));
+    build.args(["build", "--release", "--package", "unisono-compare", "--package", "unisono-cli", "--bins"]);
     if let Err(problem) = succeed(build.current_dir(repository)) {
         println!("compare: {problem}");
         return false;

@@ -17,5 +17,5 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
         println!("slow-link: {problem}");
         return false;
     }
-    compare::hand_over(repository, &peers, &["unisono-cli"], &[&["slow-link"], words].concat())
+    compare::hand_over(repository, &peers, &[&["slow-link"], words].concat())
 }

@@ -60,7 +60,8 @@ pub(crate) struct Arguments {
     /// A start that takes longer is a failure of its system.
     #[arg(long, default_value_t = 120)]
     pub(crate) start_timeout_s: u64,
-    /// Another build of `unisono-compare-rank`, as one more system: NAME=PATH.
+    /// Another build of `unisono-compare-rank`, as one more system: NAME=PATH. Through memory, the `unisono` beside it
+    /// starts it.
     #[arg(long, value_parser = parse_build)]
     pub(crate) ours: Vec<(String, PathBuf)>,
     /// Settings of a build named by --ours, or of this build as one more system: NAME:KEY=VALUE,KEY=VALUE.

@@ -108,7 +108,8 @@ pub(crate) fn table(peers: &Peers, rank_program: &Path, medium: Medium) -> Vec<S
     }
 }
 
-/// A build of unisono's rank with these settings.
+/// A build of unisono's rank with these settings. On one host `unisono run` starts it, as the launchers of the MPIs start
+/// theirs; it lies beside the rank's program.
 pub(crate) fn ours(name: &str, program: &Path, medium: Medium, settings: &[(String, String)]) -> System {
     let is_same = settings.iter().any(|(key, value)| (key.as_str(), value.as_str()) == SAME);
     let (role, shm) = match medium {
@@ -116,13 +117,21 @@ pub(crate) fn ours(name: &str, program: &Path, medium: Medium, settings: &[(Stri
         Medium::Tcp if is_same => (Role::OursSame, "0"),
         Medium::Tcp => (Role::OursOwn, "0"),
     };
+    let launcher = text(&program.with_file_name("unisono"));
+    let (start, command) = match medium {
+        Medium::Memory => {
+            let words = [&launcher, "run", "-n", "{ranks}", "--", &text(program)];
+            (Start::Launcher, words.map(str::to_owned).to_vec())
+        }
+        Medium::Tcp => (Start::EachRank, vec![text(program)]),
+    };
     System {
         name: name.to_owned(),
         role,
-        start: Start::EachRank,
+        start,
         waiting: Waiting::Sleeps,
         environment: [(SHM.to_owned(), shm.to_owned())].into_iter().chain(settings.to_vec()).collect(),
-        command: vec![text(program)],
+        command,
     }
 }
 

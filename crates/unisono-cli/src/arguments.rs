@@ -135,8 +135,9 @@ pub(crate) struct RunArguments {
     /// Whether each line has its rank in front, as in `[0] `.
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = parse_switch, action = ArgAction::Set)]
     pub(crate) tag_output: bool,
-    /// core: bind each rank to its share of the cores that the launcher may use. none: let each use all of them.
-    #[arg(long, value_name = "core|none", default_value = "none", value_parser = Binding::parse)]
+    /// core: bind each rank to its share of the cores that the launcher may use. none: let each use all of them. auto:
+    /// core where every core then has the same number of ranks, at least two; otherwise none.
+    #[arg(long, value_name = "auto|core|none", default_value = "auto", value_parser = Binding::parse)]
     pub(crate) bind_to: Binding,
     #[command(flatten)]
     pub(crate) vendor: VendorArguments,
@@ -372,7 +373,7 @@ mod tests {
             ),
             (
                 "unisono run -n 2 --bind-to socket sh",
-                "--bind-to: unknown binding \"socket\", one of: core, none",
+                "--bind-to: unknown binding \"socket\", one of: auto, core, none",
             ),
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),

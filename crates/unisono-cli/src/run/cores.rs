@@ -6,13 +6,17 @@ use std::ops::Range;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The cores that a rank may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Binding {
+    /// `Core` where every core then has the same number of ranks, at least two; otherwise `None`, as where the kernel
+    /// refuses to bind.
+    // Ranks of one core pass each other data that its cache holds, as long as the kernel does not move them to
+    // another core (docs/measurements.md). With a core for each rank, bound ranks wait behind other work; with uneven
+    // shares, the fullest core computes last.
+    Auto,
     /// Its share of those that the launcher may use; ranks share evenly when there are more ranks than cores.
     Core,
     /// All that the launcher may use.
-    // The default: the kernel moves a rank away from other work, a rank with threads of its own gets idle cores, and
-    // two jobs on one machine would bind to the same cores.
     None,
 }
 
@@ -20,9 +24,10 @@ impl Binding {
     /// As `--bind-to` names it.
     pub(crate) fn parse(text: &str) -> Result<Binding, String> {
         match text {
+            "auto" => Ok(Binding::Auto),
             "core" => Ok(Binding::Core),
             "none" => Ok(Binding::None),
-            _ => Err(format!("unknown binding {text:?}, one of: core, none")),
+            _ => Err(format!("unknown binding {text:?}, one of: auto, core, none")),
         }
     }
 
@@ -33,22 +38,35 @@ impl Binding {
         ranks: u32,
         start: impl FnOnce() -> io::Result<R>,
     ) -> io::Result<R> {
-        match self {
-            Binding::None => start(),
-            Binding::Core => {
-                let all = sched_getaffinity(None)?;
-                let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core)).collect();
+        let all = match self {
+            Binding::None => return start(),
+            Binding::Auto | Binding::Core => sched_getaffinity(None),
+        };
+        let bound = all.and_then(|all| {
+            let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core)).collect();
+            let (rank, ranks) = (rank as usize, ranks as usize);
+            if self == Binding::Core || shares_cores_evenly(ranks, cores.len()) {
                 let mut own = CpuSet::new();
-                cores[share(rank as usize, ranks as usize, cores.len())]
-                    .iter()
-                    .for_each(|&core| own.set(core));
+                cores[share(rank, ranks, cores.len())].iter().for_each(|&core| own.set(core));
                 sched_setaffinity(None, &own)?;
+            }
+            Ok(all)
+        });
+        match (bound, self) {
+            (Ok(all), _) => {
                 let started = start();
                 sched_setaffinity(None, &all)?;
                 started
             }
+            (Err(_), Binding::Auto) => start(),
+            (Err(error), _) => Err(error.into()),
         }
     }
+}
+
+/// Whether every core has the same number of ranks, at least two.
+fn shares_cores_evenly(ranks: usize, cores: usize) -> bool {
+    ranks > cores && ranks.is_multiple_of(cores)
 }
 
 /// The cores of one rank, by their places among all. Shares differ by one core at most; with more ranks than cores,
@@ -61,6 +79,21 @@ fn share(rank: usize, ranks: usize, cores: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_cores_with_as_many_ranks_each_are_bound_to() {
+        for (ranks, cores, is_even) in [
+            (1, 1, false),
+            (2, 1, true),
+            (2, 2, false),
+            (3, 2, false),
+            (4, 2, true),
+            (6, 2, true),
+            (4, 8, false),
+        ] {
+            assert_eq!(shares_cores_evenly(ranks, cores), is_even, "{ranks} ranks, {cores} cores");
+        }
+    }
 
     #[test]
     fn shares_are_even_and_use_every_core() {

@@ -71,7 +71,7 @@ impl Job {
             victim: None,
             timeout: None,
             grace: GRACE,
-            binding: Binding::None,
+            binding: Binding::Auto,
             log_directory: None,
         })
     }

@@ -143,6 +143,14 @@ fn ranks_are_bound_to_their_shares_of_the_cores() {
     if many > 2 {
         assert!(bound.iter().all(|own| *own != all) && bound.first() != bound.last(), "{bound:?} of {all}");
     }
+    let usable = std::thread::available_parallelism().unwrap().get();
+    if (2..=8).contains(&usable) {
+        assert_eq!(cores(&[], &usable.to_string()), vec![all.clone(); usable], "a core for each rank");
+        assert_eq!(cores(&[], &(usable + 1).to_string()), vec![all.clone(); usable + 1], "uneven shares");
+        let (unspoken, bound) =
+            (cores(&[], &(2 * usable).to_string()), cores(&["--bind-to=core"], &(2 * usable).to_string()));
+        assert_eq!(unspoken, bound, "two ranks for each core");
+    }
 }
 
 /// As after `su`, and on a machine where nobody made that folder.
