@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, Waker};
-use unisono_communicator::{Communicator, Error, Group, GroupRank, Result};
+use unisono_communicator::{Communicator, Error, Group, GroupOptions, GroupRank, Result};
 use unisono_engine::in_process::{InProcessLinks, world_of};
 use unisono_engine::{
     Edge, EngineCommunicator, EngineOptions, HEADER_BYTES, Interest, Lane, Link, Links, Parts, Wake,
@@ -247,7 +247,12 @@ impl Control for NoControl {
         panic!("a recorded call has failed, and only {survivors:?} go on")
     }
 
-    fn derive(&self, _ranks: &[GroupRank], _counter: u64) -> Result<Option<Companion>> {
+    fn derive(
+        &self,
+        _ranks: &[GroupRank],
+        _options: &GroupOptions,
+        _counter: u64,
+    ) -> Result<Option<Companion>> {
         Ok(None)
     }
 }

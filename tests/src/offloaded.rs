@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use unisono_backend::Companion;
-use unisono_communicator::{Communicator, Result};
+use unisono_communicator::{Communicator, GroupOptions, Result};
 use unisono_engine::EngineOptions;
 use unisono_engine::in_process::{self, Groups};
 use unisono_offload::{OffloadOptions, Offloaded};
@@ -99,7 +99,7 @@ struct OffloadedGroups {
 
 impl MakeGroup for OffloadedGroups {
     fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
-        let companion = self.groups.make_group_companion(key, ranks)?;
+        let companion = self.groups.make_group_companion(key, ranks, &GroupOptions::new())?;
         Ok(Offloaded::open(companion, Ok(self.library.clone()), &self.options)?)
     }
 }

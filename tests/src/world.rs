@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, Error, Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk,
-    Ticket, Trust, Work, forward_communicator,
+    Algorithm, Call, CallOptions, Communicator, Error, GroupOptions, Outcome, OwnedCall, ParentCall, Result,
+    Scope, Shrunk, Ticket, Trust, Work, forward_communicator,
 };
 use unisono_engine::EngineOptions;
 
@@ -132,8 +132,9 @@ impl Communicator for Watched {
         self.noted(format!("register({algorithm:?})"), || self.inner.register(algorithm.clone(), trust))
     }
 
-    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        let subgroup = self.noted(format!("subgroup({ranks:?})"), || self.inner.subgroup(ranks))?;
+    fn subgroup_with(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Arc<dyn Communicator>>> {
+        let make = || self.inner.subgroup_with(ranks, options);
+        let subgroup = self.noted(format!("subgroup({ranks:?})"), make)?;
         Ok(subgroup.map(|inner| self.derived(inner)))
     }
 

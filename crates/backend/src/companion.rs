@@ -3,7 +3,9 @@
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use unisono_communicator::{Call, CallOptions, Communicator, Counts, Descriptor, Error, Result, Shrunk};
+use unisono_communicator::{
+    Call, CallOptions, Communicator, Counts, Descriptor, Error, GroupOptions, Result, Shrunk,
+};
 
 use crate::gate::{CallGate, Failing};
 use crate::order::Turn;
@@ -33,6 +35,12 @@ pub trait CallEngine: Send + Sync {
         counts: &Counts,
         options: &CallOptions,
     ) -> Result<Option<ScheduledCall>>;
+
+    /// As [`CallGate::subgroup`].
+    ///
+    /// # Errors
+    /// As [`CallGate::subgroup`]; [`Error::InvalidArgument`] for an algorithm that no collective has.
+    fn subgroup(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Companion>>;
 
     /// Waits until all asynchronous collectives that were issued before have ended.
     ///
@@ -85,6 +93,14 @@ impl Companion {
         options: &CallOptions,
     ) -> Result<Option<ScheduledCall>> {
         self.engine.schedule(descriptor, counts, options)
+    }
+
+    /// A companion of some of the ranks. `None` on the others.
+    ///
+    /// # Errors
+    /// As [`Communicator::subgroup_with`].
+    pub fn part(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Companion>> {
+        self.engine.subgroup(ranks, options)
     }
 
     /// Gives a collective its turn and its number. The caller runs the collective on its own thread, by the algorithm

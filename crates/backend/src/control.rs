@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Awaited, CallInfo, Error, Group, GroupRank, JobRank, Result};
+use unisono_communicator::{Awaited, CallInfo, Error, Group, GroupOptions, GroupRank, JobRank, Result};
 
 use crate::board::CALLS_REMEMBERED;
 use crate::companion::Companion;
@@ -94,11 +94,12 @@ pub trait Control: Send + Sync {
     fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion>;
 
     /// A new communicator of `ranks`, which are ranks of this one in their new order. `counter` numbers the
-    /// communicators that are derived from this one. `None` when this rank is not in it. Sends nothing.
+    /// communicators that are derived from this one. `None` when this rank is not in it. Options that `options` does
+    /// not set come from this communicator. Sends nothing.
     ///
     /// # Errors
     /// When the transport cannot make it.
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>>;
+    fn derive(&self, ranks: &[GroupRank], options: &GroupOptions, counter: u64) -> Result<Option<Companion>>;
 
     /// Makes the other ranks lose this rank, because a panicking thread has dropped the communicator. Asynchronous
     /// calls may keep its streams open, so their end alone would come too late.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, Group, JobRank, Result, deadline_after};
+use unisono_communicator::{Error, Group, GroupOptions, JobRank, Result, deadline_after};
 
 use crate::agreement::Agreements;
 use crate::board::Board;
@@ -272,15 +272,17 @@ impl CallGate {
         cause.and(closed)
     }
 
-    /// A communicator of some of the ranks. `None` on the others.
+    /// A communicator of some of the ranks. `None` on the others. The engine has checked that it knows the algorithm.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a rank that does not exist or comes twice; errors of the control plane.
-    pub fn subgroup(&self, ranks: &[u32]) -> Result<Option<Companion>> {
+    /// [`Error::InvalidArgument`] for a rank that does not exist or comes twice, and as [`GroupOptions::check`]; errors
+    /// of the control plane.
+    pub fn subgroup(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Companion>> {
         self.admit(&"subgroup")?;
+        options.check()?;
         let ranks = members(ranks, self.group.size())?;
         let counter = self.derived.fetch_add(1, Ordering::SeqCst);
-        self.control.derive(&ranks, counter)
+        self.control.derive(&ranks, options, counter)
     }
 
     /// A communicator of the same ranks.
@@ -290,7 +292,7 @@ impl CallGate {
     pub fn duplicate(&self) -> Result<Companion> {
         let ranks: Vec<u32> = (0..self.group.size()).collect();
         // INVARIANT: a group contains its own rank, so the list of all ranks does.
-        self.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
+        self.subgroup(&ranks, &GroupOptions::new()).map(|copy| copy.expect("every rank is a member"))
     }
 
     /// Ends every call on every rank, for the caller's `cause`.

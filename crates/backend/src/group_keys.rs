@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Mutex;
 
-use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
+use unisono_communicator::{Error, Group, GroupOptions, GroupRank, JobRank, Result};
 
 use crate::lock;
 
@@ -64,10 +64,47 @@ pub(crate) fn members(ranks: &[u32], size: u32) -> Result<Vec<GroupRank>> {
     Ok(ranks.iter().copied().map(GroupRank::new).collect())
 }
 
-/// The error of two ranks that have made one group from different lists.
-pub fn different_lists(our_rank: impl Display, ours: &str, their_rank: impl Display, theirs: &str) -> Error {
+/// What its members must ask for alike, as a person reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupText {
+    /// The list of ranks.
+    pub list: String,
+    /// As [`GroupOptions::texts`].
+    pub options: [String; 5],
+}
+
+impl GroupText {
+    /// Of a group.
+    pub fn of(group: &Group) -> GroupText {
+        GroupText { list: list_text(group.job_ranks()), options: group.options().texts() }
+    }
+
+    /// The names of the options that differ.
+    fn differing<'t>(&'t self, other: &'t GroupText) -> impl Iterator<Item = &'static str> + 't {
+        let pairs = GroupOptions::NAMES.into_iter().zip(self.options.iter().zip(&other.options));
+        pairs.filter(|(_, (own, other))| own != other).map(|(name, _)| name)
+    }
+
+    /// With the options of these names.
+    fn with(&self, names: &[&'static str]) -> String {
+        let set = GroupOptions::NAMES.into_iter().zip(&self.options).filter(|(name, _)| names.contains(name));
+        let shown = set.map(|(name, text)| match text.as_str() {
+            "" => format!(", no {name}"),
+            text => format!(", {name} {text:?}"),
+        });
+        [self.list.clone()].into_iter().chain(shown).collect()
+    }
+}
+
+/// The error of two ranks that have made one group from different lists, or with different options.
+pub fn different_groups(
+    (our_rank, ours): (impl Display, &GroupText),
+    (their_rank, theirs): (impl Display, &GroupText),
+) -> Error {
+    let names: Vec<&str> = ours.differing(theirs).collect();
+    let (ours, theirs) = (ours.with(&names), theirs.with(&names));
     let problem = format!(
-        "the ranks asked for different groups: rank {our_rank} of the job for {ours}, rank {their_rank} for {theirs}"
+        "the ranks asked for different groups: rank {our_rank} of the job for {ours}; rank {their_rank} for {theirs}"
     );
     Error::Refused { problem }
 }
@@ -75,7 +112,7 @@ pub fn different_lists(our_rank: impl Display, ours: &str, their_rank: impl Disp
 /// The most ranks that a text of a list shows.
 const RANKS_SHOWN_MAX: usize = 24;
 
-/// The text of a list for [`different_lists`].
+/// The text of a list for [`GroupText`].
 pub fn list_text(ranks: &[JobRank]) -> String {
     let shown: Vec<String> = ranks.iter().take(RANKS_SHOWN_MAX).map(JobRank::to_string).collect();
     let more =
@@ -85,6 +122,8 @@ pub fn list_text(ranks: &[JobRank]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -107,5 +146,16 @@ mod tests {
             assert!(error.is_before_start() && error.to_string().contains(text), "{error}");
         }
         assert_eq!(note("a", &[3, 1]).unwrap().1, 3, "a refused use does not count");
+    }
+
+    #[test]
+    fn a_difference_names_the_option() {
+        let text = |options: GroupOptions| GroupText::of(&Group::world(0, 2).with_options(options));
+        let ours = text(GroupOptions::new().label("a, b").timeout(Duration::from_secs(5)));
+        let theirs = text(GroupOptions::new().label("a, b").algorithm("ring"));
+        let error = different_groups((3, &ours), (1, &theirs)).to_string();
+        let expected = "rank 3 of the job for [0, 1], timeout \"5s\", no algorithm; \
+                        rank 1 for [0, 1], no timeout, algorithm \"ring\"";
+        assert!(error.ends_with(expected), "{error}");
     }
 }

@@ -56,7 +56,7 @@ pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::mix_digest;
 pub use first_difference::{FirstDifference, SEARCH_MAX, SearchStep, closed_differently};
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, StallOptions, is_in_call, on_rank};
-pub use group_keys::{GroupKeys, different_lists, list_text};
+pub use group_keys::{GroupKeys, GroupText, different_groups, list_text};
 pub use order::{CallOrder, Turn};
 pub use peers::Peers;
 pub use scheduled::{BoundExtent, ScheduledCall};

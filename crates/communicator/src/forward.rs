@@ -23,7 +23,7 @@ use crate::communicator::Communicator;
 ///
 /// impl<C: Communicator> Communicator for Counted<C> {
 ///     forward_communicator!(self => self.0; group, backend, cost_model, companion, supports,
-///         resolve_within, resolve, register, subgroup, duplicate, shrink, agree, scope, revoke, abort, close);
+///         resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, scope, revoke, abort, close);
 ///
 ///     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
 ///         self.1.fetch_add(1, Ordering::Relaxed);
@@ -45,7 +45,7 @@ use crate::communicator::Communicator;
 macro_rules! forward_communicator {
     ($this:ident => $inner:expr; all) => {
         $crate::forward_communicator!($this => $inner; group, execute, submit, backend, cost_model, companion,
-            supports, resolve_within, resolve, register, subgroup, duplicate, shrink, agree, scope, revoke, abort,
+            supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, scope, revoke, abort,
             close);
     };
     ($this:ident => $inner:expr; $($method:ident),+ $(,)?) => {
@@ -117,12 +117,13 @@ macro_rules! forward_communicator {
             $inner.register(algorithm, trust)
         }
     };
-    (@subgroup $this:ident, $inner:expr) => {
-        fn subgroup(
+    (@subgroup_with $this:ident, $inner:expr) => {
+        fn subgroup_with(
             &$this,
             ranks: &[u32],
+            options: &$crate::GroupOptions,
         ) -> $crate::Result<Option<std::sync::Arc<dyn $crate::Communicator>>> {
-            $inner.subgroup(ranks)
+            $inner.subgroup_with(ranks, options)
         }
     };
     (@duplicate $this:ident, $inner:expr) => {
@@ -197,8 +198,8 @@ mod tests {
         );
     }
 
-    /// Methods whose defaults are right for every communicator that forwards `group`.
-    const OF_THE_GROUP: [&str; 2] = ["rank", "size"];
+    /// Methods whose defaults are right for every communicator that forwards the others.
+    const MADE_OF_OTHERS: [&str; 5] = ["rank", "size", "split", "subgroup", "subgroups"];
 
     /// The names that follow `marker` in the lines of `text`.
     fn names<'a>(text: &'a str, marker: &str) -> BTreeSet<&'a str> {
@@ -213,7 +214,7 @@ mod tests {
         let source = include_str!("communicator.rs");
         let body = source.split_once("pub trait Communicator").unwrap().1.split_once("\n}\n").unwrap().0;
         let methods: BTreeSet<&str> =
-            names(body, "    fn ").into_iter().filter(|name| !OF_THE_GROUP.contains(name)).collect();
+            names(body, "    fn ").into_iter().filter(|name| !MADE_OF_OTHERS.contains(name)).collect();
         assert!(methods.contains("execute") && methods.len() > 15, "{methods:?}");
 
         let own = include_str!("forward.rs").split_once("macro_rules!").unwrap().1;

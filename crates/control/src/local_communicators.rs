@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use unisono_backend::{
-    Ask, CallHistory, CallStatus, different_lists, judge_answer, list_text, on_rank, order_mismatch,
+    Ask, CallHistory, CallStatus, GroupText, different_groups, judge_answer, on_rank, order_mismatch,
     with_call_ahead,
 };
 use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
@@ -14,9 +14,9 @@ use super::hosts::Hosts;
 use super::left_communicators::LeftCommunicators;
 use super::local_communicator::{Closing, Failure, LocalCommunicator};
 use super::slots::Slot;
-use crate::wire::{CommunicatorKey, ConnectionRole, News, OtherList, Topic};
+use crate::wire::{CommunicatorKey, ConnectionRole, News, OtherGroup, Topic};
 
-/// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
+/// The bits of a communicator's id that depend on the list of its ranks and on its options; the others say how it came about.
 pub const ID_LIST_BITS: u32 = 16;
 
 /// All communicators of this rank.
@@ -269,26 +269,26 @@ impl LocalCommunicators {
     }
 
     /// A connection for `slot` came. What to tell its other side, if this rank has a communicator that was made in the
-    /// same way for other ranks: the two sides called with different lists.
-    pub fn other_list(&self, slot: Slot) -> Option<OtherList> {
+    /// same way for other ranks, or with other options.
+    pub fn other_group(&self, slot: Slot) -> Option<OtherGroup> {
         let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
         let communicator = self.communicators.values().find(|communicator| {
             communicator.key.id != slot.key.id && origin(communicator.key) == origin(slot.key)
         })?;
-        Some(OtherList {
+        Some(OtherGroup {
             mine: communicator.key,
             yours: slot.key,
-            list: list_text(communicator.group.job_ranks()),
+            group: GroupText::of(&communicator.group),
         })
     }
 
-    /// A rank has told of its list. Revokes our communicator, whose list is another one; returns the causes of both, to
+    /// A rank has told of its group. Revokes our communicator, which is another one; returns the causes of both, to
     /// be published.
-    pub fn differs(&mut self, from: JobRank, other: &OtherList) -> Vec<Topic> {
+    pub fn differs(&mut self, from: JobRank, other: &OtherGroup) -> Vec<Topic> {
         let members = JobRank::all(self.hosts.ranks()).collect();
         let Some(communicator) = self.communicators.get_mut(&other.yours) else { return Vec::new() };
-        let ours = list_text(communicator.group.job_ranks());
-        let cause = different_lists(communicator.group.own_job_rank(), &ours, from, &other.list);
+        let ours = GroupText::of(&communicator.group);
+        let cause = different_groups((communicator.group.own_job_rank(), &ours), (from, &other.group));
         // Its members are not known here, so all ranks count as such.
         let theirs = Topic::Revoked { key: other.mine, members, cause: cause.clone() };
         communicator.find(cause).into_iter().chain([theirs]).collect()

@@ -453,12 +453,13 @@ fn other_lists_of_the_same_origin_are_a_conflict() {
         peer: JobRank::new(6),
     };
     let other_origin = Slot { key: CommunicatorKey { id: KEY.id * 2, ..KEY }, ..other_list };
-    assert!(communicators.other_list(other_origin).is_none());
-    assert!(communicators.other_list(Slot { key: KEY, ..other_list }).is_none(), "the same list");
-    let told = communicators.other_list(other_list).unwrap();
-    assert_eq!((told.mine, told.yours, told.list.as_str()), (KEY, other_list.key, "[2, 4, 6]"));
+    assert!(communicators.other_group(other_origin).is_none());
+    assert!(communicators.other_group(Slot { key: KEY, ..other_list }).is_none(), "the same list");
+    let told = communicators.other_group(other_list).unwrap();
+    assert_eq!((told.mine, told.yours, told.group.list.as_str()), (KEY, other_list.key, "[2, 4, 6]"));
     assert!(!board.first_cause().is_revoked(), "the other side knows both lists, and publishes");
-    let theirs = OtherList { mine: told.yours, yours: told.mine, list: "[6, 1]".to_owned() };
+    let group = GroupText { list: "[6, 1]".to_owned(), ..told.group.clone() };
+    let theirs = OtherGroup { mine: told.yours, yours: told.mine, group };
     assert!(communicators.differs(JobRank::new(6), &told).is_empty(), "not ours");
     let keys: Vec<_> = communicators.differs(JobRank::new(6), &theirs).iter().map(Topic::key).collect();
     assert_eq!(keys, [Some(KEY), Some(other_list.key)]);

@@ -13,7 +13,7 @@ use super::forwarding::Forwarding;
 use super::hosts::Hosts;
 use super::topology::Topology;
 use crate::intervals::Intervals;
-use crate::wire::{CommunicatorKey, JointNews, Message, News, OtherList, Publisher, Topic};
+use crate::wire::{CommunicatorKey, JointNews, Message, News, OtherGroup, Publisher, Topic};
 
 /// Questions to one rank without an answer; a newer one replaces the oldest.
 const QUESTIONS_MAX: usize = 64;
@@ -48,7 +48,7 @@ pub enum Action {
         status: CallStatus,
     },
     /// That rank has made a communicator in the same way as this one, for other ranks.
-    Differs(JobRank, OtherList),
+    Differs(JobRank, OtherGroup),
     /// That rank, which counts as lost, had closed a communicator before. Its news comes too late to be heard here, but
     /// other ranks have heard it in time.
     HadClosed(JobRank, CommunicatorKey),
@@ -225,7 +225,7 @@ impl Plane {
             Message::News(JointNews { origins, topic }) => {
                 origins.into_iter().for_each(|origin| self.on_news(from, origin, &topic, now));
             }
-            Message::OtherList(other) => self.push(Action::Differs(from, other)),
+            Message::OtherGroup(other) => self.push(Action::Differs(from, other)),
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use unisono_backend::{Board, CallGate, Companion, Control, StallOptions, Survivors};
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Operation, Outcome, OwnedCall,
-    ParentCall, Result, Scope, Shrunk, Work,
+    Call, CallOptions, Communicator, Descriptor, Error, Group, GroupOptions, MemoryKind, Operation, Outcome,
+    OwnedCall, ParentCall, Result, Scope, Shrunk, Work,
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
@@ -90,6 +90,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         let shared = &*self.shared;
+        self.group().options().complete(&mut call.descriptor, &mut call.options);
         shared.admit(call)?;
         shared.refuse_device(call.memory())?;
         let gate = &shared.gate;
@@ -142,8 +143,8 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         Ok(())
     }
 
-    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        Ok(self.shared.gate.subgroup(ranks)?.map(|group| group.communicator()))
+    fn subgroup_with(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Arc<dyn Communicator>>> {
+        Ok(self.as_companion().part(ranks, options)?.map(|group| group.communicator()))
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use unisono_communicator::{AlgorithmName, CALL_TIMEOUT_DEFAULT, Error, Result};
+use unisono_communicator::{AlgorithmName, CALL_TIMEOUT_DEFAULT, Error, Group, GroupOptions, Result};
 use unisono_schedule::{Algorithm, Choice, CostModel, Registry, Trust};
 
 use crate::lock;
@@ -62,7 +62,15 @@ impl EngineOptions {
     /// # Errors
     /// [`Error::InvalidArgument`] for an algorithm that no collective has, or a name that is too long.
     pub fn check(&self) -> Result<()> {
-        match self.algorithm.map(AlgorithmName::text).transpose()? {
+        self.check_algorithm(self.algorithm)
+    }
+
+    /// Refuses an algorithm that no collective has.
+    ///
+    /// # Errors
+    /// As [`EngineOptions::check`].
+    pub fn check_algorithm(&self, algorithm: Option<AlgorithmName>) -> Result<()> {
+        match algorithm.map(AlgorithmName::text).transpose()? {
             Some(name) if !self.is_known(name) => {
                 let nearest = self.registry.snapshot().nearest_of_all(name).join(", ");
                 Err(Error::invalid(
@@ -83,6 +91,17 @@ impl EngineOptions {
         let mut add = |algorithm: &Arc<Algorithm>| registry.add(algorithm.clone(), Trust::Prove);
         self.register.iter().try_for_each(&mut add).map_err(Error::refused)?;
         Ok(SharedRegistry(Arc::new(Mutex::new(registry))))
+    }
+
+    /// These settings, with the options of a group where it has them.
+    #[must_use]
+    pub fn of_group(&self, group: &Group) -> EngineOptions {
+        let GroupOptions { timeout, algorithm, .. } = *group.options();
+        EngineOptions {
+            timeout: timeout.unwrap_or(self.timeout),
+            algorithm: algorithm.or(self.algorithm),
+            ..self.clone()
+        }
     }
 
     fn is_known(&self, name: &str) -> bool {

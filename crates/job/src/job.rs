@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use unisono_backend::{Companion, GroupKeys, WeakCompanion, is_in_call};
 use unisono_communicator::{
-    AlgorithmName, Communicator, Error, Group, JobRank, Result, Severity, Trust, log,
+    AlgorithmName, Communicator, Error, Group, GroupOptions, JobRank, Result, Severity, Trust, log,
 };
 use unisono_control::wire::CommunicatorKey;
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
@@ -322,16 +322,23 @@ impl Job {
     /// twice, and for a list other than the earlier list of this rank for the key. [`Error::System`] when no
     /// descriptor is left.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
-        Ok(self.make_group_companion(key, ranks)?.communicator())
+        Ok(self.make_group_companion(key, ranks, &GroupOptions::new())?.communicator())
     }
 
-    /// The same as [`Job::make_group`], for who puts a vendor's communicator on top of it.
+    /// The same as [`Job::make_group`] with options, for who puts a vendor's communicator on top of it.
     ///
     /// # Errors
-    /// As [`Job::make_group`].
-    pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Companion> {
+    /// As [`Job::make_group`]; [`Error::InvalidArgument`] for an option that no group can have.
+    pub fn make_group_companion(
+        &self,
+        key: &str,
+        ranks: &[u32],
+        options: &GroupOptions,
+    ) -> Result<Companion> {
+        options.check()?;
+        self.shared.options.check_algorithm(options.algorithm)?;
         let (members, uses) = self.shared.keys.note_use(key, ranks, &self.shared.group)?;
-        make_named(self, &members, (key, uses))
+        make_named(self, (&members, options), (key, uses))
     }
 
     /// Makes one communicator of the job, with these algorithms. Needs no message: every member does the same.
@@ -347,6 +354,12 @@ impl Job {
     /// The group of all ranks.
     pub fn group(&self) -> &Group {
         &self.shared.group
+    }
+
+    /// The groups of the communicators that this rank has now: that of all ranks, and those that were made from it or
+    /// by [`Job::make_group`].
+    pub fn groups(&self) -> Vec<Group> {
+        self.shared.recorder.groups()
     }
 
     /// What this rank remembers of its last calls in all its communicators.
@@ -406,7 +419,7 @@ impl Job {
 
     /// The settings of the engine of one of its groups.
     pub(crate) fn options(&self, group: &Group) -> EngineOptions {
-        EngineOptions { cost_model: self.cost_model(group), ..self.shared.options.clone() }
+        EngineOptions { cost_model: self.cost_model(group), ..self.shared.options.of_group(group) }
     }
 }
 

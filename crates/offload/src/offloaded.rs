@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use unisono_backend::{Companion, Entered, Survivors};
 use unisono_communicator::{
     Algorithm, Call, CallBody, CallOptions, Communicator, CostModel, Counts, Descriptor, Error, Group,
-    MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work,
-    check_request, deadline_after,
+    GroupBackend, GroupOptions, MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk,
+    Ticket, Trust, Work, check_request, deadline_after,
 };
 
 use crate::body::VendorBody;
@@ -245,6 +245,7 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        self.group().options().complete(&mut call.descriptor, &mut call.options);
         self.companion.gate().admit(call)?;
         let Call { scope, descriptor, counts, options, .. } = &*call;
         let dispatch = self.dispatch(*scope, descriptor, counts, options, call.memory())?;
@@ -261,6 +262,7 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     }
 
     fn submit(&self, mut call: OwnedCall) -> Work {
+        self.group().options().complete(&mut call.descriptor, &mut call.options);
         let OwnedCall { scope, descriptor, counts, options, .. } = &call;
         let admitted = self.companion.gate().admit(&call);
         let dispatch =
@@ -292,6 +294,9 @@ impl<V: Vendor> Communicator for Offloaded<V> {
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
         self.companion.gate().check_caller(descriptor)?;
+        let (mut descriptor, mut options) = (*descriptor, *options);
+        self.group().options().complete(&mut descriptor, &mut options);
+        let (descriptor, options) = (&descriptor, &options);
         check_request(descriptor, options, self.companion.group())?;
         match self.route(descriptor, &Counts::Even, options, memory)?.0 {
             Route::Companion => self.companion.supports(descriptor, options, memory),
@@ -304,8 +309,12 @@ impl<V: Vendor> Communicator for Offloaded<V> {
         self.companion.register(algorithm, trust)
     }
 
-    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.companion.gate().subgroup(ranks)?.map(|companion| self.over(companion)).transpose()
+    fn subgroup_with(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Arc<dyn Communicator>>> {
+        let part = self.companion.part(ranks, options)?;
+        match options.backend {
+            GroupBackend::OfParent => part.map(|companion| self.over(companion)).transpose(),
+            GroupBackend::Companion => Ok(part.map(|companion| companion.communicator())),
+        }
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {

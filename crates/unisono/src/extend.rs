@@ -21,7 +21,7 @@
 //!
 //! impl<C: Communicator> Communicator for Counted<C> {
 //!     forward_communicator!(self => self.0; group, backend, cost_model, companion, supports, resolve_within, resolve,
-//!         register, subgroup, duplicate, shrink, agree, scope, revoke, abort, close);
+//!         register, subgroup_with, duplicate, shrink, agree, scope, revoke, abort, close);
 //!
 //!     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
 //!         self.1.fetch_add(1, Ordering::Relaxed);
@@ -68,11 +68,11 @@ pub mod gate {
 pub mod control {
     pub use unisono_backend::{
         Agreed, Answers, Ask, Board, CALLS_REMEMBERED, CallAhead, CallHistory, CallRing, CallStatus,
-        Closings, CommunicatorKey, Control, Doing, FirstCause, FirstDifference, HANDOVER_MAX, Heard,
-        IDLE_AFTER_CAUSE_MAX, Membership, MessageWait, Messages, OnStreams, Progress, Question, RankHistory,
-        Revocation, SEARCH_MAX, SearchStep, Unfinished, UnreadMessages, asked_next, closed_differently,
-        closing_error, different_lists, history_difference, judge_answer, list_text, not_agreed,
-        order_mismatch, unread_text, with_call_ahead,
+        Closings, CommunicatorKey, Control, Doing, FirstCause, FirstDifference, GroupText, HANDOVER_MAX,
+        Heard, IDLE_AFTER_CAUSE_MAX, Membership, MessageWait, Messages, OnStreams, Progress, Question,
+        RankHistory, Revocation, SEARCH_MAX, SearchStep, Unfinished, UnreadMessages, asked_next,
+        closed_differently, closing_error, different_groups, history_difference, judge_answer, list_text,
+        not_agreed, order_mismatch, unread_text, with_call_ahead,
     };
 }
 

@@ -107,9 +107,9 @@ pub use config::process::Config;
 pub use selection::BACKENDS;
 pub use unisono_communicator::{
     Awaited, Bool, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
-    Communicator, Complex, Culprit, DType, Determinism, Element, Error, ErrorCode, Group, JobRank, LogLevel,
-    Outcome, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust, TypedWork, UserFunction, UserOp,
-    WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
+    Communicator, Complex, Culprit, DType, Determinism, Element, Error, ErrorCode, Group, GroupBackend,
+    GroupOptions, JobRank, LogLevel, Outcome, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
+    TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
 };
 pub use world::World;
 

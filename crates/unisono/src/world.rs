@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use unisono_backend::{Companion, GroupKeys};
-use unisono_communicator::{Communicator, Error, Result, Solo, forward_communicator};
+use unisono_communicator::{
+    Communicator, Error, Group, GroupBackend, GroupOptions, Result, Solo, forward_communicator,
+};
 use unisono_job::Job;
 use unisono_job::flight::FlightRecord;
 
@@ -118,13 +120,64 @@ impl World {
     /// twice, and for a list other than this rank gave for the key before. [`Error::System`] when no descriptor is
     /// left. [`Error::Closed`] after [`close`](Communicator::close). With a vendor's library also its errors.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        self.make_group_with(key, ranks, &GroupOptions::new())
+    }
+
+    /// [`World::make_group`] with options, which all members give alike.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use unisono::prelude::*;
+    /// use unisono::GroupOptions;
+    ///
+    /// let world = unisono::init()?;
+    /// let patient = GroupOptions::new().timeout(Duration::from_secs(3600)).label("checkpoint");
+    /// let group = world.make_group_with("checkpoint", &[world.rank()], &patient)?;
+    /// group.barrier()?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`World::make_group`]; [`Error::InvalidArgument`] for an option that no group can have.
+    pub fn make_group_with(
+        &self,
+        key: &str,
+        ranks: &[u32],
+        options: &GroupOptions,
+    ) -> Result<Arc<dyn Communicator>> {
         match &self.shared.kind {
             Kind::Alone(keys) => {
+                options.check()?;
                 keys.note_use(key, ranks, self.group())?;
-                self.duplicate()
+                // INVARIANT: the only rank is a member.
+                self.subgroup_with(&[0], options).map(|group| group.expect("a group of the only rank"))
             }
-            Kind::Tcp(job) => open(job)?.make_group(key, ranks),
-            Kind::Vendor(job, on) => on(open(job)?.make_group_companion(key, ranks)?),
+            Kind::Tcp(job) => Ok(open(job)?.make_group_companion(key, ranks, options)?.communicator()),
+            Kind::Vendor(job, on) => {
+                let companion = open(job)?.make_group_companion(key, ranks, options)?;
+                match options.backend {
+                    GroupBackend::OfParent => on(companion),
+                    GroupBackend::Companion => Ok(companion.communicator()),
+                }
+            }
+        }
+    }
+
+    /// The groups of the communicators that this rank has now, in the order in which they were made: all ranks, copies,
+    /// subgroups, survivors. A communicator that was closed is there until it is dropped.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = unisono::init()?;
+    /// let sizes: Vec<u32> = world.groups().iter().map(|group| group.size()).collect();
+    /// assert_eq!(sizes, [world.size()]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn groups(&self) -> Vec<Group> {
+        match &self.shared.kind {
+            Kind::Alone(_) => vec![self.group().clone()],
+            Kind::Tcp(job) | Kind::Vendor(job, _) => job.groups(),
         }
     }
 

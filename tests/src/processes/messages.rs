@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use unisono_communicator::{
-    CallOptions, Collective, CostModel, Counts, DType, Descriptor, Division, Error, Group, MemoryKind,
-    Outcome, ParentCall, Result, Site, Ticket,
+    CallOptions, Collective, CostModel, Counts, DType, Descriptor, Division, Error, Group, GroupOptions,
+    MemoryKind, Outcome, ParentCall, Result, Site, Ticket,
 };
 
 use super::wire::{Bytes, wire_enum, wire_struct};
@@ -31,7 +31,7 @@ wire_enum! {
         /// `Result<Option<Outcome>>`.
         6 ResolveWithin { on: Id, ticket: Ticket, timeout: Duration }
         /// `Result<Option<CommunicatorInfo>>`.
-        7 Subgroup { on: Id, ranks: Vec<u32> }
+        7 Subgroup { on: Id, ranks: Vec<u32>, options: GroupOptions }
         /// `Result<CommunicatorInfo>`.
         8 Duplicate { on: Id }
         /// `Result<ShrunkMessage>`.

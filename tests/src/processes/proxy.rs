@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, DeviceStream, Error, Group,
-    MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk, Ticket, Trust,
-    Work,
+    GroupOptions, MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk,
+    Ticket, Trust, Work,
 };
 
 use super::memory::{message, owned_message, restore};
@@ -140,8 +140,9 @@ impl Communicator for Proxy {
         self.remote.result(&Request::Register { on, name, collective, is_proved })
     }
 
-    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        let made = self.remote.result(&Request::Subgroup { on: self.id(), ranks: ranks.to_vec() });
+    fn subgroup_with(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Arc<dyn Communicator>>> {
+        let request = Request::Subgroup { on: self.id(), ranks: ranks.to_vec(), options: *options };
+        let made = self.remote.result(&request);
         made.map(|made: Option<CommunicatorInfo>| made.map(|info| Proxy::shared(&self.remote, info)))
     }
 

@@ -188,8 +188,8 @@ impl Rank {
             Request::ResolveWithin { on, ticket, timeout } => {
                 encode(&held(on).communicator().resolve_within(ticket, timeout))
             }
-            Request::Subgroup { on, ranks } => {
-                let made = held(on).communicator().subgroup(&ranks);
+            Request::Subgroup { on, ranks, options } => {
+                let made = held(on).communicator().subgroup_with(&ranks, &options);
                 encode(&made.map(|made| made.map(keep)))
             }
             Request::Duplicate { on } => encode(&held(on).communicator().duplicate().map(keep)),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use unisono_communicator::{
     AlgorithmName, CallOptions, Collective, Completion, CostModel, Counts, DType, Descriptor, Determinism,
-    Division, Group, GroupRank, JobRank, MemoryKind, Operation, Outcome, ParentCall, Peer, Place, Process,
-    ReduceOp, ShortText, Site, Ticket, UserOp, WhenBusy,
+    Division, Group, GroupBackend, GroupOptions, GroupRank, JobRank, MemoryKind, Operation, Outcome,
+    ParentCall, Peer, Place, Process, ReduceOp, ShortText, Site, Ticket, UserOp, WhenBusy,
 };
 use unisono_control::codec::{Malformed, Reader, Writer};
 use unisono_schedule::INTERNED_BYTES_MAX;
@@ -31,6 +31,9 @@ macro_rules! wire_choice {
 }
 
 wire_choice! {
+    GroupBackend:
+        GroupBackend::OfParent => 0 GroupBackend::OfParent,
+        GroupBackend::Companion => 1 GroupBackend::Companion;
     Place: Place::Separate => 0 Place::Separate, Place::InPlace => 1 Place::InPlace;
     MemoryKind: MemoryKind::Host => 0 MemoryKind::Host, MemoryKind::Device => 1 MemoryKind::Device;
     Determinism:
@@ -44,6 +47,7 @@ wire_choice! {
 
 wire_struct! {
     CallOptions { timeout, label, algorithm, determinism, when_busy }
+    GroupOptions { backend, timeout, label, algorithm, determinism }
     Descriptor { operation, dtype, count, op, root, peer, tag, label, place, uneven }
     ParentCall { name, descriptor, site }
     Outcome { completion, source, tag, bytes, algorithm }
@@ -233,7 +237,8 @@ impl Wire for JobRank {
 /// With the processes of the whole job.
 impl Wire for Group {
     fn write(&self, writer: &mut Writer) {
-        writer.u32(self.rank()).u32(self.epoch());
+        writer.u32(self.rank()).u32(self.epoch()).u64(self.id());
+        self.options().write(writer);
         self.job_ranks().to_vec().write(writer);
         self.hosts().to_vec().write(writer);
         let processes = (0..).map_while(|rank| self.process(JobRank::new(rank)).cloned());
@@ -242,14 +247,17 @@ impl Wire for Group {
 
     fn read(reader: &mut Reader<'_>) -> Result<Group, Malformed> {
         let (rank, epoch) = (GroupRank::new(reader.u32()?), reader.u32()?);
+        let (id, options) = (reader.u64()?, GroupOptions::read(reader)?);
         let (job_ranks, hosts) = (Vec::<JobRank>::read(reader)?, Vec::<u32>::read(reader)?);
         let group = Group::new(rank, job_ranks.into(), hosts.into(), epoch);
-        Ok(group.with_processes(Vec::read(reader)?.into()))
+        Ok(group.with_id(id).with_options(options).with_processes(Vec::read(reader)?.into()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::processes::wire::{decode, encode};
 
@@ -283,6 +291,10 @@ mod tests {
         let processes = [3, 4, 5].map(|pid| Process { host: "here".into(), pid });
         let whole = Group::world_on(2, vec![0, 1, 1].into()).with_processes(processes.into());
         let part = whole.subgroup(&[2, 0].map(GroupRank::new), 7).unwrap();
+        let options = GroupOptions::new().label("part").backend(GroupBackend::Companion).algorithm("ring");
+        let part = part
+            .with_options(options.timeout(Duration::from_millis(7)).determinism(Determinism::Fixed))
+            .with_id(1 << 40);
         for group in [whole, part] {
             assert_eq!(decode::<Group>(&encode(&group)), group);
         }

@@ -170,7 +170,7 @@ pub(crate) fn check_options(options: &CallOptions) -> Result<()> {
     options.algorithm.map(AlgorithmName::text).transpose().map(drop)
 }
 
-fn too_long(argument: &'static str, text: ShortText) -> Error {
+pub(crate) fn too_long(argument: &'static str, text: ShortText) -> Error {
     Error::invalid(argument, format!("\"{text}...\" has more than {} bytes", ShortText::BYTES_MAX))
 }
 

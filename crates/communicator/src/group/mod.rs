@@ -1,10 +1,13 @@
 //! A communicator's ranks, and the rank of this process among them.
 
+pub(crate) mod options;
 pub(crate) mod rank;
+pub(crate) mod split;
 
 use std::fmt;
 use std::sync::Arc;
 
+use crate::group::options::GroupOptions;
 use crate::group::rank::{GroupRank, JobRank};
 
 /// The process of a rank, for a person who looks for it.
@@ -28,7 +31,9 @@ pub struct Group {
     rank: GroupRank,
     job_ranks: Arc<[JobRank]>,
     hosts: Arc<[u32]>,
+    id: u64,
     epoch: u32,
+    options: GroupOptions,
     /// The process of every rank of the job; empty when unknown.
     processes: Arc<[Process]>,
 }
@@ -41,7 +46,20 @@ impl Group {
     pub fn new(rank: GroupRank, job_ranks: Arc<[JobRank]>, hosts: Arc<[u32]>, epoch: u32) -> Group {
         assert_eq!(job_ranks.len(), hosts.len(), "one host per rank");
         assert!(rank.index() < job_ranks.len(), "rank {rank} of {}", job_ranks.len());
-        Group { rank, job_ranks, hosts, epoch, processes: Arc::new([]) }
+        let options = GroupOptions::new();
+        Group { rank, job_ranks, hosts, id: 0, epoch, options, processes: Arc::new([]) }
+    }
+
+    /// The same group, known by this id.
+    #[must_use]
+    pub fn with_id(self, id: u64) -> Group {
+        Group { id, ..self }
+    }
+
+    /// The same group, with these options.
+    #[must_use]
+    pub fn with_options(self, options: GroupOptions) -> Group {
+        Group { options, ..self }
     }
 
     /// The same group, with the process of every rank of the job.
@@ -50,7 +68,7 @@ impl Group {
         Group { processes, ..self }
     }
 
-    /// The group of some of its ranks, in a new order. `None` when this process is not among them.
+    /// The group of some of its ranks, in a new order, with its options. `None` when this process is not among them.
     ///
     /// # Panics
     /// When one of `ranks` is not in this group: the caller has broken an invariant.
@@ -58,7 +76,8 @@ impl Group {
         let rank = GroupRank::new(ranks.iter().position(|&rank| rank == self.rank)? as u32);
         let job_ranks = ranks.iter().map(|&rank| self.job_rank(rank)).collect();
         let hosts = ranks.iter().map(|rank| self.hosts[rank.index()]).collect();
-        Some(Group::new(rank, job_ranks, hosts, epoch).with_processes(self.processes.clone()))
+        let group = Group::new(rank, job_ranks, hosts, epoch).with_processes(self.processes.clone());
+        Some(group.with_options(self.options))
     }
 
     /// The whole job: `size` ranks, all on one host. Ranks of the group are ranks of the job.
@@ -119,6 +138,35 @@ impl Group {
         &self.hosts
     }
 
+    /// The ranks of this group on this rank's host, in order. Hosts are those that the ranks found when they met, not
+    /// what a launcher says.
+    pub fn ranks_on_host(&self) -> impl Iterator<Item = GroupRank> + '_ {
+        let own = self.hosts[self.rank.index()];
+        self.ranks().filter(move |rank| self.hosts[rank.index()] == own)
+    }
+
+    /// This process's place among the ranks of this group on its host, from 0.
+    ///
+    /// ```
+    /// use unisono_communicator::Group;
+    /// let group = Group::world_on(3, [0, 1, 0, 1].into());
+    /// assert_eq!((group.local_rank(), group.local_size()), (1, 2));
+    /// ```
+    pub fn local_rank(&self) -> u32 {
+        self.ranks_on_host().take_while(|rank| *rank != self.rank).count() as u32
+    }
+
+    /// How many ranks of this group are on this rank's host.
+    pub fn local_size(&self) -> u32 {
+        self.ranks_on_host().count() as u32
+    }
+
+    /// What it has of its own, or from the communicator from which it was made.
+    #[inline]
+    pub fn options(&self) -> &GroupOptions {
+        &self.options
+    }
+
     /// The process of a rank of the job, if known.
     pub fn process(&self, rank: JobRank) -> Option<&Process> {
         self.processes.get(rank.index())
@@ -130,6 +178,12 @@ impl Group {
         hosts.sort_unstable();
         hosts.dedup();
         hosts.len() as u32
+    }
+
+    /// What tells it from the other groups of its job that this rank is in: 0 for all ranks. All its members have the
+    /// same id, as long as the group is there; flight records and the log show it.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// The number of failures that the group has survived: 0 at first, one more after each shrink.

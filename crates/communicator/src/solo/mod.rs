@@ -17,6 +17,7 @@ use crate::elements::dtype::{DType, Kind};
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::group::options::GroupOptions;
 use crate::memory::{Buffer, BufferMut, Buffers, MemoryKind};
 use crate::solo::messages::{ALGORITHM, OWN, info};
 use crate::solo::world::World;
@@ -52,6 +53,14 @@ impl Solo {
     pub fn new() -> Solo {
         Solo { group: Group::world(0, 1), world: Arc::default() }
     }
+
+    /// Another world, with the options of this one where `options` sets none.
+    fn of_the_same_rank(&self, options: &GroupOptions) -> Solo {
+        Solo {
+            group: self.group.clone().with_options(options.or(self.group.options())),
+            world: Arc::default(),
+        }
+    }
 }
 
 impl Communicator for Solo {
@@ -60,6 +69,7 @@ impl Communicator for Solo {
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        self.group.options().complete(&mut call.descriptor, &mut call.options);
         call.options = self.admit(call)?;
         match call.descriptor.operation {
             Operation::Send => self.world.send(call),
@@ -72,6 +82,7 @@ impl Communicator for Solo {
     }
 
     fn submit(&self, mut call: OwnedCall) -> Work {
+        self.group.options().complete(&mut call.descriptor, &mut call.options);
         match call.descriptor.operation {
             Operation::Recv => match self.admit(&call.borrow()) {
                 Ok(options) => self.world.post(OwnedCall { options, ..call }),
@@ -95,23 +106,28 @@ impl Communicator for Solo {
         Registry::built_in().add(algorithm, trust).map_err(Error::refused)
     }
 
-    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+    fn subgroup_with(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Arc<dyn Communicator>>> {
         self.check("subgroup")?;
+        options.check()?;
         match ranks {
             [] => Ok(None),
-            [0] => Ok(Some(Arc::new(Solo::new()))),
+            [0] => Ok(Some(Arc::new(self.of_the_same_rank(options)))),
             _ => Err(Error::invalid("ranks", format!("{ranks:?}, but the group has rank 0 only"))),
         }
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
         self.check("duplicate")?;
-        Ok(Arc::new(Solo::new()))
+        Ok(Arc::new(self.of_the_same_rank(&GroupOptions::new())))
     }
 
     fn shrink(&self) -> Result<Shrunk> {
         let last_common_call = self.survive("shrink")?;
-        Ok(Shrunk { communicator: Arc::new(Solo::new()), new_ranks: vec![Some(0)], last_common_call })
+        Ok(Shrunk {
+            communicator: Arc::new(self.of_the_same_rank(&GroupOptions::new())),
+            new_ranks: vec![Some(0)],
+            last_common_call,
+        })
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {
@@ -141,7 +157,8 @@ impl Communicator for Solo {
 impl Solo {
     /// Admits a call. Gives its options, completed by the options of its scope.
     fn admit(&self, call: &Call<'_>) -> Result<CallOptions> {
-        let options = self.world.admit(call.scope, &call.options)?;
+        let timeout = call.options.timeout.or(self.group.options().timeout);
+        let options = self.world.admit(call.scope, &CallOptions { timeout, ..call.options })?;
         if call.body.is_some() {
             let what = "a call that a body runs".to_owned();
             return Err(Error::Unsupported { what, backend: BACKEND, instead: None });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, TryRecvError, bounded, unbounded};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, Waker};
-use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
+use unisono_communicator::{Error, Group, GroupOptions, GroupRank, JobRank, Result};
 use unisono_engine::{Edge, EngineCommunicator, Interest, Lane, Link, Links, Parts, Wake};
 
 use super::EngineSide;
@@ -238,10 +238,11 @@ impl SimulatedControl {
         answered.try_recv().map_err(no_answer)?
     }
 
-    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Option<Companion> {
+    fn make(&self, ranks: &[GroupRank], options: &GroupOptions, origin: Origin) -> Option<Companion> {
         let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| self.group.job_rank(rank)).collect();
-        let key = derived_key(self.key, origin, &job_ranks);
-        Some(create(&self.simulated_job, key, self.group.subgroup(ranks, key.epoch)?))
+        let key = derived_key(self.key, origin, (&job_ranks, options));
+        let group = self.group.subgroup(ranks, key.epoch)?.with_options(*options).with_id(key.id);
+        Some(create(&self.simulated_job, key, group))
     }
 }
 
@@ -281,12 +282,12 @@ impl Control for SimulatedControl {
     }
 
     fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion> {
-        let made = self.make(survivors, Origin::Shrink(number));
+        let made = self.make(survivors, self.group.options(), Origin::Shrink(number));
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>> {
-        Ok(self.make(ranks, Origin::Derive(counter)))
+    fn derive(&self, ranks: &[GroupRank], options: &GroupOptions, counter: u64) -> Result<Option<Companion>> {
+        Ok(self.make(ranks, &options.or(self.group.options()), Origin::Derive(counter)))
     }
 
     fn abandon(&self) {

@@ -28,8 +28,8 @@ mod news;
 mod rank_set;
 mod status;
 
-use unisono_backend::CallStatus;
 pub use unisono_backend::CommunicatorKey;
+use unisono_backend::{CallStatus, GroupText};
 use unisono_communicator::{Certainty, JobRank};
 
 use crate::checksum::{CheckedHeader, HEADER_BYTES};
@@ -109,7 +109,7 @@ pub enum Message {
     /// News, which the receiver forwards.
     News(JointNews),
     /// The receiver has dialled for a communicator that the sender has made in the same way for other ranks.
-    OtherList(OtherList),
+    OtherGroup(OtherGroup),
 }
 
 impl Message {
@@ -119,22 +119,22 @@ impl Message {
             (Message::Ask { key, number }, Message::Ask { key: other_key, number: other_number }) => {
                 (key, number) == (other_key, other_number)
             }
-            (Message::OtherList(one), Message::OtherList(other)) => one == other,
+            (Message::OtherGroup(one), Message::OtherGroup(other)) => one == other,
             _ => false,
         }
     }
 }
 
-/// One of two communicators that were made in the same way for different ranks, as its member tells the member of the
+/// One of two communicators that were made in the same way for different ranks or with different options, as its member tells the member of the
 /// other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtherList {
+pub struct OtherGroup {
     /// The sender's.
     pub mine: CommunicatorKey,
     /// The receiver's.
     pub yours: CommunicatorKey,
-    /// The ranks of the sender's, as a person reads them.
-    pub list: String,
+    /// What the sender's is made of.
+    pub group: GroupText,
 }
 
 /// Appends a frame to what a connection will send.
@@ -159,11 +159,14 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
             writer.u8(4);
             news.write(&mut writer);
         }
-        Message::OtherList(OtherList { mine, yours, list }) => {
+        Message::OtherGroup(OtherGroup { mine, yours, group }) => {
             writer.u8(5);
             write_key(&mut writer, *mine);
             write_key(&mut writer, *yours);
-            writer.text(list, TEXT_BYTES_MAX);
+            writer.text(&group.list, TEXT_BYTES_MAX);
+            for option in &group.options {
+                writer.text(option, TEXT_BYTES_MAX);
+            }
         }
     }
     let body = writer.finish();
@@ -219,15 +222,20 @@ fn decode(frame: &[u8]) -> Result<Message, Malformed> {
             Message::Answer { key, number, status: status::read(&mut reader)? }
         }
         4 => Message::News(JointNews::read(&mut reader)?),
-        5 => Message::OtherList(OtherList {
+        5 => Message::OtherGroup(OtherGroup {
             mine: read_key(&mut reader)?,
             yours: read_key(&mut reader)?,
-            list: reader.text(TEXT_BYTES_MAX)?.to_owned(),
+            group: read_group(&mut reader)?,
         }),
         _ => return Err(Malformed { what: "an unknown kind of message" }),
     };
     reader.finish()?;
     Ok(message)
+}
+
+fn read_group(reader: &mut Reader<'_>) -> Result<GroupText, Malformed> {
+    let mut text = || reader.text(TEXT_BYTES_MAX).map(str::to_owned);
+    Ok(GroupText { list: text()?, options: [text()?, text()?, text()?, text()?, text()?] })
 }
 
 fn write_key(writer: &mut Writer, key: CommunicatorKey) {
@@ -328,8 +336,10 @@ mod tests {
         let news =
             topics.map(|topic| Message::News(News { origin: JobRank::new(1), sequence: 9, topic }.into()));
         let answers = statuses.map(|status| Message::Answer { key, number: 4, status });
-        let other = OtherList { mine: key, yours: key, list: "[0, 1]".to_owned() };
-        let others = [Message::Beat, Message::Ask { key, number: 1 }, Message::OtherList(other)];
+        let options = ["", "3s", "a, b", "ring", "fixed"].map(str::to_owned);
+        let group = GroupText { list: "[0, 1]".to_owned(), options };
+        let other = OtherGroup { mine: key, yours: key, group };
+        let others = [Message::Beat, Message::Ask { key, number: 1 }, Message::OtherGroup(other)];
         for message in others.iter().chain(&news).chain(&answers) {
             assert_eq!(format!("{:?}", round_trip(message)), format!("{message:?}"));
         }

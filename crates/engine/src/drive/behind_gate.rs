@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use unisono_backend::{CallEngine, CallGate, Enclosing, Failing, ScheduledCall};
-use unisono_communicator::{Call, CallOptions, Counts, Descriptor, Determinism, Operation, Result, Sizes};
+use unisono_backend::{CallEngine, CallGate, Companion, Enclosing, Failing, ScheduledCall};
+use unisono_communicator::{
+    Call, CallOptions, Counts, Descriptor, Determinism, GroupOptions, Operation, Result, Sizes,
+};
 
 use crate::drive::Shared;
 use crate::drive::call::enter;
@@ -32,6 +34,11 @@ impl<L: Links + 'static> CallEngine for Shared<L> {
         }
         let scheduled = selector.scheduled((collective, descriptor), counts, options, self.gate.group());
         scheduled.map(Some)
+    }
+
+    fn subgroup(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Companion>> {
+        self.options.check_algorithm(options.algorithm)?;
+        self.gate.subgroup(ranks, options)
     }
 
     fn finish_queue(&self) -> Result<()> {

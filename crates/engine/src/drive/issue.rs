@@ -27,6 +27,7 @@ impl<L: Links + 'static> Shared<L> {
     /// Admits an asynchronous call, and gives a collective its turn.
     fn turn_to_submit(&self, call: &mut OwnedCall) -> Result<Option<(Collective, Turn<'_>)>> {
         let gate = &self.gate;
+        gate.group().options().complete(&mut call.descriptor, &mut call.options);
         self.admit(call)?;
         self.refuse_device(call.memory())?;
         if call.buffers.has_keeper() {
@@ -89,6 +90,9 @@ impl<L: Links + 'static> Shared<L> {
         memory: MemoryKind,
     ) -> Result<()> {
         self.gate.check_caller(descriptor)?;
+        let (mut descriptor, mut options) = (*descriptor, *options);
+        self.gate.group().options().complete(&mut descriptor, &mut options);
+        let (descriptor, options) = (&descriptor, &options);
         check_request(descriptor, options, self.gate.group())?;
         self.refuse_device(memory)?;
         match descriptor.operation {

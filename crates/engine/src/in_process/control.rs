@@ -7,7 +7,7 @@ use unisono_backend::{
     Agreed, Ask, CallHistory, CallStatus, Companion, Control, Peers, asked_next, judge_answer,
     order_mismatch, with_call_ahead,
 };
-use unisono_communicator::{Certainty, Error, Group, GroupRank, Result};
+use unisono_communicator::{Certainty, Error, Group, GroupOptions, GroupRank, Result};
 
 use super::links::InProcessLinks;
 use super::room::{Origin, Room, RoomKey};
@@ -28,17 +28,19 @@ pub(super) fn communicator<L: Links + 'static>(
     wrap: impl FnOnce(InProcessLinks) -> L,
 ) -> Result<Arc<EngineCommunicator<L>>> {
     let options = EngineOptions { registry: options.registry.inherit(), ..options.clone() };
+    let engine_options = options.of_group(&group);
     let room = world.join(key, &group)?;
+    let group = group.with_id(room.number as u64);
     let links = InProcessLinks::new(group.own_rank(), world.clone(), room.clone());
     let board = room.boards[group.own_rank().index()].clone();
     let peers = Peers::new(group.clone(), board.clone());
-    let control = InProcessControl { room, world: world.clone(), peers, options: options.clone() };
+    let control = InProcessControl { room, world: world.clone(), peers, options };
     Ok(EngineCommunicator::new(Parts {
         group,
         links: wrap(links),
         control: Arc::new(control),
         board,
-        options,
+        options: engine_options,
         backend: "in_process",
     }))
 }
@@ -86,13 +88,15 @@ impl Control for InProcessControl {
 
     fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion> {
         let origin = Origin::Shrink { parent: self.room.number, number };
-        let made = self.make(survivors, origin, self.peers.group().epoch() + 1)?;
+        let group = self.peers.group();
+        let made = self.make(survivors, group.options(), origin, group.epoch() + 1)?;
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>> {
+    fn derive(&self, ranks: &[GroupRank], options: &GroupOptions, counter: u64) -> Result<Option<Companion>> {
+        let group = self.peers.group();
         let origin = Origin::Derive { parent: self.room.number, counter };
-        self.make(ranks, origin, self.peers.group().epoch())
+        self.make(ranks, &options.or(group.options()), origin, group.epoch())
     }
 
     fn abandon(&self) {
@@ -119,9 +123,16 @@ impl InProcessControl {
     }
 
     /// A communicator of `ranks`; `None` when this rank is not among them.
-    fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Result<Option<Companion>> {
+    fn make(
+        &self,
+        ranks: &[GroupRank],
+        options: &GroupOptions,
+        origin: Origin,
+        epoch: u32,
+    ) -> Result<Option<Companion>> {
         let Some(group) = self.peers.group().subgroup(ranks, epoch) else { return Ok(None) };
-        let key = RoomKey { origin, members: ranks.to_vec() };
+        let group = group.with_options(*options);
+        let key = RoomKey { origin, members: ranks.to_vec(), options: *options };
         Ok(Some(communicator(&self.world, &key, group, &self.options, |links| links)?.as_companion()))
     }
 }

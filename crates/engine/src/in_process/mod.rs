@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_backend::{Companion, GroupKeys};
-use unisono_communicator::{Communicator, Error, Group, GroupRank, Result};
+use unisono_communicator::{Communicator, Error, Group, GroupOptions, GroupRank, Result};
 use unisono_schedule::CostModel;
 
 use crate::communicator::EngineCommunicator;
@@ -82,18 +82,25 @@ impl Groups {
     /// differs from the earlier list of this key. [`Error::Evicted`] when this rank has dropped a communicator in a
     /// panic.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
-        Ok(self.make_group_companion(key, ranks)?.communicator())
+        Ok(self.make_group_companion(key, ranks, &GroupOptions::new())?.communicator())
     }
 
     /// [`Groups::make_group`], for a vendor's communicator on top.
     ///
     /// # Errors
     /// As [`Groups::make_group`].
-    pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Companion> {
+    pub fn make_group_companion(
+        &self,
+        key: &str,
+        ranks: &[u32],
+        options: &GroupOptions,
+    ) -> Result<Companion> {
+        options.check()?;
         let (members, uses) = self.keys.note_use(key, ranks, &self.job)?;
         let missing = || Error::invalid("ranks", "this rank is not among them");
-        let group = self.job.subgroup(&members, 0).ok_or_else(missing)?;
-        let key = RoomKey { origin: Origin::Named { name: key.to_owned(), uses }, members };
+        let group = self.job.subgroup(&members, 0).ok_or_else(missing)?.with_options(*options);
+        let origin = Origin::Named { name: key.to_owned(), uses };
+        let key = RoomKey { origin, members, options: *options };
         Ok(control::communicator(&self.world, &key, group, &self.options, |links| links)?.as_companion())
     }
 }
@@ -188,7 +195,8 @@ fn world_and_communicators<L: Links + 'static>(
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> (Arc<World>, Vec<Arc<EngineCommunicator<L>>>) {
     let world = Arc::<World>::default();
-    let key = RoomKey { origin: Origin::Whole, members: GroupRank::all(hosts.len() as u32).collect() };
+    let members = GroupRank::all(hosts.len() as u32).collect();
+    let key = RoomKey { origin: Origin::Whole, members, options: GroupOptions::new() };
     let make = |rank| {
         let group = Group::world_on(rank, hosts.clone());
         let made = control::communicator(&world, &key, group, options, |links| wrap(rank, links));

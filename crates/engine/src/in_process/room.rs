@@ -3,19 +3,20 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use unisono_backend::{Board, CommunicatorKey, Membership, Waker};
-use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group, GroupRank, JobRank};
+use unisono_backend::{Board, CommunicatorKey, GroupText, Membership, Waker};
+use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group, GroupOptions, GroupRank, JobRank};
 
 use super::pipe::{self, PipeLink};
 use crate::links::Edge;
 use crate::lock;
 
-/// Identifies a communicator of a world by its origin and its members.
+/// Identifies a communicator of a world by its origin, its members and its options.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct RoomKey {
     pub(super) origin: Origin,
     /// Ranks of the parent, or of the whole world, in the order of their new ranks.
     pub(super) members: Vec<GroupRank>,
+    pub(super) options: GroupOptions,
 }
 
 /// How a communicator was made. The numbers tell apart communicators of the same kind.
@@ -80,6 +81,8 @@ pub(super) type Exits = Arc<[OnceLock<Exit>]>;
 pub(super) struct Room {
     pub(super) number: usize,
     pub(super) key: RoomKey,
+    /// What its members must ask for alike.
+    pub(super) text: GroupText,
     /// The job rank of each rank.
     pub(super) job_ranks: Vec<JobRank>,
     pub(super) boards: Vec<Arc<Board>>,
@@ -102,6 +105,7 @@ impl Room {
         Room {
             number,
             key,
+            text: GroupText::of(group),
             job_ranks: group.job_ranks().to_vec(),
             boards: Board::of_threads(ranks).into_iter().map(Arc::new).collect(),
             exits: (0..ranks).map(|_| OnceLock::new()).collect(),

@@ -39,7 +39,10 @@ fn cycle(way: usize) -> Weak<World> {
                     // This panic prints no message, because it is no failure.
                     std::panic::resume_unwind(Box::new(()));
                 }))),
-                _ => drop(comm.subgroup(&[2, 0]).expect("subgroup")),
+                _ => {
+                    assert!(comm.subgroup(&[0, 1]).expect("subgroup").is_none());
+                    drop(comm.subgroup(&[2, 0]).expect("subgroup"));
+                }
             }
             return;
         }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_backend::{
-    Agreed, Ask, CallHistory, FirstDifference, Peers, Question, SEARCH_MAX, SearchStep, closed_differently,
-    closing_error, different_lists, judge_answer, list_text, not_agreed,
+    Agreed, Ask, CallHistory, FirstDifference, GroupText, Peers, Question, SEARCH_MAX, SearchStep,
+    closed_differently, closing_error, different_groups, judge_answer, not_agreed,
 };
 use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 
@@ -269,14 +269,17 @@ impl Rooms {
         }
     }
 
-    /// A communicator that other ranks have made under the same name from another list with a common member, and the
-    /// error that reports it.
+    /// A communicator that other ranks have made in the same way from another list with a common member, or with other
+    /// options, and the error that reports it.
     fn conflict(&self, key: &RoomKey, group: &Group) -> Option<(Arc<Room>, Arc<Error>)> {
-        let Origin::Named { .. } = key.origin else { return None };
+        match key.origin {
+            Origin::Named { .. } | Origin::Derive { .. } => {}
+            Origin::Whole | Origin::Shrink { .. } => return None,
+        }
         let own = group.own_job_rank();
         self.open.values().find_map(|open| {
             let room = &open.room;
-            if room.key.origin != key.origin || room.key.members == key.members {
+            if room.key.origin != key.origin || room.key == *key {
                 return None;
             }
             let mut here = room.ranks().filter(|rank| open.members[rank.index()] == Member::Here);
@@ -285,8 +288,7 @@ impl Rooms {
                 room.group_rank_of(own).is_some() || group.group_rank_of(member).is_some()
             };
             let member = room.job_ranks[here.find(is_ours)?.index()];
-            let (ours, theirs) = (list_text(group.job_ranks()), list_text(&room.job_ranks));
-            let cause = different_lists(own, &ours, member, &theirs);
+            let cause = different_groups((own, &GroupText::of(group)), (member, &room.text));
             Some((room.clone(), Arc::new(cause)))
         })
     }

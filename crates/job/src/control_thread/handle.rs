@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, on_rank};
-use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
+use unisono_communicator::{Error, Group, GroupOptions, GroupRank, JobRank, Result};
 use unisono_control::Request;
 use unisono_control::derived_key::{Origin, derived_key, hash};
 use unisono_control::wire::CommunicatorKey;
@@ -46,8 +46,8 @@ impl ControlHandle {
         self.job.commands().send(Command::Request(request));
     }
 
-    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Result<Option<Companion>> {
-        make(&self.job, (self.key, &self.group), ranks, origin, self.registry.inherit())
+    fn make(&self, ranks: &[GroupRank], options: &GroupOptions, origin: Origin) -> Result<Option<Companion>> {
+        make(&self.job, (self.key, &self.group), (ranks, options), origin, self.registry.inherit())
     }
 }
 
@@ -60,18 +60,19 @@ fn flood_about(job: &Job, (key, group): (CommunicatorKey, &Group), cause: Arc<Er
     let _ = waiting.recv_timeout(HANDOVER_MAX);
 }
 
-/// A communicator of some ranks of a group, that of the communicator `parent`, with these algorithms. `None` when this
-/// rank is not one of them.
+/// A communicator of some ranks of a group, that of the communicator `parent`, with these options and algorithms. `None`
+/// when this rank is not one of them.
 fn make(
     job: &Job,
     (parent, group): (CommunicatorKey, &Group),
-    ranks: &[GroupRank],
+    (ranks, options): (&[GroupRank], &GroupOptions),
     origin: Origin,
     registry: SharedRegistry,
 ) -> Result<Option<Companion>> {
     let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| group.job_rank(rank)).collect();
-    let key = derived_key(parent, origin, &job_ranks);
+    let key = derived_key(parent, origin, (&job_ranks, options));
     let Some(group) = group.subgroup(ranks, key.epoch) else { return Ok(None) };
+    let group = group.with_options(*options).with_id(key.id);
     match job.create(key, group.clone(), registry) {
         Ok(derived) => Ok(Some(derived)),
         // The other ranks have made the communicator, or will make it, and would wait for this rank.
@@ -87,9 +88,13 @@ pub(crate) fn fail_for_all(job: &Job, key: CommunicatorKey, group: &Group, error
 }
 
 /// The group that its members make under `name`, for the time numbered `uses`, of `ranks` of the whole job.
-pub(crate) fn make_named(job: &Job, ranks: &[GroupRank], (name, uses): (&str, u64)) -> Result<Companion> {
+pub(crate) fn make_named(
+    job: &Job,
+    (ranks, options): (&[GroupRank], &GroupOptions),
+    (name, uses): (&str, u64),
+) -> Result<Companion> {
     let origin = Origin::Named { name: hash(name.bytes().map(u64::from)), uses };
-    let made = make(job, (WORLD_KEY, job.group()), ranks, origin, job.configured()?)?;
+    let made = make(job, (WORLD_KEY, job.group()), (ranks, options), origin, job.configured()?)?;
     made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
 }
 
@@ -131,12 +136,12 @@ impl Control for ControlHandle {
     }
 
     fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion> {
-        let made = self.make(survivors, Origin::Shrink(number))?;
+        let made = self.make(survivors, self.group.options(), Origin::Shrink(number))?;
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Companion>> {
-        self.make(ranks, Origin::Derive(counter))
+    fn derive(&self, ranks: &[GroupRank], options: &GroupOptions, counter: u64) -> Result<Option<Companion>> {
+        self.make(ranks, &options.or(self.group.options()), Origin::Derive(counter))
     }
 
     fn abandon(&self) {

@@ -135,6 +135,14 @@ impl Recorder {
         }
     }
 
+    /// The groups of the communicators that somebody holds.
+    pub(crate) fn groups(&self) -> Vec<Group> {
+        let state = self.shared.lock();
+        let held =
+            state.groups.iter().filter(|one| one.board.strong_count() > usize::from(one.revoked.is_some()));
+        held.map(|one| one.group.clone()).collect()
+    }
+
     /// What this rank remembers now.
     pub(crate) fn record(&self) -> FlightRecord {
         self.shared.record().0

@@ -1,0 +1,171 @@
+//! What a new group has of its own, beside its ranks.
+
+use std::time::Duration;
+
+use crate::call::descriptor::Descriptor;
+use crate::call::options::{AlgorithmName, CallOptions, Determinism};
+use crate::check::{check_options, too_long};
+use crate::error::{Error, Result};
+use crate::short_text::ShortText;
+
+/// What does the collectives of a new group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupBackend {
+    /// The same as for the communicator from which it is made.
+    #[default]
+    OfParent,
+    /// The communicator's [companion](crate::Communicator::companion), so no vendor's library. It is the same as
+    /// `OfParent` where no library is. As `new_group(backend="gloo")` of torch, beside a world of NCCL.
+    Companion,
+}
+
+/// The options of a new group; see [`crate::Communicator::subgroup_with`]. All its ranks give the same: a difference is
+/// an [`Error::Refused`] that names the option. What is not set comes from the communicator from which the group is
+/// made, and groups that are made from the group have its options in turn. Copies and survivors have them too.
+///
+/// ```
+/// # use unisono_communicator as unisono;
+/// use std::time::Duration;
+/// use unisono::{Communicator, GroupOptions, Solo};
+/// let options = GroupOptions::new().timeout(Duration::from_secs(20)).label("evaluation");
+/// let group = Solo::new().subgroup_with(&[0], &options)?.unwrap();
+/// assert_eq!(group.group().options().timeout, Some(Duration::from_secs(20)));
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupOptions {
+    /// What does its collectives.
+    pub backend: GroupBackend,
+    /// The deadline of its calls, from their start.
+    pub timeout: Option<Duration>,
+    /// The label of its calls that have none: errors and records show it.
+    pub label: Option<ShortText>,
+    /// The algorithm of its collectives that have one of this name; the cost model chooses for the others.
+    pub algorithm: Option<AlgorithmName>,
+    /// The order of its reductions. [`Determinism::Fixed`] holds for all its calls.
+    pub determinism: Determinism,
+}
+
+impl GroupOptions {
+    /// The names of the options, in the order of [`GroupOptions::texts`].
+    pub const NAMES: [&'static str; 5] = ["backend", "timeout", "label", "algorithm", "determinism"];
+
+    /// No option set.
+    pub fn new() -> GroupOptions {
+        GroupOptions::default()
+    }
+
+    /// Chooses what does its collectives.
+    pub fn backend(mut self, backend: GroupBackend) -> GroupOptions {
+        self.backend = backend;
+        self
+    }
+
+    /// Sets the deadline of its calls.
+    pub fn timeout(mut self, timeout: Duration) -> GroupOptions {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Labels its calls, with at most [`ShortText::BYTES_MAX`] bytes.
+    pub fn label(mut self, text: &str) -> GroupOptions {
+        self.label = Some(ShortText::new(text));
+        self
+    }
+
+    /// Sets the algorithm of its collectives that have one of this name.
+    pub fn algorithm(mut self, name: &str) -> GroupOptions {
+        self.algorithm = Some(AlgorithmName::new(name));
+        self
+    }
+
+    /// Chooses the order of its reductions.
+    pub fn determinism(mut self, determinism: Determinism) -> GroupOptions {
+        self.determinism = determinism;
+        self
+    }
+
+    /// Refuses what no group can have. Whether there is an algorithm of the name, the backend knows.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a timeout of zero, and for a name or a label that is too long.
+    pub fn check(&self) -> Result<()> {
+        if self.timeout == Some(Duration::ZERO) {
+            return Err(Error::invalid("timeout", "0 s, in which no call ends"));
+        }
+        if let Some(label) = self.label.filter(ShortText::is_too_long) {
+            return Err(too_long("label", label));
+        }
+        check_options(&CallOptions { algorithm: self.algorithm, ..CallOptions::default() })
+    }
+
+    /// These options; one that is not set here comes from `parent`. The backend is nobody's heritage: it says how a
+    /// group was made.
+    pub fn or(&self, parent: &GroupOptions) -> GroupOptions {
+        GroupOptions {
+            backend: self.backend,
+            timeout: self.timeout.or(parent.timeout),
+            label: self.label.or(parent.label),
+            algorithm: self.algorithm.or(parent.algorithm),
+            determinism: match self.determinism {
+                Determinism::AnyOrder => parent.determinism,
+                Determinism::Fixed => Determinism::Fixed,
+            },
+        }
+    }
+
+    /// Gives a call what it does not set itself.
+    #[inline]
+    pub fn complete(&self, descriptor: &mut Descriptor, options: &mut CallOptions) {
+        if self.label.is_some() {
+            descriptor.label = descriptor.label.or(self.label);
+        }
+        if self.determinism == Determinism::Fixed {
+            options.determinism = Determinism::Fixed;
+        }
+    }
+
+    /// Each option as a text, by which ranks compare them; empty for an option that is not set.
+    pub fn texts(&self) -> [String; 5] {
+        let backend = match self.backend {
+            GroupBackend::OfParent => "",
+            GroupBackend::Companion => "companion",
+        };
+        let determinism = match self.determinism {
+            Determinism::AnyOrder => "",
+            Determinism::Fixed => "fixed",
+        };
+        let algorithm = self.algorithm.and_then(|name| name.text().ok()).unwrap_or_default();
+        let label = self.label.as_ref().map(ShortText::as_str).unwrap_or_default();
+        let timeout = self.timeout.map(|timeout| format!("{timeout:?}")).unwrap_or_default();
+        [backend.to_owned(), timeout, label.to_owned(), algorithm.to_owned(), determinism.to_owned()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_set_comes_from_the_parent_and_the_backend_does_not() {
+        let parent = GroupOptions::new().timeout(Duration::from_secs(3)).label("a").algorithm("ring");
+        let parent = parent.backend(GroupBackend::Companion);
+        let own = GroupOptions::new().label("b").determinism(Determinism::Fixed);
+        assert_eq!(own.or(&parent).texts(), ["", "3s", "b", "ring", "fixed"]);
+        assert_eq!(parent.or(&own).texts(), ["companion", "3s", "a", "ring", "fixed"]);
+        assert_eq!(GroupOptions::new().texts(), [""; 5]);
+    }
+
+    #[test]
+    fn what_no_group_can_have_is_refused_by_name() {
+        let refused = [
+            ("timeout", GroupOptions::new().timeout(Duration::ZERO)),
+            ("label", GroupOptions::new().label(&"x".repeat(33))),
+            ("algorithm", GroupOptions::new().algorithm(&"x".repeat(257))),
+        ];
+        for (name, options) in refused {
+            let Err(Error::InvalidArgument { argument, .. }) = options.check() else { panic!("{name}") };
+            assert_eq!(argument, name);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Groups with options of their own, groups by colour and key, and groups by rows (rows A7 and A8).
+
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{
+    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, DType, Descriptor,
+    Determinism, Error, GroupOptions, Place, ReduceOp, ShortText,
+};
+
+use crate::backend::Backend;
+use crate::sample::mix;
+use crate::world::{options, run, run_each};
+
+fn job_ranks(comm: &dyn Communicator) -> Vec<u32> {
+    comm.group().job_ranks().iter().map(|rank| rank.get()).collect()
+}
+
+fn everybody(comm: &dyn Communicator) -> Vec<u32> {
+    (0..comm.size()).collect()
+}
+
+/// The ranks of a group show who they are.
+fn check_members(group: &dyn Communicator, own: u32, expected: &[u32]) {
+    let mut all = vec![0; group.size() as usize];
+    group.all_gather(&[own], &mut all).unwrap();
+    assert_eq!((all.as_slice(), job_ranks(group).as_slice()), (expected, expected));
+}
+
+/// The sum of ones, and the name of the algorithm that ran.
+fn sum_of_ones(comm: &dyn Communicator) -> (f32, &'static str) {
+    let mut sum = [1.0f32];
+    let descriptor = Descriptor {
+        op: Some(ReduceOp::Sum),
+        place: Place::InPlace,
+        ..Descriptor::new(Collective::AllReduce, DType::F32, 1)
+    };
+    let outcome = comm.issue(Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut sum)))).unwrap();
+    (sum[0], outcome.algorithm)
+}
+
+/// Every option holds for the calls of the group and of groups made from it, and for no other.
+pub fn a7_options_hold_in_the_group_and_in_what_is_made_from_it(backend: &dyn Backend) {
+    run_each(backend, &[1, 3], |comm| {
+        let own = GroupOptions::new().label("pipeline").timeout(Duration::from_secs(50));
+        let own = own.determinism(Determinism::Fixed);
+        let group = comm.subgroup_with(&everybody(comm), &own).unwrap().unwrap();
+        let longer = GroupOptions::new().timeout(Duration::from_secs(70));
+        let inner = group.subgroup_with(&everybody(comm), &longer).unwrap().unwrap();
+        let copy = inner.duplicate().unwrap();
+        assert_eq!(*group.group().options(), own);
+        assert_eq!(*copy.group().options(), longer.or(&own));
+        assert_eq!(*comm.group().options(), GroupOptions::new());
+        if comm.size() > 1 {
+            let ids = [comm.group().id(), group.group().id(), inner.group().id(), copy.group().id()];
+            let mut all = vec![[0; 4]; comm.size() as usize];
+            comm.all_gather(&ids, all.as_flattened_mut()).unwrap();
+            assert!(all.iter().all(|of_rank| *of_rank == ids), "{all:?}");
+            assert!((0..4).all(|one| !ids[one + 1..].contains(&ids[one])), "{ids:?}");
+        }
+        for group in [&group, &inner, &copy] {
+            let fixed = CallOptions::new().determinism(Determinism::Fixed);
+            let expected = sum_of_ones(&comm.with(fixed));
+            assert_eq!(sum_of_ones(&**group), expected);
+            assert_eq!(expected.0, comm.size() as f32);
+        }
+        copy.close().unwrap();
+    });
+}
+
+/// A label and a label, one of the group and one of the call: errors show the call's own.
+pub fn a7_the_label_of_a_group_is_on_its_calls(backend: &dyn Backend) {
+    run(backend, 2, &options(), |comm| {
+        let labelled = GroupOptions::new().label("of the group");
+        let group = comm.subgroup_with(&[0, 1], &labelled).unwrap().unwrap();
+        let counts = if comm.rank() == 0 { 3 } else { 4 };
+        let error = group.all_reduce(&mut vec![1i32; counts], ReduceOp::Sum).unwrap_err();
+        let Error::Mismatch { calls, .. } = error.root_cause() else { panic!("{error}") };
+        let labels = calls.each_ref().map(|(_, call)| call.descriptor.label);
+        assert_eq!(labels, [Some(ShortText::new("of the group")); 2]);
+    });
+}
+
+/// The algorithm of a group is used where a collective has it.
+pub fn a7_the_algorithm_of_a_group(backend: &dyn Backend) {
+    run(backend, 4, &options(), |comm| {
+        let ring = GroupOptions::new().algorithm("ring");
+        let group = comm.subgroup_with(&everybody(comm), &ring).unwrap().unwrap();
+        assert_eq!(sum_of_ones(&*group), (4.0, "ring"));
+        group.barrier().unwrap();
+        let unknown = GroupOptions::new().algorithm("rong");
+        let error = comm.subgroup_with(&everybody(comm), &unknown).err().unwrap();
+        let text = error.to_string();
+        assert!(text.contains("rong") && text.contains("ring"), "{text}");
+        let never = GroupOptions::new().timeout(Duration::ZERO);
+        let error = comm.subgroup_with(&everybody(comm), &never).err().unwrap();
+        assert!(matches!(error, Error::InvalidArgument { argument: "timeout", .. }), "{error}");
+        comm.barrier().unwrap();
+        group.close().unwrap();
+    });
+}
+
+/// Ranks that give different options are told which.
+pub fn a7_a_difference_names_the_option(backend: &dyn Backend) {
+    run(backend, 3, &options(), |comm| {
+        let seconds = if comm.rank() == 1 { 41 } else { 40 };
+        let own = GroupOptions::new().label("same").timeout(Duration::from_secs(seconds));
+        let group = comm.subgroup_with(&everybody(comm), &own).unwrap().unwrap();
+        let error = group.barrier().unwrap_err();
+        let Error::Refused { problem } = &error else { panic!("{error}") };
+        let named = ["timeout \"40s\"", "timeout \"41s\""].map(|text| problem.contains(text));
+        assert!(named == [true; 2] && !problem.contains("same"), "{problem}");
+        comm.barrier().unwrap();
+    });
+}
+
+/// The group's deadline ends its calls, and the parent, whose deadline is another, goes on.
+pub fn a8_a_group_has_its_own_deadline(backend: &dyn Backend) {
+    run(backend, 3, &options(), |comm| {
+        let hurried = GroupOptions::new().timeout(Duration::from_millis(300));
+        let group = comm.subgroup_with(&everybody(comm), &hurried).unwrap().unwrap();
+        if comm.rank() != 2 {
+            let started = Instant::now();
+            let error = group.barrier().unwrap_err();
+            let Error::Timeout { not_arrived, .. } = error.root_cause() else { panic!("{error}") };
+            assert!(not_arrived.iter().any(|awaited| awaited.rank.get() == 2), "{error}");
+            assert!(started.elapsed() >= Duration::from_millis(290));
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+/// Random colours and keys, against MPI's definition: sorted by colour, key, rank.
+pub fn a7_split_by_colour_and_key(backend: &dyn Backend) {
+    run_each(backend, &[1, 2, 4, 8], |comm| {
+        let (own, ranks) = (comm.rank(), comm.size());
+        for turn in 0..12 {
+            // Every rank draws for all.
+            let all: Vec<(Option<u32>, i64, u32)> = (0..ranks)
+                .map(|rank| {
+                    let random = mix(turn << 32 | u64::from(rank));
+                    (((random >> 40) as u32 % 4).checked_sub(1), (random % 5) as i64 - 2, rank)
+                })
+                .collect();
+            let (colour, key, _) = all[own as usize];
+            let group = comm.split(colour, key).unwrap();
+            let mut expected = all.clone();
+            expected.retain(|one| one.0 == colour);
+            expected.sort_by_key(|&(_, key, rank)| (key, rank));
+            match (colour, group) {
+                (None, group) => assert!(group.is_none()),
+                (Some(_), group) => {
+                    let expected: Vec<u32> = expected.iter().map(|one| one.2).collect();
+                    check_members(&*group.expect("a rank with a colour"), own, &expected);
+                }
+            }
+        }
+        comm.barrier().unwrap();
+    });
+}
+
+/// Rows that each rank may give alone; rows with a common rank are refused, on the rank that sees both at once, and by
+/// name where each rank sees its own.
+pub fn a7_rows(backend: &dyn Backend) {
+    run(backend, 4, &options(), |comm| {
+        let own = comm.rank();
+        let rows: [&[u32]; 2] = [&[2, 0], &[1, 3]];
+        let row = rows[own as usize % 2];
+        check_members(&*comm.subgroups(&rows).unwrap().unwrap(), own, row);
+        check_members(&*comm.subgroups(&[row]).unwrap().unwrap(), own, row);
+        let twice: [&[u32]; 2] = [&[2, 0], &[1, 2]];
+        let error = comm.subgroups(&twice).err().unwrap();
+        assert!(matches!(error, Error::InvalidArgument { argument: "rows", .. }), "{error}");
+        let overlapping: [&[u32]; 4] = [&[0, 1], &[0, 1], &[1, 2], &[3]];
+        let group = comm.subgroups(&[overlapping[own as usize]]).unwrap().unwrap();
+        match group.barrier() {
+            // Ranks 0 and 1 agree, and may be done before rank 2 comes.
+            Ok(()) => assert_ne!(own, 2),
+            Err(Error::Refused { problem }) => {
+                assert!(own != 3 && problem.contains("[0, 1]") && problem.contains("[1, 2]"), "{problem}");
+            }
+            Err(error) => panic!("rank {own}: {error}"),
+        }
+        comm.barrier().unwrap();
+        // Rank 2 could not be told by a group that is gone.
+        drop(group);
+    });
+}
