@@ -104,7 +104,7 @@ pub use algorithms_cli::algorithms_main;
 pub use bytemuck;
 pub use config::backend::Backend;
 pub use config::process::Config;
-pub use selection::BACKENDS;
+pub use selection::{BACKENDS, is_available};
 pub use unisono_communicator::{
     Awaited, Bool, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
     Communicator, Complex, Culprit, DType, Determinism, Element, Error, ErrorCode, Group, GroupBackend,

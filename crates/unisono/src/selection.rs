@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::config::backend::Backend;
 use crate::config::process::Config;
-#[cfg(any(feature = "nccl", feature = "hccl"))]
+#[cfg(any(feature = "ccl", feature = "nccl", feature = "hccl"))]
 use crate::extend::vendors;
 use crate::world::World;
 use unisono_backend::Companion;
@@ -26,6 +26,27 @@ pub const BACKENDS: &[Backend] = &[
     #[cfg(feature = "hccl")]
     Backend::Hccl,
 ];
+
+/// Whether a world of this backend can be had: this build has it, and its library is there and can be opened, as the
+/// environment says where. TCP always is. Cost: a vendor's library is opened and closed.
+///
+/// ```
+/// use unisono::Backend;
+/// assert!(unisono::is_available(Backend::Tcp));
+/// ```
+pub fn is_available(backend: Backend) -> bool {
+    match backend {
+        Backend::Auto | Backend::Tcp => true,
+        #[cfg(feature = "ccl")]
+        Backend::Ccl => Config::from_environment().is_ok_and(|config| vendors::ccl(&config).is_ok()),
+        #[cfg(feature = "nccl")]
+        Backend::Nccl => Config::from_environment().is_ok_and(|config| vendors::nccl(&config).is_ok()),
+        #[cfg(feature = "hccl")]
+        Backend::Hccl => Config::from_environment().is_ok_and(|config| vendors::hccl(&config).is_ok()),
+        #[cfg(not(all(feature = "ccl", feature = "nccl", feature = "hccl")))]
+        _ => false,
+    }
+}
 
 /// All ranks of the job that the settings describe. A backend that the settings name does the work, for any number of
 /// ranks, or is an error.

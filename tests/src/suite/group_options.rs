@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, DType, Descriptor,
-    Determinism, Error, GroupOptions, Place, ReduceOp, ShortText,
+    Determinism, Error, GroupBackend, GroupOptions, Place, ReduceOp, ShortText,
 };
 
 use crate::backend::Backend;
@@ -77,6 +77,20 @@ pub fn a7_the_label_of_a_group_is_on_its_calls(backend: &dyn Backend) {
         let Error::Mismatch { calls, .. } = error.root_cause() else { panic!("{error}") };
         let labels = calls.each_ref().map(|(_, call)| call.descriptor.label);
         assert_eq!(labels, [Some(ShortText::new("of the group")); 2]);
+    });
+}
+
+/// Beside a vendor's library a group can be the companion's; elsewhere that changes nothing.
+pub fn a7_a_group_without_the_library(backend: &dyn Backend) {
+    run_each(backend, &[1, 2], |comm| {
+        let plain = GroupOptions::new().backend(GroupBackend::Companion);
+        let group = comm.subgroup_with(&everybody(comm), &plain).unwrap().unwrap();
+        let companion = comm.companion();
+        assert_eq!(group.backend(), companion.as_ref().map_or(comm.backend(), |beneath| beneath.backend()));
+        check_members(&*group, comm.rank(), &everybody(comm));
+        let inner = group.subgroup(&everybody(comm)).unwrap().unwrap();
+        assert_eq!(inner.backend(), group.backend());
+        comm.barrier().unwrap();
     });
 }
 
