@@ -23,7 +23,8 @@ pub struct Knob {
     pub unit: &'static str,
     /// The value when nothing is set, in the same form; empty for none.
     pub default: &'static str,
-    /// Variables of other tools that are read when ours is not set, first match wins.
+    /// Variables of other tools that are read when ours is not set, first match wins. Their values are in the same form,
+    /// but for a time in `DEEPSPEED_TIMEOUT`, which is in minutes.
     pub also: &'static [&'static str],
     /// What it does.
     pub doc: &'static str,
@@ -57,6 +58,11 @@ pub fn knobs(groups: &[KnobGroup]) -> impl Iterator<Item = &'static Knob> {
 /// The longest duration, in its unit: far from every overflow, and longer than anybody waits.
 const DURATION_UNITS_MAX: f64 = 1e9;
 
+/// Variables of other tools whose times are in minutes, whatever the unit of the row.
+const IN_MINUTES: [&str; 1] = ["DEEPSPEED_TIMEOUT"];
+
+const SECONDS_PER_MINUTE: f64 = 60.0;
+
 /// A lookup that knows the rows of some settings. Only their names are looked up, and names of other tools.
 pub struct Source<'a> {
     /// A path may be no UTF-8.
@@ -81,9 +87,10 @@ impl<'a> Source<'a> {
         self.found_as.borrow().clone()
     }
 
-    /// Whether somebody has set the variable, be it to the default.
+    /// Whether somebody has set the variable, be it to the default, or a variable that is read in its place.
     pub fn is_set(&self, name: &str) -> bool {
-        self.value(name).is_some()
+        let also = self.row(name).map_or(&[][..], |knob| knob.also);
+        std::iter::once(name).chain(also.iter().copied()).any(|name| self.value(name).is_some())
     }
 
     /// The name under which a setting is found, and its value or default. A value that is no text becomes a text that
@@ -167,18 +174,22 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// A time in the row's unit: `us`, `ms` or `s`.
+    /// A time in the row's unit: `us`, `ms` or `s`. The variable of another tool may be in minutes.
     ///
     /// # Errors
     /// As [`Source::needed`].
     pub fn duration(&self, name: &str) -> Result<Duration> {
-        let (units, scale) = match self.row(name).map_or("s", |knob| knob.unit) {
-            "us" => ("microseconds", 1e-6),
-            "ms" => ("milliseconds", 1e-3),
-            _ => ("seconds", 1.0),
+        let is_in_minutes =
+            self.find(name).is_some_and(|(variable, _)| IN_MINUTES.contains(&variable.as_str()));
+        let unit = if is_in_minutes { "min" } else { self.row(name).map_or("s", |knob| knob.unit) };
+        let (units, scale, most) = match unit {
+            "us" => ("microseconds", 1e-6, DURATION_UNITS_MAX),
+            "ms" => ("milliseconds", 1e-3, DURATION_UNITS_MAX),
+            "min" => ("minutes", SECONDS_PER_MINUTE, DURATION_UNITS_MAX / SECONDS_PER_MINUTE),
+            _ => ("seconds", 1.0, DURATION_UNITS_MAX),
         };
         let problem = format!("a number of {units} above 0 is needed");
-        let fits = |number: &f64| *number > 0.0 && *number <= DURATION_UNITS_MAX;
+        let fits = |number: &f64| *number > 0.0 && *number <= most;
         self.needed(name, &problem, fits).map(|number| Duration::from_secs_f64(number * scale))
     }
 

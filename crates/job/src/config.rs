@@ -203,22 +203,16 @@ impl Config {
     /// # Errors
     /// As [`Config::from_environment`].
     pub fn from_source(source: &Source<'_>) -> Result<Config> {
-        let placement = environment::placement(source)?;
-        let slurm_step = environment::slurm_step(source);
-        let job_key = environment::job_key(source, &placement, slurm_step.as_deref());
-        let (slurm_host, slurm_port) =
-            environment::slurm_meeting(source, &placement, job_key.as_deref()).unzip();
+        let discovery = environment::discover(source)?;
+        let address_by = discovery.address.as_ref().map(|address| address.source.clone());
         Ok(Config {
             store: source.text("UNISONO_STORE"),
             secret: secret_source(source)?,
             user_secret_file: user_secret_file(source),
-            job_key,
-            launcher_run: environment::launcher_run(source, &placement),
-            master_address: environment::master_address(source).or(slurm_host),
-            master_port: match source.number("UNISONO_MASTER_PORT", 1, u64::from(u16::MAX) - 1)? {
-                Some(port) => Some(port as u16),
-                None => slurm_port,
-            },
+            job_key: discovery.job_key,
+            launcher_run: discovery.launcher_run,
+            master_address: discovery.address.map(|address| address.value),
+            master_port: discovery.port.map(|port| port.value),
             interfaces: source.find("UNISONO_INTERFACE").map(|(name, value)| Interfaces { name, value }),
             address: address(source)?,
             host_id: source.text("UNISONO_HOST_ID"),
@@ -251,11 +245,21 @@ impl Config {
             report_to: source.parse(report::VARIABLE, "DESCRIPTOR:INODE is needed", |_| true)?,
             runtime_directory: source.foreign_path("XDG_RUNTIME_DIR"),
             temporary_directory: source.foreign_path("TMPDIR").unwrap_or_else(|| "/tmp".into()),
-            slurm_step,
-            placement,
-            found_as: source.found_as(),
+            slurm_step: discovery.slurm_step,
+            placement: discovery.placement,
+            found_as: found_as(source, address_by),
         })
     }
+}
+
+/// The settings that were found under a name of another tool. The address of rank 0 may be that of a platform, whose
+/// variables are no names of a setting.
+fn found_as(source: &Source<'_>, address_by: Option<String>) -> Vec<(&'static str, String)> {
+    const ADDRESS: &str = "UNISONO_MASTER_ADDRESS";
+    let mut found_as = source.found_as();
+    let is_known = source.is_set(ADDRESS);
+    found_as.extend(address_by.filter(|_| !is_known).map(|variable| (ADDRESS, variable)));
+    found_as
 }
 
 fn secret_source(source: &Source<'_>) -> Result<Option<SecretSource>> {

@@ -7,7 +7,7 @@ pub(crate) use unisono_communicator::settings::{configuration, parse};
 
 /// All settings of the job, in groups.
 ///
-/// The four of placement are also found under the names that launchers set, see [`crate::environment`].
+/// The settings of placement are also found under the names that launchers set, see [`crate::environment`].
 #[rustfmt::skip]
 pub const GROUPS: [KnobGroup; 6] = [
     KnobGroup { title: "What a program says", knobs: &[
@@ -20,8 +20,10 @@ pub const GROUPS: [KnobGroup; 6] = [
             "folder to which a rank writes its last calls when one fails, for unisono doctor; made if it is not there"),
     ] },
     KnobGroup { title: "Deadlines", knobs: &[
-        knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &[], "deadline of a call"),
-        knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &[], "how long ranks wait for each other at the start"),
+        knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &["DEEPSPEED_TIMEOUT"],
+            "deadline of a call; DEEPSPEED_TIMEOUT is in minutes, and counts as in torch for this row and the next one"),
+        knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &["DEEPSPEED_TIMEOUT"],
+            "how long ranks wait for each other at the start"),
         knob("UNISONO_HANDSHAKE_TIMEOUT_MS", "ms", "5000", &[], "deadline of the authentication of one connection"),
         knob("UNISONO_DROP_TIMEOUT_MS", "ms", "5000", &[],
             "how long a process that leaves waits until the others have what it has sent"),
@@ -37,6 +39,15 @@ pub const GROUPS: [KnobGroup; 6] = [
         knob("UNISONO_LOCAL_RANK", "rank", "", &["LOCAL_RANK"], "this process's place on its host, from 0"),
         knob("UNISONO_LOCAL_WORLD_SIZE", "ranks", "", &["LOCAL_WORLD_SIZE", "LOCAL_SIZE"],
             "number of ranks on this host; equal to the world size, it says that no rank is elsewhere"),
+        knob("UNISONO_CROSS_RANK", "host", "", &["CROSS_RANK"],
+            "this host's place among the hosts of the job, from 0, as DeepSpeed's launcher says it; in ranks of torchrun \
+             CROSS_RANK and CROSS_SIZE are left over and do not count"),
+        knob("UNISONO_CROSS_SIZE", "hosts", "", &["CROSS_SIZE"],
+            "number of hosts; 1 says that no rank is elsewhere; a number that does not go with the ranks on this host \
+             is refused"),
+        knob("UNISONO_DISCOVERY", "auto or off", "auto", &[],
+            "off: only the settings on this page say who this process is, by any of their names, and where ranks meet; \
+             auto: launchers and platforms too"),
         knob("UNISONO_JOB", "text", "", &[], "what ranks of one job started by hand on one host have in common"),
         knob("UNISONO_HOST_ID", "text", "", &["NCCL_HOSTID"],
             "what tells hosts apart, instead of host name, boot and network namespace"),
@@ -56,7 +67,8 @@ pub const GROUPS: [KnobGroup; 6] = [
         knob("UNISONO_MASTER_ADDRESS", "host", "", &["MASTER_ADDR"],
             "the host of rank 0, when nobody hosts a store"),
         knob("UNISONO_MASTER_PORT", "port", "", &["MASTER_PORT"],
-            "a port of that host; the one above it is ours, this one belongs to torch"),
+            "a port of that host; the one above it is ours, this one belongs to torch; without it 29500 where the \
+             address is set, 6105 on Azure ML, in Slurm a port for each step or job"),
         knob("UNISONO_INTERFACE", "list", "", &["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"],
             "network interfaces to listen on: name prefixes with commas, =name exactly, ^a,b any but these"),
         knob("UNISONO_ADDRESS", "IP address", "", &[], "address to listen on, instead of an interface"),

@@ -60,7 +60,8 @@ impl Config {
             ("UNISONO_PIECE_BYTES", Some(self.piece_bytes.to_string())),
             ("UNISONO_SOCKET_BUFFER_BYTES", self.socket_buffer_bytes.map(|bytes| bytes.to_string())),
         ];
-        let text = |asked: &str| texts.iter().find(|(name, _)| self.variable(name) == asked)?.1.clone();
+        // Under our own names: another tool's variable may have another unit, and its value has passed the rules.
+        let text = |asked: &str| texts.iter().find(|(name, _)| *name == asked)?.1.clone();
         Config::from_lookup(&text)?;
         if (Intervals { beat: self.heartbeat, suspect: self.suspect_after }).are_safe() {
             return Ok(());

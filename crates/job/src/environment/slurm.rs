@@ -3,60 +3,42 @@
 
 use unisono_control::handshake::JobId;
 
-use super::{Launcher, Row, SLURM_SIZES, first, manager};
-use crate::environment::Placement;
+use super::rows::{
+    LauncherRow, SLURM_HOST_COUNTS, SLURM_HOST_LISTS, SLURM_JOB_HOST_LISTS, SLURM_JOBS, SLURM_SIZES,
+    SLURM_STEPS, Sourced, first,
+};
 use crate::settings::Source;
 
-const STEP_HOSTS: &[&str] = &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"];
-const STEP_LIST: &[&str] = &["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
-/// Of the allocation, in every step of it.
-const JOB_LIST: &[&str] = &["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
-
 /// Job and step of the Slurm step that we run in.
-pub(crate) fn slurm_step(source: &Source<'_>) -> Option<String> {
+pub(super) fn step(source: &Source<'_>) -> Option<String> {
     // From this number on they are not steps that srun started, but the batch script, the shell of an allocation, ...
     const RESERVED_STEPS: u32 = 0xffff_fff0;
-    let (_, step) = first(source, &["SLURM_STEP_ID", "SLURM_STEPID"])?;
+    let (_, step) = first(source, SLURM_STEPS)?;
     step.parse().ok().filter(|step: &u32| *step < RESERVED_STEPS)?;
-    let (_, job) = first(source, &["SLURM_JOB_ID", "SLURM_JOBID"])?;
+    let (_, job) = first(source, SLURM_JOBS)?;
     Some(format!("{job}.{step}"))
 }
 
-/// Whether the step is on one host, if we are in one.
-pub(super) fn is_one_host(source: &Source<'_>) -> bool {
-    slurm_step(source).is_some() && first(source, STEP_HOSTS).is_some_and(|(_, hosts)| hosts == "1")
+/// The variable that says that the step is on one host, if we are in such a step.
+pub(super) fn one_host(source: &Source<'_>) -> Option<String> {
+    step(source)?;
+    first(source, SLURM_HOST_COUNTS).filter(|(_, hosts)| hosts == "1").map(|(name, _)| name)
 }
 
 /// Whether what this row says is srun's own word, as with `srun --mpi=pmi2`.
-pub(super) fn is_of_srun(source: &Source<'_>, row: &Row) -> bool {
+pub(super) fn is_of_srun(source: &Source<'_>, row: &LauncherRow) -> bool {
     let value = |names: &[&str]| first(source, names).map(|(_, value)| value);
     let numbers = |rank: &[&str], size: &[&str]| Some((value(rank)?, value(size)?));
-    let step = slurm_step(source).and_then(|_| numbers(&["SLURM_PROCID"], SLURM_SIZES));
-    step.is_some() && numbers(row.rank, row.size) == step
+    let in_step = step(source).and_then(|_| numbers(&["SLURM_PROCID"], SLURM_SIZES));
+    in_step.is_some() && numbers(row.rank, row.world_size) == in_step
 }
 
-/// The host of rank 0 and a port on it, where the ranks of a Slurm job on several hosts may meet: `None` when that is
-/// not certain.
-pub(crate) fn slurm_meeting(
-    source: &Source<'_>,
-    placement: &Placement,
-    job_key: Option<&str>,
-) -> Option<(String, u16)> {
-    let host = |names: &[&str]| first(source, names).map(|(_, list)| first_host(&list));
-    match manager(source)?.launcher {
-        Launcher::Named => None,
-        Launcher::Slurm | Launcher::Pmix => Some((host(STEP_LIST)?, port(&slurm_step(source)?))),
-        // Their daemons are one step on all hosts. A step of one host is something else.
-        Launcher::Pmi | Launcher::Mvapich if is_one_host(source) => None,
-        Launcher::Pmi | Launcher::Mvapich => Some((host(STEP_LIST)?, port(&slurm_step(source)?))),
-        // mpirun starts the ranks of its own host itself, and srun only the daemons of the others: the ranks share no
-        // step, but the allocation. Rank 0 is on its first host, unless it sees that it is not.
-        Launcher::OpenMpi => {
-            let host = host(JOB_LIST)?;
-            let own = source.foreign("SLURMD_NODENAME").filter(|_| placement.rank() == 0);
-            own.is_none_or(|own| own == host).then_some((host, port(job_key?)))
-        }
-    }
+/// The first host of the step, and of the allocation; `None` where no variable lists the hosts.
+pub(super) fn first_hosts(source: &Source<'_>) -> (Option<Sourced<String>>, Option<Sourced<String>>) {
+    let host = |names: &[&str]| {
+        first(source, names).map(|(source, list)| Sourced { value: first_host(&list), source })
+    };
+    (host(SLURM_HOST_LISTS), host(SLURM_JOB_HOST_LISTS))
 }
 
 /// The first host of a Slurm list: of `gpu[007-012,20]-ib,login` it is `gpu007-ib`.

@@ -1,36 +1,41 @@
 //! What processes were told that real launchers have started, and what becomes of it. The first lines of each recorded
 //! environment say where it is from.
 
+use unisono_control::roster::message::RUN_BYTES_MAX;
+
+use super::placement::NESTING;
 use super::*;
 use crate::config::Config;
 
-type Variables = Vec<(&'static str, &'static str)>;
+pub(super) type Variables = Vec<(&'static str, &'static str)>;
 
-fn read(variables: &[(&str, &str)]) -> Result<Config> {
+pub(super) fn read(variables: &[(&str, &str)]) -> Result<Config> {
     let lookup = |name: &str| variables.iter().rfind(|(n, _)| *n == name).map(|(_, value)| value.to_string());
     Config::from_lookup(&lookup)
 }
 
-fn problem(variables: &[(&str, &str)]) -> String {
+pub(super) fn problem(variables: &[(&str, &str)]) -> String {
     read(variables).unwrap_err().to_string()
 }
 
-fn variables(recorded: &'static str) -> Variables {
+pub(super) fn variables(recorded: &'static str) -> Variables {
     assert!(recorded.starts_with("# "), "it does not say where it is from");
     recorded.lines().filter(|line| !line.starts_with('#')).map(|line| line.split_once('=').unwrap()).collect()
 }
 
 macro_rules! recorded {
     ($name:literal) => {
-        variables(include_str!(concat!("recorded/", $name, ".env")))
+        $crate::environment::tests::variables(include_str!(concat!("recorded/", $name, ".env")))
     };
 }
+pub(super) use recorded;
 
 /// Rank and size, place and number on the host, who said so, the job's name, and host and port where ranks meet that
 /// are on several hosts.
-type Read = ((u32, u32), (Option<u32>, Option<u32>), Launcher, Option<String>, Option<(String, u16)>);
+pub(super) type Read =
+    ((u32, u32), (Option<u32>, Option<u32>), Launcher, Option<String>, Option<(String, u16)>);
 
-fn told(variables: &[(&str, &str)]) -> Read {
+pub(super) fn told(variables: &[(&str, &str)]) -> Read {
     let config = read(variables).unwrap();
     let Placement::Ranked { rank, world_size, local_rank, local_world_size, launcher } = config.placement
     else {
@@ -188,7 +193,7 @@ fn launchers_within_others_are_no_contradiction() {
     // torchrun and ours in processes of srun and mpirun: jobs of their own, or a job with other numbers.
     for mark in NESTING {
         let marked = |named: [(&'static str, &'static str); 2], outer: &[(&'static str, &'static str)]| {
-            told(&[&named[..], outer, &[(mark, "4")]].concat()).0
+            told(&[&named[..], outer, &[(mark, "1")]].concat()).0
         };
         assert_eq!(marked(named("1", "4"), &slurm), (1, 4));
         assert_eq!(marked(named("1", "2"), &slurm), (1, 2));

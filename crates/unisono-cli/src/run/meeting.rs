@@ -72,6 +72,8 @@ impl Meeting {
             ("WORLD_SIZE", ranks.clone()),
             ("LOCAL_RANK", rank),
             ("LOCAL_WORLD_SIZE", ranks),
+            ("CROSS_RANK", "0".to_owned()),
+            ("CROSS_SIZE", "1".to_owned()),
             ("MASTER_ADDR", self.free_port.ip().to_string()),
             ("MASTER_PORT", self.free_port.port().to_string()),
             ("UNISONO_STORE", self.store.address().to_string()),
