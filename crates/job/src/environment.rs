@@ -55,7 +55,7 @@ pub struct Discovery {
     pub placement: Placement,
     /// Our rank and the sizes, with their sources.
     pub numbers: Numbers,
-    /// The host of rank 0, if it is known.
+    /// The host of rank 0, if it is known. Ranks of a launcher that hosts their store meet there instead.
     pub address: Option<Sourced<String>>,
     /// The port of rank 0 that belongs to others, if it is known.
     pub port: Option<Sourced<u16>>,

@@ -46,7 +46,8 @@ pub(crate) enum Commands {
         #[command(subcommand)]
         command: AlgoCommands,
     },
-    /// Says what this machine is and what will be slow on it; with --flight, which rank of a failed job is where.
+    /// Says what this machine is and what will be slow on it; with --flight, which rank of a failed job is where; with
+    /// --discovery, which variables make this process the rank that it is.
     Doctor(DoctorArguments),
     /// Prints every setting: name, unit, default, other names, meaning. docs/settings.md is this page.
     Settings,
@@ -239,6 +240,10 @@ pub(crate) struct DoctorArguments {
     /// UNISONO_FLIGHT_DIR when a job fails.
     #[arg(long, value_name = "DIR")]
     pub(crate) flight: Option<PathBuf>,
+    /// Say which rank a process started like this one is, and where rank 0 is: each with the variable that says it, and
+    /// with the variables that changed nothing. To be started like a rank: mpirun -n 4 unisono doctor --discovery.
+    #[arg(long, conflicts_with_all = ["flight", "ranks"])]
+    pub(crate) discovery: bool,
     /// Judge this machine for so many ranks on it [default: those of the job that this process is a rank of, else one
     /// for each core, at least 2].
     #[arg(short = 'n', value_name = "RANKS", conflicts_with = "flight", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
@@ -380,6 +385,8 @@ mod tests {
             ("unisono calibrate -n 1", "2..=1024"),
             ("unisono doctor -n 2 --flight x", "cannot be used with"),
             ("unisono doctor --flight", "--flight"),
+            ("unisono doctor --discovery --flight x", "cannot be used with"),
+            ("unisono doctor --discovery -n 2", "cannot be used with"),
             ("unisono algo price ring --ranks 4", "--bytes"),
             ("unisono algo price --ranks 4 --bytes 1K", "--all"),
             ("unisono algo price ring --ranks 0 --bytes 1K", "1..=32768"),

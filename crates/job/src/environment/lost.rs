@@ -55,7 +55,7 @@ pub(super) fn lost(source: &Source<'_>, ranked: Option<&Ranked>, address_by: Opt
 fn unplaced(ranked: Option<&Ranked>) -> String {
     match ranked {
         Some(ranked) => format!("the rank is that of {}", ranked.launcher.name()),
-        None => "neither UNISONO_RANK nor RANK is set".to_owned(),
+        None => "no rank counts, so this process is alone".to_owned(),
     }
 }
 

@@ -109,7 +109,10 @@ fn c7_azure_ml_on_one_host_has_the_place_of_all_its_ranks() {
     // A notebook or a job of one process has no launcher, and is alone.
     let none: Variables = one.into_iter().filter(|(name, _)| name.starts_with("AZ")).collect();
     assert_eq!(read(&none).unwrap().placement, Placement::Solo);
-    assert_eq!(lost(&none, "AZUREML_EXPERIMENT_ID").as_deref(), Some("neither UNISONO_RANK nor RANK is set"));
+    assert_eq!(
+        lost(&none, "AZUREML_EXPERIMENT_ID").as_deref(),
+        Some("no rank counts, so this process is alone")
+    );
 }
 
 #[test]

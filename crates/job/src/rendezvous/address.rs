@@ -44,8 +44,8 @@ pub(crate) async fn listen_at(config: &Config) -> Result<SocketAddr> {
     let wait = WaitConfig::new(config, &meeting);
     let mut waiting = Waiting::new(&wait, config.placement.rank(), config.placement.world_size());
     let found = resolve(&store, &mut waiting).await?;
-    let (host, _) = split_store(&store).map_err(|problem| configuration(wait.variable, &store, problem))?;
-    towards(host, found, wait.variable)
+    let (host, _) = split_store(&store).map_err(|problem| configuration(&wait.variable, &store, problem))?;
+    towards(host, found, &wait.variable)
 }
 
 /// Host and port of a store that is given as `host:port`; an IPv6 address is in brackets.
@@ -88,7 +88,7 @@ fn scoped_store(store: &str) -> Option<Result<SocketAddr, String>> {
 /// resolve is tried again for a while, see [`WaitConfig::resolve`].
 pub(super) async fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAddr> {
     if let Some(found) = scoped_store(store) {
-        return found.map_err(|problem| configuration(waiting.config.variable, store, problem));
+        return found.map_err(|problem| configuration(&waiting.config.variable, store, problem));
     }
     let until = Instant::now() + waiting.config.resolve;
     let mut retry = Retry::new(until);
@@ -107,7 +107,7 @@ pub(super) async fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<So
         if !retry.pause().await {
             let tried = waiting.config.resolve;
             let problem = format!("the host's name does not resolve, tried for {tried:?}: {problem}");
-            return Err(configuration(waiting.config.variable, store, problem));
+            return Err(configuration(&waiting.config.variable, store, problem));
         }
     }
 }

@@ -138,7 +138,7 @@ fn config(world_size: u32) -> JoinConfig {
             voice: Voice::OneOfMany,
             place: String::new(),
             remedy: String::new(),
-            variable: "UNISONO_STORE",
+            variable: "UNISONO_STORE".to_owned(),
         },
     }
 }

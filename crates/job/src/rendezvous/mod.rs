@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
 //! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
-//! | several hosts, `MASTER_ADDR` and `MASTER_PORT`, or Slurm | there, one port above, hosted by rank 0 | the same |
+//! | several hosts, `MASTER_ADDR`, Slurm, Azure ML or SageMaker | there, one port above, hosted by rank 0 | the same |
 //! | several hosts, none of these | refused, with these remedies | |
 //!
 //! All ranks count as being on this host if the launcher's local size says so. If the launcher gives no local size,

@@ -54,7 +54,7 @@ pub struct WaitConfig {
     /// What to do if the others do not come.
     pub remedy: String,
     /// The variable that says where the store is.
-    pub variable: &'static str,
+    pub variable: String,
 }
 
 impl WaitConfig {
@@ -69,7 +69,7 @@ impl WaitConfig {
             voice: voice(config),
             place: place(meeting, job),
             remedy: remedy(meeting, job, voice(config)),
-            variable: variable(meeting),
+            variable: config.variable(setting(meeting)).to_owned(),
         }
     }
 
@@ -89,11 +89,11 @@ fn voice(config: &Config) -> Voice {
     }
 }
 
-/// The variable that says where the ranks meet.
-fn variable(meeting: &Meeting) -> &'static str {
+/// The setting that says where the ranks meet. A variable of another tool may have given it.
+fn setting(meeting: &Meeting) -> &'static str {
     match meeting {
         Meeting::Launched { .. } => "UNISONO_STORE",
-        Meeting::AtRankZero { .. } => "MASTER_ADDR",
+        Meeting::AtRankZero { .. } => "UNISONO_MASTER_ADDRESS",
         Meeting::SameHost | Meeting::Solo => "UNISONO_JOB",
     }
 }

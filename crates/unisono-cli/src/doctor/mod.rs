@@ -1,5 +1,7 @@
-//! `unisono doctor`: what a failed job's records say, or what this machine is and what will be slow on it.
+//! `unisono doctor`: what a failed job's records say, or which rank this process is by which variables, or what this
+//! machine is and what will be slow on it.
 
+mod discovery;
 mod folder;
 mod machine;
 mod merge;
@@ -20,6 +22,7 @@ use merge::{merge, ranks_text};
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<()> {
     match &arguments.flight {
         Some(folder) => job(folder, arguments.json),
+        None if arguments.discovery => discovery::discovery(arguments.json),
         None => machine::machine(arguments.ranks, arguments.json),
     }
 }

@@ -7,6 +7,7 @@ mod backends;
 mod bench;
 mod calibrate;
 mod demo;
+mod discovery;
 mod doctor;
 mod input;
 mod run;

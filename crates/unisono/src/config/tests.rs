@@ -37,6 +37,35 @@ fn every_row_of_the_table_is_read_and_documented() {
     }
 }
 
+/// Whatever is set: a rank of each launcher asks for more.
+#[test]
+#[cfg(feature = "cli")]
+fn every_variable_that_is_read_is_on_the_page_of_settings() {
+    use unisono_job::environment::{FOREIGN, LAUNCHERS};
+
+    let page = super::page::settings_page();
+    // What the search for oneCCL's folders reads is in docs/backends.md.
+    let of_ccl = |name: &str| name.starts_with("CCL") || name.starts_with("FI_") || name.ends_with("ROOT");
+    let others = || FOREIGN.iter().flat_map(|row| row.names).map(|name| (*name, "1"));
+    for row in &LAUNCHERS {
+        let numbers =
+            [(row.rank, "0"), (row.world_size, "2"), (row.local_rank, "0"), (row.local_world_size, "1")];
+        let set = numbers.into_iter().filter_map(|(names, value)| Some((*names.first()?, value)));
+        let set: Vec<(&str, &str)> = set.chain(others()).collect();
+        let asked = std::cell::RefCell::new(std::collections::BTreeSet::new());
+        let read = Config::from_lookup(&|name| {
+            asked.borrow_mut().insert(name.to_owned());
+            let hosts = ("SM_HOSTS", "[\"algo-1\"]");
+            let found = std::iter::once(&hosts).chain(&set).find(|(set, _)| *set == name);
+            found.map(|(_, value)| (*value).to_owned())
+        });
+        assert!(read.is_ok(), "{read:?}");
+        for name in asked.take().iter().filter(|name| !of_ccl(name)) {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+}
+
 #[test]
 #[cfg(all(feature = "ccl", feature = "nccl", feature = "hccl"))]
 fn vendors_bring_the_settings_that_are_said_to_be_theirs() {
