@@ -91,6 +91,9 @@ impl Numbers {
     }
 }
 
+/// A number that may not be said.
+type MaybeNumber = Option<Sourced<u32>>;
+
 /// The numbers of a launcher's row.
 #[derive(Clone, Debug)]
 pub(super) struct Ranked {
@@ -196,10 +199,7 @@ fn check_without_rank(source: &Source<'_>) -> Result<()> {
 
 /// The place of this host among the hosts, and their number, as DeepSpeed's launcher says them. torchrun sets neither,
 /// so in its ranks they are left over from a DeepSpeed around it.
-fn hosts(
-    source: &Source<'_>,
-    world_size: &Sourced<u32>,
-) -> Result<(Option<Sourced<u32>>, Option<Sourced<u32>>)> {
+fn hosts(source: &Source<'_>, world_size: &Sourced<u32>) -> Result<(MaybeNumber, MaybeNumber)> {
     let is_of_torchrun = foreign(source, "TORCHELASTIC_RUN_ID").is_some();
     let is_ours = |name: &str| source.find(name).is_some_and(|(variable, _)| variable == name);
     if is_of_torchrun && !is_ours("UNISONO_CROSS_SIZE") && !is_ours("UNISONO_CROSS_RANK") {

@@ -11,13 +11,16 @@ fn discovered(variables: &[(&str, &str)]) -> Discovery {
     discover(&Source::new(&lookup, &GROUPS)).unwrap()
 }
 
-/// The address of rank 0 and its port, each with its source.
-fn master(variables: &[(&str, &str)]) -> (Option<(String, String)>, Option<(u16, String)>) {
+/// A value and its source.
+type By<T> = Option<(T, String)>;
+
+/// The address of rank 0 and its port.
+fn master(variables: &[(&str, &str)]) -> (By<String>, By<u16>) {
     let Discovery { address, port, .. } = discovered(variables);
     (address.map(|one| (one.value, one.source)), port.map(|one| (one.value, one.source)))
 }
 
-fn by<T>(value: T, source: &str) -> Option<(T, String)> {
+fn by<T>(value: T, source: &str) -> By<T> {
     Some((value, source.to_owned()))
 }
 

@@ -12,8 +12,8 @@ const INTRODUCTION: &str = "\
 
 Every setting that unisono takes from the environment. This page is made from the table in
 `crates/unisono/src/config/table.rs`: `unisono settings` prints it. Its last two sections have the variables of
-launchers and platforms. Besides, unisono reads `XDG_RUNTIME_DIR`, `TMPDIR`, `XDG_CONFIG_HOME` and `HOME` for its folders, and
-whether variables of oneCCL are set (docs/backends.md).
+launchers and platforms. Besides, unisono reads `XDG_RUNTIME_DIR`, `TMPDIR`, `XDG_CONFIG_HOME` and `HOME` for its
+folders, and whether variables of oneCCL are set (docs/backends.md).
 
 * A variable without a value counts as not set.
 * A value that cannot be used is refused when the program joins, in one line that names the variable, the value and the
