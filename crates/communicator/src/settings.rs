@@ -23,8 +23,8 @@ pub struct Knob {
     pub unit: &'static str,
     /// The value when nothing is set, in the same form; empty for none.
     pub default: &'static str,
-    /// Variables of other tools that are read when ours is not set, first match wins. Their values are in the same form,
-    /// but for a time in `DEEPSPEED_TIMEOUT`, which is in minutes.
+    /// Variables of other tools that are read when ours is not set, first match wins. Their values have the same form;
+    /// only `DEEPSPEED_TIMEOUT` is in minutes.
     pub also: &'static [&'static str],
     /// What it does.
     pub doc: &'static str,

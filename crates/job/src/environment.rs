@@ -59,7 +59,7 @@ pub struct Discovery {
     pub address: Option<Sourced<String>>,
     /// The port of rank 0 that belongs to others, if it is known.
     pub port: Option<Sourced<u16>>,
-    /// The platform around, if it is one of those that are known.
+    /// The platform around, if it is a known one.
     pub platform: Option<Platform>,
     /// The variables that changed nothing.
     pub lost: Vec<Lost>,

@@ -21,7 +21,8 @@ pub const GROUPS: [KnobGroup; 6] = [
     ] },
     KnobGroup { title: "Deadlines", knobs: &[
         knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &["DEEPSPEED_TIMEOUT"],
-            "deadline of a call; DEEPSPEED_TIMEOUT is in minutes, and counts as in torch for this row and the next one"),
+            "deadline of a call; DEEPSPEED_TIMEOUT is in minutes, and counts as in torch for this row and the next \
+             one"),
         knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &["DEEPSPEED_TIMEOUT"],
             "how long ranks wait for each other at the start"),
         knob("UNISONO_HANDSHAKE_TIMEOUT_MS", "ms", "5000", &[], "deadline of the authentication of one connection"),
@@ -40,14 +41,14 @@ pub const GROUPS: [KnobGroup; 6] = [
         knob("UNISONO_LOCAL_WORLD_SIZE", "ranks", "", &["LOCAL_WORLD_SIZE", "LOCAL_SIZE"],
             "number of ranks on this host; equal to the world size, it says that no rank is elsewhere"),
         knob("UNISONO_CROSS_RANK", "host", "", &["CROSS_RANK"],
-            "this host's place among the hosts of the job, from 0, as DeepSpeed's launcher says it; in ranks of torchrun \
-             CROSS_RANK and CROSS_SIZE are left over and do not count"),
+            "this host's place among the hosts of the job, from 0, as DeepSpeed's launcher says it; in ranks of \
+             torchrun CROSS_RANK and CROSS_SIZE are left over and do not count"),
         knob("UNISONO_CROSS_SIZE", "hosts", "", &["CROSS_SIZE"],
             "number of hosts; 1 says that no rank is elsewhere; a number that does not go with the ranks on this host \
              is refused"),
         knob("UNISONO_DISCOVERY", "auto or off", "auto", &[],
-            "off: only the settings on this page say who this process is, by any of their names, and where ranks meet; \
-             auto: launchers and platforms too"),
+            "off: only settings say who this process is and where ranks meet, by any of their names; auto: launchers \
+             and platforms too"),
         knob("UNISONO_JOB", "text", "", &[], "what ranks of one job started by hand on one host have in common"),
         knob("UNISONO_HOST_ID", "text", "", &["NCCL_HOSTID"],
             "what tells hosts apart, instead of host name, boot and network namespace"),

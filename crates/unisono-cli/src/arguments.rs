@@ -383,10 +383,7 @@ mod tests {
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),
             ("unisono calibrate -n 1", "2..=1024"),
-            ("unisono doctor -n 2 --flight x", "cannot be used with"),
             ("unisono doctor --flight", "--flight"),
-            ("unisono doctor --discovery --flight x", "cannot be used with"),
-            ("unisono doctor --discovery -n 2", "cannot be used with"),
             ("unisono algo price ring --ranks 4", "--bytes"),
             ("unisono algo price --ranks 4 --bytes 1K", "--all"),
             ("unisono algo price ring --ranks 0 --bytes 1K", "1..=32768"),
@@ -408,6 +405,14 @@ mod tests {
                 "{line}: {}",
                 problem.text
             );
+        }
+    }
+
+    #[test]
+    fn the_doctor_examines_one_thing() {
+        for options in ["-n 2 --flight x", "--discovery --flight x", "--discovery -n 2"] {
+            let text = parsed(&format!("unisono doctor {options}")).unwrap_err().text;
+            assert!(text.contains("cannot be used with"), "{options}: {text}");
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! | platform | known by | host of rank 0 | port |
 //! | --- | --- | --- | --- |
-//! | Azure ML | `AZUREML_EXPERIMENT_ID`, without `DLTS_JOB_ID` | the host in `AZ_BATCH_MASTER_NODE`, `AZ_BATCHAI_MPI_MASTER_NODE` | 6105 |
-//! | SageMaker | `SM_TRAINING_ENV` | the first host in `SM_HOSTS` | 29500 |
 //! | DLTS | `DLTS_JOB_ID` | | |
+//! | Azure ML | `AZUREML_EXPERIMENT_ID` | `AZ_BATCH_MASTER_NODE`, `AZ_BATCHAI_MPI_MASTER_NODE` | 6105 |
+//! | SageMaker | `SM_TRAINING_ENV` | the first host in `SM_HOSTS` | 29500 |
 //!
 //! Hosts and ports are those of DeepSpeed, but for four of its faults. An address or a port that the user has set is
 //! kept, also in a job on one host; so is `NCCL_SOCKET_IFNAME`, which need not be set. An IPv6 address stays whole. On

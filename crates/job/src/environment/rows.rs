@@ -61,7 +61,7 @@ impl LauncherRow {
 
 pub(super) const SLURM_SIZES: &[&str] = &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"];
 
-/// The launchers, in the order in which they count. The names of the first row are settings, which have other names too.
+/// The launchers, in the order in which they count. The names of the first row are settings, which have also others.
 pub const LAUNCHERS: [LauncherRow; 6] = [
     LauncherRow {
         launcher: Launcher::Named,

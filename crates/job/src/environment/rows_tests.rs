@@ -1,5 +1,5 @@
-//! The rows of the feature table about discovery, by their numbers: MVAPICH, Azure ML, SageMaker, DLTS, the timeout, and
-//! a process that nobody has placed; and the faults of DeepSpeed that cannot happen here.
+//! The rows of the feature table about discovery, by their numbers: MVAPICH, Azure ML, SageMaker, DLTS, the timeout,
+//! and a process that nobody has placed; and the faults of DeepSpeed that cannot happen here.
 
 use std::time::Duration;
 

@@ -65,10 +65,10 @@ fn lost_variables(lost: &Lost) -> LostVariables<'_> {
 }
 
 /// A value as a text, and its source; `None` where nobody says it.
-type Row<'a> = (&'static str, Option<(String, &'a str)>);
+type SourcedText<'a> = (&'static str, Option<(String, &'a str)>);
 
 /// Every value, under its name in the document.
-fn rows(discovery: &Discovery) -> [Row<'_>; 8] {
+fn rows(discovery: &Discovery) -> [SourcedText<'_>; 8] {
     fn number<T: ToString>(one: &Sourced<T>) -> (String, &str) {
         (one.value.to_string(), &one.source)
     }

@@ -62,7 +62,8 @@ fn add_launchers(page: &mut String) {
         let cells = std::iter::once(row.launcher.name().to_owned()).chain(numbers);
         add_cells(page, cells);
     }
-    page.push_str("\n## Other variables of launchers and platforms\n\n| name | set by | meaning |\n| --- | --- | --- |\n");
+    page.push_str("\n## Other variables of launchers and platforms\n\n");
+    page.push_str("| name | set by | meaning |\n| --- | --- | --- |\n");
     for row in &FOREIGN {
         add_cells(page, [code(row.names), row.from.to_owned(), row.doc.to_owned()]);
     }
