@@ -34,7 +34,8 @@ fn host_message<'a>(
     dtype: DType,
     segments: impl Iterator<Item = &'a [u8]>,
 ) -> MemoryMessage {
-    let part = |bytes: &[u8]| PartMessage { dtype, lent: None, bytes: Bytes(bytes.to_vec()) };
+    let part =
+        |bytes: &[u8]| PartMessage { dtype, lent: None, room_bytes_max: None, bytes: Bytes(bytes.to_vec()) };
     MemoryMessage::Host { division, parts: segments.map(part).collect() }
 }
 
@@ -117,6 +118,7 @@ pub(super) fn owned_message(
 fn owned_memory(memory: &mut OwnedMemory, keep: &mut dyn FnMut(LentByTest) -> Id) -> MemoryMessage {
     let mut part = |place: &mut OwnedBuffer| {
         let (dtype, bytes) = (place.dtype(), Bytes(place.bytes().to_vec()));
+        let room_bytes_max = place.room_bytes_max();
         let (buffer, is_lent) = is_lent(std::mem::replace(place, placeholder(dtype)));
         let lent = if is_lent {
             Some(keep(LentByTest::Host(buffer)))
@@ -124,7 +126,7 @@ fn owned_memory(memory: &mut OwnedMemory, keep: &mut dyn FnMut(LentByTest) -> Id
             *place = buffer;
             None
         };
-        PartMessage { dtype, lent, bytes }
+        PartMessage { dtype, lent, room_bytes_max, bytes }
     };
     match memory {
         OwnedMemory::One(buffer) => MemoryMessage::Host { division: None, parts: vec![part(buffer)] },
@@ -167,6 +169,7 @@ pub(super) fn restore_owned(buffers: &mut OwnedBuffers, parts: &[Option<Bytes>])
     for ((is_input, own), part) in own.into_iter().zip(parts) {
         let Some(part) = part else { continue };
         assert!(!is_input || own.bytes() == part.0, "a call has written to its input");
+        own.make_room(part.0.len()).unwrap();
         own.bytes_mut().copy_from_slice(&part.0);
     }
 }
@@ -270,6 +273,9 @@ fn owned_part(part: &PartMessage, tell: &(impl Fn(Id, &[u8]) + Clone + Send + 's
     if let Some(id) = part.lent {
         let tell = tell.clone();
         return LentMemory::new(&part.bytes.0, move |bytes| tell(id, bytes)).lend(part.dtype);
+    }
+    if let Some(most) = part.room_bytes_max {
+        return with_dtype!(part.dtype, T => OwnedBuffer::for_message::<T>(most));
     }
     with_dtype!(part.dtype, T => OwnedBuffer::new(elements::<T>(&part.bytes.0)))
 }

@@ -152,6 +152,8 @@ pub(super) struct PartMessage {
     pub(super) dtype: DType,
     /// For memory that has a keeper.
     pub(super) lent: Option<Id>,
+    /// For memory that makes room for a message: the most bytes.
+    pub(super) room_bytes_max: Option<u64>,
     pub(super) bytes: Bytes,
 }
 
@@ -183,7 +185,7 @@ wire_struct! {
     ScopeInfo { communicator, parent }
     ShrunkMessage { communicator, new_ranks, last_common_call }
     CallMessage { descriptor, buffers, stream, counts, options, function, site }
-    PartMessage { dtype, lent, bytes }
+    PartMessage { dtype, lent, room_bytes_max, bytes }
     SpanMessage { address, bytes, device }
     Executed { result, is_input_intact, output }
     FinishedMessage { result, parts }

@@ -1,6 +1,8 @@
 //! The memory of asynchronous calls: it moves in, and comes back through the handle.
 
 use crate::elements::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::group::rank::GroupRank;
 use crate::memory::device::DeviceBufferMut;
 use crate::memory::host::{Segments, SegmentsMut};
 use crate::memory::raw::{Keeper, OwnedBuffer};
@@ -144,6 +146,29 @@ impl OwnedBuffers {
                 Buffers::Separate { input: input.borrow(), output: output.borrow_mut() }
             }
         }
+    }
+
+    /// Makes room for a matched message whose length the receive did not know ([`OwnedBuffer::for_message`]); for
+    /// backends. Other memory is left as it is.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] when the message is longer than the receive allows, [`Error::InvalidArgument`] when there
+    /// is not enough memory. The message is to be dropped; nothing else is affected.
+    pub fn make_room(&mut self, source_rank: GroupRank, tag: u32, sent_bytes: u64) -> Result<()> {
+        let OwnedBuffers::Separate { output: OwnedMemory::One(buffer), .. } = self else { return Ok(()) };
+        let Some(room_bytes) = buffer.room_bytes_max() else { return Ok(()) };
+        let too_long = Error::Truncated { source_rank, tag, sent_bytes, room_bytes };
+        let bytes = usize::try_from(sent_bytes).ok().filter(|_| sent_bytes <= room_bytes).ok_or(too_long)?;
+        buffer.make_room(bytes).map_err(|_| {
+            let problem = format!("no memory for the {sent_bytes} bytes that rank {source_rank} sent");
+            Error::invalid("message", problem)
+        })
+    }
+
+    /// Whether a receive makes room for its message itself.
+    pub fn makes_room(&self) -> bool {
+        let OwnedBuffers::Separate { output: OwnedMemory::One(buffer), .. } = self else { return false };
+        buffer.room_bytes_max().is_some()
     }
 
     fn each(&self) -> impl Iterator<Item = &OwnedMemory> {

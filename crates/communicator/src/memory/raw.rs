@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use crate::elements::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::log::{Severity, log};
+use crate::memory::allocation::zeroed;
 use crate::memory::segments::Segment;
 
 /// Keeps memory alive that a call uses but does not own. The call drops the keeper at its end. A panic in that drop is
@@ -70,6 +71,8 @@ impl RawMemory {
 trait ElementVec: Send + Sync {
     fn bytes(&self) -> &[u8];
     fn bytes_mut(&mut self) -> &mut [u8];
+    /// Replaces the elements by zeros, which have at least `bytes` bytes.
+    fn make_room(&mut self, bytes: usize) -> Result<()>;
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
@@ -82,6 +85,11 @@ impl<T: Element> ElementVec for Vec<T> {
         bytemuck::cast_slice_mut(self)
     }
 
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        *self = zeroed(bytes.div_ceil(size_of::<T>().max(1)))?;
+        Ok(())
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
     }
@@ -92,6 +100,8 @@ impl<T: Element> ElementVec for Vec<T> {
 pub struct OwnedBuffer {
     dtype: DType,
     elements: OwnedElements,
+    /// The most bytes of the message for which it makes room; `None` if its size stays.
+    room_bytes_max: Option<u64>,
 }
 
 enum OwnedElements {
@@ -104,7 +114,44 @@ enum OwnedElements {
 impl OwnedBuffer {
     /// Takes the vector; no copy.
     pub fn new<T: Element>(elements: Vec<T>) -> OwnedBuffer {
-        OwnedBuffer { dtype: T::DTYPE, elements: OwnedElements::Vector(Box::new(elements)) }
+        let elements = OwnedElements::Vector(Box::new(elements));
+        OwnedBuffer { dtype: T::DTYPE, elements, room_bytes_max: None }
+    }
+
+    /// An empty vector for a message of unknown length: a receive makes room for the message when it has matched it.
+    /// The receive's count is 0. A message of more than `bytes_max` bytes is [`Error::Truncated`].
+    ///
+    /// ```
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+    /// use unisono::{Collectives, CollectivesAsync, DType, Peer, Solo};
+    /// use unisono::call::{Descriptor, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory};
+    /// let comm = Solo::new();
+    /// comm.send(&[1u16, 2, 3], 0, 7)?;
+    /// let descriptor =
+    ///     Descriptor { peer: Some(Peer::Any), tag: 7, ..Descriptor::new(Operation::Recv, DType::U16, 0) };
+    /// let output = OwnedMemory::One(OwnedBuffer::for_message::<u16>(1000));
+    /// let buffers = OwnedBuffers::Separate { input: OwnedMemory::of(Vec::<u16>::new()), output };
+    /// assert_eq!(comm.start(OwnedCall::new(descriptor, buffers)).wait()?.bytes, 6);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    pub fn for_message<T: Element>(bytes_max: u64) -> OwnedBuffer {
+        OwnedBuffer { room_bytes_max: Some(bytes_max), ..OwnedBuffer::new(Vec::<T>::new()) }
+    }
+
+    /// The most bytes of a message for which [`OwnedBuffer::make_room`] makes room. `None` for memory whose size stays.
+    pub fn room_bytes_max(&self) -> Option<u64> {
+        self.room_bytes_max
+    }
+
+    /// Makes room for a message of `bytes` bytes; for backends. Memory whose size stays is left as it is.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is not enough memory.
+    pub fn make_room(&mut self, bytes: usize) -> Result<()> {
+        match &mut self.elements {
+            OwnedElements::Vector(elements) if self.room_bytes_max.is_some() => elements.make_room(bytes),
+            OwnedElements::Vector(_) | OwnedElements::Raw(_) | OwnedElements::Released => Ok(()),
+        }
     }
 
     /// Memory that stays where it is: `bytes` bytes of `dtype` elements at `start`, which may be null if `bytes` is 0.
@@ -161,7 +208,7 @@ impl OwnedBuffer {
             None => return Err(Error::invalid("start", format!("null, but there are {bytes} bytes"))),
         };
         let memory = RawMemory { start, bytes, keeper };
-        Ok(OwnedBuffer { dtype, elements: OwnedElements::Raw(memory) })
+        Ok(OwnedBuffer { dtype, elements: OwnedElements::Raw(memory), room_bytes_max: None })
     }
 
     /// The element type.

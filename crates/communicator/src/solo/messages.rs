@@ -27,6 +27,15 @@ pub(crate) struct Message {
 }
 
 impl Message {
+    /// Writes the message into the memory of a receive that owns it, and makes room there if the receive did not know
+    /// the length.
+    pub(crate) fn deliver_owned(&self, call: &mut OwnedCall) -> Result<Outcome> {
+        if call.descriptor.dtype == self.dtype {
+            call.buffers.make_room(GroupRank::new(0), self.tag, self.bytes.len() as u64)?;
+        }
+        self.deliver(&mut call.borrow())
+    }
+
     /// Writes the message into the memory of its receive.
     pub(crate) fn deliver(&self, call: &mut Call<'_>) -> Result<Outcome> {
         let Descriptor { tag, dtype, .. } = call.descriptor;
@@ -63,10 +72,10 @@ impl PostedReceive {
     }
 
     /// Ends the receive. The caller has taken it out of the world's list, and holds no lock.
-    pub(crate) fn end(&self, result: impl FnOnce(&mut Call<'_>) -> Result<Outcome>) {
+    pub(crate) fn end(&self, result: impl FnOnce(&mut OwnedCall) -> Result<Outcome>) {
         let call = self.call.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut call) = call else { return };
-        let result = result(&mut call.borrow()).map_err(|error| error.in_call(&call));
+        let result = result(&mut call).map_err(|error| error.in_call(&call));
         self.ending.end(result, Some(call.buffers)).into_iter().for_each(AfterEnd::run);
     }
 }

@@ -262,7 +262,7 @@ impl World {
                     self.end_late(&receive);
                     return self.lock().check().map(|()| outcome);
                 }
-                receive.end(|call| message.deliver(call));
+                receive.end(|call| message.deliver_owned(call));
             }
         }
         self.notify();
@@ -295,7 +295,7 @@ impl World {
             None => state.receives.push_back(receive.clone()),
             Some(message) => {
                 drop(state);
-                receive.end(|call| message?.deliver(call));
+                receive.end(|call| message?.deliver_owned(call));
             }
         }
         Work::new(ReceiveHandle { world: self.clone(), receive })
@@ -303,7 +303,7 @@ impl World {
 
     /// Fails the communicator with a receive that the caller has taken out of the list.
     fn fail_receive(&self, receive: &PostedReceive, error: impl FnOnce(&Call<'_>) -> Error) {
-        receive.end(|call| Err(self.fail(error(call))));
+        receive.end(|call| Err(self.fail(error(&call.borrow()))));
         self.notify();
     }
 

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::memory::MemoryKind;
 use crate::memory::allocation::zeroed;
 use crate::memory::owned::{OwnedBuffers, OwnedMemory};
+use crate::memory::raw::OwnedBuffer;
 use crate::memory::segments::Division;
 use crate::typed::{Collectives, Received, point_to_point, reducing, rooted, share_of};
 use crate::work::{Finished, FromMemory, TypedWork, Work};
@@ -190,6 +191,22 @@ pub trait CollectivesAsync: Communicator {
         TypedWork::new(submit(self, descriptor, buffers), take)
     }
 
+    /// [`crate::CollectivesOfObjects::recv_vec`]; the handle gives the message, and its source, tag and length.
+    ///
+    /// ```
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{Collectives, CollectivesAsync, Peer, Solo};
+    /// let comm = Solo::new();
+    /// let work = comm.recv_vec_async::<u8>(Peer::Any, 7);
+    /// comm.send(&[1u8, 2], 0, 7)?;
+    /// assert_eq!(work.wait()?.0, [1, 2]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn recv_vec_async<T: Element>(&self, peer: Peer, tag: u32) -> TypedWork<(Vec<T>, Received)> {
+        message_of_any_length(self, peer, tag, u64::MAX)
+    }
+
     /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
     /// ([`crate::OwnedBuffer::from_raw`]). The handle gives the error of a bad argument.
     fn start(&self, call: OwnedCall) -> Work {
@@ -234,6 +251,28 @@ fn separate_memory<R: FromMemory, C: Communicator + ?Sized>(
     TypedWork::new(work, output)
 }
 
+/// A receive of a message of at most `bytes_max` bytes, whose memory is taken when the message is known.
+#[track_caller]
+pub(super) fn message_of_any_length<T: Element, C: Communicator + ?Sized>(
+    comm: &C,
+    peer: Peer,
+    tag: u32,
+    bytes_max: u64,
+) -> TypedWork<(Vec<T>, Received)> {
+    let buffers = OwnedBuffers::Separate {
+        input: OwnedMemory::of(Vec::<T>::new()),
+        output: OwnedMemory::One(OwnedBuffer::for_message::<T>(bytes_max)),
+    };
+    let take = |outcome: &Outcome, buffers| {
+        let received = Received::of::<T>(outcome);
+        let mut message: Vec<T> = output(outcome, buffers);
+        message.truncate(received.count);
+        (message, received)
+    };
+    let descriptor = point_to_point(Operation::Recv, T::DTYPE, 0, peer, tag);
+    TypedWork::new(submit(comm, descriptor, buffers), take)
+}
+
 /// A call that ended before it was issued. Its input comes back.
 fn ended_before(input: OwnedMemory, error: Error) -> Work {
     let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
@@ -260,7 +299,11 @@ fn output<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
 
 /// Ends every call on every rank when this rank has no memory for its output, since the others would wait for it. Gives
 /// the error of the call. A call that would be refused anyway ends nothing.
-fn end_everywhere<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor, shortage: Error) -> Error {
+pub(super) fn end_everywhere<C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: &Descriptor,
+    shortage: Error,
+) -> Error {
     if let Err(refused) = comm.supports(descriptor, &CallOptions::new(), MemoryKind::Host) {
         return refused;
     }

@@ -283,18 +283,23 @@ impl Transfer {
         }
     }
 
-    /// The reason why this receive cannot take a message of its source and tag; `None` if it can.
+    /// The reason why this receive cannot take a message of its source and tag; `None` if it can, and has room for it.
     pub(super) fn refusal(
-        &self,
+        &mut self,
         borrowed: &Borrowed<'_>,
         source: GroupRank,
         message: &Message,
     ) -> Option<Error> {
-        let ours = self.descriptor(borrowed);
+        let ours = *self.descriptor(borrowed);
         let room_bytes = ours.count * ours.dtype.bytes() as u64;
         if ours.dtype != message.dtype {
             let problem = format!("{}, but rank {source} sent {}", ours.dtype, message.dtype);
             return Some(Error::invalid("dtype", problem));
+        }
+        if let Transfer::Owned(owned) = self
+            && owned.call.buffers.makes_room()
+        {
+            return owned.call.buffers.make_room(source, message.tag, message.bytes).err();
         }
         (message.bytes > room_bytes).then_some(Error::Truncated {
             source_rank: source,
@@ -316,7 +321,7 @@ pub(super) enum Sink {
 impl Sink {
     /// The sink of a matched message: the receive, or nothing if it refuses the message.
     pub(super) fn of(
-        receive: Transfer,
+        mut receive: Transfer,
         borrowed: &mut Borrowed<'_>,
         source: GroupRank,
         message: &Message,
