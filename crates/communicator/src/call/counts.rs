@@ -71,21 +71,21 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// The lengths of a call with these counts. `segment_ends` are the ends of coalesced segments, in bytes. `None`
-    /// when the descriptor's count says all.
+    /// The lengths of a call with these counts. `segment_ends` are the ends of coalesced segments, in bytes; the counts
+    /// of such a call follow from them. `None` when the descriptor's count says all.
     pub fn of(dtype: DType, counts: &Counts, segment_ends: Option<&[usize]>) -> Option<Sizes> {
         let list = |counts: &[u64]| LengthList::new(counts.iter().copied());
+        if let Some(ends) = segment_ends {
+            let start = |index: usize| index.checked_sub(1).map_or(0, |before| ends[before]);
+            let length = |index| ((ends[index] - start(index)) / dtype.bytes()) as u64;
+            return Some(Sizes::Segments(LengthList::new((0..ends.len()).map(length))));
+        }
         match counts {
             Counts::PerRank(counts) => Some(Sizes::PerRank(list(counts))),
             Counts::PerPair { send, receive } => {
                 Some(Sizes::PerPair { send: list(send), receive: list(receive) })
             }
-            Counts::Even => {
-                let ends = segment_ends?;
-                let start = |index: usize| index.checked_sub(1).map_or(0, |before| ends[before]);
-                let length = |index| ((ends[index] - start(index)) / dtype.bytes()) as u64;
-                Some(Sizes::Segments(LengthList::new((0..ends.len()).map(length))))
-            }
+            Counts::Even => None,
         }
     }
 }

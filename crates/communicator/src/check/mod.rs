@@ -12,7 +12,7 @@ use crate::call::operation::Operation;
 use crate::call::options::{AlgorithmName, CallOptions};
 use crate::call::parent::ParentCall;
 use crate::check::memory::check_memory;
-use crate::check::segments::check_segments;
+use crate::check::segments::{check_segments, check_share_numbers};
 use crate::elements::dtype::DType;
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::{Error, Result};
@@ -71,9 +71,10 @@ fn total(list: &[u64]) -> u64 {
 pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     check_request(&call.descriptor, &call.options, group)?;
     check_function(call)?;
+    check_share_numbers(call, group)?;
     check_counts(call, group)?;
     check_memory(call)?;
-    check_segments(call, group)?;
+    check_segments(call)?;
     check_lengths(call, group)
 }
 

@@ -48,8 +48,19 @@ impl<'a> Segmented<'a> {
     }
 }
 
-/// Checks the segments of a call's buffers. Its counts are already checked.
-pub(crate) fn check_segments(call: &Call<'_>, group: &Group) -> Result<()> {
+/// Checks that each list of shares has a segment for each rank. It comes before the check of the counts, which a typed
+/// call may have taken from the list.
+pub(crate) fn check_share_numbers(call: &Call<'_>, group: &Group) -> Result<()> {
+    let is_list = |buffer: &&Segmented<'_>| buffer.division == Division::Shares;
+    segmented(call)
+        .iter()
+        .flatten()
+        .filter(is_list)
+        .try_for_each(|list| check_share_number(call, group, list))
+}
+
+/// Checks the segments of a call's buffers. Its counts, and the number of its shares, are already checked.
+pub(crate) fn check_segments(call: &Call<'_>) -> Result<()> {
     let sides = segmented(call);
     if let [None, None] = sides {
         return Ok(());
@@ -58,7 +69,7 @@ pub(crate) fn check_segments(call: &Call<'_>, group: &Group) -> Result<()> {
         check_elements(call, buffer)?;
         match buffer.division {
             Division::Anywhere => {}
-            Division::Shares => check_shares(call, group, buffer)?,
+            Division::Shares => check_share_lengths(call, buffer)?,
             Division::Coalesced => check_coalesced(call, buffer)?,
         }
     }
@@ -96,8 +107,8 @@ fn check_elements(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
     }
 }
 
-/// Checks a list of shares: one segment for each rank, with the length of that rank's share.
-fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Result<()> {
+/// Checks that a list of shares has one segment for each rank.
+fn check_share_number(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Result<()> {
     let descriptor = &call.descriptor;
     let in_place = descriptor.place == Place::InPlace;
     let holds_shares = match descriptor.operation {
@@ -125,6 +136,12 @@ fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Resul
             buffer.error(format!("{found} segments, but {descriptor} needs {expected} on rank {rank}"))
         );
     }
+    Ok(())
+}
+
+/// Checks that each segment has the length of its rank's share.
+fn check_share_lengths(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
+    let descriptor = &call.descriptor;
     let share = |rank: usize| match (&call.counts, buffer.side) {
         (Counts::Even, _) => descriptor.count,
         (Counts::PerRank(list), _) => list[rank],
@@ -142,11 +159,19 @@ fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Resul
     }
 }
 
-/// Refuses collectives that have no coalesced form: shares of two coalesced buffers would be interleaved.
+/// Refuses buffers that have no coalesced form. The segments must be the same on every rank, so in an all_gather and
+/// in a reduce_scatter it is the buffer of all shares that has this form.
 fn check_coalesced(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
-    match call.descriptor.operation {
-        Operation::Collective(Collective::AllReduce | Collective::Broadcast | Collective::Reduce) => Ok(()),
-        other => Err(buffer.error(format!("{other} has no coalesced form"))),
+    match (call.descriptor.operation, buffer.side) {
+        (
+            Operation::Collective(Collective::AllReduce | Collective::Broadcast | Collective::Reduce),
+            Side::Input | Side::Output,
+        )
+        | (Operation::Collective(Collective::AllGather), Side::Output)
+        | (Operation::Collective(Collective::ReduceScatter), Side::Input) => Ok(()),
+        (other, Side::Input | Side::Output) => {
+            Err(buffer.error(format!("{other} has no coalesced form there")))
+        }
     }
 }
 
@@ -241,8 +266,9 @@ mod tests {
         assert_eq!(one(Collective::AllReduce, [Coalesced, Anywhere]), Ok(()));
         let text = one(Collective::AllReduce, [Coalesced; 2]).unwrap_err();
         assert!(text.contains("as many and as long"), "{text}");
-        let gather = checked(Collective::AllGather, (2, Counts::Even), &[2], &[2, 2], [Anywhere, Coalesced]);
-        assert!(gather.unwrap_err().contains("no coalesced form"));
+        let gather = |divisions| checked(Collective::AllGather, (2, Counts::Even), &[2], &[2, 2], divisions);
+        assert_eq!(gather([Anywhere, Coalesced]), Ok(()));
+        assert!(gather([Coalesced, Anywhere]).unwrap_err().contains("no coalesced form"));
     }
 
     #[test]

@@ -106,11 +106,11 @@ pub trait CollectivesUneven: Communicator {
 
 impl<C: Communicator + ?Sized> CollectivesUneven for C {}
 
-fn uneven(descriptor: Descriptor) -> Descriptor {
+pub(super) fn uneven(descriptor: Descriptor) -> Descriptor {
     Descriptor { uneven: true, ..descriptor }
 }
 
-fn per_rank(counts: &[usize]) -> Counts {
+pub(super) fn per_rank(counts: &[usize]) -> Counts {
     Counts::PerRank(wide(counts))
 }
 

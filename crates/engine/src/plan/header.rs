@@ -111,8 +111,8 @@ impl CallHeader {
     pub(crate) fn with_sizes(mut self, counts: &Counts, segment_ends: Option<&[usize]>) -> CallHeader {
         let hash = |words: &mut dyn Iterator<Item = u64>| words.fold(HASH_START, hash_word);
         self.sizes_hash = match (counts, segment_ends) {
-            (Counts::PerRank(list), _) => hash(&mut list.iter().copied()),
-            (Counts::Even, Some(ends)) => hash(&mut ends.iter().map(|&end| end as u64)),
+            (Counts::Even | Counts::PerRank(_), Some(ends)) => hash(&mut ends.iter().map(|&end| end as u64)),
+            (Counts::PerRank(list), None) => hash(&mut list.iter().copied()),
             (Counts::Even, None) | (Counts::PerPair { .. }, _) => 0,
         };
         self
