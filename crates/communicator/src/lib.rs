@@ -36,6 +36,7 @@ mod solo;
 mod typed;
 mod work;
 
+pub use bytes::Bytes;
 pub use call::body::{BodyStage, CallBody};
 pub use call::counts::{Counts, LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use call::descriptor::{Descriptor, Peer, Place};
@@ -72,6 +73,12 @@ pub use memory::{Buffer, BufferMut, Buffers, MemoryKind};
 pub use short_text::{ShortText, beginning};
 pub use solo::Solo;
 pub use typed::asynchronous::CollectivesAsync;
+pub use typed::lists::CollectivesOfLists;
+pub use typed::objects::CollectivesOfObjects;
+pub use typed::objects::exchange::OBJECT_BYTES_MAX;
+pub use typed::objects::object::Object;
+#[cfg(feature = "serde")]
+pub use typed::objects::object::Serialized;
 pub use typed::on_device::{CollectivesOnDevice, OnStream};
 pub use typed::uneven::CollectivesUneven;
 pub use typed::{Collectives, Received};

@@ -33,8 +33,9 @@
 //!
 //! * **Joining a job**: [`init`], [`Config`]; every setting is a row of [`config::GROUPS`], which `unisono settings`
 //!   prints and docs/settings.md shows.
-//! * **Calls**: [`Collectives`]; asynchronous ones in [`CollectivesAsync`], those with counts that differ by rank in
-//!   [`CollectivesUneven`]. [`CallOptions`] set the deadline of a call, its label, its algorithm, and whether it gives
+//! * **Calls**: [`Collectives`]; asynchronous ones in [`CollectivesAsync`], calls with counts that differ by rank in
+//!   [`CollectivesUneven`], calls on lists of buffers in [`CollectivesOfLists`], calls on bytes, texts and values of
+//!   serde in [`CollectivesOfObjects`]. [`CallOptions`] set the deadline of a call, its label, its algorithm, and whether it gives
 //!   the same bits for any number of ranks; [`Collectives::with`] takes them.
 //! * **Groups, failures, algorithms**: [`Communicator`] with [`subgroup`](Communicator::subgroup),
 //!   [`shrink`](Communicator::shrink) and [`register`](Communicator::register). `unisono demo --kill 2@300` shows a
@@ -105,10 +106,13 @@ pub use bytemuck;
 pub use config::backend::Backend;
 pub use config::process::Config;
 pub use selection::{BACKENDS, is_available};
+#[cfg(feature = "serde")]
+pub use unisono_communicator::Serialized;
 pub use unisono_communicator::{
-    Awaited, Bool, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
-    Communicator, Complex, Culprit, DType, Determinism, Element, Error, ErrorCode, Group, GroupBackend,
-    GroupOptions, JobRank, LogLevel, Outcome, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
+    Awaited, Bool, Bytes, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync,
+    CollectivesOfLists, CollectivesOfObjects, CollectivesUneven, Communicator, Complex, Culprit, DType,
+    Determinism, Element, Error, ErrorCode, Group, GroupBackend, GroupOptions, JobRank, LogLevel,
+    OBJECT_BYTES_MAX, Object, Outcome, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
     TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
 };
 pub use world::World;

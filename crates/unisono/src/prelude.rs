@@ -10,6 +10,7 @@
 //! ```
 
 pub use crate::{
-    CallOptions, Collectives, CollectivesAsync, CollectivesUneven, Communicator, Config, DType, Element,
-    Error, Peer, Received, ReduceOp, TypedWork, UserOp, World, in_process,
+    CallOptions, Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesUneven,
+    Communicator, Config, DType, Element, Error, Peer, Received, ReduceOp, TypedWork, UserOp, World,
+    in_process,
 };

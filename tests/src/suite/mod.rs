@@ -12,8 +12,10 @@ pub mod failures;
 pub mod group_options;
 pub mod groups;
 pub mod handles;
+pub mod lists;
 pub mod member_groups;
 pub mod mismatch;
+pub mod objects;
 pub mod outside;
 pub mod point_to_point;
 pub mod reductions;
@@ -49,6 +51,13 @@ macro_rules! conformance {
             point_to_point: ring_of_messages tags_choose order_per_pair_and_tag any_source longer_receives
                 truncation_is_harmless receive_posted_before_a_collective many_in_flight messages_to_oneself
                 elements_of_another_size;
+            lists: b11_all_to_all_of_unequal_buffers b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
+                b11_h1_reduce_scatter_coalesced b10_b11_other_lengths_are_a_mismatch
+                b10_b11_wrong_lists_change_nothing;
+            objects: b19_objects_of_every_size b19_texts_and_values b19_malformed_objects_harm_nobody
+                b19_objects_that_cannot_travel b19_wrong_arguments_change_nothing
+                b19_other_operations_are_a_mismatch b19_messages_of_unknown_length
+                b19_refused_messages_harm_nobody b19_threads_do_not_steal_from_each_other;
             groups: subgroups_of_some reordered_ranks duplicates_are_independent wrong_lists nested_subgroups
                 concurrent_use_is_refused labelled_threads_take_turns
                 queued_threads_take_turns a_turn_that_does_not_come;

@@ -1,6 +1,8 @@
 //! The typed operations of every communicator. They check the arguments once, above all backends.
 
 pub(crate) mod asynchronous;
+pub(crate) mod lists;
+pub(crate) mod objects;
 pub(crate) mod on_device;
 pub(crate) mod uneven;
 
