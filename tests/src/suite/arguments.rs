@@ -12,9 +12,10 @@ use crate::capabilities::Algorithms;
 use crate::sample::Parcel;
 use crate::world::{options, run, run_each};
 
-type WrongCall = (&'static str, &'static str, fn(&dyn Communicator) -> Result<()>);
+/// The argument at fault, the fault, and the call.
+pub(super) type WrongCall = (&'static str, &'static str, fn(&dyn Communicator) -> Result<()>);
 
-/// (the argument at fault, what is done, how); for groups of two ranks and more, on rank 0.
+/// For groups of two ranks and more, on rank 0.
 const WRONG: &[WrongCall] = &[
     ("output", "all_reduce_into of other lengths", |c| {
         c.all_reduce_into(&[1u8; 3], &mut [0; 2], ReduceOp::Sum)

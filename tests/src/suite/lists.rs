@@ -3,6 +3,7 @@
 use unisono_communicator::{Collectives, CollectivesOfLists, Communicator, Error, ReduceOp, Result};
 
 use crate::backend::Backend;
+use crate::suite::arguments::WrongCall;
 use crate::world::{options, run, run_each};
 
 /// Elements that tell their sender, their receiver and their place.
@@ -139,13 +140,13 @@ pub fn b11_h1_reduce_scatter_coalesced(backend: &dyn Backend) {
 
 /// Lengths whose totals agree, but that differ between ranks, would mix the buffers.
 pub fn b10_b11_other_lengths_are_a_mismatch(backend: &dyn Backend) {
-    type Call = fn(&dyn Communicator, [usize; 2]) -> Result<()>;
-    let gather: Call = |comm, lengths| {
+    type CoalescedCall = fn(&dyn Communicator, [usize; 2]) -> Result<()>;
+    let gather: CoalescedCall = |comm, lengths| {
         let inputs = lengths.map(|length| vec![1u8; comm.coalesced_share(length, comm.rank()).len()]);
         let mut outputs = lengths.map(|length| vec![0u8; length]);
         comm.all_gather_coalesced(&slices(&inputs), &mut slices_mut(&mut outputs))
     };
-    let scatter: Call = |comm, lengths| {
+    let scatter: CoalescedCall = |comm, lengths| {
         let inputs = lengths.map(|length| vec![1i32; length]);
         let mut outputs = lengths.map(|length| vec![0; comm.coalesced_share(length, comm.rank()).len()]);
         comm.reduce_scatter_coalesced(&slices(&inputs), &mut slices_mut(&mut outputs), ReduceOp::Sum)
@@ -163,9 +164,7 @@ pub fn b10_b11_other_lengths_are_a_mismatch(backend: &dyn Backend) {
     }
 }
 
-type WrongCall = (&'static str, &'static str, fn(&dyn Communicator) -> Result<()>);
-
-/// (the argument at fault, the fault, the call); for groups of two ranks and more, on rank 0.
+/// For groups of two ranks and more, on rank 0.
 const WRONG: &[WrongCall] = &[
     ("input", "all_to_all_list with a buffer missing", |c| {
         let (inputs, mut outputs) =

@@ -9,6 +9,7 @@ use unisono_communicator::{
 };
 
 use crate::backend::Backend;
+use crate::suite::arguments::WrongCall;
 use crate::world::{options, run, run_each};
 
 /// Nothing, little, all that the first call carries with one less and one more, and much.
@@ -140,24 +141,24 @@ pub fn b19_malformed_objects_harm_nobody(backend: &dyn Backend) {
 
 /// An object that some rank has too long, or cannot encode.
 #[derive(Clone, Debug)]
-enum Odd {
+enum Unfit {
     TooLong,
     NotEncoded,
     Fine,
 }
 
-impl Object for Odd {
+impl Object for Unfit {
     fn encode(self) -> std::result::Result<Bytes, String> {
         match self {
             // The system gives no memory for zeros that nobody touches.
-            Odd::TooLong => Ok(vec![0; OBJECT_BYTES_MAX as usize + 1].into()),
-            Odd::NotEncoded => Err("in a test".to_owned()),
-            Odd::Fine => Ok(Bytes::from_static(b"fine")),
+            Unfit::TooLong => Ok(vec![0; OBJECT_BYTES_MAX as usize + 1].into()),
+            Unfit::NotEncoded => Err("in a test".to_owned()),
+            Unfit::Fine => Ok(Bytes::from_static(b"fine")),
         }
     }
 
-    fn decode(_: Bytes) -> std::result::Result<Odd, String> {
-        Ok(Odd::Fine)
+    fn decode(_: Bytes) -> std::result::Result<Unfit, String> {
+        Ok(Unfit::Fine)
     }
 }
 
@@ -168,29 +169,27 @@ pub fn b19_objects_that_cannot_travel(backend: &dyn Backend) {
         let is_last = rank == last;
         let elsewhere = format!("rank {last} could not encode its object");
         let texts = [
-            (Odd::TooLong, format!("{} bytes on rank {last}, at most", OBJECT_BYTES_MAX + 1)),
-            (Odd::NotEncoded, if is_last { "in a test".to_owned() } else { elsewhere }),
+            (Unfit::TooLong, format!("{} bytes on rank {last}, at most", OBJECT_BYTES_MAX + 1)),
+            (Unfit::NotEncoded, if is_last { "in a test".to_owned() } else { elsewhere }),
         ];
-        for (odd, text) in texts {
-            let own = if is_last { odd.clone() } else { Odd::Fine };
+        for (unfit, text) in texts {
+            let own = if is_last { unfit.clone() } else { Unfit::Fine };
             is_invalid(comm.all_gather_object(own.clone()), "object", &text);
             is_usable(comm);
             is_invalid(comm.gather_object(own, 0), "object", &text);
-            is_invalid(comm.broadcast_object(is_last.then(|| odd.clone()), last), "object", &text);
+            is_invalid(comm.broadcast_object(is_last.then(|| unfit.clone()), last), "object", &text);
             is_usable(comm);
-            let shares = || [vec![odd.clone()], vec![Odd::Fine; last as usize]].concat();
+            let shares = || [vec![unfit.clone()], vec![Unfit::Fine; last as usize]].concat();
             is_invalid(comm.scatter_object(is_last.then(shares), last), "object", &text);
             // Nothing is sent to the only rank that could wait.
-            let problem = if matches!(odd, Odd::TooLong) { "at most" } else { "in a test" };
-            is_invalid(comm.send_object(odd.clone(), (rank + 1) % comm.size(), 6), "object", problem);
+            let problem = if matches!(unfit, Unfit::TooLong) { "at most" } else { "in a test" };
+            is_invalid(comm.send_object(unfit.clone(), (rank + 1) % comm.size(), 6), "object", problem);
             is_usable(comm);
         }
     });
 }
 
-type WrongCall = (&'static str, &'static str, fn(&dyn Communicator) -> Result<()>);
-
-/// (the argument at fault, the fault, the call); on rank 0 of two ranks and more.
+/// On rank 0 of two ranks and more.
 const WRONG: &[WrongCall] = &[
     ("root", "broadcast_object from nobody", |c| c.broadcast_object(Some(Bytes::new()), c.size()).map(drop)),
     ("root", "gather_object to nobody", |c| c.gather_object(Bytes::new(), u32::MAX).map(drop)),
@@ -249,7 +248,7 @@ fn words(from: u32, length: usize) -> Vec<u32> {
     (0..length as u32).map(|index| index.wrapping_mul(31).wrapping_add(from)).collect()
 }
 
-/// A receive takes a message of any length: one that lies there, one that comes later, one from the rank itself.
+/// A receive takes a message of any length, whether the message lies there or comes later, also from the rank itself.
 pub fn b19_messages_of_unknown_length(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.rank(), comm.size());

@@ -39,7 +39,7 @@ const LIMITS: &[(&str, usize)] = &[
     ("crates/unisono-cli", 77),
     ("crates/vendor-library", 19),
     ("kernels", 11),
-    ("tests", 90),
+    ("tests", 89),
     ("tests/doubles/common", 42),
     ("tests/doubles/hccl", 5),
     ("tests/doubles/nccl", 13),

@@ -122,9 +122,10 @@ impl OwnedBuffer {
     /// The receive's count is 0. A message of more than `bytes_max` bytes is [`Error::Truncated`].
     ///
     /// ```
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
-    /// use unisono::{Collectives, CollectivesAsync, DType, Peer, Solo};
-    /// use unisono::call::{Descriptor, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory};
+    /// use unisono_communicator::{
+    ///     Collectives, CollectivesAsync, DType, Descriptor, Operation, OwnedBuffer, OwnedBuffers, OwnedCall,
+    ///     OwnedMemory, Peer, Solo,
+    /// };
     /// let comm = Solo::new();
     /// comm.send(&[1u16, 2, 3], 0, 7)?;
     /// let descriptor =

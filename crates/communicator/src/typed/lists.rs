@@ -26,7 +26,8 @@ use crate::typed::{Collectives, rooted};
 /// they must not are an [`Error::Mismatch`].
 pub trait CollectivesOfLists: Communicator {
     /// `inputs[j]` goes to rank j, and `outputs[i]` receives the buffer of rank i. Lengths may differ: rank j's
-    /// `outputs[i]` is as long as rank i's `inputs[j]`. Other ranks may call [`crate::CollectivesUneven::all_to_all_v`].
+    /// `outputs[i]` is as long as rank i's `inputs[j]`. Other ranks may call
+    /// [`crate::CollectivesUneven::all_to_all_v`].
     ///
     /// Cost: as [`crate::CollectivesUneven::all_to_all_v`].
     ///

@@ -26,8 +26,8 @@ use crate::typed::{Collectives, Received, point_to_point};
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a root or a peer out of range, before anything is sent; for an object of more than
-/// [`OBJECT_BYTES_MAX`] bytes and for one that cannot be encoded, on every rank alike, after the first call; for bytes
-/// that are no value of the type, on the rank that decodes them. The communicator stays usable. Else as
+/// [`OBJECT_BYTES_MAX`] bytes and for an object that cannot be encoded, on every rank alike, after the first call; for
+/// bytes that are no value of the type, on the rank that decodes them. The communicator stays usable. Else as
 /// [`crate::Collectives`].
 pub trait CollectivesOfObjects: Communicator {
     /// The root's object on every rank. The other ranks give `None`.
