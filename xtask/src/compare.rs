@@ -126,7 +126,8 @@ fn changed(file: &Path) -> Option<SystemTime> {
     std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Builds the comparison and `unisono`, whose launcher and relays it starts, and becomes the comparison, so that Ctrl-C reaches the one who cleans up.
+/// Builds the comparison and `unisono`, whose launcher and relays it starts, and becomes the comparison, so that Ctrl-C
+/// reaches the one who cleans up.
 pub(crate) fn hand_over(repository: &Path, peers: &Path, words: &[&str]) -> bool {
     let cargo = env!("CARGO");
     let mut build = Command::new(cargo);

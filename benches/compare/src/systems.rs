@@ -108,8 +108,8 @@ pub(crate) fn table(peers: &Peers, rank_program: &Path, medium: Medium) -> Vec<S
     }
 }
 
-/// A build of unisono's rank with these settings. On one host `unisono run` starts it, as the launchers of the MPIs start
-/// theirs; it lies beside the rank's program.
+/// A build of unisono's rank with these settings. On one host `unisono run` starts it, as the launchers of the MPIs
+/// start theirs; it lies beside the rank's program.
 pub(crate) fn ours(name: &str, program: &Path, medium: Medium, settings: &[(String, String)]) -> System {
     let is_same = settings.iter().any(|(key, value)| (key.as_str(), value.as_str()) == SAME);
     let (role, shm) = match medium {

@@ -16,9 +16,7 @@ use crate::error::{Error, Result};
 use crate::forward_communicator;
 use crate::group::Group;
 use crate::group::options::GroupOptions;
-use crate::group::split::{NO_COLOUR, own_row, ranks_of_colour};
 use crate::memory::MemoryKind;
-use crate::typed::Collectives;
 use crate::work::Work;
 
 /// A group of ranks that communicate.
@@ -158,46 +156,6 @@ pub trait Communicator: Send + Sync {
     /// As [`Communicator::subgroup_with`].
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
         self.subgroup_with(ranks, &GroupOptions::new())
-    }
-
-    /// The group of this rank's row, if it is in one: rows are lists of ranks without a common rank, as for
-    /// `new_subgroups_by_enumeration` of torch. Collective; a rank may give its own row alone, or none.
-    ///
-    /// ```
-    /// use unisono_communicator::{Communicator, Solo};
-    /// let rows: [&[u32]; 1] = [&[0]];
-    /// assert_eq!(Solo::new().subgroups(&rows)?.map(|row| row.size()), Some(1));
-    /// # Ok::<(), unisono_communicator::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for rows with a common rank; otherwise as [`Communicator::subgroup_with`].
-    fn subgroups(&self, rows: &[&[u32]]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.subgroup(own_row(rows, self.rank())?)
-    }
-
-    /// Divides the ranks into groups of one colour each, as `MPI_Comm_split` (MPI 4.1, section 7.4.2). The ranks of a
-    /// group stand in the order of their keys, and by rank where keys are equal. A rank with `None` gets no group.
-    ///
-    /// Collective. Cost: one all-gather of 16 bytes a rank, whose label is `split`; no connection is made before the
-    /// first call of a group.
-    ///
-    /// ```
-    /// use unisono_communicator::{Communicator, Solo};
-    /// assert_eq!(Solo::new().split(Some(3), 0)?.map(|group| group.size()), Some(1));
-    /// assert!(Solo::new().split(None, 0)?.is_none());
-    /// # Ok::<(), unisono_communicator::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Errors of the all-gather; [`Error::Unsupported`] unless the backend has subgroups.
-    #[track_caller]
-    fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Arc<dyn Communicator>>> {
-        let own = [colour.map_or(NO_COLOUR, i64::from), key];
-        let mut all = vec![[0i64; 2]; self.size() as usize];
-        let labelled = CallOptions::new().label("split");
-        With::new(self, labelled).all_gather(&own, all.as_flattened_mut())?;
-        self.subgroup(&ranks_of_colour(&all, own[0]))
     }
 
     /// A second communicator of the same ranks, with its own order of calls. Collective.

@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Methods whose defaults are right for every communicator that forwards the others.
-    const MADE_OF_OTHERS: [&str; 5] = ["rank", "size", "split", "subgroup", "subgroups"];
+    const MADE_OF_OTHERS: [&str; 3] = ["rank", "size", "subgroup"];
 
     /// The names that follow `marker` in the lines of `text`.
     fn names<'a>(text: &'a str, marker: &str) -> BTreeSet<&'a str> {

@@ -58,9 +58,10 @@ pub use elements::dtype::{
 pub use elements::reduce_op::{ReduceOp, UserFunction, UserOp};
 pub use error::code::ErrorCode;
 pub use error::{Awaited, Certainty, Culprit, Error, Result};
+pub use group::Group;
 pub use group::options::{GroupBackend, GroupOptions};
+pub use group::process::Process;
 pub use group::rank::{GroupRank, JobRank};
-pub use group::{Group, Process};
 pub use log::{Holding, LogLevel, Severity, flush_log, is_logged, log, set_log_level};
 pub use memory::allocation::{reserve, zeroed};
 pub use memory::device::{DeviceBuffer, DeviceBufferMut, DeviceSpan, DeviceStream};

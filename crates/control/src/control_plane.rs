@@ -166,7 +166,8 @@ impl ControlPlane {
         }
     }
 
-    /// A connection came for a communicator that is not there: perhaps this rank has made it for other ranks, or with other options.
+    /// A connection came for a communicator that is not there: perhaps this rank has made it for other ranks, or with
+    /// other options.
     pub fn on_unknown(&mut self, slot: Slot) {
         if let Some(other) = self.communicators.other_group(slot) {
             self.plane.tell(slot.peer, Message::OtherGroup(other));

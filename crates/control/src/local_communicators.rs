@@ -16,7 +16,8 @@ use super::local_communicator::{Closing, Failure, LocalCommunicator};
 use super::slots::Slot;
 use crate::wire::{CommunicatorKey, ConnectionRole, News, OtherGroup, Topic};
 
-/// The bits of a communicator's id that depend on the list of its ranks and on its options; the others say how it came about.
+/// The bits of a communicator's id that depend on the list of its ranks and on its options; the others say how it came
+/// about.
 pub const ID_LIST_BITS: u32 = 16;
 
 /// All communicators of this rank.

@@ -356,8 +356,7 @@ impl Job {
         &self.shared.group
     }
 
-    /// The groups of the communicators that this rank has now: that of all ranks, and those that were made from it or
-    /// by [`Job::make_group`].
+    /// The groups of the communicators that this rank has now, also of groups by [`Job::make_group`].
     pub fn groups(&self) -> Vec<Group> {
         self.shared.recorder.groups()
     }

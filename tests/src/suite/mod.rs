@@ -62,8 +62,8 @@ macro_rules! conformance {
                 concurrent_use_is_refused labelled_threads_take_turns
                 queued_threads_take_turns a_turn_that_does_not_come;
             group_options: a7_options_hold_in_the_group_and_in_what_is_made_from_it
-                a7_the_label_of_a_group_is_on_its_calls a7_a_group_without_the_library a7_the_algorithm_of_a_group a7_a_difference_names_the_option
-                a8_a_group_has_its_own_deadline a7_split_by_colour_and_key a7_rows;
+                a7_the_label_of_a_group_is_on_its_calls a7_a_group_without_the_library a7_the_algorithm_of_a_group
+                a7_a_difference_names_the_option a8_a_group_has_its_own_deadline a7_split_by_colour_and_key a7_rows;
             arguments: bad_arguments_change_nothing closed_communicators_say_so closing_ends_receives;
             mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls
                 closing_names_the_first_difference;

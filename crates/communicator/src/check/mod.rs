@@ -3,6 +3,8 @@
 mod memory;
 mod segments;
 
+use std::time::Duration;
+
 use unisono_schedule::Collective;
 
 use crate::call::Call;
@@ -17,6 +19,7 @@ use crate::elements::dtype::DType;
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::group::options::GroupOptions;
 use crate::memory::Buffers;
 use crate::short_text::ShortText;
 
@@ -171,8 +174,24 @@ pub(crate) fn check_options(options: &CallOptions) -> Result<()> {
     options.algorithm.map(AlgorithmName::text).transpose().map(drop)
 }
 
-pub(crate) fn too_long(argument: &'static str, text: ShortText) -> Error {
+fn too_long(argument: &'static str, text: ShortText) -> Error {
     Error::invalid(argument, format!("\"{text}...\" has more than {} bytes", ShortText::BYTES_MAX))
+}
+
+impl GroupOptions {
+    /// Refuses what no group can have. Whether there is an algorithm of the name, the backend knows.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a timeout of zero, and for a name or a label that is too long.
+    pub fn check(&self) -> Result<()> {
+        if self.timeout == Some(Duration::ZERO) {
+            return Err(Error::invalid("timeout", "0 s, in which no call ends"));
+        }
+        if let Some(label) = self.label.filter(ShortText::is_too_long) {
+            return Err(too_long("label", label));
+        }
+        check_options(&CallOptions { algorithm: self.algorithm, ..CallOptions::default() })
+    }
 }
 
 impl ParentCall {

@@ -10,7 +10,7 @@ use unisono_schedule::Refused;
 
 use crate::call::info::CallInfo;
 use crate::call::parent::ParentCall;
-use crate::group::Process;
+use crate::group::process::Process;
 use crate::group::rank::{GroupRank, JobRank};
 
 /// The result of a call.

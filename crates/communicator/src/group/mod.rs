@@ -1,29 +1,15 @@
 //! A communicator's ranks, and the rank of this process among them.
 
 pub(crate) mod options;
+pub(crate) mod process;
 pub(crate) mod rank;
 pub(crate) mod split;
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::group::options::GroupOptions;
+use crate::group::process::Process;
 use crate::group::rank::{GroupRank, JobRank};
-
-/// The process of a rank, for a person who looks for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// The name of its host.
-    pub host: Arc<str>,
-    /// The process id inside the process's own container; the host may see another.
-    pub pid: u32,
-}
-
-impl fmt::Display for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pid {} on {}", self.pid, self.host)
-    }
-}
 
 /// The members of a communicator in rank order, and this process's rank among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,8 +124,8 @@ impl Group {
         &self.hosts
     }
 
-    /// The ranks of this group on this rank's host, in order. Hosts are those that the ranks found when they met, not
-    /// what a launcher says.
+    /// The ranks of this group on this rank's host, in order. The ranks found their hosts when they met; no launcher
+    /// is asked.
     pub fn ranks_on_host(&self) -> impl Iterator<Item = GroupRank> + '_ {
         let own = self.hosts[self.rank.index()];
         self.ranks().filter(move |rank| self.hosts[rank.index()] == own)

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use crate::call::descriptor::Descriptor;
 use crate::call::options::{AlgorithmName, CallOptions, Determinism};
-use crate::check::{check_options, too_long};
-use crate::error::{Error, Result};
 use crate::short_text::ShortText;
 
 /// What does the collectives of a new group.
@@ -20,8 +18,9 @@ pub enum GroupBackend {
 }
 
 /// The options of a new group; see [`crate::Communicator::subgroup_with`]. All its ranks give the same: a difference is
-/// an [`Error::Refused`] that names the option. What is not set comes from the communicator from which the group is
-/// made, and groups that are made from the group have its options in turn. Copies and survivors have them too.
+/// an [`Error::Refused`](crate::Error::Refused) that names the option. An option that is not set comes from the
+/// communicator from which the group is made; groups that are made from the group, its copies and its survivors have
+/// its options in turn.
 ///
 /// ```
 /// # use unisono_communicator as unisono;
@@ -85,22 +84,8 @@ impl GroupOptions {
         self
     }
 
-    /// Refuses what no group can have. Whether there is an algorithm of the name, the backend knows.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a timeout of zero, and for a name or a label that is too long.
-    pub fn check(&self) -> Result<()> {
-        if self.timeout == Some(Duration::ZERO) {
-            return Err(Error::invalid("timeout", "0 s, in which no call ends"));
-        }
-        if let Some(label) = self.label.filter(ShortText::is_too_long) {
-            return Err(too_long("label", label));
-        }
-        check_options(&CallOptions { algorithm: self.algorithm, ..CallOptions::default() })
-    }
-
-    /// These options; one that is not set here comes from `parent`. The backend is nobody's heritage: it says how a
-    /// group was made.
+    /// These options; an option that is not set here comes from `parent`, except the backend, which says how a group
+    /// was made.
     pub fn or(&self, parent: &GroupOptions) -> GroupOptions {
         GroupOptions {
             backend: self.backend,
@@ -145,6 +130,7 @@ impl GroupOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn what_is_not_set_comes_from_the_parent_and_the_backend_does_not() {

@@ -14,7 +14,7 @@
 //! | 2 | ask | communicator `u64`, epoch `u32`, number `u64`: what about your call of that number? |
 //! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
 //! | 4 | news | see `news.rs` |
-//! | 5 | other list | communicator `u64`, epoch `u32` of the sender and of the receiver; ranks of the sender's text |
+//! | 5 | other group | two communicators `u64`, epoch `u32`: the sender's, the receiver's; six texts: list, options |
 //!
 //! Ranks are those of the job, but those in a status are of the communicator.
 //!
@@ -125,8 +125,8 @@ impl Message {
     }
 }
 
-/// One of two communicators that were made in the same way for different ranks or with different options, as its member tells the member of the
-/// other.
+/// One of two communicators that were made in the same way for different ranks or with different options, as its member
+/// tells the member of the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherGroup {
     /// The sender's.

@@ -60,8 +60,8 @@ fn flood_about(job: &Job, (key, group): (CommunicatorKey, &Group), cause: Arc<Er
     let _ = waiting.recv_timeout(HANDOVER_MAX);
 }
 
-/// A communicator of some ranks of a group, that of the communicator `parent`, with these options and algorithms. `None`
-/// when this rank is not one of them.
+/// A communicator of some ranks of a group, that of the communicator `parent`, with these options and algorithms.
+/// `None` when this rank is not one of them.
 fn make(
     job: &Job,
     (parent, group): (CommunicatorKey, &Group),
