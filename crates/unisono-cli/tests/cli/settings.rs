@@ -51,9 +51,12 @@ fn the_page_of_settings_is_what_the_program_prints() {
         done.out == page,
         "docs/settings.md is old: cargo run -p unisono-cli -- settings > docs/settings.md"
     );
-    for expected in
-        ["| `UNISONO_CALL_TIMEOUT_S` | s | `600` | | deadline of a call |", "`NCCL_SOCKET_IFNAME`"]
-    {
+    for expected in [
+        "| `UNISONO_CALL_TIMEOUT_S` | s | `600` | `DEEPSPEED_TIMEOUT` | deadline of a call; ",
+        "`NCCL_SOCKET_IFNAME`",
+        "| Open MPI | `OMPI_COMM_WORLD_RANK` |",
+        "| `AZ_BATCH_MASTER_NODE` | Azure ML |",
+    ] {
         assert!(done.out.contains(expected), "{expected}");
     }
 }
