@@ -471,7 +471,7 @@ pub(crate) fn optional<T: Element>(output: Option<&mut [T]>) -> BufferMut<'_> {
 fn typed_function<T: Element>(
     function: impl Fn(&[T], &[T], &mut [T]) + Send + Sync + 'static,
 ) -> UserFunction {
-    std::sync::Arc::new(move |left, right, out| {
+    Arc::new(move |left, right, out| {
         // The engine's bytes may be unaligned; then they are copied.
         match (
             bytemuck::try_cast_slice(left),
