@@ -148,6 +148,10 @@ impl Communicator for Watched {
         Ok(Shrunk { communicator: self.derived(shrunk.communicator), ..shrunk })
     }
 
+    fn monitored_barrier(&self, timeout: Duration) -> Result<()> {
+        self.noted("monitored_barrier".to_owned(), || self.inner.monitored_barrier(timeout))
+    }
+
     fn agree(&self, flag: bool) -> Result<bool> {
         self.noted("agree".to_owned(), || self.inner.agree(flag))
     }

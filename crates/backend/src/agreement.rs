@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{GroupRank, Result, deadline_after};
+use unisono_communicator::{Error, GroupRank, Result, deadline_after};
 
 use crate::companion::Survivors;
 use crate::control::{Agreed, Ask, Question};
@@ -17,6 +17,7 @@ use crate::lock;
 pub(crate) struct Agreements {
     flags: Mutex<u64>,
     survivors: Mutex<u64>,
+    barriers: Mutex<u64>,
 }
 
 impl CallGate {
@@ -42,6 +43,33 @@ impl CallGate {
         let agreed = self.control().agree(&ask)?;
         *number += 1;
         Ok(agreed.flag)
+    }
+
+    /// Waits until all ranks have called it. This rank begins to wait at `now`.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::monitored_barrier`].
+    pub fn monitored_barrier(&self, timeout: Duration, now: Instant) -> Result<()> {
+        self.check_caller(&"monitored_barrier")?;
+        self.check_revoked()?;
+        self.check_open(&"monitored_barrier")?;
+        // Another thread waits for a time of its own.
+        let Ok(mut number) = self.agreements.barriers.try_lock() else {
+            return Err(Error::ConcurrentUse { call: "monitored_barrier".to_owned() });
+        };
+        let (question, deadline) = (Question::Barrier, deadline_after(now, timeout));
+        let ask =
+            Ask { question, number: *number, flag: true, finished_calls: 0, deadline, heeds_cause: true };
+        let agreed = self.control().agree(&ask)?;
+        *number += 1;
+        // An agreement is one of the survivors, whether the others have come or not.
+        match self.group().ranks().find(|rank| !agreed.survivors.contains(rank)) {
+            None => Ok(()),
+            Some(gone) => {
+                let evidence = "it has left, and never came to monitored_barrier".to_owned();
+                self.check_revoked().and(Err(self.peers().disconnected(gone, evidence, None)))
+            }
+        }
     }
 
     /// The communicator of the survivors. No rank has called anything on it yet. This rank begins to ask at `now`.

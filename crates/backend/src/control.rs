@@ -25,6 +25,8 @@ pub enum Question {
     Flag,
     /// The ranks that go on, in a communicator of the next epoch.
     Survivors,
+    /// Whether all ranks have come.
+    Barrier,
 }
 
 /// This rank's part in an agreement.
@@ -40,7 +42,8 @@ pub struct Ask {
     pub finished_calls: u64,
     /// The time at which this rank gives up.
     pub deadline: Instant,
-    /// Whether a first cause ends the agreement: true for ranks that are joining, false for survivors.
+    /// Whether a first cause ends the agreement: true for ranks that are joining or meet at a barrier, false for
+    /// survivors.
     pub heeds_cause: bool,
 }
 
@@ -180,6 +183,7 @@ pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRa
         Question::Flag if ask.heeds_cause => "init",
         Question::Flag => "agree",
         Question::Survivors => "shrink",
+        Question::Barrier => "monitored_barrier",
     };
     let call = CallInfo::without_data(ask.number, name);
     let status = || format!("has not called {name}");

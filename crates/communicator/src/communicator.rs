@@ -189,6 +189,32 @@ pub trait Communicator: Send + Sync {
         Err(unsupported(self.backend(), "agree"))
     }
 
+    /// Waits until all ranks have called it, at most for `timeout`, which is this rank's own. The error names exactly
+    /// the ranks that have not come, in rank order, as `monitored_barrier` of torch with `wait_all_ranks`;
+    /// [`Error::first_missing`] is the first. Unlike a barrier's, its timeout revokes nothing: the communicator works
+    /// as before, and the next call goes on with the same barrier, which ends when the last rank comes. It is no call
+    /// in the communicator's order: collectives and scopes of other threads may go on.
+    ///
+    /// Cost: a message from every rank to every rank on the control connections. It proves that the ranks come, not
+    /// that their data connections work.
+    ///
+    /// ```
+    /// # use unisono_communicator as unisono;
+    /// use std::time::Duration;
+    /// use unisono::{Communicator, Solo};
+    /// Solo::new().monitored_barrier(Duration::from_secs(10))?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the missing ranks; [`Error::PeerLost`] when a rank has left without having come;
+    /// [`Error::ConcurrentUse`] while another thread is in it; the first cause; [`Error::Closed`] after
+    /// [`Communicator::close`]; [`Error::Unsupported`] unless the backend has it.
+    fn monitored_barrier(&self, timeout: Duration) -> Result<()> {
+        let _ = timeout;
+        Err(unsupported(self.backend(), "monitored_barrier"))
+    }
+
     /// Opens a scope for the collectives that make up `parent`. It first waits for the asynchronous calls that were
     /// submitted before. The timeout in `options` bounds all calls together, and the label belongs to the parent.
     /// Algorithm and determinism hold for calls that set none themselves. Opening sends nothing: other ranks notice
@@ -399,7 +425,7 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
 
 impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
     forward_communicator!(self => self.inner; group, backend, cost_model, companion, resolve_within, resolve, register,
-        subgroup_with, duplicate, shrink, agree, revoke, abort, close);
+        subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort, close);
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         call.options = self.merge(&call.options, &mut call.descriptor)?;
@@ -429,7 +455,7 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
 
 impl Communicator for Scope {
     forward_communicator!(self => self.communicator; group, backend, cost_model, companion, supports, resolve_within,
-        resolve, subgroup_with, duplicate, shrink, agree, revoke, abort);
+        resolve, subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort);
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         call.scope = Some(self.open.id());

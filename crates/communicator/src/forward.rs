@@ -23,7 +23,8 @@ use crate::communicator::Communicator;
 ///
 /// impl<C: Communicator> Communicator for Counted<C> {
 ///     forward_communicator!(self => self.0; group, backend, cost_model, companion, supports,
-///         resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, scope, revoke, abort, close);
+///         resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier, scope,
+///         revoke, abort, close);
 ///
 ///     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
 ///         self.1.fetch_add(1, Ordering::Relaxed);
@@ -45,8 +46,8 @@ use crate::communicator::Communicator;
 macro_rules! forward_communicator {
     ($this:ident => $inner:expr; all) => {
         $crate::forward_communicator!($this => $inner; group, execute, submit, backend, cost_model, companion,
-            supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, scope, revoke, abort,
-            close);
+            supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier,
+            scope, revoke, abort, close);
     };
     ($this:ident => $inner:expr; $($method:ident),+ $(,)?) => {
         $($crate::forward_communicator!(@$method $this, $inner);)+
@@ -139,6 +140,11 @@ macro_rules! forward_communicator {
     (@agree $this:ident, $inner:expr) => {
         fn agree(&$this, flag: bool) -> $crate::Result<bool> {
             $inner.agree(flag)
+        }
+    };
+    (@monitored_barrier $this:ident, $inner:expr) => {
+        fn monitored_barrier(&$this, timeout: std::time::Duration) -> $crate::Result<()> {
+            $inner.monitored_barrier(timeout)
         }
     };
     (@scope $this:ident, $inner:expr) => {

@@ -128,7 +128,8 @@ impl Survival {
     pub(super) fn is_beginning_late(&self, since: Instant, patience: Duration, now: Instant) -> bool {
         let is_late = |asking: &Asking| {
             let half = asking.ask.deadline.saturating_duration_since(asking.since) / 2;
-            asking.ask.heeds_cause && (now >= since + patience || now >= asking.since + half)
+            let begins = asking.ask.question == Question::Flag && asking.ask.heeds_cause;
+            begins && (now >= since + patience || now >= asking.since + half)
         };
         self.asking.iter().any(is_late)
     }

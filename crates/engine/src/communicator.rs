@@ -1,6 +1,7 @@
 //! The communicator over any links: admits calls, gives them their order, drives them.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use unisono_backend::{Board, CallGate, Companion, Control, StallOptions, Survivors};
 use unisono_communicator::{
@@ -153,6 +154,10 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 
     fn agree(&self, flag: bool) -> Result<bool> {
         self.shared.agree(flag)
+    }
+
+    fn monitored_barrier(&self, timeout: Duration) -> Result<()> {
+        self.shared.gate.monitored_barrier(timeout, self.shared.now())
     }
 
     fn shrink(&self) -> Result<Shrunk> {

@@ -330,6 +330,10 @@ impl<V: Vendor> Communicator for Offloaded<V> {
         self.companion.agree(flag)
     }
 
+    fn monitored_barrier(&self, timeout: Duration) -> Result<()> {
+        self.companion.monitored_barrier(timeout)
+    }
+
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         // INVARIANT: `open` is the only way to one, and gives an `Arc`.
         let own = self.own.upgrade().expect("a communicator is in an Arc");

@@ -21,7 +21,7 @@
 //!
 //! impl<C: Communicator> Communicator for Counted<C> {
 //!     forward_communicator!(self => self.0; group, backend, cost_model, companion, supports, resolve_within, resolve,
-//!         register, subgroup_with, duplicate, shrink, agree, scope, revoke, abort, close);
+//!         register, subgroup_with, duplicate, shrink, agree, monitored_barrier, scope, revoke, abort, close);
 //!
 //!     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
 //!         self.1.fetch_add(1, Ordering::Relaxed);

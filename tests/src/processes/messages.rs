@@ -66,6 +66,8 @@ wire_enum! {
         23 Register { on: Id, name: &'static str, collective: Collective, is_proved: bool }
         /// Says that another thread ends a scope.
         24 HandOver { on: Id }
+        /// `Result<()>`.
+        25 MonitoredBarrier { on: Id, timeout: Duration }
     }
 }
 

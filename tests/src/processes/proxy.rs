@@ -162,6 +162,10 @@ impl Communicator for Proxy {
         self.remote.result(&Request::Agree { on: self.id(), flag })
     }
 
+    fn monitored_barrier(&self, timeout: Duration) -> Result<()> {
+        self.remote.result(&Request::MonitoredBarrier { on: self.id(), timeout })
+    }
+
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         let ScopeInfo { communicator, parent } =
             self.remote.result(&Request::Scope { on: self.id(), parent, options: *options })?;

@@ -201,6 +201,9 @@ impl Rank {
                 };
                 encode(&held(on).communicator().shrink().map(message))
             }
+            Request::MonitoredBarrier { on, timeout } => {
+                encode(&held(on).communicator().monitored_barrier(timeout))
+            }
             Request::Agree { on, flag } => encode(&held(on).communicator().agree(flag)),
             Request::Scope { on, parent, options } => {
                 let made = held(on).communicator().scope(parent, &options);

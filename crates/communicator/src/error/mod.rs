@@ -409,6 +409,14 @@ impl Error {
         }
     }
 
+    /// The lowest awaited rank if the root cause is an [`Error::Timeout`].
+    pub fn first_missing(&self) -> Option<JobRank> {
+        match self.root_cause() {
+            Error::Timeout { not_arrived, .. } => not_arrived.iter().map(|awaited| awaited.rank).min(),
+            _ => None,
+        }
+    }
+
     /// The innermost cause: [`Error::Revoked`] carries the error that caused it; any other error is its own cause.
     pub fn root_cause(&self) -> &Error {
         match self {

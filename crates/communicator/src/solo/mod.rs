@@ -4,6 +4,7 @@ mod messages;
 mod world;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use unisono_schedule::{Algorithm, Registry, Trust};
 
@@ -132,6 +133,10 @@ impl Communicator for Solo {
 
     fn agree(&self, flag: bool) -> Result<bool> {
         self.survive("agree").map(|_| flag)
+    }
+
+    fn monitored_barrier(&self, _: Duration) -> Result<()> {
+        self.check("monitored_barrier")
     }
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {

@@ -39,6 +39,7 @@ pub(super) fn write(writer: &mut Writer, agreement: AgreementKey, ballot: &Ballo
     let question = match agreement.question {
         Question::Flag => 1,
         Question::Survivors => 2,
+        Question::Barrier => 3,
     };
     writer.u8(question).u64(agreement.number);
     writer.u8(ballot.flag.into()).u64(ballot.finished_calls).u32(ballot.fates.ranks());
@@ -53,6 +54,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<(AgreementKey, Ballot), Ma
     let question = match reader.u8()? {
         1 => Question::Flag,
         2 => Question::Survivors,
+        3 => Question::Barrier,
         _ => return Err(Malformed { what: "an unknown question" }),
     };
     let number = reader.u64()?;

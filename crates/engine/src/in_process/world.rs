@@ -44,6 +44,9 @@ struct OpenRoom {
     agreements: HashMap<(Question, u64), Agreement>,
 }
 
+/// How soon a barrier notices a first cause.
+const CAUSE_NOTICED_AFTER: Duration = Duration::from_millis(5);
+
 /// The state of a rank in one of its communicators.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
@@ -185,6 +188,10 @@ impl World {
                 let reported_by = group.own_job_rank();
                 return Err(Error::Evicted { reported_by, evidence: evidence.clone() });
             }
+            let cause = room.boards[rank.index()].first_cause().error();
+            if let Some(cause) = cause.filter(|_| ask.heeds_cause) {
+                return Err(cause);
+            }
             let agreement = rooms.open(room.number).agreement(ask);
             agreement.ballots[rank.index()] =
                 Some(Ballot { flag: ask.flag, finished_calls: ask.finished_calls });
@@ -200,7 +207,9 @@ impl World {
             if now >= ask.deadline {
                 return Err(not_agreed(group, ask, now - started, &awaited));
             }
-            rooms = self.wait(rooms, ask.deadline - now);
+            let left = ask.deadline - now;
+            // A first cause wakes the waits for links only.
+            rooms = self.wait(rooms, if ask.heeds_cause { left.min(CAUSE_NOTICED_AFTER) } else { left });
         }
     }
 

@@ -1,0 +1,87 @@
+//! The barrier that names the ranks that have not come (row B18).
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{Collectives, Error};
+
+use crate::backend::Backend;
+use crate::world::{options, run, run_each};
+
+/// Of a wait that ends with the last rank, on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Nobody leaves before all have come.
+pub fn b18_all_ranks_come(backend: &dyn Backend) {
+    for ranks in backend.among(&[1, 2, 4, 8]) {
+        let together = Barrier::new(ranks as usize);
+        run(backend, ranks, &options(), |comm| {
+            for turn in 0..3 {
+                together.wait();
+                let pause = Duration::from_millis(20);
+                let started = Instant::now();
+                if comm.rank() == turn % ranks {
+                    std::thread::sleep(pause);
+                }
+                comm.monitored_barrier(PATIENCE).unwrap();
+                assert!(ranks == 1 || started.elapsed() >= pause / 2, "before rank {turn} has come");
+            }
+            comm.close().unwrap();
+            assert!(matches!(comm.monitored_barrier(PATIENCE), Err(Error::Closed { .. })));
+        });
+    }
+}
+
+/// Every caller gets the list of all ranks that are missing; the communicator works, and the barrier ends when they
+/// come.
+pub fn b18_missing_ranks_are_named_and_nothing_is_revoked(backend: &dyn Backend) {
+    run(backend, 4, &options(), |comm| {
+        if comm.rank() % 2 == 0 {
+            for _ in 0..2 {
+                let started = Instant::now();
+                let error = comm.monitored_barrier(Duration::from_millis(200)).unwrap_err();
+                assert!(started.elapsed() >= Duration::from_millis(190), "{error}");
+                let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
+                let missing: Vec<u32> = not_arrived.iter().map(|awaited| awaited.rank.get()).collect();
+                // The other caller may come up to its whole time later.
+                assert!(missing.ends_with(&[3]) && missing.contains(&1), "{error}");
+                assert_eq!(error.first_missing().map(|rank| rank.get()), missing.first().copied());
+            }
+            let error = comm.monitored_barrier(Duration::from_millis(200)).unwrap_err();
+            let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
+            let missing: Vec<u32> = not_arrived.iter().map(|awaited| awaited.rank.get()).collect();
+            assert_eq!(missing, [1, 3], "both callers have come: {error}");
+            assert_eq!(error.first_missing().map(|rank| rank.get()), Some(1));
+        }
+        comm.barrier().unwrap();
+        comm.monitored_barrier(PATIENCE).unwrap();
+        comm.monitored_barrier(PATIENCE).unwrap();
+        comm.barrier().unwrap();
+    });
+}
+
+/// A rank that has closed the communicator never comes.
+pub fn b18_a_rank_that_has_left(backend: &dyn Backend) {
+    run_each(backend, &[2, 3], |comm| {
+        if comm.rank() == 0 {
+            return comm.close().unwrap();
+        }
+        let error = comm.monitored_barrier(PATIENCE).unwrap_err();
+        let lost: Vec<u32> = error.lost_ranks().iter().map(|rank| rank.get()).collect();
+        assert_eq!(lost, [0], "{error}");
+    });
+}
+
+/// An abort on any rank ends the wait of all others.
+pub fn b18_an_abort_ends_it(backend: &dyn Backend) {
+    run(backend, 3, &options(), |comm| {
+        if comm.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(50));
+            return comm.abort().unwrap();
+        }
+        let started = Instant::now();
+        let error = comm.monitored_barrier(PATIENCE).unwrap_err();
+        assert!(matches!(error.root_cause(), Error::Aborted { .. }), "{error}");
+        assert!(started.elapsed() < PATIENCE / 2);
+    });
+}
