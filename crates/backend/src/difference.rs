@@ -87,9 +87,6 @@ pub(crate) fn counts_difference(
                 (sent != awaited).then(text)
             })
         }
-        (Sizes::Segments(ours), Sizes::Segments(theirs)) => {
-            list_difference(ours, theirs).map(|text| format!("segment lengths {text}"))
-        }
         (Sizes::Segments(_) | Sizes::PerRank(_) | Sizes::PerPair { .. }, _) => None,
     }
 }

@@ -87,7 +87,7 @@ fn calls_pass_few_functions() {
             let mut state = CompressionState::new::<f32>(comm, Int8::default(), 8).unwrap();
             (**comm).compressed_all_reduce(&mut [1.0f32; 8], ReduceOp::Sum, &mut state).unwrap();
         });
-        check("a compressed all_reduce", 15, &compressed);
+        check("a compressed all_reduce", 16, &compressed);
         let moved = frames(|comm| {
             let work = (**comm).all_reduce_async(vec![1.0f32; 8], ReduceOp::Sum);
             // Nobody waits for it or asks, so the progress thread moves it.
