@@ -69,6 +69,9 @@ pub fn a7_options_hold_in_the_group_and_in_what_is_made_from_it(backend: &dyn Ba
 
 /// A label and a label, one of the group and one of the call: errors show the call's own.
 pub fn a7_the_label_of_a_group_is_on_its_calls(backend: &dyn Backend) {
+    if !backend.algorithms().are_ours() {
+        return;
+    }
     run(backend, 2, &options(), |comm| {
         let labelled = GroupOptions::new().label("of the group");
         let group = comm.subgroup_with(&[0, 1], &labelled).unwrap().unwrap();
@@ -82,6 +85,9 @@ pub fn a7_the_label_of_a_group_is_on_its_calls(backend: &dyn Backend) {
 
 /// Beside a vendor's library a group can be the companion's; elsewhere that changes nothing.
 pub fn a7_a_group_without_the_library(backend: &dyn Backend) {
+    if !backend.algorithms().are_ours() {
+        return;
+    }
     run_each(backend, &[1, 2], |comm| {
         let plain = GroupOptions::new().backend(GroupBackend::Companion);
         let group = comm.subgroup_with(&everybody(comm), &plain).unwrap().unwrap();
@@ -96,6 +102,9 @@ pub fn a7_a_group_without_the_library(backend: &dyn Backend) {
 
 /// The algorithm of a group is used where a collective has it.
 pub fn a7_the_algorithm_of_a_group(backend: &dyn Backend) {
+    if !backend.algorithms().are_ours() {
+        return;
+    }
     run(backend, 4, &options(), |comm| {
         let ring = GroupOptions::new().algorithm("ring");
         let group = comm.subgroup_with(&everybody(comm), &ring).unwrap().unwrap();
@@ -115,6 +124,9 @@ pub fn a7_the_algorithm_of_a_group(backend: &dyn Backend) {
 
 /// Ranks that give different options are told which.
 pub fn a7_a_difference_names_the_option(backend: &dyn Backend) {
+    if !backend.algorithms().are_ours() {
+        return;
+    }
     run(backend, 3, &options(), |comm| {
         let seconds = if comm.rank() == 1 { 41 } else { 40 };
         let own = GroupOptions::new().label("same").timeout(Duration::from_secs(seconds));
@@ -129,6 +141,9 @@ pub fn a7_a_difference_names_the_option(backend: &dyn Backend) {
 
 /// The group's deadline ends its calls, and the parent, whose deadline is another, goes on.
 pub fn a8_a_group_has_its_own_deadline(backend: &dyn Backend) {
+    if !backend.algorithms().are_ours() {
+        return;
+    }
     run(backend, 3, &options(), |comm| {
         let hurried = GroupOptions::new().timeout(Duration::from_millis(300));
         let group = comm.subgroup_with(&everybody(comm), &hurried).unwrap().unwrap();
@@ -175,6 +190,9 @@ pub fn a7_split_by_colour_and_key(backend: &dyn Backend) {
 /// Rows that each rank may give alone; rows with a common rank are refused, on the rank that sees both at once, and by
 /// name where each rank sees its own.
 pub fn a7_rows(backend: &dyn Backend) {
+    if !backend.algorithms().are_ours() {
+        return;
+    }
     run(backend, 4, &options(), |comm| {
         let own = comm.rank();
         let rows: [&[u32]; 2] = [&[2, 0], &[1, 3]];
