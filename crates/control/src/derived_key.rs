@@ -33,14 +33,15 @@ pub fn derived_key(
         Origin::Shrink(number) => (1, 0, number, parent.epoch + 1),
         Origin::Named { name, uses } => (2, name, uses, parent.epoch),
     };
-    let origin = hash([parent.id, parent.epoch.into(), kind, name, counter].into_iter());
+    // Ranks that disagree about the parent meet in what is made from it, too: the first call may be there.
+    let low = (1 << ID_LIST_BITS) - 1;
+    let origin = hash([parent.id & !low, parent.epoch.into(), kind, name, counter].into_iter());
     // Each text with its end, so that a text cannot go over into the next.
     let options = options
         .texts()
         .into_iter()
         .flat_map(|text| text.into_bytes().into_iter().map(u64::from).chain([256]).collect::<Vec<_>>());
     let list = hash(ranks.iter().map(|rank| rank.get().into()).chain(options));
-    let low = (1 << ID_LIST_BITS) - 1;
     CommunicatorKey { id: origin & !low | list & low, epoch }
 }
 

@@ -18,7 +18,7 @@ use crate::wire::{CommunicatorKey, ConnectionRole, News, OtherGroup, Topic};
 
 /// The bits of a communicator's id that depend on the list of its ranks and on its options; the others say how it came
 /// about.
-pub const ID_LIST_BITS: u32 = 16;
+pub const ID_LIST_BITS: u32 = 24;
 
 /// All communicators of this rank.
 pub struct LocalCommunicators {
