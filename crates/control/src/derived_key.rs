@@ -33,7 +33,7 @@ pub fn derived_key(
         Origin::Shrink(number) => (1, 0, number, parent.epoch + 1),
         Origin::Named { name, uses } => (2, name, uses, parent.epoch),
     };
-    // Ranks that disagree about the parent meet in what is made from it, too: the first call may be there.
+    // Ranks that disagree about the parent meet in its children, too: the first call may be there.
     let low = (1 << ID_LIST_BITS) - 1;
     let origin = hash([parent.id & !low, parent.epoch.into(), kind, name, counter].into_iter());
     // Each text with its end, so that a text cannot go over into the next.
