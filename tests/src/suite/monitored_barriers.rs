@@ -13,9 +13,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nobody leaves before all have come.
 pub fn b18_all_ranks_come(backend: &dyn Backend) {
-    if !backend.algorithms().are_ours() {
-        return;
-    }
     for ranks in backend.among(&[1, 2, 4, 8]) {
         let together = Barrier::new(ranks as usize);
         run(backend, ranks, &options(), |comm| {
@@ -38,9 +35,6 @@ pub fn b18_all_ranks_come(backend: &dyn Backend) {
 /// Every caller gets the list of all ranks that are missing; the communicator works, and the barrier ends when they
 /// come.
 pub fn b18_missing_ranks_are_named_and_nothing_is_revoked(backend: &dyn Backend) {
-    if !backend.algorithms().are_ours() {
-        return;
-    }
     run(backend, 4, &options(), |comm| {
         if comm.rank() % 2 == 0 {
             for _ in 0..2 {
@@ -68,9 +62,6 @@ pub fn b18_missing_ranks_are_named_and_nothing_is_revoked(backend: &dyn Backend)
 
 /// A rank that has closed the communicator never comes.
 pub fn b18_a_rank_that_has_left(backend: &dyn Backend) {
-    if !backend.algorithms().are_ours() {
-        return;
-    }
     run_each(backend, &[2, 3], |comm| {
         if comm.rank() == 0 {
             return comm.close().unwrap();
@@ -83,9 +74,6 @@ pub fn b18_a_rank_that_has_left(backend: &dyn Backend) {
 
 /// An abort on any rank ends the wait of all others.
 pub fn b18_an_abort_ends_it(backend: &dyn Backend) {
-    if !backend.algorithms().are_ours() {
-        return;
-    }
     run(backend, 3, &options(), |comm| {
         if comm.rank() == 1 {
             std::thread::sleep(Duration::from_millis(50));

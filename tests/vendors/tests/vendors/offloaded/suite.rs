@@ -53,7 +53,9 @@ macro_rules! data {
             arithmetic: a_nan_among_numbers zeros_of_either_sign sums_are_rounded sums_of_any_order;
             asynchronous: every_typed_form order_of_issue awaited buffers_come_back lists messages_in_lists;
             groups: subgroups_of_some reordered_ranks wrong_lists nested_subgroups;
-            group_options: a7_split_by_colour_and_key;
+            group_options: a7_options_hold_in_the_group_and_in_what_is_made_from_it a7_split_by_colour_and_key
+                a7_rows a7_a_group_without_the_library;
+            monitored_barriers: b18_all_ranks_come b18_missing_ranks_are_named_and_nothing_is_revoked;
             supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting;
         );
     };
