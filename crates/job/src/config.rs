@@ -2,6 +2,7 @@
 //! this machine, or of several settings together.
 
 mod check;
+mod init_method;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Algorithm, CALL_TIMEOUT_DEFAULT, Error, LogLevel, Result};
+use unisono_communicator::{Algorithm, CALL_TIMEOUT_DEFAULT, Error, LogLevel, Result, SkippedOperations};
 use unisono_control::intervals::Intervals;
 
 use crate::environment::{self, Launcher, Placement};
@@ -63,6 +64,8 @@ pub struct Config {
     pub placement: Placement,
     /// Where ranks meet, as `host:port`.
     pub store: Option<String>,
+    /// The file through which ranks meet, if the program names one; see [`Config::set_init_method`].
+    pub meeting_file: Option<PathBuf>,
     /// Where the job's secret comes from, if that is said.
     pub secret: Option<SecretSource>,
     /// Where the user's own secret is, if there is one.
@@ -87,6 +90,8 @@ pub struct Config {
     pub backend: String,
     /// The algorithm asked for.
     pub algorithm: Option<String>,
+    /// Operations that do nothing; rank 0's for all.
+    pub skipped: SkippedOperations,
     /// Algorithms from outside, which the communicator of all ranks registers and proves first. The environment gives
     /// none; `UNISONO_ALGORITHM` may name them.
     pub algorithms: Vec<Arc<Algorithm>>,
@@ -182,7 +187,11 @@ impl Config {
         let settings: JobSettings =
             text.parse().map_err(|problem: String| self.refused("UNISONO_COST_MODEL", text, problem))?;
         let intervals = Intervals { beat: self.heartbeat, suspect: self.suspect_after };
-        Ok(settings.with(self.piece_bytes.into(), (self.checksum, self.shares_memory), intervals))
+        Ok(settings.with(
+            self.piece_bytes.into(),
+            (self.checksum, self.shares_memory, self.skipped),
+            intervals,
+        ))
     }
 
     /// The error for the setting `name`, under the variable that gave it.
@@ -207,6 +216,7 @@ impl Config {
         let address_by = discovery.address.as_ref().map(|address| address.source.clone());
         Ok(Config {
             store: source.text("UNISONO_STORE"),
+            meeting_file: None,
             secret: secret_source(source)?,
             user_secret_file: user_secret_file(source),
             job_key: discovery.job_key,
@@ -219,6 +229,7 @@ impl Config {
             backend: "tcp".to_owned(),
             algorithm: source.text("UNISONO_ALGORITHM"),
             algorithms: Vec::new(),
+            skipped: skipped(source)?,
             cost_model: source.text("UNISONO_COST_MODEL"),
             log: log_level(source)?,
             call_timeout: source.duration("UNISONO_CALL_TIMEOUT_S")?,
@@ -276,6 +287,15 @@ fn secret_source(source: &Source<'_>) -> Result<Option<SecretSource>> {
         }
         (one, _) => Ok(one),
     }
+}
+
+/// The operations of `UNISONO_SKIP`.
+///
+/// # Errors
+/// [`Error::Configuration`] for a name that is none, and for one side of a message without the other.
+pub fn skipped(source: &Source<'_>) -> Result<SkippedOperations> {
+    let text = source.text("UNISONO_SKIP").unwrap_or_default();
+    text.parse().map_err(|problem: String| configuration("UNISONO_SKIP", &text, problem))
 }
 
 fn bytes(source: &Source<'_>, name: &str, least: u32) -> Result<u32> {

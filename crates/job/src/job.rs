@@ -191,7 +191,7 @@ impl Job {
             membership;
         let job_settings = JobSettings::decode(&job_settings)?;
         let hosts: Arc<[u32]> = hosts.into();
-        let group = Group::world_on(rank, hosts.clone());
+        let group = Group::world_on(rank, hosts.clone()).with_skipped(job_settings.skipped());
         let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
         let reporter = config.report_to.and_then(Reporter::take);
         let settings = Settings {

@@ -1,23 +1,23 @@
 //! What rank 0 decides for all ranks of the job: the cost model, the cores of a host, which streams carry checksums,
-//! whether data within a host goes through memory, and the intervals of heartbeats. Rank 0 sends it with the
+//! whether data within a host goes through memory, the operations that do nothing, and the intervals of heartbeats. Rank 0 sends it with the
 //! rendezvous. So ranks cannot choose different algorithms, and no rank is silent for longer than another rank waits.
 //!
 //! As bytes: version `u8`, then one little-endian `u64` for each parameter in the order of the table, the piece size
-//! as `u64`, which streams carry checksums and whether memory is shared as `u8` each, and the two intervals in
-//! nanoseconds as `u64`. `text.rs` reads the text of `UNISONO_COST_MODEL`.
+//! as `u64`, which streams carry checksums and whether memory is shared as `u8` each, the set of operations as `u32`,
+//! and the two intervals in nanoseconds as `u64`. `text.rs` reads the text of `UNISONO_COST_MODEL`.
 
 mod text;
 
 use std::time::Duration;
 
-use unisono_communicator::{Group, Result};
+use unisono_communicator::{Group, Result, SkippedOperations};
 use unisono_control::codec::{Malformed, Reader, Writer};
 use unisono_control::intervals::Intervals;
 use unisono_engine::CostModel;
 
 use text::{PARAMETER_MAX, PARAMETERS};
 
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 
 /// Of a piece, as `UNISONO_PIECE_BYTES` can be.
 const PIECE_BYTES_LIMIT: u64 = 1 << 32;
@@ -54,6 +54,7 @@ pub struct JobSettings {
     cores: u64,
     checksum: Checksum,
     shares_memory: bool,
+    skipped: SkippedOperations,
     intervals: Intervals,
 }
 
@@ -64,6 +65,7 @@ impl Default for JobSettings {
             cores: 0,
             checksum: Checksum::default(),
             shares_memory: true,
+            skipped: SkippedOperations::default(),
             intervals: Intervals::default(),
         }
     }
@@ -75,11 +77,12 @@ impl JobSettings {
     pub(crate) fn with(
         mut self,
         piece_bytes: u64,
-        (checksum, shares_memory): (Checksum, bool),
+        (checksum, shares_memory, skipped): (Checksum, bool, SkippedOperations),
         intervals: Intervals,
     ) -> JobSettings {
         self.cost_model.piece_bytes = piece_bytes;
-        (self.checksum, self.shares_memory, self.intervals) = (checksum, shares_memory, intervals);
+        (self.checksum, self.shares_memory) = (checksum, shares_memory);
+        (self.skipped, self.intervals) = (skipped, intervals);
         self
     }
 
@@ -96,6 +99,7 @@ impl JobSettings {
             Checksum::Never => 2,
         };
         writer.u64(self.cost_model.piece_bytes).u8(checksum).u8(self.shares_memory.into());
+        writer.u32(self.skipped.to_bits().into());
         let Intervals { beat, suspect } = self.intervals;
         [beat, suspect].into_iter().for_each(|interval| {
             writer.u64(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
@@ -128,6 +132,8 @@ impl JobSettings {
             1 => true,
             _ => return Err(Malformed { what: "an unknown choice of shared memory" }),
         };
+        let bits = u16::try_from(reader.u32()?).ok().and_then(SkippedOperations::from_bits);
+        settings.skipped = bits.ok_or(Malformed { what: "an unknown set of operations" })?;
         let mut interval = || reader.u64().map(Duration::from_nanos);
         settings.intervals = Intervals { beat: interval()?, suspect: interval()? };
         reader.finish()?;
@@ -166,6 +172,11 @@ impl JobSettings {
     /// Whether data goes through memory between ranks of one host.
     pub fn shares_memory(&self) -> bool {
         self.shares_memory
+    }
+
+    /// The operations that do nothing.
+    pub fn skipped(&self) -> SkippedOperations {
+        self.skipped
     }
 
     /// The size of pieces.

@@ -82,6 +82,9 @@ pub const GROUPS: [KnobGroup; 6] = [
         knob("UNISONO_CHECKSUM", "auto, on or off", "auto", &[],
             "a checksum over everything that collectives and messages send; auto: between hosts; rank 0's is used by \
              all"),
+        knob("UNISONO_SKIP", "list", "", &[],
+            "operations that do nothing, to measure what they cost: names with commas between, such as \
+             all_reduce,barrier; rank 0's is used by all"),
         knob("UNISONO_SHM", "0 or 1", "1", &[],
             "1: data goes through memory between ranks of one host; 0: over TCP as between hosts; rank 0's is used by \
              all"),

@@ -40,8 +40,8 @@
 
 use std::sync::Arc;
 
-use unisono_communicator::Communicator;
 use unisono_communicator::settings::Source;
+use unisono_communicator::{Communicator, Error};
 use unisono_engine::in_process::{world_of, world_of_groups};
 
 use crate::config::GROUPS;
@@ -75,17 +75,21 @@ pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)
 }
 
 /// The settings of [`run`] and [`world`] for that many ranks, which share the cores of this machine: algorithms are
-/// chosen for it. The deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else 120 s. A call without progress warns after
+/// chosen for it. The deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else 120 s. `UNISONO_SKIP` holds as in a job. A call without progress warns after
 /// 5 s. `EngineOptions::default()` has the settings of a job over TCP instead, with a deadline of 600 s.
 ///
 /// # Panics
-/// When `UNISONO_CALL_TIMEOUT_S` is no time.
+/// When `UNISONO_CALL_TIMEOUT_S` is no time, or `UNISONO_SKIP` names something else than operations.
 pub fn options(ranks: u32) -> EngineOptions {
     let suited = unisono_engine::in_process::options_for(ranks);
     let (settings, name) = (Source::of_environment(GROUPS), "UNISONO_CALL_TIMEOUT_S");
-    match settings.duration(name) {
-        Ok(timeout) if settings.is_set(name) => EngineOptions { timeout, ..suited },
-        Ok(_) => suited,
+    let read = || {
+        let (timeout, skipped) = (settings.duration(name)?, unisono_job::config::skipped(&settings)?);
+        let timeout = if settings.is_set(name) { timeout } else { suited.timeout };
+        Ok::<_, Error>((timeout, skipped))
+    };
+    match read() {
+        Ok((timeout, skipped)) => EngineOptions { timeout, skipped, ..suited },
         Err(error) => panic!("{error}"),
     }
 }

@@ -58,6 +58,8 @@
 #![forbid(unsafe_code)]
 #![doc(test(attr(deny(warnings))))]
 
+use std::panic::Location;
+
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod algorithms_cli;
@@ -70,6 +72,7 @@ pub mod examples;
 pub mod extend;
 pub mod flight;
 pub mod in_process;
+mod open_worlds;
 pub mod prelude;
 pub mod schedule;
 mod selection;
@@ -105,6 +108,7 @@ pub use algorithms_cli::algorithms_main;
 pub use bytemuck;
 pub use config::backend::Backend;
 pub use config::process::Config;
+pub use open_worlds::{SecondInit, is_initialized};
 pub use selection::{BACKENDS, is_available};
 #[cfg(feature = "serde")]
 pub use unisono_communicator::Serialized;
@@ -126,12 +130,14 @@ pub use world::World;
 ///
 /// The world keeps the connections and their thread; when its last handle is dropped, it says goodbye.
 ///
-/// Each call makes a world of its own, also while an earlier one is there and after it was closed: all ranks must call
-/// again, and meet again. Another communicator of the same ranks costs less with [`Communicator::duplicate`]. With
-/// `UNISONO_SECRET_FD` a process can join once, because the secret is taken out of the pipe.
+/// While a world of this process is open, a second call is refused; [`SecondInit`] has other fates. After it was closed
+/// or has lost its last handle, a call makes a new one: all ranks must call again, and meet again. Another communicator
+/// of the same ranks costs less with [`Communicator::duplicate`]. With `UNISONO_SECRET_FD` a process can join once,
+/// because the secret is taken out of the pipe.
 ///
 /// # Errors
-/// [`Error::Configuration`] for a setting that cannot be obeyed, also in a world of one; [`Error::Rendezvous`] when not
+/// [`Error::InvalidArgument`] for a second world, see [`SecondInit`]. [`Error::Configuration`] for a setting that
+/// cannot be obeyed, also in a world of one; [`Error::Rendezvous`] when not
 /// all ranks come in time, [`Error::Refused`] when this process does not belong to the job it found.
 ///
 /// With a vendor's library [`Error::LibraryMissing`] when it is not there, [`Error::Vendor`] when it fails,
@@ -144,6 +150,7 @@ pub use world::World;
 /// world.barrier()?;
 /// # Ok::<(), unisono::Error>(())
 /// ```
+#[track_caller]
 pub fn init() -> Result<World> {
     init_with(&Config::from_environment()?)
 }
@@ -164,6 +171,7 @@ pub fn init() -> Result<World> {
 /// world.barrier()?;
 /// # Ok::<(), unisono::Error>(())
 /// ```
+#[track_caller]
 pub fn init_with(config: &Config) -> Result<World> {
-    selection::open(config)
+    open_worlds::enter(config, Location::caller(), || selection::open(config))
 }

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{
-    Communicator, Error, Group, GroupBackend, GroupOptions, Result, Solo, forward_communicator,
+    Communicator, Error, Group, GroupBackend, GroupOptions, Result, SkippedOperations, Solo,
+    forward_communicator,
 };
 use unisono_job::Job;
 use unisono_job::flight::FlightRecord;
@@ -43,7 +44,7 @@ pub struct World {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     // First, so that it is dropped first. The communicator then holds the last handle of the job, and its streams are
     // there when the job looks for messages that nobody has received.
     kind: Kind,
@@ -56,7 +57,7 @@ type OnCompanion = dyn Fn(Companion) -> Result<Arc<dyn Communicator>> + Send + S
 /// How a world makes groups.
 enum Kind {
     /// One rank without a network.
-    Alone(GroupKeys),
+    Alone(Arc<Solo>, GroupKeys),
     /// Several ranks over TCP.
     Tcp(Job),
     /// Several ranks, whose collectives a vendor's library does.
@@ -68,8 +69,9 @@ enum Kind {
 }
 
 impl World {
-    pub(crate) fn alone() -> World {
-        World::new(Arc::new(Solo::new()), Kind::Alone(GroupKeys::default()))
+    pub(crate) fn alone(skipped: SkippedOperations) -> World {
+        let solo = Arc::new(Solo::new().with_skipped(skipped));
+        World::new(solo.clone(), Kind::Alone(solo, GroupKeys::default()))
     }
 
     pub(crate) fn over_tcp(job: Job) -> Result<World> {
@@ -82,12 +84,20 @@ impl World {
     }
 
     fn new(communicator: Arc<dyn Communicator>, kind: Kind) -> World {
-        World { shared: Arc::new(Shared { communicator, kind }) }
+        World::of(Arc::new(Shared { communicator, kind }))
+    }
+
+    pub(crate) fn of(shared: Arc<Shared>) -> World {
+        World { shared }
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.shared)
     }
 
     /// The communicator of all ranks as a shared trait object, for code that keeps communicators of any origin.
     pub fn communicator(&self) -> Arc<dyn Communicator> {
-        self.shared.communicator.clone()
+        self.shared.clone()
     }
 
     /// A communicator that only its members make: of these ranks of the job, in the order given. The others need not
@@ -146,7 +156,7 @@ impl World {
         options: &GroupOptions,
     ) -> Result<Arc<dyn Communicator>> {
         match &self.shared.kind {
-            Kind::Alone(keys) => {
+            Kind::Alone(_, keys) => {
                 options.check()?;
                 keys.note_use(key, ranks, self.group())?;
                 // INVARIANT: the only rank is a member.
@@ -176,7 +186,7 @@ impl World {
     /// ```
     pub fn groups(&self) -> Vec<Group> {
         match &self.shared.kind {
-            Kind::Alone(_) => vec![self.group().clone()],
+            Kind::Alone(..) => vec![self.group().clone()],
             Kind::Tcp(job) | Kind::Vendor(job, _) => job.groups(),
         }
     }
@@ -188,7 +198,7 @@ impl World {
     pub fn flight_record(&self) -> Result<FlightRecord> {
         match &self.shared.kind {
             Kind::Tcp(job) | Kind::Vendor(job, _) => Ok(job.flight_record()),
-            Kind::Alone(_) => Err(Error::Unsupported {
+            Kind::Alone(..) => Err(Error::Unsupported {
                 what: "a flight record".to_owned(),
                 backend: self.backend(),
                 instead: Some("UNISONO_BACKEND=tcp, which keeps one for any number of ranks".to_owned()),
@@ -206,6 +216,16 @@ impl World {
     }
 }
 
+impl Shared {
+    /// Whether the communicator of all ranks is not closed.
+    pub(crate) fn is_open(&self) -> bool {
+        match &self.kind {
+            Kind::Alone(solo, _) => !solo.is_closed(),
+            Kind::Tcp(job) | Kind::Vendor(job, _) => open(job).is_ok(),
+        }
+    }
+}
+
 /// The job, unless its communicator of all ranks is closed.
 fn open(job: &Job) -> Result<&Job> {
     match job.companion()?.gate().is_closed() {
@@ -220,6 +240,11 @@ impl Deref for World {
     fn deref(&self) -> &(dyn Communicator + 'static) {
         &*self.shared.communicator
     }
+}
+
+/// A handle that is a communicator only keeps the world open all the same.
+impl Communicator for Shared {
+    forward_communicator!(self => self.communicator; all);
 }
 
 /// So that `&world` goes where a `&dyn Communicator` is asked for.

@@ -8,18 +8,22 @@ use std::time::Duration;
 
 use unisono_schedule::{Algorithm, Registry, Trust};
 
+use crate::call::descriptor::Descriptor;
 use crate::call::operation::Operation;
 use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
 use crate::call::parent::ParentCall;
+use crate::call::skipped::SkippedOperations;
 use crate::call::{Call, OwnedCall};
-use crate::communicator::{Communicator, Scope, Shrunk};
+use crate::check::check_request;
+use crate::communicator::{Communicator, Shrunk};
 use crate::elements::dtype::{DType, Kind};
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::group::options::GroupOptions;
 use crate::memory::{Buffer, BufferMut, Buffers, MemoryKind};
+use crate::scope::Scope;
 use crate::solo::messages::{ALGORITHM, OWN, info};
 use crate::solo::world::World;
 use crate::work::{Finished, Work};
@@ -100,6 +104,15 @@ impl Communicator for Solo {
         BACKEND
     }
 
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        self.world.lock().check().map_err(|error| error.in_call(descriptor))?;
+        check_request(descriptor, options, &self.group)?;
+        match memory {
+            MemoryKind::Host => Ok(()),
+            MemoryKind::Device => Err(Error::no_device(BACKEND)),
+        }
+    }
+
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
         self.check("register")?;
         // An algorithm for several ranks is accepted, though no schedule runs here: a program that registers one must
@@ -160,6 +173,17 @@ impl Communicator for Solo {
 }
 
 impl Solo {
+    /// The same world, in which these operations do nothing.
+    #[must_use]
+    pub fn with_skipped(self, skipped: SkippedOperations) -> Solo {
+        Solo { group: self.group.with_skipped(skipped), ..self }
+    }
+
+    /// Whether [`Communicator::close`] was called on it.
+    pub fn is_closed(&self) -> bool {
+        self.world.lock().is_closed
+    }
+
     /// Admits a call. Gives its options, completed by the options of its scope.
     fn admit(&self, call: &Call<'_>) -> Result<CallOptions> {
         let timeout = call.options.timeout.or(self.group.options().timeout);

@@ -1,6 +1,7 @@
 //! The address that a rank listens on: that of a setting, else the address from which this host reaches the other
 //! ranks; never the wildcard address.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use super::plan::{Meeting, is_literal_loopback, meeting};
 use super::scope::{at_own, is_link_local, scoped, with_scope};
 use super::waiting::{WaitConfig, Waiting};
 use crate::config::{Config, Interfaces};
+use crate::environment::Placement;
 use crate::settings::configuration;
 use crate::task_thread::TaskThread;
 
@@ -38,6 +40,7 @@ pub(crate) async fn listen_at(config: &Config) -> Result<SocketAddr> {
     let meeting = meeting(config)?;
     let store = match &meeting {
         Meeting::Solo | Meeting::SameHost => return Ok((Ipv4Addr::LOCALHOST, 0).into()),
+        Meeting::File(_) => return Ok(SocketAddr::new(outward(config), 0)),
         Meeting::Launched { store, .. } => store.clone(),
         Meeting::AtRankZero { host, port, .. } => join_host(host, *port),
     };
@@ -141,6 +144,22 @@ pub(super) async fn look_up(
     }
 }
 
+/// The address from which packets to unknown hosts leave: ranks that see one file may be on several hosts, or in
+/// containers of one. Loopback where the settings say that all are here, or where there is no way out.
+fn outward(config: &Config) -> IpAddr {
+    let Placement::Ranked { world_size, local_world_size, .. } = config.placement else {
+        return Ipv4Addr::LOCALHOST.into();
+    };
+    if local_world_size == Some(world_size) {
+        return Ipv4Addr::LOCALHOST.into();
+    }
+    // Addresses for documentation (RFC 5737, RFC 3849), which no host has: the route to them is the default one.
+    let everywhere =
+        [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()];
+    let found = everywhere.into_iter().find_map(|ip: IpAddr| route(SocketAddr::new(ip, 9)).ok());
+    found.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+}
+
 /// The address from which packets to `store` leave.
 fn towards(host: &str, store: SocketAddr, variable: &str) -> Result<SocketAddr> {
     if store.ip().is_loopback() && !is_literal_loopback(host) {
@@ -148,16 +167,19 @@ fn towards(host: &str, store: SocketAddr, variable: &str) -> Result<SocketAddr> 
                        UNISONO_INTERFACE or UNISONO_ADDRESS";
         return Err(configuration(variable, host, problem));
     }
-    let any: IpAddr =
-        if store.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    // Connecting a datagram socket asks for the route and sends nothing.
-    let route = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect(store)?;
-        socket.local_addr()
-    });
-    let mut route = route.map_err(|error| Error::system(format!("find the route to {store}"), &error))?;
+    let mut route =
+        route(store).map_err(|error| Error::system(format!("find the route to {store}"), &error))?;
     route.set_port(0);
     Ok(route)
+}
+
+/// The end of the route to `address` on this host. Connecting a datagram socket asks for it and sends nothing.
+fn route(address: SocketAddr) -> io::Result<SocketAddr> {
+    let any: IpAddr =
+        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(address)?;
+    socket.local_addr()
 }
 
 /// An address of the interfaces that a user wants, with any port.

@@ -1,4 +1,5 @@
-//! Ranks of one host meet through a private file: the rank that locks it hosts the store, the others read from it where
+//! Ranks meet through a private file that all of them see: those of one host in a file that we name, or all in a file
+//! that the program names, which may be on a file system of several hosts. The rank that locks it hosts the store, the others read from it where
 //! the store is.
 //!
 //! The kernel releases a lock when its process ends. So a file that nobody has locked belongs to a job that is over, or
@@ -8,8 +9,8 @@
 //! A host that is killed leaves its file. The next host removes such files of other jobs: nobody has them locked.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{self, Read, Seek, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -23,7 +24,7 @@ use super::Membership;
 use super::host::{StoreConfig, StoreHost};
 use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, no_store};
 use super::waiting::Waiting;
-use crate::private_files::{no_runtime_file, open_private};
+use crate::private_files::{bad_file, no_runtime_file, open_private};
 use crate::size_limit::write_limited;
 use crate::task_thread::TaskThread;
 
@@ -68,6 +69,29 @@ impl Notice {
     }
 }
 
+/// Who has named the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Naming {
+    /// We have: it is in our own folder, and all ranks are on this host.
+    Ours,
+    /// The program has: it may be a file with other content by mistake, in a folder of other files. The store listens
+    /// at this address.
+    OfProgram { listen: IpAddr },
+}
+
+impl Naming {
+    /// The error of the system, with the remedy.
+    fn failed(self, what: &str, path: &Path, error: &io::Error) -> Error {
+        match self {
+            Naming::Ours => no_runtime_file(what, path, error),
+            Naming::OfProgram { .. } => Error::System {
+                what: format!("{what} {}, which init_method names", path.display()),
+                text: format!("{error}; all ranks must be able to write there"),
+            },
+        }
+    }
+}
+
 /// A store of ours, announced in the file.
 #[derive(Debug)]
 struct Hosting {
@@ -78,12 +102,26 @@ struct Hosting {
 }
 
 impl Hosting {
-    fn start(path: &Path, mut file: File, rank: &JoinConfig, thread: &TaskThread) -> Result<Hosting> {
-        remove_left_over(path);
+    fn start(
+        (path, mut file): (&Path, File),
+        naming: Naming,
+        rank: &JoinConfig,
+        thread: &TaskThread,
+    ) -> Result<Hosting> {
+        let listen = match naming {
+            Naming::Ours => {
+                remove_left_over(path);
+                Ipv4Addr::LOCALHOST.into()
+            }
+            Naming::OfProgram { listen } => {
+                check_content(path, &mut file)?;
+                listen
+            }
+        };
         spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
         let secret = Secret::random()?;
         let config = StoreConfig {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            listen: (listen, 0).into(),
             world_size: rank.world_size,
             secret: secret.clone(),
             job: rank.job,
@@ -92,10 +130,29 @@ impl Hosting {
         let store = StoreHost::start_on(thread, config, rank.run.clone())?;
         let (rank, pid) = (rank.rank, std::process::id());
         let notice = Notice { secret, address: store.address(), rank, pid };
-        let written = write_limited(|| file.set_len(0).and_then(|()| file.write_all(&notice.encode())));
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            file.rewind()?;
+            file.write_all(&notice.encode())?;
+            // Other hosts see it from here on.
+            file.sync_data()
+        };
+        let written = write_limited(|| write(&mut file));
         let hosting = Hosting { path: path.to_owned(), file, notice, store: Some(store) };
         // On failure it goes, and takes the file away.
-        written.map_err(|error| no_runtime_file("write", path, &error)).map(|()| hosting)
+        written.map_err(|error| naming.failed("write", path, &error)).map(|()| hosting)
+    }
+}
+
+/// Refuses a file that holds anything but the notice of a job that is over.
+fn check_content(path: &Path, file: &mut File) -> Result<()> {
+    match read_notice(path, file)? {
+        (_, 0) | (Some(_), _) => Ok(()),
+        (None, _) => Err(bad_file(
+            path,
+            "it holds something else than a meeting of ranks, and is left alone; if it is left over, remove it"
+                .to_owned(),
+        )),
     }
 }
 
@@ -148,25 +205,36 @@ enum Role {
 }
 
 /// Finds out whether this rank hosts the store.
-fn role(path: &Path) -> Result<Role> {
+fn role(path: &Path, naming: Naming) -> Result<Role> {
     let mut options = OpenOptions::new();
-    let unopened = |error| no_runtime_file("open", path, &error);
+    let unopened = |error| naming.failed("open", path, &error);
     let mut file = open_private(path, options.read(true).write(true).create(true).truncate(false), unopened)?;
-    let system = |error| Error::system(format!("use {}", path.display()), &error);
     match file.try_lock() {
         Ok(()) => Ok(if is_at(&file, path) { Role::Host(file) } else { Role::Guest(None) }),
-        Err(TryLockError::WouldBlock) => {
-            let mut bytes = Zeroizing::new(Vec::with_capacity(NOTICE_BYTES + 1));
-            let mut capped = (&mut file).take(NOTICE_BYTES as u64 + 1);
-            capped.read_to_end(&mut bytes).map_err(system)?;
-            Ok(Role::Guest(Notice::decode(&bytes)))
-        }
-        Err(TryLockError::Error(error)) => Err(system(error)),
+        Err(TryLockError::WouldBlock) => Ok(Role::Guest(read_notice(path, &mut file)?.0)),
+        Err(TryLockError::Error(error)) => Err(unused(path, &error)),
     }
 }
 
+fn unused(path: &Path, error: &io::Error) -> Error {
+    Error::system(format!("use {}", path.display()), error)
+}
+
+/// The notice in the file, if it is whole, and the number of bytes there.
+fn read_notice(path: &Path, file: &mut File) -> Result<(Option<Notice>, usize)> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(NOTICE_BYTES + 1));
+    let mut capped = file.take(NOTICE_BYTES as u64 + 1);
+    capped.read_to_end(&mut bytes).map_err(|error| unused(path, &error))?;
+    Ok((Notice::decode(&bytes), bytes.len()))
+}
+
 /// Meets the other ranks through the file at `path`. `rank.store` and `rank.secret` are replaced by what it says.
-pub(super) async fn meet(path: &Path, rank: &JoinConfig, thread: &TaskThread) -> Result<Membership> {
+pub(super) async fn meet(
+    path: &Path,
+    naming: Naming,
+    rank: &JoinConfig,
+    thread: &TaskThread,
+) -> Result<Membership> {
     let deadline = Instant::now() + rank.timeout;
     let mut retry = Retry::new(deadline);
     let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
@@ -174,9 +242,9 @@ pub(super) async fn meet(path: &Path, rank: &JoinConfig, thread: &TaskThread) ->
     let mut last = Setback::Absent("the rank that has locked the file has written nothing".into());
     loop {
         // The store lives as long as this attempt.
-        let (notice, _hosting) = match role(path)? {
+        let (notice, _hosting) = match role(path, naming)? {
             Role::Host(file) => {
-                let hosting = Hosting::start(path, file, rank, thread)?;
+                let hosting = Hosting::start((path, file), naming, rank, thread)?;
                 (Some(hosting.notice.clone()), Some(hosting))
             }
             Role::Guest(notice) => (notice, None),

@@ -2,6 +2,7 @@
 //!
 //! | when | where the store is | the secret |
 //! | --- | --- | --- |
+//! | the program names a file (`file:///path`) | in the first rank to lock the file, which says where | fresh, in that file |
 //! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
 //! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
 //! | several hosts, `MASTER_ADDR`, Slurm, Azure ML or SageMaker | there, one port above, hosted by rank 0 | the same |
@@ -48,6 +49,7 @@ use unisono_control::secret::Secret;
 
 pub use address::listen_address;
 pub(crate) use address::{address_of_interface, interfaces_text, listen_at, split_store};
+use file::Naming;
 pub use host::{StoreConfig, StoreHost};
 pub(crate) use join::join;
 pub use join::{JoinConfig, StoreProcess};
@@ -143,7 +145,13 @@ pub(crate) async fn rendezvous(
             // The file holds the secret and the address.
             let mut rank = rank(String::new(), Secret::random()?, job);
             rank.wait.place = format!("{} {}", rank.wait.place, path.display());
-            file::meet(&path, &rank, thread).await
+            file::meet(&path, Naming::Ours, &rank, thread).await
+        }
+        Meeting::File(path) => {
+            let job = JobId::from_key(&key::job_key(config));
+            let mut rank = rank(String::new(), Secret::random()?, job);
+            rank.wait.place = format!("{} {}", rank.wait.place, path.display());
+            file::meet(&path, Naming::OfProgram { listen: listen.ip() }, &rank, thread).await
         }
         Meeting::Launched { store, secret } => {
             join(&rank(store.clone(), secret.read()?, store_job(&store))).await

@@ -1,6 +1,7 @@
 //! Which way of meeting the settings ask for.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use unisono_communicator::{Error, Result};
 use unisono_control::handshake::JobId;
@@ -27,6 +28,8 @@ pub(super) enum Meeting {
     Solo,
     /// Through a private file.
     SameHost,
+    /// Through a private file that the program names, where all ranks see it.
+    File(PathBuf),
     /// At the launcher's store.
     Launched { store: String, secret: SecretSource },
     /// At a store that rank 0 hosts.
@@ -39,6 +42,9 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
     };
     if world_size == 1 {
         return Ok(Meeting::Solo);
+    }
+    if let Some(path) = &config.meeting_file {
+        return Ok(Meeting::File(path.clone()));
     }
     if let Some(store) = config.store.clone() {
         split_store(&store).map_err(|problem| configuration("UNISONO_STORE", &store, problem))?;

@@ -88,7 +88,7 @@ pub(crate) fn meet(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) -
 /// Meets through the file at `path`.
 fn meet_at(path: &Path, config: &JoinConfig) -> Result<Membership> {
     let thread = TaskThread::start("test")?;
-    thread.wait_for(file::meet(path, config, &thread))
+    thread.wait_for(file::meet(path, Naming::Ours, config, &thread))
 }
 
 pub(super) type Joining = thread::JoinHandle<Result<Membership>>;

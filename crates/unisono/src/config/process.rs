@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::settings::{Source, configuration, environment};
-use unisono_communicator::{Algorithm, LogLevel, Result, set_log_level};
+use unisono_communicator::{Algorithm, Error, LogLevel, Result, set_log_level};
 use unisono_job::Job;
 use unisono_job::config::Config as JobConfig;
 use unisono_job::job_settings::Checksum;
@@ -24,6 +25,7 @@ use unisono_transport_shm::Shm;
 use super::backend::{Backend, UnknownBackend};
 use super::table::GROUPS;
 use super::unknown::{unknown_names, warn_of};
+use crate::open_worlds::SecondInit;
 
 /// The settings of a process.
 ///
@@ -45,6 +47,8 @@ use super::unknown::{unknown_names, warn_of};
 pub struct Config {
     /// The backend asked for.
     pub backend: Backend,
+    /// The fate of an `init` while a world of this process is open. The environment does not say it.
+    pub second_init: SecondInit,
     /// What oneCCL is given.
     #[cfg(feature = "ccl")]
     pub ccl: CclSettings,
@@ -77,6 +81,11 @@ impl DerefMut for Config {
     }
 }
 
+/// The error of a function and the line that has called it.
+fn at(function: &str, caller: &Location<'_>, error: Error) -> Error {
+    error.in_call(&format_args!("{function} at {}:{}", caller.file(), caller.line()))
+}
+
 /// Functions that change a field and return the settings.
 macro_rules! setters {
     ($($(#[$doc:meta])* fn $setter:ident($config:ident, $value:ident: $type:ty) $change:block)+) => {
@@ -95,6 +104,8 @@ macro_rules! setters {
 setters! {
     /// With this [`Config::backend`].
     fn with_backend(config, backend: Backend) { config.backend = backend; }
+    /// With this [`Config::second_init`].
+    fn with_second_init(config, second: SecondInit) { config.second_init = second; }
     /// With this [`JobConfig::join_timeout`].
     fn with_join_timeout(config, timeout: Duration) { config.join_timeout = timeout; }
     /// With this [`JobConfig::drop_timeout`].
@@ -123,6 +134,52 @@ setters! {
 }
 
 impl Config {
+    /// With this meeting place, by a URL in one of the forms of `torch.distributed`; it wins over all settings of the
+    /// meeting place, that of `unisono run` too. All ranks give the same URL.
+    ///
+    /// * `env://`: as the environment says.
+    /// * `tcp://host:port`: as with `MASTER_ADDR` and `MASTER_PORT`. Rank 0 binds **the port above**: torch binds the
+    ///   port that the URL names, so a program can use both. With `localhost` or a loopback address all ranks are on
+    ///   this host and need no secret; otherwise the job's secret is where the settings say, see `UNISONO_SECRET_FILE`.
+    /// * `file:///path`: a file that all ranks see, on one host or on a file system of several, with locks. The first
+    ///   rank to lock it makes it, of mode 0600, and writes a fresh secret and its own address into it: whoever can
+    ///   read the file can join. It is removed when all ranks have met. The file of a job that was killed while it met
+    ///   is used again; a file with other content is refused and left alone. Ranks listen where the default route
+    ///   leads, unless `UNISONO_INTERFACE`, `UNISONO_ADDRESS` or `UNISONO_LOCAL_WORLD_SIZE` says more.
+    ///
+    /// ```
+    /// use unisono::Config;
+    ///
+    /// let config = Config::from_environment()?.with_init_method("tcp://localhost:29500")?.with_rank(0, 1)?;
+    /// let world = unisono::init_with(&config)?;
+    /// assert_eq!(world.size(), 1);
+    /// # use unisono::Communicator;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another URL, and for a path at which no file can
+    /// be.
+    #[doc(alias = "init_method")]
+    #[track_caller]
+    pub fn with_init_method(mut self, url: &str) -> Result<Config> {
+        let caller = Location::caller();
+        self.job.set_init_method(url).map_err(|error| at("with_init_method", caller, error))?;
+        Ok(self)
+    }
+
+    /// With this rank, from 0, of so many, in place of the environment's. What the environment says of this host, such
+    /// as the local rank, holds as long as it is of as many ranks.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a number out of range.
+    #[track_caller]
+    pub fn with_rank(mut self, rank: u32, world_size: u32) -> Result<Config> {
+        let caller = Location::caller();
+        self.job.set_rank(rank, world_size).map_err(|error| at("with_rank", caller, error))?;
+        Ok(self)
+    }
+
     /// What this process's environment says.
     ///
     /// # Errors
@@ -146,6 +203,7 @@ impl Config {
     fn from_source(source: &Source<'_>) -> Result<Config> {
         Ok(Config {
             backend: source.needed("UNISONO_BACKEND", &UnknownBackend.to_string(), |_| true)?,
+            second_init: SecondInit::default(),
             #[cfg(feature = "ccl")]
             ccl: CclSettings::from_source(source),
             #[cfg(feature = "nccl")]

@@ -4,14 +4,15 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use unisono::schedule::{Algorithm, Own};
-use unisono::{Backend, Collective, Collectives, Communicator, Config, Error, ReduceOp, Trust};
+use unisono::{Backend, Collective, Collectives, Communicator, Config, Error, ReduceOp, SecondInit, Trust};
 
 const TEST_TIME_MAX: Duration = Duration::from_secs(120);
 
 fn config(settings: &[(&str, String)]) -> Config {
     let lookup =
         |name: &str| settings.iter().find(|setting| setting.0 == name).map(|setting| setting.1.clone());
-    Config::from_lookup(&lookup).expect("good settings")
+    // Tests run beside each other in one process.
+    Config::from_lookup(&lookup).expect("good settings").with_second_init(SecondInit::Another)
 }
 
 #[test]

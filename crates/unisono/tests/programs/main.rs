@@ -4,6 +4,7 @@
 
 mod examples;
 mod init;
+mod meeting;
 mod support;
 
 use std::fmt::Debug;
@@ -11,7 +12,7 @@ use std::fmt::Debug;
 use support::{start, start_ranks};
 use tracing::field::{Field, Visit};
 use tracing::span;
-use unisono::{Backend, Collectives, Communicator, Peer, ReduceOp, World, in_process};
+use unisono::{Backend, Collectives, Communicator, Config, Peer, ReduceOp, SecondInit, World, in_process};
 
 /// What a program does: joins, adds, leaves; an error is one line.
 fn join_and_add() -> World {
@@ -68,12 +69,15 @@ fn program_that_gives_up() {
 #[ignore = "a program that the tests start"]
 fn program_that_joins_twice() {
     let first = join_and_add();
-    let second = join_and_add();
+    let another = Config::from_environment().unwrap().with_second_init(SecondInit::Another);
+    let second = unisono::init_with(&another).unwrap();
+    add(&second);
     add(&*first);
     add(&*second);
     first.close().unwrap();
     drop(first);
-    let third = join_and_add();
+    let third = unisono::init_with(&another).unwrap();
+    add(&third);
     add(&*second);
     add(&*third);
     second.close().unwrap();

@@ -1,0 +1,139 @@
+//! Programs that say in code who they are, and where they meet (rows A2 and A18).
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use unisono::{Communicator, Config};
+
+use crate::add;
+use crate::support::{Program, start};
+
+/// A folder of one test, which is removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static FOLDERS: AtomicU32 = AtomicU32::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("unisono-meeting-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    fn url(&self) -> String {
+        format!("file://{}/meeting", self.0.display())
+    }
+
+    fn entries(&self) -> usize {
+        fs::read_dir(&self.0).unwrap().count()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Left over, it harms nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Takes the URL, the rank, the size and the number of worlds from its caller, as a program does from its arguments.
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_that_meets_at_a_url() {
+    let argument = |name: &str| std::env::var(name).unwrap();
+    let number = |name: &str| argument(name).parse::<u32>().unwrap();
+    for _ in 0..number("MEETINGS") {
+        let config = Config::from_environment().unwrap().with_init_method(&argument("MEETING_URL")).unwrap();
+        let config = config.with_rank(number("MEETING_RANK"), number("MEETING_SIZE")).unwrap();
+        let world = unisono::init_with(&config).unwrap_or_else(|error| {
+            eprintln!("{error}");
+            std::process::exit(1);
+        });
+        add(&world);
+        world.close().unwrap();
+    }
+}
+
+/// Ranks in an environment that says other things.
+fn ranks(url: &str, meetings: u32, size: u32) -> Vec<Program> {
+    let (meetings, of) = (meetings.to_string(), size.to_string());
+    let start = |rank: u32| {
+        let variables = [
+            ("MEETING_URL", url),
+            ("MEETINGS", &meetings),
+            ("MEETING_RANK", &rank.to_string()),
+            ("MEETING_SIZE", &of),
+            ("RANK", "0"),
+            ("WORLD_SIZE", "7"),
+            ("MASTER_ADDR", "192.0.2.7"),
+            ("MASTER_PORT", "9"),
+            ("UNISONO_JOIN_TIMEOUT_S", "60"),
+        ];
+        start("meeting::program_that_meets_at_a_url", &variables)
+    };
+    (0..size).map(start).collect()
+}
+
+fn all_succeed(ranks: Vec<Program>) {
+    for rank in ranks {
+        let (is_good, lines) = rank.end();
+        assert!(is_good, "{lines:?}");
+    }
+}
+
+#[test]
+fn a2_a18_ranks_meet_at_a_port_of_this_host() {
+    // A name for the job: no port is bound where all ranks are on this host.
+    let port = 20_000 + std::process::id() % 40_000;
+    all_succeed(ranks(&format!("tcp://localhost:{port}"), 2, 3));
+}
+
+#[test]
+fn a18_ranks_meet_in_a_file_again_and_again() {
+    let folder = Folder::new();
+    fs::write(folder.0.join("of another.store"), "").unwrap();
+    all_succeed(ranks(&folder.url(), 3, 3));
+    assert_eq!(folder.entries(), 1, "the meeting's file is gone, and no other");
+}
+
+/// A rank that is killed while it waits leaves its file behind.
+#[test]
+fn a18_a_file_that_is_left_over_is_used_again() {
+    let folder = Folder::new();
+    let path = folder.0.join("meeting");
+    let alone = ranks(&folder.url(), 1, 2).swap_remove(0);
+    while fs::metadata(&path).map_or(0, |metadata| metadata.len()) == 0 {
+        std::thread::yield_now();
+    }
+    drop(alone);
+    assert!(path.exists());
+    all_succeed(ranks(&folder.url(), 1, 2));
+    assert_eq!(folder.entries(), 0);
+}
+
+#[test]
+fn a18_a_file_of_something_else_is_left_alone() {
+    let folder = Folder::new();
+    let path = folder.0.join("meeting");
+    fs::write(&path, "a diary").unwrap();
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&path, closed).unwrap();
+    let (is_good, lines) = ranks(&folder.url(), 1, 2).swap_remove(0).end();
+    assert!(!is_good && lines.iter().any(|line| line.contains("it holds something else")), "{lines:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "a diary");
+}
+
+#[test]
+fn a18_bad_urls_name_the_argument_and_the_line() {
+    let config = || Config::from_lookup(&|_| None).unwrap();
+    for url in ["http://node7:1", "file:///", "file:///tmp", "tcp://node7"] {
+        let line = line!() + 1;
+        let text = config().with_init_method(url).unwrap_err().to_string();
+        assert!(text.contains("init_method") && text.contains(url), "{text}");
+        assert!(text.contains(&format!("{}:{line}", file!())), "{text}");
+    }
+    let line = line!() + 1;
+    let text = config().with_rank(2, 2).unwrap_err().to_string();
+    assert!(text.contains("rank") && text.contains(&format!("{}:{line}", file!())), "{text}");
+}
