@@ -329,6 +329,7 @@ pub(crate) fn with_options(mut config: Config, options: &EngineOptions) -> Confi
     config.algorithm = options.algorithm.map(|name| name.text().unwrap().to_owned());
     config.piece_bytes = options.piece_bytes.map_or(config.piece_bytes, |bytes| bytes as u32);
     config.algorithms = options.register.clone();
+    config.skipped = options.skipped;
     config
 }
 

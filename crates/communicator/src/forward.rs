@@ -22,7 +22,7 @@ use crate::communicator::Communicator;
 /// struct Counted<C>(C, AtomicU64);
 ///
 /// impl<C: Communicator> Communicator for Counted<C> {
-///     forward_communicator!(self => self.0; group, backend, cost_model, companion, supports,
+///     forward_communicator!(self => self.0; group, backend, native_collectives, cost_model, companion, supports,
 ///         resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier, scope,
 ///         revoke, abort, close);
 ///
@@ -45,7 +45,7 @@ use crate::communicator::Communicator;
 #[macro_export]
 macro_rules! forward_communicator {
     ($this:ident => $inner:expr; all) => {
-        $crate::forward_communicator!($this => $inner; group, execute, submit, backend, cost_model, companion,
+        $crate::forward_communicator!($this => $inner; group, execute, submit, backend, native_collectives, cost_model, companion,
             supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier,
             scope, revoke, abort, close);
     };
@@ -73,6 +73,11 @@ macro_rules! forward_communicator {
     (@backend $this:ident, $inner:expr) => {
         fn backend(&$this) -> &'static str {
             $inner.backend()
+        }
+    };
+    (@native_collectives $this:ident, $inner:expr) => {
+        fn native_collectives(&$this) -> Vec<$crate::Collective> {
+            $inner.native_collectives()
         }
     };
     (@cost_model $this:ident, $inner:expr) => {

@@ -30,10 +30,12 @@ mod forward;
 mod group;
 mod log;
 mod memory;
+mod scope;
 pub mod settings;
 mod short_text;
 mod solo;
 mod typed;
+mod with;
 mod work;
 
 pub use bytes::Bytes;
@@ -48,9 +50,10 @@ pub use call::options::{
 pub use call::outcome::{Completion, Outcome, Ticket};
 pub use call::parent::{ParentCall, ScopeId};
 pub use call::site::Site;
+pub use call::skipped::{SkippedOperations, skips};
 pub use call::{Call, OwnedCall};
 pub use check::{Lengths, check, check_request, lengths};
-pub use communicator::{Communicator, OpenScope, Scope, Shrunk, With};
+pub use communicator::{Communicator, Shrunk};
 pub use elements::dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
@@ -71,6 +74,7 @@ pub use memory::owned::{OwnedBuffers, OwnedMemory};
 pub use memory::raw::{Keeper, OwnedBuffer};
 pub use memory::segments::{Division, Segment, SegmentList};
 pub use memory::{Buffer, BufferMut, Buffers, MemoryKind};
+pub use scope::{OpenScope, Scope};
 pub use short_text::{ShortText, beginning};
 pub use solo::Solo;
 pub use typed::asynchronous::CollectivesAsync;
@@ -84,5 +88,6 @@ pub use typed::on_device::{CollectivesOnDevice, OnStream};
 pub use typed::uneven::CollectivesUneven;
 pub use typed::{Collectives, Received};
 pub use unisono_schedule::{Algorithm, Collective, CostModel, Trust, UnknownCollective};
+pub use with::With;
 pub use work::ending::{AfterEnd, DoneCallback, Ending, call_back};
 pub use work::{Finished, TypedWork, Work, WorkSource};

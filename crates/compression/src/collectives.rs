@@ -2,7 +2,7 @@
 
 use unisono_communicator::{
     CallOptions, Communicator, DType, Descriptor, Element, Error, ParentCall, Place, ReduceOp, Result, Scope,
-    Site,
+    Site, skips,
 };
 
 use crate::auto;
@@ -54,7 +54,9 @@ pub trait CompressedCollectives: Communicator {
     ) -> Result<()> {
         let site = Site::caller();
         let mut vector = Elements::new(FloatType::of(T::DTYPE)?, [bytemuck::cast_slice_mut(buffer)]);
-        let scope = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)?;
+        let Some(scope) = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)? else {
+            return Ok(());
+        };
         if auto::is_exact(&scope, &mut vector, op, state, site)? {
             return Ok(());
         }
@@ -87,15 +89,16 @@ pub trait CompressedCollectives: Communicator {
         let float = FloatType::of(T::DTYPE)?;
         let bytes = buffers.iter_mut().map(|buffer| bytemuck::cast_slice_mut(buffer));
         let mut vector = Elements::new(float, bytes);
-        let scope = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)?;
+        let Some(scope) = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)? else {
+            return Ok(());
+        };
         if auto::is_exact(&scope, &mut vector, op, state, site)? {
             return Ok(());
         }
         exchange::run(&scope, &mut vector, weight(op, self.group().size())?, state, site)
     }
 
-    /// [`CompressedCollectives::compressed_all_reduce`] of a vector of f32 in the memory of a device, where it stays;
-    /// the
+    /// [`CompressedCollectives::compressed_all_reduce`] of a vector of f32 in the memory of a device, where it stays; the
     /// state was made on that device ([`CompressionState::on`]).
     #[track_caller]
     fn compressed_all_reduce_on<D: KernelDevice>(
@@ -105,7 +108,10 @@ pub trait CompressedCollectives: Communicator {
         state: &mut CompressionState<D>,
     ) -> Result<()> {
         let site = Site::caller();
-        let scope = open(self, DType::F32, &Shape::Whole(vector.words()), Some(op), state, site)?;
+        let Some(scope) = open(self, DType::F32, &Shape::Whole(vector.words()), Some(op), state, site)?
+        else {
+            return Ok(());
+        };
         let device = state.device.clone();
         let weight = weight(op, self.group().size())?;
         exchange::run(&scope, &mut OnDevice { device: &device, vector }, weight, state, site)
@@ -145,7 +151,9 @@ pub trait CompressedCollectives: Communicator {
         let (own, ranks) = (self.group().rank() as usize, self.group().size() as usize);
         check_outputs(outputs, lengths.iter().map(|length| chunk(*length, own, ranks).len()))
             .map_err(|error| error.in_call(&format_args!("compressed_reduce_scatter at {site}")))?;
-        let scope = open(self, T::DTYPE, &Shape::Vectors(lengths), Some(op), state, site)?;
+        let Some(scope) = open(self, T::DTYPE, &Shape::Vectors(lengths), Some(op), state, site)? else {
+            return Ok(());
+        };
         let chunks = |rank: usize| inputs.iter().map(move |input| &input[chunk(input.len(), rank, ranks)]);
         let input =
             Elements::new(float, (0..ranks).flat_map(chunks).map(|chunk| bytemuck::cast_slice(chunk)));
@@ -195,7 +203,9 @@ pub trait CompressedCollectives: Communicator {
                 return Err(refused(Error::invalid(argument, problem)));
             }
         }
-        let scope = open(self, T::DTYPE, &state.shape.clone(), None, state, site)?;
+        let Some(scope) = open(self, T::DTYPE, &state.shape.clone(), None, state, site)? else {
+            return Ok(());
+        };
         let input = Elements::new(float, [bytemuck::cast_slice::<T, u8>(input)]);
         let output = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(output)]);
         let mut data = Apart { input, input_at: state.owned().start, output, output_at: 0 };
@@ -234,7 +244,8 @@ pub trait CompressedCollectives: Communicator {
             float.and_then(|float| Ok((float, open(self, T::DTYPE, &shape, Some(op), &state, site)?)));
         match opened {
             Err(error) => CompressedWork::finished(Err(error), buffer, state),
-            Ok((float, scope)) => {
+            Ok((_, None)) => CompressedWork::finished(Ok(()), buffer, state),
+            Ok((float, Some(scope))) => {
                 scope.hand_over();
                 CompressedWork::start(buffer, state, move |buffer, state| {
                     let mut vector = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(buffer)]);
@@ -268,7 +279,8 @@ fn check_outputs<T>(outputs: &[&mut [T]], shares: impl ExactSizeIterator<Item = 
     Ok(())
 }
 
-/// Checks the arguments, and takes the communicator's turn.
+/// Checks the arguments, and takes the communicator's turn. `None` where the operation that this one stands in for is
+/// switched off.
 fn open<C: Communicator + ?Sized, D: KernelDevice>(
     comm: &C,
     dtype: DType,
@@ -276,7 +288,7 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
     op: Option<ReduceOp>,
     state: &CompressionState<D>,
     site: Site,
-) -> Result<Scope> {
+) -> Result<Option<Scope>> {
     let elements = shape.elements().unwrap_or(usize::MAX) as u64;
     let place =
         if op.is_some() && matches!(shape, Shape::Whole(_)) { Place::InPlace } else { Place::Separate };
@@ -297,7 +309,10 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
     let parent = ParentCall { site: Some(site), ..ParentCall::new(&name, descriptor) };
     let opened = op.map_or(Ok(1.0), |op| weight(op, comm.size()));
     let opened = opened.and_then(|_| state.check(comm.group(), dtype, shape));
-    let opened = opened.and_then(|()| comm.scope(parent, &CallOptions::new()));
+    let opened = opened.and_then(|()| {
+        let skips = skips(comm, descriptor.operation)?;
+        (!skips).then(|| comm.scope(parent, &CallOptions::new())).transpose()
+    });
     opened.map_err(|error| error.in_call(&parent.with_site()))
 }
 

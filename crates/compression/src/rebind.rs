@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use unisono_communicator::{
-    Collectives, CollectivesUneven, Communicator, Error, Group, JobRank, Result, Shrunk, zeroed,
+    CallOptions, Collectives, CollectivesUneven, Communicator, Error, Group, JobRank, Result, Shrunk, zeroed,
 };
 
 use crate::auto::Auto;
@@ -140,7 +140,7 @@ impl<D: KernelDevice> CompressionState<D> {
         let can_go_back = self.last_call.is_some();
         own.extend([self.calls, self.calls - u64::from(can_go_back)]);
         let mut all = zeroed::<u64>(own.len() * comm.size() as usize)?;
-        comm.all_gather(&own, &mut all)?;
+        comm.with(CallOptions::new().needed()).all_gather(&own, &mut all)?;
         let states = || all.chunks_exact(own.len());
         if states().any(|other| other[..described] != all[..described]) {
             return Err(Error::invalid(
@@ -265,7 +265,7 @@ impl Move<'_> {
             sent.iter().flatten().flat_map(|[place, _]| &residual[place.clone()]).copied().collect();
         let (send, receive) = (lengths(&sent), lengths(&received));
         let mut output = zeroed::<f32>(receive.iter().sum())?;
-        comm.all_to_all_v(&input, &send, &mut output, &receive)?;
+        comm.with(CallOptions::new().needed()).all_to_all_v(&input, &send, &mut output, &receive)?;
         let mut moved = zeroed::<f32>(self.to[own].iter().map(ExactSizeIterator::len).sum())?;
         let mut rest = &output[..];
         for [_, place] in received.into_iter().flatten() {

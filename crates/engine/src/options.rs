@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use unisono_communicator::{AlgorithmName, CALL_TIMEOUT_DEFAULT, Error, Group, GroupOptions, Result};
+use unisono_communicator::{
+    AlgorithmName, CALL_TIMEOUT_DEFAULT, Error, Group, GroupOptions, Result, SkippedOperations,
+};
 use unisono_schedule::{Algorithm, Choice, CostModel, Registry, Trust};
 
 use crate::lock;
@@ -17,6 +19,8 @@ pub struct EngineOptions {
     pub algorithm: Option<AlgorithmName>,
     /// The piece size, for tests. `None` divides [`crate::PIECE_BYTES`] among the scratch chunks.
     pub piece_bytes: Option<u64>,
+    /// Operations that do nothing, in a world of the caller's own threads; a job says them to its ranks.
+    pub skipped: SkippedOperations,
     /// How long an idle call spins, yielding, before it sleeps.
     pub spin: Duration,
     /// The time without progress after which the awaited rank is asked.
@@ -115,6 +119,7 @@ impl Default for EngineOptions {
             timeout: CALL_TIMEOUT_DEFAULT,
             algorithm: None,
             piece_bytes: None,
+            skipped: SkippedOperations::default(),
             spin: Duration::from_micros(50),
             probe_after: Duration::from_millis(50),
             warn_after: Duration::from_secs(30),

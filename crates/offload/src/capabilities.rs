@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use unisono_communicator::{CallOptions, DType, Descriptor, Determinism, Error, Operation, ReduceOp, Result};
+use unisono_communicator::{
+    CallOptions, Collective, DType, Descriptor, Determinism, Error, Operation, ReduceOp, Result,
+};
 
 use crate::vendor::NativeOp;
 
@@ -158,6 +160,20 @@ impl Capabilities {
     /// Whether the library has the call.
     pub fn has(&self, native: Native) -> bool {
         self.natives & 1 << native as u32 != 0
+    }
+
+    /// The collectives for which the library has a call of its own.
+    pub fn collectives(&self) -> Vec<Collective> {
+        let has = |collective: &Collective| match collective {
+            Collective::AllReduce | Collective::ReduceScatter | Collective::AllGather => true,
+            Collective::AllToAll => self.has(Native::AllToAll),
+            Collective::Broadcast => self.has(Native::Broadcast),
+            Collective::Reduce => self.has(Native::Reduce),
+            Collective::Gather => self.has(Native::Gather),
+            Collective::Scatter => self.has(Native::Scatter),
+            Collective::Barrier => false,
+        };
+        Collective::ALL.into_iter().filter(has).collect()
     }
 
     /// Whether the library reduces elements of `dtype` by `op`.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Entered, Survivors};
 use unisono_communicator::{
-    Algorithm, Call, CallBody, CallOptions, Communicator, CostModel, Counts, Descriptor, Error, Group,
-    GroupBackend, GroupOptions, MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk,
-    Ticket, Trust, Work, check_request, deadline_after,
+    Algorithm, Call, CallBody, CallOptions, Collective, Communicator, CostModel, Counts, Descriptor, Error,
+    Group, GroupBackend, GroupOptions, MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId,
+    Shrunk, Ticket, Trust, Work, check_request, deadline_after,
 };
 
 use crate::body::VendorBody;
@@ -284,6 +284,10 @@ impl<V: Vendor> Communicator for Offloaded<V> {
         V::BACKEND
     }
 
+    fn native_collectives(&self) -> Vec<Collective> {
+        self.capabilities().collectives()
+    }
+
     fn cost_model(&self) -> CostModel {
         self.companion.cost_model()
     }
@@ -293,7 +297,7 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        self.companion.gate().check_caller(descriptor)?;
+        self.companion.gate().admit(descriptor)?;
         let (mut descriptor, mut options) = (*descriptor, *options);
         self.group().options().complete(&mut descriptor, &mut options);
         let (descriptor, options) = (&descriptor, &options);

@@ -72,6 +72,7 @@ impl Processes {
             timeout: options.timeout,
             probe_after: options.probe_after,
             piece_bytes: options.piece_bytes,
+            skipped: options.skipped,
             algorithm: options.algorithm.map(|name| name.text().unwrap().to_owned()),
         };
         ProcessJob { world, _store: store, _directory: directory, lease }

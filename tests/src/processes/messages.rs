@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unisono_communicator::{
     CallOptions, Collective, CostModel, Counts, DType, Descriptor, Division, Error, Group, GroupOptions,
-    MemoryKind, Outcome, ParentCall, Result, Site, Ticket,
+    MemoryKind, Outcome, ParentCall, Result, Site, SkippedOperations, Ticket,
 };
 
 use super::wire::{Bytes, wire_enum, wire_struct};
@@ -94,6 +94,7 @@ pub(super) struct WorldMessage {
     pub(super) probe_after: Duration,
     pub(super) piece_bytes: Option<u64>,
     pub(super) algorithm: Option<String>,
+    pub(super) skipped: SkippedOperations,
 }
 
 /// A communicator in the process of a rank.
@@ -101,6 +102,7 @@ pub(super) struct CommunicatorInfo {
     pub(super) id: Id,
     pub(super) group: Group,
     pub(super) backend: &'static str,
+    pub(super) natives: Vec<Collective>,
     pub(super) cost_model: CostModel,
 }
 
@@ -182,8 +184,8 @@ pub(super) struct FinishedMessage {
 }
 
 wire_struct! {
-    WorldMessage { rank, ranks, store, secret_file, timeout, probe_after, piece_bytes, algorithm }
-    CommunicatorInfo { id, group, backend, cost_model }
+    WorldMessage { rank, ranks, store, secret_file, timeout, probe_after, piece_bytes, algorithm, skipped }
+    CommunicatorInfo { id, group, backend, natives, cost_model }
     ScopeInfo { communicator, parent }
     ShrunkMessage { communicator, new_ranks, last_common_call }
     CallMessage { descriptor, buffers, stream, counts, options, function, site }

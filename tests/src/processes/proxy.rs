@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, DeviceStream, Error, Group,
-    GroupOptions, MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId, Shrunk,
-    Ticket, Trust, Work,
+    Algorithm, Call, CallOptions, Collective, Communicator, CostModel, Descriptor, DeviceStream, Error,
+    Group, GroupOptions, MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId,
+    Shrunk, Ticket, Trust, Work,
 };
 
 use super::memory::{message, owned_message, restore};
@@ -117,6 +117,10 @@ impl Communicator for Proxy {
 
     fn backend(&self) -> &'static str {
         self.info.backend
+    }
+
+    fn native_collectives(&self) -> Vec<Collective> {
+        self.info.natives.clone()
     }
 
     fn cost_model(&self) -> CostModel {

@@ -137,7 +137,8 @@ impl Rank {
     fn keep(&self, held: Derived) -> CommunicatorInfo {
         let (id, communicator) = (self.next_id(), held.communicator());
         let (group, backend) = (communicator.group().clone(), communicator.backend());
-        let info = CommunicatorInfo { id, group, backend, cost_model: communicator.cost_model() };
+        let (natives, cost_model) = (communicator.native_collectives(), communicator.cost_model());
+        let info = CommunicatorInfo { id, group, backend, natives, cost_model };
         self.state().communicators.insert(id, held);
         info
     }
@@ -267,6 +268,7 @@ impl Rank {
             timeout: message.timeout,
             probe_after: message.probe_after,
             piece_bytes: message.piece_bytes,
+            skipped: message.skipped,
             algorithm: message.algorithm.as_deref().map(AlgorithmName::new),
             ..EngineOptions::default()
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use unisono_communicator::{
     AlgorithmName, CallOptions, Collective, Completion, CostModel, Counts, DType, Descriptor, Determinism,
     Division, Group, GroupBackend, GroupOptions, GroupRank, JobRank, MemoryKind, Operation, Outcome,
-    ParentCall, Peer, Place, Process, ReduceOp, ShortText, Site, Ticket, UserOp, WhenBusy,
+    ParentCall, Peer, Place, Process, ReduceOp, ShortText, Site, SkippedOperations, Ticket, UserOp, WhenBusy,
 };
 use unisono_control::codec::{Malformed, Reader, Writer};
 use unisono_schedule::INTERNED_BYTES_MAX;
@@ -46,7 +46,7 @@ wire_choice! {
 }
 
 wire_struct! {
-    CallOptions { timeout, label, algorithm, determinism, when_busy }
+    CallOptions { timeout, label, algorithm, determinism, when_busy, is_needed }
     GroupOptions { backend, timeout, label, algorithm, determinism }
     Descriptor { operation, dtype, count, op, root, peer, tag, label, place, uneven }
     ParentCall { name, descriptor, site }
@@ -235,10 +235,22 @@ impl Wire for JobRank {
 }
 
 /// With the processes of the whole job.
+impl Wire for SkippedOperations {
+    fn write(&self, writer: &mut Writer) {
+        writer.u32(self.to_bits().into());
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<SkippedOperations, Malformed> {
+        let bits = u16::try_from(reader.u32()?).ok().and_then(SkippedOperations::from_bits);
+        bits.ok_or(Malformed { what: "operations that no test skips" })
+    }
+}
+
 impl Wire for Group {
     fn write(&self, writer: &mut Writer) {
         writer.u32(self.rank()).u32(self.epoch()).u64(self.id());
         self.options().write(writer);
+        self.skipped().write(writer);
         self.job_ranks().to_vec().write(writer);
         self.hosts().to_vec().write(writer);
         let processes = (0..).map_while(|rank| self.process(JobRank::new(rank)).cloned());
@@ -248,9 +260,11 @@ impl Wire for Group {
     fn read(reader: &mut Reader<'_>) -> Result<Group, Malformed> {
         let (rank, epoch) = (GroupRank::new(reader.u32()?), reader.u32()?);
         let (id, options) = (reader.u64()?, GroupOptions::read(reader)?);
+        let skipped = SkippedOperations::read(reader)?;
         let (job_ranks, hosts) = (Vec::<JobRank>::read(reader)?, Vec::<u32>::read(reader)?);
         let group = Group::new(rank, job_ranks.into(), hosts.into(), epoch);
-        Ok(group.with_id(id).with_options(options).with_processes(Vec::read(reader)?.into()))
+        let group = group.with_id(id).with_options(options).with_skipped(skipped);
+        Ok(group.with_processes(Vec::read(reader)?.into()))
     }
 }
 

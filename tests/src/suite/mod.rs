@@ -22,6 +22,7 @@ pub mod point_to_point;
 pub mod reductions;
 pub mod registries;
 pub mod scopes;
+pub mod skipped;
 pub mod subgroup_errors;
 pub mod supports;
 
@@ -82,6 +83,8 @@ macro_rules! conformance {
             compression: every_codec_on_every_number_of_ranks halves_and_routes codecs_and_plain_calls_differ
                 what_is_not_finite_harms_nobody a_rank_that_does_not_come panics_of_a_codec
                 threads_scopes_and_handles options_of_a_call;
+            skipped: a16_skipped_operations_do_nothing a16_parts_are_made_and_groups_skip
+                a16_a_compressed_call_is_what_it_replaces;
             aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for
                 shrink_goes_on nothing_starts_afterwards;
             member_groups: overlapping_in_any_order made_again_and_again refused_lists different_lists_name_both

@@ -10,6 +10,7 @@ pub(crate) mod options;
 pub(crate) mod outcome;
 pub(crate) mod parent;
 pub(crate) mod site;
+pub(crate) mod skipped;
 
 use std::fmt;
 

@@ -1,6 +1,7 @@
 //! The operations: each collective, and the two sides of a message, with their numbers on the wire.
 
 use std::fmt;
+use std::str::FromStr;
 
 use unisono_schedule::Collective;
 
@@ -66,6 +67,16 @@ impl Operation {
     /// The operation of a wire code, if there is one.
     pub fn from_code(code: u8) -> Option<Operation> {
         Operation::all().find(|operation| operation.code() == code)
+    }
+}
+
+impl FromStr for Operation {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Operation, String> {
+        let names = || Operation::all().map(Operation::name).collect::<Vec<_>>().join(", ");
+        let found = Operation::all().find(|operation| operation.name() == name);
+        found.ok_or_else(|| format!("there is no operation {name:?}; there are {}", names()))
     }
 }
 

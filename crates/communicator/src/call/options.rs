@@ -91,6 +91,8 @@ pub struct CallOptions {
     pub determinism: Determinism,
     /// Whether the call waits for another thread's call.
     pub when_busy: WhenBusy,
+    /// Whether the call runs although its operation is switched off; see [`crate::SkippedOperations`].
+    pub is_needed: bool,
 }
 
 impl CallOptions {
@@ -144,6 +146,13 @@ impl CallOptions {
         self
     }
 
+    /// Runs the call although its operation is switched off ([`crate::SkippedOperations`]): its result steers the
+    /// program. For [`crate::Collectives::with`].
+    pub fn needed(mut self) -> CallOptions {
+        self.is_needed = true;
+        self
+    }
+
     /// These options; an option that is not set here comes from `outer`.
     pub fn or(&self, outer: &CallOptions) -> CallOptions {
         CallOptions {
@@ -158,6 +167,7 @@ impl CallOptions {
                 WhenBusy::Refuse => outer.when_busy,
                 WhenBusy::Queue => WhenBusy::Queue,
             },
+            is_needed: self.is_needed || outer.is_needed,
         }
     }
 }

@@ -74,6 +74,11 @@ impl Outcome {
         }
     }
 
+    /// The outcome of a call of an operation that is switched off, of this message's source.
+    pub(crate) const fn skipped(source: Option<u32>, tag: u32) -> Outcome {
+        Outcome { completion: Completion::Skipped, source, tag, bytes: 0, algorithm: "skipped" }
+    }
+
     /// The outcome of a call that has moved `bytes` by `algorithm`.
     pub const fn done(bytes: u64, algorithm: &'static str) -> Outcome {
         Outcome { completion: Completion::Done, source: None, tag: 0, bytes, algorithm }

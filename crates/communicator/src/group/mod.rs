@@ -7,6 +7,8 @@ pub(crate) mod split;
 
 use std::sync::Arc;
 
+use crate::call::operation::Operation;
+use crate::call::skipped::SkippedOperations;
 use crate::group::options::GroupOptions;
 use crate::group::process::Process;
 use crate::group::rank::{GroupRank, JobRank};
@@ -20,6 +22,7 @@ pub struct Group {
     id: u64,
     epoch: u32,
     options: GroupOptions,
+    skipped: SkippedOperations,
     /// The process of every rank of the job; empty when unknown.
     processes: Arc<[Process]>,
 }
@@ -32,8 +35,8 @@ impl Group {
     pub fn new(rank: GroupRank, job_ranks: Arc<[JobRank]>, hosts: Arc<[u32]>, epoch: u32) -> Group {
         assert_eq!(job_ranks.len(), hosts.len(), "one host per rank");
         assert!(rank.index() < job_ranks.len(), "rank {rank} of {}", job_ranks.len());
-        let options = GroupOptions::new();
-        Group { rank, job_ranks, hosts, id: 0, epoch, options, processes: Arc::new([]) }
+        let (options, skipped) = (GroupOptions::new(), SkippedOperations::default());
+        Group { rank, job_ranks, hosts, id: 0, epoch, options, skipped, processes: Arc::new([]) }
     }
 
     /// The same group, known by this id.
@@ -46,6 +49,12 @@ impl Group {
     #[must_use]
     pub fn with_options(self, options: GroupOptions) -> Group {
         Group { options, ..self }
+    }
+
+    /// The same group, in which these operations do nothing.
+    #[must_use]
+    pub fn with_skipped(self, skipped: SkippedOperations) -> Group {
+        Group { skipped, ..self }
     }
 
     /// The same group, with the process of every rank of the job.
@@ -63,7 +72,7 @@ impl Group {
         let job_ranks = ranks.iter().map(|&rank| self.job_rank(rank)).collect();
         let hosts = ranks.iter().map(|rank| self.hosts[rank.index()]).collect();
         let group = Group::new(rank, job_ranks, hosts, epoch).with_processes(self.processes.clone());
-        Some(group.with_options(self.options))
+        Some(group.with_options(self.options).with_skipped(self.skipped))
     }
 
     /// The whole job: `size` ranks, all on one host. Ranks of the group are ranks of the job.
@@ -145,6 +154,21 @@ impl Group {
     /// How many ranks of this group are on this rank's host.
     pub fn local_size(&self) -> u32 {
         self.ranks_on_host().count() as u32
+    }
+
+    /// The operations that do nothing.
+    pub fn skipped(&self) -> SkippedOperations {
+        self.skipped
+    }
+
+    /// Whether calls of `operation` do nothing; see [`SkippedOperations`].
+    pub fn skips(&self, operation: Operation) -> bool {
+        self.skipped.contains(operation)
+    }
+
+    /// The same group, in which every operation works; `None` when that holds for this one.
+    pub(crate) fn without_skipped(&self) -> Option<Group> {
+        (!self.skipped.is_empty()).then(|| self.clone().with_skipped(SkippedOperations::default()))
     }
 
     /// What it has of its own, or from the communicator from which it was made.

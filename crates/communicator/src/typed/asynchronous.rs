@@ -7,6 +7,7 @@ use crate::call::descriptor::{Descriptor, Peer, Place};
 use crate::call::operation::Operation;
 use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
+use crate::call::skipped::skip;
 use crate::check::check;
 use crate::communicator::Communicator;
 use crate::elements::dtype::{DType, Element};
@@ -17,7 +18,8 @@ use crate::memory::allocation::zeroed;
 use crate::memory::owned::{OwnedBuffers, OwnedMemory};
 use crate::memory::raw::OwnedBuffer;
 use crate::memory::segments::Division;
-use crate::typed::{Collectives, Received, point_to_point, reducing, rooted, share_of};
+use crate::typed::arguments::{point_to_point, reducing, rooted, share_of};
+use crate::typed::{Collectives, Received};
 use crate::work::{Finished, FromMemory, TypedWork, Work};
 
 /// Operations that return at once. The vector moves in and comes back through the handle, so no call works on memory
@@ -323,7 +325,13 @@ fn submit<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor, buffers: O
 fn checked<C: Communicator + ?Sized>(comm: &C, mut call: OwnedCall) -> Work {
     call.descriptor.label = call.descriptor.label.or(call.options.label);
     match check(&call.borrow(), comm.group()).and_then(|()| check_dtype(&call)) {
-        Ok(()) => comm.submit(call),
+        Ok(()) => match skip(comm, &call.descriptor) {
+            None => comm.submit(call),
+            Some(result) => {
+                let result = result.map_err(|error| error.in_call(&call));
+                Work::finished(Finished { result, buffers: Some(call.buffers) })
+            }
+        },
         Err(error) => Work::refused(call, error),
     }
 }

@@ -14,8 +14,9 @@ use crate::elements::reduce_op::ReduceOp;
 use crate::error::{Error, Result};
 use crate::memory::segments::Division;
 use crate::memory::{Buffer, BufferMut};
+use crate::typed::Collectives;
+use crate::typed::arguments::rooted;
 use crate::typed::uneven::{per_rank, uneven};
-use crate::typed::{Collectives, rooted};
 
 /// Collectives on lists of buffers that lie apart. Each link carries one message, whatever the number of buffers, and
 /// nothing is copied together. Lengths are in elements; `p` is the number of ranks.

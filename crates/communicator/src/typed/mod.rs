@@ -1,11 +1,13 @@
 //! The typed operations of every communicator. They check the arguments once, above all backends.
 
+mod arguments;
 pub(crate) mod asynchronous;
 pub(crate) mod lists;
 pub(crate) mod objects;
 pub(crate) mod on_device;
 pub(crate) mod uneven;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use unisono_schedule::Collective;
@@ -15,15 +17,19 @@ use crate::call::descriptor::{Descriptor, Peer};
 use crate::call::operation::Operation;
 use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
-use crate::call::site::Site;
+use crate::call::skipped::skip;
 use crate::check::check;
-use crate::communicator::{Communicator, With};
+use crate::communicator::Communicator;
 use crate::elements::dtype::{DType, Element};
-use crate::elements::reduce_op::{ReduceOp, UserFunction, UserOp};
+use crate::elements::reduce_op::{ReduceOp, UserOp};
 use crate::error::{Error, Result};
 use crate::group::split::{NO_COLOUR, own_row, ranks_of_colour};
 use crate::memory::segments::Division;
 use crate::memory::{Buffer, BufferMut};
+use crate::typed::arguments::{
+    operation_named, optional, point_to_point, reducing, rooted, share_of, typed_function,
+};
+use crate::with::With;
 
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,7 +387,45 @@ pub trait Collectives: Communicator {
         if let Err(error) = check(&call, self.group()) {
             return Err(error.in_call(&call));
         }
+        if let Some(skipped) = skip(self, &call.descriptor) {
+            return skipped.map_err(|error| error.in_call(&call));
+        }
         self.execute(&mut call).map_err(|error| error.in_call(&call))
+    }
+
+    /// [`Collectives::issue`] of the operation of this name, as reports and `UNISONO_SKIP` write it, in place of the
+    /// descriptor's: for programs that read names from a table.
+    ///
+    /// ```
+    /// use unisono_communicator::{
+    ///     BufferMut, Call, Collective, Collectives, DType, Descriptor, Error, Place, ReduceOp, Solo,
+    /// };
+    /// let descriptor = Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, DType::U8, 1) };
+    /// let mut one = [1u8];
+    /// Solo::new().run_collective("all_reduce", Call::in_place(descriptor, BufferMut::of(&mut one)))?;
+    /// let call = Call::in_place(descriptor, BufferMut::of(&mut one));
+    /// let error = Solo::new().run_collective("all_reduse", call).unwrap_err();
+    /// assert!(matches!(error, Error::InvalidArgument { argument: "name", .. }));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a name that is none; else as [`Collectives::issue`].
+    fn run_collective(&self, name: &str, mut call: Call<'_>) -> Result<Outcome> {
+        call.descriptor.operation = operation_named(name).map_err(|error| error.in_call(&call))?;
+        self.issue(call)
+    }
+
+    /// Memory of this many bytes on each rank that all ranks address directly, as NVSHMEM and torch's symmetric memory
+    /// have it. No backend has any, and nothing else is given in its place.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], with the reason.
+    #[doc(alias = "enable_symm_mem_for_group")]
+    fn symmetric_memory(&self, bytes: u64) -> Result<Infallible> {
+        let what = format!("symmetric memory ({bytes} bytes): no rank reads the memory of another");
+        let instead = Some("a call, which moves the bytes".to_owned());
+        Err(Error::Unsupported { what, backend: self.backend(), instead })
     }
 
     /// The group of this rank's row, if it is in one: rows are lists of ranks without a common rank, as for
@@ -419,73 +463,10 @@ pub trait Collectives: Communicator {
     fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Arc<dyn Communicator>>> {
         let own = [colour.map_or(NO_COLOUR, i64::from), key];
         let mut all = vec![[0i64; 2]; self.size() as usize];
-        let labelled = CallOptions::new().label("split");
+        let labelled = CallOptions::new().label("split").needed();
         self.with(labelled).all_gather(&own, all.as_flattened_mut())?;
         self.subgroup(&ranks_of_colour(&all, own[0]))
     }
 }
 
 impl<C: Communicator + ?Sized> Collectives for C {}
-
-pub(crate) fn reducing(collective: Collective, dtype: DType, count: usize, op: ReduceOp) -> Descriptor {
-    Descriptor { op: Some(op), ..Descriptor::new(collective, dtype, count as u64) }
-}
-
-pub(crate) fn rooted(collective: Collective, dtype: DType, count: usize, root: u32) -> Descriptor {
-    Descriptor { root: Some(root), ..Descriptor::new(collective, dtype, count as u64) }
-}
-
-pub(crate) fn point_to_point(
-    operation: Operation,
-    dtype: DType,
-    count: usize,
-    peer: Peer,
-    tag: u32,
-) -> Descriptor {
-    Descriptor { peer: Some(peer), tag, ..Descriptor::new(operation, dtype, count as u64) }
-}
-
-/// The number of elements of one rank's share.
-#[track_caller]
-pub(crate) fn share_of<C: Communicator + ?Sized>(
-    comm: &C,
-    collective: Collective,
-    dtype: DType,
-    elements: usize,
-    argument: &'static str,
-) -> Result<usize> {
-    let ranks = comm.group().size() as usize;
-    if elements.is_multiple_of(ranks) {
-        return Ok(elements / ranks);
-    }
-    let problem =
-        format!("{elements} elements do not divide among {ranks} ranks; the _v forms take uneven counts");
-    let call = format_args!("{collective} of {elements} x {dtype} at {}", Site::caller());
-    Err(Error::invalid(argument, problem).in_call(&call))
-}
-
-pub(crate) fn optional<T: Element>(output: Option<&mut [T]>) -> BufferMut<'_> {
-    output.map_or(BufferMut::empty(), BufferMut::of)
-}
-
-fn typed_function<T: Element>(
-    function: impl Fn(&[T], &[T], &mut [T]) + Send + Sync + 'static,
-) -> UserFunction {
-    Arc::new(move |left, right, out| {
-        // The engine's bytes may be unaligned; then they are copied.
-        match (
-            bytemuck::try_cast_slice(left),
-            bytemuck::try_cast_slice(right),
-            bytemuck::try_cast_slice_mut(out),
-        ) {
-            (Ok(left), Ok(right), Ok(out)) => function(left, right, out),
-            _ => {
-                let left: Vec<T> = bytemuck::allocation::pod_collect_to_vec(left);
-                let right: Vec<T> = bytemuck::allocation::pod_collect_to_vec(right);
-                let mut result = left.clone();
-                function(&left, &right, &mut result);
-                out.copy_from_slice(bytemuck::cast_slice(&result));
-            }
-        }
-    })
-}

@@ -13,8 +13,9 @@ use crate::memory::device::DeviceStream;
 use crate::memory::device_slice::{DeviceSlice, DeviceSliceMut};
 use crate::memory::owned::{OwnedBuffers, OwnedMemory};
 use crate::memory::{Buffer, BufferMut, Buffers};
+use crate::typed::Collectives;
+use crate::typed::arguments::{reducing, rooted, share_of};
 use crate::typed::asynchronous::CollectivesAsync;
-use crate::typed::{Collectives, reducing, rooted, share_of};
 use crate::work::Work;
 
 /// Typed calls on device memory, for every communicator whose backend reaches it.

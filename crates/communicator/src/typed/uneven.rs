@@ -10,7 +10,8 @@ use crate::elements::dtype::Element;
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::Result;
 use crate::memory::{Buffer, BufferMut, Buffers};
-use crate::typed::{Collectives, optional, reducing, rooted};
+use crate::typed::Collectives;
+use crate::typed::arguments::{optional, reducing, rooted};
 
 /// Operations whose counts differ by rank. Buffers hold the shares contiguously in rank order.
 ///

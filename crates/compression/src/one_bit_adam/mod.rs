@@ -23,7 +23,7 @@ use std::iter::zip;
 
 use unisono_communicator::{
     CallInfo, CallOptions, Collective, Collectives, Communicator, DType, Descriptor, Error, ParentCall,
-    Place, ReduceOp, Result, Scope, Shrunk, zeroed,
+    Place, ReduceOp, Result, Scope, Shrunk, skips, zeroed,
 };
 
 pub use adam::{Adam, AdamOptions};
@@ -322,7 +322,7 @@ impl OneBitAdam {
     pub fn rebind(&mut self, shrunk: &Shrunk) -> Result<Resumed> {
         // Signed: not every library reduces unsigned integers.
         let mut common = [self.adam.steps.cast_signed()];
-        shrunk.communicator.all_reduce(&mut common, ReduceOp::Min)?;
+        shrunk.communicator.with(CallOptions::new().needed()).all_reduce(&mut common, ReduceOp::Min)?;
         let steps = common[0].cast_unsigned();
         let undone = self.adam.steps > steps;
         let residuals = self.state.rebind(shrunk)?;
@@ -340,6 +340,9 @@ fn average_exactly(comm: &(impl Communicator + ?Sized), gradient: &mut [f32]) ->
         place: Place::InPlace,
         ..Descriptor::new(Collective::AllReduce, DType::F32, gradient.len() as u64)
     };
+    if skips(comm, all_reduce.operation)? {
+        return Ok(());
+    }
     let scope = comm.scope(ParentCall::new(WARMUP_NAME, all_reduce), &CallOptions::new())?;
     let own = first_unusable(gradient);
     scope.all_reduce(gradient, ReduceOp::Avg)?;

@@ -198,7 +198,7 @@ fn world_and_communicators<L: Links + 'static>(
     let members = GroupRank::all(hosts.len() as u32).collect();
     let key = RoomKey { origin: Origin::Whole, members, options: GroupOptions::new() };
     let make = |rank| {
-        let group = Group::world_on(rank, hosts.clone());
+        let group = Group::world_on(rank, hosts.clone()).with_skipped(options.skipped);
         let made = control::communicator(&world, &key, group, options, |links| wrap(rank, links));
         // INVARIANT: no rank of a new world has panicked.
         made.expect("a new world")

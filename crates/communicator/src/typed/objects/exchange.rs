@@ -11,7 +11,7 @@ use crate::call::descriptor::{Descriptor, Place};
 use crate::call::options::CallOptions;
 use crate::call::parent::ParentCall;
 use crate::check::check_request;
-use crate::communicator::{Communicator, Scope};
+use crate::communicator::Communicator;
 use crate::elements::dtype::DType;
 use crate::error::{Error, Result};
 use crate::group::rank::GroupRank;
@@ -19,9 +19,11 @@ use crate::memory::allocation::zeroed;
 use crate::memory::host::Segments;
 use crate::memory::segments::Division;
 use crate::memory::{Buffer, BufferMut};
+use crate::scope::Scope;
+use crate::typed::Collectives;
+use crate::typed::arguments::rooted;
 use crate::typed::asynchronous::end_everywhere;
 use crate::typed::uneven::uneven;
-use crate::typed::{Collectives, rooted};
 
 /// The most bytes of an object.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 30;

@@ -13,10 +13,11 @@ use crate::elements::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::group::rank::GroupRank;
 use crate::memory::{Buffer, BufferMut};
+use crate::typed::arguments::point_to_point;
 use crate::typed::asynchronous::{CollectivesAsync, message_of_any_length};
 use crate::typed::objects::exchange::OBJECT_BYTES_MAX;
 use crate::typed::objects::object::Object;
-use crate::typed::{Collectives, Received, point_to_point};
+use crate::typed::{Collectives, Received};
 
 /// Operations on objects, and on messages of unknown length. Objects need no agreement on their lengths.
 ///

@@ -1,0 +1,147 @@
+//! Operations that are switched off for a whole job, to measure what they cost (an ablation).
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use unisono_schedule::Collective;
+
+use crate::call::descriptor::{Descriptor, Peer};
+use crate::call::operation::Operation;
+use crate::call::options::CallOptions;
+use crate::call::outcome::Outcome;
+use crate::communicator::Communicator;
+use crate::elements::dtype::DType;
+use crate::error::Result;
+use crate::log::{Severity, log};
+use crate::memory::MemoryKind;
+
+/// A set of operations that do nothing; `UNISONO_SKIP` gives that of a job.
+///
+/// A call of such an operation checks its arguments, warns once in the process, and ends at once: nothing is sent, no
+/// buffer changes, no number is taken, and the outcome is [`crate::Completion::Skipped`]. A skipped receive has no
+/// elements. A call that consists of others is skipped with the operation that it stands in for, such as a compressed
+/// all-reduce with `all_reduce`, and its parts are never skipped alone: so objects, `split` and the calls of a
+/// [`crate::Scope`] work in any case.
+///
+/// ```
+/// use unisono_communicator::{Collective, SkippedOperations};
+/// let skipped: SkippedOperations = "all_reduce, barrier".parse().unwrap();
+/// assert!(skipped.contains(Collective::AllReduce.into()) && !skipped.contains(Collective::Reduce.into()));
+/// assert!("all_reduse".parse::<SkippedOperations>().unwrap_err().contains("all_reduce"));
+/// assert!("send".parse::<SkippedOperations>().unwrap_err().contains("recv"));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SkippedOperations {
+    /// Bit n stands for the operation of code n.
+    bits: u16,
+}
+
+/// The operations that have warned.
+static WARNED: AtomicU16 = AtomicU16::new(0);
+
+impl SkippedOperations {
+    /// Whether calls of `operation` do nothing.
+    pub fn contains(self, operation: Operation) -> bool {
+        self.bits & bit(operation) != 0
+    }
+
+    /// Whether every operation works.
+    pub fn is_empty(self) -> bool {
+        self.bits == 0
+    }
+
+    /// A number for the wire.
+    pub fn to_bits(self) -> u16 {
+        self.bits
+    }
+
+    /// The set of a number from [`SkippedOperations::to_bits`]; `None` for any other number.
+    pub fn from_bits(bits: u16) -> Option<SkippedOperations> {
+        let known = Operation::all().fold(0, |bits, operation| bits | bit(operation));
+        let skipped = SkippedOperations { bits };
+        (bits & !known == 0 && skipped.has_both_sides_of_a_message_or_none()).then_some(skipped)
+    }
+
+    /// A receive whose message is never sent would wait for it.
+    fn has_both_sides_of_a_message_or_none(self) -> bool {
+        self.contains(Operation::Send) == self.contains(Operation::Recv)
+    }
+}
+
+fn bit(operation: Operation) -> u16 {
+    1 << operation.code()
+}
+
+impl FromStr for SkippedOperations {
+    type Err = String;
+
+    /// Names with commas between.
+    fn from_str(text: &str) -> Result<SkippedOperations, String> {
+        let mut skipped = SkippedOperations::default();
+        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            skipped.bits |= bit(name.parse()?);
+        }
+        if skipped.has_both_sides_of_a_message_or_none() {
+            Ok(skipped)
+        } else {
+            Err("send and recv go together: one side of a message would wait for the other".to_owned())
+        }
+    }
+}
+
+impl fmt::Display for SkippedOperations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Operation::all().filter(|operation| self.contains(*operation)).map(Operation::name);
+        f.write_str(&names.collect::<Vec<_>>().join(","))
+    }
+}
+
+/// Whether a call of `operation` does nothing on this communicator: the first one of a process is logged. For a call
+/// that consists of others, with the operation that it stands in for.
+///
+/// # Errors
+/// The first cause, on a revoked communicator; [`crate::Error::Closed`]; [`crate::Error::Forked`].
+pub fn skips<C: Communicator + ?Sized>(comm: &C, operation: Operation) -> Result<bool> {
+    if !comm.group().skips(operation) {
+        return Ok(false);
+    }
+    // Every communicator that works has a barrier.
+    let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+    comm.supports(&barrier, &CallOptions::new(), MemoryKind::Host)?;
+    if WARNED.fetch_or(bit(operation), Ordering::Relaxed) & bit(operation) == 0 {
+        let words = format_args!("{operation} does nothing: rank 0 has it in UNISONO_SKIP");
+        log(Severity::Warn, Some(comm.group().own_job_rank().get()), words);
+    }
+    Ok(true)
+}
+
+/// The outcome of a call that the communicator skips, or its error; `None` for any other call.
+pub(crate) fn skip<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor) -> Option<Result<Outcome>> {
+    if !comm.group().skips(descriptor.operation) {
+        return None;
+    }
+    let source = descriptor.peer.map(|peer| match peer {
+        Peer::Rank(rank) => rank,
+        Peer::Any => comm.rank(),
+    });
+    Some(skips(comm, descriptor.operation).map(|_| Outcome::skipped(source, descriptor.tag)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a16_sets_survive_text_and_wire() {
+        for text in ["", "barrier", "all_reduce,broadcast,send,recv"] {
+            let skipped: SkippedOperations = text.parse().unwrap();
+            assert_eq!(skipped.to_string(), text);
+            assert_eq!(SkippedOperations::from_bits(skipped.to_bits()), Some(skipped));
+            assert_eq!(skipped.is_empty(), text.is_empty());
+        }
+        for bits in [1, 1 << 12, 1 << 10, 1 << 11] {
+            assert_eq!(SkippedOperations::from_bits(bits), None, "{bits:b}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Operations that are switched off for the whole job (row A16).
+
+use unisono_communicator::{
+    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesOfObjects,
+    Communicator, Completion, DType, Descriptor, Error, ParentCall, Peer, Place, ReduceOp,
+};
+use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
+use unisono_engine::EngineOptions;
+
+use crate::backend::Backend;
+use crate::world::{options, run};
+
+fn without(operations: &str) -> EngineOptions {
+    EngineOptions { skipped: operations.parse().unwrap(), ..options() }
+}
+
+fn sum_of(values: &mut [u32]) -> Call<'_> {
+    let descriptor = Descriptor {
+        op: Some(ReduceOp::Sum),
+        place: Place::InPlace,
+        ..Descriptor::new(Collective::AllReduce, DType::U32, values.len() as u64)
+    };
+    Call::new(descriptor, Buffers::InOut(BufferMut::of(values)))
+}
+
+/// Buffers stay as they are, no rank waits for another, and no number is taken: ranks may make another number of such
+/// calls, and the next call matches.
+pub fn a16_skipped_operations_do_nothing(backend: &dyn Backend) {
+    run(backend, 3, &without("all_reduce,barrier,send,recv"), |comm| {
+        for _ in 0..=comm.rank() {
+            let mut values = [7u32, 8];
+            let outcome = comm.issue(sum_of(&mut values)).unwrap();
+            assert_eq!((outcome.completion, outcome.bytes, values), (Completion::Skipped, 0, [7, 8]));
+            assert_eq!(comm.all_reduce_async(vec![5u32], ReduceOp::Sum).wait().unwrap(), [5]);
+            comm.barrier().unwrap();
+            comm.send(&[1u8], 0, 4).unwrap();
+            let mut buffer = [9u8];
+            let received = comm.recv(&mut buffer, Peer::Rank(2), 4).unwrap();
+            assert_eq!((received.source, received.tag, received.count, buffer), (2, 4, 0, [9]));
+            let (message, received) = comm.recv_vec::<u16>(Peer::Any, 4).unwrap();
+            assert_eq!((message, received.source), (vec![], comm.rank()));
+        }
+        let error =
+            comm.all_reduce(&mut [1.0f32], ReduceOp::BitAnd);
+        assert!(matches!(error, Err(Error::InvalidArgument { .. })), "wrong arguments stay wrong: {error:?}");
+        let mut all = [0; 3];
+        comm.all_gather(&[comm.rank()], &mut all).unwrap();
+        assert_eq!(all, [0, 1, 2]);
+        comm.close().unwrap();
+        assert!(matches!(comm.issue(sum_of(&mut [1])), Err(Error::Closed { .. })));
+    });
+}
+
+/// Groups skip what the job skips; the parts of a call and needed calls are made.
+pub fn a16_parts_are_made_and_groups_skip(backend: &dyn Backend) {
+    run(backend, 4, &without("all_reduce,all_gather,broadcast"), |comm| {
+        let (own, ranks) = (comm.rank(), comm.size());
+        let half = comm.split(Some(own % 2), 0).unwrap().unwrap();
+        assert_eq!(half.size(), 2);
+        for comm in [comm, &*half] {
+            assert_eq!(comm.issue(sum_of(&mut [1])).unwrap().completion, Completion::Skipped);
+            let needed = comm.with(CallOptions::new().needed());
+            let mut sum = [1];
+            assert_eq!(needed.issue(sum_of(&mut sum)).unwrap().completion, Completion::Done);
+            assert_eq!(sum, [comm.size()]);
+        }
+        let texts = comm.all_gather_object(format!("{own}")).unwrap();
+        assert_eq!(texts, (0..ranks).map(|rank| rank.to_string()).collect::<Vec<_>>());
+        let parent = ParentCall::new("both", Descriptor::new(Collective::Barrier, DType::U8, 0));
+        let scope = comm.scope(parent, &CallOptions::new()).unwrap();
+        let mut sum = [1];
+        scope.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+        assert_eq!(sum, [ranks]);
+        drop(scope);
+        comm.barrier().unwrap();
+    });
+}
+
+/// A compressed call is skipped with the one that it stands in for, and its state stays as it is.
+pub fn a16_a_compressed_call_is_what_it_replaces(backend: &dyn Backend) {
+    for (skipped, expected) in [("all_reduce", [1.0f32, -3.0]), ("all_to_all,all_gather", [2.0, -2.0])] {
+        run(backend, 2, &without(skipped), |comm| {
+            let mut state = CompressionState::new::<f32>(comm, SignL1::default(), 2).unwrap();
+            let mut gradients = [1.0f32, -3.0];
+            comm.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state).unwrap();
+            assert_eq!(gradients, expected, "without {skipped}");
+            let owes = state.residual().iter().any(|element| *element != 0.0);
+            assert_eq!(owes, skipped != "all_reduce");
+            let work = comm.compressed_all_reduce_async(gradients.to_vec(), ReduceOp::Avg, state);
+            work.wait().0.unwrap();
+            comm.barrier().unwrap();
+        });
+    }
+}
