@@ -45,9 +45,9 @@ use crate::communicator::Communicator;
 #[macro_export]
 macro_rules! forward_communicator {
     ($this:ident => $inner:expr; all) => {
-        $crate::forward_communicator!($this => $inner; group, execute, submit, backend, native_collectives, cost_model, companion,
-            supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier,
-            scope, revoke, abort, close);
+        $crate::forward_communicator!($this => $inner; group, execute, submit, backend, native_collectives,
+            cost_model, companion, supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink,
+            agree, monitored_barrier, scope, revoke, abort, close);
     };
     ($this:ident => $inner:expr; $($method:ident),+ $(,)?) => {
         $($crate::forward_communicator!(@$method $this, $inner);)+

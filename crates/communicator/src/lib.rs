@@ -30,7 +30,6 @@ mod forward;
 mod group;
 mod log;
 mod memory;
-mod scope;
 pub mod settings;
 mod short_text;
 mod solo;
@@ -50,10 +49,10 @@ pub use call::options::{
 pub use call::outcome::{Completion, Outcome, Ticket};
 pub use call::parent::{ParentCall, ScopeId};
 pub use call::site::Site;
-pub use call::skipped::{SkippedOperations, skips};
+pub use call::skipped::SkippedOperations;
 pub use call::{Call, OwnedCall};
 pub use check::{Lengths, check, check_request, lengths};
-pub use communicator::{Communicator, Shrunk};
+pub use communicator::{Communicator, OpenScope, Scope, Shrunk};
 pub use elements::dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
@@ -74,7 +73,6 @@ pub use memory::owned::{OwnedBuffers, OwnedMemory};
 pub use memory::raw::{Keeper, OwnedBuffer};
 pub use memory::segments::{Division, Segment, SegmentList};
 pub use memory::{Buffer, BufferMut, Buffers, MemoryKind};
-pub use scope::{OpenScope, Scope};
 pub use short_text::{ShortText, beginning};
 pub use solo::Solo;
 pub use typed::asynchronous::CollectivesAsync;
@@ -85,6 +83,7 @@ pub use typed::objects::object::Object;
 #[cfg(feature = "serde")]
 pub use typed::objects::object::Serialized;
 pub use typed::on_device::{CollectivesOnDevice, OnStream};
+pub use typed::skip::skips;
 pub use typed::uneven::CollectivesUneven;
 pub use typed::{Collectives, Received};
 pub use unisono_schedule::{Algorithm, Collective, CostModel, Trust, UnknownCollective};

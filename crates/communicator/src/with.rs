@@ -6,12 +6,11 @@ use crate::call::outcome::Outcome;
 use crate::call::parent::ParentCall;
 use crate::call::{Call, OwnedCall};
 use crate::check::{check_label, check_options};
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, Scope};
 use crate::error::Result;
 use crate::forward_communicator;
 use crate::group::Group;
 use crate::memory::MemoryKind;
-use crate::scope::Scope;
 use crate::work::Work;
 
 /// A communicator that adds the caller's options to every call; made by [`crate::Collectives::with`].
@@ -38,8 +37,8 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
 }
 
 impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
-    forward_communicator!(self => self.inner; backend, native_collectives, cost_model, companion, resolve_within, resolve, register,
-        subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort, close);
+    forward_communicator!(self => self.inner; backend, native_collectives, cost_model, companion, resolve_within,
+        resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort, close);
 
     fn group(&self) -> &Group {
         self.group.as_ref().unwrap_or_else(|| self.inner.group())

@@ -98,8 +98,8 @@ pub trait CompressedCollectives: Communicator {
         exchange::run(&scope, &mut vector, weight(op, self.group().size())?, state, site)
     }
 
-    /// [`CompressedCollectives::compressed_all_reduce`] of a vector of f32 in the memory of a device, where it stays; the
-    /// state was made on that device ([`CompressionState::on`]).
+    /// [`CompressedCollectives::compressed_all_reduce`] of a vector of f32 in the memory of a device, where it stays;
+    /// the state was made on that device ([`CompressionState::on`]).
     #[track_caller]
     fn compressed_all_reduce_on<D: KernelDevice>(
         &self,

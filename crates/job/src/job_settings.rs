@@ -1,6 +1,7 @@
 //! What rank 0 decides for all ranks of the job: the cost model, the cores of a host, which streams carry checksums,
-//! whether data within a host goes through memory, the operations that do nothing, and the intervals of heartbeats. Rank 0 sends it with the
-//! rendezvous. So ranks cannot choose different algorithms, and no rank is silent for longer than another rank waits.
+//! whether data within a host goes through memory, the operations that do nothing, and the intervals of heartbeats.
+//! Rank 0 sends it with the rendezvous. So ranks cannot choose different algorithms, and no rank is silent for longer
+//! than another rank waits.
 //!
 //! As bytes: version `u8`, then one little-endian `u64` for each parameter in the order of the table, the piece size
 //! as `u64`, which streams carry checksums and whether memory is shared as `u8` each, the set of operations as `u32`,

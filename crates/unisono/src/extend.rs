@@ -20,8 +20,9 @@
 //! struct Counted<C>(C, AtomicU64);
 //!
 //! impl<C: Communicator> Communicator for Counted<C> {
-//!     forward_communicator!(self => self.0; group, backend, native_collectives, cost_model, companion, supports, resolve_within, resolve,
-//!         register, subgroup_with, duplicate, shrink, agree, monitored_barrier, scope, revoke, abort, close);
+//!     forward_communicator!(self => self.0; group, backend, native_collectives, cost_model, companion, supports,
+//!         resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier,
+//!         scope, revoke, abort, close);
 //!
 //!     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
 //!         self.1.fetch_add(1, Ordering::Relaxed);

@@ -75,8 +75,9 @@ pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)
 }
 
 /// The settings of [`run`] and [`world`] for that many ranks, which share the cores of this machine: algorithms are
-/// chosen for it. The deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else 120 s. `UNISONO_SKIP` holds as in a job. A call without progress warns after
-/// 5 s. `EngineOptions::default()` has the settings of a job over TCP instead, with a deadline of 600 s.
+/// chosen for it. The deadline of a call is `UNISONO_CALL_TIMEOUT_S`, else 120 s. `UNISONO_SKIP` holds as in a job.
+/// A call without progress warns after 5 s. `EngineOptions::default()` has the settings of a job over TCP instead, with
+/// a deadline of 600 s.
 ///
 /// # Panics
 /// When `UNISONO_CALL_TIMEOUT_S` is no time, or `UNISONO_SKIP` names something else than operations.

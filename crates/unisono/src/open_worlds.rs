@@ -88,7 +88,7 @@ pub fn is_initialized() -> bool {
     open_ones().list.iter().any(|entry| entry.world.is_some())
 }
 
-/// The world of an `init` at `site`: the one that `open` makes, or an open one.
+/// The world of an `init` at `site`: `open` makes it, or it is open.
 pub(crate) fn enter(
     config: &Config,
     site: &'static Location<'static>,

@@ -73,7 +73,8 @@ macro_rules! conformance {
                 closing_names_the_first_difference;
             failures: timeouts_name_who_is_missing receives_have_deadlines revocation_reaches_everybody
                 first_cause_stays panics_in_user_functions leaving_without_closing_harms_nobody;
-            supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting;
+            supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting
+                a13_a15_natives_and_calls_by_name;
             scopes: threads_wait_or_are_refused parts_and_plain_calls_are_a_mismatch one_deadline_for_all_calls
                 numbers_and_errors_that_revoke_nothing a_panic_gives_the_turn_back moved_to_another_thread
                 handed_to_another_thread threads_take_turns_within failures_within asynchronous_parts

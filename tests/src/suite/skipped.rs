@@ -40,8 +40,7 @@ pub fn a16_skipped_operations_do_nothing(backend: &dyn Backend) {
             let (message, received) = comm.recv_vec::<u16>(Peer::Any, 4).unwrap();
             assert_eq!((message, received.source), (vec![], comm.rank()));
         }
-        let error =
-            comm.all_reduce(&mut [1.0f32], ReduceOp::BitAnd);
+        let error = comm.all_reduce(&mut [1.0f32], ReduceOp::BitAnd);
         assert!(matches!(error, Err(Error::InvalidArgument { .. })), "wrong arguments stay wrong: {error:?}");
         let mut all = [0; 3];
         comm.all_gather(&[comm.rank()], &mut all).unwrap();
@@ -76,7 +75,7 @@ pub fn a16_parts_are_made_and_groups_skip(backend: &dyn Backend) {
     });
 }
 
-/// A compressed call is skipped with the one that it stands in for, and its state stays as it is.
+/// A compressed call is skipped with the exact call in whose place it is made, and its state stays as it is.
 pub fn a16_a_compressed_call_is_what_it_replaces(backend: &dyn Backend) {
     for (skipped, expected) in [("all_reduce", [1.0f32, -3.0]), ("all_to_all,all_gather", [2.0, -2.0])] {
         run(backend, 2, &without(skipped), |comm| {

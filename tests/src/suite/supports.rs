@@ -233,3 +233,32 @@ pub fn a_running_call_keeps_nobody_waiting(backend: &dyn Backend) {
     });
     assert!(is_answered.load(Ordering::SeqCst));
 }
+
+/// A backend has operations of its own; a call by name is the call; no backend has memory that
+/// all ranks address.
+pub fn a13_a15_natives_and_calls_by_name(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let natives = comm.native_collectives();
+        let expected = backend.algorithms().are_ours().then_some(Collective::ALL.len());
+        assert!(expected.is_none_or(|all| natives.len() == all), "{natives:?}");
+        assert!(natives.contains(&Collective::AllReduce) && comm.rank() < comm.size());
+        let copy = comm.duplicate().unwrap();
+        assert_eq!(copy.native_collectives(), natives);
+
+        let other = Descriptor {
+            op: Some(ReduceOp::Sum),
+            ..Descriptor::new(Collective::ReduceScatter, DType::U8, 1)
+        };
+        let descriptor = Descriptor { place: Place::InPlace, ..other };
+        let mut sum = [1u8];
+        let mut run =
+            |name| comm.run_collective(name, Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut sum))));
+        let unknown = run("all_reduse");
+        assert!(matches!(unknown, Err(Error::InvalidArgument { argument: "name", .. })), "{unknown:?}");
+        assert_eq!(run("all_reduce").unwrap().bytes, 1);
+        assert_eq!(sum, [comm.size() as u8]);
+        let none = comm.symmetric_memory(1 << 20).unwrap_err();
+        assert!(matches!(&none, Error::Unsupported { what, .. } if what.contains("1048576 bytes")), "{none}");
+        comm.barrier().unwrap();
+    });
+}

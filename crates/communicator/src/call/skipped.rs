@@ -2,19 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU16, Ordering};
 
-use unisono_schedule::Collective;
-
-use crate::call::descriptor::{Descriptor, Peer};
 use crate::call::operation::Operation;
-use crate::call::options::CallOptions;
-use crate::call::outcome::Outcome;
-use crate::communicator::Communicator;
-use crate::elements::dtype::DType;
-use crate::error::Result;
-use crate::log::{Severity, log};
-use crate::memory::MemoryKind;
 
 /// A set of operations that do nothing; `UNISONO_SKIP` gives that of a job.
 ///
@@ -36,9 +25,6 @@ pub struct SkippedOperations {
     /// Bit n stands for the operation of code n.
     bits: u16,
 }
-
-/// The operations that have warned.
-static WARNED: AtomicU16 = AtomicU16::new(0);
 
 impl SkippedOperations {
     /// Whether calls of `operation` do nothing.
@@ -69,7 +55,7 @@ impl SkippedOperations {
     }
 }
 
-fn bit(operation: Operation) -> u16 {
+pub(crate) fn bit(operation: Operation) -> u16 {
     1 << operation.code()
 }
 
@@ -95,37 +81,6 @@ impl fmt::Display for SkippedOperations {
         let names = Operation::all().filter(|operation| self.contains(*operation)).map(Operation::name);
         f.write_str(&names.collect::<Vec<_>>().join(","))
     }
-}
-
-/// Whether a call of `operation` does nothing on this communicator: the first one of a process is logged. For a call
-/// that consists of others, with the operation that it stands in for.
-///
-/// # Errors
-/// The first cause, on a revoked communicator; [`crate::Error::Closed`]; [`crate::Error::Forked`].
-pub fn skips<C: Communicator + ?Sized>(comm: &C, operation: Operation) -> Result<bool> {
-    if !comm.group().skips(operation) {
-        return Ok(false);
-    }
-    // Every communicator that works has a barrier.
-    let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
-    comm.supports(&barrier, &CallOptions::new(), MemoryKind::Host)?;
-    if WARNED.fetch_or(bit(operation), Ordering::Relaxed) & bit(operation) == 0 {
-        let words = format_args!("{operation} does nothing: rank 0 has it in UNISONO_SKIP");
-        log(Severity::Warn, Some(comm.group().own_job_rank().get()), words);
-    }
-    Ok(true)
-}
-
-/// The outcome of a call that the communicator skips, or its error; `None` for any other call.
-pub(crate) fn skip<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor) -> Option<Result<Outcome>> {
-    if !comm.group().skips(descriptor.operation) {
-        return None;
-    }
-    let source = descriptor.peer.map(|peer| match peer {
-        Peer::Rank(rank) => rank,
-        Peer::Any => comm.rank(),
-    });
-    Some(skips(comm, descriptor.operation).map(|_| Outcome::skipped(source, descriptor.tag)))
 }
 
 #[cfg(test)]

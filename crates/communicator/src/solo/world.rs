@@ -14,10 +14,10 @@ use crate::call::options::{CALL_TIMEOUT_DEFAULT, CallOptions, WhenBusy, deadline
 use crate::call::outcome::Outcome;
 use crate::call::parent::{ParentCall, ScopeId};
 use crate::call::{Call, OwnedCall};
+use crate::communicator::OpenScope;
 use crate::error::{Error, Result};
 use crate::memory::owned::OwnedBuffers;
 use crate::memory::{Buffer, Buffers};
-use crate::scope::OpenScope;
 use crate::solo::messages::{ALGORITHM, Message, OWN, PostedReceive, deadline, info, no_message, timeout};
 use crate::work::ending::{DoneCallback, call_back};
 use crate::work::{Work, WorkSource};

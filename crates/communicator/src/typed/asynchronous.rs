@@ -7,7 +7,6 @@ use crate::call::descriptor::{Descriptor, Peer, Place};
 use crate::call::operation::Operation;
 use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
-use crate::call::skipped::skip;
 use crate::check::check;
 use crate::communicator::Communicator;
 use crate::elements::dtype::{DType, Element};
@@ -19,6 +18,7 @@ use crate::memory::owned::{OwnedBuffers, OwnedMemory};
 use crate::memory::raw::OwnedBuffer;
 use crate::memory::segments::Division;
 use crate::typed::arguments::{point_to_point, reducing, rooted, share_of};
+use crate::typed::skip::skip;
 use crate::typed::{Collectives, Received};
 use crate::work::{Finished, FromMemory, TypedWork, Work};
 

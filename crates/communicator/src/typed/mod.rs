@@ -5,6 +5,7 @@ pub(crate) mod asynchronous;
 pub(crate) mod lists;
 pub(crate) mod objects;
 pub(crate) mod on_device;
+pub(crate) mod skip;
 pub(crate) mod uneven;
 
 use std::convert::Infallible;
@@ -17,7 +18,6 @@ use crate::call::descriptor::{Descriptor, Peer};
 use crate::call::operation::Operation;
 use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
-use crate::call::skipped::skip;
 use crate::check::check;
 use crate::communicator::Communicator;
 use crate::elements::dtype::{DType, Element};
@@ -29,6 +29,7 @@ use crate::memory::{Buffer, BufferMut};
 use crate::typed::arguments::{
     operation_named, optional, point_to_point, reducing, rooted, share_of, typed_function,
 };
+use crate::typed::skip::skip;
 use crate::with::With;
 
 /// The result of a receive.
@@ -397,14 +398,17 @@ pub trait Collectives: Communicator {
     /// descriptor's: for programs that read names from a table.
     ///
     /// ```
-    /// use unisono_communicator::{
-    ///     BufferMut, Call, Collective, Collectives, DType, Descriptor, Error, Place, ReduceOp, Solo,
-    /// };
-    /// let descriptor = Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, DType::U8, 1) };
+    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+    /// use unisono::{Collective, Collectives, DType, Error, Solo};
+    /// use unisono::call::{BufferMut, Buffers, Call, Descriptor, Place};
+    /// let descriptor = Descriptor { root: Some(0), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };
+    /// let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
     /// let mut one = [1u8];
-    /// Solo::new().run_collective("all_reduce", Call::in_place(descriptor, BufferMut::of(&mut one)))?;
-    /// let call = Call::in_place(descriptor, BufferMut::of(&mut one));
-    /// let error = Solo::new().run_collective("all_reduse", call).unwrap_err();
+    /// let mut run = |name| {
+    ///     Solo::new().run_collective(name, Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut one))))
+    /// };
+    /// assert_eq!(run("broadcast")?.bytes, 1);
+    /// let error = run("brodcast").unwrap_err();
     /// assert!(matches!(error, Error::InvalidArgument { argument: "name", .. }));
     /// # Ok::<(), Error>(())
     /// ```

@@ -1,6 +1,6 @@
 //! Ranks meet through a private file that all of them see: those of one host in a file that we name, or all in a file
-//! that the program names, which may be on a file system of several hosts. The rank that locks it hosts the store, the others read from it where
-//! the store is.
+//! that the program names, which may be on a file system of several hosts. The rank that locks it hosts the store, the
+//! others read from it where the store is.
 //!
 //! The kernel releases a lock when its process ends. So a file that nobody has locked belongs to a job that is over, or
 //! to none yet: it is emptied and used again. The host removes the file before it releases the lock. A rank whose lock
@@ -69,7 +69,7 @@ impl Notice {
     }
 }
 
-/// Who has named the file.
+/// The origin of the file's name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Naming {
     /// We have: it is in our own folder, and all ranks are on this host.

@@ -2,7 +2,7 @@
 //!
 //! | when | where the store is | the secret |
 //! | --- | --- | --- |
-//! | the program names a file (`file:///path`) | in the first rank to lock the file, which says where | fresh, in that file |
+//! | the program names a file (`file://`) | in the first rank to lock it, which says where | fresh, in the file |
 //! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
 //! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
 //! | several hosts, `MASTER_ADDR`, Slurm, Azure ML or SageMaker | there, one port above, hosted by rank 0 | the same |

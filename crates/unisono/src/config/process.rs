@@ -142,10 +142,10 @@ impl Config {
     ///   port that the URL names, so a program can use both. With `localhost` or a loopback address all ranks are on
     ///   this host and need no secret; otherwise the job's secret is where the settings say, see `UNISONO_SECRET_FILE`.
     /// * `file:///path`: a file that all ranks see, on one host or on a file system of several, with locks. The first
-    ///   rank to lock it makes it, of mode 0600, and writes a fresh secret and its own address into it: whoever can
-    ///   read the file can join. It is removed when all ranks have met. The file of a job that was killed while it met
-    ///   is used again; a file with other content is refused and left alone. Ranks listen where the default route
-    ///   leads, unless `UNISONO_INTERFACE`, `UNISONO_ADDRESS` or `UNISONO_LOCAL_WORLD_SIZE` says more.
+    ///   rank to lock it makes it, of mode 0600, and writes a fresh secret and its own address into it: a process
+    ///   that can read the file can join. It is removed when all ranks have met. The file of a job that was killed
+    ///   while it met is used again; a file with other content is refused and left alone. Ranks listen where the
+    ///   default route leads, unless `UNISONO_INTERFACE`, `UNISONO_ADDRESS` or `UNISONO_LOCAL_WORLD_SIZE` says more.
     ///
     /// ```
     /// use unisono::Config;

@@ -25,6 +25,21 @@ fn no_launcher_is_a_world_of_one() {
 }
 
 #[test]
+fn a16_a_world_of_one_skips_too() {
+    let world = unisono::init_with(&config(&[("UNISONO_SKIP", "all_reduce, broadcast".into())])).unwrap();
+    for comm in [world.communicator(), world.duplicate().unwrap(), world.subgroup(&[0]).unwrap().unwrap()] {
+        let mut value = [3.0f32];
+        comm.all_reduce(&mut value, ReduceOp::PreMulSum(2.0)).unwrap();
+        assert_eq!(value, [3.0]);
+        comm.reduce_in_place(&mut value, ReduceOp::PreMulSum(2.0), 0).unwrap();
+        assert_eq!(value, [6.0]);
+    }
+    let settings = |name: &str| (name == "UNISONO_SKIP").then(|| "send".to_owned());
+    let text = Config::from_lookup(&settings).unwrap_err().to_string();
+    assert!(text.starts_with("UNISONO_SKIP=send: send and recv go together"), "{text}");
+}
+
+#[test]
 fn a_world_of_one_makes_groups_and_keeps_no_flight_record() {
     let world = unisono::init_with(&config(&[])).unwrap();
     let group = world.make_group("all", &[0]).unwrap();

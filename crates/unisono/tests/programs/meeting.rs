@@ -1,10 +1,12 @@
 //! Programs that say in code who they are, and where they meet (rows A2 and A18).
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use unisono::{Communicator, Config};
+use unisono_communicator::settings::environment;
 
 use crate::add;
 use crate::support::{Program, start};
@@ -41,10 +43,12 @@ impl Drop for Folder {
 #[test]
 #[ignore = "a program that the tests start"]
 fn program_that_meets_at_a_url() {
-    let argument = |name: &str| std::env::var(name).unwrap();
+    let variables = environment();
+    let variables: HashMap<String, String> = variables.collect();
+    let argument = |name: &str| &variables[name];
     let number = |name: &str| argument(name).parse::<u32>().unwrap();
     for _ in 0..number("MEETINGS") {
-        let config = Config::from_environment().unwrap().with_init_method(&argument("MEETING_URL")).unwrap();
+        let config = Config::from_environment().unwrap().with_init_method(argument("MEETING_URL")).unwrap();
         let config = config.with_rank(number("MEETING_RANK"), number("MEETING_SIZE")).unwrap();
         let world = unisono::init_with(&config).unwrap_or_else(|error| {
             eprintln!("{error}");

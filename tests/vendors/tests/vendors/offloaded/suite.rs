@@ -56,7 +56,8 @@ macro_rules! data {
             group_options: a7_options_hold_in_the_group_and_in_what_is_made_from_it a7_split_by_colour_and_key
                 a7_rows a7_a_group_without_the_library;
             monitored_barriers: b18_all_ranks_come b18_missing_ranks_are_named_and_nothing_is_revoked;
-            supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting;
+            supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting
+                a13_a15_natives_and_calls_by_name;
         );
     };
 }

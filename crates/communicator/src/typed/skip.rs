@@ -1,0 +1,50 @@
+//! The end of a call whose operation is switched off, before any backend sees it.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use unisono_schedule::Collective;
+
+use crate::call::descriptor::{Descriptor, Peer};
+use crate::call::operation::Operation;
+use crate::call::options::CallOptions;
+use crate::call::outcome::Outcome;
+use crate::call::skipped::bit;
+use crate::communicator::Communicator;
+use crate::elements::dtype::DType;
+use crate::error::Result;
+use crate::log::{Severity, log};
+use crate::memory::MemoryKind;
+
+/// The operations that have warned, a bit each.
+static WARNED: AtomicU16 = AtomicU16::new(0);
+
+/// Whether a call of `operation` does nothing on this communicator: the first one of a process is logged. For a call
+/// that consists of others, with the operation that it stands in for.
+///
+/// # Errors
+/// The first cause, on a revoked communicator; [`crate::Error::Closed`]; [`crate::Error::Forked`].
+pub fn skips<C: Communicator + ?Sized>(comm: &C, operation: Operation) -> Result<bool> {
+    if !comm.group().skips(operation) {
+        return Ok(false);
+    }
+    // Every communicator that works has a barrier.
+    let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+    comm.supports(&barrier, &CallOptions::new(), MemoryKind::Host)?;
+    if WARNED.fetch_or(bit(operation), Ordering::Relaxed) & bit(operation) == 0 {
+        let words = format_args!("{operation} does nothing: rank 0 has it in UNISONO_SKIP");
+        log(Severity::Warn, Some(comm.group().own_job_rank().get()), words);
+    }
+    Ok(true)
+}
+
+/// The outcome of a call that the communicator skips, or its error; `None` for any other call.
+pub(crate) fn skip<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor) -> Option<Result<Outcome>> {
+    if !comm.group().skips(descriptor.operation) {
+        return None;
+    }
+    let source = descriptor.peer.map(|peer| match peer {
+        Peer::Rank(rank) => rank,
+        Peer::Any => comm.rank(),
+    });
+    Some(skips(comm, descriptor.operation).map(|_| Outcome::skipped(source, descriptor.tag)))
+}
