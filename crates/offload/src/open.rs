@@ -53,6 +53,11 @@ fn end_with(companion: &Companion, inner: &Companion) {
     }));
 }
 
+/// The options of calls in which ranks agree until then, whatever operations the job skips.
+fn asking(until: Instant) -> CallOptions {
+    CallOptions::new().timeout(until.saturating_duration_since(Instant::now())).needed()
+}
+
 /// The library of this rank, if all ranks have a library. Else the first rank without a library spreads its error.
 fn all_have<V: Vendor>(
     companion: &Companion,
@@ -60,7 +65,7 @@ fn all_have<V: Vendor>(
     library: Result<Arc<V>>,
     until: Instant,
 ) -> Result<Arc<V>> {
-    let asked = inner.with(CallOptions::new().timeout(until.saturating_duration_since(Instant::now())));
+    let asked = inner.with(asking(until));
     let rank = companion.group().rank();
     let mut first = [if library.is_err() { rank } else { u32::MAX }];
     asked.all_reduce(&mut first, ReduceOp::Min)?;
@@ -94,8 +99,7 @@ fn meet<V: Vendor>(
     vendor: Arc<V>,
     until: Instant,
 ) -> Result<Arc<VendorThread<V>>> {
-    let left = CallOptions::new().timeout(until.saturating_duration_since(Instant::now()));
-    let asked = inner.with(left);
+    let asked = inner.with(asking(until));
     compare_versions::<V>(&asked, &vendor.version())?;
     if !vendor.shares_processes() {
         refuse_shared_processes::<V>(&asked)?;

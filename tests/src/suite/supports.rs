@@ -247,16 +247,16 @@ pub fn a13_a15_natives_and_calls_by_name(backend: &dyn Backend) {
 
         let other = Descriptor {
             op: Some(ReduceOp::Sum),
-            ..Descriptor::new(Collective::ReduceScatter, DType::U8, 1)
+            ..Descriptor::new(Collective::ReduceScatter, DType::I32, 1)
         };
         let descriptor = Descriptor { place: Place::InPlace, ..other };
-        let mut sum = [1u8];
+        let mut sum = [1i32];
         let mut run =
             |name| comm.run_collective(name, Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut sum))));
         let unknown = run("all_reduse");
         assert!(matches!(unknown, Err(Error::InvalidArgument { argument: "name", .. })), "{unknown:?}");
-        assert_eq!(run("all_reduce").unwrap().bytes, 1);
-        assert_eq!(sum, [comm.size() as u8]);
+        assert_eq!(run("all_reduce").unwrap().bytes, 4);
+        assert_eq!(sum, [comm.size() as i32]);
         let none = comm.symmetric_memory(1 << 20).unwrap_err();
         assert!(matches!(&none, Error::Unsupported { what, .. } if what.contains("1048576 bytes")), "{none}");
         comm.barrier().unwrap();

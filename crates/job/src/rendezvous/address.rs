@@ -40,7 +40,7 @@ pub(crate) async fn listen_at(config: &Config) -> Result<SocketAddr> {
     let meeting = meeting(config)?;
     let store = match &meeting {
         Meeting::Solo | Meeting::SameHost => return Ok((Ipv4Addr::LOCALHOST, 0).into()),
-        Meeting::File(_) => return Ok(SocketAddr::new(outward(config), 0)),
+        Meeting::File(_) => return Ok(outward(config)),
         Meeting::Launched { store, .. } => store.clone(),
         Meeting::AtRankZero { host, port, .. } => join_host(host, *port),
     };
@@ -144,20 +144,25 @@ pub(super) async fn look_up(
     }
 }
 
-/// The address from which packets to unknown hosts leave: ranks that see one file may be on several hosts, or in
-/// containers of one. Loopback where the settings say that all are here, or where there is no way out.
-fn outward(config: &Config) -> IpAddr {
-    let Placement::Ranked { world_size, local_world_size, .. } = config.placement else {
-        return Ipv4Addr::LOCALHOST.into();
-    };
-    if local_world_size == Some(world_size) {
-        return Ipv4Addr::LOCALHOST.into();
+/// An address of this host, with any port, at which unknown hosts reach it: ranks that see one file may be on several
+/// hosts, or in containers of one. That of the default route, else that of an interface; loopback where the settings
+/// say that all ranks are here.
+fn outward(config: &Config) -> SocketAddr {
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    match config.placement {
+        Placement::Ranked { world_size, local_world_size: None, .. } if world_size > 1 => {}
+        Placement::Ranked { world_size, local_world_size: Some(local), .. } if local < world_size => {}
+        Placement::Ranked { .. } | Placement::Solo => return loopback,
     }
     // Addresses for documentation (RFC 5737, RFC 3849), which no host has: the route to them is the default one.
-    let everywhere =
-        [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()];
-    let found = everywhere.into_iter().find_map(|ip: IpAddr| route(SocketAddr::new(ip, 9)).ok());
-    found.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+    let (v4, v6) = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+    let mut found = [v4.into(), v6.into()].map(|ip: IpAddr| route(SocketAddr::new(ip, 9))).into_iter();
+    if let Some(mut address) = found.find_map(io::Result::ok) {
+        address.set_port(0);
+        return address;
+    }
+    let any = Interfaces { name: "UNISONO_INTERFACE".to_owned(), value: "^".to_owned() };
+    address_of_interface(&any).unwrap_or(loopback)
 }
 
 /// The address from which packets to `store` leave.

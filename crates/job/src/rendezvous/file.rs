@@ -10,7 +10,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -76,7 +76,7 @@ pub(super) enum Naming {
     Ours,
     /// The program has: it may be a file with other content by mistake, in a folder of other files. The store listens
     /// at this address.
-    OfProgram { listen: IpAddr },
+    OfProgram { listen: SocketAddr },
 }
 
 impl Naming {
@@ -111,7 +111,7 @@ impl Hosting {
         let listen = match naming {
             Naming::Ours => {
                 remove_left_over(path);
-                Ipv4Addr::LOCALHOST.into()
+                (Ipv4Addr::LOCALHOST, 0).into()
             }
             Naming::OfProgram { listen } => {
                 check_content(path, &mut file)?;
@@ -121,7 +121,7 @@ impl Hosting {
         spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
         let secret = Secret::random()?;
         let config = StoreConfig {
-            listen: (listen, 0).into(),
+            listen,
             world_size: rank.world_size,
             secret: secret.clone(),
             job: rank.job,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use unisono_communicator::{Collectives, Communicator, ReduceOp, Result};
+use unisono_communicator::{Collectives, Communicator, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 
@@ -22,11 +22,16 @@ const DESCRIPTORS: u64 = 60;
 #[ignore = "started by the other tests, once per rank"]
 fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    if lines.next().is_none() {
-        return;
-    }
-    let joined: Result<Job> = Config::from_environment().and_then(|config| Job::join(&config, &TRANSPORT));
-    match joined.and_then(|world| world.communicator().map(|communicator| (world, communicator))) {
+    let Some(begin) = lines.next() else { return };
+    let join = |mut config: Config| {
+        // The program's own words, where there are any.
+        begin.strip_prefix("begin ").map_or(Ok(()), |url| config.set_init_method(url))?;
+        Job::join(&config, &TRANSPORT)
+    };
+    match Config::from_environment()
+        .and_then(join)
+        .and_then(|world| world.communicator().map(|communicator| (world, communicator)))
+    {
         Ok((_world, communicator)) => {
             communicator.barrier().unwrap();
             say("joined");
@@ -179,6 +184,23 @@ fn ranks_on_several_hosts_listen_where_the_others_are() {
         rank
     };
     listen_at((0..2).map(start).collect(), &["10.0.0.1", "10.0.0.2"]);
+}
+
+/// The hosts have no other way than to each other; without a file, the address of rank 0 would count.
+#[test]
+fn a18_ranks_on_several_hosts_meet_in_a_file() {
+    let Some(network) = Network::or_skip(2) else { return };
+    let program = std::env::current_exe().unwrap();
+    let file = std::env::temp_dir().join(format!("unisono-listening-{}", std::process::id()));
+    let start = |one: usize| {
+        let mut command = network.rank((one, 1), (one, 2), &program);
+        command.env_remove("UNISONO_SECRET_FILE");
+        let mut rank = Rank::start(format!("rank {one}"), command.args(words("listening::one_rank")));
+        rank.tell(&format!("begin file://{}", file.display()));
+        rank
+    };
+    listen_at((0..2).map(start).collect(), &["10.0.0.1", "10.0.0.2"]);
+    assert!(!file.exists());
 }
 
 #[test]

@@ -51,6 +51,11 @@ fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
     if comm.size() < 2 {
         return Err(Problem::usage("calibrate measures between ranks: it needs at least 2"));
     }
+    if !comm.group().skipped().is_empty() {
+        return Err(Problem::usage(
+            "calibrate measures calls, and UNISONO_SKIP makes them do nothing: unset it",
+        ));
+    }
     let samples = sample(comm)?;
     comm.close()?;
     if comm.rank() != 0 {
