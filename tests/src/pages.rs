@@ -5,4 +5,5 @@
 #[doc = include_str!("../../docs/algorithms.md")]
 #[doc = include_str!("../../docs/compression.md")]
 #[doc = include_str!("../../docs/backends.md")]
+#[doc = include_str!("../../docs/porting.md")]
 struct Pages;

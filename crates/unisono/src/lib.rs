@@ -53,7 +53,8 @@
 //! Warnings, such as of a call that makes no progress, are `tracing` events; without a subscriber they reach standard
 //! error, as far as `UNISONO_LOG` lets them.
 //!
-//! Programs to start from are in [`examples`].
+//! Programs to start from are in [`examples`]. For a program that runs on MPI, torch.distributed or deepspeed.comm,
+//! docs/porting.md has their names beside ours.
 
 #![forbid(unsafe_code)]
 #![doc(test(attr(deny(warnings))))]

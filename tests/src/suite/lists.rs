@@ -46,8 +46,8 @@ pub fn b11_all_to_all_of_unequal_buffers(backend: &dyn Backend) {
     });
 }
 
-/// Lists at every root, of equal and of unequal buffers.
-pub fn b13_b14_gather_and_scatter_of_lists(backend: &dyn Backend) {
+/// Lists on all ranks and at every root, of equal and of unequal buffers.
+pub fn b8_b13_b14_gather_and_scatter_of_lists(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = place(comm);
         for root in 0..ranks {
@@ -70,6 +70,9 @@ pub fn b13_b14_gather_and_scatter_of_lists(backend: &dyn Backend) {
                     comm.scatter_list_v(inputs, &mut share, &counts, root as u32).unwrap();
                 }
                 assert!(rank != root || gathered == lists, "gather to {root} of {counts:?}");
+                let mut all: Vec<Vec<u32>> = counts.iter().map(|count| vec![0; *count]).collect();
+                comm.all_gather_list_v(&lists[rank], &mut slices_mut(&mut all)).unwrap();
+                assert!(all == lists, "all_gather of {counts:?}");
                 assert!(share == lists[rank], "scatter from {root} of {counts:?}");
             }
         }
@@ -190,6 +193,10 @@ const WRONG: &[WrongCall] = &[
         c.scatter_list(Some(&slices(&vec![vec![1u8]; c.size() as usize])), &mut [0], 1)
     }),
     ("root", "scatter_list from nobody", |c| c.scatter_list(None, &mut [0u8], c.size())),
+    ("output", "all_gather_list_v into too few", |c| c.all_gather_list_v(&[1u8], &mut [&mut [0]])),
+    ("input", "all_gather_list_v of another length", |c| {
+        c.all_gather_list_v(&[1u8; 2], &mut slices_mut(&mut vec![vec![0]; c.size() as usize]))
+    }),
     ("counts", "gather_list_v with a count missing", |c| c.gather_list_v(&[1u8], None, &[1], 1)),
     ("inputs", "all_gather_coalesced of too few", |c| {
         c.all_gather_coalesced(&[&[1u8][..]], &mut [&mut vec![0; c.size() as usize], &mut []])

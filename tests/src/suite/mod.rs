@@ -53,7 +53,7 @@ macro_rules! conformance {
             point_to_point: ring_of_messages tags_choose order_per_pair_and_tag any_source longer_receives
                 truncation_is_harmless receive_posted_before_a_collective many_in_flight messages_to_oneself
                 elements_of_another_size;
-            lists: b11_all_to_all_of_unequal_buffers b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
+            lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
                 b11_h1_reduce_scatter_coalesced b10_b11_other_lengths_are_a_mismatch
                 b10_b11_wrong_lists_change_nothing;
             objects: b19_objects_of_every_size b19_texts_and_values b19_malformed_objects_harm_nobody

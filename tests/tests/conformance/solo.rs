@@ -13,7 +13,7 @@ unisono_tests::conformance!(@tests WorldOfOne,
     handles: several_threads_wait waits_for_a_time functions_are_called_once a_function_that_panics_harms_nobody
         functions_may_make_calls functions_outlive_the_communicator functions_get_the_error;
     point_to_point: ring_of_messages any_source longer_receives truncation_is_harmless messages_to_oneself;
-    lists: b11_all_to_all_of_unequal_buffers b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
+    lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
         b11_h1_reduce_scatter_coalesced;
     objects: b19_objects_of_every_size b19_texts_and_values b19_messages_of_unknown_length;
     groups: subgroups_of_some reordered_ranks duplicates_are_independent wrong_lists labelled_threads_take_turns

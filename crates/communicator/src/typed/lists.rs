@@ -50,6 +50,25 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call { counts, ..Call::separate(uneven(descriptor), input, output) }).map(drop)
     }
 
+    /// [`crate::Collectives::all_gather_list`] of inputs of unequal lengths: on every rank `outputs[r]` is as long as
+    /// rank r's input. Other ranks may call [`crate::CollectivesUneven::all_gather_v`].
+    ///
+    /// ```
+    /// # use unisono_communicator as unisono;
+    /// use unisono::{CollectivesOfLists, Solo};
+    /// let mut from_rank_0 = [0u64; 2];
+    /// Solo::new().all_gather_list_v(&[8, 9], &mut [&mut from_rank_0])?;
+    /// assert_eq!(from_rank_0, [8, 9]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_gather_list_v<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
+        let counts: Vec<usize> = outputs.iter().map(|output| output.len()).collect();
+        let descriptor = uneven(Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64));
+        let call = Call::separate(descriptor, Buffer::of(input), shares_mut(outputs));
+        self.issue(Call { counts: per_rank(&counts), ..call }).map(drop)
+    }
+
     /// [`crate::Collectives::gather`] into a list: the root's `outputs[r]`, as long as `input`, receives rank r's
     /// input; the other ranks give `None`.
     ///

@@ -1,9 +1,10 @@
-//! Groups that their members make and drop over and over leave neither descriptors nor memory, also when they overlap
-//! and each member makes them in an order of its own. In a process of its own, since it counts.
+//! Groups that their members make and drop over and over leave no descriptor, no thread and no memory, also when they
+//! overlap, have options, and each member makes them in an order of its own. In a process of its own, since it counts.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collectives, Communicator, Error, ReduceOp};
+use unisono_communicator::{Collectives, Communicator, Error, GroupOptions, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 
@@ -19,36 +20,58 @@ const NEWS_IN_BETWEEN: u32 = 1500;
 /// Cycles before the first count, in which everything that is kept for later has been made.
 const WARM_UP: u32 = 100;
 
-/// A communicator's ring of calls alone takes a quarter of a MiB, so a few hundred that are left are far more.
-const GROWTH_BYTES_MAX: usize = 64 << 20;
+/// What may come on top: descriptors of the last groups that are on their way out, no thread, and bytes. A communicator's
+/// ring of calls alone takes a quarter of a MiB, so a few hundred that are left are far more.
+const GROWTH_MAX: [usize; 3] = [100, 0, 64 << 20];
 
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("a directory of this process").count()
-}
-
-fn resident_bytes() -> usize {
+/// What this process holds: descriptors, threads, bytes of memory.
+fn held() -> [usize; 3] {
+    let count = |path: &str| std::fs::read_dir(path).expect("a directory of this process").count();
     let pages = std::fs::read_to_string("/proc/self/statm").expect("a file of this process");
     let pages: usize = pages.split(' ').nth(1).expect("a second field").parse().expect("a number");
-    pages * 4096
+    [count("/proc/self/fd"), count("/proc/self/task"), pages * 4096]
 }
 
+/// Uses a group of these ranks of the job once. Every second one is closed, the others are only dropped.
+fn live(group: &dyn Communicator, ranks: &[u32], is_closed: bool) {
+    assert_eq!(group.group().job_ranks(), ranks);
+    let mut sum = [group.group().own_job_rank().get()];
+    group.all_reduce(&mut sum, ReduceOp::Sum).expect("all members come");
+    assert_eq!(sum, [ranks.iter().sum::<u32>()]);
+    if is_closed {
+        group.close().expect("close");
+    }
+}
+
+/// Groups of every kind, with options of their own: by members only, of the ranks of a communicator, and by colour.
 fn cycles(world: &Job, count: u32) {
     let own = world.group().rank();
+    let whole = world.communicator().expect("the communicator of all ranks");
     let lists: [(&str, &[u32]); 3] = [("low", &[0, 1]), ("high", &[2, 1]), ("all", &[1, 2, 0])];
-    for _ in 0..count {
+    for cycle in 0..count {
+        let is_closed = cycle % 2 == 0;
+        let options = GroupOptions::new().timeout(Duration::from_secs(50)).label("cycle");
         let mut order: Vec<usize> = (0..3).filter(|&index| lists[index].1.contains(&own)).collect();
         let first = own as usize % order.len();
         order.rotate_left(first);
-        let mut made: Vec<_> = order
-            .into_iter()
-            .map(|index| (index, world.make_group(lists[index].0, lists[index].1).expect("a good list")))
-            .collect();
+        let make = |index: usize| {
+            let (key, ranks) = lists[index];
+            let group = world.make_group_companion(key, ranks, &options).expect("a good list").communicator();
+            (index, group)
+        };
+        let mut made: Vec<(usize, Arc<dyn Communicator>)> = order.into_iter().map(make).collect();
         made.sort_by_key(|(index, _)| *index);
         for (index, group) in made {
-            let mut sum = [own];
-            group.all_reduce(&mut sum, ReduceOp::Sum).expect("all members come");
-            assert_eq!(sum, [lists[index].1.iter().sum::<u32>()]);
+            assert_eq!(group.group().options(), &options);
+            live(&*group, lists[index].1, is_closed);
         }
+        if let Some(pair) = whole.subgroup_with(&[2, 0], &options).expect("a good list") {
+            assert_eq!(pair.group().options(), &options);
+            live(&*pair, &[2, 0], is_closed);
+        }
+        let colour =
+            whole.split(Some(own % 2), -i64::from(own)).expect("split").expect("each rank has a colour");
+        live(&*colour, if own == 1 { &[1] } else { &[2, 0] }, is_closed);
     }
 }
 
@@ -57,20 +80,15 @@ fn count(config: Config, cycles: fn(&Job, u32)) {
     on_each(worlds(RANKS, &config), move |world, communicator| {
         cycles(&world, WARM_UP);
         communicator.barrier().expect("barrier");
-        let is_counting = world.group().rank() == 0;
-        let (few, small) = (descriptors() + 100, resident_bytes() + GROWTH_BYTES_MAX);
+        let before = held();
         communicator.barrier().expect("barrier");
         cycles(&world, CYCLES);
         communicator.barrier().expect("barrier");
         // What both sides have given up is found by the next sweeps.
         let deadline = Instant::now() + crate::support::TEST_TIME_MAX / 2;
-        while is_counting && (descriptors() > few || resident_bytes() > small) {
-            assert!(
-                Instant::now() < deadline,
-                "{} descriptors, {few} are few; {} bytes, {small} are few",
-                descriptors(),
-                resident_bytes()
-            );
+        let is_more = |now: [usize; 3]| (0..3).any(|kind| now[kind] > before[kind] + GROWTH_MAX[kind]);
+        while world.group().rank() == 0 && is_more(held()) {
+            assert!(Instant::now() < deadline, "descriptors, threads, bytes: {before:?}, then {:?}", held());
             std::thread::sleep(Duration::from_millis(20));
         }
         communicator.barrier().expect("barrier");
@@ -78,8 +96,8 @@ fn count(config: Config, cycles: fn(&Job, u32)) {
 }
 
 #[test]
-fn a_thousand_cycles_leave_nothing() {
-    alone("member_groups::a_thousand_cycles_leave_nothing", || count(config(&[]), cycles));
+fn a7_a_thousand_cycles_with_options_leave_nothing() {
+    alone("member_groups::a7_a_thousand_cycles_with_options_leave_nothing", || count(config(&[]), cycles));
 }
 
 /// The groups of all ranks fail, one after the other, in a job that writes flight records.

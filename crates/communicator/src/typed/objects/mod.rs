@@ -25,6 +25,9 @@ use crate::typed::{Collectives, Received};
 /// carries the rest of the longer ones. Both calls are in one [`crate::Scope`], so each method is
 /// [`Error::Unsupported`] on a [`crate::Scope`].
 ///
+/// The collectives have no asynchronous forms, because each rank decides between the two calls; a thread with a
+/// [`Communicator::duplicate`] of its own makes them beside other work.
+///
 /// # Errors
 /// [`Error::InvalidArgument`] for a root or a peer out of range, before anything is sent; for an object of more than
 /// [`OBJECT_BYTES_MAX`] bytes and for an object that cannot be encoded, on every rank alike, after the first call; for
