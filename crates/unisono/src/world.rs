@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{
@@ -48,6 +49,8 @@ struct Shared {
     // there when the job looks for messages that nobody has received.
     kind: Kind,
     communicator: Arc<dyn Communicator>,
+    /// How many meshes this rank has made.
+    meshes: AtomicU64,
 }
 
 /// Puts a vendor's communicator on top of one over TCP.
@@ -82,7 +85,7 @@ impl World {
     }
 
     fn new(communicator: Arc<dyn Communicator>, kind: Kind) -> World {
-        World { shared: Arc::new(Shared { communicator, kind }) }
+        World { shared: Arc::new(Shared { communicator, kind, meshes: AtomicU64::new(0) }) }
     }
 
     /// The communicator of all ranks as a shared trait object, for code that keeps communicators of any origin.
@@ -161,6 +164,11 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The number of a new mesh: how many this rank has made before.
+    pub(crate) fn next_mesh(&self) -> u64 {
+        self.shared.meshes.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The groups of the communicators that this rank has now, in the order in which they were made: all ranks, copies,

@@ -4,6 +4,7 @@
 
 mod examples;
 mod init;
+mod mesh;
 mod support;
 
 use std::fmt::Debug;
