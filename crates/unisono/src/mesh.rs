@@ -257,8 +257,8 @@ impl DeviceMesh {
     }
 
     /// The group of this rank in one dimension: a communicator of the ranks that differ in this dimension only, in the
-    /// order of the mesh. The first call makes it, at the cost of [`World::make_group`](crate::World::make_group); later
-    /// calls give the same communicator, also from clones, from submeshes and on other threads.
+    /// order of the mesh. The first call makes it, at the cost of [`World::make_group`](crate::World::make_group).
+    /// Later calls give the same communicator, also from clones, from submeshes and on other threads.
     ///
     /// A rank may ask for its groups in any order. Only a vendor's library makes a communicator together with its other
     /// members at once: there, members ask in orders in which no rank waits for itself, such as the order of

@@ -1,5 +1,5 @@
-//! The arrangement of the ranks of a world by dimensions, row-major: the last dimension varies fastest. It is arithmetic
-//! only, without a communicator.
+//! The arrangement of the ranks of a world by dimensions, row-major: the last dimension varies fastest. This file has
+//! only arithmetic, and no communicator.
 
 use unisono_communicator::{Error, Result};
 
