@@ -40,6 +40,7 @@
 //! * **Groups, failures, algorithms**: [`Communicator`] with [`subgroup`](Communicator::subgroup),
 //!   [`shrink`](Communicator::shrink) and [`register`](Communicator::register). `unisono demo --kill 2@300` shows a
 //!   training that goes on after the death of a rank.
+//! * **Several kinds of parallelism at once**: [`DeviceMesh`] has a group for each named dimension, as torch's.
 //! * **What went wrong**: an [`Error`] says which rank, in which call, and how it was noticed; [`flight`] keeps the
 //!   last calls for `unisono doctor`.
 //! * **Elements and operators**: [`DType`], [`Element`], [`ReduceOp`]; [`UserOp`] for operators of your own.
@@ -73,6 +74,7 @@ pub mod examples;
 pub mod extend;
 pub mod flight;
 pub mod in_process;
+mod mesh;
 mod open_worlds;
 pub mod prelude;
 pub mod schedule;
@@ -109,6 +111,7 @@ pub use algorithms_cli::algorithms_main;
 pub use bytemuck;
 pub use config::backend::Backend;
 pub use config::process::Config;
+pub use mesh::{DeviceMesh, MeshWorld};
 pub use open_worlds::{SecondInit, is_initialized};
 pub use selection::{BACKENDS, is_available};
 #[cfg(feature = "serde")]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use unisono_backend::{Companion, GroupKeys};
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     // there when the job looks for messages that nobody has received.
     kind: Kind,
     communicator: Arc<dyn Communicator>,
+    /// How many meshes this rank has made.
+    meshes: AtomicU64,
 }
 
 /// Puts a vendor's communicator on top of one over TCP.
@@ -84,7 +87,7 @@ impl World {
     }
 
     fn new(communicator: Arc<dyn Communicator>, kind: Kind) -> World {
-        World::of(Arc::new(Shared { communicator, kind }))
+        World::of(Arc::new(Shared { communicator, kind, meshes: AtomicU64::new(0) }))
     }
 
     pub(crate) fn of(shared: Arc<Shared>) -> World {
@@ -171,6 +174,11 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The number of a new mesh: how many this rank has made before.
+    pub(crate) fn next_mesh(&self) -> u64 {
+        self.shared.meshes.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The groups of the communicators that this rank has now, in the order in which they were made: all ranks, copies,

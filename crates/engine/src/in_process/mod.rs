@@ -32,6 +32,7 @@ mod tests;
 mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use unisono_backend::{Companion, GroupKeys};
@@ -54,9 +55,21 @@ pub struct Groups {
     job: Group,
     options: EngineOptions,
     keys: GroupKeys,
+    numbers: AtomicU64,
 }
 
 impl Groups {
+    /// All ranks of the world.
+    pub fn group(&self) -> &Group {
+        &self.job
+    }
+
+    /// How many calls this rank has made of this method before: a number for objects that every rank makes in the same
+    /// order, which keeps the keys of their groups apart.
+    pub fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Makes a communicator of these ranks of the world, in the order given. Only its members call this. A key stands
     /// for one list of ranks; each time that all members call with it, they get a new communicator. Members that give
     /// different lists get [`Error::Refused`] with both lists.
@@ -126,6 +139,7 @@ pub fn world_of_groups<L: Links + 'static>(
         job: Group::world(rank, ranks),
         options: options.clone(),
         keys: GroupKeys::default(),
+        numbers: AtomicU64::new(0),
     };
     communicators.into_iter().zip((0..ranks).map(groups)).collect()
 }

@@ -75,7 +75,7 @@ pub(super) enum Naming {
     /// We have: it is in our own folder, and all ranks are on this host.
     Ours,
     /// The program has: it may be a file with other content by mistake, in a folder of other files. The store listens
-    /// at this address.
+    /// at this address, at any port.
     OfProgram { listen: SocketAddr },
 }
 
@@ -113,8 +113,9 @@ impl Hosting {
                 remove_left_over(path);
                 (Ipv4Addr::LOCALHOST, 0).into()
             }
-            Naming::OfProgram { listen } => {
+            Naming::OfProgram { mut listen } => {
                 check_content(path, &mut file)?;
+                listen.set_port(0);
                 listen
             }
         };

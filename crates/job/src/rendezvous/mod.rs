@@ -151,9 +151,7 @@ pub(crate) async fn rendezvous(
             let job = JobId::from_key(&key::job_key(config));
             let mut rank = rank(String::new(), Secret::random()?, job);
             rank.wait.place = format!("{} {}", rank.wait.place, path.display());
-            let mut store = listen;
-            store.set_port(0);
-            file::meet(&path, Naming::OfProgram { listen: store }, &rank, thread).await
+            file::meet(&path, Naming::OfProgram { listen }, &rank, thread).await
         }
         Meeting::Launched { store, secret } => {
             join(&rank(store.clone(), secret.read()?, store_job(&store))).await

@@ -5,6 +5,7 @@
 mod examples;
 mod init;
 mod meeting;
+mod mesh;
 mod support;
 
 use std::fmt::Debug;
