@@ -82,7 +82,7 @@ fn a14_two_dimensions_as_in_torchs_documentation() {
 #[test]
 fn a14_three_dimensions_as_torch_2_15_has_them() {
     // For each rank: group of pp, of dp, of tp, then the submesh of pp and tp, and pp with dp flattened.
-    let expected: [([[u32; 2]; 3], [[u32; 4]; 2]); 8] = [
+    let expected = [
         ([[0, 4], [0, 2], [0, 1]], [[0, 1, 4, 5], [0, 2, 4, 6]]),
         ([[1, 5], [1, 3], [0, 1]], [[0, 1, 4, 5], [1, 3, 5, 7]]),
         ([[2, 6], [0, 2], [2, 3]], [[2, 3, 6, 7], [0, 2, 4, 6]]),
