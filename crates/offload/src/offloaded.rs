@@ -297,7 +297,7 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        self.companion.gate().admit(descriptor)?;
+        self.companion.gate().check_caller(descriptor)?;
         let (mut descriptor, mut options) = (*descriptor, *options);
         self.group().options().complete(&mut descriptor, &mut options);
         let (descriptor, options) = (&descriptor, &options);

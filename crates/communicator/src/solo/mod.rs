@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use unisono_schedule::{Algorithm, Registry, Trust};
 
-use crate::call::descriptor::Descriptor;
 use crate::call::operation::Operation;
 use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
 use crate::call::parent::ParentCall;
 use crate::call::skipped::SkippedOperations;
 use crate::call::{Call, OwnedCall};
-use crate::check::check_request;
 use crate::communicator::{Communicator, Scope, Shrunk};
 use crate::elements::dtype::{DType, Kind};
 use crate::elements::reduce_op::ReduceOp;
@@ -101,15 +99,6 @@ impl Communicator for Solo {
 
     fn backend(&self) -> &'static str {
         BACKEND
-    }
-
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        self.world.lock().check().map_err(|error| error.in_call(descriptor))?;
-        check_request(descriptor, options, &self.group)?;
-        match memory {
-            MemoryKind::Host => Ok(()),
-            MemoryKind::Device => Err(Error::no_device(BACKEND)),
-        }
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {

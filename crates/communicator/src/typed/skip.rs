@@ -22,12 +22,12 @@ static WARNED: AtomicU16 = AtomicU16::new(0);
 /// that consists of others, with the operation that it stands in for.
 ///
 /// # Errors
-/// The first cause, on a revoked communicator; [`crate::Error::Closed`]; [`crate::Error::Forked`].
+/// [`crate::Error::Forked`]. No other: a call that does nothing notices neither a failure nor `close`.
 pub fn skips<C: Communicator + ?Sized>(comm: &C, operation: Operation) -> Result<bool> {
     if !comm.group().skips(operation) {
         return Ok(false);
     }
-    // Every communicator that works has a barrier.
+    // Every communicator has a barrier.
     let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
     comm.supports(&barrier, &CallOptions::new(), MemoryKind::Host)?;
     if WARNED.fetch_or(bit(operation), Ordering::Relaxed) & bit(operation) == 0 {

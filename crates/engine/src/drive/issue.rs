@@ -89,7 +89,7 @@ impl<L: Links + 'static> Shared<L> {
         options: &CallOptions,
         memory: MemoryKind,
     ) -> Result<()> {
-        self.gate.admit(descriptor)?;
+        self.gate.check_caller(descriptor)?;
         let (mut descriptor, mut options) = (*descriptor, *options);
         self.gate.group().options().complete(&mut descriptor, &mut options);
         let (descriptor, options) = (&descriptor, &options);
