@@ -20,8 +20,8 @@ const NEWS_IN_BETWEEN: u32 = 1500;
 /// Cycles before the first count, in which everything that is kept for later has been made.
 const WARM_UP: u32 = 100;
 
-/// What may come on top: descriptors of the last groups that are on their way out, no thread, and bytes. A
-/// communicator's ring of calls alone takes a quarter of a MiB, so a few hundred that are left are far more.
+/// The most that may come on top: descriptors of the last groups that are on their way out, no thread, and bytes. The
+/// ring of calls of one communicator takes a quarter of a MiB, so a few hundred that are left are far more.
 const GROWTH_MAX: [usize; 3] = [100, 0, 64 << 20];
 
 /// What this process holds: descriptors, threads, bytes of memory.
