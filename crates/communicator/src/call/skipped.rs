@@ -10,8 +10,8 @@ use crate::call::operation::Operation;
 /// A call of such an operation checks its arguments, warns once in the process, and ends at once: nothing is sent, no
 /// buffer changes, no number is taken, no failure is noticed, and the outcome is [`crate::Completion::Skipped`]. A
 /// skipped receive has no elements. A call that consists of others is skipped with the operation that it stands in for,
-/// such as a compressed all-reduce with `all_reduce`, and its parts are never skipped alone: so objects, `split` and the
-/// calls of a [`crate::Scope`] work in any case.
+/// such as a compressed all-reduce with `all_reduce`, and its parts are never skipped alone: so objects, `split` and
+/// the calls of a [`crate::Scope`] work in any case.
 ///
 /// ```
 /// use unisono_communicator::{Collective, SkippedOperations};
