@@ -117,7 +117,8 @@ fn first_or_begin(config: &Config, site: &'static Location<'static>) -> Result<F
             (SecondInit::Another, _) => return Ok(First::Begun(begin(&mut entries, site))),
             (SecondInit::Refuse, _) => return Err(refused(first.site, site)),
             (SecondInit::Adopt, Some(Some(shared))) => return adopt(config, World::of(shared), site),
-            (SecondInit::Adopt, Some(None)) => {}
+            // Its last handle has gone a moment ago.
+            (SecondInit::Adopt, Some(None)) => drop(entries),
             (SecondInit::Adopt, None) => {
                 drop(JOINED.wait(entries).unwrap_or_else(PoisonError::into_inner));
             }
