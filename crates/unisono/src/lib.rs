@@ -60,8 +60,6 @@
 #![forbid(unsafe_code)]
 #![doc(test(attr(deny(warnings))))]
 
-use std::panic::Location;
-
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod algorithms_cli;
@@ -177,5 +175,5 @@ pub fn init() -> Result<World> {
 /// ```
 #[track_caller]
 pub fn init_with(config: &Config) -> Result<World> {
-    open_worlds::enter(config, Location::caller(), || selection::open(config))
+    open_worlds::enter(config, unisono_communicator::Site::caller(), || selection::open(config))
 }

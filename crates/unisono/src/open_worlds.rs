@@ -1,11 +1,10 @@
 //! The worlds of this process that [`init`](crate::init) has made and that are still open, and the fate of an `init`
 //! beside one.
 
-use std::panic::Location;
 use std::process;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use unisono_communicator::{Communicator, Error, Result};
+use unisono_communicator::{Communicator, Error, Result, Site};
 
 use crate::config::process::Config;
 use crate::world::{Shared, World};
@@ -47,7 +46,7 @@ struct Entry {
     number: u64,
     /// Of the process that made it: a forked child finds the entries of its parent.
     pid: u32,
-    site: &'static Location<'static>,
+    site: Site,
     /// `None` while its ranks meet.
     world: Option<Weak<Shared>>,
 }
@@ -89,11 +88,7 @@ pub fn is_initialized() -> bool {
 }
 
 /// The world of an `init` at `site`: `open` makes it, or it is open.
-pub(crate) fn enter(
-    config: &Config,
-    site: &'static Location<'static>,
-    open: impl FnOnce() -> Result<World>,
-) -> Result<World> {
+pub(crate) fn enter(config: &Config, site: Site, open: impl FnOnce() -> Result<World>) -> Result<World> {
     let joining = match first_or_begin(config, site)? {
         First::Open(world) => return Ok(world),
         First::Begun(joining) => joining,
@@ -108,7 +103,7 @@ enum First {
     Begun(Joining),
 }
 
-fn first_or_begin(config: &Config, site: &'static Location<'static>) -> Result<First> {
+fn first_or_begin(config: &Config, site: Site) -> Result<First> {
     let mut entries = open_ones();
     loop {
         let Some(first) = entries.list.first() else { return Ok(First::Begun(begin(&mut entries, site))) };
@@ -127,24 +122,22 @@ fn first_or_begin(config: &Config, site: &'static Location<'static>) -> Result<F
     }
 }
 
-fn begin(entries: &mut Entries, site: &'static Location<'static>) -> Joining {
+fn begin(entries: &mut Entries, site: Site) -> Joining {
     let number = entries.next;
     entries.next += 1;
     entries.list.push(Entry { number, pid: process::id(), site, world: None });
     Joining { number }
 }
 
-fn refused(first: &Location<'_>, site: &Location<'_>) -> Error {
+fn refused(first: Site, site: Site) -> Error {
     let problem = format!(
-        "a world of this process is open, from init at {}:{}: pass its handles on, close it first, or ask for \
-         SecondInit::Adopt or SecondInit::Another by Config::with_second_init; tests have unisono::in_process",
-        first.file(),
-        first.line()
+        "a world of this process is open, from init at {first}: pass its handles on, close it first, or ask for \
+         SecondInit::Adopt or SecondInit::Another by Config::with_second_init; tests have unisono::in_process"
     );
     at(site, Error::invalid("second_init", problem))
 }
 
-fn adopt(config: &Config, world: World, site: &Location<'_>) -> Result<First> {
+fn adopt(config: &Config, world: World, site: Site) -> Result<First> {
     let (asked, open) =
         ((config.placement.rank(), config.placement.world_size()), (world.rank(), world.size()));
     if asked == open {
@@ -157,8 +150,8 @@ fn adopt(config: &Config, world: World, site: &Location<'_>) -> Result<First> {
     Err(at(site, Error::invalid("second_init", problem)))
 }
 
-fn at(site: &Location<'_>, error: Error) -> Error {
-    error.in_call(&format_args!("init at {}:{}", site.file(), site.line()))
+fn at(site: Site, error: Error) -> Error {
+    error.in_call(&format_args!("init at {site}"))
 }
 
 /// A thread that joins a world. When it gives up, or panics, its entry goes.
@@ -247,7 +240,7 @@ mod tests {
         let mut wrong = config(SecondInit::Refuse);
         wrong.algorithm = Some("rong".to_owned());
         crate::init_with(&wrong).unwrap_err();
-        let site = Location::caller();
+        let site = Site::caller();
         let panicked =
             std::panic::catch_unwind(AssertUnwindSafe(|| enter(&wrong, site, || panic!("in the meeting"))));
         assert!(panicked.is_err());
@@ -259,7 +252,7 @@ mod tests {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (begun, has_begun) = mpsc::channel();
         let (go, may_go) = mpsc::channel();
-        let site = Location::caller();
+        let site = Site::caller();
         std::thread::scope(|scope| {
             let first = scope.spawn(move || {
                 enter(&config(SecondInit::Refuse), site, || {

@@ -120,11 +120,10 @@ pub fn b19_malformed_objects_harm_nobody(backend: &dyn Backend) {
                 "object",
                 "the object of rank 1 is malformed",
             );
-            is_invalid(
-                comm.broadcast_object::<String>(None, 1),
-                "object",
-                "the object of rank 1 is malformed",
-            );
+            let line = format!("broadcast_object at {}:{}", file!(), line!() + 1);
+            let malformed = comm.broadcast_object::<String>(None, 1);
+            is_invalid(malformed.clone(), "object", "the object of rank 1 is malformed");
+            assert!(malformed.unwrap_err().to_string().contains(&line));
             let gathered = comm.gather_object("fine".to_owned(), 0);
             if comm.rank() == 0 {
                 is_invalid(gathered, "object", "the object of rank 1 is malformed");

@@ -1,6 +1,6 @@
 //! `unisono settings`, that its page is the one in docs, and what ranks of a launcher make of settings.
 
-use unisono::{Collectives, ReduceOp};
+use unisono::{Collectives, Config, ReduceOp, SecondInit};
 
 use crate::support::{Finished, unisono};
 
@@ -15,7 +15,9 @@ fn run_twice(setting: &str) -> Finished {
 #[test]
 #[ignore = "a program that the other tests start"]
 fn program_that_joins_twice() {
-    let join = || unisono::init().unwrap_or_else(|error| panic!("{error}"));
+    let another = || Config::from_environment().map(|config| config.with_second_init(SecondInit::Another));
+    let join =
+        || another().and_then(|config| unisono::init_with(&config)).unwrap_or_else(|error| panic!("{error}"));
     let (first, second) = (join(), join());
     for world in [&first, &second] {
         let mut value = [1u8];

@@ -2,13 +2,12 @@
 
 use std::ffi::OsString;
 use std::ops::{Deref, DerefMut};
-use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::settings::{Source, configuration, environment};
-use unisono_communicator::{Algorithm, Error, LogLevel, Result, set_log_level};
+use unisono_communicator::{Algorithm, Error, LogLevel, Result, Site, set_log_level};
 use unisono_job::Job;
 use unisono_job::config::Config as JobConfig;
 use unisono_job::job_settings::Checksum;
@@ -82,8 +81,8 @@ impl DerefMut for Config {
 }
 
 /// The error of a function and the line that has called it.
-fn at(function: &str, caller: &Location<'_>, error: Error) -> Error {
-    error.in_call(&format_args!("{function} at {}:{}", caller.file(), caller.line()))
+fn at(function: &str, site: Site, error: Error) -> Error {
+    error.in_call(&format_args!("{function} at {site}"))
 }
 
 /// Functions that change a field and return the settings.
@@ -163,8 +162,8 @@ impl Config {
     #[doc(alias = "init_method")]
     #[track_caller]
     pub fn with_init_method(mut self, url: &str) -> Result<Config> {
-        let caller = Location::caller();
-        self.job.set_init_method(url).map_err(|error| at("with_init_method", caller, error))?;
+        let site = Site::caller();
+        self.job.set_init_method(url).map_err(|error| at("with_init_method", site, error))?;
         Ok(self)
     }
 
@@ -175,8 +174,8 @@ impl Config {
     /// [`Error::InvalidArgument`] for a number out of range.
     #[track_caller]
     pub fn with_rank(mut self, rank: u32, world_size: u32) -> Result<Config> {
-        let caller = Location::caller();
-        self.job.set_rank(rank, world_size).map_err(|error| at("with_rank", caller, error))?;
+        let site = Site::caller();
+        self.job.set_rank(rank, world_size).map_err(|error| at("with_rank", site, error))?;
         Ok(self)
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::call::Call;
 use crate::call::descriptor::Peer;
 use crate::call::operation::Operation;
+use crate::call::site::Site;
 use crate::communicator::Communicator;
 use crate::elements::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -47,8 +48,9 @@ pub trait CollectivesOfObjects: Communicator {
     /// ```
     #[track_caller]
     fn broadcast_object<O: Object>(&self, object: Option<O>, root: u32) -> Result<O> {
+        let call = ("broadcast_object", Site::caller());
         let bytes = exchange::broadcast(self, object.map(encoded), root)?;
-        decoded(self, bytes, root)
+        decoded(self, call, bytes, root)
     }
 
     /// The objects of all ranks in rank order, on every rank.
@@ -64,8 +66,9 @@ pub trait CollectivesOfObjects: Communicator {
     /// ```
     #[track_caller]
     fn all_gather_object<O: Object>(&self, object: O) -> Result<Vec<O>> {
+        let call = ("all_gather_object", Site::caller());
         let objects = exchange::gather(self, encoded(object), None)?.unwrap_or_default();
-        (0..).zip(objects).map(|(rank, bytes)| decoded(self, bytes, rank)).collect()
+        (0..).zip(objects).map(|(rank, bytes)| decoded(self, call, bytes, rank)).collect()
     }
 
     /// The objects of all ranks in rank order on the root, `None` on the other ranks.
@@ -81,8 +84,10 @@ pub trait CollectivesOfObjects: Communicator {
     /// ```
     #[track_caller]
     fn gather_object<O: Object>(&self, object: O, root: u32) -> Result<Option<Vec<O>>> {
+        let call = ("gather_object", Site::caller());
         let Some(objects) = exchange::gather(self, encoded(object), Some(root))? else { return Ok(None) };
-        (0..).zip(objects).map(|(rank, bytes)| decoded(self, bytes, rank)).collect::<Result<_>>().map(Some)
+        let objects = (0..).zip(objects).map(|(rank, bytes)| decoded(self, call, bytes, rank));
+        objects.collect::<Result<_>>().map(Some)
     }
 
     /// The object that the root has for this rank: the root gives one for each rank, the other ranks give `None`.
@@ -101,9 +106,10 @@ pub trait CollectivesOfObjects: Communicator {
     /// Besides, [`Error::InvalidArgument`] for another number of objects, on the root, before anything is sent.
     #[track_caller]
     fn scatter_object<O: Object>(&self, objects: Option<Vec<O>>, root: u32) -> Result<O> {
+        let call = ("scatter_object", Site::caller());
         let objects = objects.map(|objects| objects.into_iter().map(encoded).collect());
         let bytes = exchange::scatter(self, objects, root)?;
-        decoded(self, bytes, root)
+        decoded(self, call, bytes, root)
     }
 
     /// Sends the bytes of `object` to `peer` as one message. [`crate::Collectives::recv`] takes it too, as `u8`.
@@ -146,8 +152,9 @@ pub trait CollectivesOfObjects: Communicator {
     /// [`CollectivesOfObjects::recv_vec`]. The message is dropped; nothing else is affected.
     #[track_caller]
     fn recv_object<O: Object>(&self, peer: Peer, tag: u32) -> Result<(O, Received)> {
+        let call = ("recv_object", Site::caller());
         let (bytes, received) = message_of_any_length::<u8, _>(self, peer, tag, OBJECT_BYTES_MAX).wait()?;
-        Ok((decoded(self, bytes.into(), received.source)?, received))
+        Ok((decoded(self, call, bytes.into(), received.source)?, received))
     }
 
     /// Receives the next message of `peer` with `tag`, whatever its length: memory for it is taken when the message is
@@ -178,10 +185,16 @@ fn encoded<O: Object>(object: O) -> Result<Bytes> {
     object.encode().map_err(|problem| Error::invalid("object", problem))
 }
 
-/// The object that `rank` has sent.
-fn decoded<O: Object, C: Communicator + ?Sized>(comm: &C, bytes: Bytes, rank: u32) -> Result<O> {
+/// The object that `rank` has sent in this call.
+fn decoded<O: Object, C: Communicator + ?Sized>(
+    comm: &C,
+    (call, site): (&str, Site),
+    bytes: Bytes,
+    rank: u32,
+) -> Result<O> {
     O::decode(bytes).map_err(|problem| {
         let rank = comm.group().job_rank(GroupRank::new(rank));
-        Error::invalid("object", format!("the object of rank {rank} is malformed: {problem}"))
+        let error = Error::invalid("object", format!("the object of rank {rank} is malformed: {problem}"));
+        error.in_call(&format_args!("{call} at {site}"))
     })
 }
