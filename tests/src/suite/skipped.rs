@@ -63,6 +63,8 @@ pub fn a16_parts_are_made_and_groups_skip(backend: &dyn Backend) {
             let mut sum = [1];
             assert_eq!(needed.issue(sum_of(&mut sum)).unwrap().completion, Completion::Done);
             assert_eq!(sum, [comm.size() as i32]);
+            let call = Call { options: CallOptions::new().needed(), ..sum_of(&mut sum) };
+            assert_eq!(comm.issue(call).unwrap().completion, Completion::Done);
         }
         let texts = comm.all_gather_object(format!("{own}")).unwrap();
         assert_eq!(texts, (0..ranks).map(|rank| rank.to_string()).collect::<Vec<_>>());

@@ -147,7 +147,7 @@ impl CallOptions {
     }
 
     /// Runs the call although its operation is switched off ([`crate::SkippedOperations`]): its result steers the
-    /// program. For [`crate::Collectives::with`].
+    /// program.
     pub fn needed(mut self) -> CallOptions {
         self.is_needed = true;
         self

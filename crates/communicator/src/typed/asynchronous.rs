@@ -325,7 +325,7 @@ fn submit<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor, buffers: O
 fn checked<C: Communicator + ?Sized>(comm: &C, mut call: OwnedCall) -> Work {
     call.descriptor.label = call.descriptor.label.or(call.options.label);
     match check(&call.borrow(), comm.group()).and_then(|()| check_dtype(&call)) {
-        Ok(()) => match skip(comm, &call.descriptor) {
+        Ok(()) => match skip(comm, &call.descriptor, &call.options) {
             None => comm.submit(call),
             Some(result) => {
                 let result = result.map_err(|error| error.in_call(&call));

@@ -388,7 +388,7 @@ pub trait Collectives: Communicator {
         if let Err(error) = check(&call, self.group()) {
             return Err(error.in_call(&call));
         }
-        if let Some(skipped) = skip(self, &call.descriptor) {
+        if let Some(skipped) = skip(self, &call.descriptor, &call.options) {
             return skipped.map_err(|error| error.in_call(&call));
         }
         self.execute(&mut call).map_err(|error| error.in_call(&call))

@@ -38,8 +38,12 @@ pub fn skips<C: Communicator + ?Sized>(comm: &C, operation: Operation) -> Result
 }
 
 /// The outcome of a call that the communicator skips, or its error; `None` for any other call.
-pub(crate) fn skip<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor) -> Option<Result<Outcome>> {
-    if !comm.group().skips(descriptor.operation) {
+pub(crate) fn skip<C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: &Descriptor,
+    options: &CallOptions,
+) -> Option<Result<Outcome>> {
+    if !comm.group().skips(descriptor.operation) || options.is_needed {
         return None;
     }
     let source = descriptor.peer.map(|peer| match peer {

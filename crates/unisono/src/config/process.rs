@@ -136,7 +136,7 @@ impl Config {
     /// With this meeting place, by a URL in one of the forms of `torch.distributed`; it wins over all settings of the
     /// meeting place, that of `unisono run` too. All ranks give the same URL.
     ///
-    /// * `env://`: as the environment says.
+    /// * `env://`: as these settings say already.
     /// * `tcp://host:port`: as with `MASTER_ADDR` and `MASTER_PORT`. Rank 0 binds **the port above**: torch binds the
     ///   port that the URL names, so a program can use both. With `localhost` or a loopback address all ranks are on
     ///   this host and need no secret; otherwise the job's secret is where the settings say, see `UNISONO_SECRET_FILE`.

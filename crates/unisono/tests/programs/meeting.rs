@@ -59,24 +59,24 @@ fn program_that_meets_at_a_url() {
     }
 }
 
-/// Ranks in an environment that says other things.
+/// A rank in an environment that says other things.
+fn rank(url: &str, meetings: u32, (rank, size): (u32, u32)) -> Program {
+    let variables = [
+        ("MEETING_URL", url),
+        ("MEETINGS", &meetings.to_string()),
+        ("MEETING_RANK", &rank.to_string()),
+        ("MEETING_SIZE", &size.to_string()),
+        ("RANK", "0"),
+        ("WORLD_SIZE", "7"),
+        ("MASTER_ADDR", "192.0.2.7"),
+        ("MASTER_PORT", "9"),
+        ("UNISONO_JOIN_TIMEOUT_S", "60"),
+    ];
+    start("meeting::program_that_meets_at_a_url", &variables)
+}
+
 fn ranks(url: &str, meetings: u32, size: u32) -> Vec<Program> {
-    let (meetings, of) = (meetings.to_string(), size.to_string());
-    let start = |rank: u32| {
-        let variables = [
-            ("MEETING_URL", url),
-            ("MEETINGS", &meetings),
-            ("MEETING_RANK", &rank.to_string()),
-            ("MEETING_SIZE", &of),
-            ("RANK", "0"),
-            ("WORLD_SIZE", "7"),
-            ("MASTER_ADDR", "192.0.2.7"),
-            ("MASTER_PORT", "9"),
-            ("UNISONO_JOIN_TIMEOUT_S", "60"),
-        ];
-        start("meeting::program_that_meets_at_a_url", &variables)
-    };
-    (0..size).map(start).collect()
+    (0..size).map(|one| rank(url, meetings, (one, size))).collect()
 }
 
 fn all_succeed(ranks: Vec<Program>) {
@@ -106,12 +106,11 @@ fn a18_ranks_meet_in_a_file_again_and_again() {
 fn a18_a_file_that_is_left_over_is_used_again() {
     let folder = Folder::new();
     let path = folder.0.join("meeting");
-    let alone = ranks(&folder.url(), 1, 2).swap_remove(0);
-    while fs::metadata(&path).map_or(0, |metadata| metadata.len()) == 0 {
-        std::thread::yield_now();
-    }
+    let mut alone = rank(&folder.url(), 1, (0, 2));
+    // It says so after a while, and has written the file before.
+    alone.hear("waiting to join");
     drop(alone);
-    assert!(path.exists());
+    assert!(fs::metadata(&path).unwrap().len() > 0);
     all_succeed(ranks(&folder.url(), 1, 2));
     assert_eq!(folder.entries(), 0);
 }
@@ -123,7 +122,7 @@ fn a18_a_file_of_something_else_is_left_alone() {
     fs::write(&path, "a diary").unwrap();
     let closed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs::set_permissions(&path, closed).unwrap();
-    let (is_good, lines) = ranks(&folder.url(), 1, 2).swap_remove(0).end();
+    let (is_good, lines) = rank(&folder.url(), 1, (0, 2)).end();
     assert!(!is_good && lines.iter().any(|line| line.contains("it holds something else")), "{lines:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "a diary");
 }
