@@ -126,6 +126,7 @@ impl CallGate {
         let order = Arc::<Turnstile>::default();
         let waiting = order.clone();
         board.first_cause().on_revoke(Arc::new(move || waiting.recheck()));
+        board.record_for(&group);
         CallGate {
             peers: Peers::new(group.clone(), board.clone()),
             group,
@@ -342,6 +343,7 @@ impl CallGate {
             _ => {}
         }
         let seen = self.fail(error);
+        self.board.fail_running();
         backend.fail_pending(&seen);
         seen
     }

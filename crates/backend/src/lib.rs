@@ -44,7 +44,7 @@ mod turnstile;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use board::{
-    Answers, Board, CALLS_REMEMBERED, CallRing, Closings, FirstCause, Heard, MessageWait, Messages,
+    Answers, Board, CALLS_REMEMBERED, CallRing, Closings, Course, FirstCause, Heard, MessageWait, Messages,
     OnStreams, Progress, Revocation, Unfinished,
 };
 pub use companion::{CallEngine, Companion, Entered, Survivors, WeakCompanion};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{CallOptions, OpenScope, ParentCall, ScopeId};
+use unisono_communicator::{CallOptions, OpenScope, ParentCall, RecordedEnd, Recording, ScopeId};
 
 use crate::board::Board;
 use crate::fork::ForkGuard;
@@ -92,6 +92,8 @@ pub struct ScopeTurn {
     first: u64,
     pass: Option<Pass<Arc<Turnstile>>>,
     owner: ForkGuard,
+    /// The parent call in the communication log.
+    recording: Option<Recording>,
 }
 
 impl Drop for ScopeTurn {
@@ -100,7 +102,11 @@ impl Drop for ScopeTurn {
         self.hand_over();
         // In a forked child, the lock that releases the pass may be held by a thread that the child does not have.
         if self.owner.check().is_err() {
-            std::mem::forget(self.pass.take());
+            std::mem::forget((self.pass.take(), self.recording.take()));
+        }
+        if let Some(recording) = self.recording.take() {
+            let has_failed = self.board.first_cause().is_revoked();
+            recording.end(if has_failed { RecordedEnd::Failed } else { RecordedEnd::Done(None) });
         }
     }
 }
@@ -125,7 +131,8 @@ impl ScopeTurn {
             has_deadline: options.timeout.is_some(),
         });
         let (first, owner) = (board.calls().entered(), ForkGuard::new());
-        ScopeTurn { scope, board: board.clone(), first, pass: Some(pass), owner }
+        let recording = board.record_parent(&parent, options);
+        ScopeTurn { scope, board: board.clone(), first, pass: Some(pass), owner, recording }
     }
 
     /// Notes that all collectives before the scope have their numbers. The numbers of the scope's own collectives start

@@ -23,6 +23,7 @@
 
 mod call;
 mod check;
+mod comms_log;
 mod communicator;
 mod elements;
 mod error;
@@ -45,7 +46,7 @@ pub use call::descriptor::{Descriptor, Peer, Place};
 pub use call::info::{CallAlgorithm, CallInfo, SiteText};
 pub use call::operation::Operation;
 pub use call::options::{
-    AlgorithmName, CALL_TIMEOUT_DEFAULT, CallOptions, Determinism, WhenBusy, deadline_after,
+    AlgorithmName, CALL_TIMEOUT_DEFAULT, CallOptions, Determinism, Profile, WhenBusy, deadline_after,
 };
 pub use call::outcome::{Completion, Outcome, Ticket};
 pub use call::parent::{ParentCall, ScopeId};
@@ -53,6 +54,13 @@ pub use call::site::Site;
 pub use call::skipped::SkippedOperations;
 pub use call::{Call, OwnedCall};
 pub use check::{Lengths, check, check_request, lengths};
+pub use comms_log::CommsLogger;
+pub use comms_log::config::CommsLoggerConfig;
+pub use comms_log::counters::{Counted, Counters};
+pub use comms_log::figures::{Bandwidth, busbw_factor, shares, size_bytes};
+pub use comms_log::histogram::Histogram;
+pub use comms_log::recorded::{EnteredCall, RecordedCall, RecordedEnd, Recording};
+pub use comms_log::report::{CommsReport, CommsRow, size_text};
 pub use communicator::{Communicator, OpenScope, Scope, Shrunk};
 pub use elements::dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,

@@ -22,6 +22,8 @@ use tracing::Dispatch;
 pub enum Severity {
     /// Something is wrong, or may be: a call makes no progress, a rank is late.
     Warn,
+    /// A result that the user has asked for, such as a line about each call. Only the level `off` hides it.
+    Requested,
     /// News that a user may want once: the place of rendezvous, the backend that works.
     Info,
     /// A reason for a decision of the library.
@@ -51,7 +53,7 @@ impl LogLevel {
 
     fn shows(self, severity: Severity) -> bool {
         let least = match severity {
-            Severity::Warn => LogLevel::Warn,
+            Severity::Warn | Severity::Requested => LogLevel::Warn,
             Severity::Info => LogLevel::Info,
             Severity::Debug => LogLevel::Debug,
         };
@@ -110,7 +112,7 @@ pub fn log(severity: Severity, rank: Option<u32>, text: fmt::Arguments<'_>) {
 fn tell_subscriber(severity: Severity, rank: Option<u32>, text: fmt::Arguments<'_>) {
     match severity {
         Severity::Warn => tracing::warn!(rank, "{text}"),
-        Severity::Info => tracing::info!(rank, "{text}"),
+        Severity::Requested | Severity::Info => tracing::info!(rank, "{text}"),
         Severity::Debug => tracing::debug!(rank, "{text}"),
     }
 }

@@ -13,7 +13,7 @@ use std::fmt;
 /// assert_eq!(LOSS.as_str(), "loss");
 /// assert!(!LOSS.is_too_long() && ShortText::new(&"x".repeat(33)).is_too_long());
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShortText {
     bytes: [u8; ShortText::BYTES_MAX],
     /// The length of the text; one more than fits if the text was too long.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use unisono_backend::{Board, CallGate, Companion, Control, StallOptions, Survivors};
 use unisono_communicator::{
     Call, CallOptions, Communicator, Descriptor, Error, Group, GroupOptions, MemoryKind, Operation, Outcome,
-    OwnedCall, ParentCall, Result, Scope, Shrunk, Work,
+    OwnedCall, ParentCall, RecordedEnd, Result, Scope, Shrunk, Work,
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
@@ -97,8 +97,10 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let gate = &shared.gate;
         let Operation::Collective(collective) = call.descriptor.operation else {
             call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
-            let number = gate.board().messages().enter(&call.descriptor, call.site);
-            return self.shared.exchange(call).inspect(|_| gate.board().messages().leave(number));
+            let number = gate.board().enter_message(&call.descriptor, &call.options, call.site);
+            let result = self.shared.exchange(call);
+            gate.board().leave_message(number, (&call.descriptor, call.site), RecordedEnd::from(&result));
+            return result;
         };
         let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
         let mut guard = shared.lock_links();
@@ -110,7 +112,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         if let Err(error) = guard.drive(&mut task) {
             return Err(gate.settle(&mut guard, error));
         }
-        gate.board().progress().leave(active.number);
+        gate.board().leave(active.number, || active.course());
         active.copy_out(&mut call.buffers);
         let bytes = call.buffers.bytes_max();
         Ok(active.finish(&mut guard, gate.group(), bytes))

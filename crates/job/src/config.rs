@@ -12,9 +12,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Algorithm, CALL_TIMEOUT_DEFAULT, Error, LogLevel, Result, SkippedOperations};
+use unisono_communicator::{
+    Algorithm, CALL_TIMEOUT_DEFAULT, CommsLoggerConfig, Error, LogLevel, Result, SkippedOperations,
+};
 use unisono_control::intervals::Intervals;
 
+use crate::comms_log::comms_logger;
 use crate::environment::{self, Launcher, Placement};
 use crate::job_settings::{Checksum, JobSettings};
 use crate::report::{self, InheritedPipe, Reporter};
@@ -117,6 +120,10 @@ pub struct Config {
     pub suspect_after: Duration,
     /// Where a rank writes its last calls when one fails; `None` for nowhere.
     pub flight_directory: Option<PathBuf>,
+    /// What the communication log of this rank records. If it is enabled, rank 0 prints a table at the end.
+    pub comms_logger: CommsLoggerConfig,
+    /// Where a rank writes counts of its calls; `None` for nowhere.
+    pub metrics_directory: Option<PathBuf>,
     /// Time without progress after which the awaited rank is asked.
     pub probe_delay: Duration,
     /// How long a wait polls.
@@ -241,6 +248,8 @@ impl Config {
             heartbeat: source.duration("UNISONO_HEARTBEAT_MS")?,
             suspect_after: source.duration("UNISONO_SUSPECT_AFTER_MS")?,
             flight_directory: source.path("UNISONO_FLIGHT_DIR"),
+            comms_logger: comms_logger(source)?,
+            metrics_directory: source.path("UNISONO_METRICS"),
             probe_delay: source.duration("UNISONO_PROBE_DELAY_MS")?,
             spin: source.duration("UNISONO_SPIN_US")?,
             socket_buffer_bytes: socket_buffer_bytes(source)?,

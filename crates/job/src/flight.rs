@@ -7,8 +7,9 @@
 //!   errors. There the first starts at 1, and the last counts the calls of all communicators. Of a send or receive
 //!   they, and `p2p_seq_id`, are its number among those of this rank.
 //! * `state` is "started" or "completed". A call of an asynchronous handle is recorded when it starts, not before.
-//! * Times, `timeout_ms` and the `name` of a frame are null: nobody notes them, since a call reads no clock until it
-//!   has to wait. `frames` holds the one line that called.
+//! * Times are null unless the communication log is on ([`unisono_communicator::CommsLogger`]): otherwise a call reads
+//!   no clock until it has to wait. `timeout_ms` and the `name` of a frame are null. `frames` holds the one line that
+//!   called.
 //! * Element types have our names. Of an uneven call only the side that this rank's count stands for has sizes.
 //!
 //! Ours alone are `job`, `rank`, `host`, `pid`, `written_ms`, `pg_id` beside a group's name, `awaited_rank`,
@@ -25,14 +26,14 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus, unread_text};
 use unisono_communicator::{
     CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, ParentCall, Peer, Place, Process,
-    ReduceOp, Result, SiteText, lengths,
+    RecordedCall, ReduceOp, Result, SiteText, lengths, monotonic_ns,
 };
 use unisono_control::wire::CommunicatorKey;
 
@@ -132,7 +133,7 @@ pub struct Entry {
     pub op_id: u64,
     /// [`LIBRARY`], a colon and the operation; of a message also from where to where, as group ranks.
     pub profiling_name: String,
-    /// Null.
+    /// When it began, in nanoseconds of Unix time; null unless the communication log was on.
     pub time_created_ns: Option<u64>,
     /// Elements of this rank's input.
     pub input_sizes: Vec<Vec<u64>>,
@@ -144,9 +145,9 @@ pub struct Entry {
     pub output_dtypes: Vec<String>,
     /// How far it got.
     pub state: CallState,
-    /// Null.
+    /// When the first of its bytes came from another rank, or as [`Entry::time_created_ns`] if it never waited.
     pub time_discovered_started_ns: Option<u64>,
-    /// Null.
+    /// When it ended, also with an error.
     pub time_discovered_completed_ns: Option<u64>,
     /// Whether it has ended well.
     pub retired: bool,
@@ -218,11 +219,13 @@ impl FlightRecord {
                 // Overwritten meanwhile by a call that came later.
                 CallStatus::Forgotten | CallStatus::NotYet { .. } => continue,
             };
-            self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, &call, state));
+            let times = board.recorded(number);
+            self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, (&call, state), times));
         }
         for (call, is_done) in board.messages().recent() {
             let state = if is_done { CallState::Completed } else { CallState::Started };
-            self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, &call, state));
+            let times = board.recorded_message(call.number);
+            self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, (&call, state), times));
         }
         let position = |number: Option<u64>| number.map_or(-1, |number| number as i64);
         let (revoked_by, first_cause) =
@@ -301,9 +304,10 @@ fn group_names(key: CommunicatorKey, group: &Group) -> (String, String) {
 fn entry(
     (pg_id, process_group): (u32, (String, String)),
     group: &Group,
-    call: &CallInfo,
-    state: CallState,
+    (call, state): (&CallInfo, CallState),
+    times: Option<RecordedCall>,
 ) -> Entry {
+    let time = |of: fn(&RecordedCall) -> u64| times.as_ref().map(of).and_then(unix_ns);
     let descriptor = &call.descriptor;
     let is_p2p = descriptor.operation.collective().is_none();
     let (input, output) = sizes(descriptor, group);
@@ -316,14 +320,14 @@ fn entry(
         p2p_seq_id: if is_p2p { call.number } else { 0 },
         op_id: call.number,
         profiling_name: format!("{LIBRARY}:{}", operation_text(descriptor, group)),
-        time_created_ns: None,
+        time_created_ns: time(|call| call.entered_ns),
         input_dtypes: dtypes(&input),
         input_sizes: input,
         output_dtypes: dtypes(&output),
         output_sizes: output,
         state,
-        time_discovered_started_ns: None,
-        time_discovered_completed_ns: None,
+        time_discovered_started_ns: time(|call| call.first_byte_ns),
+        time_discovered_completed_ns: time(|call| call.ended_ns),
         retired: state == CallState::Completed,
         timeout_ms: None,
         is_p2p,
@@ -331,6 +335,13 @@ fn entry(
         call: format!("{descriptor}{}", part_text(call, Descriptor::to_string)),
         compared: format!("{}{}", compared(descriptor), part_text(call, compared)),
     }
+}
+
+/// A time of [`monotonic_ns`] in Unix time; `None` for 0, which stands for no time.
+fn unix_ns(monotonic: u64) -> Option<u64> {
+    let age_ns = monotonic_ns(Instant::now()).checked_sub(monotonic)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    (monotonic > 0).then(|| (now.as_nanos() as u64).saturating_sub(age_ns))
 }
 
 /// The operation in PyTorch's words: "all_gather_v", "send 0->1", "recv 1<-?".

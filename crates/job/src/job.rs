@@ -15,12 +15,13 @@ use unisono_communicator::{
 use unisono_control::wire::CommunicatorKey;
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
+use crate::comms_log::WorldLog;
 use crate::config::Config;
 use crate::connecting::{Acceptor, Listener};
 use crate::control_thread::{
     Commands, ControlThread, Identity, Settings, THREAD_NAME, fail_for_all, make_named, pending_max,
 };
-use crate::exit::leave_jobs_at_exit;
+use crate::exit::act_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::job_settings::JobSettings;
 use crate::rendezvous::{Membership, listen_at, rendezvous};
@@ -72,6 +73,8 @@ struct JobShared {
     keys: GroupKeys,
     commands: Commands,
     recorder: Recorder,
+    /// Prints a table when it is dropped, behind everything that the end of the job may log.
+    _log: WorldLog,
     reporter: Option<Reporter>,
     thread: ControlThread,
 }
@@ -192,6 +195,8 @@ impl Job {
         let job_settings = JobSettings::decode(&job_settings)?;
         let hosts: Arc<[u32]> = hosts.into();
         let group = Group::world_on(rank, hosts.clone()).with_skipped(job_settings.skipped());
+        let log = WorldLog::start(rank, &config.comms_logger, config.metrics_directory.clone())?;
+        let group = group.with_comms_logger(log.logger().clone());
         let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
         let reporter = config.report_to.and_then(Reporter::take);
         let settings = Settings {
@@ -220,6 +225,7 @@ impl Job {
             keys: GroupKeys::default(),
             commands: thread.commands(),
             recorder,
+            _log: log,
             reporter,
             thread,
         };
@@ -228,7 +234,7 @@ impl Job {
         joined.retain(|one| !one.thread.has_ended());
         joined.push(JoinedJob { world: Arc::downgrade(&shared), thread: shared.thread.clone() });
         drop(joined);
-        leave_jobs_at_exit();
+        act_at_exit();
         Ok(Job { shared })
     }
 

@@ -15,11 +15,13 @@
 //! | `control_thread` | the thread that connects, watches the other ranks and spreads failures |
 //! | [`report`] | the first error of a rank, for the launcher that started it |
 //! | [`flight`] | what a rank remembers of its last calls, as a file |
+//! | [`comms_log`] | the communication log of a process, from its settings to its end |
 //! | `task_thread` | a thread for asynchronous tasks |
 //! | `descriptors`, `size_limit`, `exit` | few descriptors, files that would become too large, the end of the process |
 
 #![deny(unsafe_code)]
 
+pub mod comms_log;
 pub mod config;
 mod connecting;
 mod control_thread;

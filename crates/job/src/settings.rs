@@ -18,6 +18,12 @@ pub const GROUPS: [KnobGroup; 6] = [
              waits to join says so after 3 s, and then as often"),
         knob("UNISONO_FLIGHT_DIR", "path", "", &[],
             "folder to which a rank writes its last calls when one fails, for unisono doctor; made if it is not there"),
+        knob("UNISONO_COMMS_LOGGER", "on, off or path", "off", &[],
+            "on: this rank records its calls, and rank 0 prints a table at its end; or a JSON file with the keys of \
+             DeepSpeed's comms_logger, alone or in a whole configuration"),
+        knob("UNISONO_METRICS", "path", "", &[],
+            "folder in which each rank replaces a file of counts for Prometheus every second; made if it is not \
+             there"),
     ] },
     KnobGroup { title: "Deadlines", knobs: &[
         knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &["DEEPSPEED_TIMEOUT"],

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Companion, Entered, Survivors};
+use unisono_backend::{Companion, Course, Entered, Survivors};
 use unisono_communicator::{
     Algorithm, Call, CallBody, CallOptions, Collective, Communicator, CostModel, Counts, Descriptor, Error,
     Group, GroupBackend, GroupOptions, MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId,
@@ -207,7 +207,7 @@ impl<V: Vendor> Offloaded<V> {
             thread.run_call(descriptor, Some(number), counts, buffers, means, None)
         };
         let ((), entered) = self.inline(call, means, None, run)?;
-        self.companion.gate().board().progress().leave(entered.number);
+        self.companion.gate().board().leave(entered.number, Course::default);
         Ok(Outcome::done(call.buffers.bytes_max(), means.named::<V>().0))
     }
 

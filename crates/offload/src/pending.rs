@@ -201,6 +201,7 @@ impl<V: Vendor> Pending<V> {
             self.end(call, &mut state.over, Err(cause.clone()), is_in_use);
         }
         // The board does not get these calls as finished.
+        board.fail_running();
         for call in state.calls.drain(..) {
             if !is_in_use {
                 state.events.push(call.enqueued.event);

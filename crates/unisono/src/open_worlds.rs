@@ -258,7 +258,7 @@ mod tests {
                 enter(&config(SecondInit::Refuse), site, || {
                     begun.send(()).unwrap();
                     may_go.recv().unwrap();
-                    Ok(World::alone(config(SecondInit::Refuse).skipped))
+                    World::alone(&config(SecondInit::Refuse))
                 })
             });
             has_begun.recv().unwrap();

@@ -56,7 +56,7 @@ pub(crate) fn open(config: &Config) -> Result<World> {
     let (world, why) = match backend {
         Backend::Auto if config.placement.world_size() == 1 => {
             config.job.check()?;
-            (World::alone(config.skipped), "; no launcher names other ranks: a world of one".to_owned())
+            (World::alone(config)?, "; no launcher names other ranks: a world of one".to_owned())
         }
         Backend::Auto => automatic(config)?,
         Backend::Tcp => (World::over_tcp(config.join()?)?, String::new()),

@@ -8,10 +8,11 @@ use std::sync::{Arc, Weak};
 
 use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{
-    Communicator, Error, Group, GroupBackend, GroupOptions, Result, SkippedOperations, Solo,
-    forward_communicator,
+    CommsLogger, Communicator, Error, Group, GroupBackend, GroupOptions, Result, Solo, forward_communicator,
 };
 use unisono_job::Job;
+use unisono_job::comms_log::WorldLog;
+use unisono_job::config::Config as JobConfig;
 use unisono_job::flight::FlightRecord;
 
 /// All ranks of the job that this process has joined: a communicator, and the means to make groups and flight records.
@@ -60,7 +61,7 @@ type OnCompanion = dyn Fn(Companion) -> Result<Arc<dyn Communicator>> + Send + S
 /// How a world makes groups.
 enum Kind {
     /// One rank without a network.
-    Alone(Arc<Solo>, GroupKeys),
+    Alone(Alone),
     /// Several ranks over TCP.
     Tcp(Job),
     /// Several ranks, whose collectives a vendor's library does.
@@ -71,10 +72,21 @@ enum Kind {
     Vendor(Job, Box<OnCompanion>),
 }
 
+/// A world of one rank.
+struct Alone {
+    solo: Arc<Solo>,
+    keys: GroupKeys,
+    /// Until the world is dropped.
+    _log: WorldLog,
+}
+
 impl World {
-    pub(crate) fn alone(skipped: SkippedOperations) -> World {
-        let solo = Arc::new(Solo::new().with_skipped(skipped));
-        World::new(solo.clone(), Kind::Alone(solo, GroupKeys::default()))
+    pub(crate) fn alone(config: &JobConfig) -> Result<World> {
+        let log = WorldLog::start(0, &config.comms_logger, config.metrics_directory.clone())?;
+        let solo = Solo::new().with_skipped(config.skipped).with_comms_logger(log.logger().clone());
+        let solo = Arc::new(solo);
+        let alone = Alone { solo: solo.clone(), keys: GroupKeys::default(), _log: log };
+        Ok(World::new(solo, Kind::Alone(alone)))
     }
 
     pub(crate) fn over_tcp(job: Job) -> Result<World> {
@@ -159,7 +171,7 @@ impl World {
         options: &GroupOptions,
     ) -> Result<Arc<dyn Communicator>> {
         match &self.shared.kind {
-            Kind::Alone(_, keys) => {
+            Kind::Alone(Alone { keys, .. }) => {
                 options.check()?;
                 keys.note_use(key, ranks, self.group())?;
                 // INVARIANT: the only rank is a member.
@@ -199,6 +211,21 @@ impl World {
         }
     }
 
+    /// The communication log of this rank: what its calls in all communicators of the world have cost.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = unisono::init()?;
+    /// world.comms_logger().start();
+    /// world.all_reduce(&mut [1.0f32; 1024], ReduceOp::Sum)?;
+    /// println!("{}", world.comms_logger().report());
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn comms_logger(&self) -> &CommsLogger {
+        self.group().comms_logger()
+    }
+
     /// The last calls of this rank in all communicators of the job.
     ///
     /// # Errors
@@ -228,7 +255,7 @@ impl Shared {
     /// Whether the communicator of all ranks is not closed.
     pub(crate) fn is_open(&self) -> bool {
         match &self.kind {
-            Kind::Alone(solo, _) => !solo.is_closed(),
+            Kind::Alone(alone) => !alone.solo.is_closed(),
             Kind::Tcp(job) | Kind::Vendor(job, _) => open(job).is_ok(),
         }
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use unisono_communicator::{
     AlgorithmName, CallOptions, Collective, Completion, CostModel, Counts, DType, Descriptor, Determinism,
     Division, Group, GroupBackend, GroupOptions, GroupRank, JobRank, MemoryKind, Operation, Outcome,
-    ParentCall, Peer, Place, Process, ReduceOp, ShortText, Site, SkippedOperations, Ticket, UserOp, WhenBusy,
+    ParentCall, Peer, Place, Process, Profile, ReduceOp, ShortText, Site, SkippedOperations, Ticket, UserOp,
+    WhenBusy,
 };
 use unisono_control::codec::{Malformed, Reader, Writer};
 use unisono_schedule::INTERNED_BYTES_MAX;
@@ -38,6 +39,10 @@ wire_choice! {
     MemoryKind: MemoryKind::Host => 0 MemoryKind::Host, MemoryKind::Device => 1 MemoryKind::Device;
     Determinism:
         Determinism::AnyOrder => 0 Determinism::AnyOrder, Determinism::Fixed => 1 Determinism::Fixed;
+    Profile:
+        Profile::AsConfigured => 0 Profile::AsConfigured,
+        Profile::Always => 1 Profile::Always,
+        Profile::Never => 2 Profile::Never;
     WhenBusy: WhenBusy::Refuse => 0 WhenBusy::Refuse, WhenBusy::Queue => 1 WhenBusy::Queue;
     Division:
         Division::Anywhere => 0 Division::Anywhere,
@@ -46,7 +51,7 @@ wire_choice! {
 }
 
 wire_struct! {
-    CallOptions { timeout, label, algorithm, determinism, when_busy, is_needed }
+    CallOptions { timeout, label, algorithm, determinism, when_busy, is_needed, profile, log_name }
     GroupOptions { backend, timeout, label, algorithm, determinism }
     Descriptor { operation, dtype, count, op, root, peer, tag, label, place, uneven }
     ParentCall { name, descriptor, site }

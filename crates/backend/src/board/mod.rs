@@ -9,6 +9,7 @@
 //! | `messages` | [`Messages`]: the last sends and receives, and the messages without a receive |
 //! | `heard` | [`Heard`]: for each rank, the last call in which something arrived from it |
 //! | `on_streams` | [`OnStreams`]: the calls on streams of devices |
+//! | `recording` | the calls that the communication log records, with their times |
 //! | `answers` | [`Answers`]: the other ranks' answers about their calls |
 //! | `closings` | [`Closings`]: the ranks that have closed, and the threads to wake for them |
 //! | `unfinished` | [`Unfinished`]: counts of calls and messages that this rank has not finished |
@@ -20,8 +21,11 @@ mod heard;
 mod messages;
 mod on_streams;
 mod progress;
+mod recording;
 mod ring;
 mod unfinished;
+
+use std::sync::OnceLock;
 
 use unisono_communicator::{GroupRank, Peer};
 
@@ -32,6 +36,8 @@ pub use self::heard::Heard;
 pub use self::messages::{MessageWait, Messages};
 pub use self::on_streams::OnStreams;
 pub use self::progress::Progress;
+use self::recording::CallRecords;
+pub use self::recording::Course;
 pub use self::ring::{CALLS_REMEMBERED, CallRing};
 pub use self::unfinished::Unfinished;
 use crate::status::{CallStatus, Doing};
@@ -47,6 +53,8 @@ pub struct Board {
     messages: Messages,
     unfinished: Unfinished,
     answers: Answers,
+    /// Set when the gate is made.
+    records: OnceLock<CallRecords>,
 }
 
 impl Board {
@@ -74,6 +82,7 @@ impl Board {
             messages: Messages::default(),
             unfinished: Unfinished::default(),
             answers: Answers::new(rank, ranks),
+            records: OnceLock::new(),
         }
     }
 
@@ -124,13 +133,6 @@ impl Board {
     /// The answers of the other ranks.
     pub fn answers(&self) -> &Answers {
         &self.answers
-    }
-
-    /// Records that an enqueued collective, and every earlier one, has moved its data. The caller records each
-    /// collective once.
-    pub fn finish(&self, number: u64) {
-        self.on_streams.finish(number);
-        self.progress.finish(number);
     }
 
     /// The number of calls in progress, asynchronous and blocking.

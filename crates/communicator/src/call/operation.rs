@@ -12,7 +12,7 @@ use unisono_schedule::Collective;
 /// assert_eq!(Operation::from(Collective::AllReduce).name(), "all_reduce");
 /// assert_eq!(Operation::Send.collective(), None);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// Every rank of the group takes part.
     Collective(Collective),

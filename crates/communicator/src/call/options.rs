@@ -71,6 +71,18 @@ pub enum WhenBusy {
     Queue,
 }
 
+/// Whether the communication log records a call; see [`crate::CommsLogger`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// The log's configuration decides.
+    #[default]
+    AsConfigured,
+    /// Whenever the log is on.
+    Always,
+    /// Never.
+    Never,
+}
+
 /// A caller's options for one call; see [`crate::Collectives::with`].
 ///
 /// ```
@@ -93,6 +105,10 @@ pub struct CallOptions {
     pub when_busy: WhenBusy,
     /// Whether the call runs although its operation is switched off; see [`crate::SkippedOperations`].
     pub is_needed: bool,
+    /// Whether the communication log records the call.
+    pub profile: Profile,
+    /// The name of the call in the communication log; ranks do not compare it.
+    pub log_name: Option<ShortText>,
 }
 
 impl CallOptions {
@@ -153,6 +169,21 @@ impl CallOptions {
         self
     }
 
+    /// Names the call in the communication log ([`crate::CommsLogger`]), in place of its label or operation: with at
+    /// most [`ShortText::BYTES_MAX`] bytes. Other ranks may give another name.
+    pub fn log_name(mut self, text: &str) -> CallOptions {
+        self.log_name = Some(ShortText::new(text));
+        self
+    }
+
+    /// Records the call in the communication log whenever the log is on, or never; else the log's configuration
+    /// decides.
+    #[doc(alias = "prof")]
+    pub fn profiled(mut self, is_profiled: bool) -> CallOptions {
+        self.profile = if is_profiled { Profile::Always } else { Profile::Never };
+        self
+    }
+
     /// These options; an option that is not set here comes from `outer`.
     pub fn or(&self, outer: &CallOptions) -> CallOptions {
         CallOptions {
@@ -168,6 +199,11 @@ impl CallOptions {
                 WhenBusy::Queue => WhenBusy::Queue,
             },
             is_needed: self.is_needed || outer.is_needed,
+            profile: match self.profile {
+                Profile::AsConfigured => outer.profile,
+                Profile::Always | Profile::Never => self.profile,
+            },
+            log_name: self.log_name.or(outer.log_name),
         }
     }
 }

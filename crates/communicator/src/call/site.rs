@@ -14,7 +14,7 @@ use std::panic::Location;
 /// assert!(Site::caller().file().ends_with(".rs"));
 /// # Ok::<(), unisono_communicator::Error>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     pub(super) file: &'static str,
     pub(super) line: u32,

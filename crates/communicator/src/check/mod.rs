@@ -63,7 +63,7 @@ pub fn lengths(descriptor: &Descriptor, counts: &Counts, group: &Group) -> Lengt
     Lengths { input, output }
 }
 
-fn total(list: &[u64]) -> u64 {
+pub(crate) fn total(list: &[u64]) -> u64 {
     list.iter().fold(0, |sum, &count| sum.saturating_add(count))
 }
 
@@ -166,11 +166,15 @@ pub(crate) fn check_label(descriptor: &Descriptor) -> Result<()> {
     }
 }
 
-/// Refuses an algorithm's name that the process could not keep.
+/// Refuses an algorithm's name that the process could not keep, and a log name that is too long.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`].
 pub(crate) fn check_options(options: &CallOptions) -> Result<()> {
+    match options.log_name {
+        Some(name) if name.is_too_long() => return Err(too_long("log_name", name)),
+        Some(_) | None => {}
+    }
     options.algorithm.map(AlgorithmName::text).transpose().map(drop)
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::call::operation::Operation;
 use crate::call::skipped::SkippedOperations;
+use crate::comms_log::CommsLogger;
 use crate::group::options::GroupOptions;
 use crate::group::process::Process;
 use crate::group::rank::{GroupRank, JobRank};
@@ -23,6 +24,8 @@ pub struct Group {
     epoch: u32,
     options: GroupOptions,
     skipped: SkippedOperations,
+    /// Records the calls of this rank.
+    comms_logger: CommsLogger,
     /// The process of every rank of the job; empty when unknown.
     processes: Arc<[Process]>,
 }
@@ -36,7 +39,18 @@ impl Group {
         assert_eq!(job_ranks.len(), hosts.len(), "one host per rank");
         assert!(rank.index() < job_ranks.len(), "rank {rank} of {}", job_ranks.len());
         let (options, skipped) = (GroupOptions::new(), SkippedOperations::default());
-        Group { rank, job_ranks, hosts, id: 0, epoch, options, skipped, processes: Arc::new([]) }
+        let comms_logger = CommsLogger::default();
+        Group {
+            rank,
+            job_ranks,
+            hosts,
+            id: 0,
+            epoch,
+            options,
+            skipped,
+            comms_logger,
+            processes: Arc::new([]),
+        }
     }
 
     /// The same group, known by this id.
@@ -57,6 +71,12 @@ impl Group {
         Group { skipped, ..self }
     }
 
+    /// The same group, whose calls this log records.
+    #[must_use]
+    pub fn with_comms_logger(self, comms_logger: CommsLogger) -> Group {
+        Group { comms_logger, ..self }
+    }
+
     /// The same group, with the process of every rank of the job.
     #[must_use]
     pub fn with_processes(self, processes: Arc<[Process]>) -> Group {
@@ -72,7 +92,8 @@ impl Group {
         let job_ranks = ranks.iter().map(|&rank| self.job_rank(rank)).collect();
         let hosts = ranks.iter().map(|rank| self.hosts[rank.index()]).collect();
         let group = Group::new(rank, job_ranks, hosts, epoch).with_processes(self.processes.clone());
-        Some(group.with_options(self.options).with_skipped(self.skipped))
+        let group = group.with_options(self.options).with_skipped(self.skipped);
+        Some(group.with_comms_logger(self.comms_logger.clone()))
     }
 
     /// The whole job: `size` ranks, all on one host. Ranks of the group are ranks of the job.
@@ -83,6 +104,11 @@ impl Group {
     /// The whole job. `hosts[r]` is the number of the host on which rank r runs.
     pub fn world_on(rank: u32, hosts: Arc<[u32]>) -> Group {
         Group::new(GroupRank::new(rank), JobRank::all(hosts.len() as u32).collect(), hosts, 0)
+    }
+
+    /// The communication log of this rank, which all communicators of its job share.
+    pub fn comms_logger(&self) -> &CommsLogger {
+        &self.comms_logger
     }
 
     /// This process's rank in the group, from 0.

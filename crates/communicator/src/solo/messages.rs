@@ -8,6 +8,7 @@ use crate::call::info::CallInfo;
 use crate::call::options::{CALL_TIMEOUT_DEFAULT, deadline_after};
 use crate::call::outcome::{Completion, Outcome};
 use crate::call::{Call, OwnedCall};
+use crate::comms_log::recorded::Recording;
 use crate::elements::dtype::DType;
 use crate::error::{Awaited, Error, Result};
 use crate::group::rank::{GroupRank, JobRank};
@@ -61,21 +62,25 @@ pub(crate) struct PostedReceive {
     pub(crate) tag: u32,
     pub(crate) posted: Instant,
     pub(crate) deadline: Instant,
-    call: Mutex<Option<OwnedCall>>,
+    call: Mutex<Option<(OwnedCall, Option<Recording>)>>,
     pub(crate) ending: Ending,
 }
 
 impl PostedReceive {
-    pub(crate) fn new(mut call: OwnedCall) -> PostedReceive {
+    pub(crate) fn new(mut call: OwnedCall, recording: Option<Recording>) -> PostedReceive {
         let (tag, posted, deadline) = (call.descriptor.tag, Instant::now(), deadline(&call.borrow()));
-        PostedReceive { tag, posted, deadline, call: Mutex::new(Some(call)), ending: Ending::default() }
+        let call = Mutex::new(Some((call, recording)));
+        PostedReceive { tag, posted, deadline, call, ending: Ending::default() }
     }
 
     /// Ends the receive. The caller has taken it out of the world's list, and holds no lock.
     pub(crate) fn end(&self, result: impl FnOnce(&mut OwnedCall) -> Result<Outcome>) {
         let call = self.call.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut call) = call else { return };
+        let Some((mut call, recording)) = call else { return };
         let result = result(&mut call).map_err(|error| error.in_call(&call));
+        if let Some(recording) = recording {
+            recording.end((&result).into());
+        }
         self.ending.end(result, Some(call.buffers)).into_iter().for_each(AfterEnd::run);
     }
 }

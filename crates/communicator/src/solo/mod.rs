@@ -14,6 +14,7 @@ use crate::call::outcome::Outcome;
 use crate::call::parent::ParentCall;
 use crate::call::skipped::SkippedOperations;
 use crate::call::{Call, OwnedCall};
+use crate::comms_log::CommsLogger;
 use crate::communicator::{Communicator, Scope, Shrunk};
 use crate::elements::dtype::{DType, Kind};
 use crate::elements::reduce_op::ReduceOp;
@@ -73,21 +74,28 @@ impl Communicator for Solo {
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         self.group.options().complete(&mut call.descriptor, &mut call.options);
         call.options = self.admit(call)?;
-        match call.descriptor.operation {
+        let turn = match call.descriptor.operation {
+            Operation::Send | Operation::Recv => None,
+            Operation::Collective(_) => Some(self.world.take_turn(call.scope, info(call), &call.options)?),
+        };
+        let recording = self.world.record(call, &self.group);
+        let result = match call.descriptor.operation {
             Operation::Send => self.world.send(call),
             Operation::Recv => self.world.receive(call),
-            Operation::Collective(_) => {
-                let _turn = self.world.take_turn(call.scope, info(call), &call.options)?;
-                Ok(collective(call))
-            }
+            Operation::Collective(_) => Ok(collective(call)),
+        };
+        if let Some(recording) = recording {
+            recording.end((&result).into());
         }
+        drop(turn);
+        result
     }
 
     fn submit(&self, mut call: OwnedCall) -> Work {
         self.group.options().complete(&mut call.descriptor, &mut call.options);
         match call.descriptor.operation {
             Operation::Recv => match self.admit(&call.borrow()) {
-                Ok(options) => self.world.post(OwnedCall { options, ..call }),
+                Ok(options) => self.world.post(OwnedCall { options, ..call }, &self.group),
                 Err(error) => Work::refused(call, error),
             },
             Operation::Collective(_) | Operation::Send => {
@@ -141,7 +149,7 @@ impl Communicator for Solo {
     }
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
-        let open = self.world.open_scope(parent.labelled(options)?, options)?;
+        let open = self.world.open_scope(parent.labelled(options)?, options, &self.group)?;
         Ok(Scope::new(Arc::new(self.clone()), Box::new(open)))
     }
 
@@ -165,6 +173,12 @@ impl Solo {
     #[must_use]
     pub fn with_skipped(self, skipped: SkippedOperations) -> Solo {
         Solo { group: self.group.with_skipped(skipped), ..self }
+    }
+
+    /// The same world, whose calls this log records.
+    #[must_use]
+    pub fn with_comms_logger(self, comms_logger: CommsLogger) -> Solo {
+        Solo { group: self.group.with_comms_logger(comms_logger), ..self }
     }
 
     /// Whether [`Communicator::close`] was called on it.

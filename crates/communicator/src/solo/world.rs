@@ -14,8 +14,10 @@ use crate::call::options::{CALL_TIMEOUT_DEFAULT, CallOptions, WhenBusy, deadline
 use crate::call::outcome::Outcome;
 use crate::call::parent::{ParentCall, ScopeId};
 use crate::call::{Call, OwnedCall};
+use crate::comms_log::recorded::{EnteredCall, RecordedEnd, Recording};
 use crate::communicator::OpenScope;
 use crate::error::{Error, Result};
+use crate::group::Group;
 use crate::memory::owned::OwnedBuffers;
 use crate::memory::{Buffer, Buffers};
 use crate::solo::messages::{ALGORITHM, Message, OWN, PostedReceive, deadline, info, no_message, timeout};
@@ -224,7 +226,12 @@ impl World {
     }
 
     /// Takes the turn for all calls of `parent`.
-    pub(crate) fn open_scope(self: &Arc<Self>, parent: ParentCall, own: &CallOptions) -> Result<SoloScope> {
+    pub(crate) fn open_scope(
+        self: &Arc<Self>,
+        parent: ParentCall,
+        own: &CallOptions,
+        group: &Group,
+    ) -> Result<SoloScope> {
         let deadline = deadline_after(Instant::now(), own.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT));
         let parent = Arc::new(parent);
         let call = CallInfo { parent: Some(parent.clone()), ..CallInfo::new(0, parent.descriptor) };
@@ -237,7 +244,18 @@ impl World {
         let calls = Arc::new(calls);
         state.open = Arc::downgrade(&calls);
         drop(state);
-        Ok(SoloScope { calls, turn })
+        let recording = Recording::begin(&EnteredCall::parent(&calls.parent, own, group));
+        Ok(SoloScope { calls, turn, recording })
+    }
+
+    /// Records a call that has its turn, if the log wants it.
+    pub(crate) fn record(&self, call: &Call<'_>, group: &Group) -> Option<Recording> {
+        if group.comms_logger().is_idle() {
+            return None;
+        }
+        let open = call.scope.and_then(|_| self.lock().open.upgrade());
+        let parent = open.as_ref().map(|open| &*open.parent);
+        Recording::begin(&EnteredCall { parent, ..EnteredCall::of(call, group) })
     }
 
     /// Gives the message to the receive that waits for it, or keeps it.
@@ -288,8 +306,9 @@ impl World {
     }
 
     /// Posts a receive; this rank may send its message later.
-    pub(crate) fn post(self: &Arc<Self>, call: OwnedCall) -> Work {
-        let receive = Arc::new(PostedReceive::new(call));
+    pub(crate) fn post(self: &Arc<Self>, mut call: OwnedCall, group: &Group) -> Work {
+        let recording = self.record(&call.borrow(), group);
+        let receive = Arc::new(PostedReceive::new(call, recording));
         let mut state = self.lock();
         match state.check().map(|()| state.take_message(receive.tag)).transpose() {
             None => state.receives.push_back(receive.clone()),
@@ -316,6 +335,16 @@ impl World {
 pub(crate) struct SoloScope {
     calls: Arc<ScopeCalls>,
     turn: Turn,
+    recording: Option<Recording>,
+}
+
+impl Drop for SoloScope {
+    fn drop(&mut self) {
+        if let Some(recording) = self.recording.take() {
+            let has_failed = self.turn.world.lock().cause.is_some();
+            recording.end(if has_failed { RecordedEnd::Failed } else { RecordedEnd::Done(None) });
+        }
+    }
 }
 
 impl OpenScope for SoloScope {

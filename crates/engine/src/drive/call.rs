@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{CallGate, Enclosing, Heard, Peers};
+use unisono_backend::{CallGate, Course, Enclosing, Heard, Peers};
 use unisono_communicator::{
     BodyStage, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallBody, CallInfo, CallOptions, Collective,
     Counts, DType, Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result,
-    Segments, Site, Sizes, reserve,
+    Segments, Site, Sizes, monotonic_ns, reserve,
 };
 
 use crate::drive::crowding::Crowding;
@@ -64,6 +64,10 @@ pub(crate) struct ActiveCall {
     body: Option<Box<dyn CallBody>>,
     /// Lengths besides the count.
     sizes: Option<Arc<Sizes>>,
+    /// Whether the communication log records the call.
+    is_recorded: bool,
+    /// When its first byte came, for the communication log.
+    first_byte_ns: u64,
 }
 
 impl ActiveCall {
@@ -131,6 +135,8 @@ impl ActiveCall {
             links_open: false,
             body,
             sizes,
+            is_recorded: !gate.group().comms_logger().is_idle(),
+            first_byte_ns: 0,
         }
     }
 
@@ -196,7 +202,12 @@ impl ActiveCall {
             let memory = memory.expect("host memory");
             let Engine { links, staging, .. } = engine;
             match run.advance(&mut PollContext { memory, links, staging, reducer }) {
-                Ok(moved) => moved,
+                Ok(moved) => {
+                    if moved && self.is_recorded {
+                        self.note_first_byte(gate);
+                    }
+                    moved
+                }
                 Err(failure) => return Err(self.error(failure, gate.peers())),
             }
         } else {
@@ -210,6 +221,20 @@ impl ActiveCall {
             }
             (false, false) => Step::Idle,
         })
+    }
+
+    /// Notes the time if the first bytes from another rank have come. A call that does not wait needs no clock for it.
+    #[cold]
+    fn note_first_byte(&mut self, gate: &CallGate) {
+        let is_first = self.first_byte_ns == 0 && self.wait.has_begun();
+        if is_first && gate.board().heard().has_anything_of(self.number) {
+            self.first_byte_ns = monotonic_ns(Instant::now());
+        }
+    }
+
+    /// The way of the call to its end, for the communication log.
+    pub(crate) fn course(&self) -> Course {
+        Course { first_byte_ns: self.first_byte_ns, has_waited: self.wait.has_begun() }
     }
 
     /// Whether the plan's links are open. Starts to open them.
@@ -356,7 +381,7 @@ pub(crate) fn enter(
     reset: impl FnOnce(CallHeader),
 ) -> u64 {
     let (board, parent) = (gate.board(), enclosing.map(|enclosing| &enclosing.parent));
-    let number = board.calls().enter(&call.descriptor, Some(named), sizes, call.site, parent);
+    let number = board.enter(call, Some(named), sizes, parent);
     let context = enclosing.map_or(0, |enclosing| enclosing.context);
     let header = header.numbered(number).within(context).behind(board.calls().history().digest);
     board.calls().set_digest(header.digest());

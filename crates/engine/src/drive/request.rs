@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use unisono_communicator::{
-    CallInfo, Descriptor, DoneCallback, Ending, Error, Outcome, OwnedBuffers, OwnedCall, Result, Site,
+    CallInfo, Descriptor, DoneCallback, Ending, Error, Outcome, OwnedBuffers, OwnedCall, RecordedEnd, Result,
+    Site,
 };
 
 use crate::drive::call::ActiveCall;
@@ -72,7 +73,7 @@ impl Request {
     /// The request of a send or receive, which `board` records.
     pub(crate) fn message(call: OwnedCall, monitor: Arc<Monitor>, board: &Arc<Board>) -> Arc<Request> {
         board.unfinished().note_start();
-        let message = Some(board.messages().enter(&call.descriptor, call.site));
+        let message = Some(board.enter_message(&call.descriptor, &call.options, call.site));
         Arc::new(Request { message, board: Some(board.clone()), ..Request::with(call, monitor) })
     }
 
@@ -96,8 +97,8 @@ impl Request {
     /// Ends the call. `buffers` is `None` if a thread panicked with them.
     pub(crate) fn finish(&self, result: Result<Outcome>, buffers: Option<OwnedBuffers>) {
         if let Some(board) = &self.board {
-            if let (Some(number), Ok(_)) = (self.message, &result) {
-                board.messages().leave(number);
+            if let Some(number) = self.message {
+                board.leave_message(number, (&self.descriptor, self.site), RecordedEnd::from(&result));
             }
             board.unfinished().note_end(result.is_ok());
         }

@@ -155,6 +155,11 @@ impl Wait {
         self.timeout
     }
 
+    /// Whether the call has had to wait.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.started.is_some()
+    }
+
     /// How long the call has waited.
     pub(crate) fn waited(&self, now: Instant) -> Duration {
         self.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started))

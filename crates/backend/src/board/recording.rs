@@ -1,0 +1,203 @@
+//! Records calls for the communication log: their entry, their first byte, their end. The last calls of a communicator
+//! are kept with their times.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use unisono_communicator::{
+    Call, CallInfo, CallOptions, CommsLogger, Counts, Descriptor, EnteredCall, Group, ParentCall,
+    RecordedCall, RecordedEnd, Recording, Site, Sizes,
+};
+
+use super::{Board, CALLS_REMEMBERED, CallRing};
+use crate::lock;
+
+/// The way of a call from its entry to its end, as its backend has seen it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Course {
+    /// When the first of its bytes came from another rank, by [`unisono_communicator::monotonic_ns`]; 0 if none came, or
+    /// if the backend does not know.
+    pub first_byte_ns: u64,
+    /// Whether it had to wait for other ranks.
+    pub has_waited: bool,
+}
+
+/// The recorded calls of one communicator.
+pub(super) struct CallRecords {
+    group: Group,
+    collectives: RecordRing,
+    messages: RecordRing,
+}
+
+/// Recorded calls by number, the last ones. It is allocated for the first one.
+#[derive(Default)]
+struct RecordRing {
+    entries: OnceLock<Box<[Mutex<Option<(u64, RecordedCall)>>]>>,
+}
+
+impl RecordRing {
+    fn slot(&self, number: u64) -> &Mutex<Option<(u64, RecordedCall)>> {
+        let entries = self.entries.get_or_init(|| (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect());
+        &entries[(number % CALLS_REMEMBERED as u64) as usize]
+    }
+
+    fn set(&self, number: u64, call: RecordedCall) {
+        *lock(self.slot(number)) = Some((number, call));
+    }
+
+    fn get(&self, number: u64) -> Option<RecordedCall> {
+        self.entries.get()?;
+        lock(self.slot(number)).filter(|(other, _)| *other == number).map(|(_, call)| call)
+    }
+
+    /// The call of this number, if it has not ended.
+    fn running(&self, number: u64) -> Option<RecordedCall> {
+        self.get(number).filter(|call| !call.has_ended)
+    }
+}
+
+/// A call for a line in the log, looked up only if the line is written.
+struct Shown<'a> {
+    calls: &'a CallRing,
+    number: u64,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.calls.info(self.number) {
+            Some(CallInfo { descriptor, site: Some(site), .. }) => write!(f, "{descriptor} at {site}"),
+            Some(info) => info.fmt(f),
+            None => write!(f, "call {}", self.number),
+        }
+    }
+}
+
+impl Board {
+    /// Calls of this board are those of `group`, whose log records them.
+    pub(crate) fn record_for(&self, group: &Group) {
+        let records = CallRecords {
+            group: group.clone(),
+            collectives: RecordRing::default(),
+            messages: RecordRing::default(),
+        };
+        // A second gate on the same board is of the same group.
+        let _ = self.records.set(records);
+    }
+
+    /// The log, unless no call is to be recorded.
+    #[inline]
+    fn recorder(&self) -> Option<(&CallRecords, &CommsLogger)> {
+        let records = self.records.get()?;
+        let log = records.group.comms_logger();
+        if log.is_idle() { None } else { Some((records, log)) }
+    }
+
+    /// Enters a collective as [`super::CallRing::enter`], and records it.
+    pub fn enter(
+        &self,
+        call: &Call<'_>,
+        algorithm: Option<(&'static str, u32)>,
+        sizes: Option<&Arc<Sizes>>,
+        parent: Option<&Arc<ParentCall>>,
+    ) -> u64 {
+        let number = self.calls.enter(&call.descriptor, algorithm, sizes, call.site, parent);
+        if let Some((records, log)) = self.recorder() {
+            let parent = parent.map(|parent| &**parent);
+            let entered = EnteredCall { parent, ..EnteredCall::of(call, &records.group) };
+            if let Some(recorded) = log.enter(&entered) {
+                records.collectives.set(number, recorded);
+            }
+        }
+        number
+    }
+
+    /// Records that a collective has returned and has moved its data.
+    #[inline]
+    pub fn leave(&self, number: u64, course: impl FnOnce() -> Course) {
+        self.progress.leave(number);
+        if let Some((records, log)) = self.recorder() {
+            self.record_end(records, log, number, course(), RecordedEnd::Done(None));
+        }
+    }
+
+    /// Records that an enqueued collective, and every earlier one, has moved its data. The caller records each
+    /// collective once.
+    pub fn finish(&self, number: u64) {
+        self.on_streams.finish(number);
+        self.progress.finish(number);
+        if let Some((records, log)) = self.recorder() {
+            self.record_end(records, log, number, Course::default(), RecordedEnd::Done(None));
+        }
+    }
+
+    /// Records that the collectives in progress have failed.
+    pub fn fail_running(&self) {
+        let Some((records, log)) = self.recorder() else { return };
+        let entered = self.calls.entered();
+        let remembered = entered.saturating_sub(CALLS_REMEMBERED as u64);
+        for number in self.progress.finished().max(remembered)..entered {
+            self.record_end(records, log, number, Course::default(), RecordedEnd::Failed);
+        }
+    }
+
+    fn record_end(
+        &self,
+        records: &CallRecords,
+        log: &CommsLogger,
+        number: u64,
+        course: Course,
+        ended: RecordedEnd,
+    ) {
+        let Some(running) = records.collectives.running(number) else { return };
+        let Course { first_byte_ns, has_waited } = course;
+        let first_byte_ns = if has_waited { first_byte_ns } else { running.entered_ns };
+        let running = running.on_course(first_byte_ns, has_waited);
+        let shown = Shown { calls: &self.calls, number };
+        let ended = log.end(running, ended, &records.group, &format_args!("{shown}"));
+        records.collectives.set(number, ended);
+    }
+
+    /// Enters a send or receive as [`super::Messages::enter`], and records it.
+    pub fn enter_message(&self, descriptor: &Descriptor, options: &CallOptions, site: Site) -> u64 {
+        let number = self.messages.enter(descriptor, site);
+        if let Some((records, log)) = self.recorder() {
+            let (counts, group) = (&Counts::Even, &records.group);
+            let entered =
+                EnteredCall { descriptor, counts, options, site, group, parent: None, own_name: None };
+            if let Some(recorded) = log.enter(&entered) {
+                records.messages.set(number, recorded);
+            }
+        }
+        number
+    }
+
+    /// Records the end of a send or receive.
+    pub fn leave_message(&self, number: u64, (descriptor, site): (&Descriptor, Site), ended: RecordedEnd) {
+        match ended {
+            RecordedEnd::Done(_) => self.messages.leave(number),
+            RecordedEnd::Failed => {}
+        }
+        if let Some((records, log)) = self.recorder()
+            && let Some(running) = records.messages.running(number)
+        {
+            let shown = format_args!("{descriptor} at {site}");
+            records.messages.set(number, log.end(running, ended, &records.group, &shown));
+        }
+    }
+
+    /// Records a parent call from now on.
+    pub(crate) fn record_parent(&self, parent: &ParentCall, options: &CallOptions) -> Option<Recording> {
+        let (records, _) = self.recorder()?;
+        Recording::begin(&EnteredCall::parent(parent, options, &records.group))
+    }
+
+    /// The times of a collective that the ring still has, if they were recorded.
+    pub fn recorded(&self, number: u64) -> Option<RecordedCall> {
+        self.records.get()?.collectives.get(number)
+    }
+
+    /// The times of a send or receive that the ring still has, if they were recorded.
+    pub fn recorded_message(&self, number: u64) -> Option<RecordedCall> {
+        self.records.get()?.messages.get(number)
+    }
+}

@@ -1,0 +1,329 @@
+//! The communication log of a rank: which calls it has made, of which sizes, how long they took.
+//!
+//! Every communicator's group carries the log of its rank, as it carries the operations that are switched off. The code
+//! before and after a call (`backend`'s board, [`crate::Solo`]) asks the log with [`CommsLogger::enter`] whether to
+//! record the call, and gives it back with [`CommsLogger::end`].
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `config` | the five keys, the selection of operations |
+//! | `figures` | the size of a call, bandwidth |
+//! | `histogram`, `rows` | durations and kinds of calls in bounded memory |
+//! | `recorded` | one recorded call |
+//! | `counters` | counts by operation, for a monitoring system |
+//! | `report` | the rows as data and as a table |
+
+pub(crate) mod config;
+pub(crate) mod counters;
+pub(crate) mod figures;
+pub(crate) mod histogram;
+pub(crate) mod recorded;
+pub(crate) mod report;
+mod rows;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::call::operation::Operation;
+use crate::call::options::Profile;
+use crate::comms_log::config::{CommsLoggerConfig, Selection, bit, operation_named};
+use crate::comms_log::counters::Counters;
+use crate::comms_log::recorded::{EnteredCall, RecordedCall, RecordedEnd};
+use crate::comms_log::report::CommsReport;
+use crate::comms_log::rows::Rows;
+use crate::group::Group;
+use crate::log::{Severity, log};
+use crate::monotonic::monotonic_ns;
+
+/// The bits above those of operations.
+const NAMES: u32 = 1 << 16;
+const ENABLED: u32 = 1 << 17;
+const VERBOSE: u32 = 1 << 18;
+const DEBUG: u32 = 1 << 19;
+const COUNTING: u32 = 1 << 20;
+
+/// The communication log of one rank. All its communicators in one job have the same; a clone is a handle of it.
+///
+/// It is off until [`CommsLogger::start`], `UNISONO_COMMS_LOGGER`, or `unisono run --comms` switches it on. A call that
+/// is in progress at that moment is not recorded. While it is off, a call reads no clock for it.
+///
+/// Blocking calls count from their turn to their end, asynchronous ones from the moment when they begin to move to the
+/// moment when the library sees their end, whether or not anybody waits for them. A call that was switched off
+/// ([`crate::SkippedOperations`]) or refused is no call here.
+///
+/// ```
+/// use unisono_communicator::{Collectives, Communicator, ReduceOp, Solo};
+/// let comm = Solo::new();
+/// let log = comm.group().comms_logger();
+/// log.start();
+/// comm.all_reduce(&mut [1.0f32; 256], ReduceOp::Sum)?;
+/// let report = log.report();
+/// assert_eq!((report.rows[0].name.as_str(), report.rows[0].bytes_max), ("all_reduce", 1024));
+/// assert!(report.to_string().contains("all_reduce"));
+/// log.reset();
+/// assert!(!log.has_calls());
+/// # Ok::<(), unisono_communicator::Error>(())
+/// ```
+#[derive(Clone, Default)]
+#[doc(alias = "comms_logger")]
+pub struct CommsLogger {
+    shared: Arc<LogShared>,
+}
+
+#[derive(Default)]
+struct LogShared {
+    /// What a call looks at before anything else; 0 when nothing is recorded.
+    switches: AtomicU32,
+    state: Mutex<LogState>,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct LogState {
+    config: CommsLoggerConfig,
+    selection: Selection,
+    rows: Rows,
+}
+
+impl LogState {
+    /// The switches of the configuration.
+    fn switches(&self) -> u32 {
+        let CommsLoggerConfig { enabled, verbose, prof_all, debug, .. } = self.config;
+        if !enabled {
+            return 0;
+        }
+        let operations = if prof_all { Operation::all().map(bit).sum() } else { self.selection.operations };
+        let flag = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+        let names = flag(!self.selection.names.is_empty(), NAMES);
+        operations | ENABLED | names | flag(verbose, VERBOSE) | flag(debug, DEBUG)
+    }
+}
+
+/// Groups of the same ranks are equal whatever records their calls.
+impl PartialEq for CommsLogger {
+    fn eq(&self, _: &CommsLogger) -> bool {
+        true
+    }
+}
+
+impl Eq for CommsLogger {}
+
+impl fmt::Debug for CommsLogger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CommsLogger(on: {})", self.is_on())
+    }
+}
+
+/// Switches and selection.
+impl CommsLogger {
+    /// Does what `config` says from now on. What was recorded stays. A name in `prof_ops` that is none of an operation
+    /// is a line in the log, because it may be the name of a call.
+    pub fn configure(&self, config: CommsLoggerConfig) {
+        let selection = Selection::of(&config.prof_ops);
+        tell_names(&selection.names);
+        self.change(|state| (state.config, state.selection) = (config, selection));
+    }
+
+    /// What it does.
+    pub fn config(&self) -> CommsLoggerConfig {
+        self.lock().config.clone()
+    }
+
+    /// Records the calls that the configuration selects; without one, all.
+    #[doc(alias = "start_profiling_comms")]
+    pub fn start(&self) {
+        self.change(|state| state.config.enabled = true);
+    }
+
+    /// Records no more calls. What was recorded stays.
+    #[doc(alias = "stop_profiling_comms")]
+    pub fn stop(&self) {
+        self.change(|state| state.config.enabled = false);
+    }
+
+    /// Records calls of these operations, or of these names, too; of no others unless they were selected before. The
+    /// log is on afterwards.
+    #[doc(alias = "start_profiling_op")]
+    pub fn start_operations(&self, names: &[&str]) {
+        let more = Selection::of(names);
+        tell_names(&more.names);
+        self.change(|state| {
+            state.config.prof_all = false;
+            state.config.enabled = true;
+            state.selection.operations |= more.operations;
+            state.selection.names.extend(more.names);
+            state.config.prof_ops.extend(names.iter().map(|&name| name.to_owned()));
+        });
+    }
+
+    /// Records calls of these operations, or of these names, no more.
+    #[doc(alias = "stop_profiling_op")]
+    pub fn stop_operations(&self, names: &[&str]) {
+        let less = Selection::of(names);
+        self.change(|state| {
+            if std::mem::take(&mut state.config.prof_all) {
+                state.selection.operations = Operation::all().map(bit).sum();
+            }
+            state.selection.operations &= !less.operations;
+            state.selection.names.retain(|name| !less.names.contains(name));
+            let (operations, kept) = (state.selection.operations, &state.selection.names);
+            let selected = Operation::all().filter(|operation| operations & bit(*operation) != 0);
+            let selected = selected.map(|operation| operation.name().to_owned());
+            state.config.prof_ops = selected.chain(kept.iter().cloned()).collect();
+        });
+    }
+
+    /// Whether calls are recorded.
+    pub fn is_on(&self) -> bool {
+        self.shared.switches.load(Ordering::Relaxed) & ENABLED != 0
+    }
+
+    /// Counts calls by operation from now on, for a monitoring system.
+    pub fn start_counting(&self) {
+        self.shared.switches.fetch_or(COUNTING, Ordering::Relaxed);
+    }
+
+    /// The counts so far.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    fn change(&self, change: impl FnOnce(&mut LogState)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let switches = state.switches();
+        // Under the lock, so that the switches are those of the last change.
+        let keep = |old: u32| Some(old & COUNTING | switches);
+        let _ = self.shared.switches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, keep);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LogState> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Results.
+impl CommsLogger {
+    /// What was recorded so far. No other rank is asked.
+    #[doc(alias = "log_summary")]
+    pub fn report(&self) -> CommsReport {
+        let written_ms =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        CommsReport::of(&self.lock().rows, written_ms)
+    }
+
+    /// Forgets what was recorded. What is recorded from now on does not change.
+    #[doc(alias = "reset_log")]
+    pub fn reset(&self) {
+        self.lock().rows.clear();
+    }
+
+    /// Whether anything was recorded.
+    #[doc(alias = "has_comm_data")]
+    pub fn has_calls(&self) -> bool {
+        self.lock().rows.iter().next().is_some()
+    }
+
+    /// The number of recorded calls of this operation or name, without those that failed. 0 for a name that is unknown.
+    #[doc(alias = "get_comm_operation_count")]
+    pub fn count(&self, name: &str) -> u64 {
+        let operation = operation_named(name);
+        let is_it = |row: &report::CommsRow| row.name == name || Some(row.operation) == operation;
+        // A part is no call of the program.
+        self.report().rows.iter().filter(|row| row.parent.is_none() && is_it(row)).map(|row| row.count).sum()
+    }
+
+    /// The names of recorded calls.
+    #[doc(alias = "get_logged_comm_ops")]
+    pub fn names(&self) -> Vec<String> {
+        let names: BTreeSet<String> = self.report().rows.into_iter().map(|row| row.name).collect();
+        names.into_iter().collect()
+    }
+}
+
+/// The side of backends.
+impl CommsLogger {
+    /// Whether no call need be given to [`CommsLogger::enter`].
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.shared.switches.load(Ordering::Relaxed) == 0
+    }
+
+    /// A call begins now. `None` if nothing of it is to be recorded.
+    pub fn enter(&self, call: &EnteredCall<'_>) -> Option<RecordedCall> {
+        let switches = self.shared.switches.load(Ordering::Relaxed);
+        let is_timed = switches & ENABLED != 0 && self.is_selected(switches, call);
+        if !is_timed && switches & COUNTING == 0 {
+            return None;
+        }
+        let entered_ns = if is_timed { monotonic_ns(Instant::now()) } else { 0 };
+        Some(call.recorded(entered_ns, switches & DEBUG != 0))
+    }
+
+    fn is_selected(&self, switches: u32, call: &EnteredCall<'_>) -> bool {
+        match call.options.profile {
+            Profile::Never => false,
+            Profile::Always => true,
+            Profile::AsConfigured if switches & bit(call.descriptor.operation) != 0 => true,
+            Profile::AsConfigured if switches & NAMES == 0 => false,
+            Profile::AsConfigured => {
+                let names = &self.lock().selection.names;
+                let is_named =
+                    |name: &Option<crate::ShortText>| name.is_some_and(|name| names.contains(name.as_str()));
+                call.names().iter().any(is_named)
+            }
+        }
+    }
+
+    /// A recorded call of a rank of `group` ends now. Gives the call back with its end, for who remembers calls.
+    /// `shown` is the call for a line in the log.
+    pub fn end(
+        &self,
+        mut call: RecordedCall,
+        ended: RecordedEnd,
+        group: &Group,
+        shown: &fmt::Arguments<'_>,
+    ) -> RecordedCall {
+        let switches = self.shared.switches.load(Ordering::Relaxed);
+        call.has_ended = true;
+        if switches & COUNTING != 0 {
+            self.shared.counters.add(&call, ended);
+        }
+        if call.entered_ns == 0 {
+            return call;
+        }
+        call.end(monotonic_ns(Instant::now()), ended);
+        if switches & ENABLED == 0 {
+            return call;
+        }
+        let mut state = self.lock();
+        match ended {
+            RecordedEnd::Done(_) => state.rows.add(&call.key, call.bytes, call.duration_ns()),
+            RecordedEnd::Failed => state.rows.add_error(&call.key),
+        }
+        drop(state);
+        if switches & VERBOSE != 0 && group.rank() == 0 {
+            let rank = Some(group.own_job_rank().get());
+            let ended = if call.has_failed { "failed after " } else { "" };
+            log(Severity::Requested, rank, format_args!("{ended}{}", call.line(shown)));
+        }
+        call
+    }
+}
+
+/// A line about names that select calls by the names of calls, since they may be misspelt operations.
+fn tell_names(names: &BTreeSet<String>) {
+    for name in names {
+        let text = format_args!(
+            "the communication log: no operation is called {name:?}, so only calls with this log name, label or parent \
+             are recorded for it"
+        );
+        log(Severity::Warn, None, text);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Counts of calls as a text file of Prometheus for each rank, replaced every second.
+//!
+//! A thread of its own writes the file: the folder may be on a disk that is slow, full or gone, and calls must not wait
+//! for that.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use unisono_communicator::{CommsLogger, Error, Result, Severity, log};
+
+use crate::size_limit::write_limited;
+
+/// How often the file is replaced.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Name of the thread.
+const THREAD_NAME: &str = "unisono-metrics";
+
+/// Writes the counts of a rank until it is dropped, and once more then.
+pub(super) struct Metrics {
+    /// Dropped to end the thread.
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    /// A forked child has no such thread.
+    pid: u32,
+}
+
+impl Metrics {
+    /// For `rank`, in `folder`, which is made if it is not there.
+    pub(super) fn start(folder: PathBuf, rank: u32, logger: CommsLogger) -> Result<Metrics> {
+        logger.start_counting();
+        let (end, ended) = channel();
+        let body = move || {
+            let mut is_failing = false;
+            loop {
+                let is_last = ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Disconnected);
+                let written = replace(&folder, rank, &logger.counters().prometheus(rank));
+                tell_change(&folder, rank, written.err(), &mut is_failing);
+                if is_last {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(body);
+        let thread = thread.map_err(|error| Error::system("cannot start the thread of counts", &error))?;
+        Ok(Metrics { end: Some(end), thread: Some(thread), pid: std::process::id() })
+    }
+}
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        if std::process::id() == self.pid {
+            drop(self.end.take());
+            // A panic of that thread has been reported by its own hook.
+            let _ = self.thread.take().map(JoinHandle::join);
+        }
+    }
+}
+
+/// A line when writing begins to fail, and one when it works again.
+fn tell_change(folder: &Path, rank: u32, error: Option<io::Error>, is_failing: &mut bool) {
+    let was_failing = std::mem::replace(is_failing, error.is_some());
+    let folder = folder.display();
+    match error {
+        Some(error) if !was_failing => {
+            let text =
+                format_args!("cannot write counts of calls into {folder}, and goes on trying: {error}");
+            log(Severity::Warn, Some(rank), text);
+        }
+        None if was_failing => {
+            log(Severity::Warn, Some(rank), format_args!("writes counts of calls into {folder} again"));
+        }
+        Some(_) | None => {}
+    }
+}
+
+/// A reader sees the old content or all of the new.
+fn replace(folder: &Path, rank: u32, text: &str) -> io::Result<()> {
+    // Readers of a folder of such files take those that end like this.
+    let path = folder.join(format!("unisono-rank-{rank}.prom"));
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    let written = write_limited(|| {
+        fs::create_dir_all(folder)?;
+        fs::write(&partial, text)?;
+        fs::rename(&partial, &path)
+    });
+    if written.is_err() {
+        // The first problem is the one to report; the file may not even be there.
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_communicator::{Collectives, Communicator, ReduceOp, Solo};
+
+    use super::*;
+
+    #[test]
+    fn the_file_has_the_counts_at_the_end_and_no_partial_one_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let (deep, comm) = (folder.path().join("not").join("there"), Solo::new());
+        let metrics = Metrics::start(deep.clone(), 5, comm.group().comms_logger().clone()).unwrap();
+        comm.all_reduce(&mut [1u64; 4], ReduceOp::Sum).unwrap();
+        drop(metrics);
+        let names: Vec<_> = fs::read_dir(&deep)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(names, ["unisono-rank-5.prom"]);
+        let text = fs::read_to_string(deep.join(&names[0])).unwrap();
+        assert!(text.contains("unisono_bytes_total{rank=\"5\",operation=\"all_reduce\"} 32\n"), "{text}");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_no_error_of_the_job() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let metrics = Metrics::start(file.path().join("folder"), 0, CommsLogger::default()).unwrap();
+        drop(metrics);
+        let mut is_failing = false;
+        let error = replace(&file.path().join("folder"), 0, "").err();
+        assert!(error.is_some());
+        tell_change(file.path(), 0, error, &mut is_failing);
+        assert!(is_failing);
+        tell_change(file.path(), 0, None, &mut is_failing);
+        assert!(!is_failing);
+    }
+}

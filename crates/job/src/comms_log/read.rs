@@ -1,0 +1,92 @@
+//! Reads `UNISONO_COMMS_LOGGER`.
+
+use std::path::Path;
+
+use unisono_communicator::{CommsLoggerConfig, Result};
+
+use crate::settings::{Source, configuration};
+
+const NAME: &str = "UNISONO_COMMS_LOGGER";
+
+/// What the setting says: `on`, `off`, or a file with the block of DeepSpeed.
+///
+/// # Errors
+/// [`unisono_communicator::Error::Configuration`] for a file that cannot be read, or that holds something else.
+pub(crate) fn comms_logger(source: &Source<'_>) -> Result<CommsLoggerConfig> {
+    match source.text(NAME).as_deref() {
+        None | Some("off") => Ok(CommsLoggerConfig::default()),
+        Some("on") => Ok(CommsLoggerConfig::enabled()),
+        Some(path) => of_file(Path::new(path)).map_err(|problem| configuration(NAME, path, problem)),
+    }
+}
+
+/// The block alone, or a whole configuration of DeepSpeed that has the block.
+#[cfg(feature = "serde")]
+fn of_file(path: &Path) -> std::result::Result<CommsLoggerConfig, String> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("on, off or a file is needed: {error}"))?;
+    let no_block = |problem: serde_json::Error| {
+        format!("not the keys enabled, verbose, prof_all, debug and prof_ops of comms_logger: {problem}")
+    };
+    let mut whole: serde_json::Value = serde_json::from_str(&text).map_err(no_block)?;
+    let block = whole.get_mut("comms_logger").map(serde_json::Value::take);
+    serde_json::from_value(block.unwrap_or(whole)).map_err(no_block)
+}
+
+#[cfg(not(feature = "serde"))]
+fn of_file(_: &Path) -> std::result::Result<CommsLoggerConfig, String> {
+    Err("on or off is needed: this program was built without the feature `serde`, which reads files"
+        .to_owned())
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn read(text: &str) -> std::result::Result<CommsLoggerConfig, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let path = file.path().to_str().unwrap().to_owned();
+        let config = Config::from_lookup(&|name| (name == NAME).then(|| path.clone()));
+        config.map(|config| config.comms_logger).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn i2_the_block_is_read_alone_and_in_a_whole_configuration() {
+        let block =
+            r#"{"enabled": true, "verbose": true, "prof_all": false, "prof_ops": ["all_reduce", "my op"]}"#;
+        let prof_ops = vec!["all_reduce".to_owned(), "my op".to_owned()];
+        let expected =
+            CommsLoggerConfig { enabled: true, verbose: true, prof_all: false, debug: false, prof_ops };
+        assert_eq!(read(block), Ok(expected.clone()));
+        let whole =
+            format!(r#"{{"train_batch_size": 8, "comms_logger": {block}, "fp16": {{"enabled": false}}}}"#);
+        assert_eq!(read(&whole), Ok(expected));
+        assert_eq!(read(r#"{"comms_logger": {"enabled": false}}"#), Ok(CommsLoggerConfig::default()));
+    }
+
+    #[test]
+    fn i2_what_is_no_block_is_refused_with_the_reason() {
+        for (text, word) in [
+            (r#"{"enabled": true, "prof_opps": []}"#, "prof_opps"),
+            (r#"{"train_batch_size": 8}"#, "train_batch_size"),
+            (r#"{"enabled": "yes"}"#, "yes"),
+            ("enabled", "enabled"),
+            ("", "comms_logger"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(NAME) && error.contains(word), "{error}");
+        }
+        let missing = Config::from_lookup(&|name| (name == NAME).then(|| "/no/such/file".to_owned()));
+        assert!(missing.unwrap_err().to_string().contains("on, off or a file"));
+    }
+
+    #[test]
+    fn on_and_off_need_no_file() {
+        for (value, enabled) in [("on", true), ("off", false)] {
+            let config = Config::from_lookup(&|name| (name == NAME).then(|| value.to_owned())).unwrap();
+            assert_eq!(config.comms_logger, CommsLoggerConfig { enabled, ..CommsLoggerConfig::default() });
+        }
+    }
+}
