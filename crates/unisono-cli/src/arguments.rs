@@ -133,6 +133,9 @@ pub(crate) struct RunArguments {
     /// Write what each rank prints also to DIR/rank-N.log.
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Option<PathBuf>,
+    /// Record the calls of every rank, and print what those of rank 0 have cost when it ends.
+    #[arg(long)]
+    pub(crate) comms: bool,
     /// Whether each line has its rank in front, as in `[0] `.
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = parse_switch, action = ArgAction::Set)]
     pub(crate) tag_output: bool,

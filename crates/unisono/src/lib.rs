@@ -64,6 +64,7 @@
 #[doc(hidden)]
 pub mod algorithms_cli;
 pub mod call;
+pub mod comms_log;
 #[cfg(feature = "compression")]
 pub mod compression;
 pub mod config;

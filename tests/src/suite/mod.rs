@@ -7,6 +7,7 @@ pub mod arithmetic;
 pub mod asynchronous;
 pub mod borrowed;
 pub mod calls;
+pub mod comms_log;
 pub mod compression;
 pub mod failures;
 pub mod group_options;
@@ -26,7 +27,8 @@ pub mod skipped;
 pub mod subgroup_errors;
 pub mod supports;
 
-/// Every test of the suite for one backend: `conformance!(InProcess)`.
+/// Every test of the suite for one backend: `conformance!(InProcess)`. `conformance!(@log InProcess)` has the tests of
+/// the communication log, which a rank in another process does not show.
 #[macro_export]
 macro_rules! conformance {
     ($backend:expr) => {
@@ -91,6 +93,12 @@ macro_rules! conformance {
             member_groups: overlapping_in_any_order made_again_and_again refused_lists different_lists_name_both
                 a_member_that_never_comes;
             subgroup_errors: timeouts mismatches user_panics revocations losses truncated_messages;
+        );
+    };
+    (@log $backend:expr) => {
+        $crate::conformance!(@tests $backend,
+            comms_log: i1_i3_figures_are_of_the_group i11_asynchronous_calls_are_timed_without_waiting
+                derived_communicators_and_parts switched_in_mid_call failures_are_errors messages_are_recorded;
         );
     };
     (@tests $backend:expr, $($module:ident: $($test:ident)*;)*) => {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use unisono::Collective;
+use unisono::comms_log::{Bandwidth, shares};
+use unisono::extend::calls::Operation;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,19 +51,17 @@ impl MeasuredOperation {
         self != MeasuredOperation::Collective(Collective::Barrier)
     }
 
+    /// The operation of which S and bandwidth are defined.
+    fn operation(self) -> Operation {
+        match self {
+            MeasuredOperation::Collective(collective) => collective.into(),
+            MeasuredOperation::SendRecv => Operation::Send,
+        }
+    }
+
     /// How many shares of `count` elements the larger of a rank's two buffers has: this buffer is the size of a row.
     pub(crate) fn shares(self, ranks: u32) -> u64 {
-        match self {
-            MeasuredOperation::Collective(collective) => match collective {
-                Collective::ReduceScatter
-                | Collective::AllGather
-                | Collective::AllToAll
-                | Collective::Gather
-                | Collective::Scatter => u64::from(ranks),
-                Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1,
-            },
-            MeasuredOperation::SendRecv => 1,
-        }
+        shares(self.operation(), ranks)
     }
 
     /// Elements per share for a row of about `bytes` bytes, never more.
@@ -69,22 +69,9 @@ impl MeasuredOperation {
         if self.has_size() { bytes / element_bytes as u64 / self.shares(ranks) } else { 0 }
     }
 
-    /// The factor from a row's bytes per second to the load of the busiest link, as in nccl-tests, which makes numbers
-    /// of ranks comparable.
-    pub(crate) fn busbw_factor(self, ranks: u32) -> f64 {
-        let n = f64::from(ranks);
-        match self {
-            MeasuredOperation::SendRecv => 1.0,
-            MeasuredOperation::Collective(collective) => match collective {
-                Collective::AllReduce => 2.0 * (n - 1.0) / n,
-                Collective::ReduceScatter
-                | Collective::AllGather
-                | Collective::AllToAll
-                | Collective::Gather
-                | Collective::Scatter => (n - 1.0) / n,
-                Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1.0,
-            },
-        }
+    /// The bandwidth of `bytes` in `seconds`, as the communication log has it.
+    pub(crate) fn bandwidth(self, ranks: u32, bytes: u64, seconds: f64) -> Bandwidth {
+        Bandwidth::of(self.operation(), ranks, bytes as f64, seconds)
     }
 }
 
@@ -197,27 +184,6 @@ mod tests {
 
     fn operation(name: &str) -> MeasuredOperation {
         name.parse().unwrap()
-    }
-
-    #[test]
-    fn bandwidth_factors_are_those_of_nccl_tests() {
-        let expected = [
-            ("all_reduce", 1.5),
-            ("reduce_scatter", 0.75),
-            ("all_gather", 0.75),
-            ("all_to_all", 0.75),
-            ("broadcast", 1.0),
-            ("reduce", 1.0),
-            ("gather", 0.75),
-            ("scatter", 0.75),
-            ("barrier", 1.0),
-            ("sendrecv", 1.0),
-        ];
-        assert_eq!(expected.len(), MeasuredOperation::all().count());
-        for (name, factor) in expected {
-            assert_eq!(operation(name).busbw_factor(4), factor, "{name}");
-        }
-        assert_eq!(operation("all_reduce").busbw_factor(1), 0.0);
     }
 
     #[test]

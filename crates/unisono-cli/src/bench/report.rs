@@ -8,8 +8,6 @@ use super::operations::MeasuredOperation;
 use super::timing::Timing;
 
 const MICROSECONDS: f64 = 1e6;
-/// Bytes per second in a GB/s, as nccl-tests counts.
-const GIGABYTE: f64 = 1e9;
 
 /// One measured call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,8 +78,8 @@ impl Row {
         self.median_us = median * MICROSECONDS;
         self.min_us = timing.min() / ways * MICROSECONDS;
         // On one rank a call can be shorter than a tick of the clock.
-        self.algbw_gb_per_s = if median > 0.0 { self.bytes as f64 / median / GIGABYTE } else { 0.0 };
-        self.busbw_gb_per_s = self.algbw_gb_per_s * operation.busbw_factor(self.ranks);
+        let bandwidth = operation.bandwidth(self.ranks, self.bytes, median);
+        (self.algbw_gb_per_s, self.busbw_gb_per_s) = (bandwidth.algbw_gb_per_s, bandwidth.busbw_gb_per_s);
         self
     }
 

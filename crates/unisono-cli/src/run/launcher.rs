@@ -125,6 +125,7 @@ impl<'j> Launcher<'j> {
             .map_err(|error| Problem::failed("watching processes", error))?;
         let mut variables = vendor::variables(job.vendor_directory.clone());
         variables.push((pipe.variable.0, pipe.variable.1.clone().into()));
+        variables.extend(job.records_calls.then(|| ("UNISONO_COMMS_LOGGER", "on".into())));
         let starter = Starter { job, meeting, variables, ends, null };
         let (mut ranks, mut pipes, mut ended_by) = (Vec::new(), [Vec::new(), Vec::new()], None);
         for rank in 0..job.ranks {

@@ -56,6 +56,8 @@ pub(crate) struct Job {
     pub(crate) binding: Binding,
     /// A folder for a file of each rank's output.
     pub(crate) log_directory: Option<PathBuf>,
+    /// Whether the ranks record their calls.
+    pub(crate) records_calls: bool,
 }
 
 impl Job {
@@ -73,6 +75,7 @@ impl Job {
             grace: GRACE,
             binding: Binding::Auto,
             log_directory: None,
+            records_calls: false,
         })
     }
 }
@@ -85,6 +88,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
         timeout,
         grace,
         log_dir,
+        comms,
         tag_output,
         bind_to,
         vendor: VendorArguments { vendor_dir },
@@ -102,6 +106,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
         grace,
         binding: bind_to,
         log_directory: log_dir,
+        records_calls: comms,
     };
     launch(&job, Arc::new(Terminal { tags: tag_output }))
 }
