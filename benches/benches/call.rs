@@ -47,5 +47,24 @@ fn solo(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, engine, solo);
+/// A short call without and with the communication log, and a reading of the clock: with the log a call reads it twice.
+fn comms_log(criterion: &mut Criterion) {
+    let comm = replay(2, |comm| all_reduce(comm, "recursive_doubling", &mut [0; COUNT]));
+    let (log, input, mut output) = (comm.group().comms_logger(), [1u32; COUNT], [0; COUNT]);
+    let forced = comm.with(CallOptions::new().algorithm("recursive_doubling"));
+    let mut group = criterion.benchmark_group("comms_log");
+    group.bench_function("clock", |bencher| bencher.iter(std::time::Instant::now));
+    for (name, is_on, counts) in [("off", false, false), ("on", true, false), ("on_and_counting", true, true)] {
+        if is_on { log.start() } else { log.stop() }
+        if counts {
+            log.start_counting();
+        }
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| forced.all_reduce_into(&input, &mut output, ReduceOp::Sum).unwrap());
+        });
+        assert_eq!(log.has_calls(), is_on);
+    }
+}
+
+criterion_group!(benches, engine, solo, comms_log);
 criterion_main!(benches);

@@ -112,7 +112,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         if let Err(error) = guard.drive(&mut task) {
             return Err(gate.settle(&mut guard, error));
         }
-        gate.board().leave(active.number, || active.course());
+        gate.board().leave(active.number, active.course());
         active.copy_out(&mut call.buffers);
         let bytes = call.buffers.bytes_max();
         Ok(active.finish(&mut guard, gate.group(), bytes))

@@ -207,7 +207,7 @@ impl<V: Vendor> Offloaded<V> {
             thread.run_call(descriptor, Some(number), counts, buffers, means, None)
         };
         let ((), entered) = self.inline(call, means, None, run)?;
-        self.companion.gate().board().leave(entered.number, Course::default);
+        self.companion.gate().board().leave(entered.number, Some(Course::default()));
         Ok(Outcome::done(call.buffers.bytes_max(), means.named::<V>().0))
     }
 

@@ -50,9 +50,12 @@ impl RecordRing {
         lock(self.slot(number)).filter(|(other, _)| *other == number).map(|(_, call)| call)
     }
 
-    /// The call of this number, if it has not ended.
-    fn running(&self, number: u64) -> Option<RecordedCall> {
-        self.get(number).filter(|call| !call.has_ended)
+    /// Ends the call of this number by `end`, unless it has ended. Gives the call if `end` says that it is wanted.
+    fn end(&self, number: u64, end: impl FnOnce(&mut RecordedCall) -> bool) -> Option<RecordedCall> {
+        self.entries.get()?;
+        let mut slot = lock(self.slot(number));
+        let (_, call) = slot.as_mut().filter(|(other, call)| *other == number && !call.has_ended)?;
+        end(call).then_some(*call)
     }
 }
 
@@ -92,31 +95,31 @@ impl Board {
         if log.is_idle() { None } else { Some((records, log)) }
     }
 
-    /// Enters a collective as [`super::CallRing::enter`], and records it.
+    /// Enters a collective as [`super::CallRing::enter`], and records it. Gives its number, and whether its end is to be
+    /// recorded.
     pub fn enter(
         &self,
         call: &Call<'_>,
         algorithm: Option<(&'static str, u32)>,
         sizes: Option<&Arc<Sizes>>,
         parent: Option<&Arc<ParentCall>>,
-    ) -> u64 {
+    ) -> (u64, bool) {
         let number = self.calls.enter(&call.descriptor, algorithm, sizes, call.site, parent);
-        if let Some((records, log)) = self.recorder() {
+        let is_recorded = self.recorder().is_some_and(|(records, log)| {
             let parent = parent.map(|parent| &**parent);
             let entered = EnteredCall { parent, ..EnteredCall::of(call, &records.group) };
-            if let Some(recorded) = log.enter(&entered) {
-                records.collectives.set(number, recorded);
-            }
-        }
-        number
+            let recorded = log.enter(&entered);
+            recorded.map(|recorded| records.collectives.set(number, recorded)).is_some()
+        });
+        (number, is_recorded)
     }
 
-    /// Records that a collective has returned and has moved its data.
+    /// Notes that a collective has returned and has moved its data, in this way if its end is to be recorded.
     #[inline]
-    pub fn leave(&self, number: u64, course: impl FnOnce() -> Course) {
+    pub fn leave(&self, number: u64, recorded: Option<Course>) {
         self.progress.leave(number);
-        if let Some((records, log)) = self.recorder() {
-            self.record_end(records, log, number, course(), RecordedEnd::Done(None));
+        if let Some(course) = recorded {
+            self.record_end(number, course, RecordedEnd::Done(None));
         }
     }
 
@@ -125,36 +128,32 @@ impl Board {
     pub fn finish(&self, number: u64) {
         self.on_streams.finish(number);
         self.progress.finish(number);
-        if let Some((records, log)) = self.recorder() {
-            self.record_end(records, log, number, Course::default(), RecordedEnd::Done(None));
-        }
+        self.record_end(number, Course::default(), RecordedEnd::Done(None));
     }
 
     /// Records that the collectives in progress have failed.
     pub fn fail_running(&self) {
-        let Some((records, log)) = self.recorder() else { return };
+        if self.recorder().is_none() {
+            return;
+        }
         let entered = self.calls.entered();
         let remembered = entered.saturating_sub(CALLS_REMEMBERED as u64);
         for number in self.progress.finished().max(remembered)..entered {
-            self.record_end(records, log, number, Course::default(), RecordedEnd::Failed);
+            self.record_end(number, Course::default(), RecordedEnd::Failed);
         }
     }
 
-    fn record_end(
-        &self,
-        records: &CallRecords,
-        log: &CommsLogger,
-        number: u64,
-        course: Course,
-        ended: RecordedEnd,
-    ) {
-        let Some(running) = records.collectives.running(number) else { return };
-        let Course { first_byte_ns, has_waited } = course;
-        let first_byte_ns = if has_waited { first_byte_ns } else { running.entered_ns };
-        let running = running.on_course(first_byte_ns, has_waited);
-        let shown = Shown { calls: &self.calls, number };
-        let ended = log.end(running, ended, &records.group, &format_args!("{shown}"));
-        records.collectives.set(number, ended);
+    fn record_end(&self, number: u64, course: Course, ended: RecordedEnd) {
+        let Some((records, log)) = self.recorder() else { return };
+        let told = records.collectives.end(number, |call| {
+            call.has_waited = course.has_waited;
+            call.first_byte_ns = if course.has_waited { course.first_byte_ns } else { call.entered_ns };
+            log.end(call, ended)
+        });
+        if let Some(call) = told {
+            let shown = Shown { calls: &self.calls, number };
+            CommsLogger::tell(&call, &records.group, &format_args!("{shown}"));
+        }
     }
 
     /// Enters a send or receive as [`super::Messages::enter`], and records it.
@@ -178,10 +177,9 @@ impl Board {
             RecordedEnd::Failed => {}
         }
         if let Some((records, log)) = self.recorder()
-            && let Some(running) = records.messages.running(number)
+            && let Some(call) = records.messages.end(number, |call| log.end(call, ended))
         {
-            let shown = format_args!("{descriptor} at {site}");
-            records.messages.set(number, log.end(running, ended, &records.group, &shown));
+            CommsLogger::tell(&call, &records.group, &format_args!("{descriptor} at {site}"));
         }
     }
 

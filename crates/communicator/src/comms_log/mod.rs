@@ -278,39 +278,38 @@ impl CommsLogger {
         }
     }
 
-    /// A recorded call of a rank of `group` ends now. Gives the call back with its end, for who remembers calls.
-    /// `shown` is the call for a line in the log.
-    pub fn end(
-        &self,
-        mut call: RecordedCall,
-        ended: RecordedEnd,
-        group: &Group,
-        shown: &fmt::Arguments<'_>,
-    ) -> RecordedCall {
+    /// A recorded call ends now. Says whether a line about it is wanted; see [`CommsLogger::tell`].
+    #[must_use]
+    pub fn end(&self, call: &mut RecordedCall, ended: RecordedEnd) -> bool {
         let switches = self.shared.switches.load(Ordering::Relaxed);
         call.has_ended = true;
         if switches & COUNTING != 0 {
-            self.shared.counters.add(&call, ended);
+            self.shared.counters.add(call, ended);
         }
         if call.entered_ns == 0 {
-            return call;
+            return false;
         }
         call.end(monotonic_ns(Instant::now()), ended);
         if switches & ENABLED == 0 {
-            return call;
+            return false;
         }
         let mut state = self.lock();
         match ended {
             RecordedEnd::Done(_) => state.rows.add(&call.key, call.bytes, call.duration_ns()),
             RecordedEnd::Failed => state.rows.add_error(&call.key),
         }
-        drop(state);
-        if switches & VERBOSE != 0 && group.rank() == 0 {
+        switches & VERBOSE != 0
+    }
+
+    /// Writes a line about a call that has ended, on the first rank of `group`. `shown` is the call for the line. The
+    /// caller holds no lock.
+    #[cold]
+    pub fn tell(call: &RecordedCall, group: &Group, shown: &fmt::Arguments<'_>) {
+        if group.rank() == 0 {
             let rank = Some(group.own_job_rank().get());
-            let ended = if call.has_failed { "failed after " } else { "" };
+            let ended = if call.has_failed { "failed: " } else { "" };
             log(Severity::Requested, rank, format_args!("{ended}{}", call.line(shown)));
         }
-        call
     }
 }
 

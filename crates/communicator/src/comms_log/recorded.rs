@@ -9,6 +9,7 @@ use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
 use crate::call::parent::ParentCall;
 use crate::call::site::Site;
+use crate::comms_log::CommsLogger;
 use crate::comms_log::figures::{Bandwidth, size_bytes};
 use crate::comms_log::report::size_text;
 use crate::comms_log::rows::{Key, size_class};
@@ -115,12 +116,6 @@ pub enum RecordedEnd {
 }
 
 impl RecordedCall {
-    /// The same call, which has come so far.
-    #[must_use]
-    pub fn on_course(self, first_byte_ns: u64, has_waited: bool) -> RecordedCall {
-        RecordedCall { first_byte_ns, has_waited, ..self }
-    }
-
     /// How long it took; 1 ns at least.
     pub fn duration_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.entered_ns).max(1)
@@ -171,9 +166,11 @@ impl Recording {
     }
 
     /// Ends.
-    pub fn end(self, ended: RecordedEnd) {
-        let shown = format_args!("{} at {}", self.descriptor, self.site);
-        self.group.comms_logger().end(self.call, ended, &self.group, &shown);
+    pub fn end(mut self, ended: RecordedEnd) {
+        if self.group.comms_logger().end(&mut self.call, ended) {
+            let shown = format_args!("{} at {}", self.descriptor, self.site);
+            CommsLogger::tell(&self.call, &self.group, &shown);
+        }
     }
 }
 

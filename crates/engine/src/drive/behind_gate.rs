@@ -51,7 +51,7 @@ impl<L: Links + 'static> CallEngine for Shared<L> {
     fn number(&self, named: (&'static str, u32), call: &Call<'_>, enclosing: Option<&Enclosing>) -> u64 {
         let sizes = Sizes::of(call.descriptor.dtype, &call.counts, call.buffers.segment_ends()).map(Arc::new);
         let header = CallHeader::new(&call.descriptor, 0, hash_named(named), 0);
-        enter(&self.gate, call, named, sizes.as_ref(), enclosing, header, drop)
+        enter(&self.gate, call, named, sizes.as_ref(), enclosing, header, drop).0
     }
 
     fn with_links(&self, act: &mut dyn FnMut(&mut dyn Failing)) {

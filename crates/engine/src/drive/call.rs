@@ -119,9 +119,10 @@ impl ActiveCall {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let number = enter(gate, call, named, sizes.as_ref(), enclosing, header, |header| {
+        let entered = enter(gate, call, named, sizes.as_ref(), enclosing, header, |header| {
             planned.run.reset(header);
         });
+        let (number, is_recorded) = entered;
         ActiveCall {
             number,
             collective,
@@ -135,7 +136,7 @@ impl ActiveCall {
             links_open: false,
             body,
             sizes,
-            is_recorded: !gate.group().comms_logger().is_idle(),
+            is_recorded,
             first_byte_ns: 0,
         }
     }
@@ -232,9 +233,10 @@ impl ActiveCall {
         }
     }
 
-    /// The way of the call to its end, for the communication log.
-    pub(crate) fn course(&self) -> Course {
-        Course { first_byte_ns: self.first_byte_ns, has_waited: self.wait.has_begun() }
+    /// The way of the call to its end, if the communication log records it.
+    pub(crate) fn course(&self) -> Option<Course> {
+        let course = || Course { first_byte_ns: self.first_byte_ns, has_waited: self.wait.has_begun() };
+        self.is_recorded.then(course)
     }
 
     /// Whether the plan's links are open. Starts to open them.
@@ -369,7 +371,7 @@ impl ActiveCall {
     }
 }
 
-/// Enters a call on the board, and passes its complete header to `reset`. `named` is the name and hash of the algorithm
+/// Enters a call on the board as [`unisono_backend::Board::enter`], and passes its complete header to `reset`. `named` is the name and hash of the algorithm
 /// or body.
 pub(crate) fn enter(
     gate: &CallGate,
@@ -379,14 +381,14 @@ pub(crate) fn enter(
     enclosing: Option<&Enclosing>,
     header: CallHeader,
     reset: impl FnOnce(CallHeader),
-) -> u64 {
+) -> (u64, bool) {
     let (board, parent) = (gate.board(), enclosing.map(|enclosing| &enclosing.parent));
-    let number = board.enter(call, Some(named), sizes, parent);
+    let (number, is_recorded) = board.enter(call, Some(named), sizes, parent);
     let context = enclosing.map_or(0, |enclosing| enclosing.context);
     let header = header.numbered(number).within(context).behind(board.calls().history().digest);
     board.calls().set_digest(header.digest());
     reset(header);
-    number
+    (number, is_recorded)
 }
 
 /// How long a call may wait; in a scope, at most for the time that the scope has left.

@@ -174,7 +174,7 @@ impl<L: Links + 'static> Shared<L> {
         };
         drop(state);
         let ActiveRequest { mut active, call } = *finished;
-        self.gate.board().leave(active.number, || active.course());
+        self.gate.board().leave(active.number, active.course());
         let mut buffers = active.move_out(call.buffers);
         let bytes = buffers.as_mut().map_or(0, |buffers| buffers.borrow().bytes_max());
         let outcome = active.finish(engine, self.gate.group(), bytes);

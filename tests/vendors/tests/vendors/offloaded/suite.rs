@@ -65,6 +65,7 @@ macro_rules! data {
 mod all {
     use super::*;
     unisono_tests::conformance!(ALL);
+    unisono_tests::conformance!(@log ALL);
 }
 
 mod groups_of_messages {
