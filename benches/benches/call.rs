@@ -54,8 +54,13 @@ fn comms_log(criterion: &mut Criterion) {
     let forced = comm.with(CallOptions::new().algorithm("recursive_doubling"));
     let mut group = criterion.benchmark_group("comms_log");
     group.bench_function("clock", |bencher| bencher.iter(std::time::Instant::now));
-    for (name, is_on, counts) in [("off", false, false), ("on", true, false), ("on_and_counting", true, true)] {
-        if is_on { log.start() } else { log.stop() }
+    for (name, is_on, counts) in [("off", false, false), ("on", true, false), ("on_and_counting", true, true)]
+    {
+        if is_on {
+            log.start()
+        } else {
+            log.stop()
+        }
         if counts {
             log.start_counting();
         }

@@ -114,8 +114,8 @@ impl Watched {
 }
 
 impl Communicator for Watched {
-    forward_communicator!(self => self.inner; group, backend, native_collectives, cost_model, companion, supports,
-        resolve, revoke, abort);
+    forward_communicator!(self => self.inner; group, backend, native_collectives, cost_model, companion, observations,
+        supports, resolve, revoke, abort);
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         self.noted(call.to_string(), || self.inner.execute(call))

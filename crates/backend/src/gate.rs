@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, Group, GroupOptions, JobRank, Result, deadline_after};
+use unisono_communicator::{Error, Group, GroupOptions, JobRank, Observations, Result, deadline_after};
 
 use crate::agreement::Agreements;
 use crate::board::Board;
@@ -177,6 +177,11 @@ impl CallGate {
     /// When calls that do not move are looked after.
     pub fn stall_options(&self) -> StallOptions {
         self.stall_options
+    }
+
+    /// What was recorded of the communicator's calls, and what the control plane knows of clocks and networks.
+    pub fn observations(&self) -> Observations {
+        self.board.observations(self.control.clock_offsets(), self.control.link_times())
     }
 
     /// Refuses a forked child, and a user's function that runs inside a call of this communicator. The first would use

@@ -12,6 +12,7 @@ use crate::call::outcome::{Outcome, Ticket};
 use crate::call::parent::{ParentCall, ScopeId};
 use crate::call::{Call, OwnedCall};
 use crate::check::check_request;
+use crate::comms_log::observations::Observations;
 use crate::error::{Error, Result};
 use crate::forward_communicator;
 use crate::group::Group;
@@ -75,6 +76,12 @@ pub trait Communicator: Send + Sync {
     /// [`Communicator::shrink`].
     fn companion(&self) -> Option<Arc<dyn Communicator>> {
         None
+    }
+
+    /// What the communicator has recorded of its last calls, and what it knows of clocks and networks, for
+    /// [`crate::CommsLogger::stragglers`]. Nothing by default.
+    fn observations(&self) -> Observations {
+        Observations::default()
     }
 
     /// Whether this rank can make such a call on such memory, with these options and the options of
@@ -418,7 +425,7 @@ fn unsupported(backend: &'static str, what: &str) -> Error {
 }
 
 impl Communicator for Scope {
-    forward_communicator!(self => self.communicator; backend, native_collectives, cost_model, companion, supports,
+    forward_communicator!(self => self.communicator; backend, native_collectives, cost_model, companion, observations, supports,
         resolve_within, resolve, subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort);
 
     fn group(&self) -> &Group {

@@ -22,8 +22,8 @@ use crate::communicator::Communicator;
 /// struct Counted<C>(C, AtomicU64);
 ///
 /// impl<C: Communicator> Communicator for Counted<C> {
-///     forward_communicator!(self => self.0; group, backend, native_collectives, cost_model, companion, supports,
-///         resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier, scope,
+///     forward_communicator!(self => self.0; group, backend, native_collectives, cost_model, companion, observations,
+///         supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier, scope,
 ///         revoke, abort, close);
 ///
 ///     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
@@ -46,8 +46,8 @@ use crate::communicator::Communicator;
 macro_rules! forward_communicator {
     ($this:ident => $inner:expr; all) => {
         $crate::forward_communicator!($this => $inner; group, execute, submit, backend, native_collectives,
-            cost_model, companion, supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink,
-            agree, monitored_barrier, scope, revoke, abort, close);
+            cost_model, companion, observations, supports, resolve_within, resolve, register, subgroup_with,
+            duplicate, shrink, agree, monitored_barrier, scope, revoke, abort, close);
     };
     ($this:ident => $inner:expr; $($method:ident),+ $(,)?) => {
         $($crate::forward_communicator!(@$method $this, $inner);)+
@@ -88,6 +88,11 @@ macro_rules! forward_communicator {
     (@companion $this:ident, $inner:expr) => {
         fn companion(&$this) -> Option<std::sync::Arc<dyn $crate::Communicator>> {
             $inner.companion()
+        }
+    };
+    (@observations $this:ident, $inner:expr) => {
+        fn observations(&$this) -> $crate::Observations {
+            $inner.observations()
         }
     };
     (@supports $this:ident, $inner:expr) => {

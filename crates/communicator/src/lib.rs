@@ -44,6 +44,7 @@ pub use call::body::{BodyStage, CallBody};
 pub use call::counts::{Counts, LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use call::descriptor::{Descriptor, Peer, Place};
 pub use call::info::{CallAlgorithm, CallInfo, SiteText};
+pub use call::log_name::LogName;
 pub use call::operation::Operation;
 pub use call::options::{
     AlgorithmName, CALL_TIMEOUT_DEFAULT, CallOptions, Determinism, Profile, WhenBusy, deadline_after,
@@ -55,12 +56,17 @@ pub use call::skipped::SkippedOperations;
 pub use call::{Call, OwnedCall};
 pub use check::{Lengths, check, check_request, lengths};
 pub use comms_log::CommsLogger;
+pub use comms_log::clocks::{ClockOffset, HostClock, host_clocks};
 pub use comms_log::config::CommsLoggerConfig;
 pub use comms_log::counters::{Counted, Counters};
 pub use comms_log::figures::{Bandwidth, busbw_factor, shares, size_bytes};
 pub use comms_log::histogram::Histogram;
+pub use comms_log::link_time::LinkTime;
+pub use comms_log::observations::Observations;
 pub use comms_log::recorded::{EnteredCall, RecordedCall, RecordedEnd, Recording};
 pub use comms_log::report::{CommsReport, CommsRow, size_text};
+#[cfg(feature = "serde")]
+pub use comms_log::stragglers::report::{RankWaits, RowSpread, SlowLink, StragglerReport, Verdict};
 pub use communicator::{Communicator, OpenScope, Scope, Shrunk};
 pub use elements::dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use unisono_backend::{Board, CallGate, Companion, Control, StallOptions, Survivors};
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Descriptor, Error, Group, GroupOptions, MemoryKind, Operation, Outcome,
-    OwnedCall, ParentCall, RecordedEnd, Result, Scope, Shrunk, Work,
+    Call, CallOptions, Communicator, Descriptor, Error, Group, GroupOptions, MemoryKind, Observations,
+    Operation, Outcome, OwnedCall, ParentCall, RecordedEnd, Result, Scope, Shrunk, Work,
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
@@ -128,6 +128,10 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 
     fn cost_model(&self) -> CostModel {
         self.shared.options.cost_model
+    }
+
+    fn observations(&self) -> Observations {
+        self.shared.gate.observations()
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {

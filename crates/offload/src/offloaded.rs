@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use unisono_backend::{Companion, Course, Entered, Survivors};
 use unisono_communicator::{
     Algorithm, Call, CallBody, CallOptions, Collective, Communicator, CostModel, Counts, Descriptor, Error,
-    Group, GroupBackend, GroupOptions, MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId,
-    Shrunk, Ticket, Trust, Work, check_request, deadline_after,
+    Group, GroupBackend, GroupOptions, MemoryKind, Observations, Outcome, OwnedCall, ParentCall, Result,
+    Scope, ScopeId, Shrunk, Ticket, Trust, Work, check_request, deadline_after,
 };
 
 use crate::body::VendorBody;
@@ -294,6 +294,10 @@ impl<V: Vendor> Communicator for Offloaded<V> {
 
     fn companion(&self) -> Option<Arc<dyn Communicator>> {
         Some(self.companion.communicator())
+    }
+
+    fn observations(&self) -> Observations {
+        self.companion.gate().observations()
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {

@@ -24,6 +24,6 @@
 //! ```
 
 pub use unisono_communicator::{
-    Bandwidth, CommsLogger, CommsLoggerConfig, CommsReport, CommsRow, Counted, Counters, Histogram, busbw_factor,
-    shares, size_bytes, size_text,
+    Bandwidth, CommsLogger, CommsLoggerConfig, CommsReport, CommsRow, Counted, Counters, Histogram,
+    busbw_factor, shares, size_bytes, size_text,
 };

@@ -20,8 +20,8 @@
 //! struct Counted<C>(C, AtomicU64);
 //!
 //! impl<C: Communicator> Communicator for Counted<C> {
-//!     forward_communicator!(self => self.0; group, backend, native_collectives, cost_model, companion, supports,
-//!         resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier,
+//!     forward_communicator!(self => self.0; group, backend, native_collectives, cost_model, companion, observations,
+//!         supports,//!         resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier,
 //!         scope, revoke, abort, close);
 //!
 //!     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use unisono_communicator::{
     AlgorithmName, CallOptions, Collective, Completion, CostModel, Counts, DType, Descriptor, Determinism,
-    Division, Group, GroupBackend, GroupOptions, GroupRank, JobRank, MemoryKind, Operation, Outcome,
+    Division, Group, GroupBackend, GroupOptions, GroupRank, JobRank, LogName, MemoryKind, Operation, Outcome,
     ParentCall, Peer, Place, Process, Profile, ReduceOp, ShortText, Site, SkippedOperations, Ticket, UserOp,
     WhenBusy,
 };
@@ -86,6 +86,16 @@ impl Wire for ShortText {
         let (is_too_long, text) = (bool::read(reader)?, String::read(reader)?);
         let rest = if is_too_long { "x".repeat(ShortText::BYTES_MAX + 1) } else { String::new() };
         Ok(ShortText::new(&(text + &rest)))
+    }
+}
+
+impl Wire for LogName {
+    fn write(&self, writer: &mut Writer) {
+        self.text().write(writer);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<LogName, Malformed> {
+        Ok(LogName::new(ShortText::read(reader)?.as_str()))
     }
 }
 

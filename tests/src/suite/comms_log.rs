@@ -51,8 +51,7 @@ pub fn i11_asynchronous_calls_are_timed_without_waiting(backend: &dyn Backend) {
     run(backend, 2, &options(), |comm| {
         let log = comm.group().comms_logger();
         log.start();
-        let works: Vec<_> =
-            (0..5).map(|_| comm.all_reduce_async(vec![1u32; 1000], ReduceOp::Sum)).collect();
+        let works: Vec<_> = (0..5).map(|_| comm.all_reduce_async(vec![1u32; 1000], ReduceOp::Sum)).collect();
         // It waits for the calls before it.
         comm.barrier().unwrap();
         assert_eq!(rows(log), [row("all_reduce", 2, 4000, 5), row("barrier", 2, 0, 1)]);
@@ -101,7 +100,11 @@ pub fn switched_in_mid_call(backend: &dyn Backend) {
             assert!(call.as_ref().is_none_or(|call| !call.is_done()));
             std::thread::sleep(Duration::from_millis(20));
             both.wait();
-            if starts { log.start() } else { log.stop() }
+            if starts {
+                log.start()
+            } else {
+                log.stop()
+            }
             both.wait();
             let call = call.unwrap_or_else(|| comm.all_reduce_async(vec![1u32], ReduceOp::Sum));
             assert_eq!(call.wait().unwrap(), [2]);

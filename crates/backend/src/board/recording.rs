@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 use unisono_communicator::{
-    Call, CallInfo, CallOptions, CommsLogger, Counts, Descriptor, EnteredCall, Group, ParentCall,
-    RecordedCall, RecordedEnd, Recording, Site, Sizes,
+    Call, CallInfo, CallOptions, ClockOffset, CommsLogger, Counts, Descriptor, EnteredCall, Group, LinkTime,
+    Observations, ParentCall, RecordedCall, RecordedEnd, Recording, Site, Sizes,
 };
 
 use super::{Board, CALLS_REMEMBERED, CallRing};
@@ -27,6 +28,8 @@ pub(super) struct CallRecords {
     group: Group,
     collectives: RecordRing,
     messages: RecordRing,
+    /// The work of the network until this time, which the last observations have told.
+    told: Mutex<(Instant, Vec<LinkTime>)>,
 }
 
 /// Recorded calls by number, the last ones. It is allocated for the first one.
@@ -82,6 +85,7 @@ impl Board {
             group: group.clone(),
             collectives: RecordRing::default(),
             messages: RecordRing::default(),
+            told: Mutex::new((Instant::now(), Vec::new())),
         };
         // A second gate on the same board is of the same group.
         let _ = self.records.set(records);
@@ -105,13 +109,17 @@ impl Board {
         parent: Option<&Arc<ParentCall>>,
     ) -> (u64, bool) {
         let number = self.calls.enter(&call.descriptor, algorithm, sizes, call.site, parent);
-        let is_recorded = self.recorder().is_some_and(|(records, log)| {
-            let parent = parent.map(|parent| &**parent);
-            let entered = EnteredCall { parent, ..EnteredCall::of(call, &records.group) };
-            let recorded = log.enter(&entered);
-            recorded.map(|recorded| records.collectives.set(number, recorded)).is_some()
-        });
-        (number, is_recorded)
+        (number, self.recorder().is_some() && self.record_entry(number, call, parent))
+    }
+
+    /// Records the entry of a collective if the log wants it, and says whether it does.
+    #[cold]
+    fn record_entry(&self, number: u64, call: &Call<'_>, parent: Option<&Arc<ParentCall>>) -> bool {
+        let Some((records, log)) = self.recorder() else { return false };
+        let parent = parent.map(|parent| &**parent);
+        let entered = EnteredCall { parent, ..EnteredCall::of(call, &records.group) };
+        let recorded = log.enter(&entered);
+        recorded.map(|recorded| records.collectives.set(number, recorded)).is_some()
     }
 
     /// Notes that a collective has returned and has moved its data, in this way if its end is to be recorded.
@@ -143,6 +151,7 @@ impl Board {
         }
     }
 
+    #[cold]
     fn record_end(&self, number: u64, course: Course, ended: RecordedEnd) {
         let Some((records, log)) = self.recorder() else { return };
         let told = records.collectives.end(number, |call| {
@@ -187,6 +196,30 @@ impl Board {
     pub(crate) fn record_parent(&self, parent: &ParentCall, options: &CallOptions) -> Option<Recording> {
         let (records, _) = self.recorder()?;
         Recording::begin(&EnteredCall::parent(parent, options, &records.group))
+    }
+
+    /// The recorded collectives that ended well and that the ring still has, by number.
+    fn recorded_calls(&self) -> Vec<(u64, RecordedCall)> {
+        let Some(records) = self.records.get() else { return Vec::new() };
+        let entered = self.calls.entered();
+        let numbers = entered.saturating_sub(CALLS_REMEMBERED as u64)..entered;
+        let recorded = numbers.filter_map(|number| Some((number, records.collectives.get(number)?)));
+        recorded.filter(|(_, call)| call.ended_ns > 0 && !call.has_failed).collect()
+    }
+
+    /// What was recorded of the last collectives. `links` is the work of the network so far, since the start of the
+    /// job; the observations have only the work since the observations before.
+    pub(crate) fn observations(&self, clocks: Vec<ClockOffset>, links: Vec<LinkTime>) -> Observations {
+        let Some(records) = self.records.get() else { return Observations::default() };
+        let now = Instant::now();
+        let (since, told) = std::mem::replace(&mut *lock(&records.told), (now, links.clone()));
+        let is_new = |link: &LinkTime| {
+            let before = told.iter().find(|before| before.rank == link.rank);
+            link.since(before)
+        };
+        let links_ns = now.duration_since(since).as_nanos() as u64;
+        let links = links.iter().map(is_new).collect();
+        Observations { calls: self.recorded_calls(), clocks, links, links_ns }
     }
 
     /// The times of a collective that the ring still has, if they were recorded.

@@ -5,6 +5,7 @@ pub(crate) mod counts;
 pub(crate) mod descriptor;
 pub(crate) mod info;
 mod interned_site;
+pub(crate) mod log_name;
 pub(crate) mod operation;
 pub(crate) mod options;
 pub(crate) mod outcome;

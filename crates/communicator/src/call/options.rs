@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use unisono_schedule::{NotInterned, intern};
 
+use crate::call::log_name::LogName;
 use crate::error::{Error, Result};
 use crate::short_text::ShortText;
 
@@ -108,7 +109,7 @@ pub struct CallOptions {
     /// Whether the communication log records the call.
     pub profile: Profile,
     /// The name of the call in the communication log; ranks do not compare it.
-    pub log_name: Option<ShortText>,
+    pub log_name: Option<LogName>,
 }
 
 impl CallOptions {
@@ -170,9 +171,9 @@ impl CallOptions {
     }
 
     /// Names the call in the communication log ([`crate::CommsLogger`]), in place of its label or operation: with at
-    /// most [`ShortText::BYTES_MAX`] bytes. Other ranks may give another name.
+    /// most [`ShortText::BYTES_MAX`] bytes. Other ranks may give another name. Make such options once; see [`LogName`].
     pub fn log_name(mut self, text: &str) -> CallOptions {
-        self.log_name = Some(ShortText::new(text));
+        self.log_name = Some(LogName::new(text));
         self
     }
 

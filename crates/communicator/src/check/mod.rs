@@ -10,6 +10,7 @@ use unisono_schedule::Collective;
 use crate::call::Call;
 use crate::call::counts::Counts;
 use crate::call::descriptor::{Descriptor, Peer, Place};
+use crate::call::log_name::LogName;
 use crate::call::operation::Operation;
 use crate::call::options::{AlgorithmName, CallOptions};
 use crate::call::parent::ParentCall;
@@ -171,7 +172,7 @@ pub(crate) fn check_label(descriptor: &Descriptor) -> Result<()> {
 /// # Errors
 /// [`Error::InvalidArgument`].
 pub(crate) fn check_options(options: &CallOptions) -> Result<()> {
-    match options.log_name {
+    match options.log_name.map(LogName::text) {
         Some(name) if name.is_too_long() => return Err(too_long("log_name", name)),
         Some(_) | None => {}
     }

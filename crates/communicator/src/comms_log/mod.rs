@@ -12,14 +12,21 @@
 //! | `recorded` | one recorded call |
 //! | `counters` | counts by operation, for a monitoring system |
 //! | `report` | the rows as data and as a table |
+//! | `stragglers` | who waited for whom, from the records of all ranks |
+//! | `observations`, `clocks`, `link_time` | the facts of a backend for that: calls, clocks of hosts, the network |
 
+pub(crate) mod clocks;
 pub(crate) mod config;
 pub(crate) mod counters;
 pub(crate) mod figures;
 pub(crate) mod histogram;
+pub(crate) mod link_time;
+pub(crate) mod observations;
 pub(crate) mod recorded;
 pub(crate) mod report;
 mod rows;
+#[cfg(feature = "serde")]
+pub(crate) mod stragglers;
 
 use std::collections::BTreeSet;
 use std::fmt;

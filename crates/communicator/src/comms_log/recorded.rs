@@ -5,6 +5,7 @@ use std::fmt;
 use crate::call::Call;
 use crate::call::counts::Counts;
 use crate::call::descriptor::Descriptor;
+use crate::call::log_name::LogName;
 use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
 use crate::call::parent::ParentCall;
@@ -57,7 +58,11 @@ impl<'a> EnteredCall<'a> {
 
     /// Every name by which it may be selected.
     pub(super) fn names(&self) -> [Option<ShortText>; 4] {
-        [self.own_name, self.options.log_name, self.descriptor.label, self.parent.map(|parent| parent.name)]
+        [self.own_name, self.log_name(), self.descriptor.label, self.parent.map(|parent| parent.name)]
+    }
+
+    fn log_name(&self) -> Option<ShortText> {
+        self.options.log_name.map(LogName::text)
     }
 
     pub(super) fn recorded(&self, entered_ns: u64, tells_lines_apart: bool) -> RecordedCall {
@@ -69,7 +74,7 @@ impl<'a> EnteredCall<'a> {
             uneven,
             ranks: self.group.size(),
             parent: self.parent.map(|parent| parent.name),
-            name: self.options.log_name.or(self.own_name).or(label),
+            name: self.log_name().or(self.own_name).or(label),
             site: Some(self.site).filter(|_| tells_lines_apart),
             is_rest: false,
         };

@@ -66,16 +66,12 @@ impl CommsReport {
 
 impl CommsRow {
     fn of(key: &Key, row: &Row) -> CommsRow {
-        let Key { operation, uneven, ranks, parent, name, site, is_rest, .. } = *key;
-        let form = if uneven { "_v" } else { "" };
-        let name = name.map_or_else(|| format!("{operation}{form}"), |name| name.to_string());
-        let site = site.map(|site| format!(" | [{site}]")).unwrap_or_default();
-        let rest = if is_rest { " (further kinds)" } else { "" };
+        let Key { operation, uneven, ranks, parent, is_rest, .. } = *key;
         let seconds = row.times.sum_ns() as f64 / 1e9;
         // Of calls of groups of several sizes nobody knows the load of a link.
         let bandwidth = Bandwidth::of(operation, ranks.max(1), row.bytes_sum as f64, seconds);
         CommsRow {
-            name: format!("{name}{site}{rest}"),
+            name: key.shown(),
             operation,
             uneven,
             parent: parent.map(|parent| parent.to_string()),
@@ -115,18 +111,22 @@ impl fmt::Display for CommsReport {
             let rows = lines[1..].iter_mut().zip(&self.rows);
             rows.for_each(|(line, row)| line.push(row.errors.to_string()));
         }
-        let columns = lines[0].len();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        for line in &lines {
-            write!(f, "{:<1$}", line[0], widths[0])?;
-            for (cell, width) in line.iter().zip(&widths).skip(1) {
-                write!(f, "  {cell:>width$}")?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        table(f, &lines)
     }
+}
+
+/// Writes lines of cells, the first line with the headings: the first column flush left, the others flush right.
+pub(super) fn table(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    for line in lines {
+        write!(f, "{:<1$}", line[0], widths[0])?;
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
+            write!(f, "  {cell:>width$}")?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
 }
 
 fn cells(row: &CommsRow) -> Vec<String> {

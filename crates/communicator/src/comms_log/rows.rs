@@ -34,6 +34,16 @@ pub(super) struct Key {
 }
 
 impl Key {
+    /// The name in reports: the caller's, else the operation; with the line, where the log tells lines apart.
+    pub(super) fn shown(&self) -> String {
+        let Key { operation, uneven, name, site, is_rest, .. } = *self;
+        let form = if uneven { "_v" } else { "" };
+        let name = name.map_or_else(|| format!("{operation}{form}"), |name| name.to_string());
+        let site = site.map(|site| format!(" | [{site}]")).unwrap_or_default();
+        let rest = if is_rest { " (further kinds)" } else { "" };
+        format!("{name}{site}{rest}")
+    }
+
     fn rest(operation: Operation) -> Key {
         let (parent, name, site) = (None, None, None);
         Key { size_class: 0, operation, uneven: false, ranks: 0, parent, name, site, is_rest: true }

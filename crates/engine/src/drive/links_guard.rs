@@ -33,6 +33,7 @@ impl<L: Links + 'static> Shared<L> {
         self.monitor.try_take_links().then(|| self.guard())
     }
 
+    #[inline]
     fn guard(&self) -> LinksGuard<'_, L> {
         // A panic under the lock was a broken invariant, and has been reported. The state is used as it is.
         let engine = Some(lock(&self.engine));

@@ -54,6 +54,7 @@ impl Drop for GivesBack {
 /// without a slice or with a shorter one.
 ///
 /// Cost: two system calls of less than a microsecond together, or nothing if nothing changes.
+#[inline]
 pub(crate) fn be_short(is_short: bool) {
     match (is_short, BEFORE_NS.get()) {
         (true, None) => {

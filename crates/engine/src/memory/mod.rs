@@ -138,6 +138,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     ///
     /// # Errors
     /// When a user function panicked.
+    #[inline]
     pub(crate) fn reduce(
         &mut self,
         reducer: &Reducer,
