@@ -316,7 +316,8 @@ fn dialled(plane: &mut Plane) -> Vec<JobRank> {
         | Action::Asked { .. }
         | Action::Answered { .. }
         | Action::Differs(..)
-        | Action::HadClosed(..) => None,
+        | Action::HadClosed(..)
+        | Action::Measured(_) => None,
     };
     plane.take_actions().into_iter().filter_map(peer).collect()
 }
@@ -339,7 +340,8 @@ fn told(plane: &mut Plane) -> (Vec<News>, Vec<(JobRank, Message)>) {
             | Action::Asked { .. }
             | Action::Answered { .. }
             | Action::Differs(..)
-            | Action::HadClosed(..) => {}
+            | Action::HadClosed(..)
+            | Action::Measured(_) => {}
         }
     }
     (news, messages)

@@ -18,7 +18,7 @@ use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 use crate::config::Config;
 use crate::connecting::{Acceptor, Listener};
 use crate::control_thread::{
-    Commands, ControlThread, Identity, Settings, THREAD_NAME, fail_for_all, make_named, pending_max,
+    Commands, ControlThread, Identity, Measurements, Settings, THREAD_NAME, fail_for_all, make_named, pending_max,
 };
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
@@ -391,6 +391,10 @@ impl Job {
 
     pub(crate) fn commands(&self) -> &Commands {
         &self.shared.commands
+    }
+
+    pub(crate) fn measurements(&self) -> &Measurements {
+        self.shared.thread.measurements()
     }
 
     /// Which streams to the ranks of a group carry checksums.
