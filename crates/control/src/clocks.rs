@@ -78,7 +78,7 @@ impl Clocks {
 }
 
 impl PeerClock {
-    /// The next question, or the result of those that were answered.
+    /// The next question, or the result of the answers.
     fn go_on(&mut self, now_ns: u64) -> Option<ClockStep> {
         self.asked_ns = (self.questions_left > 0).then_some(now_ns);
         if self.asked_ns.is_some() {

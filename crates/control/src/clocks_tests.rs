@@ -14,12 +14,12 @@ const TICK_NS: u64 = SECOND_NS / 10;
 
 /// Another rank, whose clock is ahead of ours and drifts.
 #[derive(Clone, Copy)]
-struct Other {
+struct SkewedClock {
     ahead_ns: i64,
     drift_ppb: i64,
 }
 
-impl Other {
+impl SkewedClock {
     fn ahead_at(self, own_ns: u64) -> i64 {
         self.ahead_ns + (i128::from(own_ns) * i128::from(self.drift_ppb) / 1_000_000_000) as i64
     }
@@ -33,7 +33,7 @@ impl Other {
 /// question without delays is lost.
 fn measure(
     clocks: &mut Clocks,
-    other: Other,
+    other: SkewedClock,
     from_ns: u64,
     mut delays: impl FnMut() -> Option<(u64, u64)>,
 ) -> ClockOffset {
@@ -51,7 +51,10 @@ fn measure(
             let (answer, late) = ((asked_ns, clock_ns), (asked_ns + 1, 0));
             assert_eq!(clocks.answered((PEER, HOST), late, now_ns), None, "no such question");
             step = clocks.answered((PEER, HOST), answer, now_ns);
-            assert_eq!(clocks.answered((PEER, HOST), answer, now_ns).filter(|_| there_ns + back_ns > 0), None);
+            assert_eq!(
+                clocks.answered((PEER, HOST), answer, now_ns).filter(|_| there_ns + back_ns > 0),
+                None
+            );
         }
     }
     panic!("no measurement")
@@ -65,7 +68,7 @@ fn ahead_at(offset: ClockOffset, own_ns: u64) -> (i64, u64) {
 
 #[test]
 fn the_quickest_of_eight_answers_counts_and_the_next_measurement_comes_after_ten_seconds() {
-    let other = Other { ahead_ns: -5_000_000, drift_ppb: 0 };
+    let other = SkewedClock { ahead_ns: -5_000_000, drift_ppb: 0 };
     let (mut clocks, mut asked) = (Clocks::default(), 0);
     let start_ns = 500 * SECOND_NS;
     let found = measure(&mut clocks, other, start_ns, || {
@@ -75,15 +78,12 @@ fn the_quickest_of_eight_answers_counts_and_the_next_measurement_comes_after_ten
     assert_eq!((asked, found.offset_ns, found.error_ns), (QUESTIONS, -5_001_000, 2_003));
     assert_eq!((found.rank, found.host, found.drift_ppb), (PEER, HOST, 0));
     assert_eq!(clocks.on_time(PEER, start_ns + INTERVAL_NS - 1), None);
-    assert_eq!(
-        clocks.on_time(PEER, start_ns + INTERVAL_NS),
-        Some(ClockStep::Ask(start_ns + INTERVAL_NS))
-    );
+    assert_eq!(clocks.on_time(PEER, start_ns + INTERVAL_NS), Some(ClockStep::Ask(start_ns + INTERVAL_NS)));
 }
 
 #[test]
 fn a_lost_question_is_forgotten_and_all_lost_ones_are_no_measurement() {
-    let other = Other { ahead_ns: 77_000_000, drift_ppb: 0 };
+    let other = SkewedClock { ahead_ns: 77_000_000, drift_ppb: 0 };
     let (mut clocks, mut asked) = (Clocks::default(), 0);
     let found = measure(&mut clocks, other, SECOND_NS, || {
         asked += 1;
@@ -97,7 +97,7 @@ fn a_lost_question_is_forgotten_and_all_lost_ones_are_no_measurement() {
 #[test]
 fn a_jump_is_no_drift_and_the_drift_is_found_again() {
     let (mut clocks, delays) = (Clocks::default(), || Some((1_000, 1_000)));
-    let mut other = Other { ahead_ns: 3_000, drift_ppb: 40_000 };
+    let mut other = SkewedClock { ahead_ns: 3_000, drift_ppb: 40_000 };
     let mut next = |other, number: u64| measure(&mut clocks, other, number * 12 * SECOND_NS, delays);
     assert_eq!(next(other, 1).drift_ppb, 0, "one measurement shows no drift");
     assert!((39_000..=40_000).contains(&next(other, 2).drift_ppb));
@@ -129,7 +129,7 @@ proptest! {
         delays in proptest::collection::vec(proptest::option::weighted(0.9, (0u64..3_000_000, 0u64..900_000)), 40..80),
     ) {
         prop_assume!(delays.iter().any(Option::is_some));
-        let (mut clocks, other) = (Clocks::default(), Other { ahead_ns, drift_ppb });
+        let (mut clocks, other) = (Clocks::default(), SkewedClock { ahead_ns, drift_ppb });
         let mut delays = delays.into_iter().cycle();
         let mut from_ns = 1_000 * SECOND_NS;
         for _ in 0..5 {

@@ -237,8 +237,7 @@ impl Plane {
             }
             Message::Clock { asked_ns, clock_ns } => {
                 let host = self.hosts.number(from).unwrap_or_default();
-                let step =
-                    self.clocks.answered((from, host), (asked_ns, clock_ns), monotonic_ns(now));
+                let step = self.clocks.answered((from, host), (asked_ns, clock_ns), monotonic_ns(now));
                 self.measure(from, step);
             }
         }

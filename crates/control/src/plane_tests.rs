@@ -311,13 +311,7 @@ fn plane() -> (Plane, Vec<JobRank>, Instant) {
 fn dialled(plane: &mut Plane) -> Vec<JobRank> {
     let peer = |action| match action {
         Action::Connect(peer) => Some(peer),
-        Action::Send(..)
-        | Action::Happened(_)
-        | Action::Asked { .. }
-        | Action::Answered { .. }
-        | Action::Differs(..)
-        | Action::HadClosed(..)
-        | Action::Measured(_) => None,
+        _ => None,
     };
     plane.take_actions().into_iter().filter_map(peer).collect()
 }

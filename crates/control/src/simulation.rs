@@ -477,11 +477,7 @@ impl Simulation {
     pub(super) fn lost(&self, rank: u32) -> BTreeSet<u32> {
         let lost = |news: &News| match news.topic {
             Topic::Lost { rank, .. } => Some(rank.get()),
-            Topic::Revoked { .. }
-            | Topic::Closed { .. }
-            | Topic::Goodbye
-            | Topic::Ballot { .. }
-            | Topic::Decision { .. } => None,
+            _ => None,
         };
         self.heard[rank as usize].iter().filter_map(lost).collect()
     }

@@ -18,7 +18,8 @@ use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 use crate::config::Config;
 use crate::connecting::{Acceptor, Listener};
 use crate::control_thread::{
-    Commands, ControlThread, Identity, Measurements, Settings, THREAD_NAME, fail_for_all, make_named, pending_max,
+    Commands, ControlThread, Identity, Measurements, Settings, THREAD_NAME, fail_for_all, make_named,
+    pending_max,
 };
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};

@@ -67,7 +67,7 @@ fn unused(rank: JobRank) -> LinkTime {
     LinkTime { rank, acknowledged_bytes: 0, network_us: 0, min_round_trip_us: 0, retransmitted_segments: 0 }
 }
 
-/// Adds what has happened on a socket between two looks. A receiver acknowledges when it reads, so a busy receiver
+/// Adds the work on a socket between two looks. A receiver acknowledges when it reads, so a busy receiver
 /// keeps a socket busy, and only the rate of delivery, which the kernel takes from the quickest moments, tells the
 /// network from the receiver.
 fn add(link: &mut LinkTime, last: &TcpTimes, now: &TcpTimes) {

@@ -6,7 +6,7 @@
 //! | `command` | what other threads tell the control thread |
 //! | `driver` | the loop: events in, effects carried out |
 //! | `engines` | the engines of this rank, and the callers that wait |
-//! | `measurements` | what was measured of other hosts and of the network |
+//! | `measurements` | the clocks of other hosts, and the work of the network |
 //! | `tasks`, `process_watch`, `starvation`, `retransmissions` | sockets, and what the system tells of other ranks |
 //! | `handle` | what the engine holds |
 
@@ -30,8 +30,8 @@ pub(crate) use command::THREAD_NAME;
 pub(crate) use command::{Command, Commands, Identity, Settings, pending_max};
 pub use engines::Delivery;
 pub(crate) use engines::Mailbox;
-pub(crate) use measurements::Measurements;
 pub(crate) use handle::{ControlHandle, fail_for_all, make_named};
+pub(crate) use measurements::Measurements;
 
 use crate::connecting::Acceptor;
 use crate::task_thread::{Ended, TaskThread};
