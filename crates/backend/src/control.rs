@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Awaited, CallInfo, Error, Group, GroupOptions, GroupRank, JobRank, Result};
 
 use crate::board::CALLS_REMEMBERED;
+use crate::clocks::ClockOffset;
 use crate::companion::Companion;
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
+use crate::link_time::LinkTime;
 use crate::peers::Peers;
 use crate::status::{CallHistory, CallStatus, Doing, UnreadMessages};
 
@@ -107,6 +109,18 @@ pub trait Control: Send + Sync {
     /// Makes the other ranks lose this rank, because a panicking thread has dropped the communicator. Asynchronous
     /// calls may keep its streams open, so their end alone would come too late.
     fn abandon(&self) {}
+
+    /// The clocks of other hosts as this rank has last measured them, in ascending order of the asked ranks. Empty
+    /// until the first measurement, and where all ranks share a clock.
+    fn clock_offsets(&self) -> Vec<ClockOffset> {
+        Vec::new()
+    }
+
+    /// The work of the network between this rank and each rank to which it has, or has had, data over TCP, in ascending
+    /// order of these ranks.
+    fn link_times(&self) -> Vec<LinkTime> {
+        Vec::new()
+    }
 }
 
 /// Records the answer of `rank` to a question about call `number`, for the text of a timeout. Returns the mismatch that

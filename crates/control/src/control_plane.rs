@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Agreed, Ask, CallHistory};
+use unisono_backend::{Agreed, Ask, CallHistory, ClockOffset};
 use unisono_communicator::{Error, GroupRank, JobRank, Result};
 
 use super::hosts::Hosts;
@@ -100,6 +100,8 @@ pub enum Effect {
     Agreed(Caller, Result<Agreed>),
     /// The answer to [`Request::Close`]. Every caller gets one, unless this rank leaves the job before.
     Closed(Caller, Result<()>),
+    /// The clock of another host was measured.
+    Measured(ClockOffset),
 }
 
 /// The control plane of one rank.
@@ -228,6 +230,7 @@ impl ControlPlane {
         match action {
             Action::Connect(peer) => self.effects.push(Effect::Connect(peer)),
             Action::Send(peer, message) => self.effects.push(Effect::Send(peer, message)),
+            Action::Measured(offset) => self.effects.push(Effect::Measured(offset)),
             Action::Happened(news) => {
                 let topics = self.communicators.happened(&news, now);
                 self.publish(topics, now);

@@ -25,10 +25,14 @@ impl Hosts {
         self.0.len() as u32
     }
 
+    /// The number of the host of a rank of the job.
+    pub fn number(&self, rank: JobRank) -> Option<u32> {
+        self.0.get(rank.index()).copied()
+    }
+
     /// Whether two ranks of the job share a host.
     pub fn are_same(&self, one: JobRank, other: JobRank) -> bool {
-        let host = |rank: JobRank| self.0.get(rank.index());
-        host(one).is_some() && host(one) == host(other)
+        self.number(one).is_some() && self.number(one) == self.number(other)
     }
 
     /// The rank that this news proves to be gone.

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `control_plane` | [`ControlPlane`]: all of one rank; what its engines ask for, what its owner is to do |
 //! | `topology`, `detector`, `flood`, `forwarding`, `plane` | connections, live ranks, forwarded news |
+//! | `clocks` | how far the clocks of other hosts are ahead |
 //! | [`hosts`] | which ranks share a host, and whose report proves a loss |
 //! | [`slots`] | which of two simultaneous connections is kept |
 //! | [`local_communicator`], [`local_communicators`] | what news means to one communicator of this rank, and to all |
@@ -23,6 +24,7 @@
 
 mod agreement;
 pub mod checksum;
+mod clocks;
 pub mod codec;
 mod control_plane;
 #[cfg(test)]

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use unisono_backend::CallStatus;
-use unisono_communicator::{Certainty, JobRank};
+use unisono_backend::{CallStatus, ClockOffset};
+use unisono_communicator::{Certainty, JobRank, monotonic_ns};
 
+use super::clocks::{ClockStep, Clocks};
 use super::detector::Detector;
 use super::flood::Flood;
 use super::forwarding::Forwarding;
@@ -52,6 +53,8 @@ pub enum Action {
     /// That rank, which counts as lost, had closed a communicator before. Its news comes too late to be heard here, but
     /// other ranks have heard it in time.
     HadClosed(JobRank, CommunicatorKey),
+    /// The clock of another host was measured.
+    Measured(ClockOffset),
 }
 
 /// The presence of a rank of the job, as far as this rank knows.
@@ -87,6 +90,7 @@ pub struct Plane {
     detector: Detector,
     flood: Flood,
     forwarding: Forwarding,
+    clocks: Clocks,
     actions: Vec<Action>,
 }
 
@@ -109,6 +113,7 @@ impl Plane {
             detector: Detector::new(intervals.beat, intervals.suspect, now),
             flood: Flood::new(rank, size),
             forwarding: Forwarding::default(),
+            clocks: Clocks::default(),
             actions: Vec::new(),
         };
         plane.connect_wanted();
@@ -226,6 +231,15 @@ impl Plane {
                 origins.into_iter().for_each(|origin| self.on_news(from, origin, &topic, now));
             }
             Message::OtherGroup(other) => self.push(Action::Differs(from, other)),
+            Message::AskClock { asked_ns } => {
+                let clock_ns = monotonic_ns(now);
+                self.push(Action::Send(from, Message::Clock { asked_ns, clock_ns }));
+            }
+            Message::Clock { asked_ns, clock_ns } => {
+                let host = self.hosts.number(from).unwrap_or_default();
+                let step = self.clocks.answered((from, host), (asked_ns, clock_ns), monotonic_ns(now));
+                self.measure(from, step);
+            }
         }
     }
 
@@ -248,6 +262,20 @@ impl Plane {
         self.dial_missing(now);
         let watchers = self.topology.watchers().into_iter().filter(|&peer| self.connected[peer.index()]);
         self.actions.extend(watchers.map(|peer| Action::Send(peer, Message::Beat)));
+        for peer in JobRank::all(self.hosts.ranks()) {
+            let is_there = self.connected[peer.index()] && self.presence(peer) == Presence::Live;
+            if is_there && !self.hosts.are_same(self.rank, peer) {
+                let step = self.clocks.on_time(peer, monotonic_ns(now));
+                self.measure(peer, step);
+            }
+        }
+    }
+
+    fn measure(&mut self, peer: JobRank, step: Option<ClockStep>) {
+        self.actions.extend(step.map(|step| match step {
+            ClockStep::Ask(asked_ns) => Action::Send(peer, Message::AskClock { asked_ns }),
+            ClockStep::Measured(offset) => Action::Measured(offset),
+        }));
     }
 
     /// Publishes a topic to all ranks.

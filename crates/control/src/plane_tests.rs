@@ -311,12 +311,7 @@ fn plane() -> (Plane, Vec<JobRank>, Instant) {
 fn dialled(plane: &mut Plane) -> Vec<JobRank> {
     let peer = |action| match action {
         Action::Connect(peer) => Some(peer),
-        Action::Send(..)
-        | Action::Happened(_)
-        | Action::Asked { .. }
-        | Action::Answered { .. }
-        | Action::Differs(..)
-        | Action::HadClosed(..) => None,
+        _ => None,
     };
     plane.take_actions().into_iter().filter_map(peer).collect()
 }
@@ -339,7 +334,8 @@ fn told(plane: &mut Plane) -> (Vec<News>, Vec<(JobRank, Message)>) {
             | Action::Asked { .. }
             | Action::Answered { .. }
             | Action::Differs(..)
-            | Action::HadClosed(..) => {}
+            | Action::HadClosed(..)
+            | Action::Measured(_) => {}
         }
     }
     (news, messages)

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use unisono_backend::{Agreed, Ask, Board, CallStatus, Waker};
+use unisono_backend::{Agreed, Ask, Board, CallStatus, ClockOffset, Waker};
 use unisono_communicator::{Certainty, Error, Group, JobRank, Result};
 
 use super::hosts::Hosts;
@@ -129,6 +129,8 @@ pub(super) struct Simulation {
     /// messages of one moment to one rank follow each other, so that the rank takes them together.
     pub(super) is_measured: bool,
     pub(super) answers: Vec<(u32, u32, CallStatus)>,
+    /// The last measurement of each rank's clock by another rank.
+    pub(super) offsets: BTreeMap<(u32, JobRank), ClockOffset>,
 }
 
 impl Simulation {
@@ -150,12 +152,12 @@ impl Simulation {
     }
 
     /// A job without communicators, whose clocks differ: each began up to an hour before the others, and gains or
-    /// loses up to 20 ms in a second.
-    pub(super) fn skewed(hosts: &[u32], seed: u64) -> Simulation {
+    /// loses up to so many nanoseconds in a millisecond.
+    pub(super) fn skewed(hosts: &[u32], drift_max: u32, seed: u64) -> Simulation {
         Simulation::of_planes(hosts, seed, |random, start| Clock {
             start,
             ahead: MS * random.below(3_600_000) as u32,
-            nanos_per_ms: 980_000 + random.below(40_001) as u32,
+            nanos_per_ms: 1_000_000 - drift_max + random.below(u64::from(2 * drift_max) + 1) as u32,
         })
     }
 
@@ -187,6 +189,7 @@ impl Simulation {
             heard: vec![vec![]; size as usize],
             is_measured: false,
             answers: vec![],
+            offsets: BTreeMap::new(),
         };
         for rank in 0..size {
             simulation.act(rank);
@@ -349,6 +352,7 @@ impl Simulation {
                     (engine.waker)();
                 }
             }
+            Effect::Measured(offset) => drop(self.offsets.insert((rank, offset.rank), offset)),
             // A caller that has given up takes no answer.
             Effect::Agreed(caller, result) => {
                 drop(self.agreeing.remove(&caller).map(|answer| answer.send(result)));
@@ -473,11 +477,7 @@ impl Simulation {
     pub(super) fn lost(&self, rank: u32) -> BTreeSet<u32> {
         let lost = |news: &News| match news.topic {
             Topic::Lost { rank, .. } => Some(rank.get()),
-            Topic::Revoked { .. }
-            | Topic::Closed { .. }
-            | Topic::Goodbye
-            | Topic::Ballot { .. }
-            | Topic::Decision { .. } => None,
+            _ => None,
         };
         self.heard[rank as usize].iter().filter_map(lost).collect()
     }

@@ -19,7 +19,8 @@ use crate::comms_log::WorldLog;
 use crate::config::Config;
 use crate::connecting::{Acceptor, Listener};
 use crate::control_thread::{
-    Commands, ControlThread, Identity, Settings, THREAD_NAME, fail_for_all, make_named, pending_max,
+    Commands, ControlThread, Identity, Measurements, Settings, THREAD_NAME, fail_for_all, make_named,
+    pending_max,
 };
 use crate::exit::act_at_exit;
 use crate::flight::{FlightRecord, Recorder};
@@ -397,6 +398,10 @@ impl Job {
 
     pub(crate) fn commands(&self) -> &Commands {
         &self.shared.commands
+    }
+
+    pub(crate) fn measurements(&self) -> &Measurements {
+        self.shared.thread.measurements()
     }
 
     /// Which streams to the ranks of a group carry checksums.

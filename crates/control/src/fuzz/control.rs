@@ -66,6 +66,8 @@ struct FuzzedNode {
     agreements: [(u64, bool); 2],
     /// How far the close is.
     closing: Option<Poll<()>>,
+    /// By rank: the last question about its clock.
+    asked_ns: [u64; SIZE as usize],
 }
 
 impl FuzzedNode {
@@ -87,6 +89,7 @@ impl FuzzedNode {
             is_told: false,
             agreements: [(0, false); 2],
             closing: None,
+            asked_ns: [0; SIZE as usize],
         }
     }
 
@@ -151,8 +154,12 @@ impl FuzzedNode {
                     None if received.is_empty() => return,
                     None => self.end_connection(peer, false),
                 },
-                Ok(Some(message)) => {
+                Ok(Some(mut message)) => {
                     check_message(&message);
+                    // The fuzzer cannot guess the time of this rank, which every answer repeats.
+                    if let Message::Clock { asked_ns, .. } = &mut message {
+                        *asked_ns = self.asked_ns[peer.index()];
+                    }
                     self.control.plane.on_message(peer, message, self.now);
                     self.act();
                 }
@@ -234,6 +241,9 @@ impl FuzzedNode {
                 Effect::Connect(peer) => assert!(peer.get() < SIZE && peer != RANK, "connects to {peer}"),
                 Effect::Send(peer, message) => {
                     assert!(peer.get() < SIZE && peer != RANK, "sends to {peer}");
+                    if let Message::AskClock { asked_ns } = &message {
+                        self.asked_ns[peer.index()] = *asked_ns;
+                    }
                     let is_of_others =
                         |news: &JointNews| news.origins.iter().any(|origin| origin.rank != RANK);
                     // News of other ranks was checked when it came.
@@ -248,6 +258,7 @@ impl FuzzedNode {
                 }
                 Effect::Wake(key) => assert_eq!(key, WORLD),
                 Effect::NotConnected(..) => panic!("no connection is wanted"),
+                Effect::Measured(offset) => assert!(offset.host == 1 && offset.rank.get() > 2, "{offset:?}"),
                 Effect::Agreed(caller, result) => self.on_agreed(caller, result),
                 Effect::Closed(caller, _) => {
                     let before = self.closing.replace(Poll::Ready(()));

@@ -108,10 +108,11 @@ fn every_wrong_field_is_refused_by_its_name_on_both_sides() {
 fn another_version_is_refused_by_its_number_on_both_sides() {
     // The machine under test speaks only VERSION, so the other version's side is made by rewriting its tags.
     let (mut initiator, mut responder) = pair(&hello(), expected());
-    initiator.initiator[MAGIC.len()] = 8;
-    initiator.output[MAGIC.len()] = 8;
+    let other = VERSION + 1;
+    initiator.initiator[MAGIC.len()] = other as u8;
+    initiator.output[MAGIC.len()] = other as u8;
     run(&mut initiator, &mut responder, usize::MAX, |byte| byte);
-    let refusal = Refusal::Version { initiator: 8, responder: VERSION };
+    let refusal = Refusal::Version { initiator: other, responder: VERSION };
     assert_eq!(initiator.finished(), Some(&Err(refusal.clone())));
     assert_eq!(responder.finished(), Some(&Err(refusal)));
 }

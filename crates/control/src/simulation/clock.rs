@@ -18,7 +18,7 @@ impl Clock {
     }
 
     /// What it shows at a time of the simulation.
-    pub(super) fn shows(&self, now: Instant) -> Instant {
+    pub(in super::super) fn shows(&self, now: Instant) -> Instant {
         self.start + self.ahead + (now - self.start) * self.nanos_per_ms / 1_000_000
     }
 

@@ -125,7 +125,7 @@ pub(in super::super) struct SimulatedJob {
 impl SimulatedJob {
     /// A job whose rank r lies on host `hosts[r]`, in which no rank runs yet.
     pub(in super::super) fn new(hosts: &[u32], seed: u64, options: EngineOptions) -> Arc<SimulatedJob> {
-        let simulation = Simulation::skewed(hosts, seed);
+        let simulation = Simulation::skewed(hosts, 20_000, seed);
         let size = simulation.size();
         let seat = |_| Seat {
             thread: None,

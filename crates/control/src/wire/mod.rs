@@ -15,6 +15,8 @@
 //! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
 //! | 4 | news | see `news.rs` |
 //! | 5 | other group | two communicators `u64`, epoch `u32`: the sender's, the receiver's; six texts: list, options |
+//! | 6 | ask clock | the sender's clock `u64`, nanoseconds: what does yours show? |
+//! | 7 | clock | the question's `u64`; the sender's clock `u64`, nanoseconds |
 //!
 //! Ranks are those of the job, but those in a status are of the communicator.
 //!
@@ -110,6 +112,18 @@ pub enum Message {
     News(JointNews),
     /// The receiver has dialled for a communicator that the sender has made in the same way for other ranks.
     OtherGroup(OtherGroup),
+    /// Asks for the receiver's clock.
+    AskClock {
+        /// The sender's clock, in nanoseconds.
+        asked_ns: u64,
+    },
+    /// Answers such a question.
+    Clock {
+        /// The time in the question.
+        asked_ns: u64,
+        /// The sender's clock, in nanoseconds, between question and answer.
+        clock_ns: u64,
+    },
 }
 
 impl Message {
@@ -167,6 +181,12 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
             for option in &group.options {
                 writer.text(option, TEXT_BYTES_MAX);
             }
+        }
+        Message::AskClock { asked_ns } => {
+            writer.u8(6).u64(*asked_ns);
+        }
+        Message::Clock { asked_ns, clock_ns } => {
+            writer.u8(7).u64(*asked_ns).u64(*clock_ns);
         }
     }
     let body = writer.finish();
@@ -227,6 +247,8 @@ fn decode(frame: &[u8]) -> Result<Message, Malformed> {
             yours: read_key(&mut reader)?,
             group: read_group(&mut reader)?,
         }),
+        6 => Message::AskClock { asked_ns: reader.u64()? },
+        7 => Message::Clock { asked_ns: reader.u64()?, clock_ns: reader.u64()? },
         _ => return Err(Malformed { what: "an unknown kind of message" }),
     };
     reader.finish()?;
@@ -340,7 +362,8 @@ mod tests {
         let group = GroupText { list: "[0, 1]".to_owned(), options };
         let other = OtherGroup { mine: key, yours: key, group };
         let others = [Message::Beat, Message::Ask { key, number: 1 }, Message::OtherGroup(other)];
-        for message in others.iter().chain(&news).chain(&answers) {
+        let clocks = [Message::AskClock { asked_ns: 3 }, Message::Clock { asked_ns: 3, clock_ns: u64::MAX }];
+        for message in others.iter().chain(&clocks).chain(&news).chain(&answers) {
             assert_eq!(format!("{:?}", round_trip(message)), format!("{message:?}"));
         }
     }
@@ -364,7 +387,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn junk_is_refused_without_a_panic(junk: Vec<u8>, kind in 1u8..6) {
+        fn junk_is_refused_without_a_panic(junk: Vec<u8>, kind in 1u8..8) {
             let _ = decode(&junk);
             let _ = decode(&[&[kind], &junk[..]].concat());
         }

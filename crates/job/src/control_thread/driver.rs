@@ -5,7 +5,7 @@ mod leaving;
 mod witness;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -24,6 +24,7 @@ use witness::ProcessEnd;
 
 use super::command::{Command, Identity, Settings};
 use super::engines::{Delivery, Engines};
+use super::measurements::Measurements;
 use super::process_watch::ProcessWatch;
 use super::retransmissions::Retransmissions;
 use super::tasks::{
@@ -57,8 +58,7 @@ struct Driver {
     ended: BTreeMap<JobRank, ProcessEnd>,
     /// How many connections have been authenticated.
     connections: u64,
-    /// The data sockets that communicators have, or have had.
-    delivered: Vec<Weak<DataSocket>>,
+    measurements: Arc<Measurements>,
     retransmissions: Retransmissions,
     /// Whether the log has a line about data that does not go through memory.
     has_told_way: bool,
@@ -77,6 +77,7 @@ pub(super) async fn run(
     mut acceptor: Acceptor,
     settings: Settings,
     mut commands: UnboundedReceiver<Command>,
+    measurements: Arc<Measurements>,
 ) {
     let (rank, world_size) = (identity.rank, identity.size());
     let hosts = Hosts::new(identity.hosts.clone());
@@ -97,7 +98,7 @@ pub(super) async fn run(
         wanted: BTreeMap::new(),
         control_connections: BTreeMap::new(),
         connections: 0,
-        delivered: Vec::new(),
+        measurements,
         retransmissions: Retransmissions::new(Instant::now()),
         has_told_way: false,
         lingering: JoinSet::new(),
@@ -142,8 +143,7 @@ impl Driver {
         }
         self.control.on_time(now);
         self.judge_ended(now);
-        let sockets = self.delivered.iter().filter_map(Weak::upgrade);
-        self.retransmissions.look(&self.identity, sockets, now);
+        self.retransmissions.look(&self.identity, || self.measurements.link_times(), now);
     }
 
     fn request(&mut self, request: Request) {
@@ -391,8 +391,7 @@ impl Driver {
             Ok(parts) => {
                 let socket = DataSocket::new(slot.peer, slot.role, parts);
                 self.tell_way(&socket);
-                self.delivered.retain(|one| one.strong_count() > 0);
-                self.delivered.push(Arc::downgrade(&socket));
+                self.measurements.add(&socket);
                 if let Some(peer) = self.control.communicators.connected(slot) {
                     self.engines.deliver(slot.key, Delivery::Socket { peer, role: slot.role, socket });
                 }
@@ -462,6 +461,7 @@ impl Driver {
                     self.witness(rank);
                 }
             }
+            Effect::Measured(offset) => self.measurements.note_clock(offset),
             Effect::Wake(key) => self.engines.wake(key),
             Effect::NotConnected(key, error) => self.engines.deliver(key, Delivery::Failed(error)),
             Effect::Agreed(caller, result) => self.engines.agreed(caller, result),

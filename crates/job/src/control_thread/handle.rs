@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, on_rank};
+use unisono_backend::{
+    Agreed, Ask, Board, CallHistory, ClockOffset, Companion, Control, HANDOVER_MAX, LinkTime, on_rank,
+};
 use unisono_communicator::{Error, Group, GroupOptions, GroupRank, JobRank, Result};
 use unisono_control::Request;
 use unisono_control::derived_key::{Origin, derived_key, hash};
@@ -146,6 +148,14 @@ impl Control for ControlHandle {
 
     fn abandon(&self) {
         self.send(Request::Abandon { key: self.key });
+    }
+
+    fn clock_offsets(&self) -> Vec<ClockOffset> {
+        self.job.measurements().clock_offsets()
+    }
+
+    fn link_times(&self) -> Vec<LinkTime> {
+        self.job.measurements().link_times()
     }
 }
 

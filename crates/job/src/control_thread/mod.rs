@@ -6,6 +6,7 @@
 //! | `command` | what other threads tell the control thread |
 //! | `driver` | the loop: events in, effects carried out |
 //! | `engines` | the engines of this rank, and the callers that wait |
+//! | `measurements` | the clocks of other hosts, and the work of the network |
 //! | `tasks`, `process_watch`, `starvation`, `retransmissions` | sockets, and what the system tells of other ranks |
 //! | `handle` | what the engine holds |
 
@@ -13,11 +14,13 @@ mod command;
 mod driver;
 mod engines;
 mod handle;
+mod measurements;
 mod process_watch;
 mod retransmissions;
 mod starvation;
 mod tasks;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -28,6 +31,7 @@ pub(crate) use command::{Command, Commands, Identity, Settings, pending_max};
 pub use engines::Delivery;
 pub(crate) use engines::Mailbox;
 pub(crate) use handle::{ControlHandle, fail_for_all, make_named};
+pub(crate) use measurements::Measurements;
 
 use crate::connecting::Acceptor;
 use crate::task_thread::{Ended, TaskThread};
@@ -39,6 +43,7 @@ const LAST_LINES_MAX: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct ControlThread {
     commands: Commands,
+    measurements: Arc<Measurements>,
     ended: Ended,
 }
 
@@ -50,6 +55,8 @@ impl ControlThread {
         mut acceptor: Acceptor,
     ) -> (ControlThread, oneshot::Sender<(Identity, Settings)>) {
         let (commands, receiver) = Commands::new();
+        let measurements = Arc::<Measurements>::default();
+        let measured = measurements.clone();
         let (begin, mut begins) = oneshot::channel();
         thread.spawn(async move {
             let begun = loop {
@@ -60,15 +67,20 @@ impl ControlThread {
                 }
             };
             if let Ok((identity, settings)) = begun {
-                driver::run(identity, acceptor, settings, receiver).await;
+                driver::run(identity, acceptor, settings, receiver, measured).await;
             }
         });
-        (ControlThread { commands, ended: thread.ended() }, begin)
+        (ControlThread { commands, measurements, ended: thread.ended() }, begin)
     }
 
     /// A sender of commands to it.
     pub(crate) fn commands(&self) -> Commands {
         self.commands.clone()
+    }
+
+    /// What it has measured so far.
+    pub(crate) fn measurements(&self) -> &Measurements {
+        &self.measurements
     }
 
     /// Leaves the job: lets started calls go on if `finishes`, says goodbye, and waits until the others have what this

@@ -4,13 +4,12 @@
 //! again too.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use unisono_backend::LinkTime;
 use unisono_communicator::{JobRank, Severity, log};
 
 use super::command::Identity;
-use crate::sockets::{DataSocket, retransmitted_segments};
 
 /// How often the sockets are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,7 +26,7 @@ pub(super) struct Retransmissions {
 
 #[derive(Clone, Copy, Debug)]
 struct Report {
-    /// How many there were when the last line was written, or since sockets have gone.
+    /// How many there were when the last line was written.
     segments: u64,
     last_line: Option<Instant>,
 }
@@ -38,22 +37,15 @@ impl Retransmissions {
         Retransmissions { next_look: now + LOOK_INTERVAL, reports: BTreeMap::new() }
     }
 
-    /// When it is time, looks at the sockets, and warns of ranks to which something had to be sent again.
-    pub(super) fn look(
-        &mut self,
-        identity: &Identity,
-        sockets: impl Iterator<Item = Arc<DataSocket>>,
-        now: Instant,
-    ) {
+    /// When it is time, looks at the links, and warns of ranks to which something had to be sent again.
+    pub(super) fn look(&mut self, identity: &Identity, links: impl Fn() -> Vec<LinkTime>, now: Instant) {
         if now < self.next_look {
             return;
         }
         self.next_look = now + LOOK_INTERVAL;
-        let mut totals = BTreeMap::new();
-        for socket in sockets.filter(|socket| !identity.is_here(socket.peer())) {
-            *totals.entry(socket.peer()).or_insert(0) += retransmitted_segments(&*socket);
-        }
-        for (rank, segments) in self.note(&totals, now) {
+        let links = links().into_iter().filter(|link| !identity.is_here(link.rank));
+        let totals = links.map(|link| (link.rank, link.retransmitted_segments));
+        for (rank, segments) in self.note(totals, now) {
             let process = identity.processes.get(rank.index());
             let place = process.map(|known| format!(" ({})", known.process)).unwrap_or_default();
             let text = format_args!(
@@ -66,12 +58,10 @@ impl Retransmissions {
 
     /// Takes what the sockets to each rank have sent again so far, and gives the ranks that are to be reported, with
     /// how many segments there are since their last line.
-    fn note(&mut self, totals: &BTreeMap<JobRank, u64>, now: Instant) -> Vec<(JobRank, u64)> {
+    fn note(&mut self, totals: impl Iterator<Item = (JobRank, u64)>, now: Instant) -> Vec<(JobRank, u64)> {
         let mut found = Vec::new();
-        for (&rank, &total) in totals {
+        for (rank, total) in totals {
             let report = self.reports.entry(rank).or_insert(Report { segments: 0, last_line: None });
-            // A socket that has gone has taken its number with it.
-            report.segments = report.segments.min(total);
             let is_quiet = report.last_line.is_some_and(|last| now < last + REPORT_INTERVAL);
             if total > report.segments && !is_quiet {
                 found.push((rank, total - report.segments));
@@ -92,14 +82,13 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut all = Retransmissions::new(start);
         let mut note = |seconds, totals: &[(u32, u64)]| {
-            let totals = totals.iter().map(|&(rank, total)| (JobRank::new(rank), total)).collect();
-            let found = all.note(&totals, at(seconds));
+            let totals = totals.iter().map(|&(rank, total)| (JobRank::new(rank), total));
+            let found = all.note(totals, at(seconds));
             found.into_iter().map(|(rank, new)| (rank.get(), new)).collect::<Vec<_>>()
         };
         assert_eq!(note(1, &[(1, 0), (2, 3)]), [(2, 3)]);
         assert_eq!(note(2, &[(1, 1), (2, 9)]), [(1, 1)]);
         assert_eq!(note(62, &[(1, 1), (2, 9)]), [(2, 6)]);
-        assert_eq!(note(200, &[(1, 1), (2, 2)]), [], "a socket has gone");
-        assert_eq!(note(201, &[(1, 1), (2, 4)]), [(2, 2)]);
+        assert_eq!(note(200, &[(1, 1), (2, 11)]), [(2, 2)]);
     }
 }

@@ -79,15 +79,16 @@ fn parent() -> String {
 
 /// What this rank says of its host. It is identified by the setting, else by host name, boot and network namespace:
 /// two namespaces may lose their way to each other while both go on. Containers with host names of their own count as
-/// hosts.
+/// hosts. Ranks in different time namespaces never share a host, because ranks of one host compare their clocks.
 pub(super) fn host_claim(config: &Config) -> HostClaim {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let namespace = |kind: &str| fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |found| found.ino());
     let found = || {
-        let network = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
         let (name, boot) = (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"));
-        format!("{name} {boot} {network}")
+        format!("{name} {boot} {}", namespace("net"))
     };
-    let digest: [u8; 32] = Sha256::digest(config.host_id.clone().unwrap_or_else(found).as_bytes()).into();
+    let id = format!("{} {}", config.host_id.clone().unwrap_or_else(found), namespace("time"));
+    let digest: [u8; 32] = Sha256::digest(id.as_bytes()).into();
     let mut id = [0; HOST_ID_BYTES];
     id.copy_from_slice(&digest[..HOST_ID_BYTES]);
     let local_ranks = match config.placement {

@@ -1,4 +1,5 @@
-//! What the other side's kernel has acknowledged of a socket: the rest could still be lost when this process ends.
+//! What the kernels on both sides have done with the bytes of a socket. Bytes that were not acknowledged could still be
+//! lost when this process ends.
 
 #![allow(unsafe_code)]
 
@@ -42,7 +43,7 @@ pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
     /// (linux/include/net/tcp_states.h).
     const ACKNOWLEDGED: [u8; 3] = [5, 6, 7];
     // A socket of another kind has nothing to be acknowledged.
-    tcp_info(socket).is_none_or(|info| ACKNOWLEDGED.contains(&info.tcpi_state))
+    tcp_info(socket).is_none_or(|(info, _)| ACKNOWLEDGED.contains(&info.tcpi_state))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -50,20 +51,44 @@ pub(crate) fn is_acknowledged(_socket: &impl AsFd) -> bool {
     true
 }
 
-/// How many segments of a TCP socket the kernel has sent again, because they were not acknowledged in time; 0 where the
-/// system does not tell.
+/// What the kernel has counted of a TCP socket since it was connected.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TcpTimes {
+    /// How long sent bytes were unacknowledged, without the time in which the receiver or the buffers had no room.
+    pub(crate) busy_us: u64,
+    /// How many sent bytes were acknowledged.
+    pub(crate) acknowledged_bytes: u64,
+    /// The rate at which bytes were delivered when they were sent without a pause; 0 before the first measurement.
+    pub(crate) bytes_per_s: u64,
+    /// The shortest round trip of the last minutes; 0 before the first.
+    pub(crate) min_round_trip_us: u32,
+    /// How many segments were sent again, because they were not acknowledged in time.
+    pub(crate) retransmitted_segments: u32,
+}
+
+/// The counts of a TCP socket; `None` for other sockets, and where the system does not tell (Linux before 4.10).
 #[cfg(target_os = "linux")]
-pub(crate) fn retransmitted_segments(socket: &impl AsFd) -> u64 {
-    tcp_info(socket).map_or(0, |info| info.tcpi_total_retrans.into())
+pub(crate) fn tcp_times(socket: &impl AsFd) -> Option<TcpTimes> {
+    const BYTES_MIN: usize = std::mem::offset_of!(libc::tcp_info, tcpi_delivered);
+    let (info, _) = tcp_info(socket).filter(|(_, bytes)| *bytes >= BYTES_MIN)?;
+    let limited_us = info.tcpi_rwnd_limited + info.tcpi_sndbuf_limited;
+    Some(TcpTimes {
+        busy_us: info.tcpi_busy_time.saturating_sub(limited_us),
+        acknowledged_bytes: info.tcpi_bytes_acked,
+        bytes_per_s: info.tcpi_delivery_rate,
+        min_round_trip_us: Some(info.tcpi_min_rtt).filter(|&us| us < u32::MAX).unwrap_or(0),
+        retransmitted_segments: info.tcpi_total_retrans,
+    })
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn retransmitted_segments(_socket: &impl AsFd) -> u64 {
-    0
+pub(crate) fn tcp_times(_socket: &impl AsFd) -> Option<TcpTimes> {
+    None
 }
 
+/// What the kernel tells, and how many bytes that is: an older kernel has fewer.
 #[cfg(target_os = "linux")]
-fn tcp_info(socket: &impl AsFd) -> Option<libc::tcp_info> {
+fn tcp_info(socket: &impl AsFd) -> Option<(libc::tcp_info, usize)> {
     use std::os::fd::AsRawFd;
     // SAFETY: tcp_info is plain data, for which zeros are a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -74,7 +99,7 @@ fn tcp_info(socket: &impl AsFd) -> Option<libc::tcp_info> {
     // has.
     let result =
         unsafe { libc::getsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut bytes) };
-    (result == 0).then_some(info)
+    (result == 0).then_some((info, bytes as usize))
 }
 
 #[cfg(test)]

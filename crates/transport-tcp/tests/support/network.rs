@@ -151,12 +151,16 @@ impl Network {
 
     /// From now on every host sends at most so many bits per second (`tc-tbf(8)`).
     pub(crate) fn shape(&self, bits_per_s: u64) -> io::Result<()> {
+        (0..self.hosts).try_for_each(|host| self.shape_host(host, bits_per_s))
+    }
+
+    /// From now on a host sends at most so many bits per second.
+    pub(crate) fn shape_host(&self, host: usize, bits_per_s: u64) -> io::Result<()> {
         let bucket_bytes = (bits_per_s / 8 * BUCKET_US / 1_000_000).max(BUCKET_BYTES_MIN);
         let line = format!(
             "qdisc replace dev port root tbf rate {bits_per_s}bit burst {bucket_bytes} latency 50ms\n"
         );
-        let all = || 0..self.hosts;
-        all().try_for_each(|host| run("tc", &["-n", &namespace(&self.name, host), "-batch", "-"], &line))
+        run("tc", &["-n", &namespace(&self.name, host), "-batch", "-"], &line)
     }
 
     /// Cuts a host off from all others.

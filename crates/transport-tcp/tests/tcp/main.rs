@@ -22,6 +22,7 @@ mod last_messages;
 mod limits;
 mod link_local;
 mod listening;
+mod measured;
 mod member_groups;
 mod own_failures;
 mod processes;

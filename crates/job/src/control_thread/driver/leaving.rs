@@ -2,13 +2,11 @@
 //! next to it, and compares.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{JobRank, Severity, deadline_after, log};
 
 use super::Driver;
-use crate::sockets::DataSocket;
 
 /// How long a rank that has left may be awaited: what it has sent may still be on its way.
 const AWAITS_LEFT_MAX: Duration = Duration::from_millis(200);
@@ -147,7 +145,7 @@ impl Driver {
             return;
         }
         // The streams of ranks that are still there were perhaps not looked at.
-        let sockets = self.delivered.iter().filter_map(Weak::upgrade);
+        let sockets = self.measurements.sockets().into_iter();
         let unread: BTreeSet<JobRank> =
             sockets.filter(|socket| socket.has_unread_messages()).map(|socket| socket.peer()).collect();
         let unread = unread.into_iter().map(|peer| format!("those in the stream from rank {peer}"));
@@ -166,8 +164,7 @@ impl Driver {
         self.tell_what_goodbyes_showed();
         self.control_connections.clear();
         // A program that ends without dropping its communicators.
-        let open: Vec<Arc<DataSocket>> = self.delivered.iter().filter_map(Weak::upgrade).collect();
-        self.linger(open);
+        self.linger(self.measurements.sockets());
         let all_arrived = async {
             while self.writing.join_next().await.is_some() {}
             while self.lingering.join_next().await.is_some() {}
