@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Awaited, CallInfo, Error, Group, GroupOptions, GroupRank, JobRank, Result};
+use unisono_communicator::{
+    Awaited, CallInfo, ClockOffset, Error, Group, GroupOptions, GroupRank, JobRank, LinkTime, Result,
+};
 
 use crate::board::CALLS_REMEMBERED;
-use crate::clocks::ClockOffset;
 use crate::companion::Companion;
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
-use crate::link_time::LinkTime;
 use crate::peers::Peers;
 use crate::status::{CallHistory, CallStatus, Doing, UnreadMessages};
 

@@ -9,7 +9,6 @@
 //! | `board` | [`Board`]: the state that a communicator shows to the control plane, one part a file |
 //! | `peers` | [`Peers`]: the other ranks, as errors name them |
 //! | `companion` | [`Companion`]: the communicator beneath a vendor's |
-//! | `clocks`, `link_time` | [`ClockOffset`], [`LinkTime`]: clocks of other hosts, and the work of the network |
 //! | `control` | [`Control`]: the control plane as a backend sees it, and the meaning of answers |
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
@@ -25,7 +24,6 @@
 
 mod agreement;
 mod board;
-mod clocks;
 mod companion;
 mod control;
 mod difference;
@@ -34,7 +32,6 @@ mod first_difference;
 mod fork;
 mod gate;
 mod group_keys;
-mod link_time;
 mod order;
 mod peers;
 mod scheduled;
@@ -50,7 +47,6 @@ pub use board::{
     Answers, Board, CALLS_REMEMBERED, CallRing, Closings, Course, FirstCause, Heard, MessageWait, Messages,
     OnStreams, Progress, Revocation, Unfinished,
 };
-pub use clocks::{ClockOffset, HostClock, host_clocks};
 pub use companion::{CallEngine, Companion, Entered, Survivors, WeakCompanion};
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, RankHistory, asked_next, closing_error, history_difference,
@@ -61,7 +57,6 @@ pub use digest::mix_digest;
 pub use first_difference::{FirstDifference, SEARCH_MAX, SearchStep, closed_differently};
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, StallOptions, is_in_call, on_rank};
 pub use group_keys::{GroupKeys, GroupText, different_groups, list_text};
-pub use link_time::LinkTime;
 pub use order::{CallOrder, Turn};
 pub use peers::Peers;
 pub use scheduled::{BoundExtent, ScheduledCall};

@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use unisono_backend::ClockOffset;
-use unisono_communicator::JobRank;
+use unisono_communicator::{ClockOffset, JobRank};
 
 /// From one measurement of a clock to the next.
 const INTERVAL_NS: u64 = 10_000_000_000;

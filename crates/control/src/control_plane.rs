@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Agreed, Ask, CallHistory, ClockOffset};
-use unisono_communicator::{Error, GroupRank, JobRank, Result};
+use unisono_backend::{Agreed, Ask, CallHistory};
+use unisono_communicator::{ClockOffset, Error, GroupRank, JobRank, Result};
 
 use super::hosts::Hosts;
 use super::intervals::Intervals;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{CallStatus, ClockOffset};
-use unisono_communicator::{Certainty, JobRank, monotonic_ns};
+use unisono_backend::CallStatus;
+use unisono_communicator::{Certainty, ClockOffset, JobRank, monotonic_ns};
 
 use super::clocks::{ClockStep, Clocks};
 use super::detector::Detector;

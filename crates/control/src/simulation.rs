@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use unisono_backend::{Agreed, Ask, Board, CallStatus, ClockOffset, Waker};
-use unisono_communicator::{Certainty, Error, Group, JobRank, Result};
+use unisono_backend::{Agreed, Ask, Board, CallStatus, Waker};
+use unisono_communicator::{Certainty, ClockOffset, Error, Group, JobRank, Result};
 
 use super::hosts::Hosts;
 use super::intervals::Intervals;

@@ -27,3 +27,5 @@ pub use unisono_communicator::{
     Bandwidth, CommsLogger, CommsLoggerConfig, CommsReport, CommsRow, Counted, Counters, Histogram,
     busbw_factor, shares, size_bytes, size_text,
 };
+#[cfg(feature = "serde")]
+pub use unisono_communicator::{RankWaits, RowSpread, SlowLink, StragglerReport, Verdict};

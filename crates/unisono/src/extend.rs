@@ -69,11 +69,20 @@ pub mod gate {
 pub mod control {
     pub use unisono_backend::{
         Agreed, Answers, Ask, Board, CALLS_REMEMBERED, CallAhead, CallHistory, CallRing, CallStatus,
-        ClockOffset, Closings, CommunicatorKey, Control, Doing, FirstCause, FirstDifference, GroupText,
-        HANDOVER_MAX, Heard, HostClock, IDLE_AFTER_CAUSE_MAX, LinkTime, Membership, MessageWait, Messages,
-        OnStreams, Progress, Question, RankHistory, Revocation, SEARCH_MAX, SearchStep, Unfinished,
-        UnreadMessages, asked_next, closed_differently, closing_error, different_groups, history_difference,
-        host_clocks, judge_answer, list_text, not_agreed, order_mismatch, unread_text, with_call_ahead,
+        Closings, CommunicatorKey, Control, Doing, FirstCause, FirstDifference, GroupText, HANDOVER_MAX,
+        Heard, IDLE_AFTER_CAUSE_MAX, Membership, MessageWait, Messages, OnStreams, Progress, Question,
+        RankHistory, Revocation, SEARCH_MAX, SearchStep, Unfinished, UnreadMessages, asked_next,
+        closed_differently, closing_error, different_groups, history_difference, judge_answer, list_text,
+        not_agreed, order_mismatch, unread_text, with_call_ahead,
+    };
+}
+
+/// What a backend records of calls for the communication log and the analysis of stragglers.
+pub mod records {
+    pub use unisono_backend::Course;
+    pub use unisono_communicator::{
+        ClockOffset, EnteredCall, HostClock, LinkTime, Observations, RecordedCall, RecordedEnd, Recording,
+        host_clocks, monotonic_ns,
     };
 }
 

@@ -68,8 +68,7 @@ impl ClockOffset {
 /// Cost: hosts times measurements at worst, and the longest way times measurements as a rule. Sends nothing.
 ///
 /// ```
-/// use unisono_communicator::{ClockOffset, host_clocks};
-/// use crate::group::rank::JobRank;
+/// use unisono_communicator::{ClockOffset, JobRank, host_clocks};
 /// let (rank, measured_ns) = (JobRank::new(4), 1_000);
 /// let offset = ClockOffset { rank, host: 2, offset_ns: 70, error_ns: 5, drift_ppb: 0, measured_ns };
 /// let clocks = host_clocks(&[(0, offset)], 0, 1_000);

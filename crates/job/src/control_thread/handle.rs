@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use unisono_backend::{
-    Agreed, Ask, Board, CallHistory, ClockOffset, Companion, Control, HANDOVER_MAX, LinkTime, on_rank,
-};
-use unisono_communicator::{Error, Group, GroupOptions, GroupRank, JobRank, Result};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, on_rank};
+use unisono_communicator::{ClockOffset, Error, Group, GroupOptions, GroupRank, JobRank, LinkTime, Result};
 use unisono_control::Request;
 use unisono_control::derived_key::{Origin, derived_key, hash};
 use unisono_control::wire::CommunicatorKey;

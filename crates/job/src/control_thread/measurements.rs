@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use unisono_backend::{ClockOffset, LinkTime};
-use unisono_communicator::JobRank;
+use unisono_communicator::{ClockOffset, JobRank, LinkTime};
 
 use crate::sockets::{DataSocket, TcpTimes, tcp_times};
 

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use unisono_backend::LinkTime;
-use unisono_communicator::{JobRank, Severity, log};
+use unisono_communicator::{JobRank, LinkTime, Severity, log};
 
 use super::command::Identity;
 

@@ -7,8 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_backend::LinkTime;
-use unisono_communicator::{Collectives, ReduceOp};
+use unisono_communicator::{Collectives, LinkTime, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 
