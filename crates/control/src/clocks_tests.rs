@@ -1,7 +1,7 @@
 //! Clocks of known offset and drift, and how well they are measured.
 
 use proptest::prelude::*;
-use unisono_backend::host_clocks;
+use unisono_communicator::host_clocks;
 use unisono_communicator::monotonic_ns;
 
 use super::*;
