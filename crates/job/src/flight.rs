@@ -338,8 +338,8 @@ fn entry(
     }
 }
 
-/// Turns times of [`monotonic_ns`] into Unix time. All times of a record are turned alike, so that their order and their
-/// differences stay.
+/// Turns times of [`monotonic_ns`] into Unix time. All times of a record are turned alike, so that their order and
+/// their differences stay.
 #[derive(Clone, Copy)]
 struct UnixClock {
     /// Unix time minus that of [`monotonic_ns`].

@@ -29,7 +29,7 @@ static WRITERS: Mutex<Vec<Arc<Writer>>> = Mutex::new(Vec::new());
 
 /// The way to the thread that writes. The thread ends when this is dropped.
 struct Writer {
-    /// Asks for one more file. What is sent is dropped when the file is there.
+    /// Asks for one more file. The thread drops the sender that it gets when the file is there.
     asking: Sender<Sender<()>>,
     /// Of the process that has the thread: a forked child has none.
     pid: u32,
@@ -114,7 +114,7 @@ fn tell_change(folder: &Path, rank: u32, error: Option<io::Error>, is_failing: &
 
 /// A reader sees the old content or all of the new.
 fn replace(folder: &Path, rank: u32, text: &str) -> io::Result<()> {
-    // Readers of a folder of such files take those that end like this.
+    // Readers of a folder of such files take files with this ending.
     let path = folder.join(format!("unisono-rank-{rank}.prom"));
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let written = write_limited(|| {

@@ -43,7 +43,8 @@ fn of_file(_: &Path) -> std::result::Result<CommsLoggerConfig, String> {
         .to_owned())
 }
 
-#[cfg(all(test, feature = "serde"))]
+#[cfg(feature = "serde")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;

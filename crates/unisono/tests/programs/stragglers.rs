@@ -179,7 +179,7 @@ fn i6_the_report_is_the_same_on_all_ranks_whatever_they_recorded() {
     let said: Vec<&[String]> = ended.iter().map(|(_, lines)| lines.as_slice()).collect();
     for (what, ranks, start) in [
         ("nothing", &[0, 1, 2][..], "0 calls of 3 ranks"),
-        // The second call of an analysis sees what was recorded before the first.
+        // The first analysis has recorded nothing, so the second one sees the same calls.
         ("all", &[0, 1, 2], "3 calls of 3 ranks"),
         ("all again", &[0, 1, 2], "3 calls of 3 ranks"),
         ("some", &[0, 1, 2], "4 calls of 3 ranks"),
