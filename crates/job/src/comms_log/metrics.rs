@@ -27,9 +27,9 @@ const THREAD_NAME: &str = "unisono-metrics";
 /// drops one.
 static WRITERS: Mutex<Vec<Arc<Writer>>> = Mutex::new(Vec::new());
 
-/// The way to the thread that writes. The thread ends when this is dropped.
+/// The way to the thread that writes.
 struct Writer {
-    /// Asks for one more file. The thread drops the sender that it gets when the file is there.
+    /// Asks for the last file. The thread drops every sender that it gets when the file is there.
     asking: Sender<Sender<()>>,
     /// Of the process that has the thread: a forked child has none.
     pid: u32,
@@ -46,14 +46,13 @@ impl Metrics {
         let body = move || {
             let mut is_failing = false;
             loop {
-                let told = match asked.recv_timeout(INTERVAL) {
-                    Ok(told) => Some(told),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    Err(RecvTimeoutError::Disconnected) => return,
-                };
+                let asked_by = asked.recv_timeout(INTERVAL);
                 let written = replace(&folder, rank, &logger.counters().prometheus(rank));
                 tell_change(&folder, rank, written.err(), &mut is_failing);
-                drop(told);
+                // No file after the last one: the process may end in the middle of it.
+                if !matches!(asked_by, Err(RecvTimeoutError::Timeout)) {
+                    return;
+                }
             }
         };
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(body);
@@ -84,11 +83,11 @@ pub(super) fn write_all() {
     write_last(&writers.unwrap_or_default());
 }
 
-/// Waits until each of them has written once more.
+/// Waits until each of them has written its last file.
 fn write_last(writers: &[Arc<Writer>]) {
     let (told, all_told) = channel();
     let own = writers.iter().filter(|writer| writer.pid == std::process::id());
-    // A thread that has panicked writes no more, and its hook has told of the panic.
+    // A thread that has ended has written its last file, or has panicked, of which its hook has told.
     own.for_each(|writer| drop(writer.asking.send(told.clone())));
     drop(told);
     // Nothing is sent; the receiver only waits until every sender is dropped.
