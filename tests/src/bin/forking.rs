@@ -23,6 +23,8 @@ static CALLED: AtomicU32 = AtomicU32::new(0);
 
 fn main() {
     let comm = unisono::init().unwrap();
+    // A call that a log has recorded by the time of the first fork.
+    comm.barrier().unwrap();
     if comm.group().rank() != 0 {
         // The call of rank 0 waits for this one until its child has ended.
         comm.recv(&mut [0u8], Peer::Rank(0), 0).unwrap();
