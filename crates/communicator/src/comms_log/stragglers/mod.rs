@@ -64,13 +64,16 @@ impl CommsLogger {
     fn times(&self, group: &Group, observed: &Observations) -> RankTimes {
         let Observations { calls, clocks, links, links_ns } = observed;
         let ppm = |network_us: u64| network_us.saturating_mul(1_000_000_000) / links_ns.max(&1);
-        let network = links
-            .iter()
-            .filter_map(|link| Some((group.group_rank_of(link.rank)?.get(), ppm(link.network_us))));
+        let own_host = group.hosts()[group.rank() as usize];
+        // Within a host there is no network, whatever its kernel says of its sockets.
+        let network = links.iter().filter_map(|link| {
+            let peer = group.group_rank_of(link.rank)?;
+            (group.hosts()[peer.index()] != own_host).then(|| (peer.get(), ppm(link.network_us)))
+        });
         RankTimes {
             calls: calls.iter().map(CallTimes::of).collect(),
             rows: self.row_times(),
-            host: group.hosts()[group.rank() as usize],
+            host: own_host,
             clocks: clocks.clone(),
             network_ppm: network.collect(),
         }
