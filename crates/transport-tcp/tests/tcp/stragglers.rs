@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use unisono_communicator::settings::environment;
 use unisono_communicator::{Collectives, Communicator, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
@@ -104,7 +105,8 @@ fn here(run: u32) -> impl Fn(usize) -> Command {
 }
 
 fn runs() -> u32 {
-    std::env::var("UNISONO_TEST_CASES").map_or(1, |runs| runs.parse().unwrap())
+    let set = environment().find(|(name, _)| name == "UNISONO_TEST_CASES");
+    set.map_or(1, |(_, runs)| runs.parse().unwrap())
 }
 
 fn nothing(_: Pid, _: &AtomicBool) {}
@@ -165,7 +167,10 @@ fn i13_a_machine_that_is_full_is_not_a_slow_network() {
                 let command = |rank| network.rank((rank, 0), (rank, RANKS), &program);
                 verdicts.push(verdict_of(command, (40, 64 << 10, 0), nothing));
             }
-            assert!(verdicts.iter().all(|verdict| !verdict.contains("network from")), "run {run}: {verdicts:?}");
+            assert!(
+                verdicts.iter().all(|verdict| !verdict.contains("network from")),
+                "run {run}: {verdicts:?}"
+            );
         });
     }
 }

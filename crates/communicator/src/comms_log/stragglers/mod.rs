@@ -1,4 +1,5 @@
-//! Who waited for whom: gathers what all ranks have recorded of a communicator's calls, and analyses it.
+//! The search for the rank that all others wait for: gathers the records of all ranks about a communicator's calls, and
+//! analyses them.
 
 mod analysis;
 mod observed;
@@ -22,8 +23,8 @@ use crate::typed::objects::object::Serialized;
 const LABEL: &str = "stragglers";
 
 impl CommsLogger {
-    /// Who waited for whom in the last 1,024 collectives of `comm` that all ranks have recorded, and whether a rank came
-    /// late or bytes moved slowly. The same report on every rank.
+    /// The waits of ranks for each other in the last 1,024 collectives of `comm` that all ranks have recorded, and
+    /// their cause: a rank that came late, or bytes that moved slowly. The same report on every rank.
     ///
     /// Collective on `comm`: it gathers the times of all ranks on a copy of the communicator. These calls are not
     /// recorded themselves. Ranks may have recorded different calls, and a rank whose log is off has none. On the
