@@ -54,7 +54,9 @@ impl CommsLogger {
     #[doc(alias = "log_summary")]
     pub fn stragglers(&self, comm: &dyn Communicator) -> Result<StragglerReport> {
         let own = self.times(comm.group(), &comm.observations());
-        let copy = comm.duplicate()?;
+        // A vendor's library may not take memory of the host.
+        let beneath = comm.companion();
+        let copy = beneath.as_deref().unwrap_or(comm).duplicate()?;
         let quiet = copy.with(CallOptions::new().label(LABEL).profiled(false).needed());
         let all = quiet.all_gather_object(Serialized(own))?;
         copy.close()?;
