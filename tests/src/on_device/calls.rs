@@ -97,8 +97,8 @@ pub fn lists_and_handles<D: VendorDouble>() {
     });
 }
 
-/// Calls on a stream are in the communication log when they have ended, and the ranks analyse them without memory of the
-/// host in the library.
+/// Calls on a stream are in the communication log when they have ended, and the ranks analyse them although the library
+/// takes no memory of the host.
 ///
 /// # Panics
 /// When the backend is wrong.
