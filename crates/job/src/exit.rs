@@ -16,7 +16,7 @@ use crate::job::Job;
 /// The process that has the handler. A forked child inherits the handler and must not say goodbye for its parent.
 static PID: AtomicU32 = AtomicU32::new(0);
 
-/// Sees to it that this process leaves its jobs, and prints the tables of their calls, when it exits.
+/// Sees to it that this process leaves its jobs, and that their tables and counts are written, when it exits.
 pub(crate) fn act_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -34,6 +34,6 @@ extern "C" fn on_exit() {
     if PID.load(Ordering::SeqCst) == std::process::id() {
         // Nobody is left who could be told of a panic, and it must not cross into the C library.
         let _ = std::panic::catch_unwind(Job::leave_all);
-        let _ = std::panic::catch_unwind(comms_log::print_all);
+        let _ = std::panic::catch_unwind(comms_log::end_all);
     }
 }

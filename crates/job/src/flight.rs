@@ -145,7 +145,8 @@ pub struct Entry {
     pub output_dtypes: Vec<String>,
     /// How far it got.
     pub state: CallState,
-    /// When the first of its bytes came from another rank, or as [`Entry::time_created_ns`] if it never waited.
+    /// When the first of its bytes came from another rank, or as [`Entry::time_created_ns`] if it never waited; null
+    /// until it has ended, and for sends and receives.
     pub time_discovered_started_ns: Option<u64>,
     /// When it ended, also with an error.
     pub time_discovered_completed_ns: Option<u64>,
@@ -209,7 +210,7 @@ impl FlightRecord {
     }
 
     /// Adds what the board of a communicator shows.
-    fn add(&mut self, pg_id: u32, key: CommunicatorKey, group: &Group, board: &Board) {
+    fn add(&mut self, pg_id: u32, (key, group): (CommunicatorKey, &Group), board: &Board, clock: UnixClock) {
         let (name, desc) = group_names(key, group);
         let entered = board.calls().entered();
         for number in entered.saturating_sub(CALLS_REMEMBERED as u64)..entered {
@@ -219,12 +220,12 @@ impl FlightRecord {
                 // Overwritten meanwhile by a call that came later.
                 CallStatus::Forgotten | CallStatus::NotYet { .. } => continue,
             };
-            let times = board.recorded(number);
+            let times = board.recorded(number).map(|times| (times, clock));
             self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, (&call, state), times));
         }
         for (call, is_done) in board.messages().recent() {
             let state = if is_done { CallState::Completed } else { CallState::Started };
-            let times = board.recorded_message(call.number);
+            let times = board.recorded_message(call.number).map(|times| (times, clock));
             self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, (&call, state), times));
         }
         let position = |number: Option<u64>| number.map_or(-1, |number| number as i64);
@@ -305,9 +306,9 @@ fn entry(
     (pg_id, process_group): (u32, (String, String)),
     group: &Group,
     (call, state): (&CallInfo, CallState),
-    times: Option<RecordedCall>,
+    times: Option<(RecordedCall, UnixClock)>,
 ) -> Entry {
-    let time = |of: fn(&RecordedCall) -> u64| times.as_ref().map(of).and_then(unix_ns);
+    let time = |of: fn(&RecordedCall) -> u64| times.and_then(|(call, clock)| clock.unix_ns(of(&call)));
     let descriptor = &call.descriptor;
     let is_p2p = descriptor.operation.collective().is_none();
     let (input, output) = sizes(descriptor, group);
@@ -337,11 +338,25 @@ fn entry(
     }
 }
 
-/// A time of [`monotonic_ns`] in Unix time; `None` for 0, which stands for no time.
-fn unix_ns(monotonic: u64) -> Option<u64> {
-    let age_ns = monotonic_ns(Instant::now()).checked_sub(monotonic)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    (monotonic > 0).then(|| (now.as_nanos() as u64).saturating_sub(age_ns))
+/// Turns times of [`monotonic_ns`] into Unix time. All times of a record are turned alike, so that their order and
+/// their differences stay.
+#[derive(Clone, Copy)]
+struct UnixClock {
+    /// Unix time minus that of [`monotonic_ns`].
+    ahead_ns: u64,
+}
+
+impl UnixClock {
+    fn now() -> UnixClock {
+        let monotonic = monotonic_ns(Instant::now());
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        UnixClock { ahead_ns: unix.saturating_sub(monotonic) }
+    }
+
+    /// `None` for 0, which stands for no time.
+    fn unix_ns(self, monotonic: u64) -> Option<u64> {
+        (monotonic > 0).then(|| monotonic.saturating_add(self.ahead_ns))
+    }
 }
 
 /// The operation in PyTorch's words: "all_gather_v", "send 0->1", "recv 1<-?".

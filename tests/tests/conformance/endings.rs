@@ -100,6 +100,24 @@ impl Drop for EndingJob {
     }
 }
 
+/// The children have nothing to say: neither the table of their parent nor its counts.
+#[test]
+fn a_forked_child_prints_no_table_and_writes_no_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let counts = folder.path().to_str().unwrap();
+    let variables = [("UNISONO_COMMS_LOGGER", "on"), ("UNISONO_METRICS", counts)];
+    let ended = EndingJob::start_program(env!("CARGO_BIN_EXE_forking"), 2, &[], &variables).end();
+    assert!(ended.iter().all(|one| one.is_success && one.said == "done"), "{ended:#?}");
+    let tables = ended.iter().map(|one| one.written.matches("calls of this rank by size").count());
+    assert_eq!(tables.collect::<Vec<_>>(), [1, 0], "{ended:#?}");
+    for (rank, message) in ["send", "recv"].into_iter().enumerate() {
+        let text = std::fs::read_to_string(folder.path().join(format!("unisono-rank-{rank}.prom"))).unwrap();
+        let line = format!("unisono_calls_total{{rank=\"{rank}\",operation=\"{message}\"}} 1\n");
+        assert!(text.contains(&line), "{text}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no file is left half written");
+}
+
 /// Runs a right program; every rank of every round must succeed.
 fn all_finish(work: &str) {
     for ranks in [3, 4] {

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use unisono_communicator::{CommsLogger, Error, Result, Severity, log};
@@ -17,48 +17,81 @@ use crate::size_limit::write_limited;
 /// How often the file is replaced.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long the end of a world or of the process waits for the last file, which may be on a disk that hangs.
+const LAST_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// Name of the thread.
 const THREAD_NAME: &str = "unisono-metrics";
 
-/// Writes the counts of a rank until it is dropped, and once more then.
-pub(super) struct Metrics {
-    /// Dropped to end the thread.
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-    /// A forked child has no such thread.
+/// The writers of this process, for its end: it may end with worlds that nobody has dropped, or while another thread
+/// drops one.
+static WRITERS: Mutex<Vec<Arc<Writer>>> = Mutex::new(Vec::new());
+
+/// The way to the thread that writes.
+struct Writer {
+    /// Asks for the last file. The thread drops every sender that it gets when the file is there.
+    asking: Sender<Sender<()>>,
+    /// Of the process that has the thread: a forked child has none.
     pid: u32,
 }
+
+/// Writes the counts of a rank until it is dropped, and once more then.
+pub(super) struct Metrics(Arc<Writer>);
 
 impl Metrics {
     /// For `rank`, in `folder`, which is made if it is not there.
     pub(super) fn start(folder: PathBuf, rank: u32, logger: CommsLogger) -> Result<Metrics> {
         logger.start_counting();
-        let (end, ended) = channel();
+        let (asking, asked) = channel::<Sender<()>>();
         let body = move || {
             let mut is_failing = false;
             loop {
-                let is_last = ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Disconnected);
+                let asked_by = asked.recv_timeout(INTERVAL);
                 let written = replace(&folder, rank, &logger.counters().prometheus(rank));
                 tell_change(&folder, rank, written.err(), &mut is_failing);
-                if is_last {
+                // No file after the last one: the process may end in the middle of it.
+                if !matches!(asked_by, Err(RecvTimeoutError::Timeout)) {
                     return;
                 }
             }
         };
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(body);
-        let thread = thread.map_err(|error| Error::system("cannot start the thread of counts", &error))?;
-        Ok(Metrics { end: Some(end), thread: Some(thread), pid: std::process::id() })
+        thread.map_err(|error| Error::system("cannot start the thread of counts", &error))?;
+        let writer = Arc::new(Writer { asking, pid: std::process::id() });
+        WRITERS.lock().unwrap_or_else(PoisonError::into_inner).push(writer.clone());
+        crate::exit::act_at_exit();
+        Ok(Metrics(writer))
     }
 }
 
 impl Drop for Metrics {
     fn drop(&mut self) {
-        if std::process::id() == self.pid {
-            drop(self.end.take());
-            // A panic of that thread has been reported by its own hook.
-            let _ = self.thread.take().map(JoinHandle::join);
+        // In a forked child another thread of the parent may hold the lock for ever.
+        if self.0.pid != std::process::id() {
+            return;
         }
+        write_last(std::slice::from_ref(&self.0));
+        let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+        writers.retain(|writer| !Arc::ptr_eq(writer, &self.0));
     }
+}
+
+/// Writes the last files of this process.
+pub(super) fn write_all() {
+    // A thread that the end of the process has stopped may hold the lock for ever.
+    let writers = WRITERS.try_lock().map(|writers| writers.clone());
+    write_last(&writers.unwrap_or_default());
+}
+
+/// Waits until each of them has written its last file.
+fn write_last(writers: &[Arc<Writer>]) {
+    let (told, all_told) = channel();
+    let own = writers.iter().filter(|writer| writer.pid == std::process::id());
+    // A thread that has ended has written its last file, or has panicked, of which its hook has told.
+    own.for_each(|writer| drop(writer.asking.send(told.clone())));
+    drop(told);
+    // Nothing is sent; the receiver only waits until every sender is dropped.
+    let _ = all_told.recv_timeout(LAST_WAIT_MAX);
 }
 
 /// A line when writing begins to fail, and one when it works again.

@@ -6,7 +6,6 @@ mod read;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use unisono_communicator::{CommsLogger, CommsLoggerConfig, Result};
@@ -29,7 +28,8 @@ pub struct WorldLog {
 /// The table at the end. It is printed once.
 struct Table {
     logger: CommsLogger,
-    is_printed: AtomicBool,
+    /// Held while it is printed, so that the process does not end meanwhile.
+    is_printed: Mutex<bool>,
     /// A forked child prints nothing for its parent.
     pid: u32,
 }
@@ -37,10 +37,11 @@ struct Table {
 impl Table {
     /// Of the figures of this rank alone: the others may have left already, so nobody can be asked.
     fn print(&self) {
-        if self.pid != std::process::id()
-            || self.is_printed.swap(true, Ordering::Relaxed)
-            || !self.logger.has_calls()
-        {
+        if self.pid != std::process::id() {
+            return;
+        }
+        let mut is_printed = self.is_printed.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *is_printed, true) || !self.logger.has_calls() {
             return;
         }
         let text = format!("unisono: rank 0: calls of this rank by size\n{}", self.logger.report());
@@ -61,7 +62,7 @@ impl WorldLog {
         }
         let metrics = metrics.map(|folder| Metrics::start(folder, rank, logger.clone())).transpose()?;
         let table = (config.enabled && rank == 0).then(|| {
-            let (logger, is_printed) = (logger.clone(), AtomicBool::new(false));
+            let (logger, is_printed) = (logger.clone(), Mutex::new(false));
             Arc::new(Table { logger, is_printed, pid: std::process::id() })
         });
         if let Some(table) = &table {
@@ -88,8 +89,10 @@ impl Drop for WorldLog {
     }
 }
 
-/// Prints the tables that have not been printed: the process ends with worlds that nobody has dropped.
-pub(crate) fn print_all() {
+/// Prints the tables that have not been printed, and writes the last counts: the process ends with worlds that nobody
+/// has dropped.
+pub(crate) fn end_all() {
+    metrics::write_all();
     // A thread that the end of the process has stopped may hold the lock for ever.
     let Ok(printing) = PRINTING.try_lock() else { return };
     printing.iter().filter_map(Weak::upgrade).for_each(|table| table.print());

@@ -29,8 +29,12 @@ fn of_file(path: &Path) -> std::result::Result<CommsLoggerConfig, String> {
         format!("not the keys enabled, verbose, prof_all, debug and prof_ops of comms_logger: {problem}")
     };
     let mut whole: serde_json::Value = serde_json::from_str(&text).map_err(no_block)?;
-    let block = whole.get_mut("comms_logger").map(serde_json::Value::take);
-    serde_json::from_value(block.unwrap_or(whole)).map_err(no_block)
+    let block = whole.get_mut("comms_logger").map(serde_json::Value::take).unwrap_or(whole);
+    if block.is_array() {
+        // A list of values would do for the reader of such types, but it has no keys.
+        return Err(no_block(serde::de::Error::custom("a list, not an object")));
+    }
+    serde_json::from_value(block).map_err(no_block)
 }
 
 #[cfg(not(feature = "serde"))]
@@ -39,7 +43,8 @@ fn of_file(_: &Path) -> std::result::Result<CommsLoggerConfig, String> {
         .to_owned())
 }
 
-#[cfg(all(test, feature = "serde"))]
+#[cfg(feature = "serde")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Config;
@@ -73,6 +78,8 @@ mod tests {
             (r#"{"train_batch_size": 8}"#, "train_batch_size"),
             (r#"{"enabled": "yes"}"#, "yes"),
             ("enabled", "enabled"),
+            ("[true]", "a list"),
+            (r#"{"comms_logger": []}"#, "a list"),
             ("", "comms_logger"),
         ] {
             let error = read(text).unwrap_err();

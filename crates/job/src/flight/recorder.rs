@@ -13,7 +13,7 @@ use unisono_communicator::{Error, Group, Result, Severity, log};
 use unisono_control::handshake::JobId;
 use unisono_control::wire::CommunicatorKey;
 
-use super::FlightRecord;
+use super::{FlightRecord, UnixClock};
 
 /// Name of the thread.
 const THREAD_NAME: &str = "unisono-flight";
@@ -200,7 +200,10 @@ impl RecorderShared {
         loop {
             let before = causes();
             let mut record = FlightRecord::new(self.job.to_string(), self.rank);
-            groups.iter().for_each(|(pg_id, key, group, board)| record.add(*pg_id, *key, group, board));
+            let clock = UnixClock::now();
+            for (pg_id, key, group, board) in &groups {
+                record.add(*pg_id, (*key, group), board, clock);
+            }
             // A cause changes at most twice.
             if causes() == before {
                 return (record, before);

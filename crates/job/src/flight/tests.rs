@@ -47,7 +47,7 @@ fn board() -> Board {
 
 fn record_of(board: &Board) -> FlightRecord {
     let mut record = FlightRecord::new("job".to_owned(), 4);
-    record.add(7, OTHER, &group(), board);
+    record.add(7, (OTHER, &group()), board, UnixClock::now());
     record
 }
 
@@ -338,4 +338,18 @@ fn a_recorder_without_a_folder_only_answers() {
     let record = recorder.record();
     assert_eq!(record.pg_config.keys().collect::<Vec<_>>(), ["world"]);
     assert_eq!((record.rank, record.entries.len()), (4, 2));
+}
+
+/// A call that never waited began when its first byte came.
+#[test]
+fn the_times_of_a_record_keep_their_order_and_lie_within_the_run() {
+    let unix_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let (before, monotonic) = (unix_ns(), monotonic_ns(Instant::now()));
+    let clock = UnixClock::now();
+    let turned = [monotonic, monotonic, monotonic + 1].map(|time| clock.unix_ns(time).unwrap());
+    assert_eq!([turned[0], turned[0] + 1], [turned[1], turned[2]]);
+    // Two clocks are read one after the other.
+    let apart_max = Duration::from_secs(1).as_nanos() as u64;
+    assert!(turned[0] + apart_max > before && turned[0] < unix_ns() + apart_max, "{turned:?}, {before}");
+    assert_eq!(clock.unix_ns(0), None);
 }

@@ -11,6 +11,7 @@ mod discovery;
 mod doctor;
 mod input;
 mod run;
+mod run_comms;
 mod run_ends;
 mod run_jobs;
 mod run_output;

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "every function here is part of a test")]
 
+mod comms_log;
 mod examples;
 mod init;
 mod meeting;
 mod mesh;
+mod metrics;
+mod stragglers;
 mod support;
 
 use std::fmt::Debug;

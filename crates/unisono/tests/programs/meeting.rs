@@ -2,41 +2,19 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use unisono::{Communicator, Config};
 use unisono_communicator::settings::environment;
 
 use crate::add;
-use crate::support::{Program, start};
+use crate::support::{Folder, Program, start};
 
-/// A folder of one test, which is removed with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static FOLDERS: AtomicU32 = AtomicU32::new(0);
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("unisono-meeting-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Folder(path)
-    }
-
-    fn url(&self) -> String {
-        format!("file://{}/meeting", self.0.display())
-    }
-
-    fn entries(&self) -> usize {
-        fs::read_dir(&self.0).unwrap().count()
-    }
+fn url(folder: &Folder) -> String {
+    format!("file://{}/meeting", folder.path().display())
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Left over, it harms nobody.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn entries(folder: &Folder) -> usize {
+    fs::read_dir(folder.path()).unwrap().count()
 }
 
 /// Takes the URL, the rank, the size and the number of worlds from its caller, as a program does from its arguments.
@@ -96,33 +74,33 @@ fn a2_a18_ranks_meet_at_a_port_of_this_host() {
 #[test]
 fn a18_ranks_meet_in_a_file_again_and_again() {
     let folder = Folder::new();
-    fs::write(folder.0.join("of another.store"), "").unwrap();
-    all_succeed(ranks(&folder.url(), 3, 3));
-    assert_eq!(folder.entries(), 1, "the meeting's file is gone, and no other");
+    fs::write(folder.path().join("of another.store"), "").unwrap();
+    all_succeed(ranks(&url(&folder), 3, 3));
+    assert_eq!(entries(&folder), 1, "the meeting's file is gone, and no other");
 }
 
 /// A rank that is killed while it waits leaves its file behind.
 #[test]
 fn a18_a_file_that_is_left_over_is_used_again() {
     let folder = Folder::new();
-    let path = folder.0.join("meeting");
-    let mut alone = rank(&folder.url(), 1, (0, 2));
+    let path = folder.path().join("meeting");
+    let mut alone = rank(&url(&folder), 1, (0, 2));
     // It says so after a while, and has written the file before.
     alone.hear("waiting to join");
     drop(alone);
     assert!(fs::metadata(&path).unwrap().len() > 0);
-    all_succeed(ranks(&folder.url(), 1, 2));
-    assert_eq!(folder.entries(), 0);
+    all_succeed(ranks(&url(&folder), 1, 2));
+    assert_eq!(entries(&folder), 0);
 }
 
 #[test]
 fn a18_a_file_of_something_else_is_left_alone() {
     let folder = Folder::new();
-    let path = folder.0.join("meeting");
+    let path = folder.path().join("meeting");
     fs::write(&path, "a diary").unwrap();
     let closed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs::set_permissions(&path, closed).unwrap();
-    let (is_good, lines) = rank(&folder.url(), 1, (0, 2)).end();
+    let (is_good, lines) = rank(&url(&folder), 1, (0, 2)).end();
     assert!(!is_good && lines.iter().any(|line| line.contains("it holds something else")), "{lines:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "a diary");
 }

@@ -1,7 +1,10 @@
 //! Programs of a user: this test program once more, running one of its ignored tests.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -16,9 +19,39 @@ pub(crate) struct Program {
     heard: Vec<String>,
 }
 
+/// A folder of one test, which is removed with it.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        static FOLDERS: AtomicU32 = AtomicU32::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("unisono-programs-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Left over, it harms nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Starts `program`, an ignored test, with these variables and none of ours besides.
 pub(crate) fn start(program: &str, variables: &[(&str, &str)]) -> Program {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    start_by(&["env"], program, variables)
+}
+
+/// Starts it through another program, as in `nohup program`.
+pub(crate) fn start_by(by: &[&str], program: &str, variables: &[(&str, &str)]) -> Program {
+    let mut command = Command::new(by[0]);
+    command.args(&by[1..]).arg(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", program, "--nocapture", "--test-threads=1"]);
     let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in inherited.filter(|name| name.starts_with("UNISONO_")) {

@@ -52,6 +52,7 @@ impl CommsLogger {
     /// Errors of [`Communicator::duplicate`] and of the calls, such as [`crate::Error::PeerLost`] for a rank that dies
     /// meanwhile.
     #[doc(alias = "log_summary")]
+    #[track_caller]
     pub fn stragglers(&self, comm: &dyn Communicator) -> Result<StragglerReport> {
         let own = self.times(comm.group(), &comm.observations());
         // A vendor's library may not take memory of the host.
