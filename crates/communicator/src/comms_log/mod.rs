@@ -162,7 +162,7 @@ impl CommsLogger {
             state.config.enabled = true;
             state.selection.operations |= more.operations;
             state.selection.names.extend(more.names);
-            state.config.prof_ops.extend(names.iter().map(|&name| name.to_owned()));
+            state.config.prof_ops = state.selection.list();
         });
     }
 
@@ -176,10 +176,7 @@ impl CommsLogger {
             }
             state.selection.operations &= !less.operations;
             state.selection.names.retain(|name| !less.names.contains(name));
-            let (operations, kept) = (state.selection.operations, &state.selection.names);
-            let selected = Operation::all().filter(|operation| operations & bit(*operation) != 0);
-            let selected = selected.map(|operation| operation.name().to_owned());
-            state.config.prof_ops = selected.chain(kept.iter().cloned()).collect();
+            state.config.prof_ops = state.selection.list();
         });
     }
 
@@ -278,9 +275,7 @@ impl CommsLogger {
             Profile::AsConfigured if switches & NAMES == 0 => false,
             Profile::AsConfigured => {
                 let names = &self.lock().selection.names;
-                let is_named =
-                    |name: &Option<crate::ShortText>| name.is_some_and(|name| names.contains(name.as_str()));
-                call.names().iter().any(is_named)
+                call.names().iter().flatten().any(|name| names.contains(name.as_str()))
             }
         }
     }
