@@ -33,8 +33,8 @@ impl CommsLogger {
     /// Entry times of ranks on several hosts are compared by the measured offsets of their clocks, which are measured
     /// every 10 s from the start of the job on; the report has the error of each.
     ///
-    /// Cost: a [`Communicator::duplicate`] and an all-gather, from each rank about 20 bytes for each call and 60 for each
-    /// row of its log.
+    /// Cost: a [`Communicator::duplicate`] and an all-gather, from each rank about 20 bytes for each call and 60 for
+    /// each row of its log.
     ///
     /// ```
     /// use unisono_communicator::{Collectives, Communicator, Solo, Verdict};
