@@ -5,5 +5,6 @@
 #[doc = include_str!("../../docs/algorithms.md")]
 #[doc = include_str!("../../docs/compression.md")]
 #[doc = include_str!("../../docs/backends.md")]
+#[doc = include_str!("../../docs/logging.md")]
 #[doc = include_str!("../../docs/porting.md")]
 struct Pages;

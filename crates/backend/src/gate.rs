@@ -179,7 +179,7 @@ impl CallGate {
         self.stall_options
     }
 
-    /// What was recorded of the communicator's calls, and what the control plane knows of clocks and networks.
+    /// The records of the communicator's calls, and the measurements of the control plane.
     pub fn observations(&self) -> Observations {
         self.board.observations(self.control.clock_offsets(), self.control.link_times())
     }

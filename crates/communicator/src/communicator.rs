@@ -425,8 +425,8 @@ fn unsupported(backend: &'static str, what: &str) -> Error {
 }
 
 impl Communicator for Scope {
-    forward_communicator!(self => self.communicator; backend, native_collectives, cost_model, companion, observations, supports,
-        resolve_within, resolve, subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort);
+    forward_communicator!(self => self.communicator; backend, native_collectives, cost_model, companion, observations,
+        supports, resolve_within, resolve, subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort);
 
     fn group(&self) -> &Group {
         self.group.as_ref().unwrap_or_else(|| self.communicator.group())

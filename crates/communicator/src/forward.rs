@@ -23,8 +23,8 @@ use crate::communicator::Communicator;
 ///
 /// impl<C: Communicator> Communicator for Counted<C> {
 ///     forward_communicator!(self => self.0; group, backend, native_collectives, cost_model, companion, observations,
-///         supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier, scope,
-///         revoke, abort, close);
+///         supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier,
+///         scope, revoke, abort, close);
 ///
 ///     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
 ///         self.1.fetch_add(1, Ordering::Relaxed);

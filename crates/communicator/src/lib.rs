@@ -63,7 +63,8 @@ pub use comms_log::figures::{Bandwidth, busbw_factor, shares, size_bytes};
 pub use comms_log::histogram::Histogram;
 pub use comms_log::link_time::LinkTime;
 pub use comms_log::observations::Observations;
-pub use comms_log::recorded::{EnteredCall, RecordedCall, RecordedEnd, Recording};
+pub use comms_log::recorded::{EnteredCall, RecordedCall, RecordedEnd};
+pub use comms_log::recording::Recording;
 pub use comms_log::report::{CommsReport, CommsRow, size_text};
 #[cfg(feature = "serde")]
 pub use comms_log::stragglers::report::{RankWaits, RowSpread, SlowLink, StragglerReport, Verdict};

@@ -37,8 +37,9 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
 }
 
 impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
-    forward_communicator!(self => self.inner; backend, native_collectives, cost_model, companion, observations, resolve_within,
-        resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort, close);
+    forward_communicator!(self => self.inner; backend, native_collectives, cost_model, companion, observations,
+        resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort,
+        close);
 
     fn group(&self) -> &Group {
         self.group.as_ref().unwrap_or_else(|| self.inner.group())

@@ -64,7 +64,7 @@ pub(crate) fn register<C: Communicator + ?Sized>(
 }
 
 fn options() -> CallOptions {
-    CallOptions::new().label("register").needed().timeout(PROOF_TIMEOUT)
+    CallOptions::new().label("register").needed().profiled(false).timeout(PROOF_TIMEOUT)
 }
 
 fn numbers(some: &[u64]) -> Numbers {

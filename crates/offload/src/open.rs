@@ -55,7 +55,7 @@ fn end_with(companion: &Companion, inner: &Companion) {
 
 /// The options of calls in which ranks agree until then, whatever operations the job skips.
 fn asking(until: Instant) -> CallOptions {
-    CallOptions::new().timeout(until.saturating_duration_since(Instant::now())).needed()
+    CallOptions::new().timeout(until.saturating_duration_since(Instant::now())).needed().profiled(false)
 }
 
 /// The library of this rank, if all ranks have a library. Else the first rank without a library spreads its error.

@@ -121,7 +121,7 @@ impl<V: Vendor> VendorShared<V> {
         let mut largest = [state];
         // The deadline here is later than the call's own, because the call's own error says more.
         let timeout = until.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
-        let options = CallOptions::new().timeout(timeout).needed();
+        let options = CallOptions::new().timeout(timeout).needed().profiled(false);
         self.inner.with(options).all_reduce(&mut largest, ReduceOp::Max)?;
         Ok(largest[0])
     }

@@ -24,8 +24,7 @@
 //! ```
 
 pub use unisono_communicator::{
-    Bandwidth, CommsLogger, CommsLoggerConfig, CommsReport, CommsRow, Counted, Counters, Histogram,
-    busbw_factor, shares, size_bytes, size_text,
+    Bandwidth, CommsLogger, CommsLoggerConfig, CommsReport, CommsRow, Counted, Counters, Histogram, shares,
 };
 #[cfg(feature = "serde")]
 pub use unisono_communicator::{RankWaits, RowSpread, SlowLink, StragglerReport, Verdict};

@@ -41,6 +41,8 @@
 //!   [`shrink`](Communicator::shrink) and [`register`](Communicator::register). `unisono demo --kill 2@300` shows a
 //!   training that goes on after the death of a rank.
 //! * **Several kinds of parallelism at once**: [`DeviceMesh`] has a group for each named dimension, as torch's.
+//! * **What calls cost**: [`comms_log`] records operations, sizes, times and bandwidths, and finds the rank that all
+//!   others wait for; `unisono run --comms`, docs/logging.md.
 //! * **What went wrong**: an [`Error`] says which rank, in which call, and how it was noticed; [`flight`] keeps the
 //!   last calls for `unisono doctor`.
 //! * **Elements and operators**: [`DType`], [`Element`], [`ReduceOp`]; [`UserOp`] for operators of your own.

@@ -97,6 +97,29 @@ pub fn lists_and_handles<D: VendorDouble>() {
     });
 }
 
+/// Calls on a stream are in the communication log when they have ended, and the ranks analyse them although the library
+/// takes no memory of the host.
+///
+/// # Panics
+/// When the backend is wrong.
+pub fn calls_are_in_the_communication_log<D: VendorDouble>() {
+    watchdog(SECONDS_MAX, "log", || {
+        DeviceRank::<D>::run(2, HostMemory::Refused, |rank| {
+            let (on, log) = (rank.on_stream(), rank.comm.group().comms_logger());
+            log.start();
+            let mut array = rank.array(&[rank.own(); 64]);
+            on.all_reduce(&mut array.write(rank), ReduceOp::Sum).unwrap();
+            let last = on.all_reduce(&mut array.write(rank), ReduceOp::Sum).unwrap();
+            on.wait(last).unwrap();
+            let rows = log.report().rows;
+            let found: Vec<_> =
+                rows.iter().map(|row| (row.name.as_str(), row.bytes_max, row.count)).collect();
+            assert_eq!(found, [("all_reduce", 256, 2)]);
+            assert_eq!(log.stragglers(&*rank.comm).unwrap().calls, 2);
+        })
+    });
+}
+
 fn refused(result: Result<impl std::fmt::Debug>, argument: &str) {
     match result {
         Err(Error::InvalidArgument { argument: found, .. }) => assert_eq!(found, argument),
@@ -242,7 +265,7 @@ pub fn a_typed_call_allocates_nothing<D: VendorDouble>(allocations: fn(&mut dyn 
 macro_rules! calls_on_device {
     ($double:ty) => {
         $crate::calls_on_device!(@tests $double, typed_calls_are_enqueued_and_end_by_their_tickets lists_and_handles
-            what_is_not_of_the_device_is_refused_before_the_call_has_a_number
+            calls_are_in_the_communication_log what_is_not_of_the_device_is_refused_before_the_call_has_a_number
             host_memory_goes_where_the_program_has_said what_the_other_ranks_do_not_call_ends_by_its_deadline
             calls_that_differ_are_a_mismatch_although_nobody_has_met);
 

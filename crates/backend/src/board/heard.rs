@@ -9,27 +9,25 @@ use unisono_communicator::GroupRank;
 /// it.
 #[derive(Clone, Debug)]
 pub struct Heard {
-    /// By group rank: the number of the call plus one, or 0 for none. The last one is that of the last call in which
-    /// anything arrived from any rank.
+    /// By group rank: the number of the call plus one, or 0 for none.
     calls: Arc<[AtomicU64]>,
 }
 
 impl Heard {
     /// The state before anything has arrived.
     pub fn new(ranks: u32) -> Heard {
-        Heard { calls: (0..=ranks).map(|_| AtomicU64::new(0)).collect() }
+        Heard { calls: (0..ranks).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Notes that the header of call `number` has arrived from `peer` and equals ours.
     #[inline]
     pub fn note(&self, peer: GroupRank, number: u64) {
         self.calls[peer.index()].store(number + 1, Ordering::Relaxed);
-        self.calls[self.calls.len() - 1].store(number + 1, Ordering::Relaxed);
     }
 
-    /// Whether something has arrived in call `number`, the last one or the one before.
+    /// Whether something has arrived in call `number` or a later one. Cost: looks at every rank.
     pub fn has_anything_of(&self, number: u64) -> bool {
-        self.calls[self.calls.len() - 1].load(Ordering::Relaxed) > number
+        self.calls.iter().any(|call| call.load(Ordering::Relaxed) > number)
     }
 
     /// The last call in which something arrived from `peer`.

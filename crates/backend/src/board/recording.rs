@@ -16,8 +16,8 @@ use crate::lock;
 /// The way of a call from its entry to its end, as its backend has seen it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Course {
-    /// When the first of its bytes came from another rank, by [`unisono_communicator::monotonic_ns`]; 0 if none came, or
-    /// if the backend does not know.
+    /// When the first of its bytes came from another rank, by [`unisono_communicator::monotonic_ns`]; 0 if none came,
+    /// or if the backend does not know.
     pub first_byte_ns: u64,
     /// Whether it had to wait for other ranks.
     pub has_waited: bool,
@@ -32,14 +32,26 @@ pub(super) struct CallRecords {
     told: Mutex<(Instant, Vec<LinkTime>)>,
 }
 
+/// The number and the record of a call.
+type Slot = Option<(u64, RecordedCall)>;
+
+impl CallRecords {
+    /// A line about a call, on the first rank.
+    fn tell(&self, call: &RecordedCall, shown: &fmt::Arguments<'_>) {
+        if self.group.rank() == 0 {
+            CommsLogger::tell(call, self.group.own_job_rank().get(), shown);
+        }
+    }
+}
+
 /// Recorded calls by number, the last ones. It is allocated for the first one.
 #[derive(Default)]
 struct RecordRing {
-    entries: OnceLock<Box<[Mutex<Option<(u64, RecordedCall)>>]>>,
+    entries: OnceLock<Box<[Mutex<Slot>]>>,
 }
 
 impl RecordRing {
-    fn slot(&self, number: u64) -> &Mutex<Option<(u64, RecordedCall)>> {
+    fn slot(&self, number: u64) -> &Mutex<Slot> {
         let entries = self.entries.get_or_init(|| (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect());
         &entries[(number % CALLS_REMEMBERED as u64) as usize]
     }
@@ -99,8 +111,8 @@ impl Board {
         if log.is_idle() { None } else { Some((records, log)) }
     }
 
-    /// Enters a collective as [`super::CallRing::enter`], and records it. Gives its number, and whether its end is to be
-    /// recorded.
+    /// Enters a collective as [`super::CallRing::enter`], and records it. Gives its number, and whether its end is to
+    /// be recorded.
     pub fn enter(
         &self,
         call: &Call<'_>,
@@ -117,7 +129,7 @@ impl Board {
     fn record_entry(&self, number: u64, call: &Call<'_>, parent: Option<&Arc<ParentCall>>) -> bool {
         let Some((records, log)) = self.recorder() else { return false };
         let parent = parent.map(|parent| &**parent);
-        let entered = EnteredCall { parent, ..EnteredCall::of(call, &records.group) };
+        let entered = EnteredCall { parent, ..EnteredCall::of(call, records.group.size()) };
         let recorded = log.enter(&entered);
         recorded.map(|recorded| records.collectives.set(number, recorded)).is_some()
     }
@@ -161,7 +173,7 @@ impl Board {
         });
         if let Some(call) = told {
             let shown = Shown { calls: &self.calls, number };
-            CommsLogger::tell(&call, &records.group, &format_args!("{shown}"));
+            records.tell(&call, &format_args!("{shown}"));
         }
     }
 
@@ -169,9 +181,9 @@ impl Board {
     pub fn enter_message(&self, descriptor: &Descriptor, options: &CallOptions, site: Site) -> u64 {
         let number = self.messages.enter(descriptor, site);
         if let Some((records, log)) = self.recorder() {
-            let (counts, group) = (&Counts::Even, &records.group);
+            let (counts, ranks) = (&Counts::Even, records.group.size());
             let entered =
-                EnteredCall { descriptor, counts, options, site, group, parent: None, own_name: None };
+                EnteredCall { descriptor, counts, options, site, ranks, parent: None, own_name: None };
             if let Some(recorded) = log.enter(&entered) {
                 records.messages.set(number, recorded);
             }
@@ -188,14 +200,15 @@ impl Board {
         if let Some((records, log)) = self.recorder()
             && let Some(call) = records.messages.end(number, |call| log.end(call, ended))
         {
-            CommsLogger::tell(&call, &records.group, &format_args!("{descriptor} at {site}"));
+            records.tell(&call, &format_args!("{descriptor} at {site}"));
         }
     }
 
     /// Records a parent call from now on.
     pub(crate) fn record_parent(&self, parent: &ParentCall, options: &CallOptions) -> Option<Recording> {
         let (records, _) = self.recorder()?;
-        Recording::begin(&EnteredCall::parent(parent, options, &records.group))
+        let entered = EnteredCall::parent(parent, options, records.group.size());
+        Recording::begin(&entered, &records.group)
     }
 
     /// The recorded collectives that ended well and that the ring still has, by number.
@@ -207,7 +220,7 @@ impl Board {
         recorded.filter(|(_, call)| call.ended_ns > 0 && !call.has_failed).collect()
     }
 
-    /// What was recorded of the last collectives. `links` is the work of the network so far, since the start of the
+    /// The records of the last collectives. `links` is the work of the network so far, since the start of the
     /// job; the observations have only the work since the observations before.
     pub(crate) fn observations(&self, clocks: Vec<ClockOffset>, links: Vec<LinkTime>) -> Observations {
         let Some(records) = self.records.get() else { return Observations::default() };

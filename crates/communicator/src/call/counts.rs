@@ -20,6 +20,11 @@ pub enum Counts {
     },
 }
 
+/// The sum of a list, at most the greatest number.
+pub(crate) fn total(list: &[u64]) -> u64 {
+    list.iter().fold(0, |sum, &count| sum.saturating_add(count))
+}
+
 /// How many lengths of a list are kept.
 pub const LENGTHS_KNOWN_MAX: usize = 64;
 

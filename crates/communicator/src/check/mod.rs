@@ -8,7 +8,7 @@ use std::time::Duration;
 use unisono_schedule::Collective;
 
 use crate::call::Call;
-use crate::call::counts::Counts;
+use crate::call::counts::{Counts, total};
 use crate::call::descriptor::{Descriptor, Peer, Place};
 use crate::call::log_name::LogName;
 use crate::call::operation::Operation;
@@ -62,10 +62,6 @@ pub fn lengths(descriptor: &Descriptor, counts: &Counts, group: &Group) -> Lengt
         Operation::Recv => (0, n),
     };
     Lengths { input, output }
-}
-
-pub(crate) fn total(list: &[u64]) -> u64 {
-    list.iter().fold(0, |sum, &count| sum.saturating_add(count))
 }
 
 /// Checks all arguments that this rank can check alone.

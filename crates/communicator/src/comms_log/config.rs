@@ -69,6 +69,13 @@ impl Selection {
         }
         selection
     }
+
+    /// The list that selects the same.
+    pub(super) fn list(&self) -> Vec<String> {
+        let operations = Operation::all().filter(|operation| self.operations & bit(*operation) != 0);
+        let operations = operations.map(|operation| operation.name().to_owned());
+        operations.chain(self.names.iter().cloned()).collect()
+    }
 }
 
 pub(super) fn bit(operation: Operation) -> u32 {
@@ -100,6 +107,8 @@ mod tests {
         let selection = Selection::of(&["all_gather_into_tensor", "barrier", "isend", "my loss"]);
         let operations = [Collective::AllGather.into(), Collective::Barrier.into(), Operation::Send];
         assert_eq!(selection.operations, operations.map(bit).iter().sum());
+        assert_eq!(selection.list(), ["all_gather", "barrier", "send", "my loss"]);
+        assert_eq!(Selection::of(&selection.list()), selection);
         assert_eq!(selection.names.into_iter().collect::<Vec<_>>(), ["my loss"]);
     }
 

@@ -18,11 +18,9 @@
 
 use unisono_schedule::Collective;
 
-use crate::call::counts::Counts;
+use crate::call::counts::{Counts, total};
 use crate::call::descriptor::Descriptor;
 use crate::call::operation::Operation;
-use crate::check::{lengths, total};
-use crate::group::Group;
 
 const GIGABYTE: f64 = 1e9;
 
@@ -69,16 +67,13 @@ pub fn busbw_factor(operation: Operation, ranks: u32) -> f64 {
     }
 }
 
-/// The size S of a call in bytes. A rank that is not the root of an uneven gather or scatter knows the sum of all counts
-/// too, since every rank gives the whole list.
-pub fn size_bytes(descriptor: &Descriptor, counts: &Counts, group: &Group) -> u64 {
+/// The size S of a call of a group with so many ranks, in bytes. Every rank of an uneven gather or scatter gives all
+/// counts, so the root is not the only rank that knows their sum.
+pub fn size_bytes(descriptor: &Descriptor, counts: &Counts, ranks: u32) -> u64 {
     let elements = match counts {
-        Counts::Even => descriptor.count.saturating_mul(shares(descriptor.operation, group.size())),
+        Counts::Even => descriptor.count.saturating_mul(shares(descriptor.operation, ranks)),
         Counts::PerRank(counts) => total(counts),
-        Counts::PerPair { .. } => {
-            let lengths = lengths(descriptor, counts, group);
-            lengths.input.max(lengths.output)
-        }
+        Counts::PerPair { send, receive } => total(send).max(total(receive)),
     };
     elements.saturating_mul(descriptor.dtype.bytes() as u64)
 }
@@ -111,7 +106,6 @@ impl Bandwidth {
 mod tests {
     use super::*;
     use crate::elements::dtype::DType;
-    use crate::group::rank::{GroupRank, JobRank};
 
     #[test]
     fn i3_the_factors_are_those_of_nccl_tests() {
@@ -138,18 +132,15 @@ mod tests {
 
     #[test]
     fn i3_the_size_is_by_the_group_and_counts_uneven_shares() {
-        // Rank 1 of a group of 3 ranks in a job of more.
-        let ranks = [5, 6, 7].map(JobRank::new);
-        let group = Group::new(GroupRank::new(1), ranks.into(), [0; 3].into(), 0);
         let size = |collective: Collective, counts: &Counts, count| {
             let uneven = *counts != Counts::Even;
             let root = collective.is_rooted().then_some(0);
             let descriptor = Descriptor { uneven, root, ..Descriptor::new(collective, DType::F32, count) };
-            size_bytes(&descriptor, counts, &group)
+            size_bytes(&descriptor, counts, 3)
         };
         assert_eq!(size(Collective::AllReduce, &Counts::Even, 10), 40);
         assert_eq!(size(Collective::AllGather, &Counts::Even, 10), 120);
-        assert_eq!(size(Collective::Gather, &Counts::Even, 10), 120, "not the root");
+        assert_eq!(size(Collective::Gather, &Counts::Even, 10), 120);
         assert_eq!(size(Collective::Barrier, &Counts::Even, 0), 0);
         let per_rank = Counts::PerRank(vec![1, 0, 4]);
         for collective in

@@ -9,10 +9,10 @@
 //! | `config` | the five keys, the selection of operations |
 //! | `figures` | the size of a call, bandwidth |
 //! | `histogram`, `rows` | durations and kinds of calls in bounded memory |
-//! | `recorded` | one recorded call |
+//! | `recorded`, `recording` | one recorded call; the same where no board remembers it |
 //! | `counters` | counts by operation, for a monitoring system |
 //! | `report` | the rows as data and as a table |
-//! | `stragglers` | who waited for whom, from the records of all ranks |
+//! | `stragglers` | the rank that the others wait for, from the records of all ranks |
 //! | `observations`, `clocks`, `link_time` | the facts of a backend for that: calls, clocks of hosts, the network |
 
 pub(crate) mod clocks;
@@ -23,6 +23,7 @@ pub(crate) mod histogram;
 pub(crate) mod link_time;
 pub(crate) mod observations;
 pub(crate) mod recorded;
+pub(crate) mod recording;
 pub(crate) mod report;
 mod rows;
 #[cfg(feature = "serde")]
@@ -41,7 +42,6 @@ use crate::comms_log::counters::Counters;
 use crate::comms_log::recorded::{EnteredCall, RecordedCall, RecordedEnd};
 use crate::comms_log::report::CommsReport;
 use crate::comms_log::rows::Rows;
-use crate::group::Group;
 use crate::log::{Severity, log};
 use crate::monotonic::monotonic_ns;
 
@@ -126,7 +126,7 @@ impl fmt::Debug for CommsLogger {
 
 /// Switches and selection.
 impl CommsLogger {
-    /// Does what `config` says from now on. What was recorded stays. A name in `prof_ops` that is none of an operation
+    /// Does what `config` says from now on. Earlier records stay. A name in `prof_ops` that is no operation's
     /// is a line in the log, because it may be the name of a call.
     pub fn configure(&self, config: CommsLoggerConfig) {
         let selection = Selection::of(&config.prof_ops);
@@ -134,7 +134,7 @@ impl CommsLogger {
         self.change(|state| (state.config, state.selection) = (config, selection));
     }
 
-    /// What it does.
+    /// The configuration.
     pub fn config(&self) -> CommsLoggerConfig {
         self.lock().config.clone()
     }
@@ -145,7 +145,7 @@ impl CommsLogger {
         self.change(|state| state.config.enabled = true);
     }
 
-    /// Records no more calls. What was recorded stays.
+    /// Records no more calls. Earlier records stay.
     #[doc(alias = "stop_profiling_comms")]
     pub fn stop(&self) {
         self.change(|state| state.config.enabled = false);
@@ -162,7 +162,7 @@ impl CommsLogger {
             state.config.enabled = true;
             state.selection.operations |= more.operations;
             state.selection.names.extend(more.names);
-            state.config.prof_ops.extend(names.iter().map(|&name| name.to_owned()));
+            state.config.prof_ops = state.selection.list();
         });
     }
 
@@ -176,10 +176,7 @@ impl CommsLogger {
             }
             state.selection.operations &= !less.operations;
             state.selection.names.retain(|name| !less.names.contains(name));
-            let (operations, kept) = (state.selection.operations, &state.selection.names);
-            let selected = Operation::all().filter(|operation| operations & bit(*operation) != 0);
-            let selected = selected.map(|operation| operation.name().to_owned());
-            state.config.prof_ops = selected.chain(kept.iter().cloned()).collect();
+            state.config.prof_ops = state.selection.list();
         });
     }
 
@@ -214,7 +211,7 @@ impl CommsLogger {
 
 /// Results.
 impl CommsLogger {
-    /// What was recorded so far. No other rank is asked.
+    /// The records so far. No other rank is asked.
     #[doc(alias = "log_summary")]
     pub fn report(&self) -> CommsReport {
         let written_ms =
@@ -222,7 +219,7 @@ impl CommsLogger {
         CommsReport::of(&self.lock().rows, written_ms)
     }
 
-    /// Forgets what was recorded. What is recorded from now on does not change.
+    /// Forgets the records. The configuration does not change.
     #[doc(alias = "reset_log")]
     pub fn reset(&self) {
         self.lock().rows.clear();
@@ -234,7 +231,7 @@ impl CommsLogger {
         self.lock().rows.iter().next().is_some()
     }
 
-    /// The number of recorded calls of this operation or name, without those that failed. 0 for a name that is unknown.
+    /// The number of recorded calls of this operation or name, without failed ones. 0 for a name that is unknown.
     #[doc(alias = "get_comm_operation_count")]
     pub fn count(&self, name: &str) -> u64 {
         let operation = operation_named(name);
@@ -278,9 +275,7 @@ impl CommsLogger {
             Profile::AsConfigured if switches & NAMES == 0 => false,
             Profile::AsConfigured => {
                 let names = &self.lock().selection.names;
-                let is_named =
-                    |name: &Option<crate::ShortText>| name.is_some_and(|name| names.contains(name.as_str()));
-                call.names().iter().any(is_named)
+                call.names().iter().flatten().any(|name| names.contains(name.as_str()))
             }
         }
     }
@@ -308,15 +303,12 @@ impl CommsLogger {
         switches & VERBOSE != 0
     }
 
-    /// Writes a line about a call that has ended, on the first rank of `group`. `shown` is the call for the line. The
-    /// caller holds no lock.
+    /// Writes a line about a call that has ended on this rank of the job, which is the first rank of the communicator.
+    /// `shown` is the call for the line. The caller holds no lock.
     #[cold]
-    pub fn tell(call: &RecordedCall, group: &Group, shown: &fmt::Arguments<'_>) {
-        if group.rank() == 0 {
-            let rank = Some(group.own_job_rank().get());
-            let ended = if call.has_failed { "failed: " } else { "" };
-            log(Severity::Requested, rank, format_args!("{ended}{}", call.line(shown)));
-        }
+    pub fn tell(call: &RecordedCall, job_rank: u32, shown: &fmt::Arguments<'_>) {
+        let ended = if call.has_failed { "failed: " } else { "" };
+        log(Severity::Requested, Some(job_rank), format_args!("{ended}{}", call.line(shown)));
     }
 }
 

@@ -10,12 +10,10 @@ use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
 use crate::call::parent::ParentCall;
 use crate::call::site::Site;
-use crate::comms_log::CommsLogger;
 use crate::comms_log::figures::{Bandwidth, size_bytes};
 use crate::comms_log::report::size_text;
 use crate::comms_log::rows::{Key, size_class};
 use crate::error::Result;
-use crate::group::Group;
 use crate::short_text::ShortText;
 
 /// A call at its entry, as the log looks at it.
@@ -28,8 +26,8 @@ pub struct EnteredCall<'a> {
     pub options: &'a CallOptions,
     /// The line that calls.
     pub site: Site,
-    /// The ranks.
-    pub group: &'a Group,
+    /// The number of ranks of its communicator.
+    pub ranks: u32,
     /// The parent call, for a part of one.
     pub parent: Option<&'a ParentCall>,
     /// The name, if the call is a parent itself.
@@ -38,19 +36,19 @@ pub struct EnteredCall<'a> {
 
 impl<'a> EnteredCall<'a> {
     /// A call that is no part of another one.
-    pub fn of(call: &'a Call<'_>, group: &'a Group) -> EnteredCall<'a> {
+    pub fn of(call: &'a Call<'_>, ranks: u32) -> EnteredCall<'a> {
         let Call { descriptor, counts, options, site, .. } = call;
-        EnteredCall { descriptor, counts, options, site: *site, group, parent: None, own_name: None }
+        EnteredCall { descriptor, counts, options, site: *site, ranks, parent: None, own_name: None }
     }
 
     /// A parent call.
-    pub fn parent(parent: &'a ParentCall, options: &'a CallOptions, group: &'a Group) -> EnteredCall<'a> {
+    pub fn parent(parent: &'a ParentCall, options: &'a CallOptions, ranks: u32) -> EnteredCall<'a> {
         EnteredCall {
             descriptor: &parent.descriptor,
             counts: &Counts::Even,
             options,
             site: parent.site.unwrap_or(Site::caller()),
-            group,
+            ranks,
             parent: None,
             own_name: Some(parent.name),
         }
@@ -67,12 +65,12 @@ impl<'a> EnteredCall<'a> {
 
     pub(super) fn recorded(&self, entered_ns: u64, tells_lines_apart: bool) -> RecordedCall {
         let Descriptor { operation, uneven, label, .. } = *self.descriptor;
-        let bytes = size_bytes(self.descriptor, self.counts, self.group);
+        let bytes = size_bytes(self.descriptor, self.counts, self.ranks);
         let key = Key {
             size_class: size_class(bytes),
             operation,
             uneven,
-            ranks: self.group.size(),
+            ranks: self.ranks,
             parent: self.parent.map(|parent| parent.name),
             name: self.log_name().or(self.own_name).or(label),
             site: Some(self.site).filter(|_| tells_lines_apart),
@@ -150,31 +148,6 @@ impl RecordedCall {
                 self.key.size_class = size_class(received);
             }
             RecordedEnd::Failed => self.has_failed = true,
-        }
-    }
-}
-
-/// A recorded call that no board remembers: a parent call, or a call of [`crate::Solo`].
-pub struct Recording {
-    call: RecordedCall,
-    descriptor: Descriptor,
-    site: Site,
-    group: Group,
-}
-
-impl Recording {
-    /// Begins, if the log wants the call.
-    pub fn begin(call: &EnteredCall<'_>) -> Option<Recording> {
-        let recorded = call.group.comms_logger().enter(call)?;
-        let (descriptor, site, group) = (*call.descriptor, call.site, call.group.clone());
-        Some(Recording { call: recorded, descriptor, site, group })
-    }
-
-    /// Ends.
-    pub fn end(mut self, ended: RecordedEnd) {
-        if self.group.comms_logger().end(&mut self.call, ended) {
-            let shown = format_args!("{} at {}", self.descriptor, self.site);
-            CommsLogger::tell(&self.call, &self.group, &shown);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::call::info::CallInfo;
 use crate::call::options::{CALL_TIMEOUT_DEFAULT, deadline_after};
 use crate::call::outcome::{Completion, Outcome};
 use crate::call::{Call, OwnedCall};
-use crate::comms_log::recorded::Recording;
+use crate::comms_log::recording::Recording;
 use crate::elements::dtype::DType;
 use crate::error::{Awaited, Error, Result};
 use crate::group::rank::{GroupRank, JobRank};

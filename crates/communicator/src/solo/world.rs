@@ -14,7 +14,8 @@ use crate::call::options::{CALL_TIMEOUT_DEFAULT, CallOptions, WhenBusy, deadline
 use crate::call::outcome::Outcome;
 use crate::call::parent::{ParentCall, ScopeId};
 use crate::call::{Call, OwnedCall};
-use crate::comms_log::recorded::{EnteredCall, RecordedEnd, Recording};
+use crate::comms_log::recorded::{EnteredCall, RecordedEnd};
+use crate::comms_log::recording::Recording;
 use crate::communicator::OpenScope;
 use crate::error::{Error, Result};
 use crate::group::Group;
@@ -244,7 +245,7 @@ impl World {
         let calls = Arc::new(calls);
         state.open = Arc::downgrade(&calls);
         drop(state);
-        let recording = Recording::begin(&EnteredCall::parent(&calls.parent, own, group));
+        let recording = Recording::begin(&EnteredCall::parent(&calls.parent, own, group.size()), group);
         Ok(SoloScope { calls, turn, recording })
     }
 
@@ -255,7 +256,7 @@ impl World {
         }
         let open = call.scope.and_then(|_| self.lock().open.upgrade());
         let parent = open.as_ref().map(|open| &*open.parent);
-        Recording::begin(&EnteredCall { parent, ..EnteredCall::of(call, group) })
+        Recording::begin(&EnteredCall { parent, ..EnteredCall::of(call, group.size()) }, group)
     }
 
     /// Gives the message to the receive that waits for it, or keeps it.

@@ -38,6 +38,7 @@ pub fn skips<C: Communicator + ?Sized>(comm: &C, operation: Operation) -> Result
 }
 
 /// The outcome of a call that the communicator skips, or its error; `None` for any other call.
+#[inline]
 pub(crate) fn skip<C: Communicator + ?Sized>(
     comm: &C,
     descriptor: &Descriptor,
@@ -46,9 +47,14 @@ pub(crate) fn skip<C: Communicator + ?Sized>(
     if !comm.group().skips(descriptor.operation) || options.is_needed {
         return None;
     }
+    Some(skipped(comm, descriptor))
+}
+
+#[cold]
+fn skipped<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor) -> Result<Outcome> {
     let source = descriptor.peer.map(|peer| match peer {
         Peer::Rank(rank) => rank,
         Peer::Any => comm.rank(),
     });
-    Some(skips(comm, descriptor.operation).map(|_| Outcome::skipped(source, descriptor.tag)))
+    skips(comm, descriptor.operation).map(|_| Outcome::skipped(source, descriptor.tag))
 }

@@ -371,8 +371,8 @@ impl ActiveCall {
     }
 }
 
-/// Enters a call on the board as [`unisono_backend::Board::enter`], and passes its complete header to `reset`. `named` is the name and hash of the algorithm
-/// or body.
+/// Enters a call on the board as [`unisono_backend::Board::enter`], and passes its complete header to `reset`. `named`
+/// is the name and hash of the algorithm or body.
 pub(crate) fn enter(
     gate: &CallGate,
     call: &Call<'_>,

@@ -113,7 +113,7 @@ fn tell_change(folder: &Path, rank: u32, error: Option<io::Error>, is_failing: &
 
 /// A reader sees the old content or all of the new.
 fn replace(folder: &Path, rank: u32, text: &str) -> io::Result<()> {
-    // Readers of a folder of such files take files with this ending.
+    // Readers of such a folder look at the end of a file's name.
     let path = folder.join(format!("unisono-rank-{rank}.prom"));
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let written = write_limited(|| {

@@ -50,9 +50,9 @@ mod tests {
     use crate::config::Config;
 
     fn read(text: &str) -> std::result::Result<CommsLoggerConfig, String> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        let path = file.path().to_str().unwrap().to_owned();
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("room on the disk");
+        let path = file.path().to_string_lossy().into_owned();
         let config = Config::from_lookup(&|name| (name == NAME).then(|| path.clone()));
         config.map(|config| config.comms_logger).map_err(|error| error.to_string())
     }

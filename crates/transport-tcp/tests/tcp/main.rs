@@ -28,6 +28,7 @@ mod own_failures;
 mod processes;
 mod reconnection;
 mod retransmissions;
+mod stragglers;
 mod worlds;
 
 /// What the jobs of these tests use. Another transport runs some of the same files.

@@ -90,7 +90,7 @@ fn i6_a_rank_with_another_clock_is_on_another_host_and_its_clock_is_found() {
 }
 
 /// Threads that keep the processors busy as long as this is there.
-fn with_busy_machine(body: impl FnOnce()) {
+pub(crate) fn with_busy_machine(body: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|threads| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {

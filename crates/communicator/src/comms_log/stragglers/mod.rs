@@ -1,4 +1,5 @@
-//! Who waited for whom: gathers what all ranks have recorded of a communicator's calls, and analyses it.
+//! The search for the rank that all others wait for: gathers the records of all ranks about a communicator's calls, and
+//! analyses them.
 
 mod analysis;
 mod observed;
@@ -22,8 +23,8 @@ use crate::typed::objects::object::Serialized;
 const LABEL: &str = "stragglers";
 
 impl CommsLogger {
-    /// Who waited for whom in the last 1,024 collectives of `comm` that all ranks have recorded, and whether a rank came
-    /// late or bytes moved slowly. The same report on every rank.
+    /// The waits of ranks for each other in the last 1,024 collectives of `comm` that all ranks have recorded, and
+    /// their cause: a rank that came late, or bytes that moved slowly. The same report on every rank.
     ///
     /// Collective on `comm`: it gathers the times of all ranks on a copy of the communicator. These calls are not
     /// recorded themselves. Ranks may have recorded different calls, and a rank whose log is off has none. On the
@@ -32,8 +33,8 @@ impl CommsLogger {
     /// Entry times of ranks on several hosts are compared by the measured offsets of their clocks, which are measured
     /// every 10 s from the start of the job on; the report has the error of each.
     ///
-    /// Cost: a [`Communicator::duplicate`] and an all-gather of about 20 bytes for each call, less than 30 KB from each
-    /// rank.
+    /// Cost: a [`Communicator::duplicate`] and an all-gather, from each rank about 20 bytes for each call and 60 for
+    /// each row of its log.
     ///
     /// ```
     /// use unisono_communicator::{Collectives, Communicator, Solo, Verdict};
@@ -54,7 +55,9 @@ impl CommsLogger {
     #[track_caller]
     pub fn stragglers(&self, comm: &dyn Communicator) -> Result<StragglerReport> {
         let own = self.times(comm.group(), &comm.observations());
-        let copy = comm.duplicate()?;
+        // A vendor's library may not take memory of the host.
+        let beneath = comm.companion();
+        let copy = beneath.as_deref().unwrap_or(comm).duplicate()?;
         let quiet = copy.with(CallOptions::new().label(LABEL).profiled(false).needed());
         let all = quiet.all_gather_object(Serialized(own))?;
         copy.close()?;
@@ -65,13 +68,16 @@ impl CommsLogger {
     fn times(&self, group: &Group, observed: &Observations) -> RankTimes {
         let Observations { calls, clocks, links, links_ns } = observed;
         let ppm = |network_us: u64| network_us.saturating_mul(1_000_000_000) / links_ns.max(&1);
-        let network = links
-            .iter()
-            .filter_map(|link| Some((group.group_rank_of(link.rank)?.get(), ppm(link.network_us))));
+        let own_host = group.hosts()[group.rank() as usize];
+        // Within a host there is no network, whatever its kernel says of its sockets.
+        let network = links.iter().filter_map(|link| {
+            let peer = group.group_rank_of(link.rank)?;
+            (group.hosts()[peer.index()] != own_host).then(|| (peer.get(), ppm(link.network_us)))
+        });
         RankTimes {
             calls: calls.iter().map(CallTimes::of).collect(),
             rows: self.row_times(),
-            host: group.hosts()[group.rank() as usize],
+            host: own_host,
             clocks: clocks.clone(),
             network_ppm: network.collect(),
         }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::comms_log::report::{size_text, table};
 
-/// Who waited for whom in a communicator; the same on every rank. [`crate::CommsLogger::stragglers`] gives it.
+/// The waits of a communicator's ranks for each other; the same on every rank. [`crate::CommsLogger::stragglers`] gives
+/// it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct StragglerReport {
     /// The collectives that every rank has recorded, of the last 1,024 of the communicator.
@@ -13,7 +14,7 @@ pub struct StragglerReport {
     pub span_ns: u64,
     /// The sum over the calls of the time from the last rank's entry to the end on all ranks.
     pub moving_ns: u64,
-    /// Who is to blame.
+    /// The cause.
     pub verdict: Verdict,
     /// A row for each rank.
     pub ranks: Vec<RankWaits>,
@@ -52,7 +53,7 @@ pub struct SlowLink {
     pub part: f64,
 }
 
-/// Who is to blame for the time in calls.
+/// The cause of the time in calls.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub enum Verdict {
     /// No call was recorded by all ranks.
@@ -64,15 +65,16 @@ pub enum Verdict {
         /// The rank in the communicator.
         rank: u32,
     },
-    /// This rank ended its calls later than the others, and no network explains it: its process is slow in calls, as
-    /// one that is stopped or gets no core.
+    /// This rank ended its calls later than the others, and no network explains it: its process is slow in calls, for
+    /// example because it is stopped, or gets no core.
     Slow {
         /// The rank in the communicator.
         rank: u32,
     },
     /// The network moved bytes slowly.
     SlowNetwork {
-        /// The rank at one end of all slow links. `None` if there is one link only, which has two ends, or none in common.
+        /// The rank at one end of all slow links. `None` for a single link, which has two ends, and for links without a
+        /// common end.
         rank: Option<u32>,
         /// The slowest link.
         link: SlowLink,

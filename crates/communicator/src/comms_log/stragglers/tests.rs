@@ -25,12 +25,15 @@ impl Chance {
     }
 }
 
+/// A duration of a rank in a call.
+type Milliseconds = dyn Fn(usize, u64, &mut Chance) -> f64;
+
 /// A job whose ranks compute and then make a call, over and over.
 struct Made {
     /// The milliseconds for which a rank computes before a call.
-    computes_ms: Box<dyn Fn(usize, u64, &mut Chance) -> f64>,
+    computes_ms: Box<Milliseconds>,
     /// The milliseconds from the last entry to the end on a rank.
-    moves_ms: Box<dyn Fn(usize, u64, &mut Chance) -> f64>,
+    moves_ms: Box<Milliseconds>,
 }
 
 impl Made {
