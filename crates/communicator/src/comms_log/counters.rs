@@ -61,8 +61,9 @@ impl Counters {
         Counted { calls, bytes, errors, waits }
     }
 
-    /// All counts in the text format of Prometheus, version 0.0.4.
-    pub fn prometheus(&self, rank: u32) -> String {
+    /// All counts in the text format of Prometheus, version 0.0.4. `labels` are further labels of every line, such as
+    /// `rank="3"`, with commas between.
+    pub fn prometheus(&self, labels: &str) -> String {
         type Field = fn(&Counted) -> u64;
         let metrics: [(&str, &str, Field); 4] = [
             ("unisono_calls_total", "Calls that ended well.", |counted| counted.calls),
@@ -73,7 +74,7 @@ impl Counters {
         let metric = |(name, help, field): (&str, &str, Field)| {
             let line = |operation: Operation| {
                 let value = field(&self.of(operation));
-                format!("{name}{{rank=\"{rank}\",operation=\"{operation}\"}} {value}\n")
+                format!("{name}{{{labels},operation=\"{operation}\"}} {value}\n")
             };
             let lines: String = Operation::all().map(line).collect();
             format!("# HELP {name} {help}\n# TYPE {name} counter\n{lines}")

@@ -190,7 +190,7 @@ fn counters_are_there_without_the_log_and_in_the_text_of_prometheus() {
     assert_eq!(counted(Collective::AllReduce.into()), all_reduce);
     assert_eq!(counted(Operation::Recv).bytes, 2);
     assert_eq!(counted(Collective::Barrier.into()), Counted::default());
-    let text = log.counters().prometheus(3);
+    let text = log.counters().prometheus("rank=\"3\"");
     assert!(text.contains("\nunisono_bytes_total{rank=\"3\",operation=\"all_reduce\"} 32\n"), "{text}");
     assert!(text.starts_with("# HELP unisono_calls_total ") && text.ends_with('\n'));
 }

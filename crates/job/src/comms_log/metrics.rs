@@ -33,6 +33,39 @@ struct Writer {
     asking: Sender<Sender<()>>,
     /// Of the process that has the thread: a forked child has none.
     pid: u32,
+    /// Its file.
+    path: PathBuf,
+}
+
+/// The file of a rank's counts, and the labels of its lines.
+struct Target {
+    rank: u32,
+    path: PathBuf,
+    labels: String,
+}
+
+impl Target {
+    /// The first file of `rank` in `folder` that no other world of this process has.
+    fn new(folder: &Path, rank: u32, writers: &[Arc<Writer>]) -> Target {
+        let is_free = |target: &Target| {
+            let mut own = writers.iter().filter(|writer| writer.pid == std::process::id());
+            own.all(|writer| writer.path != target.path)
+        };
+        let later = |world: u32| {
+            // Readers of such a folder look at the end of a file's name.
+            let path = folder.join(format!("unisono-rank-{rank}-world-{world}.prom"));
+            Target { rank, path, labels: format!("rank=\"{rank}\",world=\"{world}\"") }
+        };
+        let path = folder.join(format!("unisono-rank-{rank}.prom"));
+        let first = Target { rank, path, labels: format!("rank=\"{rank}\"") };
+        // INVARIANT: a process has fewer worlds than there are numbers.
+        std::iter::once(first).chain((2..).map(later)).find(is_free).expect("a free number")
+    }
+
+    /// The folder, for messages.
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
+    }
 }
 
 /// Writes the counts of a rank until it is dropped, and once more then.
@@ -43,12 +76,15 @@ impl Metrics {
     pub(super) fn start(folder: PathBuf, rank: u32, logger: CommsLogger) -> Result<Metrics> {
         logger.start_counting();
         let (asking, asked) = channel::<Sender<()>>();
+        let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let target = Target::new(&folder, rank, &writers);
+        let path = target.path.clone();
         let body = move || {
             let mut is_failing = false;
             loop {
                 let asked_by = asked.recv_timeout(INTERVAL);
-                let written = replace(&folder, rank, &logger.counters().prometheus(rank));
-                tell_change(&folder, rank, written.err(), &mut is_failing);
+                let written = replace(&target.path, &logger.counters().prometheus(&target.labels));
+                tell_change(&target, written.err(), &mut is_failing);
                 // No file after the last one: the process may end in the middle of it.
                 if !matches!(asked_by, Err(RecvTimeoutError::Timeout)) {
                     return;
@@ -57,8 +93,9 @@ impl Metrics {
         };
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(body);
         thread.map_err(|error| Error::system("cannot start the thread of counts", &error))?;
-        let writer = Arc::new(Writer { asking, pid: std::process::id() });
-        WRITERS.lock().unwrap_or_else(PoisonError::into_inner).push(writer.clone());
+        let writer = Arc::new(Writer { asking, pid: std::process::id(), path });
+        writers.push(writer.clone());
+        drop(writers);
         crate::exit::act_at_exit();
         Ok(Metrics(writer))
     }
@@ -95,9 +132,9 @@ fn write_last(writers: &[Arc<Writer>]) {
 }
 
 /// A line when writing begins to fail, and one when it works again.
-fn tell_change(folder: &Path, rank: u32, error: Option<io::Error>, is_failing: &mut bool) {
+fn tell_change(target: &Target, error: Option<io::Error>, is_failing: &mut bool) {
     let was_failing = std::mem::replace(is_failing, error.is_some());
-    let folder = folder.display();
+    let (folder, rank) = (target.folder().display(), target.rank);
     match error {
         Some(error) if !was_failing => {
             let text =
@@ -112,14 +149,12 @@ fn tell_change(folder: &Path, rank: u32, error: Option<io::Error>, is_failing: &
 }
 
 /// A reader sees the old content or all of the new.
-fn replace(folder: &Path, rank: u32, text: &str) -> io::Result<()> {
-    // Readers of such a folder look at the end of a file's name.
-    let path = folder.join(format!("unisono-rank-{rank}.prom"));
+fn replace(path: &Path, text: &str) -> io::Result<()> {
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let written = write_limited(|| {
-        fs::create_dir_all(folder)?;
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(&partial, text)?;
-        fs::rename(&partial, &path)
+        fs::rename(&partial, path)
     });
     if written.is_err() {
         // The first problem is the one to report; the file may not even be there.
@@ -156,11 +191,31 @@ mod tests {
         let metrics = Metrics::start(file.path().join("folder"), 0, CommsLogger::default()).unwrap();
         drop(metrics);
         let mut is_failing = false;
-        let error = replace(&file.path().join("folder"), 0, "").err();
+        let target = Target::new(&file.path().join("folder"), 0, &[]);
+        let error = replace(&target.path, "").err();
         assert!(error.is_some());
-        tell_change(file.path(), 0, error, &mut is_failing);
+        tell_change(&target, error, &mut is_failing);
         assert!(is_failing);
-        tell_change(file.path(), 0, None, &mut is_failing);
+        tell_change(&target, None, &mut is_failing);
         assert!(!is_failing);
+    }
+
+    #[test]
+    fn two_worlds_of_a_process_have_a_file_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let comms = [Solo::new(), Solo::new()];
+        let start = |comm: &Solo| {
+            Metrics::start(folder.path().to_owned(), 3, comm.group().comms_logger().clone()).unwrap()
+        };
+        let both = comms.each_ref().map(start);
+        comms[1].barrier().unwrap();
+        drop(both);
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let line = "unisono_calls_total{rank=\"3\",operation=\"barrier\"} 0\n";
+        assert!(read("unisono-rank-3.prom").contains(line));
+        let line = "unisono_calls_total{rank=\"3\",world=\"2\",operation=\"barrier\"} 1\n";
+        assert!(read("unisono-rank-3-world-2.prom").contains(line));
+        // The name is free again.
+        assert_eq!(start(&comms[0]).0.path, folder.path().join("unisono-rank-3.prom"));
     }
 }
