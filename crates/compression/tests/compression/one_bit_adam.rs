@@ -1,7 +1,8 @@
 //! 1-bit Adam with ranks as threads: the same bits everywhere, and nothing lost to checkpoints, bad steps and failures.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::auto::Slow;
 use unisono_communicator::{CallOptions, Collectives, Communicator, DType, Error, Shrunk, Solo};
@@ -306,9 +307,17 @@ fn gradients_whose_mean_or_square_is_infinite_are_refused_on_all_ranks() {
 fn survivors_go_on_with_the_same_bits_when_a_rank_leaves() {
     for leaves_after in [0, 7, FREEZE_STEP, FREEZE_STEP + 1, 40] {
         for victim in [0, 2] {
+            // A call that still runs when a rank leaves may end with that, where no thread gets a core for 20 ms.
+            let stepped = AtomicU32::new(0);
             let results = in_process::run(4, |comm| {
                 let mut rank = Rank::new(comm, SignL1::default(), preconditioned());
                 rank.train_until(leaves_after);
+                stepped.fetch_add(1, Ordering::SeqCst);
+                let until = Instant::now() + Duration::from_secs(60);
+                while stepped.load(Ordering::SeqCst) < 4 {
+                    assert!(Instant::now() < until, "another rank has failed");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 if rank.number == victim {
                     return None;
                 }
