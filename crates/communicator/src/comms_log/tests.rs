@@ -3,10 +3,12 @@
 use unisono_schedule::Collective;
 
 use super::*;
+use crate::call::Call;
 use crate::call::descriptor::Peer;
 use crate::call::options::CallOptions;
 use crate::call::parent::ParentCall;
 use crate::communicator::Communicator;
+use crate::memory::Buffers;
 use crate::typed::Collectives;
 use crate::typed::asynchronous::CollectivesAsync;
 use crate::{Counted, DType, Descriptor, Error, ReduceOp, Solo};
@@ -126,6 +128,22 @@ fn i9_an_unknown_operation_is_never_an_error() {
     comm.monitored_barrier(std::time::Duration::from_secs(1)).unwrap();
     log.stop_operations(&["never was"]);
     assert_eq!(log.names(), [""; 0]);
+}
+
+#[test]
+fn i10_a_log_that_is_off_wants_no_call_and_a_counted_call_no_clock() {
+    let (comm, log) = solo();
+    assert!(log.is_idle());
+    log.start();
+    log.stop();
+    assert!(log.is_idle());
+    log.start_counting();
+    assert!(!log.is_idle() && !log.is_on());
+    let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+    let call = Call::new(descriptor, Buffers::none());
+    assert_eq!(log.enter(&EnteredCall::of(&call, 1)).map(|call| call.entered_ns), Some(0));
+    comm.barrier().unwrap();
+    assert!(!log.has_calls());
 }
 
 #[test]
