@@ -1,4 +1,5 @@
-//! Links that record each move of bytes: time, edge, direction, number.
+//! Links that record each move of bytes: time, edge, direction, number. For tests of the engine; the communication log
+//! records calls.
 
 use std::io;
 use std::sync::{Arc, Mutex};
