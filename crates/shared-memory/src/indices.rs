@@ -7,11 +7,17 @@
 //! that has moved its index looks at the other's page. Between its store and its load each of the two has a fence. So
 //! of two sides that do this at the same time, at least one sees the other's store: the sleeper finds something to do,
 //! or the other side rings. This is Dekker's argument; the tests below try every order under loom.
+//!
+//! A short message (`short`) tells of itself, and of all bytes before it. Whoever has seen an index behind a message
+//! sees the message too, because the writer published it before that index. So a reader looks for the next message each
+//! time before it takes bytes of the ring, and takes none behind the message's start.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::short::{HEADER_BYTES, PAYLOAD_BYTES_MAX, PLACES, Places};
 
 /// A side that sleeps waits for bytes.
 pub(crate) const FOR_BYTES: u32 = 1;
@@ -31,6 +37,8 @@ pub(crate) struct Page {
     awaited: Line<AtomicU32>,
     /// Not zero: this side writes no more.
     ended: Line<AtomicU32>,
+    /// The short messages that this side writes.
+    pub(crate) short: Places,
 }
 
 #[derive(Debug)]
@@ -45,6 +53,7 @@ impl Page {
             read: Line(AtomicU64::new(0)),
             awaited: Line(AtomicU32::new(0)),
             ended: Line(AtomicU32::new(0)),
+            short: Places::new(),
         }
     }
 
@@ -56,7 +65,8 @@ impl Page {
     /// How many bytes this side has written that the other one has not read, if both keep the rules.
     #[cfg(not(loom))]
     pub(crate) fn unread_by(&self, other: &Page) -> u64 {
-        self.written.0.load(Ordering::Relaxed).saturating_sub(other.read.0.load(Ordering::Relaxed))
+        let written = self.written.0.load(Ordering::Relaxed).max(self.short.end());
+        written.saturating_sub(other.read.0.load(Ordering::Relaxed))
     }
 
     /// Whether this side writes no more. What it has written before is there.
@@ -109,11 +119,46 @@ pub(crate) struct Writer {
     written: u64,
     /// How much the reader had read when this end looked last.
     read: u64,
+    /// The number of short messages so far.
+    messages: usize,
 }
 
 impl Writer {
     pub(crate) fn new(capacity: u64) -> Writer {
-        Writer { capacity, written: 0, read: 0 }
+        Writer { capacity, written: 0, read: 0, messages: 0 }
+    }
+
+    /// The place for a short message of `length` bytes, if there is room for it.
+    pub(crate) fn place(
+        &mut self,
+        length: u64,
+        own: &Page,
+        reader: &Page,
+    ) -> Result<Option<usize>, Impossible> {
+        let place = self.messages % PLACES;
+        if self.room(reader, length)? < length {
+            return Ok(None);
+        }
+        let end = own.short.newest(place, 0).map_or(0, |(start, length)| start + length);
+        if end > self.read {
+            self.look(reader)?;
+        }
+        Ok((end <= self.read).then_some(place))
+    }
+
+    /// A message of `length` bytes lies in the place that [`Writer::place`] has given. Returns whether the reader must
+    /// be woken.
+    pub(crate) fn publish_message(&mut self, length: u32, own: &Page, reader: &Page) -> bool {
+        let place = self.messages % PLACES;
+        own.short.publish(place, self.written, length);
+        self.written += u64::from(length);
+        self.messages = self.messages.wrapping_add(1);
+        reader.must_be_woken(FOR_BYTES)
+    }
+
+    fn look(&mut self, reader: &Page) -> Result<(), Impossible> {
+        self.read = checked(reader.read.0.load(Ordering::Acquire), (self.read, self.written))?;
+        Ok(())
     }
 
     /// How many bytes fit. Looks at the reader's page only when its last index leaves room
@@ -123,7 +168,7 @@ impl Writer {
         if known >= wanted {
             return Ok(known);
         }
-        self.read = checked(reader.read.0.load(Ordering::Acquire), (self.read, self.written))?;
+        self.look(reader)?;
         Ok(self.capacity - (self.written - self.read))
     }
 
@@ -147,26 +192,99 @@ pub(crate) struct Reader {
     read: u64,
     /// How much the writer had written when this end looked last.
     written: u64,
+    /// The number of short messages that have begun.
+    messages: usize,
+    /// The bounds of the last one of them.
+    message: (u64, u64),
+}
+
+/// The next bytes of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// So many, in the ring.
+    Ring(u64),
+    /// The bytes of a short message in this place from `from` to `to`.
+    Message { place: usize, from: usize, to: usize },
+}
+
+impl Next {
+    /// How many bytes there are.
+    pub(crate) fn count(self) -> u64 {
+        match self {
+            Next::Ring(bytes) => bytes,
+            Next::Message { from, to, .. } => (to - from) as u64,
+        }
+    }
 }
 
 impl Reader {
     pub(crate) fn new(capacity: u64) -> Reader {
-        Reader { capacity, read: 0, written: 0 }
+        Reader { capacity, read: 0, written: 0, messages: 0, message: (0, 0) }
     }
 
-    /// How many bytes are there. Looks at the writer's page only when by its last index less than
-    /// `wanted` are there.
-    pub(crate) fn available(&mut self, writer: &Page, wanted: u64) -> Result<u64, Impossible> {
-        if self.written - self.read < wanted {
+    /// The bytes that are there, as far as they lie in one piece. Looks at the writer's index only when by its last one
+    /// less than `wanted` are there.
+    #[inline]
+    pub(crate) fn available(&mut self, writer: &Page, wanted: u64) -> Result<Next, Impossible> {
+        if self.read < self.message.1 {
+            return Ok(self.rest_of_message());
+        }
+        if let Some(next) = self.before_message(writer)? {
+            return Ok(next);
+        }
+        // The index lags behind the messages since the last bytes of the ring.
+        if self.written.saturating_sub(self.read) < wanted {
             let possible = (self.written, self.read + self.capacity);
             self.written = checked(writer.written.0.load(Ordering::Acquire), possible)?;
+            // A message may have come before this index.
+            if self.written > self.read
+                && let Some(next) = self.before_message(writer)?
+            {
+                return Ok(next);
+            }
         }
-        Ok(self.written - self.read)
+        Ok(Next::Ring(self.written.saturating_sub(self.read)))
+    }
+
+    /// How many bytes of one piece are known to be there, without a look at the writer's page.
+    #[cfg(not(loom))]
+    pub(crate) fn known(&self) -> u64 {
+        self.message.1.max(self.written).saturating_sub(self.read)
+    }
+
+    /// What comes before the end of the next short message, if it is there.
+    #[inline]
+    fn before_message(&mut self, writer: &Page) -> Result<Option<Next>, Impossible> {
+        let place = self.messages % PLACES;
+        let Some((start, length)) = writer.short.newest(place, self.read) else { return Ok(None) };
+        let end = self.read + self.capacity;
+        checked(start, (self.read, end))?;
+        if start > self.read {
+            self.written = self.written.max(start);
+            return Ok(Some(Next::Ring(start - self.read)));
+        }
+        checked(length, (HEADER_BYTES as u64, (HEADER_BYTES + PAYLOAD_BYTES_MAX) as u64))?;
+        checked(start + length, (start, end))?;
+        self.messages = self.messages.wrapping_add(1);
+        self.message = (start, start + length);
+        Ok(Some(self.rest_of_message()))
+    }
+
+    fn rest_of_message(&self) -> Next {
+        let (start, end) = self.message;
+        let place = self.messages.wrapping_sub(1) % PLACES;
+        Next::Message { place, from: (self.read - start) as usize, to: (end - start) as usize }
     }
 
     /// The index of the next byte.
     pub(crate) fn next(&self) -> u64 {
         self.read
+    }
+
+    /// `count` bytes are needed no more, and others come before the writer has to know.
+    #[cfg(not(loom))]
+    pub(crate) fn skip(&mut self, count: u64) {
+        self.read += count;
     }
 
     /// `count` bytes are needed no more. Returns whether the writer must be woken.
@@ -202,6 +320,79 @@ mod tests {
         let impossible = reader.available(&other, 9).unwrap_err();
         assert_eq!(impossible, Impossible { index: 13, possible: (8, 12) });
     }
+
+    #[test]
+    fn messages_and_bytes_of_the_ring_come_in_their_order() {
+        let (own, other) = (Page::new(), Page::new());
+        let (mut writer, mut reader) = (Writer::new(1024), Reader::new(1024));
+        for round in 0..10 * PLACES {
+            let bytes = (round % 3) as u64;
+            writer.publish(bytes, &own, &other);
+            assert_eq!(writer.place(70, &own, &other), Ok(Some(round % PLACES)));
+            writer.publish_message(70, &own, &other);
+            writer.publish(5, &own, &other);
+            if bytes > 0 {
+                assert_eq!(reader.available(&own, u64::MAX), Ok(Next::Ring(bytes)));
+                reader.release(bytes, &other, &own);
+            }
+            let message = |from| Ok(Next::Message { place: round % PLACES, from, to: 70 });
+            assert_eq!(reader.available(&own, 1), message(0));
+            reader.skip(64);
+            assert_eq!(reader.available(&own, u64::MAX), message(64));
+            reader.release(6, &other, &own);
+            assert_eq!(reader.available(&own, 1), Ok(Next::Ring(5)));
+            reader.release(5, &other, &own);
+            assert_eq!(reader.available(&own, 1), Ok(Next::Ring(0)));
+            assert_eq!(own.unread_by(&other), 0);
+        }
+    }
+
+    #[test]
+    fn a_place_is_used_again_when_its_message_has_been_read() {
+        let (own, other) = (Page::new(), Page::new());
+        let (mut writer, mut reader) = (Writer::new(1 << 20), Reader::new(1 << 20));
+        for _ in 0..PLACES {
+            assert!(writer.place(64, &own, &other).unwrap().is_some());
+            writer.publish_message(64, &own, &other);
+        }
+        assert_eq!((writer.place(64, &own, &other), own.unread_by(&other)), (Ok(None), 64 * PLACES as u64));
+        writer.publish(9, &own, &other);
+        for place in 0..PLACES {
+            assert_eq!(reader.available(&own, 9), Ok(Next::Message { place, from: 0, to: 64 }));
+            reader.release(64, &other, &own);
+            assert_eq!(writer.place(64, &own, &other), Ok(Some(0)), "{place}");
+        }
+        assert_eq!(reader.available(&own, 9), Ok(Next::Ring(9)));
+        let mut narrow = Writer::new(64);
+        let (own, other) = (Page::new(), Page::new());
+        assert_eq!((narrow.place(65, &own, &other), narrow.place(64, &own, &other)), (Ok(None), Ok(Some(0))));
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_is_refused() {
+        let forged = |start, length| {
+            let other = Page::new();
+            other.forge(8, 0);
+            other.short.forge(0, start, length);
+            let mut reader = Reader::new(256);
+            reader.available(&other, 1).map_err(|impossible| impossible.index)
+        };
+        assert_eq!(forged(0, 64), Ok(Next::Message { place: 0, from: 0, to: 64 }));
+        assert_eq!(forged(0, 164), Ok(Next::Message { place: 0, from: 0, to: 164 }));
+        assert_eq!(forged(7, 0), Ok(Next::Ring(7)), "bytes come before it");
+        for (start, length, index) in
+            [(257, 64, 257), (u64::MAX - 1, 64, u64::MAX - 1), (0, 63, 63), (0, 165, 165)]
+        {
+            assert_eq!(forged(start, length), Err(index), "{start} {length}");
+        }
+        let (other, mut reader) = (Page::new(), Reader::new(100));
+        other.short.forge(0, 0, 101);
+        assert_eq!(
+            reader.available(&other, 1).map_err(|impossible| impossible.index),
+            Err(101),
+            "longer than the ring"
+        );
+    }
 }
 
 /// `RUSTFLAGS="--cfg loom" cargo test -p unisono-shared-memory --release`
@@ -213,12 +404,12 @@ mod orders {
 
     use super::*;
 
-    const CAPACITY: u64 = 1;
+    const BYTES: usize = 3;
 
     struct Ring {
         pages: [Page; 2],
         bells: [Notify; 2],
-        bytes: [UnsafeCell<u64>; CAPACITY as usize],
+        bytes: [UnsafeCell<u64>; BYTES],
     }
 
     impl Ring {
@@ -226,28 +417,37 @@ mod orders {
             Ring {
                 pages: [Page::new(), Page::new()],
                 bells: [Notify::new(), Notify::new()],
-                bytes: [UnsafeCell::new(u64::MAX)],
+                bytes: [(); BYTES].map(|()| UnsafeCell::new(u64::MAX)),
             }
         }
 
-        fn write(&self, writer: &mut Writer, byte: u64) {
+        /// As a byte of the ring, or as a short message.
+        fn write(&self, writer: &mut Writer, byte: u64, is_message: bool) {
             let [own, other] = &self.pages;
-            while writer.room(other, 1).unwrap() == 0 {
+            let mut has_room = || match is_message {
+                true => writer.place(1, own, other).unwrap().is_some(),
+                false => writer.room(other, 1).unwrap() > 0,
+            };
+            while !has_room() {
                 own.arm(FOR_ROOM);
                 look_again();
-                if writer.room(other, 1).unwrap() == 0 {
+                if !has_room() {
                     self.bells[0].wait();
                 }
                 own.arm(0);
             }
-            self.bytes[(writer.next() % CAPACITY) as usize].with_mut(|place| {
+            self.bytes[writer.next() as usize % BYTES].with_mut(|place| {
                 // SAFETY: loom checks that the reader is elsewhere.
                 #[allow(unsafe_code)]
                 unsafe {
                     *place = byte;
                 }
             });
-            if writer.publish(1, own, other) {
+            let must_be_woken = match is_message {
+                true => writer.publish_message(1, own, other),
+                false => writer.publish(1, own, other),
+            };
+            if must_be_woken {
                 self.bells[1].notify();
             }
         }
@@ -263,7 +463,7 @@ mod orders {
             loop {
                 // The end comes behind the bytes, so they are looked for after it.
                 let has_ended = other.has_ended();
-                if reader.available(other, 1).unwrap() > 0 {
+                if reader.available(other, 1).unwrap().count() > 0 {
                     break;
                 }
                 if has_ended {
@@ -271,12 +471,12 @@ mod orders {
                 }
                 own.arm(FOR_BYTES);
                 look_again();
-                if reader.available(other, 1).unwrap() == 0 && !other.has_ended() {
+                if reader.available(other, 1).unwrap().count() == 0 && !other.has_ended() {
                     self.bells[1].wait();
                 }
                 own.arm(0);
             }
-            let byte = self.bytes[(reader.next() % CAPACITY) as usize].with(|place| {
+            let byte = self.bytes[reader.next() as usize % BYTES].with(|place| {
                 // SAFETY: loom checks that the writer is elsewhere.
                 #[allow(unsafe_code)]
                 unsafe {
@@ -294,33 +494,57 @@ mod orders {
 
     #[test]
     fn a_reader_learns_of_bytes_and_of_the_end_behind_them() {
-        loom::model(|| {
-            let ring = Arc::new(Ring::new());
-            let reader = thread::spawn({
-                let ring = ring.clone();
-                move || {
-                    let mut reader = Reader::new(CAPACITY);
-                    assert_eq!((ring.read(&mut reader), ring.read(&mut reader)), (Some(7), None));
-                }
+        for is_message in [false, true] {
+            loom::model(move || {
+                let ring = Arc::new(Ring::new());
+                let reader = thread::spawn({
+                    let ring = ring.clone();
+                    move || {
+                        let mut reader = Reader::new(1);
+                        assert_eq!((ring.read(&mut reader), ring.read(&mut reader)), (Some(7), None));
+                    }
+                });
+                ring.write(&mut Writer::new(1), 7, is_message);
+                ring.end();
+                reader.join().unwrap();
             });
-            ring.write(&mut Writer::new(CAPACITY), 7);
-            ring.end();
-            reader.join().unwrap();
-        });
+        }
     }
 
     #[test]
     fn a_writer_learns_of_room() {
-        loom::model(|| {
-            let (ring, mut writer) = (Arc::new(Ring::new()), Writer::new(CAPACITY));
-            ring.write(&mut writer, 7);
-            let reader = thread::spawn({
-                let ring = ring.clone();
-                move || assert_eq!(ring.read(&mut Reader::new(CAPACITY)), Some(7))
+        for is_message in [false, true] {
+            loom::model(move || {
+                let (ring, mut writer) = (Arc::new(Ring::new()), Writer::new(1));
+                ring.write(&mut writer, 7, is_message);
+                let reader = thread::spawn({
+                    let ring = ring.clone();
+                    move || assert_eq!(ring.read(&mut Reader::new(1)), Some(7))
+                });
+                // There is no room for it before the first one has been read.
+                ring.write(&mut writer, 8, is_message);
+                reader.join().unwrap();
             });
-            // There is no room for it before the first one has been read.
-            ring.write(&mut writer, 8);
-            reader.join().unwrap();
-        });
+        }
+    }
+
+    #[test]
+    fn messages_and_bytes_of_the_ring_come_in_their_order() {
+        for is_message in [[true, false], [false, true]] {
+            loom::model(move || {
+                let ring = Arc::new(Ring::new());
+                let reader = thread::spawn({
+                    let ring = ring.clone();
+                    move || {
+                        let mut reader = Reader::new(BYTES as u64);
+                        assert_eq!((ring.read(&mut reader), ring.read(&mut reader)), (Some(7), Some(8)));
+                    }
+                });
+                let mut writer = Writer::new(BYTES as u64);
+                ring.write(&mut writer, 7, is_message[0]);
+                ring.write(&mut writer, 8, is_message[1]);
+                reader.join().unwrap();
+            });
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Byte streams between two processes of one host, through memory.
 //!
-//! Each side makes a [`Segment`] and passes its file to the other. A segment holds a ring of bytes and the page of
-//! indices that go with it, and only its maker can write it. A [`Stream`] runs in the [`Segments`] of both sides. It
+//! Each side makes a [`Segment`] and passes its file to the other. A segment holds a ring of bytes, its indices,
+//! and places for short messages, and only its maker can write it. A [`Stream`] runs in the [`Segments`] of both sides. It
 //! never blocks, and it trusts nothing that the other side writes: a process that follows no rule ends the stream, and
 //! does nothing else here.
 //!
@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `indices` | how far each side is, when a side sleeps, and when it must be woken; checked under loom |
 //! | `memory` | all `unsafe`: the memory, and copies into it and out of it |
+//! | `short` | short messages, which move two cache lines between the cores |
 //! | `stream` | a stream of bytes in both directions |
 //!
 //! ```
@@ -40,11 +41,13 @@
 mod indices;
 #[cfg(not(loom))]
 mod memory;
+mod short;
 #[cfg(not(loom))]
 mod stream;
 
 pub use indices::look_again;
 #[cfg(not(loom))]
 pub use memory::Segment;
+pub use short::{HEADER_BYTES, Key, PAYLOAD_BYTES_MAX as SHORT_BYTES_MAX};
 #[cfg(not(loom))]
-pub use stream::{Bell, Interest, Segments, Stream};
+pub use stream::{Bell, Interest, Peeked, Segments, Stream};

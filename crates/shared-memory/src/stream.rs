@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use crate::indices::{FOR_BYTES, FOR_ROOM, Impossible, Reader, Writer};
-use crate::memory::{OtherSegment, Segment};
+use crate::indices::{FOR_BYTES, FOR_ROOM, Impossible, Next, Reader, Writer};
+use crate::memory::{OtherSegment, Segment, copy_out};
+use crate::short::{HEADER_BYTES, Key, PAYLOAD_BYTES_MAX};
 
 /// How many bytes are copied before the other side learns of them: it copies out while this side copies in.
 const PUBLISHED_BYTES: usize = 64 << 10;
@@ -48,6 +49,15 @@ impl Segments {
     pub fn unread_bytes(&self) -> u64 {
         self.other.page().unread_by(self.own.page()).min(self.other.capacity() as u64)
     }
+}
+
+/// Bytes that lie in a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Peeked<'a> {
+    /// The next ones.
+    Next(&'a [AtomicU8]),
+    /// Those behind the header of a short message, which has been skipped; there may be none.
+    Behind(&'a [AtomicU8]),
 }
 
 /// What a thread waits for on one stream.
@@ -112,6 +122,34 @@ impl<B: Bell> Stream<B> {
         if taken == 0 && is_asked { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
     }
 
+    /// Takes a header and the bytes behind it as a short message, or nothing: too many bytes, or no room. `key` stands
+    /// for the header.
+    ///
+    /// # Errors
+    /// As [`Stream::try_write`], but for `WouldBlock`.
+    pub fn try_write_short(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        key: Key,
+        payload: &[u8],
+    ) -> io::Result<bool> {
+        if self.has_hung_up {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Ok(false);
+        }
+        let length = HEADER_BYTES + payload.len();
+        let (own, other) = (&self.segments.own, self.segments.other.page());
+        let place = self.writer.place(length as u64, own.page(), other).map_err(lost)?;
+        let Some(place) = place else { return Ok(false) };
+        own.store_message(place, header, key, payload);
+        if self.writer.publish_message(length as u32, own.page(), other) {
+            self.bell.ring();
+        }
+        Ok(true)
+    }
+
     fn room(&mut self, wanted: usize) -> io::Result<usize> {
         let wanted = wanted.min(self.segments.own.capacity()) as u64;
         Ok(self.writer.room(self.segments.other.page(), wanted).map_err(lost)? as usize)
@@ -133,13 +171,14 @@ impl<B: Bell> Stream<B> {
         'slices: for slice in into.iter_mut() {
             let mut rest: &mut [u8] = slice;
             while !rest.is_empty() {
-                let available = self.available(rest.len())?;
-                let count = rest.len().min(available).min(PUBLISHED_BYTES);
+                let next = self.available(rest.len().min(PUBLISHED_BYTES))?;
+                let bytes = self.bytes(next, rest.len());
+                let count = bytes.len();
                 if count == 0 {
                     break 'slices;
                 }
                 let (now, later) = rest.split_at_mut(count);
-                self.segments.other.load(self.reader.next(), now);
+                copy_out(bytes, now);
                 self.release(count);
                 (read, rest) = (read + count, later);
             }
@@ -149,17 +188,25 @@ impl<B: Bell> Stream<B> {
     }
 
     /// Bytes that have come, where they lie: at most `most`, and few enough that the other side gets room again while
-    /// this side works. They need not stay the same: the other side can write there.
+    /// this side works. They need not stay the same: the other side can write there. If a short message is next with a
+    /// header for which this key stands, the header is skipped.
     ///
     /// # Errors
     /// As [`Stream::try_read`]; no byte is the end of the stream.
-    pub fn peek(&mut self, most: usize) -> io::Result<&[AtomicU8]> {
-        let most = most.min(PUBLISHED_BYTES);
-        let count = self.available(most)?.min(most);
-        if count == 0 {
-            self.ended()?;
+    pub fn peek(&mut self, most: usize, header: Option<Key>) -> io::Result<Peeked<'_>> {
+        let next = self.available(most.min(PUBLISHED_BYTES))?;
+        match next {
+            Next::Message { place, from: 0, to }
+                if header.is_some_and(|key| self.segments.other.page().short.key(place) == key) =>
+            {
+                self.reader.skip(HEADER_BYTES as u64);
+                let behind = Next::Message { place, from: HEADER_BYTES, to };
+                return Ok(Peeked::Behind(self.bytes(behind, most.saturating_sub(HEADER_BYTES))));
+            }
+            next if next.count() == 0 => self.ended()?,
+            Next::Message { .. } | Next::Ring(_) => {}
         }
-        Ok(self.segments.other.bytes(self.reader.next(), count))
+        Ok(Peeked::Next(self.bytes(next, most)))
     }
 
     /// The first `count` of the bytes that [`Stream::peek`] has given are needed no more.
@@ -167,14 +214,29 @@ impl<B: Bell> Stream<B> {
     /// # Panics
     /// When fewer have come.
     pub fn consume(&mut self, count: usize) {
-        let available = self.reader.available(self.segments.other.page(), 0);
-        assert!(available.is_ok_and(|available| count as u64 <= available), "{count} bytes have not come");
+        assert!(count as u64 <= self.reader.known(), "{count} bytes have not come");
         self.release(count);
     }
 
     /// The other side's index is looked at when fewer bytes than `wanted` are known to be there.
-    fn available(&mut self, wanted: usize) -> io::Result<usize> {
-        Ok(self.reader.available(self.segments.other.page(), wanted as u64).map_err(lost)? as usize)
+    fn available(&mut self, wanted: usize) -> io::Result<Next> {
+        self.reader.available(self.segments.other.page(), wanted as u64).map_err(lost)
+    }
+
+    /// At most `most` of these bytes, where they lie, and few enough that the other side gets room again meanwhile.
+    fn bytes(&self, next: Next, most: usize) -> &[AtomicU8] {
+        let (other, most) = (&self.segments.other, most.min(PUBLISHED_BYTES));
+        match next {
+            Next::Ring(bytes) => other.bytes(self.reader.next(), most.min(bytes as usize)),
+            Next::Message { place, from, to } => {
+                let short = &other.page().short;
+                let bytes = match from.checked_sub(HEADER_BYTES) {
+                    Some(from) => &short.payload(place)[from..to - HEADER_BYTES],
+                    None => &short.header(place)[from..],
+                };
+                &bytes[..most.min(bytes.len())]
+            }
+        }
     }
 
     fn release(&mut self, count: usize) {
@@ -190,7 +252,7 @@ impl<B: Bell> Stream<B> {
             return Err(ErrorKind::WouldBlock.into());
         }
         // Both come behind the bytes, so there may be some by now.
-        if self.available(1)? > 0 {
+        if self.available(1)?.count() > 0 {
             return Err(ErrorKind::WouldBlock.into());
         }
         if has_ended { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
@@ -214,11 +276,17 @@ impl<B: Bell> Stream<B> {
 
     /// Whether there is something to do at once for which the stream is armed, or something to tell.
     pub fn is_ready(&mut self) -> bool {
-        let may_read =
-            self.available(1).map_or(true, |bytes| bytes > 0) || self.segments.other.page().has_ended();
-        let may_write = self.room(1).map_or(true, |room| room > 0);
         let is_awaited = |event| self.awaited & event != 0;
-        self.has_hung_up || may_read && is_awaited(FOR_BYTES) || may_write && is_awaited(FOR_ROOM)
+        self.look(Interest { readable: is_awaited(FOR_BYTES), writable: is_awaited(FOR_ROOM) })
+    }
+
+    /// Whether there is something to do at once, or something to tell.
+    pub fn look(&mut self, interest: Interest) -> bool {
+        self.has_hung_up
+            || interest.readable
+                && (self.available(1).map_or(true, |next| next.count() > 0)
+                    || self.segments.other.page().has_ended())
+            || interest.writable && self.room(1).map_or(true, |room| room > 0)
     }
 
     /// After the sleep.
@@ -289,13 +357,16 @@ mod tests {
     proptest! {
         /// In any order of writes and reads of any length, the bytes that fit come as they were written.
         #[test]
-        fn bytes_come_as_they_were_written(steps in prop::collection::vec((0..4u8, 0..2 * CAPACITY), 1..40)) {
+        fn bytes_come_as_they_were_written(steps in prop::collection::vec((0..6u8, 0..2 * CAPACITY), 1..60)) {
             let [(mut here, _), (mut there, _)] = pair();
             let (mut under_way, mut next) = (VecDeque::new(), 0u8);
+            // The places of short messages in the stream, and of the next byte to be read.
+            let (mut messages, mut read_bytes) = (VecDeque::new(), 0);
             for (step, length) in steps {
+                let bytes = |length| -> Vec<u8> { (0..length).map(|index| next.wrapping_add(index as u8)).collect() };
                 match step {
                     0 | 1 => {
-                        let bytes: Vec<u8> = (0..length).map(|index| next.wrapping_add(index as u8)).collect();
+                        let bytes = bytes(length);
                         let (first, second) = bytes.split_at(length / 3);
                         let written = here.try_write(&[IoSlice::new(first), IoSlice::new(second)]);
                         let fits = length.min(CAPACITY - under_way.len());
@@ -304,20 +375,52 @@ mod tests {
                         next = next.wrapping_add(fits as u8);
                     }
                     2 => {
+                        let payload = length % (PAYLOAD_BYTES_MAX + 2);
+                        let bytes = bytes(HEADER_BYTES + payload);
+                        let header = bytes[..HEADER_BYTES].try_into().unwrap();
+                        let key = [length as u64, payload as u64];
+                        let fits = payload <= PAYLOAD_BYTES_MAX && bytes.len() <= CAPACITY - under_way.len();
+                        let written = here.try_write_short(header, key, &bytes[HEADER_BYTES..]);
+                        if written.unwrap() {
+                            prop_assert!(fits);
+                            messages.push_back((read_bytes + under_way.len(), key));
+                            next = next.wrapping_add(bytes.len() as u8);
+                            under_way.extend(bytes);
+                        } else {
+                            prop_assert!(!fits || messages.len() >= 64, "no place");
+                        }
+                    }
+                    3 => {
                         let come = length.min(under_way.len());
                         let expected: Vec<u8> = under_way.drain(..come).collect();
                         prop_assert_eq!(read(&mut there, length).unwrap_or_default(), expected);
+                        read_bytes += come;
                     }
                     _ => {
-                        let come = length.min(under_way.len()).min(PUBLISHED_BYTES);
-                        let expected: Vec<u8> = under_way.drain(..come).collect();
-                        let peeked = there.peek(length).unwrap_or_default();
-                        let peeked: Vec<u8> =
-                            peeked.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
-                        prop_assert_eq!(peeked, expected);
-                        there.consume(come);
+                        // For the header that comes next, or for another one.
+                        let message = messages.front().filter(|(at, _)| *at == read_bytes);
+                        let key = if step == 4 { [u64::MAX, 0] } else { message.map_or([0, 0], |(_, key)| *key) };
+                        let (is_behind, peeked) = match there.peek(length, Some(key)) {
+                            Ok(Peeked::Next(bytes)) => (false, bytes),
+                            Ok(Peeked::Behind(bytes)) => (true, bytes),
+                            Err(_) => (false, &[][..]),
+                        };
+                        prop_assert_eq!(is_behind, step == 5 && message.is_some());
+                        let peeked: Vec<u8> = peeked.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+                        if is_behind {
+                            under_way.drain(..HEADER_BYTES);
+                            read_bytes += HEADER_BYTES;
+                            prop_assert_eq!(peeked.len(), length.saturating_sub(HEADER_BYTES).min(key[1] as usize));
+                        } else {
+                            prop_assert!(!peeked.is_empty() || length == 0 || under_way.is_empty());
+                        }
+                        let expected: Vec<u8> = under_way.drain(..peeked.len()).collect();
+                        prop_assert_eq!(&peeked, &expected);
+                        there.consume(peeked.len());
+                        read_bytes += peeked.len();
                     }
                 }
+                messages.retain(|(at, _)| *at >= read_bytes);
             }
         }
     }
@@ -399,7 +502,7 @@ mod tests {
         there.hang_up();
         assert_eq!(read(&mut there, 9).unwrap(), b"la");
         assert_eq!(kind(read(&mut there, 9)), Some(ErrorKind::UnexpectedEof));
-        assert_eq!(kind(there.peek(9)), Some(ErrorKind::UnexpectedEof));
+        assert_eq!(kind(there.peek(9, None)), Some(ErrorKind::UnexpectedEof));
         assert_eq!(kind(there.try_write(&[IoSlice::new(b"x")])), Some(ErrorKind::BrokenPipe));
     }
 

@@ -1,13 +1,12 @@
 //! The links of one communicator on one rank: through memory to the ranks of its host, over TCP to all others.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::atomic::AtomicU8;
 use std::task::Poll;
 use std::time::Instant;
 
 use unisono_backend::Waker;
 use unisono_communicator::{GroupRank, Result};
-use unisono_engine::{Edge, Interest, Lane, Link, Links, Wake};
+use unisono_engine::{Arrived, Edge, HeaderBytes, HeaderKey, Interest, Lane, Link, Links, Wake};
 use unisono_job::sockets::Way;
 use unisono_job::transport::Connections;
 use unisono_shared_memory::look_again;
@@ -148,6 +147,15 @@ impl Links for ShmLinks {
         wake
     }
 
+    fn look(&mut self, interest: &[Interest]) -> Option<bool> {
+        let mut is_ready = None;
+        self.memory_streams(interest, |link, one| {
+            *is_ready.get_or_insert(false) |=
+                link.stream_mut().look(one) || one.readable && link.holds_bytes();
+        });
+        is_ready
+    }
+
     fn waker(&self) -> Waker {
         self.sleep.waker()
     }
@@ -170,6 +178,20 @@ impl Link for ShmLink {
         }
     }
 
+    fn short_bytes_max(&self) -> Option<usize> {
+        match self {
+            ShmLink::Memory(link) => link.short_bytes_max(),
+            ShmLink::Sockets(_) => None,
+        }
+    }
+
+    fn try_send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
+        match self {
+            ShmLink::Memory(link) => link.try_send_short(header, key, bytes),
+            ShmLink::Sockets(_) => Ok(false),
+        }
+    }
+
     fn unreleased_bytes(&mut self) -> io::Result<u64> {
         Ok(0)
     }
@@ -181,10 +203,10 @@ impl Link for ShmLink {
         }
     }
 
-    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
         match self {
-            ShmLink::Memory(link) => link.peek(most),
-            ShmLink::Sockets(link) => link.peek(most),
+            ShmLink::Memory(link) => link.peek(most, header),
+            ShmLink::Sockets(link) => link.peek(most, header),
         }
     }
 

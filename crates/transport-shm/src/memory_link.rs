@@ -3,11 +3,10 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 
-use unisono_engine::Interest;
+use unisono_engine::{Arrived, HeaderBytes, HeaderKey, Interest};
 use unisono_job::sockets::DataSocket;
-use unisono_shared_memory::{self as shared_memory, Segments, Stream};
+use unisono_shared_memory::{self as shared_memory, Peeked, Segments, Stream};
 use unisono_transport_tcp::{ByteStream, PollList, StreamLink};
 
 /// One stream between two ranks through memory.
@@ -33,15 +32,25 @@ impl MemoryStream {
 
     /// Before a sleep: from now on, the other side rings.
     pub(crate) fn arm(&mut self, interest: &Interest) {
-        self.stream.arm(shared_memory::Interest {
+        self.stream.arm(self.possible(interest));
+    }
+
+    /// What of it can still happen.
+    fn possible(&self, interest: &Interest) -> shared_memory::Interest {
+        shared_memory::Interest {
             readable: interest.readable && !self.cannot_receive,
             writable: interest.writable && !self.cannot_send,
-        });
+        }
     }
 
     /// After arming, and after looking again: whether there is something to do at once.
     pub(crate) fn is_ready(&mut self) -> bool {
         self.stream.is_ready()
+    }
+
+    /// Whether there is something to do at once.
+    pub(crate) fn look(&mut self, interest: &Interest) -> bool {
+        self.stream.look(self.possible(interest))
     }
 
     /// Lists its socket for a sleep.
@@ -77,13 +86,27 @@ impl ByteStream for MemoryStream {
         received
     }
 
-    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
-        let peeked = self.stream.peek(most);
+    fn short_bytes_max(&self) -> Option<usize> {
+        Some(shared_memory::SHORT_BYTES_MAX)
+    }
+
+    fn send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
+        let sent = self.stream.try_write_short(header, key, bytes);
+        self.cannot_send |= sent.is_err();
+        sent
+    }
+
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+        let peeked = self.stream.peek(most, header);
         self.cannot_receive |= match &peeked {
-            Ok(bytes) => bytes.is_empty(),
+            Ok(Peeked::Next(bytes)) => bytes.is_empty(),
+            Ok(Peeked::Behind(_)) => false,
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         };
-        Some(peeked)
+        Some(peeked.map(|peeked| match peeked {
+            Peeked::Next(bytes) => Arrived::Next(bytes),
+            Peeked::Behind(bytes) => Arrived::Behind(bytes),
+        }))
     }
 
     fn consume(&mut self, count: usize) {

@@ -12,6 +12,7 @@ use unisono_communicator::{
 };
 
 use crate::drive::crowding::Crowding;
+use crate::drive::looking::Looking;
 use crate::drive::pause::Pause;
 use crate::drive::step::Step;
 use crate::drive::time_slice;
@@ -34,6 +35,7 @@ pub(crate) struct Engine<L> {
     /// Kept for the next sleep, so that sleeping allocates nothing.
     pub(crate) pause: Pause,
     pub(crate) crowding: Crowding,
+    pub(crate) looking: Looking,
     staging: Staging,
     scratch: Vec<u8>,
 }
@@ -41,7 +43,8 @@ pub(crate) struct Engine<L> {
 impl<L: Links> Engine<L> {
     pub(crate) fn new(links: L, planner: Planner, heard: Heard, ranks: u32) -> Engine<L> {
         let (pause, staging) = (Pause::for_ranks(ranks), Staging::new(heard));
-        Engine { links, planner, pause, crowding: Crowding::default(), staging, scratch: Vec::new() }
+        let (crowding, looking) = (Crowding::default(), Looking::default());
+        Engine { links, planner, pause, crowding, looking, staging, scratch: Vec::new() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
 //!
-//! While bytes move, the loop does not pause. When they stop, it first yields the core between polls, and then sleeps;
-//! beside other work it sleeps at once (`crowding`). It reads the clock only after a poll in which the task's own call
+//! While bytes move, the loop does not pause. When they stop, it looks for a moment (`looking`), then yields the core
+//! between polls, and then sleeps; beside other work it sleeps at once (`crowding`). It reads the clock only after a poll in which the task's own call
 //! did not move.
 
 use std::sync::Once;
@@ -12,6 +12,7 @@ use unisono_communicator::{Result, Severity, log};
 
 use crate::drive::LinksGuard;
 use crate::drive::call::Engine;
+use crate::drive::looking::LOOKS;
 use crate::drive::pause::{Pause, SLEEP_MAX};
 use crate::drive::step::Step;
 use crate::drive::time_slice;
@@ -83,6 +84,9 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
             } else if now.saturating_duration_since(*quiet_since.get_or_insert(now))
                 < self.shared.options.spin
             {
+                if self.look(task) {
+                    continue;
+                }
                 std::thread::yield_now();
                 let after = self.links.now();
                 self.crowding.gave_way(now, after);
@@ -93,6 +97,29 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
         }
         self.shared.gate.board().progress().await_rank(None);
         Ok(())
+    }
+
+    /// Looks for a moment whether an edge is ready; true if one is, or if the task has something else to do.
+    fn look(&mut self, task: &mut impl Task<L>) -> bool {
+        let ranks_share_cores = self.shared.options.cost_model.ranks_per_core_thousandths > 1000;
+        if ranks_share_cores || self.crowding.is_crowded() || !self.looking.is_due() {
+            return false;
+        }
+        let mut pause = std::mem::take(&mut self.pause).emptied();
+        let mut seen =
+            if task.pause(self, &mut pause) { self.links.look(&pause.interest) } else { Some(true) };
+        for _ in 1..LOOKS {
+            if seen != Some(false) {
+                break;
+            }
+            std::hint::spin_loop();
+            seen = self.links.look(&pause.interest);
+        }
+        self.pause = pause;
+        if let Some(is_ready) = seen {
+            self.looking.note(is_ready);
+        }
+        seen == Some(true)
     }
 
     /// Sleeps until something can move, and looks after the calls meanwhile. With debug assertions it sleeps on if only

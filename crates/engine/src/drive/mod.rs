@@ -7,6 +7,7 @@
 //! | `behind_gate` | the same for calls that something else runs |
 //! | `drive_loop`, `step` | the one loop and its `Task`; what a poll has done |
 //! | `wait` | how long a call has waited, and what follows |
+//! | `looking` | whether a thread looks for a moment before it gives its core away |
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
 //! | `call` | one collective in progress |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
@@ -21,6 +22,7 @@ pub(crate) mod drive_loop;
 pub(crate) mod handle;
 pub(crate) mod issue;
 pub(crate) mod links_guard;
+pub(crate) mod looking;
 pub(crate) mod monitor;
 pub(crate) mod pause;
 pub(crate) mod pending;

@@ -14,6 +14,8 @@ use std::time::Instant;
 use unisono_backend::{Peers, Waker};
 use unisono_communicator::{CallInfo, Error, GroupRank, Result};
 
+use crate::plan::header::{HeaderBytes, HeaderKey};
+
 /// The stream between two ranks that a message takes. Both ranks derive it from fields of the call that headers
 /// compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,6 +86,15 @@ impl Broken {
 /// For [`Link::try_send`]: copy every byte.
 pub const COPY_ALL: usize = usize::MAX;
 
+/// Bytes that lie in a link.
+#[derive(Clone, Copy, Debug)]
+pub enum Arrived<'a> {
+    /// The next ones of the stream.
+    Next(&'a [AtomicU8]),
+    /// All that a short message has behind its header.
+    Behind(&'a [AtomicU8]),
+}
+
 /// One duplex byte stream to one peer. It never blocks.
 ///
 /// A byte is *posted* when [`Link::try_send`] has taken it, and *released* when its owner may overwrite it. A copying
@@ -98,6 +109,22 @@ pub trait Link {
     /// # Errors
     /// `WouldBlock` when no byte fits. Any other error means that the peer is lost.
     fn try_send(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize>;
+
+    /// The most bytes behind a header that [`Link::try_send_short`] takes; `None` for a link with no cheaper way for
+    /// short messages.
+    fn short_bytes_max(&self) -> Option<usize> {
+        None
+    }
+
+    /// Takes a call's header and the bytes behind it as one short message, or nothing; they are copied. `key` stands for
+    /// the header: headers of equal keys are equal.
+    ///
+    /// # Errors
+    /// Any error means that the peer is lost.
+    fn try_send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
+        let _ = (header, key, bytes);
+        Ok(false)
+    }
 
     /// The number of taken bytes that are not released; 0 for a link that copies everything. The link releases bytes in
     /// order, at the latest when the peer's `try_recv` has given them, without another call of the peer. A wrapper asks
@@ -118,10 +145,13 @@ pub trait Link {
     /// [`Link::consume`], but the peer may change them at any time. `None` for a link that only copies bytes out. A
     /// wrapper asks its inner link.
     ///
+    /// A call that has not received its header gives the key of it. If a short message comes with this header, the header
+    /// counts as received: [`Arrived::Behind`].
+    ///
     /// # Errors
     /// As [`Link::try_recv`]; no byte means that the peer is lost.
-    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
-        let _ = most;
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+        let _ = (most, header);
         None
     }
 
@@ -185,6 +215,13 @@ pub trait Links: Send {
     /// arrived in [`Links::open`] or [`Links::is_open`] since the last sleep counts too: the engine may not have looked
     /// since.
     fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake;
+
+    /// Whether one of these edges is ready, for a rank that looks again and again before it gives its core away.
+    /// `None` if none of them can be seen without a system call.
+    fn look(&mut self, interest: &[Interest]) -> Option<bool> {
+        let _ = interest;
+        None
+    }
 
     /// A handle that ends a [`Links::wait`] from another thread.
     fn waker(&self) -> Waker;

@@ -1,7 +1,6 @@
 //! Links with a tap: one wrapper for everything that watches or disturbs links.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::atomic::AtomicU8;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -9,7 +8,8 @@ use unisono_communicator::{GroupRank, Result};
 
 use unisono_backend::Waker;
 
-use crate::links::{Edge, Interest, Link, Links, Wake};
+use crate::links::{Arrived, Edge, Interest, Link, Links, Wake};
+use crate::plan::header::HeaderKey;
 
 /// The direction of bytes, seen from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +90,10 @@ impl<K: Links, T: Tap> Link for TappedLink<K, T> {
         Ok(received)
     }
 
-    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+    /// Headers come as bytes, which the tap counts.
+    fn peek(&mut self, most: usize, _header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
         match self.tap.before(self.edge, Flow::In, most) {
-            Ok(allowed) => self.links.link(self.edge).peek(allowed.clamp(1, most)),
+            Ok(allowed) => self.links.link(self.edge).peek(allowed.clamp(1, most), None),
             Err(error) => Some(Err(error)),
         }
     }

@@ -55,7 +55,10 @@ const NO_ROOT: u32 = u32::MAX;
 const TEXT_UNKNOWN: &str = "(not known)";
 
 /// A header's bytes.
-pub(crate) type HeaderBytes = [u8; HEADER_BYTES];
+pub type HeaderBytes = [u8; HEADER_BYTES];
+
+/// Stands for a header where both sides have it: the digest of all its fields but the plan hash, and the plan hash.
+pub type HeaderKey = [u64; 2];
 
 /// The header of a call without the plan hash, which differs by link and direction.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +66,8 @@ pub(crate) struct CallHeader {
     bytes: HeaderBytes,
     /// The hash of lengths that the plan lacks. It goes into the plan hash of every link.
     sizes_hash: u64,
+    /// See [`CallHeader::digest`]; 0 before the header is complete.
+    digest: u64,
 }
 
 impl CallHeader {
@@ -80,7 +85,7 @@ impl CallHeader {
         bytes[28..32].copy_from_slice(&algorithm_hash.to_le_bytes());
         // No bits are lost: a piece has at most `PIECE_BYTES_MAX` bytes.
         bytes[40..44].copy_from_slice(&(piece_bytes as u32).to_le_bytes());
-        CallHeader { bytes, sizes_hash: 0 }
+        CallHeader { bytes, sizes_hash: 0, digest: 0 }
     }
 
     /// The same header with this number.
@@ -100,9 +105,10 @@ impl CallHeader {
         self
     }
 
-    /// The same header after earlier calls, whose [`CallHeader::digest`] is `earlier`.
+    /// The complete header, after earlier calls, whose [`CallHeader::digest`] is `earlier`.
     pub(crate) fn behind(mut self, earlier: u64) -> CallHeader {
         self.bytes[56..64].copy_from_slice(&earlier.to_le_bytes());
+        self.digest = header_digest(&self.bytes);
         self
     }
 
@@ -120,7 +126,13 @@ impl CallHeader {
 
     /// The digest of this call and all earlier calls, without the fields that differ by link.
     pub(crate) fn digest(&self) -> u64 {
-        header_digest(&self.bytes)
+        self.digest
+    }
+
+    /// The key of [`CallHeader::with_plan_hash`].
+    pub(crate) fn key(&self, plan_hash: u64) -> HeaderKey {
+        debug_assert_eq!(self.digest, header_digest(&self.bytes), "the header is complete");
+        [self.digest, plan_hash ^ self.sizes_hash]
     }
 
     /// The bytes for one link and direction.
@@ -142,7 +154,7 @@ pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
 /// The hash of a parent call, which ranks compare: of its name, and of the fields that any call compares. Never 0.
 pub(crate) fn context_of(parent: &ParentCall) -> u32 {
     let header = CallHeader::new(&parent.descriptor, 0, hash_name(parent.name.as_str()), 0);
-    let digest = header.digest();
+    let digest = header_digest(&header.bytes);
     ((digest ^ digest >> 32) as u32).max(1)
 }
 
@@ -416,7 +428,7 @@ mod tests {
     #[test]
     fn equal_calls_behind_different_ones_differ() {
         let call = |number, count| CallHeader::new(&all_reduce(count), number, 1, 4096);
-        let digests = [call(0, 5).digest(), call(0, 6).digest()];
+        let digests = [call(0, 5).behind(0).digest(), call(0, 6).behind(0).digest()];
         let [ours, theirs] = digests.map(|digest| call(1, 5).behind(digest).with_plan_hash(3));
         let difference = header_difference(&ours, &theirs).unwrap();
         assert!(difference.starts_with(EARLIER_CALLS), "{difference}");
@@ -480,7 +492,7 @@ mod tests {
                 assert_eq!(header_difference(&header(ours), &header(theirs)).as_deref(), expected);
             }
         }
-        let digest = |context| CallHeader::new(&all_reduce(5), 9, 1, 4096).within(context).digest();
+        let digest = |context| CallHeader::new(&all_reduce(5), 9, 1, 4096).within(context).behind(0).digest();
         assert_ne!(digest(contexts[0]), digest(contexts[1]), "also when no message shows it");
     }
 

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IoSliceMut};
 
 use unisono_schedule::StepIndex;
 
-use crate::links::{Broken, Link, Links};
+use crate::links::{Arrived, Broken, Link, Links};
 use crate::memory::{Memory, Span};
 use crate::plan::header::HEADER_BYTES;
 use crate::plan::{Plan, Work};
@@ -129,9 +129,18 @@ impl State {
         if wanted == 0 || state.carry_bytes > 0 {
             return Ok(None);
         }
-        let Some(arrived) = links.link(edge).peek(wanted) else { return Ok(None) };
+        let key = (header_left == HEADER_BYTES).then(|| self.header.key(plan.links[link].recv.plan_hash));
+        let Some(arrived) = links.link(edge).peek(wanted, key) else { return Ok(None) };
         let (received, arrived) = match arrived {
-            Ok(arrived) => (Ok(arrived.len()), PeerBytes::Shared(arrived)),
+            Ok(Arrived::Next(arrived)) => (Ok(arrived.len()), PeerBytes::Shared(arrived)),
+            Ok(Arrived::Behind(payload)) => {
+                state.header_received = HEADER_BYTES;
+                staging.heard.note(edge.peer, self.header.number());
+                let (count, payload) = (payload.len(), PeerBytes::Shared(payload));
+                self.distribute(plan, link, &staging.parts, payload, memory, reducer)?;
+                links.link(edge).consume(count);
+                return Ok(Some(true));
+            }
             Err(error) => (Err(error), PeerBytes::Own(&[])),
         };
         let count = arrived.len();

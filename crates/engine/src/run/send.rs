@@ -1,11 +1,11 @@
 //! The sending half of a poll: gathers the bytes for one peer, and sends them with one call of its link.
 
-use std::io::{ErrorKind, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 
 use crate::links::{COPY_ALL, Link, Links};
 use crate::memory::Memory;
 use crate::plan::header::HEADER_BYTES;
-use crate::plan::{Plan, Work};
+use crate::plan::{Plan, PlanLink, Work};
 
 use super::limit::Next;
 use super::ready::Mover;
@@ -44,8 +44,22 @@ impl State {
         }
         let plan_link = &plan.links[link];
         let header = self.header.with_plan_hash(plan_link.send.plan_hash);
-        let header = &header[self.links[link].header_sent..];
         let PollContext { memory, links, staging, .. } = context;
+        if self.links[link].header_sent == 0 {
+            let stream = links.link(plan_link.edge);
+            if stream.short_bytes_max().is_some_and(|most| staging.parts.bytes <= most as u64) {
+                let key = self.header.key(plan_link.send.plan_hash);
+                let Staging { stage, parts, .. } = &mut **staging;
+                let bytes = in_one(plan, parts, memory, stage);
+                let taken = Taken { bytes: HEADER_BYTES + bytes.len(), unreleased_bytes: 0 };
+                let sent = stream.try_send_short(&header, key, bytes);
+                if sent.map_err(|error| broken(plan_link, error))? {
+                    self.commit_send(plan, link, &staging.parts, &taken);
+                    return Ok(true);
+                }
+            }
+        }
+        let header = &header[self.links[link].header_sent..];
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (count, copied_bytes) = fill(plan, staging, memory, header, &mut slices);
         let mut taken = Taken { bytes: 0, unreleased_bytes: self.links[link].held_bytes };
@@ -59,9 +73,7 @@ impl State {
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                     return Ok(false);
                 }
-                Err(error) => {
-                    return Err(Failure::Broken { peer: plan_link.edge.peer, broken: error.into() });
-                }
+                Err(error) => return Err(broken(plan_link, error)),
             }
         }
         self.commit_send(plan, link, &staging.parts, &taken);
@@ -162,6 +174,25 @@ fn fill<'m>(
     fill_stage(plan, parts, memory, header, &mut stage[..room]);
     slices[0] = IoSlice::new(&stage[..room]);
     (1, COPY_ALL)
+}
+
+fn broken(plan_link: &PlanLink, error: io::Error) -> Failure {
+    Failure::Broken { peer: plan_link.edge.peer, broken: error.into() }
+}
+
+/// The bytes of all parts: where they lie, or as a copy in the stage.
+fn in_one<'m>(plan: &Plan, parts: &GatherList, memory: &'m Memory<'_, '_>, stage: &'m mut [u8]) -> &'m [u8] {
+    let total = parts.bytes as usize;
+    let mut first: &[u8] = &[];
+    for_each_run(plan, parts, memory, |run| {
+        first = run;
+        false
+    });
+    if first.len() < total {
+        fill_stage(plan, parts, memory, &[], &mut stage[..total]);
+        first = &stage[..total];
+    }
+    first
 }
 
 /// The number of bytes up to the end of the last part whose send must be buffered.

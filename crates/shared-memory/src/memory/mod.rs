@@ -1,5 +1,5 @@
-//! Memory that one process writes and another one reads: a page of indices, and a ring of bytes that is mapped twice in
-//! succession, so that no copy wraps.
+//! Memory that one process writes and another one reads: indices, short messages, and a ring of bytes that is mapped
+//! twice in succession, so that no copy wraps.
 //!
 //! A segment is a memfd, which nobody can find by a name and which goes with its last descriptor. All of it is there
 //! before it is used, and its size is sealed: an access never meets a hole or an end. It is sealed against writing too,
@@ -20,6 +20,7 @@ use rustix::fs::{
 use rustix::process::{Resource, getrlimit};
 
 use crate::indices::Page;
+use crate::short::{HEADER_BYTES, Key};
 use mapping::{Access, Mapping};
 
 /// The seals on which the other side relies.
@@ -83,6 +84,35 @@ impl Segment {
         // reference into it.
         unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
+
+    /// Stores a short message, which is published later.
+    ///
+    /// # Panics
+    /// When the payload is too long.
+    pub(crate) fn store_message(&self, place: usize, header: &[u8; HEADER_BYTES], key: Key, payload: &[u8]) {
+        let short = &self.page().short;
+        short.set_key(place, key);
+        for (place, bytes) in [(&short.header(place)[..], &header[..]), (&short.payload(place)[..], payload)]
+        {
+            assert!(bytes.len() <= place.len(), "{} bytes in a place of {}", bytes.len(), place.len());
+            // SAFETY: the place has so many bytes, which are atomics in memory that this process can write. Only the
+            // one `Stream` of this segment writes there, and `bytes` is not in it.
+            unsafe {
+                place.as_ptr().cast::<u8>().cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+            }
+        }
+    }
+}
+
+/// Copies bytes that the other side can change.
+///
+/// # Panics
+/// When the lengths differ.
+pub(crate) fn copy_out(from: &[AtomicU8], into: &mut [u8]) {
+    assert_eq!(from.len(), into.len());
+    // SAFETY: both have this length, and do not overlap, since `into` is borrowed alone. The other side may write
+    // there meanwhile if it keeps no rule: the bytes are then any bytes. Each is read once.
+    unsafe { into.as_mut_ptr().copy_from_nonoverlapping(from.as_ptr().cast(), into.len()) }
 }
 
 impl Drop for Segment {
@@ -123,18 +153,6 @@ impl OtherSegment {
         self.0.page()
     }
 
-    /// Copies bytes out of the ring, from this index of the stream on.
-    ///
-    /// # Panics
-    /// For more bytes than the ring has.
-    pub(crate) fn load(&self, index: u64, into: &mut [u8]) {
-        let place = self.0.at(index, into.len());
-        // SAFETY: `at` gives so many bytes of a mapping that is as long as it says, and whose size is sealed. The other
-        // side may write there meanwhile if it keeps no rule: the bytes are then any bytes. No reference is made to
-        // them, and each is read once.
-        unsafe { into.as_mut_ptr().copy_from_nonoverlapping(place, into.len()) }
-    }
-
     /// The bytes of the ring, from this index of the stream on. The other side can change them at any time.
     ///
     /// # Panics
@@ -163,12 +181,12 @@ mod tests {
         let other = OtherSegment::open(&file).unwrap();
         // Behind the end of the ring comes its start.
         segment.store(CAPACITY as u64 - 2, b"abcd");
-        let mut bytes = [0; 4];
-        other.load(3 * CAPACITY as u64 - 2, &mut bytes);
-        assert_eq!(&bytes, b"abcd");
-        let mut start = [0; 2];
-        other.load(0, &mut start);
-        assert_eq!(&start, b"cd");
+        let read = |index| {
+            let mut bytes = [0; 4];
+            copy_out(other.bytes(index, 4), &mut bytes);
+            bytes
+        };
+        assert_eq!((&read(3 * CAPACITY as u64 - 2), &read(0)[..2]), (b"abcd", &b"cd"[..]));
     }
 
     #[test]
@@ -209,9 +227,10 @@ mod tests {
     /// A forked child holds none of it.
     #[test]
     fn a_mapping_is_not_inherited() {
-        let _segment = Segment::create(CAPACITY).unwrap();
+        let (segment, _file) = Segment::create(CAPACITY).unwrap();
+        let start = format!("{:x}-", std::ptr::from_ref(segment.page()).addr());
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let of_ours = maps.split("\n").skip_while(|line| !line.contains("memfd:unisono"));
+        let of_ours = maps.split("\n").skip_while(|line| !line.starts_with(&start));
         let flags = of_ours.skip(1).find(|line| line.starts_with("VmFlags:")).unwrap();
         assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
     }

@@ -1,9 +1,8 @@
 //! A link over a stream of bytes, with checksums or without.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::sync::atomic::AtomicU8;
 
-use unisono_engine::Link;
+use unisono_engine::{Arrived, HeaderBytes, HeaderKey, Link};
 
 use super::records;
 
@@ -21,9 +20,23 @@ pub trait ByteStream {
     /// As [`Link::try_recv`].
     fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
+    /// As [`Link::short_bytes_max`].
+    fn short_bytes_max(&self) -> Option<usize> {
+        None
+    }
+
+    /// As [`Link::try_send_short`].
+    ///
+    /// # Errors
+    /// As there.
+    fn send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
+        let _ = (header, key, bytes);
+        Ok(false)
+    }
+
     /// As [`Link::peek`].
-    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
-        let _ = most;
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+        let _ = (most, header);
         None
     }
 
@@ -84,6 +97,15 @@ impl<S: ByteStream> Link for StreamLink<S> {
         }
     }
 
+    /// Checksums are of a stream of bytes.
+    fn short_bytes_max(&self) -> Option<usize> {
+        if self.records.is_some() { None } else { self.stream.short_bytes_max() }
+    }
+
+    fn try_send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
+        if self.records.is_some() { Ok(false) } else { self.stream.send_short(header, key, bytes) }
+    }
+
     fn unreleased_bytes(&mut self) -> io::Result<u64> {
         Ok(0)
     }
@@ -103,8 +125,8 @@ impl<S: ByteStream> Link for StreamLink<S> {
     }
 
     /// Checksums are of bytes that nobody can change any more.
-    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
-        if self.records.is_some() { None } else { self.stream.peek(most) }
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+        if self.records.is_some() { None } else { self.stream.peek(most, header) }
     }
 
     fn consume(&mut self, count: usize) {

@@ -1,0 +1,121 @@
+//! Short messages, which need no index: each lies in a place of its own, with the word that says that it is there
+//! beside its bytes. So a message of up to [`PAYLOAD_BYTES_MAX`] bytes moves two cache lines from one core to the
+//! other, where bytes of the ring move a third one, with the index.
+//!
+//! A message is part of the stream: it takes as many indices as it has bytes, and nothing is stored in the ring at
+//! these. It begins with a header, for which a key stands. A reader that finds the key that it expects
+//! skips the header, and its cache line stays with the writer.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// The size of the header of a short message.
+pub const HEADER_BYTES: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// The most bytes behind the header: with the words before them they fill two cache lines.
+pub const PAYLOAD_BYTES_MAX: usize = 100;
+
+/// How many short messages can be under way.
+pub(crate) const PLACES: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// What stands for a header: two headers with equal keys are equal.
+pub type Key = [u64; 2];
+
+/// The places of one direction, in whose order messages are written, again and again.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Places {
+    messages: [Message; PLACES],
+    /// In memory of their own, since they are seldom read.
+    #[cfg(not(loom))]
+    headers: [[AtomicU8; HEADER_BYTES]; PLACES],
+}
+
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct Message {
+    /// One more than the index of its first byte in the stream. Grows from message to message of a place.
+    start_plus_1: AtomicU64,
+    #[cfg(not(loom))]
+    key: [AtomicU64; 2],
+    /// The bytes of the header and behind it.
+    length: AtomicU32,
+    #[cfg(not(loom))]
+    payload: [AtomicU8; PAYLOAD_BYTES_MAX],
+}
+
+impl Places {
+    #[cfg(any(test, loom))]
+    pub(crate) fn new() -> Places {
+        Places {
+            messages: [(); PLACES].map(|()| Message {
+                start_plus_1: AtomicU64::new(0),
+                #[cfg(not(loom))]
+                key: [const { AtomicU64::new(0) }; 2],
+                length: AtomicU32::new(0),
+                #[cfg(not(loom))]
+                payload: [const { AtomicU8::new(0) }; PAYLOAD_BYTES_MAX],
+            }),
+            #[cfg(not(loom))]
+            headers: [const { [const { AtomicU8::new(0) }; HEADER_BYTES] }; PLACES],
+        }
+    }
+
+    /// The message in this place is there, with all that has been stored in the ring and in places before.
+    pub(crate) fn publish(&self, place: usize, start: u64, length: u32) {
+        let message = &self.messages[place];
+        message.length.store(length, Ordering::Relaxed);
+        message.start_plus_1.store(start + 1, Ordering::Release);
+    }
+
+    /// The first index of the newest message in this place, and its length, if it does not begin before `from`. With
+    /// it come all bytes of the stream before it.
+    pub(crate) fn newest(&self, place: usize, from: u64) -> Option<(u64, u64)> {
+        let message = &self.messages[place];
+        let start_plus_1 = message.start_plus_1.load(Ordering::Acquire);
+        (start_plus_1 > from).then(|| (start_plus_1 - 1, message.length.load(Ordering::Relaxed).into()))
+    }
+
+    /// The end of the last message.
+    #[cfg(not(loom))]
+    pub(crate) fn end(&self) -> u64 {
+        let newest = (0..PLACES).filter_map(|place| self.newest(place, 0));
+        newest.map(|(start, length)| start.saturating_add(length)).max().unwrap_or(0)
+    }
+
+    /// The key of the message in a place.
+    #[cfg(not(loom))]
+    pub(crate) fn key(&self, place: usize) -> Key {
+        self.messages[place].key.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Before a message is published.
+    #[cfg(not(loom))]
+    pub(crate) fn set_key(&self, place: usize, key: Key) {
+        for (word, value) in self.messages[place].key.iter().zip(key) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the header of a place is.
+    #[cfg(not(loom))]
+    pub(crate) fn header(&self, place: usize) -> &[AtomicU8; HEADER_BYTES] {
+        &self.headers[place]
+    }
+
+    /// Where the bytes behind the header are.
+    #[cfg(not(loom))]
+    pub(crate) fn payload(&self, place: usize) -> &[AtomicU8; PAYLOAD_BYTES_MAX] {
+        &self.messages[place].payload
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn forge(&self, place: usize, start: u64, length: u32) {
+        self.publish(place, start, length);
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Message>() == 128, "two cache lines");
