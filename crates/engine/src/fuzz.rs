@@ -141,7 +141,7 @@ fn record(algorithm: &Arc<Algorithm>, count: usize, staging: &mut Staging) -> Re
     let mut ranks = [0, 1].map(|rank| {
         let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, 2), 4096, identity));
-        let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+        let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes).behind(0);
         FuzzedRank::new(&plan, header, rank + 1, count, WireDouble::new(Vec::new(), usize::MAX))
     });
     let mut moved = true;
@@ -154,7 +154,7 @@ fn record(algorithm: &Arc<Algorithm>, count: usize, staging: &mut Staging) -> Re
     let [first, second] = ranks;
     assert!(first.run.is_finished() && second.run.is_finished(), "{} of {count}", algorithm.name);
     let plan = first.run.plan.clone();
-    let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+    let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes).behind(0);
     Recorded { plan, header, stream: second.wire.sent, expected: first.output }
 }
 

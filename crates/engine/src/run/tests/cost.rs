@@ -83,7 +83,7 @@ fn measure_run(name: &str, ranks: u32) {
     let key = PlanKey { descriptor: descriptor(), counts: Counts::Even, segment_ends: None };
     let identity = Identity::of(&choice, None).expect("a short name");
     let plan = Arc::new(Plan::new(&choice, schedule, &key, &group, crate::plan::PIECE_BYTES, identity));
-    let header = CallHeader::new(&descriptor(), 0, plan.algorithm_hash, plan.piece_bytes);
+    let header = CallHeader::new(&descriptor(), 0, plan.algorithm_hash, plan.piece_bytes).behind(0);
     let mut links: Vec<WillingDouble> =
         (0..ranks).map(|_| WillingDouble { header: [0; HEADER_BYTES], given: 0 }).collect();
     for link in &plan.links {

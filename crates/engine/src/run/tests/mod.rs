@@ -61,7 +61,7 @@ impl TestRank {
         let identity = Identity::of(choice, None).expect("a short name");
         let group = Group::world(rank, ranks);
         let plan = Plan::new(choice, Arc::new(schedule), key, &group, piece_bytes, identity);
-        let header = CallHeader::new(&key.descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+        let header = CallHeader::new(&key.descriptor, 0, plan.algorithm_hash, plan.piece_bytes).behind(0);
         TestRank {
             scratch: vec![0; plan.scratch_bytes],
             run: Run::new(Arc::new(plan), header),
