@@ -1,7 +1,7 @@
 //! Byte streams between two processes of one host, through memory.
 //!
-//! Each side makes a [`Segment`] and passes its file to the other. A segment holds a ring of bytes, its indices,
-//! and places for short messages, and only its maker can write it. A [`Stream`] runs in the [`Segments`] of both sides. It
+//! Each side makes a [`Segment`] and passes its file to the other. A segment holds a ring of bytes, its indices, and
+//! places for short messages, and only its maker can write it. A [`Stream`] runs in the [`Segments`] of both sides. It
 //! never blocks, and it trusts nothing that the other side writes: a process that follows no rule ends the stream, and
 //! does nothing else here.
 //!

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use unisono_backend::Waker;
 use unisono_communicator::{GroupRank, Result};
-use unisono_engine::{Arrived, Edge, HeaderBytes, HeaderKey, Interest, Lane, Link, Links, Wake};
+use unisono_engine::{Edge, HeaderBytes, HeaderKey, Interest, Lane, Link, Links, Peeked, Wake};
 use unisono_job::sockets::Way;
 use unisono_job::transport::Connections;
 use unisono_shared_memory::look_again;
@@ -203,7 +203,7 @@ impl Link for ShmLink {
         }
     }
 
-    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
         match self {
             ShmLink::Memory(link) => link.peek(most, header),
             ShmLink::Sockets(link) => link.peek(most, header),

@@ -4,9 +4,9 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use unisono_engine::{Arrived, HeaderBytes, HeaderKey, Interest};
+use unisono_engine::{HeaderBytes, HeaderKey, Interest, Peeked};
 use unisono_job::sockets::DataSocket;
-use unisono_shared_memory::{self as shared_memory, Peeked, Segments, Stream};
+use unisono_shared_memory::{self as shared_memory, Segments, Stream};
 use unisono_transport_tcp::{ByteStream, PollList, StreamLink};
 
 /// One stream between two ranks through memory.
@@ -96,16 +96,16 @@ impl ByteStream for MemoryStream {
         sent
     }
 
-    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
         let peeked = self.stream.peek(most, header);
         self.cannot_receive |= match &peeked {
-            Ok(Peeked::Next(bytes)) => bytes.is_empty(),
-            Ok(Peeked::Behind(_)) => false,
+            Ok(shared_memory::Peeked::Next(bytes)) => bytes.is_empty(),
+            Ok(shared_memory::Peeked::Behind(_)) => false,
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         };
         Some(peeked.map(|peeked| match peeked {
-            Peeked::Next(bytes) => Arrived::Next(bytes),
-            Peeked::Behind(bytes) => Arrived::Behind(bytes),
+            shared_memory::Peeked::Next(bytes) => Peeked::Next(bytes),
+            shared_memory::Peeked::Behind(bytes) => Peeked::Behind(bytes),
         }))
     }
 

@@ -76,7 +76,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload/src/staged.rs",
     "crates/offload/src/vendor.rs",
     "crates/job/src/sockets/acknowledgement.rs",
-    "crates/shared-memory/src/indices.rs",
+    "crates/shared-memory/src/indices/orders_tests.rs",
     "crates/shared-memory/src/memory/mapping.rs",
     "crates/shared-memory/src/memory/mod.rs",
     "crates/job/src/exit.rs",

@@ -1,8 +1,8 @@
 //! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
 //!
 //! While bytes move, the loop does not pause. When they stop, it looks for a moment (`looking`), then yields the core
-//! between polls, and then sleeps; beside other work it sleeps at once (`crowding`). It reads the clock only after a poll in which the task's own call
-//! did not move.
+//! between polls, and then sleeps; beside other work it sleeps at once (`crowding`). It reads the clock only after a
+//! poll in which the task's own call did not move.
 
 use std::sync::Once;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! Decides whether an idle thread looks at its links for a moment before it gives its core away.
 //!
-//! A thread that looks sees bytes tens of nanoseconds after they were written; one that calls `sched_yield` between two
-//! polls sees them hundreds of nanoseconds later. But where two ranks share a core, the other one can write only after
-//! this one has given way, and looking doubles the time of a short call. So after a vain look a thread does without for
-//! some polls, and for twice as many after the next one in succession.
+//! A thread that looks sees bytes tens of nanoseconds after they were written; a thread that calls `sched_yield`
+//! between two polls sees them hundreds of nanoseconds later. But where two ranks share a core, the other one can write
+//! only after this one has given way, and looking doubles the time of a short call. So after a vain look a thread does
+//! without for some polls, and for twice as many after the next one in succession.
 
 /// How often a thread looks in succession: for a microsecond or a few, in which a rank on another core answers.
 pub(super) const LOOKS: u32 = 150;
@@ -19,7 +19,7 @@ const SKIPPED_MAX: u32 = 512;
 pub(crate) struct Looking {
     /// The polls that go by before the next look.
     skips: u32,
-    /// How many went by after the last vain look; 0 after one that was not vain.
+    /// How many went by after the last look; 0 if it was not vain.
     skipped: u32,
 }
 

@@ -88,10 +88,10 @@ pub const COPY_ALL: usize = usize::MAX;
 
 /// Bytes that lie in a link.
 #[derive(Clone, Copy, Debug)]
-pub enum Arrived<'a> {
+pub enum Peeked<'a> {
     /// The next ones of the stream.
     Next(&'a [AtomicU8]),
-    /// All that a short message has behind its header.
+    /// Those behind the header of a short message, which counts as received; there may be none.
     Behind(&'a [AtomicU8]),
 }
 
@@ -116,8 +116,8 @@ pub trait Link {
         None
     }
 
-    /// Takes a call's header and the bytes behind it as one short message, or nothing; they are copied. `key` stands for
-    /// the header: headers of equal keys are equal.
+    /// Takes a call's header and the bytes behind it as one short message, or nothing; they are copied. `key` stands
+    /// for the header: headers of equal keys are equal.
     ///
     /// # Errors
     /// Any error means that the peer is lost.
@@ -145,12 +145,12 @@ pub trait Link {
     /// [`Link::consume`], but the peer may change them at any time. `None` for a link that only copies bytes out. A
     /// wrapper asks its inner link.
     ///
-    /// A call that has not received its header gives the key of it. If a short message comes with this header, the header
-    /// counts as received: [`Arrived::Behind`].
+    /// A call that waits for a header gives the key of it. If a short message with this header comes next, the header
+    /// counts as received, and takes part of `most`.
     ///
     /// # Errors
     /// As [`Link::try_recv`]; no byte means that the peer is lost.
-    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
         let _ = (most, header);
         None
     }

@@ -8,7 +8,7 @@ use unisono_communicator::{GroupRank, Result};
 
 use unisono_backend::Waker;
 
-use crate::links::{Arrived, Edge, Interest, Link, Links, Wake};
+use crate::links::{Edge, Interest, Link, Links, Peeked, Wake};
 use crate::plan::header::HeaderKey;
 
 /// The direction of bytes, seen from this rank.
@@ -91,7 +91,7 @@ impl<K: Links, T: Tap> Link for TappedLink<K, T> {
     }
 
     /// Headers come as bytes, which the tap counts.
-    fn peek(&mut self, most: usize, _header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+    fn peek(&mut self, most: usize, _header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
         match self.tap.before(self.edge, Flow::In, most) {
             Ok(allowed) => self.links.link(self.edge).peek(allowed.clamp(1, most), None),
             Err(error) => Some(Err(error)),

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IoSliceMut};
 
 use unisono_schedule::StepIndex;
 
-use crate::links::{Arrived, Broken, Link, Links};
+use crate::links::{Broken, Link, Links, Peeked};
 use crate::memory::{Memory, Span};
 use crate::plan::header::HEADER_BYTES;
 use crate::plan::{Plan, Work};
@@ -132,8 +132,8 @@ impl State {
         let key = (header_left == HEADER_BYTES).then(|| self.header.key(plan.links[link].recv.plan_hash));
         let Some(arrived) = links.link(edge).peek(wanted, key) else { return Ok(None) };
         let (received, arrived) = match arrived {
-            Ok(Arrived::Next(arrived)) => (Ok(arrived.len()), PeerBytes::Shared(arrived)),
-            Ok(Arrived::Behind(payload)) => {
+            Ok(Peeked::Next(arrived)) => (Ok(arrived.len()), PeerBytes::Shared(arrived)),
+            Ok(Peeked::Behind(payload)) => {
                 state.header_received = HEADER_BYTES;
                 staging.heard.note(edge.peer, self.header.number());
                 let (count, payload) = (payload.len(), PeerBytes::Shared(payload));

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
-use unisono_engine::{Arrived, HeaderBytes, HeaderKey, Link};
+use unisono_engine::{HeaderBytes, HeaderKey, Link, Peeked};
 
 use super::records;
 
@@ -35,7 +35,7 @@ pub trait ByteStream {
     }
 
     /// As [`Link::peek`].
-    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
         let _ = (most, header);
         None
     }
@@ -125,7 +125,7 @@ impl<S: ByteStream> Link for StreamLink<S> {
     }
 
     /// Checksums are of bytes that nobody can change any more.
-    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Arrived<'_>>> {
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
         if self.records.is_some() { None } else { self.stream.peek(most, header) }
     }
 
