@@ -1,5 +1,5 @@
 //! The program itself, on the test doubles of the driver and of NCCL: that it checks everything, and finds what is
-//! wrong. It has never run on a card.
+//! wrong.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
