@@ -22,14 +22,42 @@ __device__ inline float float_of(u32 bits) {
     return __uint_as_float(bits);
 }
 
-// `value`, or +0.0 if it is zero or subnormal.
+#ifdef __CUDA_ARCH__
+// The sum of two numbers, of which subnormal ones are zero; zero, with either sign, where it would be subnormal.
+__device__ inline float add_flushed(float left, float right) {
+    float sum;
+    asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(sum) : "f"(left), "f"(right));
+    return sum;
+}
+
+// The same of an exact product and a number.
+__device__ inline float add_product(float left, float right, float add) {
+    float sum;
+    asm("fma.rn.ftz.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(left), "f"(right), "f"(add));
+    return sum;
+}
+
+// `value`, or +0.0 if it is zero or subnormal: one instruction, for -0.0 + 0.0 is +0.0.
+__device__ inline float flush(float value) {
+    return add_flushed(value, 0.0f);
+}
+#else
 __device__ inline float flush(float value) {
     return (bits_of(value) & EXPONENT) == 0 ? 0.0f : value;
 }
 
+__device__ inline float add_flushed(float left, float right) {
+    return flush(flush(left) + flush(right));
+}
+
+__device__ inline float add_product(float left, float right, float add) {
+    return add_flushed(left * right, add);
+}
+#endif
+
 // Whether the bit of `value` is set: always but for negative numbers that are neither zero nor subnormal.
 __device__ inline bool is_plus(float value) {
-    return bits_of(value) >> 31 == 0 || (bits_of(value) & EXPONENT) == 0;
+    return bits_of(value) < 0x80800000;
 }
 
 __device__ inline bool is_finite(float value) {

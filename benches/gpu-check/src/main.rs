@@ -44,6 +44,9 @@ use crate::code::{COMBINE, COMPRESSION, code, compile_all};
 use crate::options::{Options, Part};
 use crate::report::{Check, Line, Report, date, driver};
 
+/// The parts that need NCCL.
+const OF_NCCL: [Part; 3] = [Part::Calls, Part::Compressed, Part::Overhead];
+
 /// The first NCCL in which several ranks may have one device.
 const SEVERAL_RANKS: Version = Version { major: 2, minor: 30, patch: 0 };
 
@@ -88,7 +91,7 @@ fn run(options: &Options) -> Result<bool, String> {
         compression(options, &mut report)?;
     }
     part(options, Part::Arithmetic, 1, &mut report)?;
-    if options.has(Part::Calls) || options.has(Part::Overhead) {
+    if OF_NCCL.into_iter().any(|part| options.has(part)) {
         nccl(options, &mut report)?;
     }
     if options.double {
@@ -138,8 +141,7 @@ fn nccl(options: &Options, report: &mut Report) -> Result<(), String> {
     report.nccl = Some(format!("{} in {}", library.version(), library.file()));
     let ranks: &[u32] = if library.version() >= SEVERAL_RANKS { &[1, 2] } else { &[1] };
     for &ranks in ranks {
-        part(options, Part::Calls, ranks, report)?;
-        part(options, Part::Overhead, ranks, report)?;
+        OF_NCCL.into_iter().try_for_each(|of_nccl| part(options, of_nccl, ranks, report))?;
     }
     if library.version() < SEVERAL_RANKS {
         let what =

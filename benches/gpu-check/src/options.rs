@@ -75,6 +75,8 @@ pub(crate) enum Part {
     Arithmetic,
     /// Calls of NCCL's backend
     Calls,
+    /// Compressed calls whose messages stay on the card
+    Compressed,
     /// What a call costs beside NCCL's own function
     Overhead,
 }
@@ -86,6 +88,7 @@ impl Part {
             Part::Compression => "compression",
             Part::Arithmetic => "arithmetic",
             Part::Calls => "calls",
+            Part::Compressed => "compressed",
             Part::Overhead => "overhead",
         }
     }

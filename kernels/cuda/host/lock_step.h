@@ -55,6 +55,16 @@ static inline int __float2int_rn(float value) {
     return (int)__builtin_lrintf(value);
 }
 
+// Four of eight bytes; a digit of `select` is the number of one.
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned select) {
+    uint64_t bytes = (uint64_t)high << 32 | low;
+    unsigned chosen = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        chosen |= (unsigned)(bytes >> (select >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    }
+    return chosen;
+}
+
 static inline int __clz(int value) {
     return value == 0 ? 32 : __builtin_clz((unsigned)value);
 }
