@@ -3,21 +3,18 @@
 
 #include "quad.cuh"
 
-// The codes of a quad as floats: a code without a sign, as the last bits of 2^23, is that much more than 2^23.
+// The codes of a quad as floats. A code without a sign stays where it is in its word, among the last bits of a power of
+// two so large that the code's lowest bit counts one.
 __device__ inline void unpack(IntFormat format, u32 packed, float (&codes)[4]) {
-    u32 middle = format.symmetric ? 1u << (format.width - 1) : 0;
-    float less = 0x1p23f + (float)middle;
-    u32 even = packed, odd = packed;
-    if (format.width == 4) {
-        even = packed & 0x0f0f, odd = packed >> 4 & 0x0f0f;
-    }
-    even ^= 0x01010101 * middle, odd ^= 0x01010101 * middle;
+    u32 mask = (1u << format.width) - 1, middle = format.symmetric ? 1u << (format.width - 1) : 0;
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
-        u32 byte = format.width == 8 ? i : i / 2;
-        // That byte, two zeros, and the exponent.
-        u32 bits = __byte_perm(i % 2 == 0 ? even : odd, 0x4b000000, 0x7440 | byte);
-        codes[i] = float_of(bits) - less;
+        // A float has room for the lower half of a word.
+        u32 word = format.width == 8 && i >= 2 ? packed >> 16 : packed;
+        u32 shift = format.width == 8 ? i % 2 * 8 : i * 4;
+        float power = power_of_two(23 - (int)shift);
+        u32 bits = and_xor(word, mask << shift, bits_of(power) ^ middle << shift);
+        codes[i] = float_of(bits) - (power + (float)middle);
     }
 }
 
@@ -263,6 +260,50 @@ __device__ inline void encode_block(const Team& team, const IntOut& to, Span spa
     }
 }
 
+KERNEL int_encode(const float* __restrict__ input, const float* __restrict__ old, float* __restrict__ fresh,
+                  u32* __restrict__ out, u64 elements, u32 block, u32 scales, u32 width, u32 symmetric, u32 stochastic,
+                  u64 key, u64 first, u32* first_bad) {
+    Team team(block);
+    Span span(team.number, block, elements);
+    IntOut to = {out, fresh, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
+    const float* from = input + span.start;
+    const float* add = old == nullptr ? nullptr : old + span.start;
+    encode_block(team, to, span, [&](Run& run, u32 start) {
+        run.load(team, from, start, span.count);
+        run.compensate(team, add, start, span.count);
+    });
+}
+
+// int_reduce_encode of one format.
+template <u32 WIDTH, u32 SYMMETRIC>
+OUTLINED void reduce_encode(const u32* const* parts, u32 ranks, const float* old, float* fresh, u32* out, u64 elements,
+                            u32 block, u32 scales, u32 stochastic, u64 key, u64 first, u32* first_bad) {
+    constexpr IntFormat FORMAT = {WIDTH, SYMMETRIC};
+    Team team(block);
+    Span span(team.number, block, elements);
+    const float* add = old == nullptr ? nullptr : old + span.start;
+    IntOut to = {out, fresh, FORMAT, scales, {stochastic, key, first}, first_bad};
+    IntParts from = {parts, ranks, FORMAT, scales};
+    encode_block(team, to, span, [&](Run& run, u32 start) {
+        from.sum(team, run, span, start);
+        run.compensate(team, add, start, span.count);
+    });
+}
+
+KERNEL int_reduce_encode(const u32* const* __restrict__ parts, u32 ranks, const float* __restrict__ old,
+                         float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, u32 scales,
+                         u32 width, u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
+    if (width == 8 && symmetric) {
+        reduce_encode<8, 1>(parts, ranks, old, fresh, out, elements, block, scales, stochastic, key, first, first_bad);
+    } else if (width == 8) {
+        reduce_encode<8, 0>(parts, ranks, old, fresh, out, elements, block, scales, stochastic, key, first, first_bad);
+    } else if (symmetric) {
+        reduce_encode<4, 1>(parts, ranks, old, fresh, out, elements, block, scales, stochastic, key, first, first_bad);
+    } else {
+        reduce_encode<4, 0>(parts, ranks, old, fresh, out, elements, block, scales, stochastic, key, first, first_bad);
+    }
+}
+
 // Calls `body` with the format as a constant, so that each has code of its own.
 template <class Body>
 __device__ inline void with_format(u32 width, u32 symmetric, Body body) {
@@ -275,38 +316,6 @@ __device__ inline void with_format(u32 width, u32 symmetric, Body body) {
     } else {
         body(IntFormat{4, 0});
     }
-}
-
-KERNEL int_encode(const float* __restrict__ input, const float* __restrict__ old, float* __restrict__ fresh,
-                  u32* __restrict__ out, u64 elements, u32 block, u32 scales, u32 width, u32 symmetric, u32 stochastic,
-                  u64 key, u64 first, u32* first_bad) {
-    with_format(width, symmetric, [&](IntFormat format) {
-        Team team(block);
-        Span span(team.number, block, elements);
-        const float* from = input + span.start;
-        const float* add = old == nullptr ? nullptr : old + span.start;
-        IntOut to = {out, fresh, format, scales, {stochastic, key, first}, first_bad};
-        encode_block(team, to, span, [&](Run& run, u32 start) {
-            run.load(team, from, start, span.count);
-            run.compensate(team, add, start, span.count);
-        });
-    });
-}
-
-KERNEL int_reduce_encode(const u32* const* __restrict__ parts, u32 ranks, const float* __restrict__ old,
-                         float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, u32 scales,
-                         u32 width, u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
-    with_format(width, symmetric, [&](IntFormat format) {
-        Team team(block);
-        Span span(team.number, block, elements);
-        const float* add = old == nullptr ? nullptr : old + span.start;
-        IntOut to = {out, fresh, format, scales, {stochastic, key, first}, first_bad};
-        IntParts from = {parts, ranks, format, scales};
-        encode_block(team, to, span, [&](Run& run, u32 start) {
-            from.sum(team, run, span, start);
-            run.compensate(team, add, start, span.count);
-        });
-    });
 }
 
 // out = the sum of the parts times `weight`.

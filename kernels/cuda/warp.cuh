@@ -14,6 +14,8 @@ constexpr u32 NO_BLOCK = 0xffffffff;
 // A kernel whose blocks have THREADS threads. The host's compiler has its own.
 #ifndef KERNEL
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+// A function that gets its registers apart from other branches of a kernel.
+#define OUTLINED __device__ __noinline__
 #endif
 
 // The number of this thread in its warp.
@@ -60,8 +62,8 @@ __device__ inline void transpose(u32 (&words)[WORDS]) {
     }
 }
 
-// Transposes four words, and brings together what is of one number: bits 4 x j to 4 x j + 3 of word i are bits i + 4 x j
-// of the four, the first word's lowest.
+// Transposes four words, and brings together what is of one number: bits i + 4 x j of the four, the first word's
+// lowest, become bits 4 x j to 4 x j + 3 of word i.
 __device__ inline void transpose_four(u32 (&words)[4]) {
     transpose(words);
     u32 pairs[4];

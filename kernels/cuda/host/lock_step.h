@@ -14,6 +14,7 @@
 
 #define __device__
 #define KERNEL static void
+#define OUTLINED static
 
 // As CUDA's own headers have them.
 struct alignas(8) float2 {
@@ -53,16 +54,6 @@ static inline float __uint_as_float(unsigned bits) {
 // To the nearest, ties to even, as long as nobody changes the rounding of the process.
 static inline int __float2int_rn(float value) {
     return (int)__builtin_lrintf(value);
-}
-
-// Four of eight bytes; a digit of `select` is the number of one.
-static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned select) {
-    uint64_t bytes = (uint64_t)high << 32 | low;
-    unsigned chosen = 0;
-    for (unsigned i = 0; i < 4; i++) {
-        chosen |= (unsigned)(bytes >> (select >> 4 * i & 7) * 8 & 0xff) << 8 * i;
-    }
-    return chosen;
 }
 
 static inline int __clz(int value) {
