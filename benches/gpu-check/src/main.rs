@@ -12,7 +12,7 @@
 //! | `checks.rs`, `kinds.rs`, `measure.rs`, `peer.rs` | the kernels of compression |
 //! | `code.rs` | the kernels that it holds |
 //! | `job.rs`, `rank.rs` | processes of ranks, and what each does |
-//! | `calls.rs`, `typed.rs` | the calls that ranks check |
+//! | `calls.rs`, `typed.rs`, `late.rs` | the calls that ranks check |
 //! | `overhead.rs`, `direct.rs` | what a call costs beside NCCL's own function |
 
 #![deny(unsafe_code)]
@@ -24,6 +24,7 @@ mod code;
 mod direct;
 mod job;
 mod kinds;
+mod late;
 mod measure;
 mod options;
 mod overhead;
@@ -45,7 +46,7 @@ use crate::options::{Options, Part};
 use crate::report::{Check, Line, Report, date, driver};
 
 /// The parts that need NCCL.
-const OF_NCCL: [Part; 3] = [Part::Calls, Part::Compressed, Part::Overhead];
+const OF_NCCL: [Part; 4] = [Part::Calls, Part::Compressed, Part::Late, Part::Overhead];
 
 /// The first NCCL in which several ranks may have one device.
 const SEVERAL_RANKS: Version = Version { major: 2, minor: 30, patch: 0 };
@@ -153,7 +154,8 @@ fn nccl(options: &Options, report: &mut Report) -> Result<(), String> {
 
 /// A part that processes of its own do, if it is to be done.
 fn part(options: &Options, part: Part, ranks: u32, report: &mut Report) -> Result<(), String> {
-    if !options.has(part) {
+    // One rank has nobody to wait for.
+    if !options.has(part) || (part == Part::Late && ranks == 1) {
         return Ok(());
     }
     let mut checks: Vec<Check> = Vec::new();

@@ -77,6 +77,8 @@ pub(crate) enum Part {
     Calls,
     /// Compressed calls whose messages stay on the card
     Compressed,
+    /// A call that one of two ranks does not make
+    Late,
     /// What a call costs beside NCCL's own function
     Overhead,
 }
@@ -89,6 +91,7 @@ impl Part {
             Part::Arithmetic => "arithmetic",
             Part::Calls => "calls",
             Part::Compressed => "compressed",
+            Part::Late => "late",
             Part::Overhead => "overhead",
         }
     }

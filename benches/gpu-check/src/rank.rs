@@ -23,7 +23,7 @@ use crate::direct::Direct;
 use crate::options::{Options, Part, RankOptions};
 use crate::overhead::Setting;
 use crate::report::{Check, Line, Overhead, check};
-use crate::{calls, typed};
+use crate::{calls, late, typed};
 
 /// Until the communicator is there.
 const INIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -66,6 +66,7 @@ pub(crate) fn run(options: &Options, rank: &RankOptions) -> Result<(), String> {
         Part::Arithmetic => arithmetic(options, &mut lines),
         Part::Calls => Seat::open(options)?.calls(&mut lines),
         Part::Compressed => Seat::open(options)?.compressed(options, &mut lines),
+        Part::Late => Seat::open(options)?.late(&mut lines),
         Part::Overhead => Seat::open(options)?.overhead(options, &mut lines),
     }
 }
@@ -156,14 +157,20 @@ impl Seat {
         elements: usize,
     ) -> Result<(), String> {
         let (driver, code) = (options.driver_file(), code(options, COMPRESSION));
-        let found = CudaKernels::open(&CudaOptions { driver, device: options.device, code }).and_then(|device| {
-            let state = CompressionState::on(&*self.comm, device.clone(), codec.clone(), elements)?;
-            averages(&*self.comm, state.with_messages_on_device(&*self.comm)?, &device)
-        });
+        let found =
+            CudaKernels::open(&CudaOptions { driver, device: options.device, code }).and_then(|device| {
+                let state = CompressionState::on(&*self.comm, device.clone(), codec.clone(), elements)?;
+                averages(&*self.comm, state.with_messages_on_device(&*self.comm)?, &device)
+            });
         let (found, group) = (found.map_err(|error| error.to_string())?, self.comm.group());
         let right = &averages_of_processor(group.size(), codec, elements)[group.rank() as usize];
         let wrong = found.iter().zip(right).position(|(found, right)| found != right);
         wrong.map_or(Ok(()), |at| Err(format!("word {at}: {:#x} instead of {:#x}", found[at], right[at])))
+    }
+
+    fn late(&self, lines: &mut Lines) -> Result<(), String> {
+        let name = self.name("a call that one rank does not make");
+        lines.check(name, || late::check(&self.comm, &self.place)).map(drop)
     }
 
     fn overhead(&self, options: &Options, lines: &mut Lines) -> Result<(), String> {
