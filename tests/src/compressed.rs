@@ -44,7 +44,7 @@ pub fn codecs() -> [Arc<dyn Codec>; 5] {
     ]
 }
 
-/// The bits of the averages of [`gradients`] on a device, one call after the other, with what is owed carried along.
+/// The bits of the averages of [`gradients`] on a device, one call after the other, with the residuals carried along.
 ///
 /// # Errors
 /// Those of the device, and of the calls.

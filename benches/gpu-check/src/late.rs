@@ -1,8 +1,6 @@
 //! A call that one rank does not make: it ends by its deadline, its stream goes on, and so do all ranks, over a new
 //! communicator.
 
-#![allow(unsafe_code)]
-
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -32,8 +30,7 @@ pub(crate) fn check(comm: &NcclCommunicator, place: &OnDevice<Nccl>) -> Result<(
             Err(Error::Timeout { .. }) if started.elapsed() < DEADLINE + OVER => {}
             ended => return Err(format!("{ended:?} after {:?} in place of a timeout", started.elapsed())),
         }
-        // SAFETY: the stream lives.
-        unsafe { place.device().synchronize(place.stream()) }.map_err(text)?;
+        vector.await_stream().map_err(text)?;
     }
     let next = comm.shrink().map_err(text)?.communicator;
     let (own, ranks) = (next.group().rank() as f32, next.group().size() as f32);

@@ -59,6 +59,11 @@ impl<'a, T: Sample> Vector<'a, T> {
         unsafe { DeviceSliceMut::from_raw(self.address(), self.elements, self.device) }
     }
 
+    /// Waits for the work on its stream.
+    pub(crate) fn await_stream(&self) -> Result<()> {
+        self.bytes.read().map(drop)
+    }
+
     /// Whether these elements are there.
     pub(crate) fn compare(&self, expected: &[T], what: &str) -> Result<()> {
         let bytes = self.bytes.read()?;

@@ -12,6 +12,7 @@ const ADAPTER: &str = "UNISONO_TEST_ADAPTER";
 
 /// A device of the adapter, with these limits. `None` without the adapter, which is a failure where `UNISONO_REQUIRE`
 /// lists `wgpu`.
+#[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
 pub(crate) fn open(limits: Option<wgpu::Limits>) -> Option<WgpuKernels> {
     let adapter = std::env::var(ADAPTER).map_or(AdapterChoice::Software, AdapterChoice::Named);
     match WgpuKernels::open(&OpenOptions { adapter, limits }) {
