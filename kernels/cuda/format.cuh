@@ -22,14 +22,53 @@ __device__ inline float float_of(u32 bits) {
     return __uint_as_float(bits);
 }
 
-// `value`, or +0.0 if it is zero or subnormal.
+#ifdef __CUDA_ARCH__
+// The sum of two numbers, of which subnormal ones are zero; zero, with either sign, where it would be subnormal.
+__device__ inline float add_flushed(float left, float right) {
+    float sum;
+    asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(sum) : "f"(left), "f"(right));
+    return sum;
+}
+
+// The same of an exact product and a number.
+__device__ inline float add_product(float left, float right, float add) {
+    float sum;
+    asm("fma.rn.ftz.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(left), "f"(right), "f"(add));
+    return sum;
+}
+
+// `one` and `mask`, exclusive or `other`: one instruction, where a compiler that knows both numbers makes two.
+__device__ inline u32 and_xor(u32 one, u32 mask, u32 other) {
+    u32 bits;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(bits) : "r"(one), "r"(mask), "r"(other));
+    return bits;
+}
+
+// `value`, or +0.0 if it is zero or subnormal: one instruction, for -0.0 + 0.0 is +0.0.
+__device__ inline float flush(float value) {
+    return add_flushed(value, 0.0f);
+}
+#else
 __device__ inline float flush(float value) {
     return (bits_of(value) & EXPONENT) == 0 ? 0.0f : value;
 }
 
+__device__ inline float add_flushed(float left, float right) {
+    return flush(flush(left) + flush(right));
+}
+
+__device__ inline float add_product(float left, float right, float add) {
+    return add_flushed(left * right, add);
+}
+
+__device__ inline u32 and_xor(u32 one, u32 mask, u32 other) {
+    return (one & mask) ^ other;
+}
+#endif
+
 // Whether the bit of `value` is set: always but for negative numbers that are neither zero nor subnormal.
 __device__ inline bool is_plus(float value) {
-    return bits_of(value) >> 31 == 0 || (bits_of(value) & EXPONENT) == 0;
+    return bits_of(value) < 0x80800000;
 }
 
 __device__ inline bool is_finite(float value) {
@@ -127,7 +166,7 @@ struct Rounding {
     }
 };
 
-// The codes of four elements, `steps` of their scale each.
+// The codes of four elements, `steps` of their scale each, at most 255 and at least -128.
 __device__ inline void round_four(const Rounding& rounding, u64 index, const float (&steps)[4], int (&codes)[4]) {
     if (rounding.stochastic) {
         u32 bits[4];
@@ -137,7 +176,8 @@ __device__ inline void round_four(const Rounding& rounding, u64 index, const flo
         }
     } else {
         for (u32 i = 0; i < 4; i++) {
-            codes[i] = __float2int_rn(steps[i]);
+            // The last bit of such a sum counts one.
+            codes[i] = (int)(bits_of(steps[i] + 0x1.8p23f) - bits_of(0x1.8p23f));
         }
     }
 }

@@ -58,10 +58,7 @@ KERNEL sign_reduce_global(const u32* const* __restrict__ parts, u32 ranks, const
     Tile tile;
     SignParts from = {parts, ranks, 1, NO_BLOCK};
     from.sum(tile, span.start, span.count);
-#pragma unroll
-    for (u32 i = 0; i < WARP; i++) {
-        tile.values[i] = i * WARP + lane() < span.count ? tile.values[i] : 0.0f;
-    }
+    tile.cut(span.count);
     tile.add(old + span.start, span.count);
     store_squares(tile, number, span, sum, squares, shifts);
 }

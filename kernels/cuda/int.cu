@@ -3,24 +3,22 @@
 
 #include "quad.cuh"
 
-// The codes of quad `at` / 4: a whole word or half of one.
-__device__ inline u32 packed_codes(IntFormat format, const u32* codes, u32 at) {
-    return format.width == 8 ? codes[at / 4] : ((const u16*)codes)[at / 4];
-}
-
-__device__ inline void unpack(IntFormat format, u32 packed, int (&codes)[4]) {
-    if (format.width == 8) {
-        for (u32 i = 0; i < 4; i++) {
-            codes[i] = format.symmetric ? (int)(signed char)(packed >> 8 * i) : (int)(packed >> 8 * i & 0xff);
-        }
-    } else {
-        for (u32 i = 0; i < 4; i++) {
-            codes[i] = format.symmetric ? (int)(packed << (28 - 4 * i)) >> 28 : (int)(packed >> 4 * i & 15);
-        }
+// The codes of a quad as floats. A code without a sign stays where it is in its word, among the last bits of a power of
+// two so large that the code's lowest bit counts one.
+__device__ inline void unpack(IntFormat format, u32 packed, float (&codes)[4]) {
+    u32 mask = (1u << format.width) - 1, middle = format.symmetric ? 1u << (format.width - 1) : 0;
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        // A float has room for the lower half of a word.
+        u32 word = format.width == 8 && i >= 2 ? packed >> 16 : packed;
+        u32 shift = format.width == 8 ? i % 2 * 8 : i * 4;
+        float power = power_of_two(23 - (int)shift);
+        u32 bits = and_xor(word, mask << shift, bits_of(power) ^ middle << shift);
+        codes[i] = float_of(bits) - (power + (float)middle);
     }
 }
 
-// Writes what `packed_codes` reads.
+// Writes the codes of quad `at` / 4: a whole word or half of one.
 __device__ inline void put_codes(IntFormat format, u32* codes, u32 at, const int (&values)[4]) {
     if (format.width == 8) {
         codes[at / 4] = (values[0] & 0xff) | (values[1] & 0xff) << 8 | (values[2] & 0xff) << 16 | (u32)values[3] << 24;
@@ -34,17 +32,27 @@ __device__ inline void put_codes(IntFormat format, u32* codes, u32 at, const int
 struct IntScale {
     float scale, min;
 
-    __device__ static IntScale load(IntFormat format, const u32* part, u32 number) {
+    // Zeros, unless it is there.
+    __device__ static IntScale load(IntFormat format, const u32* part, u32 number, bool is_there) {
         const u32* scales = part + (u64)number * format.scales_per_block();
-        return {float_of(scales[0]), format.symmetric ? 0.0f : float_of(scales[1])};
+        float scale = is_there ? float_of(scales[0]) : 0.0f;
+        return {scale, is_there && !format.symmetric ? float_of(scales[1]) : 0.0f};
     }
 
     // What a code stands for. The product is exact.
-    __device__ float value(IntFormat format, int code) const {
-        float product = (float)code * scale;
+    __device__ float value(IntFormat format, float code) const {
+        float product = code * scale;
         return format.symmetric ? product : flush(product + min);
     }
+
+    // `sum` and what a code stands for; a zero may have either sign.
+    __device__ float added(IntFormat format, float code, float sum) const {
+        return format.symmetric ? add_product(code, scale, sum) : add_flushed(sum, add_product(code, scale, min));
+    }
 };
+
+// Ranks whose codes a thread loads before it adds any.
+constexpr u32 LOADED = 4;
 
 // Where the integers of several ranks are.
 struct IntParts {
@@ -54,44 +62,66 @@ struct IntParts {
     // Words before the codes.
     u32 scales;
 
-    // The sum of the run at `start` of the block of this team; zeros behind the last element.
+    // The sum of the run at `start` of the block of this team; zeros, of either sign as others, behind the last
+    // element.
     __device__ void sum(const Team& team, Run& run, Span span, u32 start) const {
         run.clear();
         if (span.count == 0) {
             return;
         }
+        u32 at[QUADS];
+        code_numbers(team, at, span, start);
+        u64 codes = codes_at(span.start);
 #pragma unroll 1
-        for (u32 rank = 0; rank < ranks; rank++) {
-            const u32* part = parts[rank];
-            IntScale scale = IntScale::load(format, part, team.number);
-            u32 packed[QUADS];
-            load_codes(team, packed, part, span, start);
+        for (u32 first = 0; first < ranks; first += LOADED) {
+            IntScale scale[LOADED];
+            u32 packed[LOADED][QUADS];
 #pragma unroll
-            for (u32 i = 0; i < QUADS; i++) {
-                int codes[4];
-                unpack(format, packed[i], codes);
-                for (u32 j = 0; j < 4; j++) {
-                    float& sum = run.quads[i].values[j];
-                    sum = flush(sum + scale.value(format, codes[j]));
-                }
+            for (u32 i = 0; i < LOADED; i++) {
+                // Behind the last rank comes what adds nothing.
+                const u32* part = parts[min(first + i, ranks - 1)];
+                scale[i] = IntScale::load(format, part, team.number, first + i < ranks);
+                load_codes(packed[i], part + codes, at);
+            }
+#pragma unroll
+            for (u32 i = 0; i < LOADED; i++) {
+                add(run, scale[i], packed[i]);
             }
         }
         run.cut(team, start, span.count);
     }
 
-    // The packed codes of the run at `start`; zeros behind the last word.
-    __device__ void load_codes(const Team& team, u32 (&packed)[QUADS], const u32* part, Span span, u32 start) const {
-        const u32* codes = codes_from(part, span.start);
+    __device__ void add(Run& run, IntScale scale, const u32 (&packed)[QUADS]) const {
 #pragma unroll
         for (u32 i = 0; i < QUADS; i++) {
-            u32 at = team.quad_at(start, i);
-            packed[i] = at < span.count ? packed_codes(format, codes, at) : 0;
+            float codes[4];
+            unpack(format, packed[i], codes);
+            for (u32 j = 0; j < 4; j++) {
+                float& sum = run.quads[i].values[j];
+                sum = scale.added(format, codes[j], sum);
+            }
         }
     }
 
-    // The codes of the elements from `start` on, a multiple of 64.
-    __device__ const u32* codes_from(const u32* part, u64 start) const {
-        return part + scales + start * format.width / 32;
+    // Where the codes of the run at `start` are, by quads behind those of its block: the last ones again behind its
+    // end.
+    __device__ void code_numbers(const Team& team, u32 (&at)[QUADS], Span span, u32 start) const {
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i++) {
+            at[i] = min(team.quad_at(start, i), span.count - 1) / 4;
+        }
+    }
+
+    __device__ void load_codes(u32 (&packed)[QUADS], const u32* codes, const u32 (&at)[QUADS]) const {
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i++) {
+            packed[i] = format.width == 8 ? codes[at[i]] : ((const u16*)codes)[at[i]];
+        }
+    }
+
+    // The words before the codes of the elements from `start` on, a multiple of 64.
+    __device__ u64 codes_at(u64 start) const {
+        return scales + start * format.width / 32;
     }
 };
 
@@ -173,7 +203,7 @@ struct IntOut {
         round_four(rounding, span.start + at, steps, codes);
         if (fresh != nullptr) {
             for (u32 i = 0; i < 4; i++) {
-                quad.values[i] = flush(quad.values[i] - scale.value(format, codes[i]));
+                quad.values[i] = flush(quad.values[i] - scale.value(format, (float)codes[i]));
             }
         }
     }
@@ -244,57 +274,93 @@ KERNEL int_encode(const float* __restrict__ input, const float* __restrict__ old
     });
 }
 
-KERNEL int_reduce_encode(const u32* const* __restrict__ parts, u32 ranks, const float* __restrict__ old,
-                         float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, u32 scales,
-                         u32 width, u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
+// int_reduce_encode of one format.
+template <u32 WIDTH, u32 SYMMETRIC>
+OUTLINED void reduce_encode(const u32* const* parts, u32 ranks, const float* old, float* fresh, u32* out, u64 elements,
+                            u32 block, u32 scales, u32 stochastic, u64 key, u64 first, u32* first_bad) {
+    constexpr IntFormat FORMAT = {WIDTH, SYMMETRIC};
     Team team(block);
     Span span(team.number, block, elements);
-    IntOut to = {out, fresh, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
-    IntParts from = {parts, ranks, to.format, scales};
     const float* add = old == nullptr ? nullptr : old + span.start;
+    IntOut to = {out, fresh, FORMAT, scales, {stochastic, key, first}, first_bad};
+    IntParts from = {parts, ranks, FORMAT, scales};
     encode_block(team, to, span, [&](Run& run, u32 start) {
         from.sum(team, run, span, start);
         run.compensate(team, add, start, span.count);
     });
 }
 
+KERNEL int_reduce_encode(const u32* const* __restrict__ parts, u32 ranks, const float* __restrict__ old,
+                         float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, u32 scales,
+                         u32 width, u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
+    if (width == 8 && symmetric) {
+        reduce_encode<8, 1>(parts, ranks, old, fresh, out, elements, block, scales, stochastic, key, first, first_bad);
+    } else if (width == 8) {
+        reduce_encode<8, 0>(parts, ranks, old, fresh, out, elements, block, scales, stochastic, key, first, first_bad);
+    } else if (symmetric) {
+        reduce_encode<4, 1>(parts, ranks, old, fresh, out, elements, block, scales, stochastic, key, first, first_bad);
+    } else {
+        reduce_encode<4, 0>(parts, ranks, old, fresh, out, elements, block, scales, stochastic, key, first, first_bad);
+    }
+}
+
+// Calls `body` with the format as a constant, so that each has code of its own.
+template <class Body>
+__device__ inline void with_format(u32 width, u32 symmetric, Body body) {
+    if (width == 8 && symmetric) {
+        body(IntFormat{8, 1});
+    } else if (width == 8) {
+        body(IntFormat{8, 0});
+    } else if (symmetric) {
+        body(IntFormat{4, 1});
+    } else {
+        body(IntFormat{4, 0});
+    }
+}
+
 // out = the sum of the parts times `weight`.
 KERNEL int_decode_sum(const u32* const* __restrict__ parts, u32 ranks, float* __restrict__ out, u64 elements, u32 block,
                       u32 scales, u32 width, u32 symmetric, float weight) {
-    Team team(block);
-    Span span(team.number, block, elements);
-    IntParts from = {parts, ranks, {width, symmetric}, scales};
+    with_format(width, symmetric, [&](IntFormat format) {
+        Team team(block);
+        Span span(team.number, block, elements);
+        IntParts from = {parts, ranks, format, scales};
 #pragma unroll 1
-    for (u32 start = 0; start < span.count; start += team.run()) {
-        Run run;
-        from.sum(team, run, span, start);
-        run.store_times(weight, team, out + span.start, start, span.count);
-    }
+        for (u32 start = 0; start < span.count; start += team.run()) {
+            Run run;
+            from.sum(team, run, span, start);
+            run.store_times(weight, team, out + span.start, start, span.count);
+        }
+    });
 }
 
 // out = what the codes stand for, times `weight`.
 KERNEL int_expand(const u32* __restrict__ part, float* __restrict__ out, u64 elements, u32 block, u32 scales, u32 width,
                   u32 symmetric, float weight) {
-    Team team(block);
-    Span span(team.number, block, elements);
-    if (span.count == 0) {
-        return;
-    }
-    IntParts from = {nullptr, 1, {width, symmetric}, scales};
-    IntScale scale = IntScale::load(from.format, part, team.number);
-#pragma unroll 1
-    for (u32 start = 0; start < span.count; start += team.run()) {
-        u32 packed[QUADS];
-        Run run;
-        from.load_codes(team, packed, part, span, start);
-#pragma unroll
-        for (u32 i = 0; i < QUADS; i++) {
-            int codes[4];
-            unpack(from.format, packed[i], codes);
-            for (u32 j = 0; j < 4; j++) {
-                run.quads[i].values[j] = scale.value(from.format, codes[j]);
-            }
+    with_format(width, symmetric, [&](IntFormat format) {
+        Team team(block);
+        Span span(team.number, block, elements);
+        if (span.count == 0) {
+            return;
         }
-        run.store_times(weight, team, out + span.start, start, span.count);
-    }
+        IntParts from = {nullptr, 1, format, scales};
+        IntScale scale = IntScale::load(format, part, team.number, true);
+#pragma unroll 1
+        for (u32 start = 0; start < span.count; start += team.run()) {
+            u32 packed[QUADS];
+            Run run;
+            u32 at[QUADS];
+            from.code_numbers(team, at, span, start);
+            from.load_codes(packed, part + from.codes_at(span.start), at);
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++) {
+                float codes[4];
+                unpack(format, packed[i], codes);
+                for (u32 j = 0; j < 4; j++) {
+                    run.quads[i].values[j] = scale.value(format, codes[j]);
+                }
+            }
+            run.store_times(weight, team, out + span.start, start, span.count);
+        }
+    });
 }

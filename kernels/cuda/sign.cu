@@ -81,10 +81,7 @@ KERNEL sign_reduce_encode(const u32* const* __restrict__ parts, u32 ranks, const
         u64 start = span.start + at;
         u32 count = min(span.count - at, TILE);
         from.sum(tile, start, count);
-#pragma unroll
-        for (u32 i = 0; i < WARP; i++) {
-            tile.values[i] = i * WARP + lane() < count ? tile.values[i] : 0.0f;
-        }
+        tile.cut(count);
         if (old != nullptr) {
             tile.add(old + start, count);
         }
@@ -100,13 +97,14 @@ KERNEL sign_expand(const u32* __restrict__ part, float* __restrict__ out, u64 el
     }
     SignParts from = {nullptr, 1, scales, block_groups};
     float weighted = flush(from.scale(part, from.scale_number(span.start)) * weight);
-    u32 own = transpose(lane() * WARP < span.count ? part[scales + span.start / WARP + lane()] : 0);
+    u32 own[1] = {lane() * WARP < span.count ? part[scales + span.start / WARP + lane()] : 0};
+    transpose(own);
     Tile tile;
 #pragma unroll
     for (u32 i = 0; i < WARP; i += 2) {
         float scale = __shfl_sync(ALL, weighted, i / 2);
-        tile.values[i] = signed_scale(own >> i & 1, scale);
-        tile.values[i + 1] = signed_scale(own >> (i + 1) & 1, scale);
+        tile.values[i] = signed_scale(own[0] >> i & 1, scale);
+        tile.values[i + 1] = signed_scale(own[0] >> (i + 1) & 1, scale);
     }
     tile.store(out + span.start, span.count);
 }

@@ -20,22 +20,31 @@ struct Tile {
             u32 at = i * WARP + lane();
             values[i] = at < count ? input[at] : 0.0f;
         }
-        if (old == nullptr) {
 #pragma unroll
-            for (u32 i = 0; i < WARP; i++) {
-                values[i] = flush(values[i]);
-            }
-        } else {
+        for (u32 i = 0; i < WARP; i++) {
+            values[i] = flush(values[i]);
+        }
+        if (old != nullptr) {
             add(old, count);
         }
     }
 
-    // Flushes, adds `old` and flushes.
+    // Makes what is behind `count` zero.
+    __device__ void cut(u32 count) {
+        if (count < TILE) {
+#pragma unroll
+            for (u32 i = 0; i < WARP; i++) {
+                values[i] = i * WARP + lane() < count ? values[i] : 0.0f;
+            }
+        }
+    }
+
+    // Adds `old` to what holds no subnormal number, and flushes.
     __device__ void add(const float* old, u32 count) {
 #pragma unroll
         for (u32 i = 0; i < WARP; i++) {
             u32 at = i * WARP + lane();
-            values[i] = flush(flush(values[i]) + (at < count ? old[at] : 0.0f));
+            values[i] = flush(values[i] + (at < count ? old[at] : 0.0f));
         }
     }
 
@@ -70,9 +79,10 @@ struct Tile {
                 fresh[at] = flush(values[i] - signed_scale(plus, scale));
             }
         }
-        u32 word = transpose(own);
+        u32 word[1] = {own};
+        transpose(word);
         if (lane() * WARP < count) {
-            bits[lane()] = word;
+            bits[lane()] = word[0];
         }
     }
 };
@@ -98,45 +108,67 @@ struct SignParts {
     }
 
     // The sums of a tile that begins at a whole run of 64: parts are summed by fours, and the sums of the fours in
-    // their order. What is behind `count` is worthless.
+    // their order. What is behind `count` is worthless, and a zero may have either sign.
     __device__ void sum(Tile& tile, u64 start, u32 count) const {
+        if (scales == 1 || block_groups % (TILE / LANES) == 0) {
+            sum_fours<1>(tile, start, count);
+        } else {
+            sum_fours<TILE / LANES / 2>(tile, start, count);
+        }
+    }
+
+    // With one table of sums for all elements, or one for each two runs of 64. Four signs make 16 sums, which threads
+    // work out once and look up in each other's registers.
+    template <u32 TABLES>
+    __device__ void sum_fours(Tile& tile, u64 start, u32 count) const {
 #pragma unroll
         for (u32 i = 0; i < WARP; i++) {
             tile.values[i] = 0.0f;
         }
-        u32 number = scale_number(start);
+        u32 number = TABLES == 1 ? (u32)(start / LANES) / block_groups : scale_number(start);
+#pragma unroll 1
         for (u32 first = 0; first < ranks; first += 4) {
-            sum_four(tile, first, number, start, count);
+            float sums[TABLES];
+            u32 signs[4];
+            load_four(sums, signs, first, number, start, count);
+            transpose_four(signs);
+#pragma unroll
+            for (u32 i = 0; i < WARP; i++) {
+                u32 from = signs[i % 4] >> i / 4 * 4;
+                if (TABLES > 1) {
+                    from = (from & 15) | (i / 2 % 2) << 4;
+                }
+                tile.values[i] = add_flushed(tile.values[i], __shfl_sync(ALL, sums[TABLES == 1 ? 0 : i / 4], from));
+            }
         }
     }
 
-    __device__ void sum_four(Tile& tile, u32 first, u32 number, u64 start, u32 count) const {
-        float group_scales[4];
-        u32 signs[4];
+    // The words of the signs of four parts, and the sums of their scales: those that bits 0 to 3 of this thread's
+    // number make negative or not, and bit 4 says of which run. A part that there is not is one whose scale is zero.
+    template <u32 TABLES>
+    __device__ void load_four(float (&sums)[TABLES], u32 (&signs)[4], u32 first, u32 number, u64 start,
+                              u32 count) const {
+        float own_scales[4];
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            if (first + i < ranks) {
-                const u32* part = parts[first + i];
-                group_scales[i] = scale(part, number);
-                signs[i] = lane() * WARP < count ? part[scales + start / WARP + lane()] : 0;
-            }
+            bool is_there = first + i < ranks;
+            const u32* part = parts[is_there ? first + i : first];
+            bool has_scale = TABLES == 1 || (lane() < TILE / LANES && number < scales);
+            own_scales[i] = is_there && has_scale ? float_of(part[number]) : 0.0f;
+            signs[i] = is_there && lane() * WARP < count ? part[scales + start / WARP + lane()] : 0;
         }
-        float sums[WARP] = {};
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            if (first + i < ranks) {
-                u32 own = transpose(signs[i]);
+        for (u32 table = 0; table < TABLES; table++) {
+            float sum = 0.0f;
 #pragma unroll
-                for (u32 j = 0; j < WARP; j += 2) {
-                    float scale = __shfl_sync(ALL, group_scales[i], j / 2);
-                    sums[j] = flush(sums[j] + signed_scale(own >> j & 1, scale));
-                    sums[j + 1] = flush(sums[j + 1] + signed_scale(own >> (j + 1) & 1, scale));
+            for (u32 i = 0; i < 4; i++) {
+                float scale = own_scales[i];
+                if (TABLES > 1) {
+                    scale = __shfl_sync(ALL, scale, 2 * table + lane() / (WARP / 2));
                 }
+                sum = flush(sum + signed_scale(lane() >> i & 1, scale));
             }
-        }
-#pragma unroll
-        for (u32 j = 0; j < WARP; j++) {
-            tile.values[j] = flush(tile.values[j] + sums[j]);
+            sums[table] = sum;
         }
     }
 };

@@ -3,8 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use unisono_communicator::{Buffer, BufferMut, Communicator, DType, Result};
-use unisono_compression::{Codec, CodecKernels, CompressionState, EncodeContext, Feedback};
+use unisono_communicator::{Buffer, BufferMut, Communicator, DType, ReduceOp, Result};
+use unisono_compression::{
+    Bf16, Codec, CodecKernels, CompressedCollectives, CompressionState, EncodeContext, Feedback, HostKernels,
+    Int4, Int8, KernelDevice, SignL1, SignRms,
+};
+use unisono_engine::in_process;
+use unisono_kernels::Kernels;
 
 use crate::sample::mix;
 
@@ -23,6 +28,55 @@ pub fn bits(values: &[f32]) -> Vec<u32> {
 /// A state for f32.
 pub fn state(comm: &dyn Communicator, codec: &Arc<dyn Codec>, elements: usize) -> CompressionState {
     CompressionState::with_codec(comm, codec.clone(), DType::F32, elements).unwrap()
+}
+
+/// Calls of [`averages`].
+const CALLS: u64 = 3;
+
+/// One of each kind.
+pub fn codecs() -> [Arc<dyn Codec>; 5] {
+    [
+        Arc::new(SignL1::default()),
+        Arc::new(SignRms::default()),
+        Arc::new(Int8::default()),
+        Arc::new(Int4::default()),
+        Arc::new(Bf16),
+    ]
+}
+
+/// The bits of the averages of [`gradients`] on a device, one call after the other, with the residuals carried along.
+///
+/// # Errors
+/// Those of the device, and of the calls.
+pub fn averages<D: KernelDevice>(
+    comm: &dyn Communicator,
+    mut state: CompressionState<D>,
+    device: &D,
+) -> Result<Vec<u32>> {
+    let elements = state.elements();
+    let mut vector = device.allocate(elements)?;
+    let mut bits = Vec::new();
+    for call in 0..CALLS {
+        let own = gradients(comm.group().rank(), call, elements);
+        device.write(bytemuck::cast_slice(&own), &mut vector, 0)?;
+        comm.compressed_all_reduce_on(&mut vector, ReduceOp::Avg, &mut state)?;
+        let mut result = vec![0; elements];
+        device.read(&vector, 0, &mut result)?;
+        bits.extend(result);
+    }
+    Ok(bits)
+}
+
+/// The same of all ranks by the processor.
+///
+/// # Panics
+/// When a call fails.
+pub fn averages_of_processor(ranks: u32, codec: &Arc<dyn Codec>, elements: usize) -> Vec<Vec<u32>> {
+    in_process::run(ranks, |comm| {
+        let device = HostKernels(Kernels::best());
+        let state = CompressionState::on(&*comm, device, codec.clone(), elements).unwrap();
+        averages(&*comm, state, &device).unwrap()
+    })
 }
 
 /// What a codec is asked for.

@@ -12,7 +12,7 @@
 //! | `checks.rs`, `kinds.rs`, `measure.rs`, `peer.rs` | the kernels of compression |
 //! | `code.rs` | the kernels that it holds |
 //! | `job.rs`, `rank.rs` | processes of ranks, and what each does |
-//! | `calls.rs`, `typed.rs` | the calls that ranks check |
+//! | `calls.rs`, `typed.rs`, `late.rs` | the calls that ranks check |
 //! | `overhead.rs`, `direct.rs` | what a call costs beside NCCL's own function |
 
 #![deny(unsafe_code)]
@@ -24,6 +24,7 @@ mod code;
 mod direct;
 mod job;
 mod kinds;
+mod late;
 mod measure;
 mod options;
 mod overhead;
@@ -43,6 +44,9 @@ use unisono_tests::kernels_suite::Density;
 use crate::code::{COMBINE, COMPRESSION, code, compile_all};
 use crate::options::{Options, Part};
 use crate::report::{Check, Line, Report, date, driver};
+
+/// The parts that need NCCL.
+const OF_NCCL: [Part; 4] = [Part::Calls, Part::Compressed, Part::Late, Part::Overhead];
 
 /// The first NCCL in which several ranks may have one device.
 const SEVERAL_RANKS: Version = Version { major: 2, minor: 30, patch: 0 };
@@ -88,7 +92,7 @@ fn run(options: &Options) -> Result<bool, String> {
         compression(options, &mut report)?;
     }
     part(options, Part::Arithmetic, 1, &mut report)?;
-    if options.has(Part::Calls) || options.has(Part::Overhead) {
+    if OF_NCCL.into_iter().any(|part| options.has(part)) {
         nccl(options, &mut report)?;
     }
     if options.double {
@@ -138,8 +142,7 @@ fn nccl(options: &Options, report: &mut Report) -> Result<(), String> {
     report.nccl = Some(format!("{} in {}", library.version(), library.file()));
     let ranks: &[u32] = if library.version() >= SEVERAL_RANKS { &[1, 2] } else { &[1] };
     for &ranks in ranks {
-        part(options, Part::Calls, ranks, report)?;
-        part(options, Part::Overhead, ranks, report)?;
+        OF_NCCL.into_iter().try_for_each(|of_nccl| part(options, of_nccl, ranks, report))?;
     }
     if library.version() < SEVERAL_RANKS {
         let what =
@@ -151,7 +154,8 @@ fn nccl(options: &Options, report: &mut Report) -> Result<(), String> {
 
 /// A part that processes of its own do, if it is to be done.
 fn part(options: &Options, part: Part, ranks: u32, report: &mut Report) -> Result<(), String> {
-    if !options.has(part) {
+    // One rank has nobody to wait for.
+    if !options.has(part) || (part == Part::Late && ranks == 1) {
         return Ok(());
     }
     let mut checks: Vec<Check> = Vec::new();

@@ -75,6 +75,10 @@ pub(crate) enum Part {
     Arithmetic,
     /// Calls of NCCL's backend
     Calls,
+    /// Compressed calls whose messages stay on the card
+    Compressed,
+    /// A call that one of two ranks does not make
+    Late,
     /// What a call costs beside NCCL's own function
     Overhead,
 }
@@ -86,6 +90,8 @@ impl Part {
             Part::Compression => "compression",
             Part::Arithmetic => "arithmetic",
             Part::Calls => "calls",
+            Part::Compressed => "compressed",
+            Part::Late => "late",
             Part::Overhead => "overhead",
         }
     }

@@ -2,14 +2,16 @@
 
 #![allow(unsafe_code)]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use unisono_communicator::{CollectivesOnDevice, Communicator, DeviceSliceMut, Error, ReduceOp, Result};
+use unisono_communicator::{
+    Collectives, CollectivesOnDevice, Communicator, DeviceSliceMut, Error, ReduceOp, Result,
+};
 use unisono_cuda::Context;
 use unisono_offload::RawStream;
 use unisono_offload_nccl::{Nccl, NcclCommunicator};
 use unisono_tests::on_device::moved::{DeviceBytes, OnDevice};
-use unisono_tests::overhead::{BURST, burst, quartiles};
+use unisono_tests::overhead::{burst, quartiles};
 
 use crate::direct::Direct;
 use crate::report::Overhead;
@@ -17,13 +19,18 @@ use crate::report::Overhead;
 /// Where it is measured.
 pub(crate) struct Setting<'a> {
     pub(crate) comm: &'a NcclCommunicator,
+    pub(crate) companion: &'a dyn Communicator,
     pub(crate) direct: &'a Direct,
     pub(crate) place: &'a OnDevice<Nccl>,
     pub(crate) context: &'a Context,
 }
 
-/// Bursts before the measurement.
-const WARM_UP: usize = 3;
+/// Bursts before the measurement: more calls than are remembered, whose memory is not fresh afterwards.
+const WARM_UP: usize = 80;
+
+/// No round begins later than so long after the first. Two ranks that share a card take turns on it, in slices of
+/// milliseconds: a call of 256 MiB takes many.
+const LIMIT: Duration = Duration::from_secs(4);
 
 impl Setting<'_> {
     /// An all-reduce of so many bytes, in so many bursts of each, and whether both give the right result.
@@ -34,8 +41,7 @@ impl Setting<'_> {
     ) -> Result<std::result::Result<Overhead, String>> {
         let (elements, ranks) = (bytes / size_of::<f32>(), self.comm.group().size());
         let own = self.comm.group().rank() as f32 + 1.0;
-        let content: Vec<u8> = (0..elements).flat_map(|_| own.to_le_bytes()).collect();
-        let right: Vec<u8> = (0..elements).flat_map(|_| (ranks as f32).to_le_bytes()).collect();
+        let [content, right] = [own, ranks as f32].map(|number| number.to_le_bytes().repeat(elements));
         let vectors = [(); 2].map(|()| DeviceBytes::new(self.place.device(), self.place.stream(), &content));
         let [nccl, ours] = vectors;
         let (nccl, ours) = (nccl?, ours?);
@@ -52,8 +58,10 @@ impl Setting<'_> {
         });
         // All ranks go on, so that none waits for one whose result was wrong.
         let (mut of_nccl, mut of_ours) = (Vec::new(), Vec::new());
-        for _ in 0..WARM_UP + rounds {
-            self.context.with_current(|| {
+        for rounds in [WARM_UP, rounds] {
+            of_nccl.clear();
+            of_ours.clear();
+            self.rounds(rounds, || {
                 self.nccl(&mut of_nccl, &nccl, elements)?;
                 self.ours(&mut of_ours, &ours, elements)
             })?;
@@ -63,8 +71,22 @@ impl Setting<'_> {
                 return Ok(Err(text));
             }
         }
-        let [nccl, ours] = [of_nccl, of_ours].map(|mut times| quartiles(times.split_off(BURST * WARM_UP)));
-        Ok(Ok(Overhead::new(ranks, bytes, BURST * rounds, nccl, ours)))
+        let calls = of_ours.len();
+        Ok(Ok(Overhead::new(ranks, bytes, calls, quartiles(of_nccl), quartiles(of_ours))))
+    }
+
+    /// At most so many, and at least one; as many on every rank.
+    fn rounds(&self, count: usize, mut one: impl FnMut() -> Result<()>) -> Result<()> {
+        let started = Instant::now();
+        for round in 1.. {
+            self.context.with_current(&mut one)?;
+            let mut is_last = [u8::from(round >= count || started.elapsed() > LIMIT)];
+            self.companion.broadcast(&mut is_last, 0)?;
+            if is_last != [0] {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn stream(&self) -> RawStream {

@@ -31,7 +31,7 @@ pub(crate) const DTYPES: [DType; 10] = [
 const COUNT: usize = 301;
 
 /// A vector on the device.
-struct Vector<'a, T> {
+pub(crate) struct Vector<'a, T> {
     bytes: DeviceBytes<'a>,
     elements: usize,
     device: u32,
@@ -39,7 +39,7 @@ struct Vector<'a, T> {
 }
 
 impl<'a, T: Sample> Vector<'a, T> {
-    fn new(place: &'a OnDevice<Nccl>, elements: &[T]) -> Result<Vector<'a, T>> {
+    pub(crate) fn new(place: &'a OnDevice<Nccl>, elements: &[T]) -> Result<Vector<'a, T>> {
         let bytes: Vec<u8> = elements.iter().flat_map(|one| bytes_of(one).to_vec()).collect();
         let bytes = DeviceBytes::new(place.device(), place.stream(), &bytes)?;
         Ok(Vector { bytes, elements: elements.len(), device: place.device().ordinal(), of: PhantomData })
@@ -54,13 +54,18 @@ impl<'a, T: Sample> Vector<'a, T> {
         unsafe { DeviceSlice::from_raw(self.address(), self.elements, self.device) }
     }
 
-    fn write(&mut self) -> Result<DeviceSliceMut<'_, T>> {
+    pub(crate) fn write(&mut self) -> Result<DeviceSliceMut<'_, T>> {
         // SAFETY: as above.
         unsafe { DeviceSliceMut::from_raw(self.address(), self.elements, self.device) }
     }
 
+    /// Waits for the work on its stream.
+    pub(crate) fn await_stream(&self) -> Result<()> {
+        self.bytes.read().map(drop)
+    }
+
     /// Whether these elements are there.
-    fn compare(&self, expected: &[T], what: &str) -> Result<()> {
+    pub(crate) fn compare(&self, expected: &[T], what: &str) -> Result<()> {
         let bytes = self.bytes.read()?;
         let found: Vec<T> = bytes.chunks_exact(size_of::<T>()).map(element_of).collect();
         assert_same(&found, expected, what);

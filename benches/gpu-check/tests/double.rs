@@ -1,5 +1,5 @@
 //! The program itself, on the test doubles of the driver and of NCCL: that it checks everything, and finds what is
-//! wrong. It has never run on a card.
+//! wrong.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -69,6 +69,10 @@ fn everything_is_checked_on_the_doubles() {
             "all_reduce by ring, rank 0 of 2",
             "all_reduce by recursive_doubling, rank 1 of 2",
             "fixed order, rank 1 of 2",
+            "compressed all_reduce of 9001 by int4, rank 0 of 1",
+            "compressed all_reduce of 1 by bf16, rank 1 of 2",
+            "a call that one rank does not make, rank 0 of 2",
+            "a call that one rank does not make, rank 1 of 2",
             "NCCL's own all_reduce and unisono's, rank 1 of 2",
             "Calls, process of rank 1 of 2",
         ] {
@@ -110,6 +114,11 @@ fn a_wrong_gather_is_found() {
 #[test]
 fn a_kernel_that_does_not_run_is_found() {
     finds("arithmetic", "cuLaunchKernel:30:0", &["kernel combine"]);
+}
+
+#[test]
+fn a_wrong_message_of_a_compressed_call_is_found() {
+    finds("compressed", "ncclGroupEnd:12:0", &["compressed all_reduce", "rank 0 of 2"]);
 }
 
 #[test]

@@ -122,14 +122,18 @@ impl Tickets {
     }
 
     fn end(&self, number: u64, result: Result<Outcome>) {
-        let mut state = lock(&self.state);
+        let (mut state, mut is_awaited) = (lock(&self.state), false);
         if let Some(call) = state.find(number) {
+            is_awaited = call.waiting > 0;
             // INVARIANT: each number has one `OpenTicket`, and an `OpenTicket` ends once.
             assert!(call.result.replace(result).is_none(), "call {number} has ended before");
             state.note_end(number);
         }
         drop(state);
-        self.has_ended.notify_all();
+        // To wake nobody is a call of the kernel too.
+        if is_awaited {
+            self.has_ended.notify_all();
+        }
     }
 }
 

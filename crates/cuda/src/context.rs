@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::fmt;
 use std::ptr;
@@ -94,20 +95,42 @@ const RELAXED: c_int = 2;
 /// capture, while any thread captures in global mode, or the own thread in any but relaxed mode; no capture of the
 /// program's is meant to have what is done here.
 pub(crate) struct Current<'a> {
-    driver: &'a Driver,
+    /// `None` within [`Context::hold`], which has made it current.
+    driver: Option<&'a Driver>,
     /// The mode of the thread before.
     capture_mode: c_int,
 }
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
+        let Some(driver) = self.driver else { return };
         let mut popped = ptr::null_mut();
         // SAFETY: it takes the mode back that `Context::enter` has changed on this thread, and pops what that has
         // pushed.
         unsafe {
-            (self.driver.table.thread_exchange_capture_mode)(&mut self.capture_mode);
-            (self.driver.table.ctx_pop_current)(&mut popped);
+            (driver.table.thread_exchange_capture_mode)(&mut self.capture_mode);
+            (driver.table.ctx_pop_current)(&mut popped);
         }
+    }
+}
+
+thread_local! {
+    /// The context that [`Context::hold`] has made current on this thread, while nobody else's code may change that.
+    static HELD: Cell<Handle> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// What [`HELD`] was before, and is again when this is dropped.
+struct Held(Handle);
+
+impl Held {
+    fn set(handle: Handle) -> Held {
+        Held(HELD.replace(handle))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.set(self.0);
     }
 }
 
@@ -150,6 +173,9 @@ impl Context {
     /// Makes it current on this thread, in the relaxed mode of captures.
     pub(crate) fn enter(&self) -> Result<Current<'_>> {
         let (driver, mut mode) = (self.driver(), RELAXED);
+        if HELD.get() == self.0.handle {
+            return Ok(Current { driver: None, capture_mode: mode });
+        }
         // SAFETY: the context lives as long as this value; `Current` pops it.
         driver.check("cuCtxPushCurrent", unsafe { (driver.table.ctx_push_current)(self.0.handle) })?;
         // SAFETY: it reads one number and writes another.
@@ -160,7 +186,29 @@ impl Context {
             unsafe { (driver.table.ctx_pop_current)(&mut popped) };
             driver.check("cuThreadExchangeStreamCaptureMode", code)?;
         }
-        Ok(Current { driver, capture_mode: mode })
+        Ok(Current { driver: Some(driver), capture_mode: mode })
+    }
+
+    /// Runs `work`, in which methods of this context do not make it current again, one after the other. `work` leaves
+    /// the thread's current context as it is.
+    ///
+    /// # Errors
+    /// [`Error::Vendor`], before `work`.
+    pub fn hold<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        let _current = self.enter()?;
+        let _held = Held::set(self.0.handle);
+        Ok(work())
+    }
+
+    /// Runs `work` with this context current on the thread, as libraries on top of CUDA's run-time library need it: for
+    /// them, the current device is this one.
+    ///
+    /// # Errors
+    /// [`Error::Vendor`], and those of `work`.
+    pub fn with_current<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _current = self.enter()?;
+        let _held = Held::set(ptr::null_mut());
+        work()
     }
 
     /// Bytes of the device's memory that are free now.

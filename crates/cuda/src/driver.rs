@@ -43,7 +43,7 @@ functions! {
             mem_get_info: "cuMemGetInfo_v2" (*mut usize, *mut usize);
             mem_alloc: "cuMemAlloc_v2" (*mut Address, usize);
             mem_free: "cuMemFree_v2" (Address);
-            pointer_get_attribute: "cuPointerGetAttribute" (*mut c_void, c_int, Address);
+            pointer_get_attributes: "cuPointerGetAttributes" (c_uint, *mut c_int, *mut *mut c_void, Address);
             memcpy_to_device: "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
             memcpy_to_host: "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
             memcpy_on_device: "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);

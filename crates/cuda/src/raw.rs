@@ -260,32 +260,19 @@ impl Context {
         }
     }
 
-    /// Runs `work` with this context current on the thread, as libraries on top of CUDA's run-time library need it: for
-    /// them, the current device is this one.
-    ///
-    /// # Errors
-    /// [`unisono_communicator::Error::Vendor`], and those of `work`.
-    pub fn with_current<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let _current = self.enter()?;
-        work()
-    }
-
     /// The number of the device in whose memory the address is; `None` for memory of the host, and for what the driver
     /// does not know.
     pub fn device_of(&self, address: Address) -> Option<u32> {
-        let _current = self.enter().ok()?;
-        let table = &self.driver().table;
-        let attribute = |number: c_int| {
-            let mut value: c_int = 0;
-            // SAFETY: both attributes are an `int`; an address that the driver does not know is an error.
-            let code = unsafe { (table.pointer_get_attribute)((&raw mut value).cast(), number, address) };
-            (code == 0).then_some(value)
+        let (_current, driver) = (self.enter().ok()?, self.driver());
+        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE and _DEVICE_ORDINAL: memory of the host that is locked has a device too.
+        let (mut attributes, mut kind, mut ordinal) = ([2, 9], 0 as c_int, -1 as c_int);
+        let mut values = [(&raw mut kind).cast(), (&raw mut ordinal).cast()];
+        // SAFETY: both attributes are an `int`; for an address that the driver does not know they are none.
+        let code = unsafe {
+            (driver.table.pointer_get_attributes)(2, attributes.as_mut_ptr(), values.as_mut_ptr(), address)
         };
-        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_DEVICE: memory of the host that is locked has a device too.
-        if attribute(2)? != 2 {
-            return None;
-        }
-        // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL.
-        attribute(9).and_then(|ordinal| u32::try_from(ordinal).ok())
+        // CU_MEMORYTYPE_DEVICE.
+        let is_known = code == 0 && kind == 2;
+        u32::try_from(ordinal).ok().filter(|_| is_known)
     }
 }

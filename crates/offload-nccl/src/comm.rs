@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unisono_communicator::{Error, Result};
 
@@ -25,8 +25,10 @@ use crate::sys::CommHandle;
 /// How long an abort waits for threads that are in a call: much longer than a [`NAP`].
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// How often a thread that waits for NCCL gives its core away before it sleeps, and for how long it sleeps.
-const YIELDS_MAX: u32 = 100;
+/// How long a thread that waits for NCCL only gives its core away before it sleeps, and for how long it sleeps. NCCL
+/// makes a thread for each call of several ranks on a communicator that does not block, which takes longer than to
+/// enqueue the call.
+const SPIN: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_micros(100);
 
 /// A communicator of NCCL.
@@ -79,7 +81,7 @@ impl Shared {
     fn leave(&self) {
         let mut state = self.state();
         state.inside -= 1;
-        if state.inside == 0 {
+        if state.inside == 0 && state.is_ending {
             self.changed.notify_all();
         }
     }
@@ -124,8 +126,12 @@ pub(crate) struct Operation<'a>(&'a Shared);
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
-        self.0.state().is_operated = false;
-        self.0.changed.notify_all();
+        let mut state = self.0.state();
+        state.is_operated = false;
+        // To wake nobody is a call of the kernel too.
+        if state.waiting > 0 {
+            self.0.changed.notify_all();
+        }
     }
 }
 
@@ -182,13 +188,12 @@ impl Inside<'_> {
         mut code: c_int,
         gives_up: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let mut yields = 0;
+        let mut since = None;
         while code == IN_PROGRESS {
             if self.0.state().is_ending || gives_up() {
                 return Err(Error::closed());
             }
-            if yields < YIELDS_MAX {
-                yields += 1;
+            if since.get_or_insert_with(Instant::now).elapsed() < SPIN {
                 thread::yield_now();
             } else {
                 thread::sleep(NAP);

@@ -74,6 +74,14 @@ impl Device for CudaDevice {
         Some(&self.turn)
     }
 
+    /// NCCL leaves the current context as it is.
+    fn hold(&self, work: &mut dyn FnMut()) {
+        if self.context.hold(&mut *work).is_err() {
+            // Each function says by itself why it cannot have the context.
+            work();
+        }
+    }
+
     fn allocate(&self, bytes: usize) -> Result<*mut c_void> {
         Ok(ptr::with_exposed_provenance_mut(self.context.allocate_raw(bytes)? as usize))
     }

@@ -197,10 +197,9 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 const UNSIGNED: [DType; 3] = [DType::U8, DType::U32, DType::U64];
 const SIGNED: [DType; 3] = [DType::I8, DType::I32, DType::I64];
 
-/// How NCCL adds and compares, by its source (`src/device/reduce_kernel.h`); no device has confirmed it yet. It
-/// compares with CUDA's `fmin` and `fmax`, which drop a NaN; since other ways of reduction, by switches of NVLink, are
-/// not in the source, nothing is promised. It adds with one rounding to nearest. A sum is made once and copied to all
-/// ranks.
+/// How NCCL adds and compares, by its source (`src/device/reduce_kernel.h`). It compares with CUDA's `fmin` and `fmax`,
+/// which drop a NaN; since other ways of reduction, by switches of NVLink, are not in the source, nothing is promised.
+/// It adds with one rounding to nearest. A sum is made once and copied to all ranks.
 pub const ARITHMETIC: Arithmetic = Arithmetic {
     nan_in_min_max: NanInMinMax::AnyOperand,
     orders_zeros: false,

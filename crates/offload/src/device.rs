@@ -79,6 +79,12 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// Runs `work`, which calls functions of this value, one after the other, and of the library. What each of them
+    /// needs of the thread, such as that the device is current, may be done once for all.
+    fn hold(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
     /// Allocates `bytes` bytes of the device's memory, which is more than 0. Their content is arbitrary, and their
     /// address is aligned for any element.
     ///

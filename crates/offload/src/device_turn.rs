@@ -93,8 +93,12 @@ impl Drop for DevicePass<'_> {
         // The turn may have lapsed, and belong to another user now.
         if state.holder.as_ref().is_some_and(|holder| holder.number == self.number) {
             state.holder = None;
+            let is_awaited = !state.waiting.is_empty();
             drop(state);
-            self.turn.changed.notify_all();
+            // To wake nobody is a call of the kernel too.
+            if is_awaited {
+                self.turn.changed.notify_all();
+            }
         }
     }
 }

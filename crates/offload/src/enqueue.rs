@@ -266,6 +266,23 @@ impl<V: Vendor> Offloaded<V> {
         means: &Means,
         timeout: Duration,
     ) -> Result<(Enqueued<V>, Entered<'_>), NotEnqueued> {
+        let mut put = None;
+        let mut put_once = || put = Some(self.put_on_held(call, means, timeout));
+        match self.thread.shared.vendor.device() {
+            Some(device) => device.hold(&mut put_once),
+            None => put_once(),
+        }
+        let never = || NotEnqueued { error: Error::no_device(V::BACKEND), is_in_use: false };
+        put.unwrap_or_else(|| Err(never()))
+    }
+
+    /// [`Offloaded::put_on_stream`] within [`Device::hold`].
+    fn put_on_held(
+        &self,
+        call: &mut Call<'_>,
+        means: &Means,
+        timeout: Duration,
+    ) -> Result<(Enqueued<V>, Entered<'_>), NotEnqueued> {
         let mut is_in_use = false;
         let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
         let put = checked.and_then(|()| {

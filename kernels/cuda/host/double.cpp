@@ -304,14 +304,20 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
     return sticky;
 }
 
-// The attributes of an address: 9 is the ordinal of its device.
-EXPORT CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr address) {
+// What an address is: memory of the first device, or none, which is no error.
+EXPORT CUresult cuPointerGetAttributes(unsigned count, int* attributes, void** values, CUdeviceptr address) {
     std::lock_guard<std::mutex> guard(lock);
-    if ((attribute != 2 && attribute != 9) || !is_allocated(address, 0)) {
-        return INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++) {
+        bool is_known = is_allocated(address, 0);
+        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE: CU_MEMORYTYPE_DEVICE. CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL.
+        if (attributes[i] == 2) {
+            *(int*)values[i] = is_known ? 2 : 0;
+        } else if (attributes[i] == 9) {
+            *(int*)values[i] = is_known ? 0 : -2;
+        } else {
+            return INVALID_VALUE;
+        }
     }
-    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE: CU_MEMORYTYPE_DEVICE. CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: the first.
-    *(int*)value = attribute == 2 ? 2 : 0;
     return SUCCESS;
 }
 

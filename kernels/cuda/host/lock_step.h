@@ -14,6 +14,7 @@
 
 #define __device__
 #define KERNEL static void
+#define OUTLINED static
 
 // As CUDA's own headers have them.
 struct alignas(8) float2 {

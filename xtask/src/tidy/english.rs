@@ -43,7 +43,7 @@ const LIMITS: &[(&str, usize)] = &[
     ("tests/doubles/common", 42),
     ("tests/doubles/hccl", 5),
     ("tests/doubles/nccl", 13),
-    ("tests/vendors", 7),
+    ("tests/vendors", 6),
     ("xtask", 26),
 ];
 

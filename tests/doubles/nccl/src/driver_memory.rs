@@ -2,10 +2,10 @@
 
 use unisono_double_common::memory::{self, FreeError, Part, Place};
 use unisono_double_common::stream::{STREAMS, default_of};
-use unisono_double_common::{Out, export, settings};
+use unisono_double_common::{In, Out, export, settings};
 
 use crate::capture::check_unseen;
-use crate::context::{CuError, context_of, current, end_of_work, put};
+use crate::context::{CuError, current, end_of_work, put};
 use crate::driver_stream::{enqueue, stream};
 
 /// Waits for all work on a device.
@@ -83,19 +83,21 @@ export! {
         free(address, true)
     }
 
-    fn cuPointerGetAttribute(value: Out<u8>, attribute: i32, address: usize) -> CuError {
-        let (_, place) = memory::find(Part::new(address, 0)).ok_or(CuError::INVALID_VALUE)?;
-        let device = match place {
-            Place::Device(device) => device,
-            Place::Host => current()?,
+    fn cuPointerGetAttributes(count: u32, attributes: In<i32>, values: In<Out<i32>>, address: usize) -> CuError {
+        let count = count as usize;
+        let (attributes, values) = attributes.list(count).zip(values.list(count)).ok_or(CuError::INVALID_VALUE)?;
+        let place = memory::find(Part::new(address, 0)).map(|(_, place)| place);
+        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE and _DEVICE_ORDINAL; none of an address that is not known is no error.
+        let (kind, ordinal) = match place {
+            Some(Place::Device(device)) => (2, device as i32),
+            Some(Place::Host) => (1, current()? as i32),
+            None => (0, -2),
         };
-        match attribute {
-            // CU_POINTER_ATTRIBUTE_CONTEXT, _MEMORY_TYPE and _DEVICE_ORDINAL.
-            1 => put(value.cast(), context_of(device)),
-            2 => put(value.cast(), if place == Place::Host { 1u32 } else { 2 }),
-            9 => put(value.cast(), device as i32),
+        attributes.into_iter().zip(values).try_for_each(|(attribute, value)| match attribute {
+            2 => put(value, kind),
+            9 => put(value, ordinal),
             _ => Err(CuError::INVALID_VALUE),
-        }
+        })
     }
 
     fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, handle: usize) -> CuError {

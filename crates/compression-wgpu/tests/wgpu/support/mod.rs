@@ -7,10 +7,15 @@ use std::sync::OnceLock;
 use unisono_communicator::Error;
 use unisono_compression_wgpu::{AdapterChoice, OpenOptions, WgpuKernels, wgpu};
 
-/// A device of the software adapter, with these limits. `None` without the adapter, which is a failure where
-/// `UNISONO_REQUIRE` lists `wgpu`.
+/// The name of an adapter to test in place of the software adapter, such as a GPU's.
+const ADAPTER: &str = "UNISONO_TEST_ADAPTER";
+
+/// A device of the adapter, with these limits. `None` without the adapter, which is a failure where `UNISONO_REQUIRE`
+/// lists `wgpu`.
+#[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
 pub(crate) fn open(limits: Option<wgpu::Limits>) -> Option<WgpuKernels> {
-    match WgpuKernels::open(&OpenOptions { adapter: AdapterChoice::Software, limits }) {
+    let adapter = std::env::var(ADAPTER).map_or(AdapterChoice::Software, AdapterChoice::Named);
+    match WgpuKernels::open(&OpenOptions { adapter, limits }) {
         Ok(kernels) => Some(kernels),
         Err(error @ Error::LibraryMissing { .. }) => {
             unisono_tests::skip("wgpu", &error.to_string());

@@ -68,7 +68,9 @@ functions! {
     memory_info: "cuMemGetInfo_v2"(free: &mut usize, total: &mut usize) -> i32;
     allocate: "cuMemAlloc_v2"(address: &mut usize, bytes: usize) -> i32;
     free: "cuMemFree_v2"(address: usize) -> i32;
-    pointer_attribute: "cuPointerGetAttribute"(value: &mut u64, attribute: i32, address: usize) -> i32;
+    pointer_attributes: "cuPointerGetAttributes"(
+        count: u32, attributes: &[i32; 2], values: &[*mut i32; 2], address: usize,
+    ) -> i32;
     write: "cuMemcpyHtoDAsync_v2"(to: usize, from: *const u8, bytes: usize, stream: usize) -> i32;
     read: "cuMemcpyDtoHAsync_v2"(to: *mut u8, from: usize, bytes: usize, stream: usize) -> i32;
     copy: "cuMemcpyDtoDAsync_v2"(to: usize, from: usize, bytes: usize, stream: usize) -> i32;

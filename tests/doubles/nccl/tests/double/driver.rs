@@ -57,15 +57,20 @@ fn a_context_is_of_its_thread() {
 #[test]
 fn memory_runs_out_and_addresses_are_known() {
     on_device("memory=4096", |rank| {
-        let (mut address, mut free, mut total, mut value) = (0, 0, 0, 0);
+        let (mut address, mut free, mut total) = (0, 0, 0);
         assert_eq!(rank.api.allocate(&mut address, 4097), 2);
         assert_eq!(rank.api.allocate(&mut address, 0), 1);
         assert_eq!(rank.api.allocate(&mut address, 4000), 0);
         assert_eq!(rank.api.memory_info(&mut free, &mut total), 0);
         assert_eq!((free, total), (96, 4096));
-        assert_eq!(rank.api.pointer_attribute(&mut value, 2, address + 3999), 0);
-        assert_eq!(value as u32, 2, "memory of a device");
-        assert_eq!(rank.api.pointer_attribute(&mut value, 9, address + 4001), 1);
+        let kind_and_ordinal = |address| {
+            let (mut kind, mut ordinal) = (7, 7);
+            let values = [&raw mut kind, &raw mut ordinal];
+            assert_eq!(rank.api.pointer_attributes(2, &[2, 9], &values, address), 0);
+            (kind, ordinal)
+        };
+        assert_eq!(kind_and_ordinal(address + 3999), (2, 0), "memory of a device");
+        assert_eq!(kind_and_ordinal(address + 4001), (0, -2), "memory of nobody");
         assert_eq!(rank.api.fill(address, 1, 1001, rank.stream), 1);
         assert_eq!(rank.api.free(address + 8), 1);
         assert_eq!(rank.api.free(address), 0);

@@ -6,58 +6,21 @@ use std::time::Duration;
 
 use unisono_communicator::{CallOptions, Collectives, Communicator, Error, JobRank, ReduceOp, Result};
 use unisono_compression::{
-    Bf16, BitOrder, Codec, CompressedCollectives, CompressionState, HostKernels, Int4, Int8, KernelDevice,
-    LoCo, Route, SignL1, SignRms,
+    Bf16, BitOrder, Codec, CompressedCollectives, CompressionState, HostKernels, Int8, KernelDevice, LoCo,
+    Route, SignL1, SignRms,
 };
 use unisono_compression_cuda::{CudaKernels, CudaOptions};
 use unisono_engine::in_process;
 use unisono_kernels::Kernels;
 use unisono_offload::HostMemory;
-use unisono_tests::compressed::gradients;
+use unisono_tests::compressed::{averages, averages_of_processor, codecs};
 use unisono_tests::cuda::double_kernels;
 use unisono_tests::{doubles, watchdog};
 
 use super::on_device::{Rank, SECONDS_MAX};
 
-const CALLS: u64 = 3;
-
 /// More than one piece of a share for each of three ranks, and no multiple of a block.
 const ELEMENTS: usize = 9001;
-
-fn codecs() -> [Arc<dyn Codec>; 5] {
-    [
-        Arc::new(SignL1::default()),
-        Arc::new(SignRms::default()),
-        Arc::new(Int8::default()),
-        Arc::new(Int4::default()),
-        Arc::new(Bf16),
-    ]
-}
-
-/// The bits of the results, one call after the other, with what is owed carried along.
-fn train<D: KernelDevice>(comm: &dyn Communicator, mut state: CompressionState<D>, device: &D) -> Vec<u32> {
-    let elements = state.elements();
-    let mut vector = device.allocate(elements).unwrap();
-    let mut bits = Vec::new();
-    for call in 0..CALLS {
-        let own = gradients(comm.group().rank(), call, elements);
-        device.write(bytemuck::cast_slice(&own), &mut vector, 0).unwrap();
-        comm.compressed_all_reduce_on(&mut vector, ReduceOp::Avg, &mut state).unwrap();
-        let mut result = vec![0; elements];
-        device.read(&vector, 0, &mut result).unwrap();
-        bits.extend(result);
-    }
-    bits
-}
-
-/// The same on the processor.
-fn expected(codec: &Arc<dyn Codec>, elements: usize) -> Vec<Vec<u32>> {
-    in_process::run(3, |comm| {
-        let device = HostKernels(Kernels::best());
-        let state = CompressionState::on(&*comm, device, codec.clone(), elements).unwrap();
-        train(&*comm, state, &device)
-    })
-}
 
 /// The kernels on the device of this rank.
 fn kernels(rank: &Rank) -> CudaKernels {
@@ -87,9 +50,9 @@ fn vectors_on_devices_have_the_bits_of_the_processor() {
                 let device = kernels(rank);
                 let state =
                     CompressionState::on(&*rank.comm, device.clone(), codec.clone(), ELEMENTS).unwrap();
-                train(&*rank.comm, state, &device)
+                averages(&*rank.comm, state, &device).unwrap()
             });
-            assert!(found == expected(&codec, ELEMENTS), "{codec:?}");
+            assert!(found == averages_of_processor(3, &codec, ELEMENTS), "{codec:?}");
         }
     });
 }
@@ -106,9 +69,9 @@ fn messages_that_stay_on_devices_give_the_same_bits() {
                 let found = Rank::run(3, HostMemory::Refused, |rank| {
                     let device = kernels(rank);
                     let state = state_on_device(rank, &device, &codec, elements);
-                    train(&*rank.comm, state, &device)
+                    averages(&*rank.comm, state, &device).unwrap()
                 });
-                assert!(found == expected(&codec, elements), "{elements} by {codec:?}");
+                assert!(found == averages_of_processor(3, &codec, elements), "{elements} by {codec:?}");
             }
         }
     });
@@ -124,12 +87,12 @@ fn residuals_of_one_byte_stay_on_devices_too() {
         let expected = in_process::run(3, |comm| {
             let device = HostKernels(Kernels::best());
             let state = CompressionState::on(&*comm, device, codec.clone(), ELEMENTS).unwrap();
-            train(&*comm, state.with_loco(LoCo::default()).unwrap(), &device)
+            averages(&*comm, state.with_loco(LoCo::default()).unwrap(), &device).unwrap()
         });
         let found = Rank::run(3, HostMemory::Refused, |rank| {
             let device = kernels(rank);
             let state = state_on_device(rank, &device, &codec, ELEMENTS).with_loco(LoCo::default());
-            train(&*rank.comm, state.unwrap(), &device)
+            averages(&*rank.comm, state.unwrap(), &device).unwrap()
         });
         assert!(found == expected);
     });
@@ -171,7 +134,7 @@ fn an_element_that_is_not_finite_is_named_and_the_next_call_is_right() {
     }
     watchdog(SECONDS_MAX, "not_finite", || {
         for codec in codecs() {
-            let expected = expected(&codec, ELEMENTS);
+            let expected = averages_of_processor(3, &codec, ELEMENTS);
             let found = Rank::run(3, HostMemory::Refused, |rank| {
                 let device = kernels(rank);
                 let mut state = state_on_device(rank, &device, &codec, ELEMENTS);
@@ -183,7 +146,7 @@ fn an_element_that_is_not_finite_is_named_and_the_next_call_is_right() {
                     panic!("{codec:?}: {refused:?}")
                 };
                 assert_eq!((culprit, block), (JobRank::new(1), 5000 / block_elements), "{codec:?}");
-                train(&*rank.comm, state, &device)
+                averages(&*rank.comm, state, &device).unwrap()
             });
             assert!(found == expected, "{codec:?}");
         }
