@@ -26,6 +26,7 @@ pub(crate) struct Looking {
 impl Looking {
     /// Whether to look at this poll.
     pub(super) fn is_due(&mut self) -> bool {
+        // Not `skips -= u32::from(!is_due)`: the compiler may lose that store (rust-lang/rust#158206).
         match self.skips.checked_sub(1) {
             Some(left) => {
                 self.skips = left;
