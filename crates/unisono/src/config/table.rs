@@ -42,6 +42,7 @@ pub(super) const DEVELOPER_KNOBS: KnobGroup = KnobGroup { title: "For developers
         "what this machine must have, with commas, such as namespaces: tests for want of it fail instead of being \
          left out"),
     knob("UNISONO_TEST_SEED", "number", "", &[], "repeats a randomised test with this seed"),
+    knob("UNISONO_TEST_ADAPTER", "name", "", &[], "the adapter that tests of kernels in WGSL use, such as a GPU's"),
     knob("UNISONO_TEST_CASES", "number", "", &[], "how many cases or seeds a randomised test runs"),
     knob("UNISONO_TEST_ROUNDS", "number", "", &[], "how often the tests of endings run each job"),
     knob("UNISONO_PEERS", "path", "target/peers", &[], "where cargo xtask compare builds the other libraries"),

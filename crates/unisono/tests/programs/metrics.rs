@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use unisono::{Collectives, Communicator, Peer};
@@ -155,7 +156,10 @@ fn the_file_is_replaced_while_the_program_runs() {
 
 /// Runs the two ranks so that no file can be written; gives the lines of one rank.
 fn complaints(by: &[&str], folder: &str) -> Vec<String> {
-    let (job, mut ranks) = (format!("no file {}", std::process::id()), Vec::new());
+    // Several tests of this process run at once.
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let number = JOBS.fetch_add(1, Ordering::Relaxed);
+    let (job, mut ranks) = (format!("no file {} {number}", std::process::id()), Vec::new());
     for rank in ["0", "1"] {
         let variables = [
             ("UNISONO_METRICS", folder),
