@@ -24,8 +24,8 @@ pub(crate) const FOR_BYTES: u32 = 1;
 /// A side that sleeps waits for room.
 pub(crate) const FOR_ROOM: u32 = 2;
 
-/// The words that one side writes and the other one only reads. Each has a cache line of its own, or the two sides
-/// would take each other's.
+/// What one side writes and the other one only reads. Each word has a cache line of its own, or the two sides would
+/// take each other's.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Page {
@@ -373,7 +373,7 @@ mod tests {
         let forged = |start, length| {
             let other = Page::new();
             other.forge(8, 0);
-            other.short.forge(0, start, length);
+            other.short.publish(0, start, length);
             let mut reader = Reader::new(256);
             reader.available(&other, 1).map_err(|impossible| impossible.index)
         };
@@ -386,7 +386,7 @@ mod tests {
             assert_eq!(forged(start, length), Err(index), "{start} {length}");
         }
         let (other, mut reader) = (Page::new(), Reader::new(100));
-        other.short.forge(0, 0, 101);
+        other.short.publish(0, 0, 101);
         assert_eq!(
             reader.available(&other, 1).map_err(|impossible| impossible.index),
             Err(101),

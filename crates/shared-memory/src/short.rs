@@ -17,8 +17,8 @@ pub const HEADER_BYTES: usize = if cfg!(loom) { 1 } else { 64 };
 /// The most bytes behind the header: with the words before them they fill two cache lines.
 pub const PAYLOAD_BYTES_MAX: usize = 100;
 
-/// How many short messages can be under way.
-pub(crate) const PLACES: usize = if cfg!(loom) { 1 } else { 64 };
+/// How many short messages can be under way: so many fit on the page of the indices.
+pub(crate) const PLACES: usize = if cfg!(loom) { 1 } else { 16 };
 
 /// What stands for a header: two headers with equal keys are equal.
 pub type Key = [u64; 2];
@@ -109,11 +109,6 @@ impl Places {
     #[cfg(not(loom))]
     pub(crate) fn payload(&self, place: usize) -> &[AtomicU8; PAYLOAD_BYTES_MAX] {
         &self.messages[place].payload
-    }
-
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn forge(&self, place: usize, start: u64, length: u32) {
-        self.publish(place, start, length);
     }
 }
 

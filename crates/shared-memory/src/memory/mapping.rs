@@ -16,7 +16,7 @@ pub(super) enum Access {
     Write,
 }
 
-/// The words of this side, with its short messages, then the ring twice.
+/// The indices on the first page, then the ring twice.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: *mut u8,
@@ -25,8 +25,8 @@ pub(super) struct Mapping {
     owner: u32,
 }
 
-// SAFETY: the memory belongs to the mapping, which does not depend on a thread. Threads share the words of a side,
-// which are atomics only, and the ring, which is reached by copies only.
+// SAFETY: the memory belongs to the mapping, which does not depend on a thread. Threads share the page of indices,
+// which has atomics only, and the ring, which is reached by copies only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -35,31 +35,27 @@ fn is_capacity(bytes: usize) -> bool {
     bytes.is_power_of_two() && bytes.is_multiple_of(page_size()) && bytes <= 1 << 30
 }
 
-/// The bytes before the ring.
-fn ring_at() -> usize {
-    size_of::<Page>().next_multiple_of(page_size())
-}
-
 /// The bytes of a segment with a ring of this capacity.
 pub(super) fn segment_bytes(capacity: usize) -> io::Result<u64> {
-    let bytes = is_capacity(capacity).then(|| (ring_at() + capacity) as u64);
+    let bytes = is_capacity(capacity).then(|| (page_size() + capacity) as u64);
     bytes.ok_or_else(|| ErrorKind::InvalidInput.into())
 }
 
 /// The capacity of a segment of so many bytes, if there are such segments.
 pub(super) fn capacity_of(segment_bytes: u64) -> Option<usize> {
-    let capacity = usize::try_from(segment_bytes).ok()?.checked_sub(ring_at())?;
+    let capacity = usize::try_from(segment_bytes).ok()?.checked_sub(page_size())?;
     is_capacity(capacity).then_some(capacity)
 }
 
 impl Mapping {
     /// Maps the segment in this file, which must have [`segment_bytes`] and keep them.
     pub(super) fn new(file: &impl AsFd, capacity: usize, access: Access) -> io::Result<Mapping> {
+        const { assert!(size_of::<Page>() <= 4096, "it lies on one page") };
         let protection = match access {
             Access::Read => ProtFlags::READ,
             Access::Write => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let first = ring_at() + capacity;
+        let first = page_size() + capacity;
         // SAFETY: without an address the kernel chooses a place where nothing is mapped.
         let start = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -71,7 +67,7 @@ impl Mapping {
         // SAFETY: both places are within the mapping above, which this replaces; nobody has a reference into it.
         unsafe {
             mmap(start, first, protection, flags, file, 0)?;
-            mmap(start.byte_add(first), capacity, protection, flags, file, ring_at() as u64)?;
+            mmap(start.byte_add(first), capacity, protection, flags, file, page_size() as u64)?;
             // A forked child would hold the memory, and could write it.
             madvise(start, first + capacity, Advice::LinuxDontFork)?;
         }
@@ -83,7 +79,7 @@ impl Mapping {
     }
 
     pub(super) fn page(&self) -> &Page {
-        // SAFETY: the first pages are mapped as long as `self` lives, are aligned as pages, and have room for a `Page`,
+        // SAFETY: the first page is mapped as long as `self` lives, is aligned as a page, and has room for a `Page`,
         // which consists of atomics: any bytes are a value, and other processes may change them. A page that can only
         // be read is only read, which `Stream` sees to.
         unsafe { &*self.start.cast::<Page>() }
@@ -93,8 +89,8 @@ impl Mapping {
     pub(super) fn at(&self, index: u64, bytes: usize) -> *mut u8 {
         assert!(bytes <= self.capacity, "{bytes} bytes in a ring of {}", self.capacity);
         let offset = (index % self.capacity as u64) as usize;
-        // SAFETY: the ring is mapped twice behind the first pages, so `capacity` bytes follow each of its bytes.
-        unsafe { self.start.add(ring_at() + offset) }
+        // SAFETY: the ring is mapped twice behind the first page, so `capacity` bytes follow each of its bytes.
+        unsafe { self.start.add(page_size() + offset) }
     }
 }
 
@@ -103,7 +99,7 @@ impl Drop for Mapping {
         if std::process::id() != self.owner {
             return;
         }
-        let bytes = ring_at() + 2 * self.capacity;
+        let bytes = page_size() + 2 * self.capacity;
         // SAFETY: `new` has mapped so much there, and no reference into it outlives `self`. It fails only for a place
         // that is not a page's.
         let _ = unsafe { munmap(self.start.cast(), bytes) };

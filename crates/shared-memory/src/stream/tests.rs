@@ -9,6 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::*;
 use crate::look_again;
+use crate::short::PLACES;
 
 const CAPACITY: usize = 64 << 10;
 
@@ -82,7 +83,7 @@ proptest! {
                         next = next.wrapping_add(bytes.len() as u8);
                         under_way.extend(bytes);
                     } else {
-                        prop_assert!(!fits || messages.len() >= 64, "no place");
+                        prop_assert!(!fits || messages.len() >= PLACES, "no place");
                     }
                 }
                 3 => {
