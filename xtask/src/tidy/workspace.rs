@@ -30,7 +30,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (COMPRESSION_NPU, &[COMMUNICATOR, COMPRESSION, ENGINE, KERNELS, OFFLOAD, OFFLOAD_HCCL, TESTS]),
     ("unisono-control", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
     (SHARED_MEMORY, &[]),
-    ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, SHARED_MEMORY]),
+    // Its tests run whole jobs, which need a transport.
+    ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, SHARED_MEMORY, SHM]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, JOB]),
     (SHM, &[COMMUNICATOR, BACKEND, ENGINE, CONTROL, JOB, SHARED_MEMORY, TCP]),
     (

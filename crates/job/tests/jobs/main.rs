@@ -1,0 +1,16 @@
+//! Jobs as users get them, through memory within a host and over TCP (`UNISONO_SHM=0`): what becomes of them when a
+//! rank leaves, hangs or is started wrongly.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+#[path = "../../../transport-tcp/tests/support/child.rs"]
+mod child;
+#[path = "../../../transport-tcp/tests/support/mod.rs"]
+mod support;
+
+/// The transport of all these jobs. It uses memory unless `UNISONO_SHM=0`.
+const TRANSPORT: unisono_transport_shm::Shm = unisono_transport_shm::Shm;
+
+/// The setting that makes data go through memory, and the one that keeps it on TCP.
+#[allow(dead_code, reason = "not every test repeats itself over both")]
+const BOTH_WAYS: [(&str, &str); 2] = [("UNISONO_SHM", "1"), ("UNISONO_SHM", "0")];
