@@ -334,16 +334,19 @@ impl CallGate {
         if matches!(error, Error::Mismatch { .. }) {
             ask_for_the_call(&*self.control, &self.peers, &error);
         }
-        if let Error::PeerLost { .. } = &error
-            && !self.board.first_cause().is_revoked()
-        {
-            let lost = error.lost_ranks().into_iter().filter_map(|lost| self.group.group_rank_of(lost));
-            lost.for_each(|peer| self.control.stream_ended(peer));
-        }
         match &error {
-            Error::Mismatch { .. } | Error::PeerLost { .. } => {
+            // These have left in good order, and a message needs no other explanation.
+            Error::PeerLost { call: None, culprits, .. }
+                if culprits.iter().all(|one| self.has_left(one.rank)) => {}
+            Error::PeerLost { .. } => {
+                if !self.board.first_cause().is_revoked() {
+                    let lost =
+                        error.lost_ranks().into_iter().filter_map(|lost| self.group.group_rank_of(lost));
+                    lost.for_each(|peer| self.control.stream_ended(peer));
+                }
                 self.await_first_cause(backend, FIRST_CAUSE_WINDOW);
             }
+            Error::Mismatch { .. } => self.await_first_cause(backend, FIRST_CAUSE_WINDOW),
             Error::Vendor { .. } => self.await_first_cause(backend, LIBRARY_WINDOW),
             _ => {}
         }
@@ -351,6 +354,10 @@ impl CallGate {
         self.board.fail_running();
         backend.fail_pending(&seen);
         seen
+    }
+
+    fn has_left(&self, rank: JobRank) -> bool {
+        self.group.group_rank_of(rank).is_some_and(|peer| self.board.closings().has_closed(peer))
     }
 
     /// Waits a short time for the cause that another rank may already be spreading.

@@ -44,8 +44,8 @@ mod turnstile;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use board::{
-    Answers, Board, CALLS_REMEMBERED, CallRing, Closings, Course, FirstCause, Heard, MessageWait, Messages,
-    OnStreams, Progress, Revocation, Unfinished,
+    Answers, Board, CALLS_REMEMBERED, CallRing, Closings, Course, EnteredMessage, FirstCause, Heard,
+    MessageWait, Messages, OnStreams, Progress, Revocation, Unfinished,
 };
 pub use companion::{CallEngine, Companion, Entered, Survivors, WeakCompanion};
 pub use control::{

@@ -59,6 +59,20 @@ impl Peers {
         }
     }
 
+    /// The failure of a call that needs one of these ranks, which have all left in good order.
+    ///
+    /// # Panics
+    /// If the group has no such rank.
+    pub fn all_left(&self, peers: &[GroupRank]) -> Error {
+        Error::PeerLost {
+            culprits: peers.iter().map(|peer| self.culprit(*peer)).collect(),
+            call: None,
+            reported_by: self.group.own_job_rank(),
+            certainty: Certainty::Confirmed,
+            evidence: "every other rank has closed the communicator".to_owned(),
+        }
+    }
+
     /// As [`Peers::lost`], noticed by this rank at the end of a connection.
     pub fn disconnected(&self, peer: GroupRank, evidence: String, call: Option<CallInfo>) -> Error {
         self.lost(peer, self.group.own_job_rank(), Certainty::Confirmed, evidence, call)

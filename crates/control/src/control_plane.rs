@@ -94,6 +94,9 @@ pub enum Effect {
     Happened(News),
     /// Wake the threads of that communicator: its board has changed.
     Wake(CommunicatorKey),
+    /// That rank takes no part in that communicator any more. Tell the board once no connection for messages is on its
+    /// way from that rank ([`LocalCommunicators::left_completely`]).
+    Left(CommunicatorKey, JobRank),
     /// Tell the engine of that communicator that a connection will never come.
     NotConnected(CommunicatorKey, Error),
     /// The answer to [`Request::Agree`]. Every caller gets one, unless this rank leaves the job before.

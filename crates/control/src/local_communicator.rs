@@ -244,6 +244,7 @@ impl LocalCommunicator {
                 // It takes no part any more, whether it lives or not.
                 self.survival.note(peer, Fate::Gone);
                 self.board.closings().note_closed(peer);
+                self.effects.push(Effect::Left(self.key, origin));
             }
             // A rank that closes after a failure may have made fewer calls. That is no mismatch.
             if !self.board.first_cause().is_revoked() {

@@ -179,15 +179,27 @@ impl LocalCommunicators {
         topics
     }
 
-    /// A connection is there: the rank of the communicator to which it goes. A communicator that was dropped meanwhile
-    /// needs none.
-    pub fn connected(&self, slot: Slot) -> Option<GroupRank> {
-        let communicator = self.get(slot.key)?;
-        let peer = communicator.group.group_rank_of(slot.peer)?;
-        if slot.role == ConnectionRole::PointToPoint {
+    /// The rank of its communicator to which a connection goes. A communicator that was dropped meanwhile needs none.
+    pub fn peer_of(&self, slot: Slot) -> Option<GroupRank> {
+        self.get(slot.key)?.group.group_rank_of(slot.peer)
+    }
+
+    /// The engine has this connection.
+    pub fn connected(&self, slot: Slot) {
+        if slot.role == ConnectionRole::PointToPoint
+            && let (Some(communicator), Some(peer)) = (self.get(slot.key), self.peer_of(slot))
+        {
             communicator.board.closings().note_message_stream(peer);
         }
-        Some(peer)
+    }
+
+    /// A rank has left a communicator, and the engine has all connections for messages from it.
+    pub fn left_completely(&self, key: CommunicatorKey, rank: JobRank) {
+        if let Some(communicator) = self.get(key)
+            && let Some(peer) = communicator.group.group_rank_of(rank)
+        {
+            communicator.board.closings().note_complete(peer);
+        }
     }
 
     /// A connection that a communicator wants will never come.

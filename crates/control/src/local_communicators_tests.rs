@@ -366,7 +366,7 @@ fn what_becomes_of_a_connection_concerns_members_only() {
     let slot = Slot { key: KEY, role: ConnectionRole::PointToPoint, peer: JobRank::new(6) };
     let stranger = Slot { peer: JobRank::new(3), ..slot };
     communicators.not_connected(stranger, Failure::Error(Error::closed()));
-    assert!(communicators.take_effects().is_empty() && communicators.connected(stranger).is_none());
+    assert!(communicators.take_effects().is_empty() && communicators.peer_of(stranger).is_none());
     communicators.not_connected(slot, Failure::Gone(Certainty::Suspected, "no answer".into()));
     let effects = communicators.take_effects();
     let [Effect::NotConnected(KEY, Error::PeerLost { culprits, reported_by, .. })] = &effects[..] else {
@@ -377,12 +377,15 @@ fn what_becomes_of_a_connection_concerns_members_only() {
     assert!(board.closings().has_closed(LAST));
     let (woken, wakes) = (Arc::new(AtomicU32::new(0)), |woken: &AtomicU32| woken.load(Ordering::SeqCst));
     let count = woken.clone();
-    board.closings().on_close(Arc::new(move || {
-        count.fetch_add(1, Ordering::SeqCst);
-    }));
+    let read = Arc::new(move || drop(count.fetch_add(1, Ordering::SeqCst)));
+    board.closings().on_close(Arc::new(|| {}), read);
     let of_calls = Slot { role: ConnectionRole::First, ..slot };
-    assert_eq!((communicators.connected(of_calls), wakes(&woken)), (Some(LAST), 0), "it has no messages");
-    assert_eq!((communicators.connected(slot), wakes(&woken)), (Some(LAST), 1));
+    communicators.connected(of_calls);
+    assert_eq!((communicators.peer_of(of_calls), wakes(&woken)), (Some(LAST), 0), "it has no messages");
+    communicators.connected(slot);
+    assert_eq!((communicators.peer_of(slot), wakes(&woken)), (Some(LAST), 1));
+    communicators.left_completely(KEY, JobRank::new(6));
+    assert!(board.closings().is_complete(LAST));
 }
 
 #[test]

@@ -352,6 +352,7 @@ impl Simulation {
                     (engine.waker)();
                 }
             }
+            Effect::Left(..) => {} // Simulated engines have no messages.
             Effect::Measured(offset) => drop(self.offsets.insert((rank, offset.rank), offset)),
             // A caller that has given up takes no answer.
             Effect::Agreed(caller, result) => {

@@ -14,6 +14,9 @@ use crate::wire::{CommunicatorKey, ConnectionRole};
 /// How many connections of unknown communicators wait here; one more replaces the oldest.
 const PARKED_MAX: usize = 1024;
 
+/// How many left communicators are remembered. A rank that dials one that was left longer ago has heard of it.
+const LEFT_MAX: usize = 4096;
+
 /// The key of control connections, which belong to no communicator.
 pub const CONTROL_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
@@ -46,6 +49,8 @@ pub enum Placed<S> {
     Deliver(S),
     /// It waits for its communicator.
     Parked,
+    /// Close it: this rank has left its communicator, and was told to keep it before.
+    Close(S),
 }
 
 #[derive(Debug)]
@@ -62,12 +67,15 @@ pub struct Slots<S> {
     taken: BTreeMap<CommunicatorKey, BTreeSet<Slot>>,
     control: BTreeSet<Slot>,
     parked: VecDeque<Parked<S>>,
+    /// The communicators that this rank has left, the last ones. No communicator gets their keys again.
+    left: VecDeque<CommunicatorKey>,
 }
 
 impl<S> Slots<S> {
     /// No slot is taken.
     pub fn new(rank: JobRank) -> Slots<S> {
-        Slots { rank, taken: BTreeMap::new(), control: BTreeSet::new(), parked: VecDeque::new() }
+        let (parked, left) = (VecDeque::new(), VecDeque::new());
+        Slots { rank, taken: BTreeMap::new(), control: BTreeSet::new(), parked, left }
     }
 
     /// Whether this rank decides.
@@ -86,9 +94,14 @@ impl<S> Slots<S> {
         ours.into_iter().rev().map(place).collect()
     }
 
-    /// A communicator is gone.
+    /// A communicator is gone. Its connections are not parked any more: nobody would ever read them.
     pub fn remove(&mut self, key: CommunicatorKey) {
-        self.taken.remove(&key);
+        if self.taken.remove(&key).is_some() {
+            if self.left.len() == LEFT_MAX {
+                self.left.pop_front();
+            }
+            self.left.push_back(key);
+        }
     }
 
     /// Places an authenticated connection; `is_kept` when we are the higher rank and were told to keep it.
@@ -98,6 +111,9 @@ impl<S> Slots<S> {
             _ => self.taken.get_mut(&slot.key),
         };
         let Some(taken) = taken else {
+            if self.left.contains(&slot.key) {
+                return if is_kept { Placed::Close(stream) } else { Placed::Drop(stream) };
+            }
             if self.parked.len() == PARKED_MAX {
                 self.parked.pop_front();
             }
@@ -176,11 +192,13 @@ mod tests {
         }
         assert_eq!(slots.create(KEY), [(SLOT, Placed::Keep(3)), (SLOT, Placed::Drop(1))]);
         slots.remove(KEY);
-        assert_eq!(slots.place(SLOT, 4, false), Placed::Parked);
+        assert_eq!(slots.place(SLOT, 4, false), Placed::Drop(4), "this rank has left");
         let mut higher = Slots::new(JobRank::new(9));
         assert!(!higher.decides(SLOT));
         assert_eq!(higher.place(SLOT, 1, true), Placed::Parked);
         assert_eq!(higher.create(KEY), [(SLOT, Placed::Deliver(1))]);
+        higher.remove(KEY);
+        assert_eq!(higher.place(SLOT, 2, true), Placed::Close(2));
     }
 
     #[test]

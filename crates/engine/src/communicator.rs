@@ -97,9 +97,9 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let gate = &shared.gate;
         let Operation::Collective(collective) = call.descriptor.operation else {
             call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
-            let number = gate.board().enter_message(&call.descriptor, &call.options, call.site);
+            let entered = gate.board().enter_message(&call.descriptor, &call.options, call.site);
             let result = self.shared.exchange(call);
-            gate.board().leave_message(number, (&call.descriptor, call.site), RecordedEnd::from(&result));
+            gate.board().leave_message(entered, (&call.descriptor, call.site), RecordedEnd::from(&result));
             return result;
         };
         let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;

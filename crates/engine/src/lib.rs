@@ -23,6 +23,7 @@ mod run;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use communicator::{EngineCommunicator, Parts};
+pub use drive::progress_threads::ProgressThreads;
 pub use links::faulty::{FaultPlan, Faults, Faulty};
 pub use links::tapped::{Flow, Tap, Tapped, TappedLink};
 pub use links::traced::{TRACE_EVENTS_MAX, Trace, TraceEvent, Traced};

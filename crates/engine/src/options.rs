@@ -8,6 +8,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Algorithm, Choice, CostModel, Registry, Trust};
 
+use crate::drive::progress_threads::ProgressThreads;
 use crate::lock;
 
 /// Settings of one communicator; equal on all its ranks.
@@ -36,6 +37,8 @@ pub struct EngineOptions {
     pub register: Vec<Arc<Algorithm>>,
     /// The algorithms of the communicator.
     pub registry: SharedRegistry,
+    /// The threads that move asynchronous calls. A derived communicator shares them.
+    pub progress: ProgressThreads,
 }
 
 /// The algorithms of one communicator, which its engine and its control plane share. A derived communicator starts with
@@ -127,6 +130,7 @@ impl Default for EngineOptions {
             cost_model: CostModel::LOOPBACK,
             register: Vec::new(),
             registry: SharedRegistry::default(),
+            progress: ProgressThreads::default(),
         }
     }
 }

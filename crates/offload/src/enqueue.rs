@@ -312,8 +312,9 @@ impl<V: Vendor> Offloaded<V> {
         handle: Option<Handle>,
     ) -> Ticket {
         let pending = &self.thread.shared.pending;
+        let board = self.companion.gate().board();
         // Before anybody can learn that its work is done.
-        self.companion.gate().board().progress().leave_enqueued(entered.number);
-        pending.push(entered.number, timeout, enqueued, handle)
+        board.progress().leave_enqueued(entered.number);
+        pending.push((entered.number, board.recorded(entered.number)), timeout, enqueued, handle)
     }
 }

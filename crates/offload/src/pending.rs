@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_backend::{Board, OpenTicket, Tickets};
-use unisono_communicator::{AfterEnd, Ending, Error, Outcome, OwnedBuffers, Result, Ticket, deadline_after};
+use unisono_communicator::{
+    AfterEnd, Ending, Error, Outcome, OwnedBuffers, RecordedCall, Result, Ticket, deadline_after,
+};
 
 use crate::device::{Device, RawEvent};
 use crate::enqueue::Enqueued;
@@ -18,6 +20,8 @@ use crate::vendor::Vendor;
 /// A call whose work is on a stream.
 struct PendingCall<V: Vendor> {
     number: u64,
+    /// Its record for the log. The board remembers fewer calls than a stream can hold.
+    recorded: Option<RecordedCall>,
     since: Instant,
     /// The deadline, after which the call is given up.
     until: Instant,
@@ -115,10 +119,10 @@ impl<V: Vendor> Pending<V> {
         self.lock().events.push(event);
     }
 
-    /// Adds call `number`, which is the newest and may take `timeout`.
+    /// Adds call `number`, which is the newest and may take `timeout`, and its record for the log.
     pub(crate) fn push(
         &self,
-        number: u64,
+        (number, recorded): (u64, Option<RecordedCall>),
         timeout: Duration,
         enqueued: Enqueued<V>,
         handle: Option<Handle>,
@@ -126,7 +130,7 @@ impl<V: Vendor> Pending<V> {
         let (since, open) = (Instant::now(), self.tickets.issue());
         let (ticket, until) = (open.ticket(), deadline_after(since, timeout));
         self.open.fetch_add(1, Ordering::SeqCst);
-        let call = PendingCall { number, since, until, enqueued, handle, ticket: Some(open) };
+        let call = PendingCall { number, recorded, since, until, enqueued, handle, ticket: Some(open) };
         self.lock().calls.push_back(call);
         ticket
     }
@@ -203,6 +207,7 @@ impl<V: Vendor> Pending<V> {
         // The board does not get these calls as finished.
         board.fail_running();
         for call in state.calls.drain(..) {
+            board.fail_forgotten(call.number, call.recorded);
             if !is_in_use {
                 state.events.push(call.enqueued.event);
             }
@@ -233,7 +238,7 @@ impl<V: Vendor> Underway<V> {
         while self.calls.front().is_some_and(|call| call.ticket.is_none())
             && let Some(call) = self.calls.pop_front()
         {
-            board.finish(call.number);
+            board.finish(call.number, call.recorded);
             self.events.push(call.enqueued.event);
         }
     }

@@ -148,11 +148,13 @@ pub fn a8_a_group_has_its_own_deadline(backend: &dyn Backend) {
     run(backend, 3, &options(), |comm| {
         let hurried = GroupOptions::new().timeout(Duration::from_millis(300));
         let group = comm.subgroup_with(&everybody(comm), &hurried).unwrap().unwrap();
-        if comm.rank() != 2 {
+        // One rank waits, so it does not matter whose deadline ends first on a busy machine.
+        if comm.rank() == 0 {
             let started = Instant::now();
             let error = group.barrier().unwrap_err();
             let Error::Timeout { not_arrived, .. } = error.root_cause() else { panic!("{error}") };
-            assert!(not_arrived.iter().any(|awaited| awaited.rank.get() == 2), "{error}");
+            assert!(not_arrived.iter().all(|awaited| awaited.rank.get() != 0), "{error}");
+            assert!(!not_arrived.is_empty(), "{error}");
             assert!(started.elapsed() >= Duration::from_millis(290));
         }
         comm.barrier().unwrap();

@@ -8,58 +8,87 @@ use unisono_communicator::GroupRank;
 use crate::Waker;
 use crate::lock;
 
-/// The ranks that have closed a communicator.
+/// The ranks that have closed a communicator, this one among them.
 pub struct Closings {
     rank: GroupRank,
     closed: Box<[AtomicBool]>,
     /// For each rank, whether there is a stream for its messages.
     message_streams: Box<[AtomicBool]>,
-    wakers: Mutex<Vec<Waker>>,
+    /// For each rank, whether no stream for its messages can come any more.
+    complete: Box<[AtomicBool]>,
+    watchers: Mutex<Vec<Watcher>>,
+}
+
+/// The functions to call when ranks close.
+#[derive(Clone)]
+struct Watcher {
+    /// A thread that waits must look at its messages again.
+    wake: Waker,
+    /// Some thread must read a stream to its end, even if no thread makes a call.
+    read: Waker,
 }
 
 impl Closings {
     pub(crate) fn new(rank: GroupRank, ranks: u32) -> Closings {
         let none = || (0..ranks).map(|_| AtomicBool::new(false)).collect();
-        Closings { rank, closed: none(), message_streams: none(), wakers: Mutex::default() }
+        let (closed, message_streams, complete) = (none(), none(), none());
+        Closings { rank, closed, message_streams, complete, watchers: Mutex::default() }
     }
 
-    /// Notes that a rank has closed or left the communicator. Calls the wakers if the rank may have sent messages.
+    /// Notes that a rank, or this one itself, has closed or left the communicator.
     pub fn note_closed(&self, rank: GroupRank) {
-        if rank != self.rank {
-            self.set_and_wake(&self.closed, rank);
-        }
+        self.set_and_tell(&self.closed, rank);
     }
 
-    /// Notes that there is a stream for messages to and from a rank.
+    /// Notes that there is a stream for messages to and from a rank. The engine has the stream already.
     pub fn note_message_stream(&self, rank: GroupRank) {
-        self.set_and_wake(&self.message_streams, rank);
+        self.set_and_tell(&self.message_streams, rank);
+    }
+
+    /// Notes that the streams for messages of a closed rank have all been handed to the engine. What it has not sent on
+    /// them, it will never send.
+    pub fn note_complete(&self, rank: GroupRank) {
+        let Some(flag) = self.complete.get(rank.index()) else { return };
+        if !flag.swap(true, Ordering::SeqCst) {
+            lock(&self.watchers).clone().iter().for_each(|watcher| (watcher.wake)());
+        }
     }
 
     /// Whether a rank has closed or left the communicator.
     pub fn has_closed(&self, rank: GroupRank) -> bool {
-        self.closed.get(rank.index()).is_some_and(|closed| closed.load(Ordering::SeqCst))
+        is_set(&self.closed, rank)
     }
 
-    /// Adds a waker for the close of a rank that may have sent messages. Calls it at once if there is such a rank.
-    pub fn on_close(&self, waker: Waker) {
-        lock(&self.wakers).push(waker.clone());
-        if GroupRank::all(self.closed.len() as u32).any(|rank| self.may_have_sent(rank)) {
-            waker();
+    /// Whether a rank has closed, and no stream for its messages can come any more.
+    pub fn is_complete(&self, rank: GroupRank) -> bool {
+        is_set(&self.complete, rank)
+    }
+
+    /// Adds functions to call from now on: `wake` with each news that may end a wait for messages, `read` when there is
+    /// a stream to read to its end. Calls `read` at once if there is one already.
+    pub fn on_close(&self, wake: Waker, read: Waker) {
+        lock(&self.watchers).push(Watcher { wake, read: read.clone() });
+        if GroupRank::all(self.closed.len() as u32).any(|rank| self.must_be_read(rank)) {
+            read();
         }
     }
 
-    fn set_and_wake(&self, flags: &[AtomicBool], rank: GroupRank) {
+    fn set_and_tell(&self, flags: &[AtomicBool], rank: GroupRank) {
         let Some(flag) = flags.get(rank.index()) else { return };
-        if !flag.swap(true, Ordering::SeqCst) && self.may_have_sent(rank) {
-            let wakers = lock(&self.wakers).clone();
-            wakers.iter().for_each(|wake| wake());
+        if !flag.swap(true, Ordering::SeqCst) && self.must_be_read(rank) {
+            lock(&self.watchers).clone().iter().for_each(|watcher| (watcher.read)());
         }
     }
 
-    /// Whether a rank has closed and has a stream for messages.
-    fn may_have_sent(&self, rank: GroupRank) -> bool {
-        self.has_closed(rank) && self.message_streams[rank.index()].load(Ordering::SeqCst)
+    /// Whether there is a stream for messages with a rank, and this rank or that one has closed. A stream that comes
+    /// after this rank has closed must still be told its goodbye.
+    fn must_be_read(&self, rank: GroupRank) -> bool {
+        is_set(&self.message_streams, rank) && (self.has_closed(rank) || self.has_closed(self.rank))
     }
+}
+
+fn is_set(flags: &[AtomicBool], rank: GroupRank) -> bool {
+    flags.get(rank.index()).is_some_and(|flag| flag.load(Ordering::SeqCst))
 }
 
 #[cfg(test)]
@@ -70,24 +99,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_wants_to_know_is_woken_once_and_only_for_ranks_that_may_have_sent() {
-        let [own, one, two] = [0, 1, 2].map(GroupRank::new);
-        let closings = Closings::new(own, 3);
-        let woken = Arc::new(AtomicU32::new(0));
-        let count = woken.clone();
-        closings.on_close(Arc::new(move || {
-            count.fetch_add(1, Ordering::SeqCst);
-        }));
-        closings.note_closed(own);
+    fn who_wants_to_know_is_told_once_of_each_stream_that_must_be_read() {
+        let [own, one, two, three] = [0, 1, 2, 3].map(GroupRank::new);
+        let closings = Closings::new(own, 4);
+        let (woken, read) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let count = |counter: &Arc<AtomicU32>| -> Waker {
+            let counter = counter.clone();
+            Arc::new(move || drop(counter.fetch_add(1, Ordering::SeqCst)))
+        };
+        let counts = || (woken.load(Ordering::SeqCst), read.load(Ordering::SeqCst));
+        closings.on_close(count(&woken), count(&read));
         closings.note_closed(one);
-        assert_eq!(woken.load(Ordering::SeqCst), 0, "no message has come from rank 1");
+        assert_eq!(counts(), (0, 0), "no message has come from rank 1");
         // First the rank closes, then its stream appears.
         closings.note_message_stream(one);
         closings.note_message_stream(two);
-        assert_eq!(woken.load(Ordering::SeqCst), 1);
+        assert_eq!(counts(), (0, 1));
         closings.note_closed(two);
         closings.note_closed(two);
-        assert_eq!(woken.load(Ordering::SeqCst), 2);
+        assert_eq!(counts(), (0, 2));
         assert!(closings.has_closed(one) && !closings.has_closed(own));
+        // A rank without a stream.
+        closings.note_closed(three);
+        assert!(!closings.is_complete(three));
+        closings.note_complete(three);
+        closings.note_complete(three);
+        assert_eq!((counts(), closings.is_complete(three)), ((1, 2), true));
+    }
+
+    #[test]
+    fn a_stream_that_comes_after_the_own_close_must_be_read() {
+        let [own, one] = [0, 1].map(GroupRank::new);
+        let closings = Closings::new(own, 2);
+        let read = Arc::new(AtomicU32::new(0));
+        let counter = read.clone();
+        closings.on_close(Arc::new(|| {}), Arc::new(move || drop(counter.fetch_add(1, Ordering::SeqCst))));
+        closings.note_closed(own);
+        assert_eq!(read.load(Ordering::SeqCst), 0);
+        closings.note_message_stream(one);
+        assert_eq!(read.load(Ordering::SeqCst), 1);
     }
 }

@@ -37,7 +37,7 @@ pub use self::messages::{MessageWait, Messages};
 pub use self::on_streams::OnStreams;
 pub use self::progress::Progress;
 use self::recording::CallRecords;
-pub use self::recording::Course;
+pub use self::recording::{Course, EnteredMessage};
 pub use self::ring::{CALLS_REMEMBERED, CallRing};
 pub use self::unfinished::Unfinished;
 use crate::status::{CallStatus, Doing};
@@ -201,7 +201,7 @@ mod tests {
         let counts = || (board.calls.entered(), board.progress.returned(), board.progress.finished());
         assert_eq!(counts(), (2, 2, 0));
         assert!(matches!(board.status(0), CallStatus::Running { .. }));
-        board.finish(0);
+        board.finish(0, None);
         assert_eq!(counts(), (2, 2, 1));
         assert!(matches!(
             (board.status(0), board.status(1)),

@@ -23,6 +23,13 @@ pub struct Course {
     pub has_waited: bool,
 }
 
+/// A send or receive that has not ended: its number, and its record if the log wants one.
+#[derive(Clone, Copy, Debug)]
+pub struct EnteredMessage {
+    number: u64,
+    recorded: Option<RecordedCall>,
+}
+
 /// The recorded calls of one communicator.
 pub(super) struct CallRecords {
     group: Group,
@@ -58,6 +65,13 @@ impl RecordRing {
 
     fn set(&self, number: u64, call: RecordedCall) {
         *lock(self.slot(number)) = Some((number, call));
+    }
+
+    /// Sets the record of this number anew, unless a later one has its place.
+    fn replace(&self, number: u64, call: RecordedCall) {
+        if let Some(slot) = lock(self.slot(number)).as_mut().filter(|(other, _)| *other == number) {
+            slot.1 = call;
+        }
     }
 
     fn get(&self, number: u64) -> Option<RecordedCall> {
@@ -139,16 +153,21 @@ impl Board {
     pub fn leave(&self, number: u64, recorded: Option<Course>) {
         self.progress.leave(number);
         if let Some(course) = recorded {
-            self.record_end(number, course, RecordedEnd::Done(None));
+            self.record_end((number, None), course, RecordedEnd::Done(None));
         }
     }
 
     /// Records that an enqueued collective, and every earlier one, has moved its data. The caller records each
-    /// collective once.
-    pub fn finish(&self, number: u64) {
+    /// collective once; `kept` is the caller's copy of its record, since the ring may have forgotten it.
+    pub fn finish(&self, number: u64, kept: Option<RecordedCall>) {
         self.on_streams.finish(number);
         self.progress.finish(number);
-        self.record_end(number, Course::default(), RecordedEnd::Done(None));
+        self.record_end((number, kept), Course::default(), RecordedEnd::Done(None));
+    }
+
+    /// Records that an enqueued collective has failed that [`Board::fail_running`] did not find any more.
+    pub fn fail_forgotten(&self, number: u64, kept: Option<RecordedCall>) {
+        self.record_end((number, kept), Course::default(), RecordedEnd::Failed);
     }
 
     /// Records that the collectives in progress have failed.
@@ -159,48 +178,69 @@ impl Board {
         let entered = self.calls.entered();
         let remembered = entered.saturating_sub(CALLS_REMEMBERED as u64);
         for number in self.progress.finished().max(remembered)..entered {
-            self.record_end(number, Course::default(), RecordedEnd::Failed);
+            self.record_end((number, None), Course::default(), RecordedEnd::Failed);
         }
     }
 
     #[cold]
-    fn record_end(&self, number: u64, course: Course, ended: RecordedEnd) {
+    fn record_end(&self, (number, kept): (u64, Option<RecordedCall>), course: Course, ended: RecordedEnd) {
         let Some((records, log)) = self.recorder() else { return };
-        let told = records.collectives.end(number, |call| {
+        let end = |call: &mut RecordedCall| {
             call.has_waited = course.has_waited;
             call.first_byte_ns = if course.has_waited { course.first_byte_ns } else { call.entered_ns };
             log.end(call, ended)
-        });
+        };
+        let told = match records.collectives.get(number) {
+            Some(_) => records.collectives.end(number, end),
+            None => kept.and_then(|mut call| end(&mut call).then_some(call)),
+        };
         if let Some(call) = told {
             let shown = Shown { calls: &self.calls, number };
             records.tell(&call, &format_args!("{shown}"));
         }
     }
 
-    /// Enters a send or receive as [`super::Messages::enter`], and records it.
-    pub fn enter_message(&self, descriptor: &Descriptor, options: &CallOptions, site: Site) -> u64 {
+    /// Enters a send or receive as [`super::Messages::enter`], and records it. The caller keeps the record until the
+    /// end: any number of messages may be in flight, and the ring has the last ones only.
+    pub fn enter_message(
+        &self,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        site: Site,
+    ) -> EnteredMessage {
         let number = self.messages.enter(descriptor, site);
-        if let Some((records, log)) = self.recorder() {
+        let record = || {
+            let (records, log) = self.recorder()?;
             let (counts, ranks) = (&Counts::Even, records.group.size());
             let entered =
                 EnteredCall { descriptor, counts, options, site, ranks, parent: None, own_name: None };
-            if let Some(recorded) = log.enter(&entered) {
-                records.messages.set(number, recorded);
-            }
-        }
-        number
+            let recorded = log.enter(&entered)?;
+            records.messages.set(number, recorded);
+            Some(recorded)
+        };
+        EnteredMessage { number, recorded: record() }
     }
 
-    /// Records the end of a send or receive.
-    pub fn leave_message(&self, number: u64, (descriptor, site): (&Descriptor, Site), ended: RecordedEnd) {
+    /// Records the end of a send or receive, once.
+    pub fn leave_message(
+        &self,
+        entered: EnteredMessage,
+        (descriptor, site): (&Descriptor, Site),
+        ended: RecordedEnd,
+    ) {
+        let EnteredMessage { number, recorded } = entered;
         match ended {
             RecordedEnd::Done(_) => self.messages.leave(number),
             RecordedEnd::Failed => {}
         }
-        if let Some((records, log)) = self.recorder()
-            && let Some(call) = records.messages.end(number, |call| log.end(call, ended))
+        if let Some(mut call) = recorded
+            && let Some((records, log)) = self.recorder()
         {
-            records.tell(&call, &format_args!("{descriptor} at {site}"));
+            let is_told = log.end(&mut call, ended);
+            records.messages.replace(number, call);
+            if is_told {
+                records.tell(&call, &format_args!("{descriptor} at {site}"));
+            }
         }
     }
 

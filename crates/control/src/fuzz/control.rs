@@ -256,7 +256,7 @@ impl FuzzedNode {
                     let heard = &mut self.heard[news.origin.index()];
                     assert!(news.sequence > std::mem::replace(heard, news.sequence), "{news:?} comes again");
                 }
-                Effect::Wake(key) => assert_eq!(key, WORLD),
+                Effect::Wake(key) | Effect::Left(key, _) => assert_eq!(key, WORLD),
                 Effect::NotConnected(..) => panic!("no connection is wanted"),
                 Effect::Measured(offset) => assert!(offset.host == 1 && offset.rank.get() > 2, "{offset:?}"),
                 Effect::Agreed(caller, result) => self.on_agreed(caller, result),

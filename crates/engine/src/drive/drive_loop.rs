@@ -106,8 +106,12 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
             return false;
         }
         let mut pause = std::mem::take(&mut self.pause).emptied();
-        let mut seen =
-            if task.pause(self, &mut pause) { self.links.look(&pause.interest) } else { Some(true) };
+        if !task.pause(self, &mut pause) {
+            // The task wants another poll, so nothing is known of the links.
+            self.pause = pause;
+            return true;
+        }
+        let mut seen = self.links.look(&pause.interest);
         for _ in 1..LOOKS {
             if seen != Some(false) {
                 break;

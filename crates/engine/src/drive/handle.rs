@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::MessageWait;
 use unisono_communicator::{
-    DoneCallback, Error, Operation, Outcome, OwnedBuffers, Result, WorkSource, call_back,
+    Descriptor, DoneCallback, Error, Operation, Outcome, OwnedBuffers, Peer, Result, WorkSource, call_back,
 };
 
 use crate::drive::Shared;
@@ -53,6 +53,15 @@ impl<L: Links + 'static> RequestHandle<L> {
         self.shared.upgrade().map(Upgraded)
     }
 
+    /// Wakes the holder of the links if that may end the call: a receive from any rank ends without a message only if
+    /// somebody waits for it.
+    fn tell_holder(&self, shared: &Shared<L>) {
+        let Descriptor { operation, peer, .. } = self.request.descriptor;
+        if operation == Operation::Recv && peer == Some(Peer::Any) {
+            shared.nudge_holder();
+        }
+    }
+
     /// The reason why this thread must not move the links for an unfinished call: it belongs to a forked child, or runs
     /// a user's function inside a call.
     fn refusal(&self, shared: &Shared<L>) -> Option<Error> {
@@ -81,6 +90,9 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
             if self.refusal(&shared).is_some() {
                 return !shared.gate.is_owner();
             }
+            if self.request.note_awaited() {
+                self.tell_holder(&shared);
+            }
             if let Some(mut guard) = shared.try_lock_links() {
                 // An error has ended every request.
                 let _ = shared.advance_all(&mut guard);
@@ -96,6 +108,9 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         let Some(shared) = self.shared() else { return self.await_drop(until) };
         if self.refusal(&shared).is_some() {
             return;
+        }
+        if self.request.note_awaited() {
+            self.tell_holder(&shared);
         }
         let Request { descriptor, site, .. } = &*self.request;
         let shown = match descriptor.operation {
@@ -119,6 +134,9 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
                 shared.gate.fail(error);
                 waker.wake_by_ref();
             }
+            if self.request.note_awaited() {
+                self.tell_holder(&shared);
+            }
         }
         self.request.ending.register(waker);
     }
@@ -135,6 +153,8 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         }
         if let Some((callback, result)) = self.request.on_done(callback) {
             call_back(callback, result);
+        } else if let Some(shared) = &shared {
+            self.tell_holder(shared);
         }
     }
 
@@ -161,5 +181,17 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
         let mut guard = shared.lock_links();
         let _ = shared.advance_all(&mut guard);
+    }
+}
+
+impl<L: Links + 'static> Drop for RequestHandle<L> {
+    fn drop(&mut self) {
+        self.request.note_no_handle();
+        if !self.request.is_done()
+            && let Some(shared) = self.shared()
+            && shared.gate.is_owner()
+        {
+            self.tell_holder(&shared);
+        }
     }
 }

@@ -11,7 +11,7 @@
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
 //! | `call` | one collective in progress |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
-//! | `progress` | the thread that moves calls that no other thread moves |
+//! | `progress`, `progress_threads` | moves calls that no other thread moves; the threads that do it for all communicators |
 //! | `callbacks` | the thread that calls functions of users |
 
 mod behind_gate;
@@ -27,6 +27,7 @@ pub(crate) mod monitor;
 pub(crate) mod pause;
 pub(crate) mod pending;
 pub(crate) mod progress;
+pub(crate) mod progress_threads;
 pub(crate) mod queue;
 pub(crate) mod request;
 pub(crate) mod step;
@@ -42,7 +43,7 @@ use unisono_backend::{CallGate, Failing, ScopeTurn, Waker};
 use unisono_communicator::{CallOptions, Error, ParentCall, Result};
 
 use crate::drive::call::Engine;
-use crate::drive::monitor::{Command, Monitor};
+use crate::drive::monitor::Monitor;
 use crate::drive::queue::Queue;
 use crate::links::Links;
 use crate::lock;
@@ -179,7 +180,7 @@ impl<L: Links + 'static> Drop for Shared<L> {
         if !self.gate.is_owner() {
             return;
         }
-        self.monitor.command(Command::End);
+        self.monitor.withdraw(true);
         // A rank that panics does not close in good order.
         if !std::thread::panicking() {
             self.see_off();

@@ -1,10 +1,11 @@
-//! The monitor of a communicator: which thread holds its links, which threads wait, and the next task of its progress
+//! The monitor of a communicator: which thread holds its links, which threads wait, and the next task for a progress
 //! thread.
 //!
 //! The holder of the links moves all asynchronous work. So a thread that waits for asynchronous work takes the links
 //! only if they are free; else it waits for ends of calls. A thread with its own collective takes the links from their
 //! holder.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -12,7 +13,12 @@ use std::time::Duration;
 use unisono_communicator::AfterEnd;
 
 use crate::drive::callbacks::Callbacks;
+use crate::drive::progress_threads::Pool;
 use crate::lock;
+
+/// How long a progress thread leaves new work alone, because a caller that waits at once does the work itself. A
+/// callback ends this time.
+const HEAD_START: Duration = Duration::from_micros(200);
 
 /// The monitor of one communicator. No other lock is taken under its lock.
 #[derive(Default)]
@@ -35,16 +41,20 @@ struct MonitorState {
     /// The number of callbacks that wait for ends of calls. If there is any, the progress thread moves calls at once.
     awaited_callbacks: usize,
     command: Command,
-    has_progress_thread: bool,
+    /// Whether a progress thread has the communicator, or is about to.
+    is_scheduled: bool,
+    /// Whether one has ever had it.
+    has_progressed: bool,
 }
 
-/// A communicator, as its progress thread sees it.
+/// A communicator, as a progress thread sees it.
 pub(crate) trait Progress: Send + Sync {
-    /// Moves pending calls until all have ended. For some time, it also reads the messages of ranks that close.
-    fn progress(&self);
+    /// Moves pending calls until all have ended, or another communicator waits for the thread and nothing moves. For
+    /// some time, it also reads the messages of ranks that close. True if work is left.
+    fn progress(&self, pool: &Pool) -> bool;
 }
 
-/// The next task of the progress thread.
+/// The next task for a progress thread.
 #[derive(Default)]
 pub(crate) enum Command {
     /// Nothing.
@@ -52,10 +62,10 @@ pub(crate) enum Command {
     Sleep,
     /// Move this communicator's asynchronous calls.
     Work(Arc<dyn Progress>),
+    /// The same, after a turn of other communicators.
+    GoOn(Arc<dyn Progress>),
     /// Read the messages of a rank that has closed this communicator, unless it has no handle left.
     Look(Weak<dyn Progress>),
-    /// End: the communicator is gone.
-    End,
 }
 
 impl Monitor {
@@ -168,7 +178,7 @@ impl Monitor {
         self.lock().awaited_callbacks > 0
     }
 
-    /// Gives the progress thread a command. True if the caller must start the thread.
+    /// Gives the progress threads a command. True if the caller must tell them.
     pub(crate) fn command(&self, command: Command) -> bool {
         let mut state = self.lock();
         // Any other command also reads the messages.
@@ -176,7 +186,8 @@ impl Monitor {
             return false;
         }
         let before = std::mem::replace(&mut state.command, command);
-        let is_first = !std::mem::replace(&mut state.has_progress_thread, true);
+        state.has_progressed = true;
+        let is_first = !std::mem::replace(&mut state.is_scheduled, true);
         drop(state);
         self.commanded.notify_one();
         // Dropped without the lock: it may be the last handle of the communicator.
@@ -184,25 +195,47 @@ impl Monitor {
         is_first
     }
 
-    /// Notes that the progress thread could not be started.
-    pub(crate) fn has_no_progress_thread(&self) {
+    /// Withdraws the command: no thread could be started for it, or the communicator is gone.
+    pub(crate) fn withdraw(&self, is_scheduled: bool) {
         let mut state = self.lock();
-        state.has_progress_thread = false;
+        state.is_scheduled &= is_scheduled;
         let before = std::mem::take(&mut state.command);
         drop(state);
         drop(before);
     }
 
-    /// Whether there is a progress thread.
-    pub(crate) fn is_progressing(&self) -> bool {
-        self.lock().has_progress_thread
+    /// Whether a progress thread has had the communicator.
+    pub(crate) fn has_progressed(&self) -> bool {
+        self.lock().has_progressed
     }
 
-    /// The next command, for the progress thread.
-    pub(crate) fn next_command(&self) -> Command {
-        let sleeps = |state: &mut MonitorState| matches!(state.command, Command::Sleep);
-        let state = self.commanded.wait_while(self.lock(), sleeps);
-        std::mem::take(&mut state.unwrap_or_else(PoisonError::into_inner).command)
+    /// Carries out the command, on a progress thread. True if another one follows.
+    pub(crate) fn carry_out(&self, pool: &Pool) -> bool {
+        let command = std::mem::take(&mut self.lock().command);
+        let is_new = !matches!(command, Command::GoOn(_));
+        let shared = match command {
+            Command::Work(shared) | Command::GoOn(shared) => Some(shared),
+            Command::Look(shared) => shared.upgrade(),
+            Command::Sleep => None,
+        };
+        if let Some(shared) = shared {
+            if is_new {
+                self.stand_aside(HEAD_START);
+            }
+            // The guard of the links has reported a panic and ended all pending calls.
+            let is_left = catch_unwind(AssertUnwindSafe(|| shared.progress(pool))).unwrap_or(false);
+            let mut state = self.lock();
+            if is_left && matches!(state.command, Command::Sleep | Command::Look(_)) {
+                state.command = Command::GoOn(shared);
+            } else {
+                drop(state);
+                // It may be the last handle of the communicator.
+                drop(shared);
+            }
+        }
+        let mut state = self.lock();
+        state.is_scheduled = !matches!(state.command, Command::Sleep);
+        state.is_scheduled
     }
 
     /// Sleeps for `time`, but only while no work is urgent.

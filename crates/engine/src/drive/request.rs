@@ -1,6 +1,7 @@
 //! An asynchronous call: first it is queued, then the thread that holds the links runs it, at last its result can be
 //! fetched.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unisono_communicator::{
@@ -11,7 +12,7 @@ use unisono_communicator::{
 use crate::drive::call::ActiveCall;
 use crate::drive::monitor::Monitor;
 use crate::lock;
-use unisono_backend::{Board, Enclosing};
+use unisono_backend::{Board, Enclosing, EnteredMessage};
 
 /// An asynchronous call and its state.
 pub(crate) struct Request {
@@ -24,8 +25,18 @@ pub(crate) struct Request {
     pub(crate) enclosing: Option<Enclosing>,
     /// The board that counts the call until its end, unless the caller waits for it.
     board: Option<Arc<Board>>,
-    /// The number of a send or receive on that board.
-    message: Option<u64>,
+    listeners: Listeners,
+    /// A send or receive, as that board has recorded its start.
+    message: Option<EnteredMessage>,
+}
+
+/// Who wants to know the end of a request.
+#[derive(Default)]
+struct Listeners {
+    /// A thread waits, or has asked.
+    is_awaited: AtomicBool,
+    has_callback: AtomicBool,
+    has_no_handle: AtomicBool,
 }
 
 /// The states of a request.
@@ -55,7 +66,9 @@ impl ActiveRequest {
 impl Request {
     /// The request of a caller that waits for its end.
     pub(crate) fn new(call: OwnedCall, monitor: Arc<Monitor>) -> Arc<Request> {
-        Arc::new(Request::with(call, monitor))
+        let request = Request::with(call, monitor);
+        request.note_awaited();
+        Arc::new(request)
     }
 
     /// The request of a collective, which may be in a scope.
@@ -82,6 +95,7 @@ impl Request {
             monitor,
             enclosing: None,
             board: None,
+            listeners: Listeners::default(),
             message: None,
             ending: Ending::default(),
             descriptor: call.descriptor,
@@ -97,8 +111,8 @@ impl Request {
     /// Ends the call. `buffers` is `None` if a thread panicked with them.
     pub(crate) fn finish(&self, result: Result<Outcome>, buffers: Option<OwnedBuffers>) {
         if let Some(board) = &self.board {
-            if let Some(number) = self.message {
-                board.leave_message(number, (&self.descriptor, self.site), RecordedEnd::from(&result));
+            if let Some(message) = self.message {
+                board.leave_message(message, (&self.descriptor, self.site), RecordedEnd::from(&result));
             }
             board.unfinished().note_end(result.is_ok());
         }
@@ -121,8 +135,31 @@ impl Request {
         self.finish(Err(error), buffers);
     }
 
+    /// Notes that a thread waits for the end, or asks for it. True the first time.
+    pub(crate) fn note_awaited(&self) -> bool {
+        !self.listeners.is_awaited.swap(true, Ordering::SeqCst)
+    }
+
+    /// Notes that the handle is gone.
+    pub(crate) fn note_no_handle(&self) {
+        self.listeners.has_no_handle.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a thread, or a function of the program, waits for the end.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let Listeners { is_awaited, has_callback, .. } = &self.listeners;
+        is_awaited.load(Ordering::SeqCst) || has_callback.load(Ordering::SeqCst)
+    }
+
+    /// Whether the handle is gone, and no function of the program waits for the end.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let Listeners { has_no_handle, has_callback, .. } = &self.listeners;
+        has_no_handle.load(Ordering::SeqCst) && !has_callback.load(Ordering::SeqCst)
+    }
+
     /// Keeps `callback` for the end. If the call has ended, gives it back with the result.
     pub(crate) fn on_done(&self, callback: DoneCallback) -> Option<(DoneCallback, Result<Outcome>)> {
+        self.listeners.has_callback.store(true, Ordering::SeqCst);
         self.monitor.await_callback();
         let given_back = self.ending.on_done(callback);
         if given_back.is_some() {

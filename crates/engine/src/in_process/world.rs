@@ -143,7 +143,11 @@ impl World {
     ) -> Result<()> {
         let rank = peers.group().own_rank();
         let mut until = deadline.min(Instant::now() + GOODBYE_MAX);
-        room.boards.iter().for_each(|board| board.closings().note_closed(rank));
+        for closings in room.boards.iter().map(|board| board.closings()) {
+            closings.note_closed(rank);
+            // A stream is there for both ranks as soon as one of them has made it.
+            closings.note_complete(rank);
+        }
         let mut rooms = lock(&self.rooms);
         rooms.open(room.number).goodbyes[rank.index()] = Some(ours);
         rooms.exit(room.number, rank, None);

@@ -23,6 +23,7 @@ use crate::lock;
 
 use super::PointToPoint;
 use super::transfer::{Borrowed, WaitingTransfer};
+use super::waits::{call_asked_about, pay};
 
 /// One in this many idle polls looks at all streams.
 const POLLS_PER_ROUND: u32 = 8;
@@ -91,10 +92,10 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
             Due::Nothing => Ok(()),
             Due::End => Err(self.waiting().late(&self.wait, gate.peers(), now)),
             Due::Attention(due) => {
-                let number = super::call_asked_about(gate);
+                let number = call_asked_about(gate);
                 self.wait.ask_about(number);
                 let waiting = self.waiting();
-                super::pay(due, &mut self.wait, gate, &waiting, number);
+                pay(due, &mut self.wait, gate, &waiting, number);
                 Ok(())
             }
         }
@@ -123,7 +124,7 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
     fn waiting(&self) -> WaitingTransfer {
         let Borrowed { descriptor, site, .. } = self.borrowed;
-        WaitingTransfer { descriptor, site }
+        WaitingTransfer::new(descriptor, site)
     }
 }
 
@@ -159,7 +160,7 @@ impl<L: Links + 'static> Shared<L> {
             let OneMessage { borrowed, wait, .. } = task;
             if let Some(result) = borrowed.result {
                 if wait.has_warned() && result.is_ok() {
-                    let waiting = WaitingTransfer { descriptor, site };
+                    let waiting = WaitingTransfer::new(descriptor, site);
                     wait.tell_end(self.gate.group(), &waiting, guard.links.now());
                 }
                 return result;
@@ -168,7 +169,7 @@ impl<L: Links + 'static> Shared<L> {
             let owned = owned_call(descriptor, site, &Segments::One(message), borrowed.room.len())
                 .map_err(|error| self.gate.settle(&mut guard, error))?;
             let request = Request::new(owned, self.monitor.clone());
-            lock(&self.messages).own(&borrowed, request.clone(), wait);
+            lock(&self.messages).own(&borrowed, request.clone(), wait, guard.links.now());
             self.has_messages.store(true, Ordering::SeqCst);
             drop(guard);
             self.leave_to_progress();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use unisono_backend::Board;
+use unisono_backend::{Board, Waker};
 use unisono_communicator::{Awaited, CallInfo, Error, GroupRank, Result, deadline_after};
 
 use crate::drive::pending::Pending;
@@ -49,15 +49,26 @@ impl PointToPoint {
         self.lanes.iter().any(PeerLane::is_connected)
     }
 
-    /// Notes the ranks that have closed the communicator.
+    /// Notes the ranks that have closed the communicator. Once this rank has closed it, says goodbye on late streams.
     fn hear_of_closing<L: Links>(&mut self, links: &mut L, board: &Board) {
+        let closings = board.closings();
         for (peer, lane) in self.peers.group().ranks().zip(&mut self.lanes) {
-            if peer != self.rank && board.closings().has_closed(peer) && links.is_open(edge(peer)) {
+            let has_closed = closings.has_closed(peer);
+            if peer == self.rank || !has_closed && !self.is_closing {
+                continue;
+            }
+            // Before the look at the stream, which is handed over before this is set.
+            let is_complete = closings.is_complete(peer);
+            if links.is_open(edge(peer)) {
                 lane.set_connected();
-                lane.set_peer_closes();
+                if has_closed {
+                    lane.set_peer_closes();
+                }
                 if self.is_closing {
                     lane.say_goodbye();
                 }
+            } else if is_complete {
+                lane.set_broken("it closed the communicator".into());
             }
         }
     }
@@ -94,15 +105,21 @@ impl PointToPoint {
 impl<L: Links + 'static> Shared<L> {
     /// Makes this rank read the streams of closing ranks to their end, even if none of its threads makes a call.
     pub(crate) fn watch_for_closing(self: &Arc<Self>) {
-        let (weak, monitor) = (Arc::downgrade(self), self.monitor.clone());
+        let (weak, monitor, threads) =
+            (Arc::downgrade(self), self.monitor.clone(), self.options.progress.clone());
         let (news, wake) = (self.news_of_closing.clone(), self.wake.clone());
-        // The function runs on the control thread. It must not hold the communicator, because the drop of the last
-        // handle ends that thread.
-        self.gate.board().closings().on_close(Arc::new(move || {
+        let look_again: Waker = Arc::new(move || {
             news.store(true, Ordering::SeqCst);
             wake();
-            look_after(&monitor, weak.clone());
-        }));
+        });
+        // The functions run on the control thread. They must not hold the communicator, because the drop of the last
+        // handle ends that thread.
+        let wake = look_again.clone();
+        let read: Waker = Arc::new(move || {
+            look_again();
+            look_after(&threads, &monitor, weak.clone());
+        });
+        self.gate.board().closings().on_close(wake, read);
     }
 
     /// Notes the ranks that have closed, if there is news.
@@ -133,6 +150,7 @@ impl<L: Links + 'static> Shared<L> {
         self.gate.check_revoked()?;
         let mut messages = lock(&self.messages);
         messages.say_goodbye(&mut guard.links);
+        self.gate.board().closings().note_closed(self.gate.group().own_rank());
         self.has_messages.store(true, Ordering::SeqCst);
         let written = messages.advance(&mut guard.links, &mut Borrowed::none());
         drop(messages);

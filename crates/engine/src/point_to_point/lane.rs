@@ -1,5 +1,6 @@
 //! One side of a pair's stream of frames: outgoing frames, the arriving message, the credits of both sides, the end.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 
 use unisono_communicator::GroupRank;
@@ -7,6 +8,7 @@ use unisono_communicator::GroupRank;
 use crate::links::{Broken, Link};
 
 use super::frame::{EAGER_BYTES_MAX, Frame, Message};
+use super::incoming::{Incoming, Into};
 use super::input::{Input, READ_AHEAD_BYTES};
 use super::matching::Arrived;
 use super::outgoing::{Outbox, is_pause};
@@ -23,51 +25,6 @@ const QUEUED_BYTES_MIN: u64 = 256;
 const CREDIT_BYTES_MAX: u64 = QUEUE_BYTES_MAX / 2;
 
 const _: () = assert!(CREDIT_BYTES_MAX + EAGER_BYTES_MAX <= QUEUE_BYTES_MAX);
-
-struct Incoming {
-    message: Message,
-    received: u64,
-    into: Into,
-}
-
-enum Into {
-    Sink(Sink),
-    /// A short message without a receive.
-    Queue(Vec<u8>),
-}
-
-impl Into {
-    fn sink(&self) -> Option<&Sink> {
-        match self {
-            Into::Sink(sink) => Some(sink),
-            Into::Queue(_) => None,
-        }
-    }
-}
-
-impl Incoming {
-    fn left(&self) -> u64 {
-        self.message.bytes - self.received
-    }
-
-    /// Counts `bytes` more bytes as arrived.
-    fn take(&mut self, bytes: usize, borrowed: &mut Borrowed<'_>) {
-        self.received += bytes as u64;
-        if let Into::Sink(Sink::Receive(receive)) = &mut self.into {
-            receive.moved(borrowed);
-        }
-    }
-
-    /// The memory of its next bytes; `None` if the receive has refused the message.
-    fn room<'r>(&'r mut self, borrowed: &'r mut Borrowed<'_>) -> Option<&'r mut [u8]> {
-        let (from, end) = (self.received as usize, self.message.bytes as usize);
-        match &mut self.into {
-            Into::Sink(Sink::Receive(receive)) => Some(&mut receive.room(borrowed)[from..end]),
-            Into::Sink(Sink::Drain) => None,
-            Into::Queue(bytes) => Some(&mut bytes[from..]),
-        }
-    }
-}
 
 /// The states of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,16 +65,20 @@ pub(super) struct PeerLane {
     broken: Option<Broken>,
     outbox: Outbox,
     /// Long sends that wait for their grant.
-    asking: Vec<(u64, Transfer)>,
+    asking: BTreeMap<u64, Transfer>,
     next_number: u64,
     /// The bytes that this side has in the peer's queue, as far as it knows.
     queued_there: u64,
+    /// The bytes that the peer has in our queue: it has been told of no credit for them.
+    queued_here: u64,
     /// The bytes that have left our queue and of which the peer has not been told.
     owed: u64,
     input: Input,
     incoming: Option<Incoming>,
-    /// Long receives that have been granted.
-    granted: Vec<(Message, Sink)>,
+    /// The least number that the peer's next request may have.
+    next_request: u64,
+    /// Long receives that have been granted, by the number of their request.
+    granted: BTreeMap<u64, (Message, Sink)>,
 }
 
 /// The number of bytes of the receiver's queue that a message takes.
@@ -135,13 +96,15 @@ impl PeerLane {
             peer_closes: false,
             broken: None,
             outbox: Outbox::default(),
-            asking: Vec::new(),
+            asking: BTreeMap::new(),
             next_number: 0,
             queued_there: 0,
+            queued_here: 0,
             owed: 0,
             input: Input::default(),
             incoming: None,
-            granted: Vec::new(),
+            next_request: 0,
+            granted: BTreeMap::new(),
         }
     }
 
@@ -228,7 +191,7 @@ impl PeerLane {
         self.outbox.keep_operations();
         self.broken.get_or_insert(broken);
         self.life = Life::Closed;
-        self.granted.retain(|(_, sink)| sink.receive().is_some());
+        self.granted.retain(|_, (_, sink)| sink.receive().is_some());
         self.incoming.take_if(|incoming| incoming.into.sink().and_then(Sink::receive).is_none());
     }
 
@@ -251,13 +214,13 @@ impl PeerLane {
         self.next_number += 1;
         if self.life != Life::Open {
             // The next poll finds that the transfer cannot end.
-            self.asking.push((message.number, transfer));
+            self.asking.insert(message.number, transfer);
         } else if PeerLane::is_short(bytes) && self.has_room(bytes) {
             self.queued_there += queued_bytes(bytes);
             self.push(Frame::Eager(message), Some(transfer));
         } else {
             self.push(Frame::Request(message), None);
-            self.asking.push((message.number, transfer));
+            self.asking.insert(message.number, transfer);
         }
     }
 
@@ -265,7 +228,7 @@ impl PeerLane {
     pub(super) fn grant(&mut self, message: Message, sink: Sink) {
         self.push(Frame::Grant { number: message.number }, None);
         if self.reads() || sink.receive().is_some() {
-            self.granted.push((message, sink));
+            self.granted.insert(message.number, (message, sink));
         }
     }
 
@@ -283,7 +246,9 @@ impl PeerLane {
         if self.life != Life::Open && payload.is_none() {
             return;
         }
-        self.outbox.push(frame, std::mem::take(&mut self.owed), payload);
+        let credit = std::mem::take(&mut self.owed);
+        self.queued_here = self.queued_here.saturating_sub(credit);
+        self.outbox.push(frame, credit, payload);
     }
 
     /// Whether frames wait to be written.
@@ -305,43 +270,58 @@ impl PeerLane {
 
     /// The sends in this lane.
     fn sends(&self) -> impl Iterator<Item = &Transfer> {
-        self.outbox.transfers().chain(self.asking.iter().map(|(_, transfer)| transfer))
+        self.outbox.transfers().chain(self.asking.values())
     }
 
     /// The receives in this lane.
     fn receives(&self) -> impl Iterator<Item = &Transfer> {
         let incoming = self.incoming.as_ref().and_then(|incoming| incoming.into.sink());
-        let sinks = self.granted.iter().map(|(_, sink)| sink).chain(incoming);
+        let sinks = self.granted.values().map(|(_, sink)| sink).chain(incoming);
         sinks.filter_map(Sink::receive)
     }
 
     /// The transfers that own their memory.
     pub(super) fn owned_mut(&mut self) -> impl Iterator<Item = &mut Owned> {
-        let asking = self.asking.iter_mut().map(|(_, transfer)| transfer);
+        let asking = self.asking.values_mut();
         let incoming = self.incoming.as_mut().and_then(|incoming| match &mut incoming.into {
             Into::Sink(sink) => Some(sink),
             Into::Queue(_) => None,
         });
-        let sinks = self.granted.iter_mut().map(|(_, sink)| sink).chain(incoming);
+        let sinks = self.granted.values_mut().map(|(_, sink)| sink).chain(incoming);
         let sends = self.outbox.transfers_mut().chain(asking);
         sends.chain(sinks.filter_map(Sink::receive_mut)).filter_map(Transfer::owned_mut)
     }
 
     /// Takes every transfer out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Transfer> {
-        let asking = self.asking.drain(..).map(|(_, transfer)| transfer);
+        let asking = std::mem::take(&mut self.asking).into_values();
         let incoming = self.incoming.take().and_then(|incoming| match incoming.into {
             Into::Sink(sink) => Some(sink),
             Into::Queue(_) => None,
         });
-        let sinks = self.granted.drain(..).map(|(_, sink)| sink).chain(incoming);
+        let granted = std::mem::take(&mut self.granted).into_values();
+        let sinks = granted.map(|(_, sink)| sink).chain(incoming);
         self.outbox.drain().chain(asking).chain(sinks.filter_map(Sink::into_receive))
+    }
+
+    /// Takes out the granted and arriving receives for whose end nobody waits any more.
+    pub(super) fn take_abandoned(&mut self) -> Vec<Transfer> {
+        let is_abandoned = |sink: &Sink| sink.receive().is_some_and(Transfer::is_abandoned);
+        let granted = self.granted.iter().filter(|(_, (_, sink))| is_abandoned(sink));
+        let numbers: Vec<u64> = granted.map(|(number, _)| *number).collect();
+        let granted = numbers.iter().filter_map(|number| self.granted.remove(number));
+        let mut sinks: Vec<Sink> = granted.map(|(_, sink)| sink).collect();
+        let arriving = self.incoming.take_if(|incoming| incoming.into.sink().is_some_and(is_abandoned));
+        if let Some(Incoming { into: Into::Sink(sink), .. }) = arriving {
+            sinks.push(sink);
+        }
+        sinks.into_iter().filter_map(Sink::into_receive).collect()
     }
 
     /// The borrowed transfer, if it is in this lane, and the number of its received bytes.
     pub(super) fn borrowed_mut(&mut self) -> Option<(&mut Transfer, usize)> {
-        let asking = self.asking.iter_mut().map(|(_, transfer)| transfer);
-        let granted = self.granted.iter_mut().filter_map(|(_, sink)| sink.receive_mut());
+        let asking = self.asking.values_mut();
+        let granted = self.granted.values_mut().filter_map(|(_, sink)| sink.receive_mut());
         let untouched =
             self.outbox.transfers_mut().chain(asking).chain(granted).map(|transfer| (transfer, 0));
         let incoming = self.incoming.as_mut().and_then(|incoming| match &mut incoming.into {
@@ -426,6 +406,10 @@ impl PeerLane {
                 return Err(Broken::Lost(format!("an eager message of {} bytes", message.bytes)));
             }
             Frame::Eager(message) => {
+                self.queued_here += queued_bytes(message.bytes);
+                if self.queued_here > QUEUE_BYTES_MAX {
+                    return Err("more short messages than there is room for".into());
+                }
                 let into = match receive(&message, borrowed) {
                     Some(sink) => {
                         self.give_credit(message.bytes);
@@ -435,18 +419,23 @@ impl PeerLane {
                 };
                 self.incoming = Some(Incoming { message, received: 0, into });
             }
-            Frame::Request(message) => return Ok(Event::Arrived(Arrived::Request { message })),
+            Frame::Request(message) if message.number < self.next_request => {
+                return Err("a request with the number of an earlier one".into());
+            }
+            Frame::Request(message) => {
+                self.next_request = message.number.saturating_add(1);
+                return Ok(Event::Arrived(Arrived::Request { message }));
+            }
             Frame::Grant { number } => {
-                let position = self.asking.iter().position(|(asked, _)| *asked == number);
-                let (_, transfer) = self.asking.remove(position.ok_or("a grant that nobody asked for")?);
+                let transfer = self.asking.remove(&number).ok_or("a grant that nobody asked for")?;
                 let bytes = transfer.message(borrowed).len() as u64;
                 self.push(Frame::Data { number, bytes }, Some(transfer));
             }
             Frame::Data { number, bytes } => {
-                let expected =
-                    |(message, _): &(Message, Sink)| message.number == number && message.bytes == bytes;
-                let position = self.granted.iter().position(expected).ok_or("data that nobody granted")?;
-                let (message, sink) = self.granted.remove(position);
+                let is_expected =
+                    self.granted.get(&number).is_some_and(|(message, _)| message.bytes == bytes);
+                let granted = if is_expected { self.granted.remove(&number) } else { None };
+                let (message, sink) = granted.ok_or("data that nobody granted")?;
                 self.incoming = Some(Incoming { message, received: 0, into: Into::Sink(sink) });
             }
             Frame::Credit => {}

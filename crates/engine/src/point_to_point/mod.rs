@@ -11,11 +11,14 @@ mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod goodbye;
+mod incoming;
 mod input;
 mod lane;
 mod matching;
 mod outgoing;
+mod queues;
 mod transfer;
+mod waits;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,30 +27,16 @@ use unisono_communicator::{Error, GroupRank, Operation, Outcome, Peer, Result, S
 
 use crate::drive::Pause;
 use crate::drive::request::Request;
-use crate::drive::wait::{ASKED_AT_ONCE_MAX, Attention, Due, Wait};
+use crate::drive::wait::Wait;
 use crate::links::{Broken, Edge, Interest, Lane, Links};
-use crate::options::EngineOptions;
-use unisono_backend::{CallGate, Peers};
+use unisono_backend::Peers;
 
 use lane::{Event, PeerLane};
 use matching::{Arrived, Matching};
-use transfer::{Owned, Sink, Transfer, WaitingTransfer};
+use transfer::{Owned, Sink, Transfer};
+use waits::Looks;
 
 pub(crate) use transfer::Borrowed;
-
-/// The collective about which an awaited rank is asked: the one in progress here, or the next. The answer names the
-/// call in which that rank is.
-fn call_asked_about(gate: &CallGate) -> u64 {
-    gate.board().progress().finished()
-}
-
-/// Logs a warning and asks the awaited rank, as far as due. A closed rank is not asked: its stream shows all that it
-/// has sent.
-fn pay(due: Attention, wait: &mut Wait, gate: &CallGate, waiting: &WaitingTransfer, number: u64) {
-    let awaited = waiting.awaited();
-    let asks = due.asks && awaited.is_some_and(|peer| !gate.board().closings().has_closed(peer));
-    wait.pay(Attention { asks, ..due }, gate, waiting, awaited.as_slice(), number);
-}
 
 /// All unfinished sends and receives of one communicator.
 pub(crate) struct PointToPoint {
@@ -58,6 +47,8 @@ pub(crate) struct PointToPoint {
     matching: Matching,
     /// Whether this rank has closed the communicator, so that nothing new begins.
     is_closing: bool,
+    /// When to look after the transfers that own their memory.
+    looks: Looks,
     /// A buffer that collects short frames.
     stage: Vec<u8>,
 }
@@ -72,10 +63,11 @@ impl PointToPoint {
         PointToPoint {
             rank: group.own_rank(),
             lanes: group.ranks().map(PeerLane::new).collect(),
-            matching: Matching::new(peers.board().clone()),
+            matching: Matching::new(peers.board().clone(), group.size()),
             peers,
             posted: Vec::new(),
             is_closing: false,
+            looks: Looks::default(),
             stage: Vec::new(),
         }
     }
@@ -112,7 +104,24 @@ impl PointToPoint {
                 moved |= self.advance_lane(peer, links, borrowed, reads_all)?;
             }
         }
+        self.end_hopeless(borrowed)?;
         Ok(moved)
+    }
+
+    /// Ends the receives from any rank if all other ranks have left: only this rank itself could send to them, and a
+    /// thread that waits for them does not. If nobody waits for them yet, they stay.
+    fn end_hopeless(&mut self, borrowed: &mut Borrowed<'_>) -> Result<()> {
+        if !self.matching.awaits_any() || self.lanes.len() == 1 {
+            return Ok(());
+        }
+        let others = || self.peers.group().ranks().filter(|peer| *peer != self.rank);
+        if others().any(|peer| self.lanes[peer.index()].reads()) {
+            return Ok(());
+        }
+        let error = self.peers.all_left(&others().collect::<Vec<_>>());
+        let abandoned = self.matching.take_abandoned(None);
+        abandoned.into_iter().for_each(|receive| receive.fail(borrowed, error.clone()));
+        if self.matching.has_awaited_of_any() { Err(error) } else { Ok(()) }
     }
 
     /// Begins the borrowed transfer, after all transfers that were posted earlier.
@@ -151,15 +160,15 @@ impl PointToPoint {
     }
 
     /// Replaces the borrowed transfer by a request's transfer, which owns its memory.
-    fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait) {
+    fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait, since: Instant) {
         let Some(mut owned) = Owned::take(request, wait) else { return };
-        let waiting = self.matching.receives_mut().map(|receive| (receive, 0));
-        let lanes = self.lanes.iter_mut().filter_map(PeerLane::borrowed_mut);
-        let mut places = lanes.chain(waiting.filter(|(receive, _)| receive.owned().is_none()));
-        if let Some((place, received)) = places.next() {
+        if let Some(place) = self.matching.borrowed_mut(borrowed) {
+            *place = Transfer::Owned(owned);
+        } else if let Some((place, received)) = self.lanes.iter_mut().find_map(PeerLane::borrowed_mut) {
             owned.room()[..received].copy_from_slice(&borrowed.room[..received]);
             *place = Transfer::Owned(owned);
         }
+        self.looks.hasten(since);
     }
 
     fn begin_posted<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
@@ -167,6 +176,7 @@ impl PointToPoint {
             return false;
         }
         let started = links.now();
+        self.looks.hasten(started);
         for (request, timeout) in std::mem::take(&mut self.posted) {
             if let Some(owned) = Owned::take(request, Wait::since(started, timeout)) {
                 self.begin(Transfer::Owned(owned), links, borrowed);
@@ -213,7 +223,7 @@ impl PointToPoint {
         let message = frame::Message { dtype, tag, number: 0, bytes: bytes.len() as u64 };
         transfer.finish(borrowed, None, tag, message.bytes);
         let arrived = Arrived::Whole { message, bytes };
-        match self.matching.match_receive(self.rank, &message, borrowed) {
+        match self.matching.match_receive(self.rank, &message) {
             Some(receive) => self.deliver_arrived(self.rank, arrived, receive, borrowed),
             None => self.matching.keep(self.rank, arrived),
         }
@@ -252,13 +262,13 @@ impl PointToPoint {
     }
 
     /// Whether bytes from `peer` are wanted.
-    fn reads(&self, peer: GroupRank, borrowed: &Borrowed<'_>, reads_all: bool) -> bool {
+    fn reads(&self, peer: GroupRank, reads_all: bool) -> bool {
         let lane = &self.lanes[peer.index()];
         reads_all
             || lane.is_sending()
             || lane.is_receiving()
             || lane.is_ending()
-            || self.matching.awaits(peer, borrowed)
+            || self.matching.awaits(peer)
     }
 
     fn advance_lane<L: Links>(
@@ -268,17 +278,13 @@ impl PointToPoint {
         borrowed: &mut Borrowed<'_>,
         reads_all: bool,
     ) -> Result<bool> {
-        let lane = &self.lanes[peer.index()];
-        // A peer that has left is an obstacle only if a transfer waits for this peer alone.
-        if !lane.is_open()
-            && let Some(broken) = lane.obstacle(self.matching.awaits_only(peer, borrowed))
-        {
-            return Err(broken.error(&self.peers, peer, None));
+        if !self.lanes[peer.index()].is_open() {
+            self.end_without(peer, borrowed)?;
         }
-        if !self.reads(peer, borrowed, reads_all) {
+        if !self.reads(peer, reads_all) {
             return Ok(false);
         }
-        let edge = edge(peer);
+        let (edge, lane) = (edge(peer), &self.lanes[peer.index()]);
         if !lane.is_connected() {
             if lane.is_sending() && links.open(&[edge])?.is_pending() || !links.is_open(edge) {
                 return Ok(false);
@@ -286,6 +292,20 @@ impl PointToPoint {
             self.lanes[peer.index()].set_connected();
         }
         Ok(self.move_lane(peer, links.link(edge), borrowed))
+    }
+
+    /// Ends the transfers that only a peer could serve that has left; the error is for a transfer for whose end somebody
+    /// waits.
+    fn end_without(&mut self, peer: GroupRank, borrowed: &mut Borrowed<'_>) -> Result<()> {
+        let lane = &mut self.lanes[peer.index()];
+        let Some(broken) = lane.obstacle(self.matching.awaits_only(peer)) else { return Ok(()) };
+        let error = broken.error(&self.peers, peer, None);
+        if !lane.reads() {
+            let abandoned = lane.take_abandoned().into_iter().chain(self.matching.take_abandoned(Some(peer)));
+            abandoned.for_each(|receive| receive.fail(borrowed, error.clone()));
+        }
+        let is_left = lane.obstacle(self.matching.awaits_only(peer)).is_some();
+        if is_left { Err(error) } else { Ok(()) }
     }
 
     /// Writes and reads on an open stream until nothing moves or the borrowed transfer is over. True if something
@@ -337,7 +357,7 @@ impl PointToPoint {
                 return Ok(moved);
             }
             let event = lane.receive(link, borrowed, |message, borrowed| {
-                let receive = matching.match_receive(peer, message, borrowed)?;
+                let receive = matching.match_receive(peer, message)?;
                 Some(Sink::of(receive, borrowed, peer, message))
             });
             match event? {
@@ -345,14 +365,14 @@ impl PointToPoint {
                 Event::Moved => {}
                 Event::Goodbye => {
                     self.matching.forget_requests(peer);
+                    // The news of its departure may come later.
+                    self.peers.board().closings().note_closed(peer);
                     return Ok(true);
                 }
-                Event::Arrived(arrived) => {
-                    match self.matching.match_receive(peer, arrived.message(), borrowed) {
-                        Some(receive) => self.deliver_arrived(peer, arrived, receive, borrowed),
-                        None => self.matching.keep(peer, arrived),
-                    }
-                }
+                Event::Arrived(arrived) => match self.matching.match_receive(peer, arrived.message()) {
+                    Some(receive) => self.deliver_arrived(peer, arrived, receive, borrowed),
+                    None => self.matching.keep(peer, arrived),
+                },
             }
             moved = true;
         }
@@ -364,48 +384,18 @@ impl PointToPoint {
         self.lanes.iter_mut().flat_map(PeerLane::owned_mut).chain(waiting)
     }
 
-    /// Looks after the transfers that own their memory, at `now`: asks the awaited ranks, warns, and reports a late
-    /// transfer. For all transfers together it logs at most one line and asks few questions.
-    pub(crate) fn look_after_waits(
-        &mut self,
-        now: Instant,
-        gate: &CallGate,
-        options: &EngineOptions,
-    ) -> Result<()> {
-        let number = call_asked_about(gate);
-        let (mut has_warned, mut asked) = (false, Vec::new());
-        for owned in self.owned_mut() {
-            match owned.wait.look(now, options) {
-                Due::Nothing => {}
-                Due::End => return Err(owned.waiting().late(&owned.wait, gate.peers(), now)),
-                Due::Attention(mut due) => {
-                    owned.wait.ask_about(number);
-                    let waiting = owned.waiting();
-                    let awaited = waiting.awaited();
-                    due.asks &= awaited.is_some_and(|peer| !asked.contains(&peer));
-                    due.asks &= asked.len() < ASKED_AT_ONCE_MAX;
-                    due.warns &= !has_warned;
-                    has_warned |= due.warns;
-                    asked.extend(awaited.filter(|_| due.asks));
-                    pay(due, &mut owned.wait, gate, &waiting, number);
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Adds the events that the messages, including `borrowed`, wait for to `pause`.
     pub(crate) fn pause<L: Links>(&mut self, links: &mut L, borrowed: &Borrowed<'_>, pause: &mut Pause) {
         self.matching.show_unread();
         self.push_interest(links, borrowed, &mut pause.interest);
-        self.owned_mut().for_each(|owned| pause.end_by(owned.wait.next()));
+        pause.end_by(self.looks.next());
     }
 
     fn push_interest<L: Links>(&self, links: &mut L, borrowed: &Borrowed<'_>, interest: &mut Vec<Interest>) {
         let reads_all = self.reads_all(borrowed);
         for peer in self.peers.group().ranks() {
             let lane = &self.lanes[peer.index()];
-            let readable = lane.reads() && self.reads(peer, borrowed, reads_all);
+            let readable = lane.reads() && self.reads(peer, reads_all);
             let writable = lane.writes() && lane.wants_to_write();
             if peer != self.rank && (readable || writable) && links.is_open(edge(peer)) {
                 interest.push(Interest { edge: edge(peer), readable, writable, releasable: false });

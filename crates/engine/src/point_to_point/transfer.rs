@@ -121,7 +121,7 @@ impl Owned {
 
     /// The transfer for a warning or an error.
     pub(super) fn waiting(&self) -> WaitingTransfer {
-        WaitingTransfer { descriptor: self.call.descriptor, site: self.call.site }
+        WaitingTransfer::new(self.call.descriptor, self.call.site)
     }
 
     fn end(&mut self, result: Result<Outcome>) {
@@ -159,17 +159,34 @@ fn staged(call: &OwnedCall) -> Result<Option<Vec<u8>>> {
 
 /// A send or receive that waits.
 pub(super) struct WaitingTransfer {
-    pub(super) descriptor: Descriptor,
-    pub(super) site: Site,
+    descriptor: Descriptor,
+    site: Site,
+    /// How many other sends and receives of this rank wait too.
+    others: usize,
 }
 
 impl fmt::Display for WaitingTransfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.descriptor, self.site)
+        write!(f, "{} at {}", self.descriptor, self.site)?;
+        match self.others {
+            0 => Ok(()),
+            1 => f.write_str(" (and 1 more send or receive)"),
+            others => write!(f, " (and {others} more sends and receives)"),
+        }
     }
 }
 
 impl WaitingTransfer {
+    /// It waits alone.
+    pub(super) fn new(descriptor: Descriptor, site: Site) -> WaitingTransfer {
+        WaitingTransfer { descriptor, site, others: 0 }
+    }
+
+    /// It waits beside so many others.
+    pub(super) fn beside(self, others: usize) -> WaitingTransfer {
+        WaitingTransfer { others, ..self }
+    }
+
     /// The only rank that can end the wait; `None` if any rank can.
     pub(super) fn awaited(&self) -> Option<GroupRank> {
         match self.descriptor.peer {
@@ -227,6 +244,22 @@ impl Transfer {
         match self {
             Transfer::Owned(owned) => Some(owned),
             Transfer::Borrowed => None,
+        }
+    }
+
+    /// Whether nobody will ever ask how it ends.
+    pub(super) fn is_abandoned(&self) -> bool {
+        match self {
+            Transfer::Owned(owned) => owned.request.is_abandoned(),
+            Transfer::Borrowed => false,
+        }
+    }
+
+    /// Whether somebody waits for its end, or asks again and again.
+    pub(super) fn is_awaited(&self) -> bool {
+        match self {
+            Transfer::Owned(owned) => owned.request.is_awaited(),
+            Transfer::Borrowed => true,
         }
     }
 

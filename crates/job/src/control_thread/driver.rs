@@ -1,5 +1,6 @@
 //! The control thread's loop: sockets and timers around the state machines.
 
+mod delivery;
 mod dialling;
 mod leaving;
 mod witness;
@@ -24,14 +25,13 @@ use witness::ProcessEnd;
 
 use super::command::{Command, Identity, Settings};
 use super::engines::{Delivery, Engines};
+use super::handovers::Handovers;
 use super::measurements::Measurements;
 use super::process_watch::ProcessWatch;
 use super::retransmissions::Retransmissions;
-use super::tasks::{
-    End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger, read_messages, write_frames,
-};
+use super::tasks::{End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger};
 use crate::connecting::{Acceptor, Authenticated, Stream};
-use crate::sockets::{DataSocket, Way, set_congestion_control};
+use crate::sockets::DataSocket;
 
 /// How many events are taken before the actions that follow from them.
 const EVENTS_AT_ONCE_MAX: usize = 1024;
@@ -66,6 +66,7 @@ struct Driver {
     lingering: JoinSet<()>,
     writing: JoinSet<()>,
     tasks: JoinSet<TaskResult>,
+    handovers: Handovers,
     /// The tasks that wait for a verdict.
     judged: Vec<(Slot, AbortHandle)>,
     events: UnboundedSender<TaskResult>,
@@ -104,6 +105,7 @@ pub(super) async fn run(
         lingering: JoinSet::new(),
         writing: JoinSet::new(),
         tasks: JoinSet::new(),
+        handovers: Handovers::default(),
         judged: Vec::new(),
         events,
         identity,
@@ -201,6 +203,7 @@ impl Driver {
     fn unregister(&mut self, key: CommunicatorKey) {
         self.engines.remove(key);
         self.slots.remove(key);
+        self.handovers.forget(key);
         self.wanted.retain(|slot, _| slot.role == ConnectionRole::Control || slot.key != key);
         // The other side parks a connection of a communicator, also of a dropped communicator, until the connection
         // ends.
@@ -252,6 +255,12 @@ impl Driver {
     }
 
     fn on_event(&mut self, event: TaskResult) {
+        let made = event.made();
+        self.take_event(event);
+        made.into_iter().for_each(|slot| self.handovers.end(slot));
+    }
+
+    fn take_event(&mut self, event: TaskResult) {
         let now = Instant::now();
         match event {
             TaskResult::Message { peer, message } => {
@@ -342,6 +351,7 @@ impl Driver {
             self.on_placed((slot, number), placed);
         } else {
             self.judged.retain(|one| !one.1.is_finished());
+            self.handovers.begin(slot);
             let timeout = (slot.role == ConnectionRole::Control).then(|| self.attempt_timeout(slot));
             self.judged.push((slot, self.tasks.spawn(await_verdict((slot, number), stream, timeout))));
         }
@@ -361,78 +371,14 @@ impl Driver {
     fn on_placed(&mut self, (slot, number): (Slot, u64), placed: Placed<Stream>) {
         match placed {
             Placed::Keep(stream) => {
+                self.handovers.begin(slot);
                 drop(self.tasks.spawn(keep((slot, number), stream, self.attempt_timeout(slot))))
             }
             // A new connection has room for a verdict. If it had none, closing it would tell the other side the same.
             Placed::Drop(stream) => drop(stream.try_write(&Verdict::Drop.encode())),
             Placed::Deliver(stream) => self.deliver((slot, number), stream),
+            Placed::Close(stream) => drop(stream),
             Placed::Parked => {}
-        }
-    }
-
-    fn deliver(&mut self, (slot, number): (Slot, u64), stream: Stream) {
-        self.wanted.remove(&slot);
-        if slot.role == ConnectionRole::Control {
-            // Control connections are dialled over TCP only, and a rank accepts no others.
-            let Stream::Tcp(stream) = stream else { return };
-            let (reader, connection) = stream.into_split();
-            let (frames, queue) = unbounded_channel();
-            while self.writing.try_join_next().is_some() {}
-            self.writing.spawn(write_frames(connection, queue, self.settings.intervals.suspect));
-            let process = self.watches.get(&slot.peer).cloned();
-            tokio::spawn(read_messages((slot.peer, number), reader, process, self.events.clone()));
-            self.control_connections
-                .insert(slot.peer, ControlConnection { number, frames, is_doubted: false });
-            self.control.plane.on_connected(slot.peer, Instant::now());
-            return;
-        }
-        self.tune(slot.peer, &stream);
-        match stream.into_parts() {
-            Ok(parts) => {
-                let socket = DataSocket::new(slot.peer, slot.role, parts);
-                self.tell_way(&socket);
-                self.measurements.add(&socket);
-                if let Some(peer) = self.control.communicators.connected(slot) {
-                    self.engines.deliver(slot.key, Delivery::Socket { peer, role: slot.role, socket });
-                }
-            }
-            Err(error) => self.fail(slot, Failure::Error(Error::system("cannot take over a socket", &error))),
-        }
-    }
-
-    /// Sets the congestion control of a data socket within this host. After the first refusal it is not tried again:
-    /// whether it is allowed does not change.
-    fn tune(&mut self, peer: JobRank, stream: &Stream) {
-        if stream.is_tcp()
-            && self.identity.is_here(peer)
-            && let Some(name) = &self.settings.congestion_control
-            && set_congestion_control(stream, name).is_err()
-        {
-            self.settings.congestion_control = None;
-        }
-    }
-
-    /// Tells the log the way of a connection, and once that data within this host does not go through memory although
-    /// it should.
-    fn tell_way(&mut self, socket: &DataSocket) {
-        let (peer, rank) = (socket.peer(), Some(self.identity.rank.get()));
-        log(
-            Severity::Debug,
-            rank,
-            format_args!("a connection to rank {peer} for data goes {}", socket.way()),
-        );
-        let why = match socket.way() {
-            Way::Memory(_) => return,
-            _ if !self.settings.shares_memory || !self.identity.is_here(peer) => return,
-            Way::Unix => {
-                "one of the two has no memory for it, or no descriptor, so their data goes over a Unix socket"
-            }
-            Way::Tcp => "they do not reach each other within it, so their data goes over TCP",
-        };
-        if !std::mem::replace(&mut self.has_told_way, true) {
-            let text =
-                format_args!("rank {peer} is on the host of this rank, and the two share no memory: {why}");
-            log(Severity::Warn, rank, text);
         }
     }
 
@@ -441,9 +387,12 @@ impl Driver {
         loop {
             let effects = self.control.take_effects(Instant::now());
             if effects.is_empty() {
-                return;
+                break;
             }
             effects.into_iter().for_each(|effect| self.on_effect(effect));
+        }
+        for Slot { key, peer, .. } in self.handovers.take_complete() {
+            self.control.communicators.left_completely(key, peer);
         }
     }
 
@@ -463,6 +412,9 @@ impl Driver {
             }
             Effect::Measured(offset) => self.measurements.note_clock(offset),
             Effect::Wake(key) => self.engines.wake(key),
+            Effect::Left(key, peer) => {
+                self.handovers.leave(Slot { key, role: ConnectionRole::PointToPoint, peer });
+            }
             Effect::NotConnected(key, error) => self.engines.deliver(key, Delivery::Failed(error)),
             Effect::Agreed(caller, result) => self.engines.agreed(caller, result),
             Effect::Closed(caller, result) => self.engines.closed(caller, result),

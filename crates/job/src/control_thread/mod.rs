@@ -14,6 +14,7 @@ mod command;
 mod driver;
 mod engines;
 mod handle;
+mod handovers;
 mod measurements;
 mod process_watch;
 mod retransmissions;

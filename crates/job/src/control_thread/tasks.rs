@@ -54,6 +54,17 @@ pub(super) enum TaskResult {
     ProcessEnded { peer: JobRank, reason: String },
 }
 
+impl TaskResult {
+    /// The slot of a connection between two sides that know each other, if this is the end of making one.
+    pub(super) fn made(&self) -> Option<Slot> {
+        match self {
+            TaskResult::Judged { slot, .. } | TaskResult::Acknowledged { slot, .. } => Some(*slot),
+            TaskResult::Dialled { .. } | TaskResult::Message { .. } => None,
+            TaskResult::Ended { .. } | TaskResult::ProcessEnded { .. } => None,
+        }
+    }
+}
+
 /// How a control connection has ended.
 pub(super) enum End {
     /// The other side's host, or the network between, has ended it.

@@ -8,6 +8,8 @@ mod child;
 #[path = "../../../transport-tcp/tests/support/mod.rs"]
 mod support;
 
+mod departures;
+
 /// The transport of all these jobs. It uses memory unless `UNISONO_SHM=0`.
 const TRANSPORT: unisono_transport_shm::Shm = unisono_transport_shm::Shm;
 

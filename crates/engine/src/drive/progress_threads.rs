@@ -1,0 +1,141 @@
+//! The threads that move the asynchronous calls of all communicators of a world.
+//!
+//! There are few of them however many communicators there are. While there are more communicators with work than
+//! threads, each thread turns to the next one as soon as nothing moves, so no communicator waits for another to end.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use unisono_backend::Waker;
+use unisono_communicator::Error;
+
+use crate::drive::monitor::Monitor;
+use crate::lock;
+
+/// The most threads of one world.
+const THREADS_MAX: usize = 8;
+
+/// The threads of one world. They start when they are needed, and end with the last communicator.
+#[derive(Clone, Default)]
+pub struct ProgressThreads(Arc<Owner>);
+
+impl fmt::Debug for ProgressThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ProgressThreads").field(&lock(&self.0.0.state).threads).finish()
+    }
+}
+
+/// The threads themselves do not own this, so they end with it.
+#[derive(Default)]
+struct Owner(Arc<Pool>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        lock(&self.0.state).is_over = true;
+        self.0.has_work.notify_all();
+    }
+}
+
+/// The communicators with work, and the threads.
+#[derive(Default)]
+pub(crate) struct Pool {
+    state: Mutex<PoolState>,
+    has_work: Condvar,
+}
+
+#[derive(Default)]
+struct PoolState {
+    /// The communicators that no thread looks after yet.
+    waiting: VecDeque<Arc<Monitor>>,
+    threads: usize,
+    idle: usize,
+    /// Wakes the threads that may sleep in the links of a communicator, by number.
+    sleepers: Vec<(u64, Waker)>,
+    next_sleeper: u64,
+    is_over: bool,
+}
+
+impl ProgressThreads {
+    /// A communicator has a command for its thread.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the system has no room for the first thread.
+    pub(crate) fn add(&self, monitor: Arc<Monitor>) -> Result<(), Error> {
+        let pool = &self.0.0;
+        let mut state = lock(&pool.state);
+        state.waiting.push_back(monitor);
+        if state.idle >= state.waiting.len() {
+            drop(state);
+            pool.has_work.notify_one();
+            return Ok(());
+        }
+        if state.threads < THREADS_MAX {
+            let (own, thread) =
+                (pool.clone(), std::thread::Builder::new().name("unisono-progress".to_owned()));
+            match thread.spawn(move || own.run()) {
+                Ok(_) => {
+                    state.threads += 1;
+                    return Ok(());
+                }
+                Err(error) if state.threads == 0 => {
+                    state.waiting.pop_back();
+                    return Err(Error::system("cannot start the progress thread", &error));
+                }
+                Err(_) => {}
+            }
+        }
+        // The threads that sleep in other communicators must turn to this one too.
+        let sleepers: Vec<Waker> = state.sleepers.iter().map(|(_, wake)| wake.clone()).collect();
+        drop(state);
+        sleepers.iter().for_each(|wake| wake());
+        Ok(())
+    }
+}
+
+/// While it lives, a thread may sleep in the links of a communicator.
+pub(crate) struct Sleeper<'p> {
+    pool: &'p Pool,
+    number: u64,
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        lock(&self.pool.state).sleepers.retain(|(number, _)| *number != self.number);
+    }
+}
+
+impl Pool {
+    /// A thread may sleep from now on; `wake` wakes it.
+    pub(crate) fn sleeper(&self, wake: Waker) -> Sleeper<'_> {
+        let mut state = lock(&self.state);
+        let number = state.next_sleeper;
+        state.next_sleeper += 1;
+        state.sleepers.push((number, wake));
+        Sleeper { pool: self, number }
+    }
+
+    /// Whether a communicator waits for a thread.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let state = lock(&self.state);
+        state.waiting.len() > state.idle
+    }
+
+    fn run(&self) {
+        while let Some(monitor) = self.next() {
+            if monitor.carry_out(self) {
+                lock(&self.state).waiting.push_back(monitor);
+            }
+        }
+    }
+
+    /// The next communicator that waits; `None` at the end.
+    fn next(&self) -> Option<Arc<Monitor>> {
+        let mut state = lock(&self.state);
+        state.idle += 1;
+        let has_nothing = |state: &mut PoolState| state.waiting.is_empty() && !state.is_over;
+        state = self.has_work.wait_while(state, has_nothing).unwrap_or_else(PoisonError::into_inner);
+        state.idle -= 1;
+        state.waiting.pop_front()
+    }
+}
