@@ -149,6 +149,11 @@ impl Holding {
         HOLDINGS.set(HOLDINGS.get() + 1);
         Holding { of_this_thread: PhantomData }
     }
+
+    /// Whether the calling thread holds something that calls need, so that it must not wait for a call.
+    pub fn is_here() -> bool {
+        HOLDINGS.get() > 0
+    }
 }
 
 impl Drop for Holding {

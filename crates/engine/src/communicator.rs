@@ -78,8 +78,13 @@ impl<L: Links + 'static> EngineCommunicator<L> {
 
 impl<L: Links + 'static> Drop for EngineCommunicator<L> {
     fn drop(&mut self) {
-        if std::thread::panicking() && self.shared.gate.is_owner() {
+        if !self.shared.gate.is_owner() {
+            return;
+        }
+        if std::thread::panicking() {
             self.shared.gate.control().abandon();
+        } else {
+            self.shared.drop_handle();
         }
     }
 }

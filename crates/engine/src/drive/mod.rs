@@ -36,14 +36,15 @@ pub(crate) mod wait;
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use unisono_backend::{CallGate, Failing, ScopeTurn, Waker};
-use unisono_communicator::{CallOptions, Error, ParentCall, Result};
+use unisono_communicator::{CallOptions, Error, Holding, ParentCall, Result, deadline_after};
 
 use crate::drive::call::Engine;
 use crate::drive::monitor::Monitor;
+use crate::drive::progress_threads::Dropped;
 use crate::drive::queue::Queue;
 use crate::links::Links;
 use crate::lock;
@@ -70,6 +71,8 @@ pub(crate) struct Shared<L: Links + 'static> {
     /// Set when a rank has closed the communicator, until the sends and receives have taken note of it.
     pub(crate) news_of_closing: Arc<AtomicBool>,
     pub(crate) monitor: Arc<Monitor>,
+    /// Set when the last handle goes while calls are unfinished.
+    dropped: OnceLock<Dropped>,
     pub(crate) wake: Waker,
     engine: Mutex<Engine<L>>,
 }
@@ -93,6 +96,7 @@ impl<L: Links + 'static> Shared<L> {
             has_messages: AtomicBool::new(false),
             news_of_closing: Arc::default(),
             monitor: Arc::default(),
+            dropped: OnceLock::new(),
             wake,
             engine: Mutex::new(engine),
         });
@@ -143,6 +147,22 @@ impl<L: Links + 'static> Shared<L> {
             && !self.has_messages.load(Ordering::SeqCst)
         {
             guard.fail_pending(cause);
+        }
+    }
+
+    /// The last handle is gone. Its unfinished calls are left to the progress threads; if these have too many of such
+    /// communicators, this thread finishes the calls itself, for at most `drop_timeout`.
+    pub(crate) fn drop_handle(&self) {
+        if Holding::is_here() || !self.has_pending() {
+            return;
+        }
+        let (dropped, are_too_many) = self.options.progress.note_dropped();
+        // A handle goes once.
+        let _ = self.dropped.set(dropped);
+        if are_too_many {
+            let mut guard = self.lock_links();
+            let until = deadline_after(guard.links.now(), self.options.drop_timeout);
+            self.drive_pending(&mut guard, Some(until), || false);
         }
     }
 

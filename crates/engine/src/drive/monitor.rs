@@ -130,11 +130,17 @@ impl Monitor {
         self.wanting.load(Ordering::SeqCst) > 0
     }
 
-    /// Notes that a call has ended. The work after it goes to the thread of callbacks.
-    pub(crate) fn announce(&self, after_end: Option<AfterEnd>) {
+    /// Notes that a call has ended. The work after it goes to the thread of callbacks. Threads are woken if one of them
+    /// waits for this call: a thread that waits for another one would only sleep again, once for each end.
+    /// `is_awaited` is asked under the monitor's lock, as is the goal of a thread that is about to sleep.
+    pub(crate) fn announce(&self, after_end: Option<AfterEnd>, is_awaited: impl FnOnce() -> bool) {
         let mut state = self.lock();
         state.awaited_callbacks -= after_end.as_ref().map_or(0, AfterEnd::callbacks);
-        self.notify(state);
+        if is_awaited() {
+            self.notify(state);
+        } else {
+            drop(state);
+        }
         if let Some(after_end) = after_end {
             self.callbacks.push(after_end);
         }

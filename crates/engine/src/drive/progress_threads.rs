@@ -16,13 +16,17 @@ use crate::lock;
 /// The most threads of one world.
 const THREADS_MAX: usize = 8;
 
+/// How many communicators without a handle may have unfinished calls before the next drop of a handle finishes its calls
+/// itself: each of them has sockets and memory.
+const DROPPED_MAX: usize = 64;
+
 /// The threads of one world. They start when they are needed, and end with the last communicator.
 #[derive(Clone, Default)]
 pub struct ProgressThreads(Arc<Owner>);
 
 impl fmt::Debug for ProgressThreads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ProgressThreads").field(&lock(&self.0.0.state).threads).finish()
+        f.debug_tuple("ProgressThreads").field(&self.count()).finish()
     }
 }
 
@@ -53,10 +57,17 @@ struct PoolState {
     /// Wakes the threads that may sleep in the links of a communicator, by number.
     sleepers: Vec<(u64, Waker)>,
     next_sleeper: u64,
+    /// How many communicators without a handle have unfinished calls.
+    dropped: usize,
     is_over: bool,
 }
 
 impl ProgressThreads {
+    /// How many threads there are.
+    pub fn count(&self) -> usize {
+        lock(&self.0.0.state).threads
+    }
+
     /// A communicator has a command for its thread.
     ///
     /// # Errors
@@ -90,6 +101,24 @@ impl ProgressThreads {
         drop(state);
         sleepers.iter().for_each(|wake| wake());
         Ok(())
+    }
+}
+
+/// A communicator without a handle that has unfinished calls, until it is gone.
+pub(crate) struct Dropped(ProgressThreads);
+
+impl ProgressThreads {
+    /// Notes a communicator whose last handle is gone, with unfinished calls. True if there are too many of these.
+    pub(crate) fn note_dropped(&self) -> (Dropped, bool) {
+        let mut state = lock(&self.0.0.state);
+        state.dropped += 1;
+        (Dropped(self.clone()), state.dropped > DROPPED_MAX)
+    }
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        lock(&self.0.0.0.state).dropped -= 1;
     }
 }
 

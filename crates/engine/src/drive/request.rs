@@ -118,7 +118,7 @@ impl Request {
         }
         let call = format_args!("{} at {}", self.descriptor, self.site);
         let result = result.map_err(|error| error.in_call(&call));
-        self.monitor.announce(self.ending.end(result, buffers));
+        self.monitor.announce(self.ending.end(result, buffers), || self.is_awaited());
     }
 
     /// Ends the call with an error, unless it has ended.

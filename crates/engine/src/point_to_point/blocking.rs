@@ -219,11 +219,13 @@ impl<L: Links + 'static> Shared<L> {
     /// Posts a transfer that owns its memory. The holder of the links moves it.
     pub(crate) fn post_message(self: &Arc<Self>, request: Arc<Request>, timeout: Duration) {
         let mut messages = lock(&self.messages);
-        messages.post(request, timeout);
+        let is_first = messages.post(request, timeout);
         self.has_messages.store(true, Ordering::SeqCst);
         drop(messages);
-        self.nudge_holder();
-        self.leave_to_progress();
+        if is_first {
+            self.nudge_holder();
+            self.leave_to_progress();
+        }
     }
 
     /// Makes the progress thread continue with the messages.

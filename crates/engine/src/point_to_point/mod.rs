@@ -72,9 +72,11 @@ impl PointToPoint {
         }
     }
 
-    /// Adds a transfer. The holder of the links begins it.
-    pub(crate) fn post(&mut self, request: Arc<Request>, timeout: Duration) {
+    /// Adds a transfer. The holder of the links begins it. True if no other one waits to begin, so that the holder does
+    /// not know of any.
+    pub(crate) fn post(&mut self, request: Arc<Request>, timeout: Duration) -> bool {
         self.posted.push((request, timeout));
+        self.posted.len() == 1
     }
 
     /// Whether a transfer is unfinished.

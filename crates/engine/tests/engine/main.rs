@@ -10,6 +10,7 @@ mod goodbyes;
 mod handles;
 mod in_process;
 mod lost_wakes;
+mod many;
 mod messages;
 mod panics;
 mod revoked;
