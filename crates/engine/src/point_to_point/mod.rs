@@ -14,6 +14,8 @@ mod goodbye;
 mod incoming;
 mod input;
 mod lane;
+#[cfg(test)]
+mod lane_tests;
 mod matching;
 mod outgoing;
 mod queues;

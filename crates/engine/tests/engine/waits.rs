@@ -4,7 +4,7 @@
 use std::fmt::{self, Debug};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Once, mpsc};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
@@ -16,7 +16,6 @@ use crate::clocked::{Clock, Clocked};
 use crate::support::watched;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::NoSubscriber;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// A clock that advances by a millisecond at every look at messages, and jumps to the end of every sleep.
@@ -183,9 +182,18 @@ impl Subscriber for Warnings {
 /// thread that first comes to an event whether the event is wanted, and keeps that answer for all threads. Another
 /// test, which has no subscriber, would silence the event for this one. A subscriber of the whole process makes two.
 fn with_subscriber<T>(subscriber: impl Subscriber + Send + Sync + 'static, call: impl FnOnce() -> T) -> T {
-    static OF_ALL: Once = Once::new();
-    OF_ALL.call_once(|| tracing::subscriber::set_global_default(NoSubscriber::new()).unwrap());
+    let _ = of_all_threads();
     tracing::subscriber::with_default(subscriber, call)
+}
+
+/// The warnings of all threads without a subscriber of their own, of whatever test.
+fn of_all_threads() -> &'static Warnings {
+    static OF_ALL: LazyLock<Warnings> = LazyLock::new(|| {
+        let warnings = Warnings::default();
+        tracing::subscriber::set_global_default(warnings.clone()).unwrap();
+        warnings
+    });
+    &OF_ALL
 }
 
 #[test]
@@ -207,6 +215,27 @@ fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
             let expected = "has not moved for 30.0s: rank 1 has not called anything yet; its deadline is ";
             assert!(lines[0].contains(name) && lines[0].contains(expected), "{name}: {lines:?}");
         }
+    });
+}
+
+/// The receives are posted one after the other, so each would be due for a warning at a time of its own.
+#[test]
+fn many_receives_that_wait_are_one_line_in_the_log() {
+    // No other test has such tags.
+    const TAG: u32 = 7_700_000;
+    watched(|| {
+        let (warnings, (world, clock)) = (of_all_threads(), world());
+        let post = |number| {
+            clock.go_on(Duration::from_millis(5));
+            world[0].recv_async(vec![0u8], Peer::Rank(1), TAG + number).into_work()
+        };
+        let works: Vec<_> = (0..3000).map(post).collect();
+        assert!(matches!(works[2999].wait().unwrap_err(), Error::Timeout { .. }));
+        flush_log(Duration::from_secs(60));
+        let mut lines = warnings.lines.lock().unwrap().clone();
+        lines.retain(|line| line.contains("tag 77"));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains(" more sends and receives) has not moved for "), "{lines:?}");
     });
 }
 
