@@ -16,11 +16,11 @@
 //! and foreign memory, make a [`Call`] or an [`OwnedCall`] and pass it to [`Collectives::issue`] or
 //! [`CollectivesAsync::start`].
 //!
-//! This crate opens no file. It starts at most one thread, which passes log lines to the program's `tracing`
-//! subscriber.
+//! This crate opens no file. It starts at most one thread, which writes log lines of threads that must not wait.
 
 #![deny(unsafe_code)]
 
+mod aside;
 mod call;
 mod check;
 mod comms_log;
@@ -39,6 +39,7 @@ mod typed;
 mod with;
 mod work;
 
+pub use aside::{Aside, NotTaken};
 pub use bytes::Bytes;
 pub use call::body::{BodyStage, CallBody};
 pub use call::counts::{Counts, LENGTHS_KNOWN_MAX, LengthList, Sizes};

@@ -2,20 +2,23 @@
 //!
 //! A library must not install a subscriber, because the program could then install none. So each line checks for one.
 //!
-//! A subscriber is the program's code: it may take locks and make calls. So it never runs on a thread that holds links
-//! or locks. Such a thread passes its lines to another thread, which calls the subscriber.
+//! A subscriber is the program's code: it may take locks and make calls. Standard error may be a pipe that nobody
+//! reads. So a thread that holds links or locks uses neither: it passes its lines to another thread.
 
 use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
 use std::marker::PhantomData;
 use std::str::FromStr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tracing::Dispatch;
+
+use crate::aside::{Aside, NotTaken};
+
+/// More lines of [`Holding`] threads do not wait to be told.
+const LINES_WAITING_MAX: usize = 1024;
 
 /// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,17 +98,35 @@ pub fn log(severity: Severity, rank: Option<u32>, text: fmt::Arguments<'_>) {
     if !is_logged(severity) {
         return;
     }
-    if !tracing::dispatcher::has_been_set() {
-        return write_line(rank, text);
-    }
-    if HOLDINGS.get() == 0 {
-        return tell_subscriber(severity, rank, text);
-    }
     // This thread may have another subscriber than the process.
-    let subscriber = tracing::dispatcher::get_default(Dispatch::clone);
-    let line = HeldLine { subscriber, severity, rank, text: text.to_string() };
-    if let Some(line) = hand_over(line) {
-        write_line(line.rank, format_args!("{}", line.text));
+    let subscriber =
+        tracing::dispatcher::has_been_set().then(|| tracing::dispatcher::get_default(Dispatch::clone));
+    if HOLDINGS.get() == 0 {
+        return tell(subscriber.as_ref(), severity, rank, text);
+    }
+    let line = text.to_string();
+    let handed_over = TELLER.hand_over(move || {
+        tell(subscriber.as_ref(), severity, rank, format_args!("{line}"));
+        let lost = LOST.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let text =
+                format_args!("{lost} lines are missing here: the lines before them were taken too slowly");
+            tell(subscriber.as_ref(), Severity::Warn, None, text);
+        }
+    });
+    match handed_over {
+        Ok(()) => {}
+        Err(NotTaken::Full) => _ = LOST.fetch_add(1, Ordering::Relaxed),
+        Err(NotTaken::NoThread) => write_line(rank, text),
+    }
+}
+
+fn tell(subscriber: Option<&Dispatch>, severity: Severity, rank: Option<u32>, text: fmt::Arguments<'_>) {
+    match subscriber {
+        Some(subscriber) => {
+            tracing::dispatcher::with_default(subscriber, || tell_subscriber(severity, rank, text));
+        }
+        None => write_line(rank, text),
     }
 }
 
@@ -123,20 +144,13 @@ fn write_line(rank: Option<u32>, text: fmt::Arguments<'_>) {
     let _ = std::io::stderr().lock().write_all(format!("unisono:{rank} {text}\n").as_bytes());
 }
 
-/// A line of a thread on which no subscriber may run.
-struct HeldLine {
-    subscriber: Dispatch,
-    severity: Severity,
-    rank: Option<u32>,
-    text: String,
-}
-
 thread_local! {
     /// The number of [`Holding`] values of this thread.
     static HOLDINGS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While it exists, its thread holds something that calls need, such as a lock, and no subscriber runs on the thread.
+/// While it exists, its thread holds something that calls need, such as a lock. The thread runs no subscriber, and its
+/// lines wait for their reader on another thread.
 #[derive(Debug)]
 pub struct Holding {
     of_this_thread: PhantomData<*const ()>,
@@ -163,61 +177,15 @@ impl Drop for Holding {
     }
 }
 
-/// The sender to the thread that runs subscribers for [`Holding`] threads, and the process of that thread.
-static TELLER: OnceLock<Option<(Sender<Held>, u32)>> = OnceLock::new();
+/// Writes the lines of [`Holding`] threads.
+static TELLER: Aside = Aside::new("unisono-log", LINES_WAITING_MAX);
 
-/// A message to the thread that runs subscribers.
-enum Held {
-    Line(HeldLine),
-    /// Dropped when all earlier lines have been told.
-    End(Sender<()>),
-}
+/// The number of lines that found too many others waiting.
+static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Waits until the subscriber has got all lines so far, at most for `longest`. For the end of the process.
+/// Waits until all lines so far have been told, at most for `longest`. For the end of the process.
 pub fn flush_log(longest: Duration) {
-    let (told, all_told) = channel();
-    if let Some(Some((sender, pid))) = TELLER.get()
-        && *pid == std::process::id()
-        && sender.send(Held::End(told)).is_ok()
-    {
-        // Nothing is sent; the receiver only waits until the sender is dropped.
-        let _ = all_told.recv_timeout(longest);
-    }
-}
-
-/// Passes the line to the thread that runs subscribers. Gives it back if there is no such thread: it could not be
-/// started, or this process is a forked child.
-fn hand_over(line: HeldLine) -> Option<HeldLine> {
-    let teller = TELLER.get_or_init(|| {
-        let (sender, lines) = channel();
-        let thread = std::thread::Builder::new().name("unisono-log".to_owned());
-        thread.spawn(move || tell_all(lines)).ok().map(|_| (sender, std::process::id()))
-    });
-    match teller {
-        Some((sender, pid)) if *pid == std::process::id() => match sender.send(Held::Line(line)) {
-            Err(SendError(Held::Line(line))) => Some(line),
-            Ok(()) | Err(SendError(Held::End(_))) => None,
-        },
-        Some(_) | None => Some(line),
-    }
-}
-
-fn tell_all(held: Receiver<Held>) {
-    for one in held {
-        let HeldLine { subscriber, severity, rank, text } = match one {
-            Held::Line(line) => line,
-            Held::End(told) => {
-                drop(told);
-                continue;
-            }
-        };
-        // A subscriber that panics loses only this line.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            tracing::dispatcher::with_default(&subscriber, || {
-                tell_subscriber(severity, rank, format_args!("{text}"));
-            });
-        }));
-    }
+    TELLER.flush(longest);
 }
 
 #[cfg(test)]

@@ -12,13 +12,14 @@ use std::num::ParseIntError;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use unisono_backend::Board;
-use unisono_communicator::{CallInfo, Error, JobRank, beginning};
+use unisono_communicator::{Aside, CallInfo, Error, JobRank, beginning};
 use unisono_control::codec::{Malformed, Reader, Writer};
 
 /// The variable that names the pipe.
@@ -39,8 +40,11 @@ const NAME_BYTES_MAX: usize = 64;
 /// More culprits are left out.
 const CULPRITS_MAX: usize = 48;
 
-/// How long a rank waits for a launcher that does not read: a program must not hang because of that.
-const WRITE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How long a rank that leaves waits for a launcher that does not read: a program must not hang because of that.
+const WRITE_WAIT: Duration = Duration::from_millis(100);
+
+/// More reports of a process do not wait for the launcher.
+const WAITING_MAX: usize = 1024;
 
 /// No descriptor of the standard streams.
 const FIRST_OTHER: i32 = 3;
@@ -237,9 +241,10 @@ impl Reporter {
         }));
     }
 
-    /// Reports why `rank` could not join.
+    /// Reports why `rank` could not join. Its process may end next.
     pub(crate) fn not_joined(&self, rank: u32, error: &Error) {
         self.send(&ErrorReport::new(rank, None, JobRank::new(rank), error));
+        flush_reports();
     }
 
     /// Reports an error that no call can return any more: `rank` leaves its `communicator`.
@@ -248,18 +253,25 @@ impl Reporter {
         self.send(&ErrorReport { at_exit: true, text, ..report });
     }
 
-    /// A launcher that is gone, or does not read, costs the report and nothing else.
+    /// A launcher that is gone, or never reads, costs the report and nothing else. The thread that reports may be the
+    /// control thread, so another one waits until there is room in the pipe.
     fn send(&self, report: &ErrorReport) {
-        let message = report.message();
-        while let Err(error) = rustix::io::write(&*self.pipe, &message) {
-            let room = || poll(&mut [PollFd::new(&*self.pipe, PollFlags::OUT)], Some(&WRITE_WAIT));
-            match error {
-                Errno::INTR => {}
-                Errno::AGAIN if room().is_ok_and(|ready| ready > 0) => {}
-                _ => return,
+        let (message, pipe) = (report.message(), self.pipe.clone());
+        let _ = WRITER.hand_over(move || {
+            while let Err(Errno::INTR | Errno::AGAIN) = rustix::io::write(&*pipe, &message) {
+                let _ = poll(&mut [PollFd::new(&*pipe, PollFlags::OUT)], None);
             }
-        }
+        });
     }
+}
+
+/// Writes the reports of this process.
+static WRITER: Aside = Aside::new("unisono-reports", WAITING_MAX);
+
+/// Waits until the launcher has the reports so far, at most for [`WRITE_WAIT`]. For the end of a job: the process may
+/// end next.
+pub(crate) fn flush_reports() {
+    WRITER.flush(WRITE_WAIT);
 }
 
 /// The launcher's side: the pipe of a job.
@@ -303,6 +315,7 @@ mod tests {
     }
 
     fn reports(pipe: &ReportPipe) -> Vec<ErrorReport> {
+        WRITER.flush(Duration::from_secs(60));
         let mut held = vec![0; 16 * REPORT_BYTES_MAX];
         let bytes = File::from(pipe.reading.try_clone().unwrap()).read(&mut held).unwrap_or_default();
         held.truncate(bytes);
@@ -382,17 +395,6 @@ mod tests {
         assert!(Reporter::take(InheritedPipe { descriptor: 1, ..named }).is_none());
         for wrong in ["", "3", "3:", ":5", "3:x", "-1:5:6"] {
             assert!(wrong.parse::<InheritedPipe>().is_err(), "{wrong:?}");
-        }
-    }
-
-    /// A launcher that does not read costs some reports, and holds nobody.
-    #[test]
-    fn a_full_pipe_is_given_up() {
-        let (reporter, pipe) = reporter();
-        let error = Error::Aborted { by: JobRank::new(1) };
-        for _ in 0..2 {
-            while rustix::io::write(&pipe.writing, &[b'\n'; REPORT_BYTES_MAX]).is_ok() {}
-            reporter.not_joined(0, &error);
         }
     }
 }

@@ -35,9 +35,10 @@ pub(crate) use handle::{ControlHandle, fail_for_all, make_named};
 pub(crate) use measurements::Measurements;
 
 use crate::connecting::Acceptor;
+use crate::report::flush_reports;
 use crate::task_thread::{Ended, TaskThread};
 
-/// How long the end of the process waits for a subscriber that takes the last lines.
+/// How long the end of the process waits for who takes the last lines.
 const LAST_LINES_MAX: Duration = Duration::from_millis(100);
 
 /// The control thread. Any handle of it can end it.
@@ -90,8 +91,9 @@ impl ControlThread {
         if self.commands.has_thread() {
             self.commands.send(Command::Leave { finishes });
             self.ended.wait();
-            // What it has said last goes through another thread, which the end of the process would stop.
+            // What it has said last goes through other threads, which the end of the process would stop.
             flush_log(LAST_LINES_MAX);
+            flush_reports();
         }
     }
 

@@ -5,6 +5,7 @@
 
 #[path = "../../../transport-tcp/tests/support/child.rs"]
 mod child;
+mod launcher;
 #[path = "../../../transport-tcp/tests/support/mod.rs"]
 mod support;
 
@@ -13,6 +14,6 @@ mod departures;
 /// The transport of all these jobs. It uses memory unless `UNISONO_SHM=0`.
 const TRANSPORT: unisono_transport_shm::Shm = unisono_transport_shm::Shm;
 
-/// The setting that makes data go through memory, and the one that keeps it on TCP.
+/// The setting that makes data go through memory, and the setting that keeps it on TCP.
 #[allow(dead_code, reason = "not every test repeats itself over both")]
 const BOTH_WAYS: [(&str, &str); 2] = [("UNISONO_SHM", "1"), ("UNISONO_SHM", "0")];
