@@ -17,7 +17,7 @@ use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
 use crate::comms_log::WorldLog;
 use crate::config::Config;
-use crate::connecting::{Acceptor, Listener};
+use crate::connecting::{Acceptor, Listener, RingShare};
 use crate::control_thread::{
     Commands, ControlThread, Identity, Measurements, Settings, THREAD_NAME, fail_for_all, make_named,
     pending_max,
@@ -200,12 +200,15 @@ impl Job {
         let group = group.with_comms_logger(log.logger().clone());
         let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
         let reporter = config.report_to.and_then(Reporter::take);
+        let ranks_here = hosts.iter().filter(|host| **host == hosts[rank as usize]).count();
+        let rings = (transport.shares_memory() && job_settings.shares_memory())
+            .then(|| Arc::new(RingShare::of_one_among(ranks_here)));
         let settings = Settings {
             intervals: job_settings.intervals(),
             handshake_timeout: config.handshake_timeout,
             dial_timeout: DIAL_TIMEOUT,
             socket_options: socket_options(config),
-            shares_memory: transport.shares_memory() && job_settings.shares_memory(),
+            rings,
             drop_timeout: config.drop_timeout,
             congestion_control: config.congestion_control.clone(),
             reporter: reporter.clone(),

@@ -43,5 +43,6 @@ pub mod sockets;
 mod task_thread;
 pub mod transport;
 
-pub use connecting::{Listener, memory_problem};
+pub use connecting::{Listener, RING_BYTES, memory_problem};
 pub use job::Job;
+pub use unisono_shared_memory::{Budget, MemoryLimit, cgroup_path, with_parents};

@@ -38,6 +38,7 @@
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 
+mod budget;
 mod indices;
 #[cfg(not(loom))]
 mod memory;
@@ -45,6 +46,7 @@ mod short;
 #[cfg(not(loom))]
 mod stream;
 
+pub use budget::{Budget, MemoryLimit, cgroup_path, with_parents};
 pub use indices::look_again;
 #[cfg(not(loom))]
 pub use memory::Segment;

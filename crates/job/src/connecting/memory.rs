@@ -13,16 +13,18 @@ use rustix::net::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
-use unisono_shared_memory::{Segment, Segments};
+use unisono_shared_memory::{Budget, Segment, Segments};
 
 use super::Stream;
 
+/// The bytes of the ring of one direction of a connection.
+///
 /// A direction must hold the largest element and a header, or calls in place wait for each other. A longer ring is not
 /// faster (docs/measurements.md), and takes longer to make.
-const RING_BYTES: usize = 256 << 10;
+pub const RING_BYTES: usize = 256 << 10;
 
-/// The rings of a process, together. A process with more connections uses sockets for the others.
-const RINGS_BYTES_MAX: u64 = 64 << 20;
+/// What a rank may still need for itself when it has joined: stacks, buffers of sockets, plans.
+const REST_BYTES: u64 = 1 << 20;
 
 /// What carries a descriptor: a message without bytes would look like the end of the stream.
 const CARRIER: u8 = 0xd5;
@@ -31,9 +33,30 @@ const CARRIER: u8 = 0xd5;
 const MAPPED: u8 = 1;
 const NOT_MAPPED: u8 = 0;
 
-/// A segment of this process, if it may have one more beside rings of `in_process_bytes`, and can.
-fn own_segment(in_process_bytes: u64) -> Option<(Segment, OwnedFd)> {
-    (in_process_bytes < RINGS_BYTES_MAX).then(|| Segment::create(RING_BYTES).ok()).flatten()
+/// The part of a rank in the budget of its host. For more connections it uses sockets.
+#[derive(Clone, Debug)]
+pub(crate) struct RingShare {
+    budget: Budget,
+    /// What the rings of this process may have.
+    bytes: u64,
+    /// The bytes that stay free for the rest of all ranks of this host.
+    rest_bytes: u64,
+}
+
+impl RingShare {
+    /// That of one of `ranks` ranks of this host.
+    pub(crate) fn of_one_among(ranks: usize) -> RingShare {
+        let (budget, ranks) = (Budget::read(), ranks as u64);
+        let rest_bytes = ranks.saturating_mul(REST_BYTES);
+        RingShare { bytes: budget.bytes() / ranks, budget, rest_bytes }
+    }
+
+    /// A segment of this process, if it may have one more beside rings of `in_process_bytes`, and can.
+    fn segment(&self, in_process_bytes: u64) -> Option<(Segment, OwnedFd)> {
+        let one = RING_BYTES as u64;
+        let may = in_process_bytes + one <= self.bytes && self.budget.has_room(one + self.rest_bytes);
+        may.then(|| Segment::create(RING_BYTES).ok()).flatten()
+    }
 }
 
 /// Why the ranks of this process can share no memory with others of its host; `None` if they can.
@@ -51,8 +74,8 @@ pub fn memory_problem() -> Option<String> {
 ///
 /// # Errors
 /// When the other side has gone, or keeps no rule. A lack of memory or of descriptors is no error.
-pub(super) async fn agree(mut stream: UnixStream) -> io::Result<Stream> {
-    let own = own_segment(Segment::bytes_in_process());
+pub(super) async fn agree(mut stream: UnixStream, share: &RingShare) -> io::Result<Stream> {
+    let own = share.segment(Segment::bytes_in_process());
     pass(&stream, own.as_ref().map(|(_, file)| file)).await?;
     let passed = take_passed(&stream).await?;
     let segments = match (own, passed) {
@@ -105,6 +128,8 @@ async fn take_passed(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use rustix::io::{FdFlags, fcntl_getfd};
 
     use super::*;
@@ -114,6 +139,8 @@ mod tests {
         UnixStream::pair().unwrap()
     }
 
+    static AMPLE: LazyLock<RingShare> = LazyLock::new(|| RingShare::of_one_among(2));
+
     fn run<T>(future: impl Future<Output = T>) -> T {
         TaskThread::start("test").unwrap().wait_for(future)
     }
@@ -122,7 +149,7 @@ mod tests {
     fn two_sides_share_memory() {
         let (one, other) = run(async {
             let (one, other) = pair();
-            tokio::join!(agree(one), agree(other))
+            tokio::join!(agree(one, &AMPLE), agree(other, &AMPLE))
         });
         let (Ok(Stream::Memory(..)), Ok(Stream::Memory(..))) = (one, other) else {
             panic!("over the socket")
@@ -146,7 +173,7 @@ mod tests {
                     other.write_u8(says).await.unwrap();
                     other.read_u8().await.unwrap()
                 };
-                let (agreed, heard) = tokio::join!(agree(one), other_side);
+                let (agreed, heard) = tokio::join!(agree(one, &AMPLE), other_side);
                 assert!(matches!(agreed, Ok(Stream::Unix(_))), "{passes:?}");
                 assert_eq!(heard, if passes == Some(true) { MAPPED } else { NOT_MAPPED });
             });
@@ -162,7 +189,7 @@ mod tests {
                     other.write_all(bytes).await.unwrap();
                     other.shutdown().await.unwrap();
                 };
-                tokio::join!(agree(one), other_side).0.unwrap_err().kind()
+                tokio::join!(agree(one, &AMPLE), other_side).0.unwrap_err().kind()
             })
         };
         assert_eq!(refused(&[]), ErrorKind::UnexpectedEof);
@@ -172,7 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_only_so_many_rings() {
-        assert!(own_segment(RINGS_BYTES_MAX - 1).is_some() && own_segment(RINGS_BYTES_MAX).is_none());
+    fn ranks_have_as_many_rings_as_their_share_holds() {
+        let (one, share) = (RING_BYTES as u64, RingShare::of_one_among(3));
+        assert_eq!(share.bytes, Budget::read().bytes() / 3);
+        assert!(share.segment(share.bytes - one).is_some() && share.segment(share.bytes - one + 1).is_none());
+        assert!(RingShare::of_one_among(1 << 40).segment(0).is_none());
     }
 }

@@ -10,5 +10,6 @@ mod stream;
 pub(crate) use acceptor::{Acceptor, Authenticated};
 pub(crate) use handshake::{initiate, respond};
 pub use listener::Listener;
-pub use memory::memory_problem;
+pub(crate) use memory::RingShare;
+pub use memory::{RING_BYTES, memory_problem};
 pub(crate) use stream::Stream;

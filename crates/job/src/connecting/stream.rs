@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use unisono_shared_memory::Segments;
 
-use super::memory;
+use super::memory::{self, RingShare};
 use crate::sockets::Way;
 
 /// A connection.
@@ -36,9 +36,9 @@ impl Stream {
     ///
     /// # Errors
     /// When the other side has gone, or keeps no rule.
-    pub(crate) async fn agree_on_memory(self) -> io::Result<Stream> {
+    pub(crate) async fn agree_on_memory(self, share: &RingShare) -> io::Result<Stream> {
         match self {
-            Stream::Unix(stream) => memory::agree(stream).await,
+            Stream::Unix(stream) => memory::agree(stream, share).await,
             Stream::Tcp(_) | Stream::Memory(..) => Ok(self),
         }
     }

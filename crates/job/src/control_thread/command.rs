@@ -16,6 +16,7 @@ use unisono_control::secret::Secret;
 use unisono_control::wire::{CommunicatorKey, ConnectionRole, RankSet};
 
 use super::engines::{AgreeAnswer, CloseAnswer, Mailbox};
+use crate::connecting::RingShare;
 use crate::descriptors::share;
 use crate::rendezvous::RankProcess;
 use crate::report::Reporter;
@@ -74,8 +75,8 @@ pub(crate) struct Settings {
     pub(crate) dial_timeout: Duration,
     /// What every socket is made with.
     pub(crate) socket_options: SocketOptions,
-    /// Whether data goes through memory between ranks of one host.
-    pub(crate) shares_memory: bool,
+    /// The share of this rank in the memory of its host, if data goes through memory between ranks of one host.
+    pub(crate) rings: Option<Arc<RingShare>>,
     /// How long the world waits at its end until the sent bytes have been acknowledged.
     pub(crate) drop_timeout: Duration,
     /// The congestion control of data sockets within a host; `None` leaves the system's.

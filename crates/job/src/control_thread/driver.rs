@@ -352,8 +352,10 @@ impl Driver {
         } else {
             self.judged.retain(|one| !one.1.is_finished());
             self.handovers.begin(slot);
+            let rings = self.settings.rings.clone();
             let timeout = (slot.role == ConnectionRole::Control).then(|| self.attempt_timeout(slot));
-            self.judged.push((slot, self.tasks.spawn(await_verdict((slot, number), stream, timeout))));
+            self.judged
+                .push((slot, self.tasks.spawn(await_verdict((slot, number), (stream, rings), timeout))));
         }
     }
 
@@ -372,7 +374,8 @@ impl Driver {
         match placed {
             Placed::Keep(stream) => {
                 self.handovers.begin(slot);
-                drop(self.tasks.spawn(keep((slot, number), stream, self.attempt_timeout(slot))))
+                let rings = self.settings.rings.clone();
+                drop(self.tasks.spawn(keep((slot, number), (stream, rings), self.attempt_timeout(slot))))
             }
             // A new connection has room for a verdict. If it had none, closing it would tell the other side the same.
             Placed::Drop(stream) => drop(stream.try_write(&Verdict::Drop.encode())),

@@ -20,7 +20,7 @@ use unisono_control::wire::{ACKNOWLEDGED, BadFrame, Message, take_message};
 
 use super::command::HandedOver;
 use super::process_watch::ProcessWatch;
-use crate::connecting::{Stream, initiate, local};
+use crate::connecting::{RingShare, Stream, initiate, local};
 use crate::sockets::{
     DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_own_failure, new_socket,
 };
@@ -206,10 +206,10 @@ pub(super) fn has_ended(stream: &Stream) -> bool {
 /// communicator may not exist there yet.
 pub(super) async fn await_verdict(
     (slot, number): (Slot, u64),
-    stream: Stream,
+    (stream, rings): (Stream, Rings),
     timeout: Option<Duration>,
 ) -> TaskResult {
-    let verdict = read_verdict(stream);
+    let verdict = read_verdict(stream, rings);
     let result = match timeout {
         None => verdict.await,
         Some(timeout) => {
@@ -220,29 +220,43 @@ pub(super) async fn await_verdict(
     TaskResult::Judged { slot, number, result }
 }
 
-async fn read_verdict(mut stream: Stream) -> io::Result<(Stream, Verdict)> {
+async fn read_verdict(mut stream: Stream, rings: Rings) -> io::Result<(Stream, Verdict)> {
     let mut bytes = [0; VERDICT_BYTES];
     stream.read_exact(&mut bytes).await?;
     let verdict = Verdict::decode(&bytes).map_err(io::Error::other)?;
     if verdict == Verdict::Keep {
         stream.write_all(&[ACKNOWLEDGED]).await?;
-        stream = stream.agree_on_memory().await?;
+        stream = agree(stream, rings).await?;
     }
     Ok((stream, verdict))
 }
 
 /// The lower rank says `Keep` and waits for the acknowledgement.
-pub(super) async fn keep((slot, number): (Slot, u64), stream: Stream, timeout: Duration) -> TaskResult {
-    let kept = tokio::time::timeout(timeout, say_keep(stream)).await;
+pub(super) async fn keep(
+    (slot, number): (Slot, u64),
+    (stream, rings): (Stream, Rings),
+    timeout: Duration,
+) -> TaskResult {
+    let kept = tokio::time::timeout(timeout, say_keep(stream, rings)).await;
     let result = kept.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     TaskResult::Acknowledged { slot, number, result }
 }
 
-async fn say_keep(mut stream: Stream) -> io::Result<Stream> {
+async fn say_keep(mut stream: Stream, rings: Rings) -> io::Result<Stream> {
     stream.write_all(&Verdict::Keep.encode()).await?;
     match stream.read_u8().await? {
-        ACKNOWLEDGED => stream.agree_on_memory().await,
+        ACKNOWLEDGED => agree(stream, rings).await,
         _ => Err(io::Error::other("not an acknowledgement")),
+    }
+}
+
+/// Without rings for anybody, no connection lies within the host.
+type Rings = Option<Arc<RingShare>>;
+
+async fn agree(stream: Stream, rings: Rings) -> io::Result<Stream> {
+    match rings {
+        Some(rings) => stream.agree_on_memory(&rings).await,
+        None => Ok(stream),
     }
 }
 

@@ -10,6 +10,7 @@ mod demo;
 mod discovery;
 mod doctor;
 mod input;
+mod memory_limits;
 mod run;
 mod run_comms;
 mod run_ends;

@@ -69,9 +69,10 @@ impl Driver {
         );
         let why = match socket.way() {
             Way::Memory(_) => return,
-            _ if !self.settings.shares_memory || !self.identity.is_here(peer) => return,
+            _ if self.settings.rings.is_none() || !self.identity.is_here(peer) => return,
             Way::Unix => {
-                "one of the two has no memory for it, or no descriptor, so their data goes over a Unix socket"
+                "one of the two has no descriptor or no memory left for it (unisono doctor shows how much ranks of a \
+                 host may have), so their data goes over a Unix socket"
             }
             Way::Tcp => "they do not reach each other within it, so their data goes over TCP",
         };

@@ -75,7 +75,7 @@ impl Driver {
         };
         let dialler = Dialler {
             secret: self.identity.secret.clone(),
-            within_host: self.settings.shares_memory
+            within_host: self.settings.rings.is_some()
                 && may_lie_within_host(slot.role)
                 && self.identity.is_here(slot.peer),
             socket_options: self.settings.socket_options,

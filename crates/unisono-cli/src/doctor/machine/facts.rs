@@ -10,6 +10,7 @@ use unisono::config::set_variables;
 use unisono::{BACKENDS, Backend, Config};
 use unisono_job::private_files::runtime_directory;
 use unisono_job::rendezvous::listen_address;
+use unisono_job::{Budget, cgroup_path, with_parents};
 
 use super::backends::BackendFacts;
 use super::parse;
@@ -86,6 +87,11 @@ pub(super) struct Limits {
     pub(super) open_files_of_rank: u64,
     pub(super) locked_memory_bytes: Option<(u64, u64)>,
     pub(super) processes: Option<(u64, u64)>,
+    /// The smallest limit on memory, and where the system tells it.
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) memory_limited_by: Option<String>,
+    /// What the rings of all ranks of this host may have together.
+    pub(super) rings_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -201,11 +207,11 @@ impl Cores {
 fn quota() -> Option<f64> {
     let cgroups = read_to_string("/proc/self/cgroup").ok()?;
     let read = |path: String| read_to_string(path).ok();
-    let v2 = parse::with_parents(parse::cgroup_path(&cgroups, "").unwrap_or_default())
+    let v2 = with_parents(cgroup_path(&cgroups, "").unwrap_or_default())
         .into_iter()
         .filter_map(|path| parse::quota_v2(&read(format!("/sys/fs/cgroup{path}/cpu.max"))?))
         .collect::<Vec<f64>>();
-    let v1 = parse::with_parents(parse::cgroup_path(&cgroups, "cpu").unwrap_or_default())
+    let v1 = with_parents(cgroup_path(&cgroups, "cpu").unwrap_or_default())
         .into_iter()
         .filter_map(|path| {
             let file = |name| read(format!("/sys/fs/cgroup/cpu{path}/cpu.cfs_{name}_us"));
@@ -261,7 +267,12 @@ fn open_files_of_rank(ranks: u32) -> u64 {
 impl Limits {
     fn read(ranks: u32) -> Limits {
         let limits = read_to_string("/proc/self/limits").unwrap_or_default();
+        let budget = Budget::read();
+        let memory = budget.limit();
         Limits {
+            memory_bytes: memory.map(|limit| limit.bytes),
+            memory_limited_by: memory.map(|limit| limit.place.display().to_string()),
+            rings_bytes: budget.bytes(),
             open_files: parse::limit(&limits, "Max open files"),
             open_files_of_rank: open_files_of_rank(ranks),
             locked_memory_bytes: parse::limit(&limits, "Max locked memory"),

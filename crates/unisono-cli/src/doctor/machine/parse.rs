@@ -35,25 +35,6 @@ fn ratio(quota_us: f64, period_us: f64) -> Option<f64> {
     (quota_us > 0.0 && period_us > 0.0).then(|| quota_us / period_us)
 }
 
-/// The path of this process in the hierarchy with `controller`, as /proc/self/cgroup names it; "" for v2.
-pub(super) fn cgroup_path<'a>(cgroups: &'a str, controller: &str) -> Option<&'a str> {
-    let of_line = |line: &'a str| {
-        let mut parts = line.splitn(3, ':');
-        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        controllers.split(',').any(|one| one == controller).then_some(path)
-    };
-    cgroups.lines().find_map(of_line)
-}
-
-/// A path of cgroups and all that are above it, deepest first.
-pub(super) fn with_parents(path: &str) -> Vec<&str> {
-    let mut paths = vec![path.trim_end_matches('/')];
-    while let Some((above, _)) = paths.last().and_then(|path| path.rsplit_once('/')) {
-        paths.push(above);
-    }
-    paths
-}
-
 /// Scheduling policy and nice value, from /proc/self/stat.
 pub(super) fn scheduling(stat: &str) -> Option<(&'static str, i32)> {
     // The name of the program may hold anything, and ends with the last parenthesis. The field after it is the third.
@@ -123,18 +104,6 @@ mod tests {
             (Some(0.5), None, None)
         );
         assert_eq!((quota_v1("250000\n", "100000\n"), quota_v1("-1\n", "100000\n")), (Some(2.5), None));
-    }
-
-    #[test]
-    fn groups_are_found_by_their_controller_and_have_parents() {
-        let cgroups = "5:memory:/jobs/7\n3:cpu,cpuacct:/jobs/8:a\n0::/user.slice\n";
-        assert_eq!(
-            (cgroup_path(cgroups, "cpu"), cgroup_path(cgroups, "")),
-            (Some("/jobs/8:a"), Some("/user.slice"))
-        );
-        assert_eq!(cgroup_path("0::/\n", "cpu"), None);
-        assert_eq!(with_parents("/jobs/8"), ["/jobs/8", "/jobs", ""]);
-        assert_eq!(with_parents("/"), [""]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What will be slow on this machine or fail, why, and what to do about it: a pure function of the facts.
 
 use serde::Serialize;
+use unisono_job::RING_BYTES;
 
 use super::facts::{Cores, HostNetwork, Limits, Machine, Tcp};
 
@@ -121,7 +122,20 @@ fn of_limits(limits: &Limits, ranks: u32) -> Vec<Finding> {
     let needed = limits.open_files_of_rank;
     let (files, processes) = (limits.open_files, limits.processes);
     let threads = THREADS_PER_RANK * u64::from(ranks);
+    // One for each direction of each connection.
+    let rings = u64::from(ranks) * u64::from(ranks - 1) * RING_BYTES as u64;
     let all = [
+        (limits.rings_bytes < rings).then(|| {
+            finding(
+                format!(
+                    "{} bytes for shared memory, and {ranks} ranks that all exchange data need {rings}: some of it \
+                     goes over sockets",
+                    limits.rings_bytes
+                ),
+                "give the container or service more memory (an eighth of it is shared, at most 1 GiB), or start fewer \
+                 ranks here",
+            )
+        }),
         files.filter(|(soft, _)| *soft < needed).map(|(soft, hard)| {
             let remedy = match hard >= needed {
                 true => format!("ulimit -n {needed}"),
@@ -262,11 +276,17 @@ mod tests {
             open_files_of_rank: 500,
             locked_memory_bytes: None,
             processes: Some((100, 100)),
+            memory_bytes: None,
+            memory_limited_by: None,
+            rings_bytes: 1 << 30,
         };
         assert_eq!(said(&of_limits(&limits(500, 500), 8)), "");
         assert!(said(&of_limits(&limits(499, 4096), 8)).contains("ulimit -n 500"));
         assert!(said(&of_limits(&limits(499, 499), 8)).contains("administrator"));
         assert!(said(&of_limits(&limits(500, 500), 64)).contains("100 processes"));
+        let rings = |rings_bytes| Limits { rings_bytes, processes: None, ..limits(500, 500) };
+        assert_eq!(said(&of_limits(&rings(14 << 20), 8)), "");
+        assert!(said(&of_limits(&rings((14 << 20) - 1), 8)).contains("goes over sockets"));
     }
 
     #[test]
