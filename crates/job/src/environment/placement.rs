@@ -250,38 +250,43 @@ fn check_others(source: &Source<'_>, row: &LauncherRow, (rank, size): (u32, u32)
     let is_named = row.launcher == Launcher::Named;
     let is_other = |other: &&LauncherRow| match other.launcher {
         Launcher::Named => false,
-        // Of it no size is known.
-        Launcher::Pmix => false,
+        // In a step of srun, Slurm says the same with a size.
+        Launcher::Pmix => is_named && slurm::step(source).is_none() && counts(source, other),
         Launcher::Slurm => is_named && counts(source, other),
         Launcher::OpenMpi | Launcher::Mvapich | Launcher::Pmi => {
             other.launcher != row.launcher && counts(source, other)
         }
     };
     let Some(other) = LAUNCHERS.iter().find(is_other) else { return Ok(()) };
-    let told = |row: &LauncherRow| Some((first(source, row.rank)?, first(source, row.world_size)?));
-    let (Some((own_rank, own_size)), Some((other_rank, other_size))) = (told(row), told(other)) else {
+    // Another PMIx server says no size outside of Slurm.
+    let size_of =
+        |row: &LauncherRow| first(source, row.world_size).filter(|_| row.launcher != Launcher::Pmix);
+    let told = |row: &LauncherRow| Some((first(source, row.rank)?, size_of(row)));
+    let (Some((own_rank, Some(own_size))), Some((other_rank, other_size))) = (told(row), told(other)) else {
         return Ok(());
     };
-    let numbers = (other_rank.1.trim().parse(), other_size.1.trim().parse());
-    let is_nested = match numbers {
-        (Ok(other_rank), Ok(other_size)) if (other_rank, other_size) == (rank, size) => true,
-        (_, Ok(other_size)) if size > other_size => true,
-        _ => {
-            let is_marked = NESTING.iter().any(|name| foreign(source, name).is_some());
-            is_named && is_marked && (size > 1 || other.launcher == Launcher::Slurm)
-        }
+    let is_marked = is_named && NESTING.iter().any(|name| foreign(source, name).is_some());
+    let other_number = other_rank.1.trim().parse::<u32>();
+    let is_nested = match other_size.as_ref().map(|(_, size)| size.trim().parse::<u32>()) {
+        // Two ranks of several with one number notice each other. A world of one notices nobody.
+        None => size > 1 || is_marked && other_number == Ok(rank),
+        Some(Ok(other_size)) if other_number == Ok(rank) && other_size == size => true,
+        Some(Ok(other_size)) if size > other_size => true,
+        Some(_) => is_marked && (size > 1 || other.launcher == Launcher::Slurm),
     };
-    if is_nested { Ok(()) } else { Err(contradiction([own_rank, own_size], [other_rank, other_size])) }
+    if is_nested { Ok(()) } else { Err(contradiction([own_rank, own_size], (other_rank, other_size))) }
 }
 
-/// The error of two rows, each given by its rank and its size.
-fn contradiction(own: [(String, String); 2], other: [(String, String); 2]) -> Error {
-    let [[(rank, value), (size, size_value)], [(other_rank, other_value), (other_size, other_size_value)]] =
-        [own, other];
+/// The error of two rows, each given by its rank and its size, if it says one.
+fn contradiction(own: [(String, String); 2], other: ((String, String), Option<(String, String)>)) -> Error {
+    let ([(rank, value), (size, size_value)], ((other_rank, other_value), other_size)) = (own, other);
+    let (with_size, and_size) = other_size.map_or_else(Default::default, |(other_size, value)| {
+        (format!(" with {other_size}={value}"), format!(" and {other_size}"))
+    });
     let problem = format!(
-        "with {size}={size_value} it contradicts {other_rank}={other_value} with {other_size}={other_size_value}, and \
-         nothing says which of the two launchers has started this process: unset {rank} and {size}, or \
-         {other_rank} and {other_size}, whichever is left over"
+        "with {size}={size_value} it contradicts {other_rank}={other_value}{with_size}, and nothing says which of the \
+         two launchers has started this process: unset {rank} and {size}, or {other_rank}{and_size}, whichever is \
+         left over"
     );
     configuration(&rank, &value, problem)
 }

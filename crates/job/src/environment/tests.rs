@@ -154,6 +154,12 @@ fn a_rank_that_is_left_over_is_refused_beside_a_process_manager() {
         let text = problem(&[&LEFT_OVER[..], &MANAGERS[0], &[(mark, "4")]].concat());
         assert!(text.starts_with("RANK=0: with WORLD_SIZE=1 it contradicts "), "{text}");
     }
+    // Another PMIx server says no size, so it may be that of a world of one, and nothing shows it.
+    for rank in ["0", "3"] {
+        let text = problem(&[&LEFT_OVER[..], &[("PMIX_RANK", rank)]].concat());
+        assert!(text.starts_with(&format!("RANK=0: with WORLD_SIZE=1 it contradicts PMIX_RANK={rank}, and")));
+        assert!(text.contains("unset RANK and WORLD_SIZE, or PMIX_RANK, whichever"), "{text}");
+    }
     for size in ["2", "4"] {
         let text =
             problem(&[&[("UNISONO_RANK", "1"), ("UNISONO_WORLD_SIZE", size)][..], &MANAGERS[2]].concat());
@@ -201,6 +207,12 @@ fn launchers_within_others_are_no_contradiction() {
         assert_eq!(marked(named("3", "4"), &MANAGERS[0]), (3, 4));
         assert_eq!(marked(named("1", "2"), &MANAGERS[2]), (1, 2));
     }
+    // The same in processes of a PMIx server.
+    let pmix = |rank| [("PMIX_RANK", rank)];
+    assert_eq!(told(&[&named("2", "4")[..], &pmix("2")].concat()).0, (2, 4));
+    assert_eq!(told(&[&named("9", "16")[..], &pmix("2")].concat()).0, (9, 16));
+    assert_eq!(told(&[&named("0", "1")[..], &pmix("0"), &[("UNISONO_STORE", "a:1")]].concat()).0, (0, 1));
+    assert_eq!(told(&[&slurm[..], &pmix("3"), &named("3", "4")].concat()).0, (3, 4));
     // A process manager's daemons are a step, and a batch script has variables of its own.
     let second = recorded!("slurm-22.05.8-openmpi-5.0.11-second-host");
     assert_eq!(told(&second).0, (3, 4));
