@@ -1,5 +1,7 @@
 //! The operations on objects: values whose length other ranks do not know.
 
+#[cfg(feature = "serde")]
+mod decoder;
 pub(crate) mod exchange;
 pub(crate) mod object;
 

@@ -2,6 +2,9 @@
 
 use bytes::Bytes;
 
+#[cfg(feature = "serde")]
+use crate::typed::objects::decoder::decode;
+
 /// A value whose length other ranks do not know: bytes, a text, or with the feature `serde` a `Serialized` value.
 ///
 /// A type of yours becomes an object by these two functions:
@@ -75,6 +78,10 @@ impl Object for String {
 /// A value of serde as an object (feature `serde`): one byte with the version of the format, then the value in
 /// postcard's encoding. The types of both sides must match field by field, since the bytes do not name them.
 ///
+/// A rank takes values in which at most 128 options, enums, sequences and maps lie in each other, and of whose elements
+/// at most 1,048,576 have no bytes, such as `()`. It refuses others as malformed, since bytes that nest deeper would
+/// overflow its stack, and a length of a few bytes can name any number of such elements.
+///
 /// ```
 /// # mod unisono { pub use unisono_communicator::*; }
 /// use unisono::{CollectivesOfObjects, Serialized, Solo};
@@ -103,11 +110,7 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned> Object for Serialized<T>
 
     fn decode(bytes: Bytes) -> Result<Serialized<T>, String> {
         match bytes.split_first() {
-            Some((&VERSION, value)) => match postcard::take_from_bytes(value) {
-                Ok((value, [])) => Ok(Serialized(value)),
-                Ok((_, rest)) => Err(format!("{} bytes too many for its type", rest.len())),
-                Err(error) => Err(format!("no value of its type: {error}")),
-            },
+            Some((&VERSION, value)) => decode(value).map(Serialized),
             Some((version, _)) => Err(format!("version {version} of the encoding, not {VERSION}")),
             None => Err("no bytes, not even a version".to_owned()),
         }
