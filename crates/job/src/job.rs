@@ -345,10 +345,18 @@ impl Job {
         ranks: &[u32],
         options: &GroupOptions,
     ) -> Result<Companion> {
-        options.check()?;
-        self.shared.options.check_algorithm(options.algorithm)?;
+        self.check_group_options(options)?;
         let (members, uses) = self.shared.keys.note_use(key, ranks, &self.shared.group)?;
         make_named(self, (&members, options), (key, uses))
+    }
+
+    /// Refuses options that no group of the job can have.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] as [`GroupOptions::check`], and for an algorithm that no collective has.
+    pub fn check_group_options(&self, options: &GroupOptions) -> Result<()> {
+        options.check()?;
+        self.shared.options.check_algorithm(options.algorithm)
     }
 
     /// Makes one communicator of the job, with these algorithms. Needs no message: every member does the same.

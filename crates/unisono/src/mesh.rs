@@ -368,7 +368,7 @@ impl DeviceMesh {
     pub fn set_options(&self, dimension: &str, options: &GroupOptions) -> Result<()> {
         let in_call = in_call("set_options");
         let axis = self.axis("dimension", dimension).map_err(&in_call)?;
-        options.check().map_err(&in_call)?;
+        self.whole.maker.check_options(options).map_err(&in_call)?;
         let mut group = lock(&axis.group);
         if group.made.is_some() && group.options != *options {
             let problem = format!("the group of {dimension:?} was made with other options");

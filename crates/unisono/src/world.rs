@@ -163,7 +163,8 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// As [`World::make_group`]; [`Error::InvalidArgument`] for an option that no group can have.
+    /// As [`World::make_group`]; [`Error::InvalidArgument`] for an option that no group can have, such as an algorithm
+    /// of a name that no collective has.
     pub fn make_group_with(
         &self,
         key: &str,
@@ -185,6 +186,14 @@ impl World {
                     GroupBackend::Companion => Ok(companion.communicator()),
                 }
             }
+        }
+    }
+
+    /// Refuses options with which [`World::make_group_with`] makes no group.
+    pub(crate) fn check_group_options(&self, options: &GroupOptions) -> Result<()> {
+        match &self.shared.kind {
+            Kind::Alone(..) => options.check(),
+            Kind::Tcp(job) | Kind::Vendor(job, _) => job.check_group_options(options),
         }
     }
 

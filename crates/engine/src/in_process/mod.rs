@@ -108,13 +108,22 @@ impl Groups {
         ranks: &[u32],
         options: &GroupOptions,
     ) -> Result<Companion> {
-        options.check()?;
+        self.check_group_options(options)?;
         let (members, uses) = self.keys.note_use(key, ranks, &self.job)?;
         let missing = || Error::invalid("ranks", "this rank is not among them");
         let group = self.job.subgroup(&members, 0).ok_or_else(missing)?.with_options(*options);
         let origin = Origin::Named { name: key.to_owned(), uses };
         let key = RoomKey { origin, members, options: *options };
         Ok(control::communicator(&self.world, &key, group, &self.options, |links| links)?.as_companion())
+    }
+
+    /// Refuses options that no group of the world can have.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] as [`GroupOptions::check`], and for an algorithm that no collective has.
+    pub fn check_group_options(&self, options: &GroupOptions) -> Result<()> {
+        options.check()?;
+        self.options.check_algorithm(options.algorithm)
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Certainty, Collectives, CollectivesAsync, Communicator, Error, JobRank, Peer, ReduceOp, Result,
+    Certainty, Collectives, CollectivesAsync, Communicator, Error, GroupOptions, JobRank, Peer, ReduceOp,
+    Result,
 };
 use unisono_engine::in_process::{self, EngineOptions};
 
@@ -389,5 +390,36 @@ fn a_rank_that_goes_on_after_a_panic_is_told_that_it_was_given_up() {
             threads.spawn(|| first.barrier().unwrap());
             second.barrier().unwrap();
         });
+    });
+}
+
+/// Where the group is made, and not in a call for which the other ranks wait.
+#[test]
+fn a_group_by_an_algorithm_that_is_none_is_refused() {
+    watched(|| {
+        let unknown = GroupOptions::new().algorithm("nonsense");
+        let ranks = in_process::world_with_groups(2).into_iter().map(|(comm, groups)| {
+            std::thread::spawn(move || {
+                for made in [
+                    groups.make_group_companion("pair", &[0, 1], &unknown).map(drop),
+                    comm.subgroup_with(&[0, 1], &unknown).map(drop),
+                ] {
+                    let Err(Error::InvalidArgument { argument: "algorithm", problem, .. }) = &made else {
+                        panic!("{made:?}")
+                    };
+                    assert!(problem.contains("nonsense"), "{problem}");
+                }
+                // A refused group counts for neither.
+                let ring = GroupOptions::new().algorithm("ring");
+                groups
+                    .make_group_companion("pair", &[0, 1], &ring)
+                    .unwrap()
+                    .communicator()
+                    .barrier()
+                    .unwrap();
+                comm.subgroup_with(&[0, 1], &ring).unwrap().unwrap().barrier().unwrap();
+            })
+        });
+        ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
     });
 }

@@ -15,6 +15,12 @@ pub trait Maker: Send + Sync {
     /// How many meshes this rank has made before in its world.
     fn next_mesh(&self) -> u64;
 
+    /// Refuses options with which [`Maker::make_group`] makes no group.
+    ///
+    /// # Errors
+    /// As [`World::make_group_with`].
+    fn check_options(&self, options: &GroupOptions) -> Result<()>;
+
     /// As [`World::make_group_with`].
     ///
     /// # Errors
@@ -31,6 +37,10 @@ impl Maker for World {
         World::next_mesh(self)
     }
 
+    fn check_options(&self, options: &GroupOptions) -> Result<()> {
+        self.check_group_options(options)
+    }
+
     fn make_group(&self, key: &str, ranks: &[u32], options: &GroupOptions) -> Result<Arc<dyn Communicator>> {
         self.make_group_with(key, ranks, options)
     }
@@ -43,6 +53,10 @@ impl Maker for Arc<Groups> {
 
     fn next_mesh(&self) -> u64 {
         Groups::next_number(self)
+    }
+
+    fn check_options(&self, options: &GroupOptions) -> Result<()> {
+        self.check_group_options(options)
     }
 
     fn make_group(&self, key: &str, ranks: &[u32], options: &GroupOptions) -> Result<Arc<dyn Communicator>> {

@@ -262,6 +262,8 @@ fn a14_a_dimension_has_options() {
         let options = GroupOptions::new().timeout(Duration::from_secs(7)).label("data");
         let zero = refused(mesh.set_options("dp", &options.timeout(Duration::ZERO)));
         assert_eq!(zero, ("timeout", "0 s, in which no call ends".to_owned()));
+        let (argument, problem) = refused(mesh.set_options("dp", &options.algorithm("rong")));
+        assert!(argument == "algorithm" && problem.contains("ring"), "{argument}: {problem}");
         mesh.submesh(&["dp"]).unwrap().set_options("dp", &options).unwrap();
         let group = mesh.group("dp").unwrap();
         assert_eq!((group.group().options(), sum(&*group, 1)), (&options, 2));
@@ -294,12 +296,13 @@ fn a14_groups_and_the_life_of_a_world() {
     for lookup in [&over_tcp as &dyn Fn(&str) -> Option<String>, &|_| None] {
         let world = unisono::init_with(&Config::from_lookup(lookup).unwrap()).unwrap();
         let mesh = DeviceMesh::new(&world, &[("dp", 1), ("tp", 1)]).unwrap();
-        mesh.set_options("dp", &GroupOptions::new().algorithm("nosuch")).unwrap();
+        let unknown = mesh.set_options("dp", &GroupOptions::new().algorithm("nosuch"));
         if world.backend() == "tcp" {
-            let (argument, problem) = refused(mesh.group("dp"));
+            let (argument, problem) = refused(unknown);
             assert!(argument == "algorithm" && problem.contains("nosuch"), "{argument}: {problem}");
+        } else {
+            unknown.unwrap();
         }
-        mesh.set_options("dp", &GroupOptions::new()).unwrap();
         assert_eq!(sum(&*mesh.group("dp").unwrap(), 3), 3);
         world.close().unwrap();
         assert!(matches!(mesh.group("tp").map(drop), Err(Error::Closed { .. })));
