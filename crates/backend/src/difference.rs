@@ -1,7 +1,7 @@
 //! Says in words how two calls differ that should be equal.
 
 use unisono_communicator::{
-    CallInfo, Collective, Descriptor, Group, GroupRank, LengthList, Place, ReduceOp, Sizes,
+    CallInfo, Collective, Descriptor, Group, GroupRank, LENGTHS_KNOWN_MAX, LengthList, Place, ReduceOp, Sizes,
 };
 
 /// How a list of differences names a difference in earlier calls, as its last item.
@@ -36,7 +36,12 @@ fn part_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     let is_same = match (&ours.parent, &theirs.parent) {
         (None, None) => true,
         (Some(ours), Some(theirs)) => {
-            ours.name == theirs.name && descriptor_difference(&ours.descriptor, &theirs.descriptor).is_none()
+            let is_same = ours.name == theirs.name
+                && descriptor_difference(&ours.descriptor, &theirs.descriptor).is_none();
+            if is_same && let Some(text) = sizes_difference(ours.sizes.as_deref(), theirs.sizes.as_deref()) {
+                return Some(format!("{text} of {ours}"));
+            }
+            is_same
         }
         (Some(_), None) | (None, Some(_)) => false,
     };
@@ -45,6 +50,16 @@ fn part_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
         None => "a plain call".to_owned(),
     };
     (!is_same).then(|| format!("{} / {}", text(ours), text(theirs)))
+}
+
+/// The difference in the sizes of two parents that are alike otherwise.
+fn sizes_difference(ours: Option<&Sizes>, theirs: Option<&Sizes>) -> Option<String> {
+    let text = |ours, theirs, what| list_difference(ours, theirs).map(|text| format!("{what} {text}"));
+    match (ours, theirs) {
+        (Some(Sizes::Segments(ours)), Some(Sizes::Segments(theirs))) => text(ours, theirs, "segment lengths"),
+        (Some(Sizes::PerRank(ours)), Some(Sizes::PerRank(theirs))) => text(ours, theirs, "counts"),
+        (ours, theirs) => (ours != theirs).then(|| "sizes".to_owned()),
+    }
 }
 
 /// The difference in the segments of two calls of one count. A call that is not coalesced has one segment.
@@ -103,6 +118,9 @@ fn list_difference(ours: &LengthList, theirs: &LengthList) -> Option<String> {
     let mut pairs = ours.known().iter().zip(theirs.known()).enumerate();
     Some(match pairs.find(|(_, (ours, theirs))| ours != theirs) {
         Some((position, (ours, theirs))) => format!("{ours} / {theirs} at position {position} {counts}"),
+        None if ours.count() == theirs.count() => {
+            format!("differ beyond the first {LENGTHS_KNOWN_MAX} {counts}")
+        }
         None => counts,
     })
 }
@@ -157,7 +175,7 @@ fn user_op(call: &Descriptor) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use unisono_communicator::{Collective, Counts, DType, JobRank, LENGTHS_KNOWN_MAX, ShortText, UserOp};
+    use unisono_communicator::{Collective, Counts, DType, JobRank, ParentCall, ShortText, UserOp};
 
     use super::*;
 
@@ -228,6 +246,23 @@ mod tests {
     }
 
     #[test]
+    fn parents_are_compared_with_their_lengths() {
+        let of = |lengths: &[u64]| {
+            let sizes = Sizes::Segments(LengthList::new(lengths.iter().copied()));
+            let parent =
+                ParentCall { sizes: Some(Arc::new(sizes)), ..ParentCall::new("sums", all_reduce(6)) };
+            CallInfo { parent: Some(Arc::new(parent)), ..call(&Counts::Even, None) }
+        };
+        assert_eq!(call_difference(&of(&[4, 2]), &of(&[4, 2])), None);
+        let text = call_difference(&of(&[4, 2]), &of(&[2, 4]));
+        assert_eq!(text.as_deref(), Some("segment lengths [4, 2] / [2, 4] of sums(6 x f32, sum)"));
+        let whole = ParentCall::new("sums", all_reduce(6));
+        let whole = CallInfo { parent: Some(Arc::new(whole)), ..of(&[]) };
+        let text = call_difference(&of(&[6]), &whole);
+        assert_eq!(text.as_deref(), Some("sizes of sums(6 x f32, sum)"));
+    }
+
+    #[test]
     fn long_lists_show_where_they_differ() {
         let long = |odd: usize| {
             let length = |index| if index == odd { 9 } else { 8 };
@@ -236,7 +271,8 @@ mod tests {
         assert_eq!(long(0).known().len(), LENGTHS_KNOWN_MAX);
         let text = list_difference(&long(20), &long(100));
         assert_eq!(text.as_deref(), Some("9 / 8 at position 20 of 100 / 100"));
-        assert_eq!(list_difference(&long(99), &long(100)), None, "beyond what is known");
+        let text = list_difference(&long(99), &long(100));
+        assert_eq!(text.as_deref(), Some("differ beyond the first 64 of 100 / 100"));
         let shorter = LengthList::new([8; 90].into_iter());
         assert_eq!(list_difference(&long(99), &shorter).as_deref(), Some("of 100 / 90"));
     }

@@ -136,8 +136,11 @@ impl CallGate {
         let deadline = deadline_after(Instant::now(), options.timeout.unwrap_or(self.timeout()));
         let patience = self.patience(parent.descriptor.label, options);
         let site = parent.site.map(SiteText::from);
-        let info =
-            || CallInfo { site, parent: Some(Arc::new(parent)), ..CallInfo::new(0, parent.descriptor) };
+        let info = || CallInfo {
+            site,
+            parent: Some(Arc::new(parent.clone())),
+            ..CallInfo::new(0, parent.descriptor)
+        };
         let pass = self.pass(self.order().clone(), &parent, info, patience);
         let (pass, _) = pass.map_err(|error| error.in_call(&parent.with_site()))?;
         let turn = ScopeTurn::new(pass, self.board(), parent, context, options, deadline);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -94,6 +94,8 @@ pub struct ScopeTurn {
     owner: ForkGuard,
     /// The parent call in the communication log.
     recording: Option<Recording>,
+    /// The size of the parent there, unless it is the descriptor's.
+    size: OnceLock<u64>,
 }
 
 impl Drop for ScopeTurn {
@@ -106,7 +108,11 @@ impl Drop for ScopeTurn {
         }
         if let Some(recording) = self.recording.take() {
             let has_failed = self.board.first_cause().is_revoked();
-            recording.end(if has_failed { RecordedEnd::Failed } else { RecordedEnd::Done(None) });
+            recording.end(if has_failed {
+                RecordedEnd::Failed
+            } else {
+                RecordedEnd::Done(self.size.get().copied())
+            });
         }
     }
 }
@@ -131,8 +137,9 @@ impl ScopeTurn {
             has_deadline: options.timeout.is_some(),
         });
         let (first, owner) = (board.calls().entered(), ForkGuard::new());
-        let recording = board.record_parent(&parent, options);
-        ScopeTurn { scope, board: board.clone(), first, pass: Some(pass), owner, recording }
+        let recording = board.record_parent(&scope.enclosing.parent, options);
+        let size = OnceLock::new();
+        ScopeTurn { scope, board: board.clone(), first, pass: Some(pass), owner, recording, size }
     }
 
     /// Notes that all collectives before the scope have their numbers. The numbers of the scope's own collectives start
@@ -157,5 +164,10 @@ impl OpenScope for ScopeTurn {
 
     fn hand_over(&self) {
         self.scope.is_handed_over.store(true, Ordering::Relaxed);
+    }
+
+    fn note_size(&self, bytes: u64) {
+        // A second size would be of another call.
+        let _ = self.size.set(bytes);
     }
 }

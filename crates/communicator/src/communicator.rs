@@ -356,6 +356,9 @@ pub trait OpenScope: Send + Sync {
 
     /// See [`Scope::hand_over`].
     fn hand_over(&self);
+
+    /// See [`Scope::note_size`].
+    fn note_size(&self, bytes: u64);
 }
 
 impl Scope {
@@ -400,6 +403,12 @@ impl Scope {
     /// ```
     pub fn hand_over(&self) {
         self.open.hand_over();
+    }
+
+    /// Says what the size of the parent is for the communication log, in place of its descriptor's: for a parent whose
+    /// size is known only after its first call.
+    pub fn note_size(&self, bytes: u64) {
+        self.open.note_size(bytes);
     }
 
     fn unsupported<T>(&self, what: &str) -> Result<T> {

@@ -7,6 +7,7 @@ use unisono_kernels::SHIFT_MAX;
 
 use crate::device::KernelDevice;
 use crate::message_memory::MessageMemory;
+use crate::rebind::own_calls;
 use crate::residuals::{Kept, LoCo};
 use crate::route::{Route, Teams};
 use crate::state::{CompressionState, Members, Shape, owed};
@@ -134,7 +135,7 @@ impl<D: KernelDevice> CompressionState<D> {
             });
         }
         let size = code_size(summable, self.members.ranks.len())?;
-        comm.supports(&sum_of_codes(size, 1), &CallOptions::new(), MemoryKind::Host)
+        comm.supports(&sum_of_codes(size, 1), &own_calls(), MemoryKind::Host)
     }
 
     fn check_is_new(&self) -> Result<()> {

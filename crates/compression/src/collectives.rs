@@ -1,5 +1,7 @@
 //! The calls that users make, on every communicator. Arguments are checked here, once.
 
+use std::sync::Arc;
+
 use unisono_communicator::{
     CallOptions, Communicator, DType, Descriptor, Element, Error, ParentCall, Place, ReduceOp, Result, Scope,
     Site, skips,
@@ -17,13 +19,13 @@ use crate::work::CompressedWork;
 /// Compressed collectives, on every communicator: one call made of an all-to-all and an all-gather for each piece, with
 /// one deadline and one name in errors.
 ///
-/// Every rank calls with a state of an equal codec for a vector of the same length.
+/// Every rank calls with a state of an equal codec for a vector, or vectors, of the same lengths.
 ///
 /// # Errors
 /// [`Error::NonFinite`] on every rank when one has a NaN, an infinity or a number that is too large for the codec, or
 /// when the sum is: buffers, residuals and communicator are as before. [`Error::Unsupported`] for operators but Sum and
 /// Avg, and for elements but f32, f16 and bf16. [`Error::InvalidArgument`] for a state of another length, element type
-/// or communicator. [`Error::Mismatch`] when ranks have different codecs, or not all make a compressed call.
+/// or communicator. [`Error::Mismatch`] when ranks have different codecs or lengths, or not all make a compressed call.
 /// [`Error::Corrupted`] when an encoded part came damaged. After any error the buffer and the residuals are as before,
 /// but for the buffer of a call that is exact because its state has declined ([`CompressionState::or_exact`]): after
 /// [`Error::NonFinite`] it holds the sum, after other errors it is undefined.
@@ -306,12 +308,15 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
         (Shape::Shares(_), _, _) => "all_gather",
     };
     let name = format!("{kind}/{}", state.codec().tag());
-    let parent = ParentCall { site: Some(site), ..ParentCall::new(&name, descriptor) };
+    let sizes = shape.sizes().map(Arc::new);
+    let parent = ParentCall { site: Some(site), sizes, ..ParentCall::new(&name, descriptor) };
     let opened = op.map_or(Ok(1.0), |op| weight(op, comm.size()));
     let opened = opened.and_then(|_| state.check(comm.group(), dtype, shape));
     let opened = opened.and_then(|()| {
         let skips = skips(comm, descriptor.operation)?;
-        (!skips).then(|| comm.scope(parent, &CallOptions::new())).transpose()
+        // What the scope's calls carry in memory of the host is made here, whatever memory the vectors have.
+        let options = CallOptions::new().host_by_companion();
+        (!skips).then(|| comm.scope(parent.clone(), &options)).transpose()
     });
     opened.map_err(|error| error.in_call(&parent.with_site()))
 }

@@ -30,6 +30,12 @@ pub struct Rebound {
     pub lost_elements: Vec<Range<usize>>,
 }
 
+/// The options of calls by which survivors agree: they are made although their operation is switched off, and on memory
+/// of the host that no program has given.
+pub(crate) fn own_calls() -> CallOptions {
+    CallOptions::new().needed().host_by_companion()
+}
+
 /// What moves to the new communicator.
 struct Moved<M> {
     went_back: bool,
@@ -72,7 +78,7 @@ impl<D: KernelDevice> CompressionState<D> {
         let moved = match (moved, is_whole?) {
             (Err(error), _) => return Err(error),
             // Another rank could not, and has revoked the communicator.
-            (Ok(_), false) => return Err(comm.barrier().err().unwrap_or(Error::closed())),
+            (Ok(_), false) => return Err(comm.with(own_calls()).barrier().err().unwrap_or(Error::closed())),
             (Ok(moved), true) => moved,
         };
         let is_gone = |rank: &usize| !members.ranks.contains(&self.members.ranks[*rank]);
@@ -140,7 +146,7 @@ impl<D: KernelDevice> CompressionState<D> {
         let can_go_back = self.last_call.is_some();
         own.extend([self.calls, self.calls - u64::from(can_go_back)]);
         let mut all = zeroed::<u64>(own.len() * comm.size() as usize)?;
-        comm.with(CallOptions::new().needed()).all_gather(&own, &mut all)?;
+        comm.with(own_calls()).all_gather(&own, &mut all)?;
         let states = || all.chunks_exact(own.len());
         if states().any(|other| other[..described] != all[..described]) {
             return Err(Error::invalid(
@@ -265,7 +271,7 @@ impl Move<'_> {
             sent.iter().flatten().flat_map(|[place, _]| &residual[place.clone()]).copied().collect();
         let (send, receive) = (lengths(&sent), lengths(&received));
         let mut output = zeroed::<f32>(receive.iter().sum())?;
-        comm.with(CallOptions::new().needed()).all_to_all_v(&input, &send, &mut output, &receive)?;
+        comm.with(own_calls()).all_to_all_v(&input, &send, &mut output, &receive)?;
         let mut moved = zeroed::<f32>(self.to[own].iter().map(ExactSizeIterator::len).sum())?;
         let mut rest = &output[..];
         for [_, place] in received.into_iter().flatten() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    Collective, Communicator, CostModel, DType, Element, Error, Group, JobRank, Result,
+    Collective, Communicator, CostModel, DType, Element, Error, Group, JobRank, LengthList, Result, Sizes,
 };
 
 use crate::auto::Auto;
@@ -74,6 +74,16 @@ impl Shape {
             }
         };
         total.filter(|total| *total <= ELEMENTS_MAX)
+    }
+
+    /// The lengths that ranks compare, besides the number of all elements.
+    pub(crate) fn sizes(&self) -> Option<Sizes> {
+        let list = |lengths: &[usize]| LengthList::new(lengths.iter().map(|length| *length as u64));
+        match self {
+            Shape::Whole(_) => None,
+            Shape::Vectors(lengths) => Some(Sizes::Segments(list(lengths))),
+            Shape::Shares(shares) => Some(Sizes::PerRank(list(shares))),
+        }
     }
 
     pub(crate) fn layout(&self, codec: &dyn Codec, ranks: usize, teams: Teams) -> Layout {

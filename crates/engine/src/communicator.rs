@@ -176,7 +176,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
-        Ok(Scope::new(self.own(), Box::new(self.shared.open_scope(&parent, options)?)))
+        Ok(Scope::new(self.own(), Box::new(self.shared.open_scope(parent, options)?)))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {

@@ -41,7 +41,8 @@ impl OffloadOptions {
 /// How a library that works on a device reaches memory of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostMemory {
-    /// Calls on it are refused.
+    /// Calls on it are refused, but for a barrier, and for calls that say that the companion may make them
+    /// ([`CallOptions::host_by_companion`]): both are the companion's.
     Refused,
     /// It is copied to the device and back.
     Staged,
@@ -151,7 +152,13 @@ impl<V: Vendor> Offloaded<V> {
     ) -> Result<(Route, Means)> {
         let has_device = self.thread.shared.vendor.device().is_some();
         let is_message = descriptor.operation.collective().is_none();
-        let route = match (memory, self.options.host_memory) {
+        // A barrier has no memory, and other calls say that theirs is not the program's data.
+        let is_barrier = descriptor.operation == Collective::Barrier.into();
+        let host_memory = match self.options.host_memory {
+            HostMemory::Refused if is_barrier || options.host_by_companion => HostMemory::Companion,
+            as_configured => as_configured,
+        };
+        let route = match (memory, host_memory) {
             // Messages have tags, which no library has.
             (MemoryKind::Host, _) if is_message => return Ok((Route::Companion, Means::Library)),
             (MemoryKind::Device, _) if has_device && !is_message => Route::Stream,

@@ -11,8 +11,9 @@ pub const SETTINGS: KnobGroup = KnobGroup { title: HOW_CALLS_ARE_DONE, knobs: &[
     knob("UNISONO_DEVICE", "number", "", &[],
         "the device of this rank; else its place on the host, from the start again when there are fewer devices"),
     knob("UNISONO_HOST_MEMORY", "auto, refused, staged or tcp", "auto", &[],
-        "what a backend for devices does with memory of the host: calls on it are refused, or it is copied to the \
-         device and back, or calls on it go over TCP; auto: refused, but tcp if UNISONO_BACKEND is auto"),
+        "what a backend for devices does with memory of the host: calls on it are refused, but for barriers and calls \
+         of the library's own, or it is copied to the device and back, or calls on it go over TCP; auto: refused, but \
+         tcp if UNISONO_BACKEND is auto"),
 ] };
 
 /// What backends for devices are given.

@@ -6,9 +6,11 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, Communicator, DType,
-    Descriptor, DeviceBufferMut, DeviceSliceMut, DeviceStream, Division, Error, Place, ReduceOp, Result,
+    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesOfObjects,
+    CollectivesOnDevice, Communicator, DType, Descriptor, DeviceBufferMut, DeviceSliceMut, DeviceStream,
+    Division, Error, MemoryKind, Place, ReduceOp, Result,
 };
+use unisono_compression::{CompressedCollectives, CompressionState, SignRms};
 use unisono_offload::{HostMemory, Vendor};
 
 use super::{Array, DeviceRank, SECONDS_MAX, TestStream, VendorDouble};
@@ -189,6 +191,69 @@ pub fn host_memory_goes_where_the_program_has_said<D: VendorDouble>() {
     });
 }
 
+/// Where memory of the host is refused, a program has its barriers, groups, objects and compressed calls all the same.
+///
+/// # Panics
+/// When the backend is wrong.
+pub fn calls_without_data_of_the_program_go_to_the_companion<D: VendorDouble>() {
+    watchdog(SECONDS_MAX, "own calls", || {
+        let refused = |error: Error| {
+            let is_refused =
+                matches!(&error, Error::Unsupported { what, .. } if what == "memory of the host");
+            assert!(is_refused, "{error}");
+        };
+        DeviceRank::<D>::run(3, HostMemory::Refused, |rank| {
+            let comm = &*rank.comm;
+            let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+            comm.supports(&barrier, &CallOptions::new(), MemoryKind::Host).unwrap();
+            comm.barrier().unwrap();
+            comm.barrier_async().wait().unwrap();
+            comm.with(CallOptions::new().timeout(SHORT)).barrier().unwrap();
+            comm.monitored_barrier(SHORT).unwrap();
+            assert!(comm.agree(true).unwrap());
+            own_calls(rank);
+            // The data of a program is refused as before, blocking and not, and costs no number.
+            refused(comm.all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err());
+            refused(comm.broadcast_async(vec![1u8], 0).wait().unwrap_err());
+            let mut sum = [rank.own()];
+            comm.with(CallOptions::new().host_by_companion()).all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+            assert_eq!(sum, [6.0]);
+            let mut array = rank.array(&[rank.own(); 4]);
+            rank.on_stream().all_reduce(&mut array.write(rank), ReduceOp::Sum).unwrap();
+            assert_eq!(rank.copied(&array), [6.0; 4]);
+            comm.close().unwrap();
+        })
+    });
+}
+
+/// Longer than any call here takes.
+const SHORT: Duration = Duration::from_secs(60);
+
+/// Groups, objects, compressed calls, and a state that goes on after a shrink.
+fn own_calls<D: VendorDouble>(rank: &DeviceRank<D>) {
+    let comm = &*rank.comm;
+    let half = comm.split(Some(0), -i64::from(rank.rank)).unwrap().unwrap();
+    assert_eq!((half.rank(), half.backend()), (2 - rank.rank, D::Vendor::BACKEND));
+    half.barrier().unwrap();
+    comm.duplicate().unwrap().barrier().unwrap();
+    for size in [3, 5000] {
+        let all = half.all_gather_object(format!("{} ", half.rank()).repeat(size)).unwrap();
+        assert_eq!(all, [0, 1, 2].map(|rank| format!("{rank} ").repeat(size)));
+    }
+    let mut state = CompressionState::new::<f32>(comm, SignRms::default(), 1000).unwrap();
+    let mut gradients = vec![rank.own(); 1000];
+    comm.compressed_all_reduce(&mut gradients, ReduceOp::Sum, &mut state).unwrap();
+    assert!(gradients.iter().all(|sum| (sum - 6.0).abs() < 0.01), "{}", gradients[0]);
+    half.revoke(Error::invalid("test", "a failure".to_owned())).unwrap();
+    let copy = comm.duplicate().unwrap();
+    let mut state = CompressionState::new::<f32>(&*copy, SignRms::default(), 1000).unwrap();
+    copy.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state).unwrap();
+    copy.revoke(Error::invalid("test", "a failure".to_owned())).unwrap();
+    let shrunk = copy.shrink().unwrap();
+    state.rebind(&shrunk).unwrap();
+    shrunk.communicator.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state).unwrap();
+}
+
 /// Nobody else comes.
 ///
 /// # Panics
@@ -266,7 +331,8 @@ macro_rules! calls_on_device {
     ($double:ty) => {
         $crate::calls_on_device!(@tests $double, typed_calls_are_enqueued_and_end_by_their_tickets lists_and_handles
             calls_are_in_the_communication_log what_is_not_of_the_device_is_refused_before_the_call_has_a_number
-            host_memory_goes_where_the_program_has_said what_the_other_ranks_do_not_call_ends_by_its_deadline
+            host_memory_goes_where_the_program_has_said calls_without_data_of_the_program_go_to_the_companion
+            what_the_other_ranks_do_not_call_ends_by_its_deadline
             calls_that_differ_are_a_mismatch_although_nobody_has_met);
 
         #[test]

@@ -68,6 +68,8 @@ wire_enum! {
         24 HandOver { on: Id }
         /// `Result<()>`.
         25 MonitoredBarrier { on: Id, timeout: Duration }
+        /// Says what the size of a scope's parent is.
+        26 NoteSize { on: Id, bytes: u64 }
     }
 }
 

@@ -69,6 +69,11 @@ impl OpenScope for ProxyScope {
         // As for the drop.
         let _ = self.remote.ask::<()>(&Request::HandOver { on: self.on });
     }
+
+    fn note_size(&self, bytes: u64) {
+        // As for the drop.
+        let _ = self.remote.ask::<()>(&Request::NoteSize { on: self.on, bytes });
+    }
 }
 
 impl Communicator for Proxy {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use unisono_communicator::{Algorithm, AlgorithmName, Communicator, Result, Scope, Shrunk, Trust};
+use unisono_communicator::{
+    Algorithm, AlgorithmName, Communicator, ParentCall, Result, Scope, Shrunk, Trust,
+};
 use unisono_engine::EngineOptions;
 use unisono_job::Job;
 use unisono_job::config::Config;
@@ -210,7 +212,7 @@ impl Rank {
                 let made = held(on).communicator().scope(parent, &options);
                 encode(&made.map(|scope| {
                     let scope = Arc::new(scope);
-                    let parent = **scope.parent();
+                    let parent = ParentCall::clone(scope.parent());
                     ScopeInfo { communicator: self.keep(Derived::Scope(scope)), parent }
                 }))
             }
@@ -222,6 +224,11 @@ impl Rank {
             Request::HandOver { on } => {
                 let Derived::Scope(scope) = held(on) else { panic!("a communicator is no scope") };
                 scope.hand_over();
+                encode(&())
+            }
+            Request::NoteSize { on, bytes } => {
+                let Derived::Scope(scope) = held(on) else { panic!("a communicator is no scope") };
+                scope.note_size(bytes);
                 encode(&())
             }
             Request::Register { on, name, collective, is_proved } => {

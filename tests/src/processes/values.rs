@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use unisono_communicator::{
     AlgorithmName, CallOptions, Collective, Completion, CostModel, Counts, DType, Descriptor, Determinism,
-    Division, Group, GroupBackend, GroupOptions, GroupRank, JobRank, LogName, MemoryKind, Operation, Outcome,
-    ParentCall, Peer, Place, Process, Profile, ReduceOp, ShortText, Site, SkippedOperations, Ticket, UserOp,
-    WhenBusy,
+    Division, Group, GroupBackend, GroupOptions, GroupRank, JobRank, LengthList, LogName, MemoryKind,
+    Operation, Outcome, ParentCall, Peer, Place, Process, Profile, ReduceOp, ShortText, Site, Sizes,
+    SkippedOperations, Ticket, UserOp, WhenBusy,
 };
 use unisono_control::codec::{Malformed, Reader, Writer};
 use unisono_schedule::INTERNED_BYTES_MAX;
@@ -51,10 +51,10 @@ wire_choice! {
 }
 
 wire_struct! {
-    CallOptions { timeout, label, algorithm, determinism, when_busy, is_needed, profile, log_name }
+    CallOptions { timeout, label, algorithm, determinism, when_busy, is_needed, host_by_companion, profile, log_name }
     GroupOptions { backend, timeout, label, algorithm, determinism }
     Descriptor { operation, dtype, count, op, root, peer, tag, label, place, uneven }
-    ParentCall { name, descriptor, site }
+    ParentCall { name, descriptor, sizes, site }
     Outcome { completion, source, tag, bytes, algorithm }
     Process { host, pid }
     CostModel {
@@ -195,6 +195,41 @@ impl Wire for Counts {
             (Some(send), Some(receive)) => Ok(Counts::PerPair { send, receive }),
             (None, Some(_)) => Err(Malformed { what: "counts of receives alone" }),
         }
+    }
+}
+
+impl Wire for LengthList {
+    fn write(&self, writer: &mut Writer) {
+        writer.u64(self.count()).u64(self.digest());
+        self.known().to_vec().write(writer);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<LengthList, Malformed> {
+        let (count, digest) = (reader.u64()?, reader.u64()?);
+        let list = LengthList::from_known(Vec::read(reader)?, count, digest);
+        list.ok_or(Malformed { what: "a list of lengths of another size" })
+    }
+}
+
+impl Wire for Sizes {
+    fn write(&self, writer: &mut Writer) {
+        match self {
+            Sizes::Segments(list) => list.write(writer.u8(0)),
+            Sizes::PerRank(list) => list.write(writer.u8(1)),
+            Sizes::PerPair { send, receive } => {
+                send.write(writer.u8(2));
+                receive.write(writer);
+            }
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Sizes, Malformed> {
+        Ok(match reader.u8()? {
+            0 => Sizes::Segments(LengthList::read(reader)?),
+            1 => Sizes::PerRank(LengthList::read(reader)?),
+            2 => Sizes::PerPair { send: LengthList::read(reader)?, receive: LengthList::read(reader)? },
+            _ => return Err(Malformed { what: "unknown sizes" }),
+        })
     }
 }
 

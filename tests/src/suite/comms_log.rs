@@ -4,8 +4,8 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, CollectivesUneven, CommsLogger, Communicator, Error, Peer,
-    ReduceOp,
+    Bytes, CallOptions, Collectives, CollectivesAsync, CollectivesOfObjects, CollectivesUneven, CommsLogger,
+    Communicator, Error, Peer, ReduceOp,
 };
 use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
 
@@ -140,6 +140,39 @@ pub fn failures_are_errors(backend: &dyn Backend) {
             let recv = log.report().rows.into_iter().find(|row| row.name == "recv").unwrap();
             assert_eq!((recv.count, recv.errors, log.counters().of(recv.operation).errors), (0, 1, 1));
         }
+    });
+}
+
+/// A call on objects has the size of the objects, as a call on buffers of their lengths has, and not that of the blocks
+/// that come first.
+pub fn objects_have_their_own_size(backend: &dyn Backend) {
+    const SIZE: usize = 5_000_000;
+    run(backend, 2, &options(), |comm| {
+        let (log, rank) = (comm.group().comms_logger(), comm.rank() as usize);
+        log.start();
+        let object = |size: usize| Bytes::from(vec![1; size]);
+        comm.broadcast_object((rank == 0).then(|| object(SIZE)), 0).unwrap();
+        comm.all_gather_object(object(10 * (rank + 1))).unwrap();
+        comm.gather_object(object(SIZE * rank), 0).unwrap();
+        comm.scatter_object((rank == 0).then(|| vec![object(7), object(SIZE)]), 0).unwrap();
+        comm.barrier().unwrap();
+        let all = log.report().rows;
+        let parents: Vec<_> = all.iter().filter(|row| row.parent.is_none()).collect();
+        let size = SIZE as u64;
+        let expected = [
+            ("all_gather_object", 30),
+            ("barrier", 0),
+            ("broadcast_object", size),
+            ("gather_object", size),
+            ("scatter_object", size + 7),
+        ];
+        assert_eq!(parents.iter().map(|row| (&*row.name, row.bytes_max)).collect::<Vec<_>>(), expected);
+        for row in parents.iter().filter(|row| row.bytes_max >= size) {
+            let gb_per_s = row.bytes_max as f64 / row.times.sum_ns() as f64;
+            let ratio = row.bandwidth.algbw_gb_per_s / gb_per_s;
+            assert!((0.99..1.01).contains(&ratio), "{}: {:?}", row.name, row.bandwidth);
+        }
+        comm.close().unwrap();
     });
 }
 

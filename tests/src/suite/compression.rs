@@ -73,14 +73,14 @@ pub fn every_codec_on_every_number_of_ranks(backend: &dyn Backend) {
 /// What each rank has, without a reduction, which a backend may lack for these elements.
 fn gathered<T: Element + Default>(comm: &dyn Communicator, own: &[T]) -> Vec<Vec<T>> {
     let mut all = vec![T::default(); own.len() * comm.group().size() as usize];
-    comm.all_gather(own, &mut all).unwrap();
+    comm.with(CallOptions::new().host_by_companion()).all_gather(own, &mut all).unwrap();
     (0..comm.group().size() as usize).map(|rank| all[rank * own.len()..][..own.len()].to_vec()).collect()
 }
 
 /// The exact sum of all ranks' [`gradients`] number 0.
 fn exact(comm: &dyn Communicator, elements: usize) -> Vec<f32> {
     let mut sum = gradients(comm.group().rank(), 0, elements);
-    comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+    comm.with(CallOptions::new().host_by_companion()).all_reduce(&mut sum, ReduceOp::Sum).unwrap();
     sum
 }
 

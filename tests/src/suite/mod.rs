@@ -59,6 +59,7 @@ macro_rules! conformance {
                 b11_h1_reduce_scatter_coalesced b10_b11_other_lengths_are_a_mismatch
                 b10_b11_wrong_lists_change_nothing;
             objects: b19_objects_of_every_size b19_texts_and_values b19_malformed_objects_harm_nobody
+                b19_objects_that_nest_or_lie_harm_nobody
                 b19_objects_that_cannot_travel b19_wrong_arguments_change_nothing
                 b19_other_operations_are_a_mismatch b19_messages_of_unknown_length
                 b19_refused_messages_harm_nobody b19_threads_do_not_steal_from_each_other;
@@ -87,6 +88,7 @@ macro_rules! conformance {
                 what_is_not_finite_harms_nobody a_rank_that_does_not_come panics_of_a_codec
                 threads_scopes_and_handles options_of_a_call;
             skipped: a16_skipped_operations_do_nothing a16_parts_are_made_and_groups_skip
+                a16_objects_are_sent_and_received
                 a16_a_compressed_call_is_what_it_replaces;
             aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for
                 shrink_goes_on nothing_starts_afterwards;
@@ -98,7 +100,8 @@ macro_rules! conformance {
     (@log $backend:expr) => {
         $crate::conformance!(@tests $backend,
             comms_log: i1_i3_figures_are_of_the_group i11_asynchronous_calls_are_timed_without_waiting
-                derived_communicators_and_parts switched_in_mid_call failures_are_errors messages_are_recorded;
+                derived_communicators_and_parts switched_in_mid_call failures_are_errors messages_are_recorded
+                objects_have_their_own_size;
         );
     };
     (@tests $backend:expr, $($module:ident: $($test:ident)*;)*) => {

@@ -23,7 +23,7 @@ fn object(from: usize, to: usize, size: usize) -> Bytes {
 /// Works on every rank, so nothing has revoked the communicator, and no rank is a call ahead.
 fn is_usable(comm: &dyn Communicator) {
     let mut value = [1i32];
-    comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+    comm.with(CallOptions::new().host_by_companion()).all_reduce(&mut value, ReduceOp::Sum).unwrap();
     assert_eq!(value, [comm.size() as i32]);
     let ranks: Vec<String> = comm.all_gather_object(comm.rank().to_string()).unwrap();
     assert_eq!(ranks, (0..comm.size()).map(|rank| rank.to_string()).collect::<Vec<_>>());
@@ -135,6 +135,31 @@ pub fn b19_malformed_objects_harm_nobody(backend: &dyn Backend) {
         }
         let of_serde = comm.all_gather_object(Serialized(7u32)).unwrap();
         assert_eq!(of_serde, vec![Serialized(7); comm.size() as usize]);
+    });
+}
+
+/// Bytes of a valid version that nest a million deep, or that name more elements than there are, overflow no stack and
+/// take no time.
+pub fn b19_objects_that_nest_or_lie_harm_nobody(backend: &dyn Backend) {
+    type Units = Vec<Option<BTreeMap<u8, Vec<()>>>>;
+    #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    struct Linked(Option<Box<Linked>>);
+    run_each(backend, &[2], |comm| {
+        let endless = || Bytes::from(vec![1; 2 << 20]);
+        let lie = || Bytes::from([&[1, 1, 1, 1, 0][..], &[0xff; 9], &[1]].concat());
+        if comm.rank() == 0 {
+            comm.send_object(endless(), 1, 4).unwrap();
+            comm.send_object(lie(), 1, 4).unwrap();
+            assert_eq!(comm.all_gather_object(endless()).unwrap().len(), 2);
+        } else {
+            let received = comm.recv_object::<Serialized<Linked>>(Peer::Any, 4);
+            is_invalid(received, "object", "rank 0 is malformed: no value of its type: more than 128 levels");
+            let received = comm.recv_object::<Serialized<Units>>(Peer::Any, 4);
+            is_invalid(received, "object", "more than 1048576 elements without bytes");
+            let gathered = comm.all_gather_object(Serialized(Linked(None)));
+            is_invalid(gathered, "object", "more than 128 levels");
+        }
+        is_usable(comm);
     });
 }
 

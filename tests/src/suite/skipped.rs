@@ -78,6 +78,30 @@ pub fn a16_parts_are_made_and_groups_skip(backend: &dyn Backend) {
     });
 }
 
+/// An object that is sent arrives, whatever is switched off, and so do the parts of every other call on objects.
+pub fn a16_objects_are_sent_and_received(backend: &dyn Backend) {
+    let all = "all_reduce,all_gather,gather,scatter,broadcast,barrier,send,recv";
+    for skipped in ["send,recv", all] {
+        run(backend, 3, &without(skipped), |comm| {
+            let (rank, next) = (comm.rank(), (comm.rank() + 1) % 3);
+            for size in [0, 1, 5000, 700_000] {
+                let text = |from: u32| format!("{from} ").repeat(size);
+                // Above the limit of messages that are sent unasked a send waits for its receive.
+                std::thread::scope(|scope| {
+                    scope.spawn(|| comm.send_object(text(rank), next, 5).unwrap());
+                    let (got, received) = comm.recv_object::<String>(Peer::Any, 5).unwrap();
+                    assert!(got == text(received.source), "{size} from {}", received.source);
+                    assert_eq!((received.source + 1) % 3, rank);
+                });
+                assert_eq!(comm.broadcast_object((rank == 1).then(|| text(1)), 1).unwrap(), text(1));
+            }
+            // Other messages are skipped as before.
+            comm.send(&[1u8], next, 5).unwrap();
+            assert!(comm.recv_vec::<u8>(Peer::Any, 5).unwrap().0.is_empty());
+        });
+    }
+}
+
 /// A compressed call is skipped with the exact call in whose place it is made, and its state stays as it is.
 pub fn a16_a_compressed_call_is_what_it_replaces(backend: &dyn Backend) {
     for (skipped, expected) in [("all_reduce", [1.0f32, -3.0]), ("all_to_all,all_gather", [2.0, -2.0])] {

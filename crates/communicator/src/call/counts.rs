@@ -28,24 +28,41 @@ pub(crate) fn total(list: &[u64]) -> u64 {
 /// How many lengths of a list are kept.
 pub const LENGTHS_KNOWN_MAX: usize = 64;
 
-/// A list of lengths in elements; only the first [`LENGTHS_KNOWN_MAX`] are kept.
+const DIGEST_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Odd, with well-mixed bits: the fraction of the golden ratio.
+const DIGEST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Brings the high bits of a product down, where the next length is.
+const DIGEST_TURN: u32 = 32;
+
+/// A list of lengths in elements; only the first [`LENGTHS_KNOWN_MAX`] are kept, and a digest of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthList {
     known: Vec<u64>,
     count: u64,
+    digest: u64,
 }
 
 impl LengthList {
     /// A list, of which the first [`LENGTHS_KNOWN_MAX`] lengths are kept.
     pub fn new(lengths: impl ExactSizeIterator<Item = u64>) -> LengthList {
-        let count = lengths.len() as u64;
-        LengthList { known: lengths.take(LENGTHS_KNOWN_MAX).collect(), count }
+        let (count, mut digest) = (lengths.len(), DIGEST_START);
+        let mut known = Vec::with_capacity(count.min(LENGTHS_KNOWN_MAX));
+        for length in lengths {
+            if known.len() < LENGTHS_KNOWN_MAX {
+                known.push(length);
+            }
+            digest = (digest ^ length).wrapping_mul(DIGEST_FACTOR).rotate_left(DIGEST_TURN);
+        }
+        LengthList { known, count: count as u64, digest }
     }
 
-    /// A list of `count` lengths that begins with `known`. `None` when `known` has too few or too many lengths.
-    pub fn from_known(known: Vec<u64>, count: u64) -> Option<LengthList> {
+    /// A list of `count` lengths that begins with `known` and has this digest. `None` when `known` has too few or too
+    /// many lengths.
+    pub fn from_known(known: Vec<u64>, count: u64, digest: u64) -> Option<LengthList> {
         let is_whole = known.len() as u64 == count.min(LENGTHS_KNOWN_MAX as u64);
-        is_whole.then_some(LengthList { known, count })
+        is_whole.then_some(LengthList { known, count, digest })
     }
 
     /// The first lengths.
@@ -56,6 +73,11 @@ impl LengthList {
     /// How many lengths there are, the forgotten ones included.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// A digest of all lengths.
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 }
 
@@ -93,6 +115,14 @@ impl Sizes {
             Counts::Even => None,
         }
     }
+
+    /// A digest of all lengths.
+    pub fn digest(&self) -> u64 {
+        match self {
+            Sizes::Segments(list) | Sizes::PerRank(list) => list.digest(),
+            Sizes::PerPair { send, receive } => send.digest() ^ receive.digest().rotate_left(1),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -114,9 +144,17 @@ mod tests {
 
     #[test]
     fn only_lists_of_what_is_remembered_are_taken() {
-        assert!(LengthList::from_known(vec![1, 2], 2).is_some());
-        assert!(LengthList::from_known(vec![1; LENGTHS_KNOWN_MAX], 1000).is_some());
-        assert!(LengthList::from_known(vec![1, 2], 3).is_none());
-        assert!(LengthList::from_known(vec![1, 2], 1).is_none());
+        assert!(LengthList::from_known(vec![1, 2], 2, 0).is_some());
+        assert!(LengthList::from_known(vec![1; LENGTHS_KNOWN_MAX], 1000, 0).is_some());
+        assert!(LengthList::from_known(vec![1, 2], 3, 0).is_none());
+        assert!(LengthList::from_known(vec![1, 2], 1, 0).is_none());
+    }
+
+    #[test]
+    fn lists_that_differ_beyond_what_is_kept_are_unequal() {
+        let list = |odd: usize| LengthList::new((0..100).map(|index| u64::from(index == odd)));
+        assert_eq!(list(99), list(99));
+        assert_ne!(list(99), list(98));
+        assert_eq!(list(99).known(), list(98).known());
     }
 }

@@ -106,6 +106,8 @@ pub struct CallOptions {
     pub when_busy: WhenBusy,
     /// Whether the call runs although its operation is switched off; see [`crate::SkippedOperations`].
     pub is_needed: bool,
+    /// Whether the companion makes the call where the backend refuses memory of the host.
+    pub host_by_companion: bool,
     /// Whether the communication log records the call.
     pub profile: Profile,
     /// The name of the call in the communication log; ranks do not compare it.
@@ -170,6 +172,14 @@ impl CallOptions {
         self
     }
 
+    /// Lets the [companion](crate::Communicator::companion) make the call where a vendor's library works on a device
+    /// and its backend refuses memory of the host: for a few values that steer the program, beside the data on the
+    /// device. The same on every rank. On other backends it changes nothing.
+    pub fn host_by_companion(mut self) -> CallOptions {
+        self.host_by_companion = true;
+        self
+    }
+
     /// Names the call in the communication log ([`crate::CommsLogger`]), in place of its label or operation: with at
     /// most [`ShortText::BYTES_MAX`] bytes. Other ranks may give another name. Make such options once; see [`LogName`].
     pub fn log_name(mut self, text: &str) -> CallOptions {
@@ -200,6 +210,7 @@ impl CallOptions {
                 WhenBusy::Queue => WhenBusy::Queue,
             },
             is_needed: self.is_needed || outer.is_needed,
+            host_by_companion: self.host_by_companion || outer.host_by_companion,
             profile: match self.profile {
                 Profile::AsConfigured => outer.profile,
                 Profile::Always | Profile::Never => self.profile,

@@ -112,7 +112,7 @@ pub struct RecordedCall {
 /// The end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedEnd {
-    /// It has moved its bytes: of a receive, so many.
+    /// It has moved its bytes: so many, if they are not those of its arguments, as of a receive.
     Done(Option<u64>),
     /// With an error.
     Failed,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -246,7 +246,7 @@ impl World {
         state.open = Arc::downgrade(&calls);
         drop(state);
         let recording = Recording::begin(&EnteredCall::parent(&calls.parent, own, group.size()), group);
-        Ok(SoloScope { calls, turn, recording })
+        Ok(SoloScope { calls, turn, recording, size: OnceLock::new() })
     }
 
     /// Records a call that has its turn, if the log wants it.
@@ -337,13 +337,16 @@ pub(crate) struct SoloScope {
     calls: Arc<ScopeCalls>,
     turn: Turn,
     recording: Option<Recording>,
+    /// The size of the parent there, unless it is the descriptor's.
+    size: OnceLock<u64>,
 }
 
 impl Drop for SoloScope {
     fn drop(&mut self) {
         if let Some(recording) = self.recording.take() {
             let has_failed = self.turn.world.lock().cause.is_some();
-            recording.end(if has_failed { RecordedEnd::Failed } else { RecordedEnd::Done(None) });
+            let size = self.size.get().copied();
+            recording.end(if has_failed { RecordedEnd::Failed } else { RecordedEnd::Done(size) });
         }
     }
 }
@@ -363,6 +366,11 @@ impl OpenScope for SoloScope {
 
     fn hand_over(&self) {
         self.calls.is_handed_over.store(true, Ordering::Relaxed);
+    }
+
+    fn note_size(&self, bytes: u64) {
+        // A second size would be of another call.
+        let _ = self.size.set(bytes);
     }
 }
 

@@ -206,7 +206,7 @@ pub trait CollectivesAsync: Communicator {
     /// ```
     #[track_caller]
     fn recv_vec_async<T: Element>(&self, peer: Peer, tag: u32) -> TypedWork<(Vec<T>, Received)> {
-        message_of_any_length(self, peer, tag, u64::MAX)
+        message_of_any_length(self, peer, tag, u64::MAX, CallOptions::new())
     }
 
     /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
@@ -248,7 +248,9 @@ fn separate_memory<R: FromMemory, C: Communicator + ?Sized>(
 ) -> TypedWork<R> {
     let work = match made() {
         Ok(output) => submit(comm, descriptor, OwnedBuffers::Separate { input, output }),
-        Err(shortage) => ended_before(input, end_everywhere(comm, &descriptor, shortage)),
+        Err(shortage) => {
+            ended_before(input, end_everywhere(comm, &descriptor, &CallOptions::new(), shortage))
+        }
     };
     TypedWork::new(work, output)
 }
@@ -260,6 +262,7 @@ pub(super) fn message_of_any_length<T: Element, C: Communicator + ?Sized>(
     peer: Peer,
     tag: u32,
     bytes_max: u64,
+    options: CallOptions,
 ) -> TypedWork<(Vec<T>, Received)> {
     let buffers = OwnedBuffers::Separate {
         input: OwnedMemory::of(Vec::<T>::new()),
@@ -272,7 +275,8 @@ pub(super) fn message_of_any_length<T: Element, C: Communicator + ?Sized>(
         (message, received)
     };
     let descriptor = point_to_point(Operation::Recv, T::DTYPE, 0, peer, tag);
-    TypedWork::new(submit(comm, descriptor, buffers), take)
+    let call = OwnedCall { options, ..OwnedCall::new(descriptor, buffers) };
+    TypedWork::new(checked(comm, call), take)
 }
 
 /// A call that ended before it was issued. Its input comes back.
@@ -304,14 +308,15 @@ fn output<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
 pub(super) fn end_everywhere<C: Communicator + ?Sized>(
     comm: &C,
     descriptor: &Descriptor,
+    options: &CallOptions,
     shortage: Error,
 ) -> Error {
-    if let Err(refused) = comm.supports(descriptor, &CallOptions::new(), MemoryKind::Host) {
+    if let Err(refused) = comm.supports(descriptor, options, MemoryKind::Host) {
         return refused;
     }
     match comm.revoke(shortage.clone()) {
         // The first cause, which may be an earlier error.
-        Ok(()) => comm.barrier().err().unwrap_or(shortage),
+        Ok(()) => comm.with(CallOptions::new().needed()).barrier().err().unwrap_or(shortage),
         // `revoke` is not supported, so there is no other rank to tell.
         Err(_) => shortage,
     }

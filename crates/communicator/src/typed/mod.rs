@@ -468,7 +468,7 @@ pub trait Collectives: Communicator {
     fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Arc<dyn Communicator>>> {
         let own = [colour.map_or(NO_COLOUR, i64::from), key];
         let mut all = vec![[0i64; 2]; self.size() as usize];
-        let labelled = CallOptions::new().label("split").needed();
+        let labelled = CallOptions::new().label("split").needed().host_by_companion();
         self.with(labelled).all_gather(&own, all.as_flattened_mut())?;
         self.subgroup(&ranks_of_colour(&all, own[0]))
     }

@@ -29,6 +29,7 @@ use unisono_communicator::{
 pub use adam::{Adam, AdamOptions};
 use adam::{bias_correction, first_unusable};
 
+use crate::rebind::own_calls;
 use crate::{CompressedCollectives, CompressionState, Rebound};
 
 /// What errors call an exact step.
@@ -322,7 +323,7 @@ impl OneBitAdam {
     pub fn rebind(&mut self, shrunk: &Shrunk) -> Result<Resumed> {
         // Signed: not every library reduces unsigned integers.
         let mut common = [self.adam.steps.cast_signed()];
-        shrunk.communicator.with(CallOptions::new().needed()).all_reduce(&mut common, ReduceOp::Min)?;
+        shrunk.communicator.with(own_calls()).all_reduce(&mut common, ReduceOp::Min)?;
         let steps = common[0].cast_unsigned();
         let undone = self.adam.steps > steps;
         let residuals = self.state.rebind(shrunk)?;
@@ -343,7 +344,8 @@ fn average_exactly(comm: &(impl Communicator + ?Sized), gradient: &mut [f32]) ->
     if skips(comm, all_reduce.operation)? {
         return Ok(());
     }
-    let scope = comm.scope(ParentCall::new(WARMUP_NAME, all_reduce), &CallOptions::new())?;
+    let options = CallOptions::new().host_by_companion();
+    let scope = comm.scope(ParentCall::new(WARMUP_NAME, all_reduce), &options)?;
     let own = first_unusable(gradient);
     scope.all_reduce(gradient, ReduceOp::Avg)?;
     // All ranks have the same bits, and find the same.

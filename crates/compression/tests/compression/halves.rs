@@ -325,3 +325,60 @@ fn their_states_are_not_exported() {
         }
     });
 }
+
+/// What a call of every rank gives, where `call` makes it. The ranks have states of lengths of their own.
+fn first_causes(
+    call: impl Fn(&dyn Communicator, usize) -> unisono_communicator::Result<()> + Sync,
+) -> Vec<String> {
+    on(&[0, 1], |comm| {
+        let error = call(&*comm, comm.group().rank() as usize).unwrap_err();
+        assert!(matches!(error.root_cause(), Error::Mismatch { .. }), "{error}");
+        error.root_cause().to_string()
+    })
+}
+
+#[test]
+fn vectors_of_other_lengths_are_a_mismatch_also_where_all_messages_are_alike() {
+    let beyond = |odd: usize| (0..100).map(|index| 4 + 4 * usize::from(index == odd)).collect::<Vec<_>>();
+    let beyond = [beyond(98), beyond(99)];
+    let cases: [([&[usize]; 2], &str); 4] = [
+        ([&[100, 200], &[200, 100]], "segment lengths"),
+        ([&[300], &[100, 200]], "segment lengths"),
+        ([&[4, 0, 4], &[4, 4, 0]], "segment lengths"),
+        ([&beyond[0], &beyond[1]], "differ beyond the first 64 of 100 / 100"),
+    ];
+    for codec in &plain_codecs() {
+        for (lengths, text) in cases {
+            let causes = first_causes(|comm, rank| {
+                let lengths = lengths[rank];
+                let mut state = CompressionState::reduce_scatter::<f32>(comm, codec.clone(), lengths)?;
+                let inputs = vectors(0, 0, lengths);
+                let mut outputs: Vec<Vec<f32>> =
+                    lengths.iter().map(|length| vec![0.0; chunk(*length, rank, 2).len()]).collect();
+                let mut list: Vec<&mut [f32]> = outputs.iter_mut().map(|output| &mut output[..]).collect();
+                comm.compressed_reduce_scatter(&slices(&inputs), &mut list, ReduceOp::Sum, &mut state)
+            });
+            let both = [
+                format!("{:?} / {:?}", lengths[0], lengths[1]),
+                format!("{:?} / {:?}", lengths[1], lengths[0]),
+            ];
+            let is_named =
+                |cause: &String| lengths[0].len() > 12 || both.iter().any(|both| cause.contains(both));
+            assert!(
+                causes.iter().all(|cause| cause.contains(text) && is_named(cause)),
+                "{codec:?}: {causes:?}"
+            );
+        }
+    }
+    let shares: [[&[usize]; 2]; 2] = [[&[5, 7], &[6, 6]], [&[100, 200], &[200, 100]]];
+    for lengths in shares {
+        let causes = first_causes(|comm, rank| {
+            let shares = lengths[rank];
+            let codec: Arc<dyn Codec> = Arc::new(Int8::default());
+            let mut state = CompressionState::all_gather::<f32>(comm, codec, shares)?;
+            let mut output = vec![0.0f32; shares.iter().sum()];
+            comm.compressed_all_gather(&vec![1.0f32; shares[rank]], &mut output, &mut state)
+        });
+        assert!(causes.iter().all(|cause| cause.contains("counts")), "{causes:?}");
+    }
+}

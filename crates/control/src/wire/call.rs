@@ -3,11 +3,11 @@
 //! none), peer `u8` (0 none, 1 a rank, 2 any) and `u32`, tag `u32`, label text (empty: none), flags `u8` (1 in place,
 //! 2 uneven), algorithm text (empty: none) and hash of its schedules `u32`, file text (empty: unknown), line `u32`,
 //! sizes `u8` (0 none, 1 of segments, 2 of ranks, 3 of pairs) and their lists: one, or for pairs what is sent and what
-//! is received. A list is the number of its lengths `u64`, and the first [`LENGTHS_KNOWN_MAX`] of them, or all, as
-//! `u64`.
+//! is received. A list is the number of its lengths `u64`, their digest `u64`, and the first [`LENGTHS_KNOWN_MAX`] of
+//! them, or all, as `u64`.
 //!
-//! At the end `u8` 0, or 1 for a call within a scope, and what it is a part of: the fields from operation to flags,
-//! name text.
+//! At the end `u8` 0, or 1 for a call within a scope, and the parent call: the fields from operation to flags, name
+//! text, sizes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -56,6 +56,7 @@ fn write_parent(writer: &mut Writer, parent: Option<&ParentCall>) {
         Some(parent) => {
             write_descriptor(writer.u8(1), &parent.descriptor);
             writer.text(parent.name.as_str(), ShortText::BYTES_MAX);
+            write_sizes(writer, parent.sizes.as_deref());
         }
     }
 }
@@ -66,6 +67,7 @@ fn read_parent(reader: &mut Reader<'_>) -> Result<Option<ParentCall>, Malformed>
         1 => Some(ParentCall {
             descriptor: read_descriptor(reader)?,
             name: read_short_text(reader)?,
+            sizes: read_sizes(reader)?.map(Arc::new),
             site: None,
         }),
         _ => return Err(Malformed { what: "neither a parent nor none" }),
@@ -111,16 +113,16 @@ fn read_sizes(reader: &mut Reader<'_>) -> Result<Option<Sizes>, Malformed> {
 }
 
 fn write_lengths(writer: &mut Writer, list: &LengthList) {
-    writer.u64(list.count());
+    writer.u64(list.count()).u64(list.digest());
     for length in list.known() {
         writer.u64(*length);
     }
 }
 
 fn read_lengths(reader: &mut Reader<'_>) -> Result<LengthList, Malformed> {
-    let count = reader.u64()?;
+    let (count, digest) = (reader.u64()?, reader.u64()?);
     let known = (0..count.min(LENGTHS_KNOWN_MAX as u64)).map(|_| reader.u64());
-    let list = LengthList::from_known(known.collect::<Result<_, _>>()?, count);
+    let list = LengthList::from_known(known.collect::<Result<_, _>>()?, count, digest);
     list.ok_or(Malformed { what: "a list of lengths of another size" })
 }
 
@@ -221,7 +223,8 @@ mod tests {
             };
             let site = Some(SiteText { file: "train.rs".into(), line: 9 });
             let sizes = sizes.next().flatten();
-            let parent = sizes.is_some().then(|| Arc::new(ParentCall::new("compressed", descriptor)));
+            let parent = ParentCall { sizes: sizes.clone(), ..ParentCall::new("compressed", descriptor) };
+            let parent = sizes.is_some().then(|| Arc::new(parent));
             // As long as a name can be.
             let name = Cow::Owned("n".repeat(CallAlgorithm::NAME_BYTES_MAX));
             let algorithm = Some(CallAlgorithm { name, schedules: 0xfeed });

@@ -28,7 +28,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Awaited, CallInfo, Culprit, Error, ErrorCode, JobRank, Process};
+use unisono_communicator::{Awaited, CallInfo, Culprit, Error, ErrorCode, JobRank, ParentCall, Process};
 
 use super::{TEXT_BYTES_MAX, call, certainty_code, read_certainty, read_job_rank};
 use crate::codec::{Malformed, Reader, Writer};
@@ -145,7 +145,11 @@ fn write_culprit(fields: &mut Writer, culprit: &Culprit) {
 
 /// Only a mismatch needs the sizes of a call, and there are many culprits.
 fn without_sizes(call: CallInfo) -> CallInfo {
-    CallInfo { sizes: None, ..call }
+    let parent = call.parent.map(|parent| match parent.sizes {
+        None => parent,
+        Some(_) => Arc::new(ParentCall { sizes: None, ..ParentCall::clone(&parent) }),
+    });
+    CallInfo { sizes: None, parent, ..call }
 }
 
 fn read_culprit(fields: &mut Reader<'_>) -> Result<Culprit, Malformed> {

@@ -129,10 +129,11 @@ impl<L: Links + 'static> Shared<L> {
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::scope`].
-    pub(crate) fn open_scope(&self, parent: &ParentCall, options: &CallOptions) -> Result<ScopeTurn> {
+    pub(crate) fn open_scope(&self, parent: ParentCall, options: &CallOptions) -> Result<ScopeTurn> {
         let parent = parent.labelled(options)?;
         self.admit(&parent)?;
-        let mut turn = self.gate.open_scope(parent, context_of(&parent), options)?;
+        let context = context_of(&parent);
+        let mut turn = self.gate.open_scope(parent, context, options)?;
         self.finish_queue(&mut self.lock_links())?;
         turn.begin();
         Ok(turn)

@@ -29,7 +29,7 @@ use std::borrow::Cow;
 use unisono_backend::{EARLIER_CALLS, mix_digest};
 use unisono_communicator::{
     CallAlgorithm, CallInfo, Collective, Counts, DType, Descriptor, Operation, ParentCall, Place, ReduceOp,
-    ShortText, UserOp,
+    ShortText, Sizes, UserOp,
 };
 use unisono_schedule::algorithms;
 
@@ -151,10 +151,10 @@ pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
     mix_digest(words.map(|at| u64_at(header, at)))
 }
 
-/// The hash of a parent call, which ranks compare: of its name, and of the fields that any call compares. Never 0.
+/// The hash of a parent call: of its name, its sizes, and the fields that any call compares. Never 0.
 pub(crate) fn context_of(parent: &ParentCall) -> u32 {
     let header = CallHeader::new(&parent.descriptor, 0, hash_name(parent.name.as_str()), 0);
-    let digest = header_digest(&header.bytes);
+    let digest = hash_word(header_digest(&header.bytes), parent.sizes.as_deref().map_or(0, Sizes::digest));
     ((digest ^ digest >> 32) as u32).max(1)
 }
 

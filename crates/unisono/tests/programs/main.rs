@@ -8,6 +8,7 @@ mod init;
 mod meeting;
 mod mesh;
 mod metrics;
+mod skipped;
 mod stragglers;
 mod support;
 

@@ -41,19 +41,16 @@ impl RankProcess for CclRank {
     }
 }
 
-/// A vendor's collectives on memory of the host that is staged; sends, receives and groups of members over TCP. The
+/// A vendor's collectives, with this way for memory of the host; sends, receives and groups of members over TCP. The
 /// library is a test double, and opened on the device of this number.
-struct DoubleRank<V>(fn(u32) -> Result<V>);
+struct DoubleRank<V>(fn(u32) -> Result<V>, HostMemory);
 
 impl<V: Vendor> RankProcess for DoubleRank<V> {
     fn join(&self, world: &Job, options: &EngineOptions) -> Result<Joined> {
         let companion = world.companion()?;
         let library = (self.0)(companion.group().own_job_rank().get() % DEVICES).map(Arc::new);
         let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
-        let options = OffloadOptions {
-            host_memory: HostMemory::Staged,
-            ..OffloadOptions::new(INIT_TIMEOUT, deadlines)
-        };
+        let options = OffloadOptions { host_memory: self.1, ..OffloadOptions::new(INIT_TIMEOUT, deadlines) };
         let communicator = Offloaded::open(companion, library, &options)?;
         Ok(Joined { communicator, groups: Box::new(world.clone()) })
     }
@@ -65,8 +62,10 @@ const DEVICES: u32 = 8;
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("ccl") => serve(CclRank),
-        Some("nccl") => serve(DoubleRank(doubles::open_nccl)),
-        Some("hccl") => serve(DoubleRank(doubles::open_hccl)),
+        Some("nccl") => serve(DoubleRank(doubles::open_nccl, HostMemory::Staged)),
+        Some("hccl") => serve(DoubleRank(doubles::open_hccl, HostMemory::Staged)),
+        Some("nccl-by-name") => serve(DoubleRank(doubles::open_nccl, HostMemory::Refused)),
+        Some("hccl-by-name") => serve(DoubleRank(doubles::open_hccl, HostMemory::Refused)),
         other => {
             eprintln!("no such backend: {other:?}");
             ExitCode::FAILURE

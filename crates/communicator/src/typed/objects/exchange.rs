@@ -38,6 +38,9 @@ const BLOCK_BYTES: usize = SIZE_BYTES + FIRST_BYTES;
 /// Stands in place of a size when a rank could not encode its object.
 const NOT_ENCODED: u64 = u64::MAX;
 
+/// The bytes of both calls are the library's own, so a backend for memory of a device must not refuse them.
+const OPTIONS: fn() -> CallOptions = || CallOptions::new().host_by_companion();
+
 /// One operation on objects: the scope of its two calls.
 struct Exchange {
     scope: Scope,
@@ -49,9 +52,9 @@ impl Exchange {
     /// Checks the arguments, and takes the communicator's turn for both calls.
     #[track_caller]
     fn open<C: Communicator + ?Sized>(comm: &C, name: &str, descriptor: Descriptor) -> Result<Exchange> {
-        let (parent, options) = (ParentCall::new(name, descriptor), CallOptions::new());
+        let (parent, options) = (ParentCall::new(name, descriptor), OPTIONS());
         let checked = check_request(&descriptor, &options, comm.group());
-        let opened = checked.and_then(|()| comm.scope(parent, &options));
+        let opened = checked.and_then(|()| comm.scope(parent.clone(), &options));
         let scope = opened.map_err(|error| error.in_call(&parent.with_site()))?;
         Ok(Exchange { scope, descriptor })
     }
@@ -82,7 +85,7 @@ impl Exchange {
 
     /// Memory that this rank needs to take part. The others wait for it, so a lack of memory ends the calls of all.
     fn or_end<T>(&self, memory: Result<T>) -> Result<T> {
-        memory.map_err(|shortage| end_everywhere(&self.scope, &self.descriptor, shortage))
+        memory.map_err(|shortage| end_everywhere(&self.scope, &self.descriptor, &OPTIONS(), shortage))
     }
 
     /// Checks sizes that all ranks know, each of them the same ones, before memory is taken for the objects.
@@ -186,6 +189,7 @@ pub(super) fn broadcast<C: Communicator + ?Sized>(
     let size = read_size(&block);
     let own = own.transpose().map_err(|error| error.in_call(&exchange.scope.parent().with_site()))?;
     exchange.check_sizes([(root as usize, size)])?;
+    exchange.scope.note_size(size);
     if rest_bytes(size) == 0 {
         return match own {
             Some(own) => Ok(own),
@@ -229,6 +233,7 @@ pub(super) fn gather<C: Communicator + ?Sized>(
     let own = own.map_err(|error| error.in_call(&exchange.scope.parent().with_site()))?;
     let sizes: Vec<u64> = blocks.chunks_exact(BLOCK_BYTES).map(read_size).collect();
     exchange.check_sizes(sizes.iter().copied().enumerate())?;
+    exchange.scope.note_size(sizes.iter().sum());
 
     let is_receiver = root.is_none_or(|root| root == comm.rank());
     let firsts = blocks.chunks_exact(BLOCK_BYTES).map(|block| &block[SIZE_BYTES..]);
@@ -281,6 +286,7 @@ pub(super) fn scatter<C: Communicator + ?Sized>(
     let objects = objects.map_err(|error| error.in_call(&exchange.scope.parent().with_site()))?;
     let sizes: Vec<u64> = table.chunks_exact(SIZE_BYTES).map(read_size).collect();
     exchange.check_sizes(sizes.iter().map(|size| (root as usize, *size)))?;
+    exchange.scope.note_size(sizes.iter().sum());
 
     let mut own = exchange.or_end(begun(sizes[exchange.own_rank()], first))?;
     let rests: Vec<u64> = sizes.iter().map(|size| rest_bytes(*size)).collect();

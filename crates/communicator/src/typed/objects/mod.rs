@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::call::Call;
 use crate::call::descriptor::Peer;
 use crate::call::operation::Operation;
+use crate::call::options::CallOptions;
 use crate::call::site::Site;
 use crate::communicator::Communicator;
 use crate::elements::dtype::{DType, Element};
@@ -136,6 +137,7 @@ pub trait CollectivesOfObjects: Communicator {
         let bytes: &[u8] = object.as_ref().map_or(&[], |bytes| bytes);
         let descriptor = point_to_point(Operation::Send, DType::U8, bytes.len(), Peer::Rank(peer), tag);
         let call = Call::separate(descriptor, Buffer::of(bytes), BufferMut::empty());
+        let call = Call { options: CallOptions::new().needed(), ..call };
         if let Err(error) = &object {
             return Err(error.clone().in_call(&call));
         }
@@ -155,7 +157,9 @@ pub trait CollectivesOfObjects: Communicator {
     #[track_caller]
     fn recv_object<O: Object>(&self, peer: Peer, tag: u32) -> Result<(O, Received)> {
         let call = ("recv_object", Site::caller());
-        let (bytes, received) = message_of_any_length::<u8, _>(self, peer, tag, OBJECT_BYTES_MAX).wait()?;
+        let options = CallOptions::new().needed();
+        let work = message_of_any_length::<u8, _>(self, peer, tag, OBJECT_BYTES_MAX, options);
+        let (bytes, received) = work.wait()?;
         Ok((decoded(self, call, bytes.into(), received.source)?, received))
     }
 

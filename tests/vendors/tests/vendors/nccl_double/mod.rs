@@ -3,6 +3,7 @@
 
 mod algorithms;
 mod backends;
+mod by_name;
 mod compressed;
 mod cudarc_slices;
 mod faults;
