@@ -96,7 +96,8 @@ pub(crate) enum Command {
     Revoke { key: CommunicatorKey, members: RankSet, cause: Arc<Error>, handed_over: HandedOver },
     /// Its survivors are to agree; see [`unisono_backend::Control::agree`].
     Agree { key: CommunicatorKey, ask: Ask, answer: AgreeAnswer },
-    /// It closes; the answer says whether the others made the same calls.
+    /// It closes; the answer says whether the others made the same calls. It comes by the deadline, and mostly long
+    /// before.
     Close { key: CommunicatorKey, ours: CallHistory, deadline: Instant, answer: CloseAnswer },
     /// Its engine needs these sockets.
     Dial { key: CommunicatorKey, wanted: Vec<(GroupRank, ConnectionRole)> },

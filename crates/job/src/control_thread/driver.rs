@@ -7,7 +7,7 @@ mod witness;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
@@ -35,6 +35,9 @@ use crate::sockets::DataSocket;
 
 /// How many events are taken before the actions that follow from them.
 const EVENTS_AT_ONCE_MAX: usize = 1024;
+
+/// How long a goodbye waits for the goodbyes of the other ranks.
+const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 
 /// The writing side of a control connection, which ends when this is dropped.
 struct ControlConnection {
@@ -193,6 +196,8 @@ impl Driver {
             }
             Command::Close { key, ours, deadline, answer } => {
                 let caller = self.engines.closing(answer);
+                // Counts from now on: this command may have waited behind many others.
+                let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
                 self.request(Request::Close { key, ours, deadline, caller });
             }
             Command::Leave { .. } => {}

@@ -14,9 +14,6 @@ use unisono_engine::SharedRegistry;
 use super::command::Command;
 use crate::job::{Job, WORLD_KEY};
 
-/// How long a goodbye waits for the goodbyes of the other ranks.
-const GOODBYE_WAIT: Duration = Duration::from_millis(100);
-
 /// How much longer than its deadline an answer of the control thread may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
@@ -98,8 +95,8 @@ pub(crate) fn make_named(
     made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
 }
 
-/// The answer of the control thread, which comes by the deadline, or a little later. The extra time counts from this
-/// call on: when a process was stopped and goes on, its control thread must get a turn before both times are over.
+/// The answer of the control thread, which comes by the deadline, or a little later: it may have much to do first. When
+/// a process was stopped and goes on, its control thread must get a turn before both times are over.
 fn await_answer<T>(answered: &Receiver<Result<T>>, deadline: Instant) -> Result<T> {
     let late = |_| answered.recv_timeout(ANSWER_WAIT);
     answered.recv_deadline(deadline).or_else(late).unwrap_or_else(|error| Err(no_answer(error)))
@@ -123,7 +120,6 @@ impl Control for ControlHandle {
     }
 
     fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
-        let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
         let (answer, answered) = crossbeam_channel::bounded(1);
         self.job.commands().send(Command::Close { key: self.key, ours, deadline, answer });
         await_answer(&answered, deadline)

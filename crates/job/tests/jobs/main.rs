@@ -6,6 +6,7 @@
 #[path = "../../../transport-tcp/tests/support/child.rs"]
 mod child;
 mod launcher;
+mod closing;
 #[path = "../../../transport-tcp/tests/support/mod.rs"]
 mod support;
 
