@@ -7,11 +7,13 @@ use unisono_communicator::{
     Awaited, CallInfo, ClockOffset, Error, Group, GroupOptions, GroupRank, JobRank, LinkTime, Result,
 };
 
-use crate::board::CALLS_REMEMBERED;
+use crate::board::{AnswerPlace, CALLS_REMEMBERED, NextPlace};
 use crate::companion::Companion;
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
 use crate::peers::Peers;
-use crate::status::{CallHistory, CallStatus, Doing, UnreadMessages};
+use crate::status::{
+    Asked, CallElsewhere, CallHistory, CallStatus, CommunicatorKey, Doing, UnreadMessages, is_message,
+};
 
 /// The longest time for which a rank keeps an error from its caller while it passes the cause on; see
 /// [`Control::flood`].
@@ -128,9 +130,9 @@ pub trait Control: Send + Sync {
 /// roots may share no message.
 pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallStatus) -> Option<Error> {
     let (board, group) = (peers.board(), peers.group());
-    board.answers().note(rank, number, status_text(answer, group), awaited_by(answer, group));
+    note(peers, peers.asked(rank, number), answer);
     let theirs = match answer {
-        CallStatus::Running { call, .. } | CallStatus::Done { call } => call,
+        CallStatus::Running { call, .. } | CallStatus::Done { call, .. } => call,
         CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
     };
     // Ended calls are compared too: two calls of one number must never differ.
@@ -146,23 +148,72 @@ pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallSt
     Some(described((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()), difference))
 }
 
+/// Records the answer of a rank about a call of another communicator, if questions have led there. Returns the next
+/// question, as [`asked_next`].
+pub fn answered_elsewhere(
+    peers: &Peers,
+    (rank, communicator, number): (JobRank, CommunicatorKey, u64),
+    answer: &CallStatus,
+) -> Option<Asked> {
+    let place = AnswerPlace::Elsewhere(rank, communicator);
+    let is_message = peers.board().answers().expects(place, number)?.is_message;
+    let asked = Asked { rank, communicator, number, is_message };
+    note(peers, asked, answer);
+    not_asked(peers, leads_to(asked, answer))
+}
+
+fn note(peers: &Peers, asked: Asked, answer: &CallStatus) {
+    let (at, next) = (peers.place(asked), leads_to(asked, answer).filter(|next| is_known(peers, *next)));
+    let text = status_text(answer, peers.group(), next.map(|next| next.rank));
+    peers.board().answers().note(at.place, at.number, text, next.map(|next| peers.place(next)));
+}
+
 /// The waits and the unread messages of the answering rank.
 fn doing(answer: &CallStatus) -> Option<&Doing> {
     match answer {
-        CallStatus::NotYet { doing, .. } | CallStatus::Running { doing, .. } => Some(&**doing),
-        CallStatus::Done { .. } | CallStatus::Forgotten => None,
+        CallStatus::NotYet { doing, .. }
+        | CallStatus::Running { doing, .. }
+        | CallStatus::Done { doing, .. } => Some(&**doing),
+        CallStatus::Forgotten => None,
     }
 }
 
-/// The rank for which the answering rank waits. A broken peer may send a number outside the group, which is ignored.
-fn awaited_by(answer: &CallStatus, group: &Group) -> Option<GroupRank> {
-    doing(answer)?.awaited.filter(|awaited| awaited.get() < group.size())
+/// Where an answer leads: to the rank for which the asked call waits, or else the thread of the answering rank.
+fn leads_to(asked: Asked, answer: &CallStatus) -> Option<Asked> {
+    let doing = doing(answer)?;
+    let is_in_call = match answer {
+        CallStatus::Running { .. } => !asked.is_message,
+        // Its part is over, whatever it does now.
+        CallStatus::Done { .. } if !asked.is_message => return None,
+        CallStatus::Done { .. } | CallStatus::NotYet { .. } | CallStatus::Forgotten => false,
+    };
+    match &doing.elsewhere {
+        Some(elsewhere) if !is_in_call => elsewhere.asked(),
+        Some(_) | None => {
+            let is_message = !is_in_call && doing.message.is_some();
+            Some(Asked { rank: doing.awaited?, is_message, ..asked })
+        }
+    }
 }
 
-/// The next rank to ask about call `number`: the rank for which the answering rank waits, unless it was asked already.
-/// So the questions lead to the rank that holds up the others.
-pub fn asked_next(peers: &Peers, number: u64, answer: &CallStatus) -> Option<GroupRank> {
-    awaited_by(answer, peers.group()).filter(|&awaited| !peers.board().answers().is_asked(awaited, number))
+/// Whether a question can be asked. A broken peer may lead to a rank outside the group.
+fn is_known(peers: &Peers, asked: Asked) -> bool {
+    asked.communicator != peers.key() || peers.group().group_rank_of(asked.rank).is_some()
+}
+
+fn not_asked(peers: &Peers, asked: Option<Asked>) -> Option<Asked> {
+    let is_asked = |asked: &Asked| {
+        let NextPlace { place, number, .. } = peers.place(*asked);
+        peers.board().answers().is_asked(place, number)
+    };
+    asked.filter(|asked| is_known(peers, *asked) && !is_asked(asked))
+}
+
+/// The next rank to ask, after the answer of `rank` about call `number`: the rank for which the answering rank waits,
+/// in this communicator or another one, unless it was asked already. So the questions lead to the rank that holds up
+/// the others.
+pub fn asked_next(peers: &Peers, rank: GroupRank, number: u64, answer: &CallStatus) -> Option<Asked> {
+    not_asked(peers, leads_to(peers.asked(rank, number), answer))
 }
 
 fn described(ours: (JobRank, CallInfo), theirs: (JobRank, CallInfo), difference: String) -> Error {
@@ -206,16 +257,18 @@ pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRa
     Error::Timeout { call: Box::new(call), reported_by: group.own_job_rank(), waited, not_arrived }
 }
 
-fn status_text(answer: &CallStatus, group: &Group) -> String {
+fn status_text(answer: &CallStatus, group: &Group, awaited: Option<JobRank>) -> String {
+    let elsewhere = doing(answer).and_then(|doing| doing.elsewhere.as_deref());
     let call = match answer {
         CallStatus::NotYet { last: Some(last), .. } => format!("has not called; its last was {last}"),
+        CallStatus::NotYet { last: None, .. } if elsewhere.is_some() => "has called nothing here".to_owned(),
         CallStatus::NotYet { last: None, .. } => "has not called anything yet".to_owned(),
         CallStatus::Running { call, ahead: Some(ahead), .. } => match ahead.communicator {
             Some(key) => format!("is in {call}, behind {} of communicator {key} on its stream", ahead.call),
             None => format!("is in {call}, and waits for its turn on its device behind {}", ahead.call),
         },
         CallStatus::Running { call, .. } => format!("is in {call}"),
-        CallStatus::Done { call } => format!("has finished {call}"),
+        CallStatus::Done { call, .. } => format!("has finished {call}"),
         CallStatus::Forgotten => format!("is more than {CALLS_REMEMBERED} calls ahead"),
     };
     let message = doing(answer).and_then(|doing| doing.message.as_deref());
@@ -223,11 +276,18 @@ fn status_text(answer: &CallStatus, group: &Group) -> String {
         Some(site) => format!("is in {} at {site}, ", message.descriptor),
         None => format!("is in {}, ", message.descriptor),
     });
-    let awaited = awaited_by(answer, group);
-    let awaited = awaited.map(|awaited| format!(" and waits for rank {}", group.job_rank(awaited)));
+    let elsewhere = elsewhere.map(|elsewhere| {
+        let CallElsewhere { communicator, ranks, call, .. } = elsewhere;
+        let call = match &call.site {
+            Some(site) if is_message(call) => format!("{} at {site}", call.descriptor),
+            _ => call.to_string(),
+        };
+        format!("is in {call} of communicator {communicator} of ranks {ranks}, ")
+    });
+    let awaited = awaited.map(|awaited| format!(" and waits for rank {awaited}"));
     let unread = doing(answer).map(|doing| unread_text(&doing.unread, group)).filter(|text| !text.is_empty());
     let unread = unread.map(|unread| format!("; without a receive: {unread}"));
-    [message, Some(call), awaited, unread].into_iter().flatten().collect()
+    [elsewhere, message, Some(call), awaited, unread].into_iter().flatten().collect()
 }
 
 /// Text about messages without a receive; empty for none. It omits senders outside the group.
@@ -379,14 +439,14 @@ mod tests {
     fn a_status_names_a_rank_of_the_job() {
         let peers = peers();
         let status_of = |awaited| {
-            let awaited = Some(GroupRank::new(awaited));
+            let awaited = Some(JobRank::new(awaited));
             let doing = Box::new(Doing { awaited, ..Doing::default() });
             let answer = CallStatus::Running { call: gather("ring"), doing, ahead: None };
             assert!(judge_answer(&peers, PEER, 0, &answer).is_none());
             peers.board().answers().text(PEER, 0)
         };
-        assert!(status_of(0).ends_with("and waits for rank 2"), "{}", status_of(0));
-        assert!(!status_of(2).contains("waits"), "not a rank of the group");
+        assert!(status_of(2).ends_with("and waits for rank 2"), "{}", status_of(2));
+        assert!(!status_of(1).contains("waits"), "not a rank of the group");
     }
 
     #[test]

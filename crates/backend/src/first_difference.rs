@@ -86,7 +86,7 @@ impl FirstDifference {
             return SearchStep::Wait;
         }
         self.awaited.swap_remove(position);
-        if let CallStatus::Running { call, .. } | CallStatus::Done { call } = answer
+        if let CallStatus::Running { call, .. } | CallStatus::Done { call, .. } = answer
             && let Some((.., last)) = self.others.iter_mut().find(|(other, ..)| *other == rank)
         {
             *last = Some(call.clone());

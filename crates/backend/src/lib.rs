@@ -44,13 +44,13 @@ mod turnstile;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use board::{
-    Answers, Board, CALLS_REMEMBERED, CallRing, Closings, Course, EnteredMessage, FirstCause, Heard,
-    MessageWait, Messages, OnStreams, Progress, Revocation, Unfinished,
+    Answers, Board, CALLS_REMEMBERED, CallRing, Closings, CollectiveWait, Course, EnteredMessage, FirstCause,
+    Heard, MessageWait, Messages, OnStreams, Progress, Revocation, Unfinished,
 };
 pub use companion::{CallEngine, Companion, Entered, Survivors, WeakCompanion};
 pub use control::{
-    Agreed, Ask, Control, HANDOVER_MAX, Question, RankHistory, asked_next, closing_error, history_difference,
-    judge_answer, mismatch, not_agreed, unread_text,
+    Agreed, Ask, Control, HANDOVER_MAX, Question, RankHistory, answered_elsewhere, asked_next, closing_error,
+    history_difference, judge_answer, mismatch, not_agreed, unread_text,
 };
 pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::mix_digest;
@@ -61,8 +61,10 @@ pub use order::{CallOrder, Turn};
 pub use peers::Peers;
 pub use scheduled::{BoundExtent, ScheduledCall};
 pub use scope::{Enclosing, ScopeOrder, ScopeTurn};
-pub use status::{CallAhead, CallHistory, CallStatus, CommunicatorKey, Doing, UnreadMessages};
-pub use stream_order::{Membership, order_mismatch, with_call_ahead};
+pub use status::{
+    Asked, CallAhead, CallElsewhere, CallHistory, CallStatus, CommunicatorKey, Doing, UnreadMessages,
+};
+pub use stream_order::{Membership, order_mismatch, with_call_ahead, with_call_elsewhere};
 pub use tickets::{OpenTicket, Tickets};
 pub use turnstile::{Pass, Turnstile};
 

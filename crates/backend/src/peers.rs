@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group, GroupRank, JobRank};
 
-use crate::board::Board;
+use crate::board::{AnswerPlace, Board, NextPlace};
+use crate::status::{Asked, CommunicatorKey};
 
 /// The ranks of one communicator, as errors name them.
 #[derive(Clone)]
@@ -16,7 +17,33 @@ pub struct Peers {
 impl Peers {
     /// The ranks of `group`. This rank's calls are on `board`.
     pub fn new(group: Group, board: Arc<Board>) -> Peers {
+        board.set_ranks(group.job_ranks());
         Peers { group, board }
+    }
+
+    /// The communicator.
+    pub(crate) fn key(&self) -> CommunicatorKey {
+        CommunicatorKey { id: self.group.id(), epoch: self.group.epoch() }
+    }
+
+    /// The question to a rank of this communicator about a collective. While this rank is not in that collective, it
+    /// awaits a message.
+    ///
+    /// # Panics
+    /// If the group has no such rank.
+    pub fn asked(&self, rank: GroupRank, number: u64) -> Asked {
+        let (calls, progress) = (self.board.calls(), self.board.progress());
+        let is_in_it = number < calls.entered() && number >= progress.finished();
+        let (rank, communicator) = (self.group.job_rank(rank), self.key());
+        Asked { rank, communicator, number, is_message: !is_in_it }
+    }
+
+    /// The place of a question.
+    pub(crate) fn place(&self, asked: Asked) -> NextPlace {
+        let Asked { rank, communicator, number, is_message } = asked;
+        let own = self.group.group_rank_of(rank).filter(|_| communicator == self.key());
+        let place = own.map_or(AnswerPlace::Elsewhere(rank, communicator), AnswerPlace::Here);
+        NextPlace { place, number, is_message }
     }
 
     /// The group, with this rank's place in it.

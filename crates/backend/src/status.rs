@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use unisono_communicator::{CallInfo, GroupRank};
+use unisono_communicator::{CallInfo, GroupRank, JobRank};
 
 /// The answer of a rank about its call of one number.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +27,8 @@ pub enum CallStatus {
     Done {
         /// The call.
         call: CallInfo,
+        /// The activity of the rank since then.
+        doing: Box<Doing>,
     },
     /// The rank has made so many later calls that its ring has forgotten this one.
     Forgotten,
@@ -60,15 +62,58 @@ pub struct CallAhead {
     pub call: CallInfo,
 }
 
+/// The call of another communicator in which a thread of a rank waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallElsewhere {
+    /// The other communicator.
+    pub communicator: CommunicatorKey,
+    /// The list of its ranks, as a person reads it.
+    pub ranks: String,
+    /// The call.
+    pub call: CallInfo,
+    /// The rank that it waits for, as far as the answering rank knows.
+    pub awaited: Option<JobRank>,
+    /// The collective about which that rank can be asked.
+    pub number: u64,
+}
+
+impl CallElsewhere {
+    /// About that rank.
+    pub(crate) fn asked(&self) -> Option<Asked> {
+        let CallElsewhere { communicator, number, .. } = *self;
+        Some(Asked { rank: self.awaited?, communicator, number, is_message: is_message(&self.call) })
+    }
+}
+
+/// Whether a call is a send or a receive.
+pub(crate) fn is_message(call: &CallInfo) -> bool {
+    call.descriptor.operation.collective().is_none()
+}
+
+/// A rank, and the collective of a communicator about which it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The rank.
+    pub rank: JobRank,
+    /// The communicator.
+    pub communicator: CommunicatorKey,
+    /// The number of the collective.
+    pub number: u64,
+    /// Whether a message is awaited of the rank, and not its part in that collective.
+    pub is_message: bool,
+}
+
 /// The rank and the message that a rank waits for, and its unread messages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Doing {
-    /// The rank that this rank waits for, in a collective or a message.
-    pub awaited: Option<GroupRank>,
+    /// The rank that this rank waits for in this communicator, in a collective or a message.
+    pub awaited: Option<JobRank>,
     /// The send or receive in which a thread of this rank waits.
     pub message: Option<Box<CallInfo>>,
     /// Arrived messages without a receive: at most [`Doing::UNREAD_MAX`] pairs of sender and tag.
     pub unread: Vec<UnreadMessages>,
+    /// The call of another communicator in which a thread of this rank waits, if none waits in this one.
+    pub elsewhere: Option<Box<CallElsewhere>>,
 }
 
 impl Doing {

@@ -2,11 +2,11 @@
 //! orders, each call waits for the other, and neither communicator alone can tell why. A call may also wait because
 //! another communicator uses its device.
 
-use unisono_communicator::{Error, JobRank};
+use unisono_communicator::{CallInfo, Error, JobRank};
 
 use crate::board::Board;
 use crate::group_keys::list_text;
-use crate::status::{CallAhead, CallStatus, CommunicatorKey};
+use crate::status::{CallAhead, CallElsewhere, CallStatus, CommunicatorKey};
 
 /// A communicator of a rank.
 #[derive(Clone, Copy)]
@@ -48,6 +48,33 @@ pub fn with_call_ahead<'m>(
     });
     let ahead = ahead.map(|(_, key, call)| Box::new(CallAhead { communicator: Some(key), call }));
     CallStatus::Running { call, doing, ahead }
+}
+
+/// Adds to `status`, the answer about a call of `asked`, the call of another communicator in which a thread of the
+/// answering rank waits, unless a thread waits in `asked`. `all` are the communicators of that rank, with or without
+/// `asked`.
+pub fn with_call_elsewhere<'m>(
+    mut status: CallStatus,
+    asked: CommunicatorKey,
+    all: impl Iterator<Item = Membership<'m>>,
+) -> CallStatus {
+    let (CallStatus::NotYet { doing, .. }
+    | CallStatus::Running { doing, .. }
+    | CallStatus::Done { doing, .. }) = &mut status
+    else {
+        return status;
+    };
+    let waits = all.filter_map(|one| Some((one, one.board.waits_in()?)));
+    // Of several threads, a thread that is known to wait for a rank tells most.
+    let place = |(one, (_, awaited, _)): &(Membership<'_>, (CallInfo, Option<JobRank>, u64))| {
+        (one.key != asked, awaited.is_none(), one.key)
+    };
+    let longest = waits.min_by_key(place).filter(|(one, _)| one.key != asked);
+    doing.elsewhere = longest.map(|(one, (call, awaited, number))| {
+        let (communicator, ranks) = (one.key, list_text(one.ranks));
+        Box::new(CallElsewhere { communicator, ranks, call, awaited, number })
+    });
+    status
 }
 
 /// The mismatch that the answer of `rank` about a call of `asked` shows, if any: on `rank`, a call of another

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Agreed, Ask, CallHistory};
+use unisono_backend::{Agreed, Ask, Asked, CallHistory};
 use unisono_communicator::{ClockOffset, Error, GroupRank, JobRank, Result};
 
 use super::hosts::Hosts;
@@ -140,13 +140,17 @@ impl ControlPlane {
                 self.publish(topic, now);
             }
             Request::Revoke { key, members, cause } => {
+                self.communicators.note_deadlock(key);
                 self.publish([Topic::Revoked { key, members, cause: Arc::unwrap_or_clone(cause) }], now);
             }
             Request::StreamEnded { key, peer } => {
                 let topic = self.communicators.stream_ended(key, peer);
                 self.publish(topic, now);
             }
-            Request::Ask { key, awaited, number } => self.ask((key, awaited, number), now),
+            Request::Ask { key, awaited, number } => {
+                let asked = self.communicators.asked(key, awaited, number);
+                asked.into_iter().for_each(|asked| self.ask(asked, now));
+            }
             Request::Agree { key, ask, caller } => {
                 let topics = self.communicators.agree(key, ask, caller, now);
                 self.publish(topics, now);
@@ -159,15 +163,18 @@ impl ControlPlane {
     }
 
     /// Asks a rank of a communicator about a call, unless the answer is known.
-    fn ask(&mut self, (key, awaited, number): (CommunicatorKey, GroupRank, u64), now: Instant) {
-        let topic = self.communicators.before_asking(key, awaited, number);
+    fn ask(&mut self, asked: Asked, now: Instant) {
+        let Asked { rank, communicator: key, number, .. } = asked;
+        let topic = self.communicators.before_asking(asked);
         if topic.is_some() {
             self.publish(topic, now);
-        } else if let Some(peer) =
-            self.communicators.get(key).map(|communicator| communicator.job_rank(awaited))
-            && self.plane.presence(peer) == Presence::Live
-        {
-            self.plane.ask(peer, key, number);
+        } else if rank == self.plane.rank() {
+            // A rank that waits in another communicator may wait for this one.
+            let status = self.communicators.status(key, number);
+            let topic = self.communicators.answered(rank, key, number, &status);
+            self.publish(topic, now);
+        } else if self.plane.presence(rank) == Presence::Live {
+            self.plane.ask(rank, key, number);
         }
     }
 
@@ -217,11 +224,11 @@ impl ControlPlane {
     /// The effects since the last call.
     pub fn take_effects(&mut self, now: Instant) -> Vec<Effect> {
         loop {
-            for question in self.communicators.take_questions() {
-                self.ask(question, now);
-            }
+            let questions = self.communicators.take_questions();
+            let is_quiet = questions.is_empty();
+            questions.into_iter().for_each(|question| self.ask(question, now));
             let actions = self.plane.take_actions();
-            if actions.is_empty() {
+            if actions.is_empty() && is_quiet {
                 self.effects.extend(self.communicators.take_effects());
                 return std::mem::take(&mut self.effects);
             }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unisono_backend::{Ask, Board, CallHistory, Question};
-use unisono_communicator::{Certainty, Error, Group, GroupRank, JobRank};
+use unisono_backend::{Ask, Board, CallElsewhere, CallHistory, CallStatus, Doing, Question};
+use unisono_communicator::{
+    CallInfo, Certainty, Collective, DType, Descriptor, Error, Group, GroupRank, JobRank, Operation, Peer,
+    Site,
+};
 
 use super::hosts::Hosts;
 use super::local_communicator::LocalCommunicator;
@@ -24,8 +27,12 @@ fn hosts() -> Hosts {
     Hosts::new([0; RANKS as usize].into())
 }
 
+fn group() -> Group {
+    Group::world_on(1, [0; RANKS as usize].into())
+}
+
 fn communicator(key: CommunicatorKey) -> (LocalCommunicator, Arc<Board>) {
-    let group = Group::world_on(1, [0; RANKS as usize].into());
+    let group = group();
     let board = Arc::new(Board::new(group.own_rank(), RANKS));
     (LocalCommunicator::new(key, group, board.clone()), board)
 }
@@ -59,8 +66,9 @@ fn history(calls: u64) -> CallHistory {
 }
 
 fn closed(key: CommunicatorKey, calls: u64) -> Topic {
-    let departure = Departure { history: history(calls), by_close: false, in_progress: 0, last: None };
-    Topic::Closed { key, departure }
+    let departure =
+        Departure { history: history(calls), by_close: false, in_progress: 0, messages: 7, last: None };
+    Topic::Closed { key, members: JobRank::all(RANKS).collect(), departure }
 }
 
 #[test]
@@ -106,6 +114,71 @@ fn a_rank_that_is_gone_is_not_asked() {
         control.request(ask(0), now);
         let effects = control.take_effects(now);
         assert!(effects.iter().all(|effect| !matches!(effect, Effect::Connect(_))), "{effects:?}");
+    }
+}
+
+/// In a ring of messages, a rank that has sent and received everything leaves before all ranks are that far.
+#[test]
+fn a_rank_that_waits_for_a_message_of_one_that_has_left_does_not_show_its_loss() {
+    let recv = Descriptor { peer: Some(Peer::Rank(2)), ..Descriptor::new(Operation::Recv, DType::U8, 9) };
+    let recv = Some(Box::new(CallInfo::new(0, recv)));
+    for (message, is_lost) in [(recv, false), (None, true)] {
+        let (mut control, board, now) = control_plane();
+        [0, 2].into_iter().for_each(|rank| control.plane.on_connected(JobRank::new(rank), now));
+        hear(&mut control, 2, 1, closed(KEY, 0));
+        // This rank waits for rank 0, and that one for the rank that has left.
+        control.request(Request::Ask { key: KEY, awaited: GroupRank::new(0), number: 0 }, now);
+        let doing = Box::new(Doing { awaited: Some(JobRank::new(2)), message, ..Doing::default() });
+        let status = CallStatus::NotYet { last: None, doing };
+        control.plane.on_message(JobRank::new(0), Message::Answer { key: KEY, number: 0, status }, now);
+        control.take_effects(now);
+        assert_eq!(board.first_cause().error().is_some(), is_lost, "{:?}", board.first_cause().error());
+    }
+}
+
+/// Rank 0 waits in another communicator for this rank, or for rank 2, which waits there for this one.
+#[test]
+fn questions_go_on_in_other_communicators_and_the_way_back_is_a_circle() {
+    let other = CommunicatorKey { id: 6, epoch: 0 };
+    let barrier = || CallInfo::new(4, Descriptor::new(Collective::Barrier, DType::U8, 0));
+    let nothing = || CallStatus::NotYet { last: None, doing: Box::default() };
+    let waits_for = |rank, communicator| {
+        let (call, ranks, awaited) = (barrier(), "[0, 1]".to_owned(), Some(JobRank::new(rank)));
+        let elsewhere = CallElsewhere { communicator, ranks, call, awaited, number: 4 };
+        let doing = Box::new(Doing { elsewhere: Some(Box::new(elsewhere)), ..Doing::default() });
+        CallStatus::NotYet { last: None, doing }
+    };
+    for through_2 in [false, true] {
+        let (mut control, board, now) = control_plane();
+        [0, 2].into_iter().for_each(|rank| control.plane.on_connected(JobRank::new(rank), now));
+        board.calls().enter(&barrier().descriptor, None, None, Site::caller(), None);
+        board.progress().await_rank(Some(GroupRank::new(0)));
+        let told = || board.answers().not_arrived(&group(), vec![GroupRank::new(0)], 0)[0].to_string();
+        let mut answer = |rank, key, number, status| {
+            control.plane.on_message(JobRank::new(rank), Message::Answer { key, number, status }, now);
+            let asked = control.take_effects(now).into_iter().filter_map(|effect| match effect {
+                Effect::Send(rank, Message::Ask { key, number }) => Some((rank.get(), key, number)),
+                _ => None,
+            });
+            asked.collect::<Vec<_>>()
+        };
+        assert!(answer(2, other, 4, waits_for(1, other)).is_empty(), "nobody has asked");
+        if through_2 {
+            assert_eq!(answer(0, KEY, 0, waits_for(2, other)), [(2, other, 4)]);
+            assert!(!told().contains("each other"), "{}", told());
+            assert!(answer(2, other, 4, waits_for(1, other)).is_empty(), "this rank knows where it is");
+        } else {
+            assert!(answer(0, KEY, 0, waits_for(1, other)).is_empty());
+        }
+        let circle = if through_2 { "ranks 1 -> 0 -> 2 -> 1" } else { "ranks 1 -> 0 -> 1" };
+        assert!(told().contains(circle), "{} but not {circle}", told());
+        assert!(
+            told().starts_with("rank 0 is in call 4 barrier(0 x u8) of communicator 0000000000000006-0"),
+            "{}",
+            told()
+        );
+        assert!(answer(0, KEY, 0, nothing()).is_empty());
+        assert_eq!(told(), "rank 0 has not called anything yet");
     }
 }
 

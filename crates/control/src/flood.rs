@@ -6,7 +6,7 @@
 //!
 //! | news | how long it is kept |
 //! | --- | --- |
-//! | the first cause of a communicator | until all its members have closed it or gone: a member may make it late |
+//! | first causes and departures of a communicator | until all its members have left or gone: one may make it late |
 //! | the loss or the goodbye of a rank | always, once for each origin and certainty |
 //! | other news about communicators | until [`KEPT_MAX`] pieces have come after it |
 
@@ -16,12 +16,17 @@ use unisono_communicator::JobRank;
 
 use crate::wire::{CommunicatorKey, News, RankSet, Topic};
 
-/// How much news about communicators is kept, without first causes.
+/// How much news about communicators is kept that no member waits for.
 const KEPT_MAX: usize = 1024;
 
 /// How many first causes of one origin are kept. A further one replaces the oldest of that origin, so that a rank that
 /// revokes without end takes bounded memory, and no room from other ranks.
 const CAUSES_MAX: usize = 1024;
+
+/// How many departures are kept for members that may still come, shared by all ranks of the job. A rank has at least
+/// [`DEPARTURES_MIN`] of them; a further one replaces its oldest.
+const DEPARTURES_MAX: usize = 1 << 16;
+const DEPARTURES_MIN: usize = 1024;
 
 /// What a rank knows of the news so far.
 #[derive(Debug)]
@@ -35,6 +40,12 @@ pub(crate) struct Flood {
     kept: BTreeMap<u64, News>,
     /// The arrivals of the first causes.
     causes: BTreeMap<CommunicatorKey, KeptCause>,
+    /// The departures from communicators that some members have not left.
+    left: BTreeMap<CommunicatorKey, KeptDepartures>,
+    /// By origin: the communicators that it has left, while others have not, by the arrival of that news.
+    left_by: Vec<BTreeMap<u64, CommunicatorKey>>,
+    /// The arrivals of losses and goodbyes.
+    gone: Vec<u64>,
     /// The arrivals of other news about communicators, the oldest first.
     passing: VecDeque<u64>,
 }
@@ -48,12 +59,29 @@ struct KeptCause {
     members: RankSet,
 }
 
+/// Departures from one communicator that are kept.
+#[derive(Debug)]
+struct KeptDepartures {
+    arrivals: Vec<(u64, JobRank)>,
+    /// The members that may still make the communicator, or still have it.
+    members: RankSet,
+}
+
 impl Flood {
     /// Nothing has happened yet.
     pub(crate) fn new(rank: JobRank, size: u32) -> Flood {
-        let (kept, causes, passing) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
-        let (highest, said_goodbye) = (vec![0; size as usize], vec![false; size as usize]);
-        Flood { rank, highest, said_goodbye, arrivals: 0, kept, causes, passing }
+        Flood {
+            rank,
+            highest: vec![0; size as usize],
+            said_goodbye: vec![false; size as usize],
+            arrivals: 0,
+            kept: BTreeMap::new(),
+            causes: BTreeMap::new(),
+            left: BTreeMap::new(),
+            left_by: vec![BTreeMap::new(); size as usize],
+            gone: Vec::new(),
+            passing: VecDeque::new(),
+        }
     }
 
     /// Our own news, to be sent to everybody we are connected to.
@@ -79,23 +107,34 @@ impl Flood {
         let is_kept = match &news.topic {
             Topic::Revoked { key, members, .. } => self.keep_cause(news.origin, *key, members.clone()),
             Topic::Lost { rank, .. } => {
-                self.take_out(*rank, None);
+                self.take_out(*rank);
                 rank.index() < self.highest.len() && !self.says_again(news)
             }
             Topic::Goodbye => {
-                self.take_out(news.origin, None);
+                self.take_out(news.origin);
                 !std::mem::replace(&mut self.said_goodbye[news.origin.index()], true)
             }
-            Topic::Closed { key, .. } => {
-                self.take_out(news.origin, Some(*key));
-                self.make_room()
+            Topic::Closed { key, members, .. } => {
+                self.keep_departure(news.origin, *key, members);
+                true
             }
-            Topic::Ballot { .. } | Topic::Decision { .. } => self.make_room(),
+            Topic::Ballot { .. } | Topic::Decision { .. } => {
+                self.let_pass(self.arrivals);
+                true
+            }
         };
         if is_kept {
             self.kept.insert(self.arrivals, news.clone());
+            if matches!(news.topic, Topic::Lost { .. } | Topic::Goodbye) {
+                self.gone.push(self.arrivals);
+            }
         }
         true
+    }
+
+    /// The kept losses and goodbyes.
+    fn gone(&self) -> impl Iterator<Item = &News> {
+        self.gone.iter().filter_map(|arrival| self.kept.get(arrival))
     }
 
     /// Whether its origin has said before, as surely, that this rank is lost.
@@ -107,23 +146,31 @@ impl Flood {
             ) => (one, before) == (other, now),
             _ => false,
         };
-        self.kept.values().any(|before| before.origin == news.origin && is_same(&before.topic))
+        self.gone().any(|before| before.origin == news.origin && is_same(&before.topic))
     }
 
-    /// Makes room for news that passes.
-    fn make_room(&mut self) -> bool {
+    /// From now on the news of this arrival gives way to later news.
+    fn let_pass(&mut self, arrival: u64) {
         if self.passing.len() == KEPT_MAX
             && let Some(oldest) = self.passing.pop_front()
         {
             self.kept.remove(&oldest);
         }
-        self.passing.push_back(self.arrivals);
-        true
+        self.passing.push_back(arrival);
+    }
+
+    /// The members that have not gone.
+    fn present(&self, mut members: RankSet) -> RankSet {
+        self.gone().for_each(|news| match &news.topic {
+            Topic::Lost { rank, .. } => members.remove(*rank),
+            _ => members.remove(news.origin),
+        });
+        members
     }
 
     /// Makes room for a cause, if it is to be kept. The first one stays, unless this is the own report of a rank that
     /// the first one takes for lost: [`super::local_communicator`] judges in the same way.
-    fn keep_cause(&mut self, origin: JobRank, key: CommunicatorKey, mut members: RankSet) -> bool {
+    fn keep_cause(&mut self, origin: JobRank, key: CommunicatorKey, members: RankSet) -> bool {
         if let Some(first) = self.causes.get(&key) {
             let gives_way = |news: &News| match &news.topic {
                 Topic::Revoked { cause, .. } => cause.lost_ranks() == [origin],
@@ -134,16 +181,17 @@ impl Flood {
             }
             self.forget_cause(key);
         }
-        for before in self.kept.values() {
-            match &before.topic {
-                Topic::Closed { key: closed, .. } if *closed == key => members.remove(before.origin),
-                Topic::Goodbye => members.remove(before.origin),
-                Topic::Lost { rank, .. } => members.remove(*rank),
-                _ => {}
+        let mut members = self.present(members);
+        let left =
+            self.left.get(&key).into_iter().flat_map(|left| &left.arrivals).map(|(arrival, _)| arrival);
+        for news in left.chain(&self.passing).filter_map(|arrival| self.kept.get(arrival)) {
+            if matches!(&news.topic, Topic::Closed { key: closed, .. } if *closed == key) {
+                members.remove(news.origin);
             }
         }
         if members.is_empty() {
-            return self.make_room();
+            self.let_pass(self.arrivals);
+            return true;
         }
         let of_origin = || self.causes.iter().filter(|(_, cause)| cause.origin == origin);
         if of_origin().count() == CAUSES_MAX
@@ -161,10 +209,60 @@ impl Flood {
         }
     }
 
-    /// A rank has closed one communicator, or takes no part in any.
-    fn take_out(&mut self, rank: JobRank, only: Option<CommunicatorKey>) {
+    /// Keeps the news that `origin` has left a communicator as long as one of its members may still make it.
+    fn keep_departure(&mut self, origin: JobRank, key: CommunicatorKey, members: &RankSet) {
+        if !members.contains(origin) {
+            return self.let_pass(self.arrivals);
+        }
+        if !self.left.contains_key(&key) {
+            let members = self.present(members.clone());
+            self.left.insert(key, KeptDepartures { arrivals: Vec::new(), members });
+        }
+        let room = DEPARTURES_MIN.max(DEPARTURES_MAX / self.highest.len());
+        if self.left_by[origin.index()].len() == room
+            && let Some((oldest, left)) = self.left_by[origin.index()].pop_first()
+        {
+            self.kept.remove(&oldest);
+            if let Some(departures) = self.left.get_mut(&left) {
+                departures.arrivals.retain(|(arrival, _)| *arrival != oldest);
+                if departures.arrivals.is_empty() && left != key {
+                    self.left.remove(&left);
+                }
+            }
+        }
+        self.left_by[origin.index()].insert(self.arrivals, key);
+        if let Some(departures) = self.left.get_mut(&key) {
+            departures.arrivals.push((self.arrivals, origin));
+            departures.members.remove(origin);
+            if departures.members.is_empty() {
+                self.settle(key);
+            }
+        }
+        if let Some(cause) = self.causes.get_mut(&key) {
+            cause.members.remove(origin);
+            if cause.members.is_empty() {
+                self.forget_cause(key);
+            }
+        }
+    }
+
+    /// All members of a communicator have left it, or gone.
+    fn settle(&mut self, key: CommunicatorKey) {
+        for (arrival, origin) in self.left.remove(&key).into_iter().flat_map(|left| left.arrivals) {
+            self.left_by[origin.index()].remove(&arrival);
+            self.let_pass(arrival);
+        }
+    }
+
+    /// A rank takes no part in any communicator any more.
+    fn take_out(&mut self, rank: JobRank) {
         let mut settled = Vec::new();
-        for (key, cause) in self.causes.iter_mut().filter(|(key, _)| only.is_none_or(|only| only == **key)) {
+        for (key, left) in &mut self.left {
+            left.members.remove(rank);
+            settled.extend(left.members.is_empty().then_some(*key));
+        }
+        settled.drain(..).for_each(|key| self.settle(key));
+        for (key, cause) in &mut self.causes {
             cause.members.remove(rank);
             settled.extend(cause.members.is_empty().then_some(*key));
         }
@@ -188,182 +286,17 @@ impl Flood {
 
     /// The kept news about one communicator and about ranks, oldest first.
     pub(crate) fn about(&self, key: CommunicatorKey) -> Vec<News> {
+        let cause = self.causes.get(&key).map(|cause| cause.arrival);
+        let left =
+            self.left.get(&key).into_iter().flat_map(|left| &left.arrivals).map(|(arrival, _)| *arrival);
+        let others = self.gone.iter().chain(&self.passing).copied();
+        let mut arrivals: Vec<u64> = cause.into_iter().chain(left).chain(others).collect();
+        arrivals.sort_unstable();
         let concerns = |news: &&News| news.topic.key().is_none_or(|other| other == key);
-        self.kept.values().filter(concerns).cloned().collect()
+        arrivals.iter().filter_map(|arrival| self.kept.get(arrival)).filter(concerns).cloned().collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use unisono_communicator::{Certainty, Culprit, Error};
-
-    use super::*;
-    use crate::wire::Departure;
-
-    #[test]
-    fn news_is_taken_once() {
-        let (mut here, mut there) = (Flood::new(JobRank::new(0), 2), Flood::new(JobRank::new(1), 2));
-        let first = here.publish(Topic::Goodbye);
-        let second = here.publish(Topic::Goodbye);
-        assert!(there.accept(&first) && there.accept(&second));
-        assert!(!there.accept(&first) && !there.accept(&second) && !here.accept(&first));
-        let unknown = News { origin: JobRank::new(9), ..first };
-        assert!(!there.accept(&unknown), "not a rank of this job");
-    }
-
-    const KEY: CommunicatorKey = CommunicatorKey { id: 4, epoch: 0 };
-
-    fn ranks(ranks: &[u32]) -> Vec<JobRank> {
-        ranks.iter().copied().map(JobRank::new).collect()
-    }
-
-    /// The ranks 1 and 2 are the members.
-    fn revoked(key: CommunicatorKey, cause: Error) -> Topic {
-        Topic::Revoked { key, members: ranks(&[1, 2]).into_iter().collect(), cause }
-    }
-
-    fn closed(key: CommunicatorKey) -> Topic {
-        Topic::Closed { key, departure: Departure::before_first_call() }
-    }
-
-    fn lost(rank: u32, certainty: Certainty) -> Topic {
-        Topic::Lost { rank: JobRank::new(rank), certainty, reason: "silent".into() }
-    }
-
-    /// What rank 0 of a job of four has heard, and the news of the others.
-    struct Heard {
-        flood: Flood,
-        told: [u64; 4],
-    }
-
-    impl Heard {
-        fn new() -> Heard {
-            Heard { flood: Flood::new(JobRank::new(0), 4), told: [0; 4] }
-        }
-
-        fn hear(&mut self, origin: u32, topic: Topic) {
-            let sequence = &mut self.told[origin as usize];
-            *sequence += 1;
-            let news = News { origin: JobRank::new(origin), sequence: *sequence, topic };
-            assert!(self.flood.accept(&news), "{news:?} is new");
-        }
-
-        /// The ranks whose causes of `key` are kept.
-        fn causes(&self, key: CommunicatorKey) -> Vec<u32> {
-            let about = self.flood.about(key).into_iter();
-            let causes = about.filter(|news| matches!(news.topic, Topic::Revoked { .. }));
-            causes.map(|news| news.origin.get()).collect()
-        }
-    }
-
-    /// The communicator is not known here. Others come and go, are revoked, agree on something.
-    #[test]
-    fn a_first_cause_survives_a_hundred_thousand_pieces_of_other_news() {
-        let mut heard = Heard::new();
-        heard.hear(1, revoked(KEY, Error::closed()));
-        for id in 5..25_005 {
-            let other = CommunicatorKey { id, epoch: 0 };
-            heard.hear(1, revoked(other, Error::closed()));
-            (1..4).for_each(|rank| heard.hear(rank, closed(other)));
-        }
-        assert_eq!(heard.causes(KEY), [1]);
-        let kept = heard.flood.kept().count();
-        assert!(kept <= KEPT_MAX + 1, "{kept} pieces are kept: a cause that nobody needs is");
-    }
-
-    #[test]
-    fn a_first_cause_is_forgotten_when_all_members_have_closed_or_gone() {
-        for (members, others) in [
-            ([(1, closed(KEY)), (2, closed(KEY))], [(1, closed(KEY)), (3, closed(KEY))]),
-            ([(1, closed(KEY)), (2, Topic::Goodbye)], [(3, Topic::Goodbye), (1, closed(KEY))]),
-            (
-                [(2, closed(KEY)), (3, lost(1, Certainty::Suspected))],
-                [(1, lost(3, Certainty::Suspected)), (2, closed(KEY))],
-            ),
-            (
-                [(2, Topic::Goodbye), (1, Topic::Goodbye)],
-                [(2, closed(CommunicatorKey { id: 5, epoch: 0 })), (1, closed(KEY))],
-            ),
-        ] {
-            let after = |before: &[(u32, Topic)], then: &[(u32, Topic)]| {
-                let mut heard = Heard::new();
-                before.iter().for_each(|(origin, topic)| heard.hear(*origin, topic.clone()));
-                heard.hear(3, revoked(KEY, Error::closed()));
-                then.iter().for_each(|(origin, topic)| heard.hear(*origin, topic.clone()));
-                // What passes is forgotten after a while.
-                (0..KEPT_MAX).for_each(|_| heard.hear(0, closed(CommunicatorKey { id: 5, epoch: 0 })));
-                heard.causes(KEY)
-            };
-            for split in 0..=2 {
-                assert!(after(&members[..split], &members[split..]).is_empty(), "{members:?} from {split}");
-                assert_eq!(after(&others[..split], &others[split..]), [3], "{others:?} from {split}");
-            }
-        }
-    }
-
-    /// As the communicator itself does: the first cause stays, unless a rank that counts as lost has told its own.
-    #[test]
-    fn one_cause_is_kept_of_a_communicator() {
-        let own = Error::System { what: "disk".into(), text: "full".into() };
-        let lost = Error::PeerLost {
-            culprits: vec![Culprit { rank: JobRank::new(2), process: None, last_call: None }],
-            call: None,
-            reported_by: JobRank::new(1),
-            certainty: Certainty::Confirmed,
-            evidence: "its stream ended".into(),
-        };
-        for (second, kept) in [(3, 1), (2, 2)] {
-            let mut heard = Heard::new();
-            heard.hear(1, revoked(KEY, lost.clone()));
-            heard.hear(second, revoked(KEY, own.clone()));
-            (0..KEPT_MAX).for_each(|_| heard.hear(0, closed(CommunicatorKey { id: 5, epoch: 0 })));
-            assert_eq!(heard.causes(KEY), [kept]);
-        }
-    }
-
-    #[test]
-    fn a_rank_that_publishes_without_end_takes_bounded_memory_and_harms_no_other() {
-        let mut heard = Heard::new();
-        heard.hear(1, revoked(KEY, Error::closed()));
-        for id in 5..20_000 {
-            let key = CommunicatorKey { id, epoch: 0 };
-            heard.hear(3, revoked(key, Error::closed()));
-            let certainty = [Certainty::Confirmed, Certainty::Suspected][id as usize / 4 % 2];
-            // The job has four ranks.
-            heard.hear(3, lost([0, 3, 4, id as u32][id as usize % 4], certainty));
-            heard.hear(3, Topic::Goodbye);
-        }
-        assert_eq!(heard.causes(KEY), [1]);
-        assert_eq!(heard.causes(CommunicatorKey { id: 19_999, epoch: 0 }), [3], "the latest");
-        let kept = heard.flood.kept().count();
-        assert!(kept <= 2 * CAUSES_MAX, "{kept} pieces are kept");
-    }
-
-    /// The word of one rank may be proof, and that of another is not.
-    #[test]
-    fn a_loss_is_kept_once_for_each_origin_and_certainty() {
-        let mut heard = Heard::new();
-        for (origin, certainty) in
-            [(1, Certainty::Suspected), (1, Certainty::Confirmed), (2, Certainty::Confirmed)]
-        {
-            (0..2).for_each(|_| heard.hear(origin, lost(3, certainty)));
-        }
-        let kept = heard.flood.kept().map(|news| (news.origin.get(), news.sequence));
-        assert_eq!(kept.collect::<Vec<_>>(), [(1, 1), (1, 3), (2, 1)]);
-    }
-
-    /// A rank takes no news that is older than the latest of its origin.
-    #[test]
-    fn a_new_connection_gets_all_of_it_in_order() {
-        let mut heard = Heard::new();
-        for id in 0..2000 {
-            heard
-                .hear(1, revoked(CommunicatorKey { id: id % 10 * 1000 + id / 3, epoch: 0 }, Error::closed()));
-            heard.hear(1, closed(CommunicatorKey { id: id + 7, epoch: 0 }));
-            heard.hear(2, closed(CommunicatorKey { id: id / 2, epoch: 0 }));
-        }
-        heard.hear(1, Topic::Goodbye);
-        let mut other = Flood::new(JobRank::new(3), 4);
-        assert!(heard.flood.kept().all(|news| other.accept(news)));
-    }
-}
+#[path = "flood_tests.rs"]
+mod tests;

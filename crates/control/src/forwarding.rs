@@ -118,6 +118,7 @@ mod tests {
             },
             id => Topic::Closed {
                 key: CommunicatorKey { id, epoch: 0 },
+                members: JobRank::all(RANKS).collect(),
                 departure: Departure::before_first_call(),
             },
         }

@@ -81,7 +81,7 @@ impl LeftCommunicators {
     /// Notes who has left.
     pub(super) fn happened(&mut self, news: &News) {
         match &news.topic {
-            Topic::Closed { key, departure } => {
+            Topic::Closed { key, departure, .. } => {
                 let Some(at) = self.open.iter().position(|left| left.key == *key) else { return };
                 let left = &mut self.open[at];
                 if let Some(rank) = left.peers.group().group_rank_of(news.origin) {

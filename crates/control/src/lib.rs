@@ -9,6 +9,7 @@
 //! | [`hosts`] | which ranks share a host, and whose report proves a loss |
 //! | [`slots`] | which of two simultaneous connections is kept |
 //! | [`local_communicator`], [`local_communicators`] | what news means to one communicator of this rank, and to all |
+//! | `communicator_map` | the communicators of this rank by key, and which of them have changed |
 //! | [`left_communicators`] | the communicators that this rank has left: whether all ranks made the same calls |
 //! | [`derived_key`] | the key of a communicator that was made from another one |
 //! | `agreement`, `survival` | how survivors agree on a flag and on the ranks that are left |
@@ -26,6 +27,7 @@ mod agreement;
 pub mod checksum;
 mod clocks;
 pub mod codec;
+mod communicator_map;
 mod control_plane;
 #[cfg(test)]
 mod control_plane_tests;

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unisono_backend::{
-    Board, CallHistory, CallStatus, FirstDifference, Membership, Peers, RankHistory, Revocation, SEARCH_MAX,
-    SearchStep, asked_next, closed_differently, closing_error, history_difference,
+    Asked, Board, CallHistory, CallStatus, FirstDifference, Membership, Peers, RankHistory, Revocation,
+    SEARCH_MAX, SearchStep, answered_elsewhere, asked_next, closed_differently, closing_error,
+    history_difference,
 };
 use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
 
 use super::control_plane::{Caller, Effect};
 use super::hosts::Hosts;
 use super::survival::Survival;
-use crate::wire::{CommunicatorKey, Departure, Fate, News, Topic};
+use crate::wire::{CommunicatorKey, Departure, Fate, News, RankSet, Topic};
 
 pub(super) struct Closing {
     pub(super) ours: CallHistory,
@@ -51,7 +52,7 @@ pub struct LocalCommunicator {
     pub(super) closing: Option<Closing>,
     pub(super) survival: Survival,
     /// Ranks that are to be asked about calls.
-    pub(super) questions: Vec<(GroupRank, u64)>,
+    pub(super) questions: Vec<Asked>,
     /// Effects that nobody has taken yet.
     pub(super) effects: Vec<Effect>,
 }
@@ -59,6 +60,7 @@ pub struct LocalCommunicator {
 impl LocalCommunicator {
     /// The communicator `key` of this group. This rank's calls are on `board`.
     pub fn new(key: CommunicatorKey, group: Group, board: Arc<Board>) -> LocalCommunicator {
+        let group = group.with_id(key.id);
         let (closed, ended_streams) = (vec![None; group.size() as usize], vec![false; group.size() as usize]);
         let survival = Survival::new(key, group.clone(), board.clone());
         let peers = Peers::new(group.clone(), board.clone());
@@ -86,6 +88,12 @@ impl LocalCommunicator {
 
     pub(super) fn membership(&self) -> Membership<'_> {
         Membership { key: self.key, ranks: self.group.job_ranks(), board: &self.board }
+    }
+
+    /// When its callers that wait are due, if there are any.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let closing = self.closing.as_ref().map(|closing| closing.deadline);
+        closing.into_iter().chain(self.survival.due()).min()
     }
 
     /// The rank in the job of one of its ranks.
@@ -154,9 +162,14 @@ impl LocalCommunicator {
         is_first.then(|| self.revoked(cause))
     }
 
+    /// All its ranks.
+    fn members(&self) -> RankSet {
+        self.group.job_ranks().iter().copied().collect()
+    }
+
     /// The news that it is revoked.
     pub(super) fn revoked(&self, cause: Error) -> Topic {
-        Topic::Revoked { key: self.key, members: self.group.job_ranks().iter().copied().collect(), cause }
+        Topic::Revoked { key: self.key, members: self.members(), cause }
     }
 
     /// Applies news to this communicator. Returns the topics to publish in turn.
@@ -177,7 +190,7 @@ impl LocalCommunicator {
                     return found.into_iter().chain(self.survival.step(now)).collect();
                 }
             }
-            Topic::Closed { key, departure } if *key == self.key => {
+            Topic::Closed { key, departure, .. } if *key == self.key => {
                 let found = self.note_closed(news.origin, departure.clone(), now);
                 return found.into_iter().chain(self.survival.step(now)).collect();
             }
@@ -261,13 +274,13 @@ impl LocalCommunicator {
     pub(super) fn left_too_early(&mut self, peer: GroupRank) -> Option<Topic> {
         let departure = self.closed[peer.index()].as_ref().filter(|_| self.ended_streams[peer.index()])?;
         let Some(ours) = self.finished_before(departure) else {
-            let cause = self.gone(peer, Certainty::Confirmed, left_after(departure));
+            let cause = self.gone(peer, Certainty::Confirmed, self.left_after(peer, departure));
             return self.find(cause);
         };
         if departure.by_close && !self.left_job.contains(&peer) {
             // It may also have died since then. Its answer shows which of its calls is another one; there is no answer
             // if it has died.
-            self.questions.push((peer, ours.number));
+            self.question(peer, ours.number);
             return None;
         }
         let cause = self.parted(peer, ours, departure);
@@ -292,10 +305,13 @@ impl LocalCommunicator {
             let difference = history_difference(&self.peers, our_history, &other, "leave");
             // The calls are the same, so the connection has failed.
             return difference
-                .unwrap_or_else(|| self.gone(peer, Certainty::Confirmed, left_after(departure)));
+                .unwrap_or_else(|| self.gone(peer, Certainty::Confirmed, self.left_after(peer, departure)));
         }
-        let difference =
-            format!("rank {rank} had finished its call {}: {}", ours.number, left_after(departure));
+        let difference = format!(
+            "rank {rank} had finished its call {}: {}",
+            ours.number,
+            self.left_after(peer, departure)
+        );
         let theirs = last.cloned().unwrap_or_else(|| CallInfo::without_data(history.calls, "leave"));
         Error::Mismatch { calls: Box::new([(own, ours), (rank, theirs)]), difference }
     }
@@ -334,10 +350,16 @@ impl LocalCommunicator {
         self.search_on(step)
     }
 
+    /// That rank is to be asked about a call.
+    fn question(&mut self, rank: GroupRank, number: u64) {
+        let (rank, communicator) = (self.group.job_rank(rank), self.key);
+        self.questions.push(Asked { rank, communicator, number, is_message: false });
+    }
+
     fn search_on(&mut self, step: SearchStep) -> Option<Topic> {
         match step {
             SearchStep::Ask(ranks, number) => {
-                self.questions.extend(ranks.into_iter().map(|rank| (rank, number)));
+                ranks.into_iter().for_each(|rank| self.question(rank, number));
                 None
             }
             SearchStep::Wait => None,
@@ -354,13 +376,26 @@ impl LocalCommunicator {
         status: &CallStatus,
         cause: Option<Error>,
     ) -> Option<Topic> {
-        self.questions.extend(asked_next(&self.peers, number, status).map(|next| (next, number)));
+        self.questions.extend(asked_next(&self.peers, rank, number, status));
         if let Some(cause) = cause {
             return self.find(cause);
         }
         let search = self.closing.as_mut().and_then(|closing| closing.search.as_mut())?;
         let step = search.answered(&self.peers, rank, number, status);
         self.search_on(step)
+    }
+
+    /// Whether questions of this communicator have led to a call of another one.
+    pub(super) fn awaits_answer(
+        &self,
+        (rank, communicator, number): (JobRank, CommunicatorKey, u64),
+    ) -> bool {
+        self.board.answers().lead_to(rank, communicator, number)
+    }
+
+    /// A rank has answered a question about a call of another communicator to which questions of this one have led.
+    pub(super) fn answered_elsewhere(&mut self, asked: (JobRank, CommunicatorKey, u64), status: &CallStatus) {
+        self.questions.extend(answered_elsewhere(&self.peers, asked, status));
     }
 
     /// The error of a rank that closes after these calls. Ranks that have closed too must have made the same calls. A
@@ -373,7 +408,7 @@ impl LocalCommunicator {
                 let departure = one.as_ref().filter(|one| is_early(one))?;
                 Some((peer, departure))
             })?;
-            Some(self.gone(peer, Certainty::Confirmed, left_after(departure)))
+            Some(self.gone(peer, Certainty::Confirmed, self.left_after(peer, departure)))
         };
         closing_error(&self.peers, ours, &closed).or_else(left_early)
     }
@@ -382,16 +417,17 @@ impl LocalCommunicator {
     pub(super) fn awaited_has_closed(&self, awaited: GroupRank, number: u64) -> Option<Error> {
         let departure = self.closed.get(awaited.index())?.as_ref();
         let departure = departure.filter(|departure| departure.history.calls <= number)?;
-        Some(self.gone(awaited, Certainty::Confirmed, left_after(departure)))
+        Some(self.gone(awaited, Certainty::Confirmed, self.left_after(awaited, departure)))
     }
 
     /// The news that this rank publishes when it leaves now.
     pub(super) fn goodbye(&mut self, history: CallHistory, by_close: bool) -> Vec<Topic> {
         let last = history.calls.checked_sub(1).and_then(|last| self.board.calls().info(last));
         let in_progress = u32::try_from(self.board.calls_in_progress()).unwrap_or(u32::MAX);
-        let departure = Departure { history, by_close, in_progress, last };
+        let messages = self.board.messages().entered();
+        let departure = Departure { history, by_close, in_progress, messages, last };
         let mut topics = self.survival.leave();
-        topics.push(Topic::Closed { key: self.key, departure });
+        topics.push(Topic::Closed { key: self.key, members: self.members(), departure });
         topics
     }
 
@@ -405,17 +441,21 @@ impl LocalCommunicator {
         let has_left = |rank: GroupRank| self.closed.get(rank.index()).is_some_and(Option::is_some);
         self.board.progress().awaited().is_some_and(has_left)
     }
-}
 
-/// The reason that is given for the loss of a rank that has left in good order.
-fn left_after(departure: &Departure) -> String {
-    let when = match departure.history.calls.checked_sub(1) {
-        Some(last) => format!("it left after call {last}"),
-        None => "it left before its first call".to_owned(),
-    };
-    match departure.in_progress {
-        0 => when,
-        1 => format!("{when}, with 1 call in progress"),
-        calls => format!("{when}, with {calls} calls in progress"),
+    /// The reason that is given for the loss of a rank that has left in good order. The rank may live, and have left
+    /// only this communicator.
+    fn left_after(&self, peer: GroupRank, departure: &Departure) -> String {
+        let when = match (departure.history.calls.checked_sub(1), departure.messages) {
+            (Some(last), _) => format!("it left after call {last}"),
+            (None, 0) if self.left_job.contains(&peer) => "it left before its first call".to_owned(),
+            (None, 0) => "it left this communicator unused".to_owned(),
+            (None, 1) => "it left after one message and no collective".to_owned(),
+            (None, messages) => format!("it left after {messages} messages and no collective"),
+        };
+        match departure.in_progress {
+            0 => when,
+            1 => format!("{when}, with 1 call in progress"),
+            calls => format!("{when}, with {calls} calls in progress"),
+        }
     }
 }

@@ -56,8 +56,12 @@ fn history(calls: u64) -> CallHistory {
 }
 
 fn closed(calls: u64, by_close: bool) -> Topic {
-    let departure = Departure { history: history(calls), by_close, in_progress: 0, last: None };
-    Topic::Closed { key: KEY, departure }
+    let departure = Departure { history: history(calls), by_close, in_progress: 0, messages: 7, last: None };
+    left_after(departure)
+}
+
+fn left_after(departure: Departure) -> Topic {
+    Topic::Closed { key: KEY, members: [2, 4, 6].map(JobRank::new).into_iter().collect(), departure }
 }
 
 /// The only caller.
@@ -129,20 +133,29 @@ fn who_has_told_its_own_failure_takes_nothing_back() {
     }
 }
 
+/// The question to the last rank about this call.
+fn asked(number: u64) -> Asked {
+    Asked { rank: JobRank::new(6), communicator: KEY, number, is_message: false }
+}
+
 #[test]
 fn who_has_closed_may_go() {
     let (mut communicators, board) = local_communicators();
     communicators.happened(&news(6, closed(2, true)), Instant::now());
     communicators.happened(&news(2, lost(6)), Instant::now());
     assert!(!board.first_cause().is_revoked());
-    assert!(communicators.before_asking(KEY, LAST, 1).is_none(), "it has done that call");
+    assert!(communicators.before_asking(asked(1)).is_none(), "it has done that call");
+    assert!(
+        communicators.before_asking(Asked { is_message: true, ..asked(2) }).is_none(),
+        "what it had sent before may be on its way"
+    );
     let Some(Topic::Revoked { cause: Error::PeerLost { culprits, evidence, .. }, .. }) =
-        communicators.before_asking(KEY, LAST, 2)
+        communicators.before_asking(asked(2))
     else {
         panic!("it will never make that call")
     };
     assert_eq!((culprits[0].rank.get(), evidence.as_str()), (6, "it left after call 1"));
-    assert!(communicators.before_asking(KEY, LAST, 2).is_none(), "told once");
+    assert!(communicators.before_asking(asked(2)).is_none(), "told once");
 }
 
 /// A rank that had finished the call before it left has sent all that the call needs by its own program.
@@ -157,7 +170,7 @@ fn who_leaves_after_more_or_other_calls_differs_and_is_not_lost() {
             board.calls().enter(call, None, None, Site::caller(), None);
         }
         board.progress().leave(0);
-        let left = news(6, Topic::Closed { key: KEY, departure });
+        let left = news(6, left_after(departure));
         let mut topics = Vec::new();
         for ends in [is_ended_first, !is_ended_first] {
             match ends {
@@ -174,7 +187,13 @@ fn who_leaves_after_more_or_other_calls_differs_and_is_not_lost() {
         });
         (causes.collect::<Vec<_>>(), communicators.take_questions())
     };
-    let left = |calls, by_close, last| Departure { history: history(calls), by_close, in_progress: 0, last };
+    let left = |calls, by_close, last| Departure {
+        history: history(calls),
+        by_close,
+        in_progress: 0,
+        messages: 7,
+        last,
+    };
     let (lost_6, more) = ("lost rank 6", "rank 6 had finished its call 1: it left after call 3");
     let other = CallInfo::new(1, root(2));
     let in_progress = Departure { in_progress: 1, ..left(2, false, None) };
@@ -190,9 +209,9 @@ fn who_leaves_after_more_or_other_calls_differs_and_is_not_lost() {
             (left(4, true, None), Some(lost(6)), lost_6),
         ] {
             let by_close = departure.by_close;
-            let (causes, asked) = told(departure.clone(), is_ended_first, later);
+            let (causes, questions) = told(departure.clone(), is_ended_first, later);
             assert!(causes.len() == 1 && causes[0].contains(text), "{departure:?}: {causes:?}");
-            assert_eq!(asked, if by_close { vec![(KEY, LAST, 1)] } else { Vec::new() });
+            assert_eq!(questions, if by_close { vec![asked(1)] } else { Vec::new() });
         }
         assert!(told(left(4, true, None), is_ended_first, None).0.is_empty(), "its answer tells");
     }
@@ -223,7 +242,7 @@ fn closing_waits_for_all_and_compares() {
     // Its time is up, and it looks for the first call that differs. It is not answered, and has a second for that.
     let late = Instant::now() + Duration::from_secs(61);
     assert!(unequal.on_time(late).is_empty() && answer(&mut unequal).is_none());
-    assert_eq!(unequal.take_questions(), [(KEY, LAST, 0)]);
+    assert_eq!(unequal.take_questions(), [asked(0)]);
     unequal.on_time(late + Duration::from_secs(2));
     assert!(
         matches!(answer(&mut unequal), Some(Err(Error::Mismatch { calls, .. })) if calls[1].0.get() == 6)
@@ -322,8 +341,9 @@ fn ranks_that_leave_after_different_calls_differ() {
         let last = Some(CallInfo::new(0, root(1)));
         for rank in [2, 6] {
             let history = if rank == 6 { theirs } else { ours };
-            let departure = Departure { history, by_close: false, in_progress: 0, last: last.clone() };
-            communicators.happened(&news(rank, Topic::Closed { key: KEY, departure }), Instant::now());
+            let departure =
+                Departure { history, by_close: false, in_progress: 0, messages: 7, last: last.clone() };
+            communicators.happened(&news(rank, left_after(departure)), Instant::now());
         }
         more.into_iter().for_each(|topic| drop(communicators.happened(&news(2, topic), Instant::now())));
         let all = communicators.left().differences().map(|(_, error)| error.to_string());
@@ -404,7 +424,7 @@ fn who_has_said_goodbye_says_nothing_more() {
 fn started_calls_go_on_until_they_end_or_fail() {
     let (mut communicators, board) = local_communicators();
     assert!(!communicators.go_on() && communicators.await_left());
-    board.unfinished().note_start();
+    board.unfinished().note_start(true);
     assert!(communicators.go_on() && !communicators.await_left());
     board.progress().await_rank(Some(LAST));
     assert!(!communicators.await_left());
@@ -413,7 +433,7 @@ fn started_calls_go_on_until_they_end_or_fail() {
     let (other, idle) = communicator(CommunicatorKey { epoch: 1, ..KEY });
     communicators.add(other, &[], Instant::now());
     assert!(communicators.await_left(), "no call of the other one goes on");
-    idle.unfinished().note_start();
+    idle.unfinished().note_start(true);
     assert!(!communicators.await_left());
     for board in [board, idle] {
         board.first_cause().revoke(JobRank::new(2), Arc::new(Error::closed()));

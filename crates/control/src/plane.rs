@@ -139,6 +139,11 @@ impl Plane {
         self.actions.extend(messages.into_iter().map(|(peer, message)| Action::Send(peer, message)));
     }
 
+    /// This rank.
+    pub(crate) fn rank(&self) -> JobRank {
+        self.rank
+    }
+
     /// The presence of a rank.
     pub fn presence(&self, rank: JobRank) -> Presence {
         self.presence.get(rank.index()).copied().unwrap_or(Presence::Lost)

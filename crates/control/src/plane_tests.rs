@@ -16,6 +16,12 @@ fn revoked(key: CommunicatorKey, cause: Error) -> Topic {
     Topic::Revoked { key, members: JobRank::all(4).collect(), cause }
 }
 
+/// The news that a rank has left the world of the ranks 0 to 3.
+fn closed() -> Topic {
+    let (key, departure) = (CommunicatorKey { id: 0, epoch: 0 }, Departure::before_first_call());
+    Topic::Closed { key, members: JobRank::all(4).collect(), departure }
+}
+
 #[test]
 fn a_killed_rank_is_known_to_all_survivors_and_nobody_else_is_blamed() {
     for size in 2..=64u32 {
@@ -453,8 +459,7 @@ fn who_counts_as_lost_listens_to_nobody() {
     hear(&mut plane, ranks[2], 1, lost(ranks[1]));
     let origins: Vec<JobRank> = told(&mut plane).0.iter().map(|news| news.origin).collect();
     assert_eq!(origins, [ranks[2], ranks[1]], "it says so itself, so that nobody waits for it");
-    let departure = Departure::before_first_call();
-    for topic in [Topic::Closed { key: CommunicatorKey { id: 0, epoch: 0 }, departure }, Topic::Goodbye] {
+    for topic in [closed(), Topic::Goodbye] {
         hear(&mut plane, ranks[3], 1, topic);
     }
     let actions = plane.take_actions();
@@ -488,8 +493,7 @@ fn news_of_unknown_ranks_and_in_our_name_does_nothing() {
     hear(&mut plane, ranks[2], 1, lost(JobRank::new(4)));
     assert_eq!(plane.presence(JobRank::new(4)), Presence::Lost);
     told(&mut plane);
-    let departure = Departure::before_first_call();
-    for topic in [Topic::Goodbye, Topic::Closed { key: CommunicatorKey { id: 0, epoch: 0 }, departure }] {
+    for topic in [Topic::Goodbye, closed()] {
         hear(&mut plane, ranks[1], 7, topic);
     }
     assert!(told(&mut plane).0.is_empty() && plane.presence(ranks[1]) == Presence::Live);

@@ -32,8 +32,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus, unread_text};
 use unisono_communicator::{
-    CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, ParentCall, Peer, Place, Process,
-    RecordedCall, ReduceOp, Result, SiteText, lengths, monotonic_ns,
+    CallInfo, Collective, Counts, Descriptor, Error, Group, JobRank, Operation, ParentCall, Peer, Place,
+    Process, RecordedCall, ReduceOp, Result, SiteText, lengths, monotonic_ns,
 };
 use unisono_control::wire::CommunicatorKey;
 
@@ -215,7 +215,7 @@ impl FlightRecord {
         let entered = board.calls().entered();
         for number in entered.saturating_sub(CALLS_REMEMBERED as u64)..entered {
             let (call, state) = match board.status(number) {
-                CallStatus::Done { call } => (call, CallState::Completed),
+                CallStatus::Done { call, .. } => (call, CallState::Completed),
                 CallStatus::Running { call, .. } => (call, CallState::Started),
                 // Overwritten meanwhile by a call that came later.
                 CallStatus::Forgotten | CallStatus::NotYet { .. } => continue,
@@ -240,7 +240,7 @@ impl FlightRecord {
             last_enqueued_collective: position(entered.checked_sub(1)),
             last_started_collective: position(entered.checked_sub(1)),
             last_completed_collective: position(board.progress().finished().checked_sub(1)),
-            awaited_rank: doing.awaited.map(|awaited| group.job_rank(awaited).get()),
+            awaited_rank: doing.awaited.map(JobRank::get),
             awaited_since_ms: board.progress().awaited_since_ms(),
             unread: Some(unread_text(&doing.unread, group)).filter(|unread| !unread.is_empty()),
             revoked_by,

@@ -157,12 +157,13 @@ impl Stall {
         };
         if now.saturating_duration_since(known.asked) >= patience.probe_after {
             known.asked = now;
-            gate.board().answers().begin_round();
             let own = gate.group().own_rank();
             let others: Vec<GroupRank> = gate.group().ranks().filter(|&rank| rank != own).collect();
             let now_asked = others.len().min(ASKED_AT_ONCE_MAX);
             let next = others.iter().cycle().skip(known.asked_ranks % others.len().max(1));
-            next.take(now_asked).for_each(|&rank| gate.control().ask(rank, number));
+            let next: Vec<GroupRank> = next.take(now_asked).copied().collect();
+            gate.board().answers().begin_round(number, &next);
+            next.into_iter().for_each(|rank| gate.control().ask(rank, number));
             known.asked_ranks += now_asked;
         }
         let still = now.saturating_duration_since(known.since);

@@ -68,12 +68,13 @@ pub mod gate {
 /// communicator shows for it, and the search for calls that differ.
 pub mod control {
     pub use unisono_backend::{
-        Agreed, Answers, Ask, Board, CALLS_REMEMBERED, CallAhead, CallHistory, CallRing, CallStatus,
-        Closings, CommunicatorKey, Control, Doing, FirstCause, FirstDifference, GroupText, HANDOVER_MAX,
-        Heard, IDLE_AFTER_CAUSE_MAX, Membership, MessageWait, Messages, OnStreams, Progress, Question,
-        RankHistory, Revocation, SEARCH_MAX, SearchStep, Unfinished, UnreadMessages, asked_next,
-        closed_differently, closing_error, different_groups, history_difference, judge_answer, list_text,
-        not_agreed, order_mismatch, unread_text, with_call_ahead,
+        Agreed, Answers, Ask, Asked, Board, CALLS_REMEMBERED, CallAhead, CallElsewhere, CallHistory,
+        CallRing, CallStatus, Closings, CollectiveWait, CommunicatorKey, Control, Doing, FirstCause,
+        FirstDifference, GroupText, HANDOVER_MAX, Heard, IDLE_AFTER_CAUSE_MAX, Membership, MessageWait,
+        Messages, OnStreams, Progress, Question, RankHistory, Revocation, SEARCH_MAX, SearchStep, Unfinished,
+        UnreadMessages, answered_elsewhere, asked_next, closed_differently, closing_error, different_groups,
+        history_difference, judge_answer, list_text, not_agreed, order_mismatch, unread_text,
+        with_call_ahead, with_call_elsewhere,
     };
 }
 

@@ -82,6 +82,11 @@ impl Messages {
         }
     }
 
+    /// How many sends and receives there have been.
+    pub fn entered(&self) -> u64 {
+        self.entered.load(Ordering::Relaxed)
+    }
+
     /// The messages in the ring, oldest first, and whether each has succeeded.
     pub fn recent(&self) -> Vec<(CallInfo, bool)> {
         let entered = self.entered.load(Ordering::Relaxed);

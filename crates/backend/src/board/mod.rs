@@ -25,11 +25,12 @@ mod recording;
 mod ring;
 mod unfinished;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use unisono_communicator::{GroupRank, Peer};
+use unisono_communicator::{CallInfo, GroupRank, JobRank, Peer};
 
 pub use self::answers::Answers;
+pub(crate) use self::answers::{AnswerPlace, NextPlace};
 pub use self::closings::Closings;
 pub use self::first_cause::{FirstCause, Revocation};
 pub use self::heard::Heard;
@@ -53,6 +54,8 @@ pub struct Board {
     messages: Messages,
     unfinished: Unfinished,
     answers: Answers,
+    /// The ranks of the communicator, once they are known.
+    ranks: OnceLock<Box<[JobRank]>>,
     /// Set when the gate is made.
     records: OnceLock<CallRecords>,
 }
@@ -81,9 +84,19 @@ impl Board {
             on_streams: OnStreams::default(),
             messages: Messages::default(),
             unfinished: Unfinished::default(),
-            answers: Answers::new(rank, ranks),
+            answers: Answers::new(rank),
+            ranks: OnceLock::new(),
             records: OnceLock::new(),
         }
+    }
+
+    /// The ranks of the communicator. They never change.
+    pub(crate) fn set_ranks(&self, ranks: &[JobRank]) {
+        self.ranks.get_or_init(|| ranks.into());
+    }
+
+    fn job_rank(&self, rank: GroupRank) -> Option<JobRank> {
+        self.ranks.get()?.get(rank.index()).copied()
     }
 
     /// The last collectives.
@@ -143,12 +156,27 @@ impl Board {
     /// The rank and the message that this rank waits for, and its unread messages.
     pub fn doing(&self) -> Doing {
         let message = self.messages.waiting();
-        let peer = message.as_ref().and_then(|message| match message.descriptor.peer {
-            Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),
-            Some(Peer::Any) | None => None,
-        });
-        let awaited = self.progress.awaited().or(peer);
-        Doing { awaited, message: message.map(Box::new), unread: self.messages.unread() }
+        let peer = message.as_ref().and_then(peer_of);
+        let awaited = self.progress.awaited().or(peer).and_then(|rank| self.job_rank(rank));
+        Doing { awaited, message: message.map(Box::new), unread: self.messages.unread(), elsewhere: None }
+    }
+
+    /// The call in which a thread of this rank waits, the rank that it waits for, and the collective about which that
+    /// rank can be asked. Until the wait has lasted for a while, the awaited rank of a collective is not known.
+    pub(crate) fn waits_in(&self) -> Option<(CallInfo, Option<JobRank>, u64)> {
+        if self.first_cause.is_revoked() {
+            return None;
+        }
+        if let Some(message) = self.messages.waiting() {
+            let peer = peer_of(&message).and_then(|peer| self.job_rank(peer));
+            return Some((message, peer, self.progress.finished()));
+        }
+        let number = self.calls.entered().checked_sub(1)?;
+        // An asynchronous collective may be in progress while its rank does something else.
+        let is_waited = self.unfinished.collectives() == 0 || self.progress.has_waiting_threads();
+        let is_in_it = number >= self.progress.returned() && is_waited;
+        let awaited = self.progress.awaited().and_then(|rank| self.job_rank(rank));
+        self.calls.info(number).filter(|_| is_in_it).map(|call| (call, awaited, number))
     }
 
     /// This rank's answer to a question about its call `number`.
@@ -160,9 +188,38 @@ impl Board {
         }
         match self.calls.info(number) {
             None => CallStatus::Forgotten,
-            Some(call) if number < self.progress.finished() => CallStatus::Done { call },
+            Some(call) if number < self.progress.finished() => {
+                CallStatus::Done { call, doing: Box::new(self.doing()) }
+            }
             Some(call) => CallStatus::Running { call, doing: Box::new(self.doing()), ahead: None },
         }
+    }
+}
+
+/// Shows that a thread waits for the end of asynchronous collectives, until it is dropped.
+pub struct CollectiveWait {
+    board: Arc<Board>,
+}
+
+impl CollectiveWait {
+    /// Shows the wait on `board`.
+    pub fn new(board: Arc<Board>) -> CollectiveWait {
+        board.progress.begin_waiting();
+        CollectiveWait { board }
+    }
+}
+
+impl Drop for CollectiveWait {
+    fn drop(&mut self) {
+        self.board.progress.end_waiting();
+    }
+}
+
+/// The other side of a send or receive, if it is one rank.
+fn peer_of(message: &CallInfo) -> Option<GroupRank> {
+    match message.descriptor.peer {
+        Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),
+        Some(Peer::Any) | None => None,
     }
 }
 
@@ -183,7 +240,7 @@ mod tests {
             }
         }
         assert_eq!(board.status(3), CallStatus::Forgotten);
-        assert!(matches!(board.status(1400), CallStatus::Done { call } if call.descriptor.count == 1400));
+        assert!(matches!(board.status(1400), CallStatus::Done { call, .. } if call.descriptor.count == 1400));
         assert!(matches!(board.status(1499), CallStatus::Running { doing, .. } if doing.awaited.is_none()));
         assert!(
             matches!(board.status(1500), CallStatus::NotYet { last: Some(call), .. } if call.number == 1499)

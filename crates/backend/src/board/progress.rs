@@ -17,6 +17,8 @@ pub struct Progress {
     /// The number of collectives that have returned but not finished.
     enqueued: AtomicU64,
     awaited: AtomicU32,
+    /// The threads that wait for the end of asynchronous collectives.
+    waiting_threads: AtomicU32,
     /// The start of the wait in milliseconds of Unix time, so that records of several processes can be compared. 0
     /// without a wait.
     awaited_since_ms: AtomicU64,
@@ -29,6 +31,7 @@ impl Progress {
             finished: AtomicU64::new(0),
             enqueued: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
+            waiting_threads: AtomicU32::new(0),
             awaited_since_ms: AtomicU64::new(0),
         }
     }
@@ -83,6 +86,21 @@ impl Progress {
     /// The rank that the running call waits for.
     pub fn awaited(&self) -> Option<GroupRank> {
         Some(self.awaited.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY).map(GroupRank::new)
+    }
+
+    /// One more thread waits for the end of asynchronous collectives.
+    pub(super) fn begin_waiting(&self) {
+        self.waiting_threads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One thread less does.
+    pub(super) fn end_waiting(&self) {
+        self.waiting_threads.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether threads wait for the end of asynchronous collectives.
+    pub(super) fn has_waiting_threads(&self) -> bool {
+        self.waiting_threads.load(Ordering::Relaxed) > 0
     }
 
     /// When the running call began to wait for [`Progress::awaited`], in milliseconds of Unix time.

@@ -7,18 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Unfinished {
     started: AtomicU64,
+    /// The collectives among the started calls.
+    collectives: AtomicU64,
     failed: AtomicU64,
     unread: AtomicU64,
 }
 
 impl Unfinished {
     /// Notes the start of an asynchronous call.
-    pub fn note_start(&self) {
+    pub fn note_start(&self, is_collective: bool) {
+        self.collectives.fetch_add(u64::from(is_collective), Ordering::SeqCst);
         self.started.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Notes the end of an asynchronous call, in success or failure.
-    pub fn note_end(&self, is_success: bool) {
+    pub fn note_end(&self, is_collective: bool, is_success: bool) {
+        self.collectives.fetch_sub(u64::from(is_collective), Ordering::SeqCst);
         if !is_success {
             self.failed.fetch_add(1, Ordering::SeqCst);
         }
@@ -33,6 +37,11 @@ impl Unfinished {
     /// The number of asynchronous calls that have not ended.
     pub fn started(&self) -> u64 {
         self.started.load(Ordering::SeqCst)
+    }
+
+    /// The number of asynchronous collectives that have not ended.
+    pub(super) fn collectives(&self) -> u64 {
+        self.collectives.load(Ordering::SeqCst)
     }
 
     /// Sets the number of arrived messages without a receive.

@@ -377,7 +377,9 @@ fn topic(input: &mut Input<'_>) -> Topic {
         2 => {
             let history = CallHistory { calls: input.below(4).into(), digest: input.below(2).into() };
             let in_progress = input.below(2).into();
-            Topic::Closed { key, departure: Departure { history, by_close: true, in_progress, last: None } }
+            let members = JobRank::all(SIZE).filter(|rank| id == 0 || rank.get() > 1).collect();
+            let departure = Departure { history, by_close: true, in_progress, messages: 0, last: None };
+            Topic::Closed { key, members, departure }
         }
         3 => Topic::Goodbye,
         kind => {

@@ -290,7 +290,7 @@ fn read_certainty(reader: &mut Reader<'_>) -> Result<Certainty, Malformed> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use unisono_backend::{CallAhead, CallHistory, Doing, Question, UnreadMessages};
+    use unisono_backend::{CallAhead, CallElsewhere, CallHistory, Doing, Question, UnreadMessages};
     use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Error, GroupRank};
 
     use super::*;
@@ -332,17 +332,26 @@ mod tests {
             Ballot { flag: true, finished_calls: 9, fates }
         };
         let history = CallHistory { calls: 5, digest: 6 };
-        let departure = Departure { history, by_close: false, in_progress: 2, last: Some(call.clone()) };
+        let departure =
+            Departure { history, by_close: false, in_progress: 2, messages: 7, last: Some(call.clone()) };
         let topics = [
             Topic::Revoked { key, members: JobRank::all(11).collect(), cause: Error::closed() },
             Topic::Lost { rank: JobRank::new(3), certainty: Certainty::Suspected, reason: "silent".into() },
-            Topic::Closed { key, departure },
+            Topic::Closed { key, members: JobRank::all(9).collect(), departure },
             Topic::Goodbye,
             Topic::Ballot { agreement, ballot: ballot(5) },
             Topic::Decision { agreement, ballot: ballot(4) },
         ];
+        let elsewhere = CallElsewhere {
+            communicator: other.unwrap_or(key),
+            ranks: "[0, 1]".to_owned(),
+            call: call.clone(),
+            awaited: Some(JobRank::new(7)),
+            number: 9,
+        };
         let doing = Box::new(Doing {
-            awaited: Some(GroupRank::new(2)),
+            elsewhere: Some(Box::new(elsewhere)),
+            awaited: Some(JobRank::new(2)),
             message: Some(Box::new(call.clone())),
             unread: vec![UnreadMessages { from: GroupRank::new(1), tag: 7, messages: 3 }; Doing::UNREAD_MAX],
         });
@@ -352,7 +361,7 @@ mod tests {
             CallStatus::Running { call: call.clone(), doing, ahead: None },
             CallStatus::Running { call: call.clone(), doing: Box::default(), ahead: on_stream },
             CallStatus::Running { call: call.clone(), doing: Box::default(), ahead: on_device },
-            CallStatus::Done { call },
+            CallStatus::Done { call, doing: Box::default() },
             CallStatus::Forgotten,
         ];
         let news =

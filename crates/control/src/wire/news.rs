@@ -10,10 +10,13 @@
 //! | --- | --- | --- |
 //! | 1 | revoked | communicator `u64`, epoch `u32`, members, error |
 //! | 2 | lost | rank `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
-//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64`, by close `u8` |
+//! | 3 | closed | communicator `u64`, epoch `u32`, members, departure |
 //! | 4 | goodbye | none: the origin leaves the job |
 //! | 5 | ballot | agreement, ballot: what the origin says, and whom it takes for gone |
 //! | 6 | decision | agreement, ballot: the decision |
+//!
+//! A departure is calls `u64`, digest of these `u64`, by close `u8`, calls in progress `u32`, sends and receives `u64`,
+//! and the last call (`u8` 0, or 1 and a call).
 //!
 //! An agreement is communicator `u64`, epoch `u32`, question `u8` (1 a flag, 2 who survives), number `u64`. A ballot is
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
@@ -109,6 +112,8 @@ pub struct Departure {
     pub by_close: bool,
     /// How many calls it has left in progress.
     pub in_progress: u32,
+    /// How many sends and receives it has made.
+    pub messages: u64,
     /// The last of its collectives.
     pub last: Option<CallInfo>,
 }
@@ -116,7 +121,7 @@ pub struct Departure {
 impl Departure {
     /// That of a rank that never had the communicator.
     pub fn before_first_call() -> Departure {
-        Departure { history: CallHistory::UNUSED, by_close: false, in_progress: 0, last: None }
+        Departure { history: CallHistory::UNUSED, by_close: false, in_progress: 0, messages: 0, last: None }
     }
 }
 
@@ -145,6 +150,8 @@ pub enum Topic {
     Closed {
         /// Which one.
         key: CommunicatorKey,
+        /// All its ranks.
+        members: RankSet,
         /// How its origin left it.
         departure: Departure,
     },
@@ -172,9 +179,10 @@ impl Topic {
     pub fn joins(&self, other: &Topic) -> bool {
         match (self, other) {
             (Topic::Goodbye, Topic::Goodbye) => true,
-            (Topic::Closed { key, departure }, Topic::Closed { key: other, departure: its }) => {
-                (key, departure) == (other, its)
-            }
+            (
+                Topic::Closed { key, members, departure },
+                Topic::Closed { key: other, members: of_other, departure: its },
+            ) => (key, members, departure) == (other, of_other, its),
             (Topic::Ballot { agreement, ballot }, Topic::Ballot { agreement: other, ballot: its })
             | (Topic::Decision { agreement, ballot }, Topic::Decision { agreement: other, ballot: its }) => {
                 (agreement, ballot) == (other, its)
@@ -213,10 +221,12 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
         Topic::Lost { rank, certainty, reason } => {
             writer.u8(2).u32(rank.get()).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
         }
-        Topic::Closed { key, departure } => {
+        Topic::Closed { key, members, departure } => {
             write_key(writer.u8(3), *key);
-            let Departure { history, by_close, in_progress, last } = departure;
-            writer.u64(history.calls).u64(history.digest).u8((*by_close).into()).u32(*in_progress);
+            members.write(writer);
+            let Departure { history, by_close, in_progress, messages, last } = departure;
+            writer.u64(history.calls).u64(history.digest).u8((*by_close).into());
+            writer.u32(*in_progress).u64(*messages);
             call::write_optional(writer, last.as_ref());
         }
         Topic::Goodbye => {
@@ -240,16 +250,20 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
             reason: reader.text(TEXT_BYTES_MAX)?.to_owned(),
         },
         3 => {
-            let key = read_key(reader)?;
+            let (key, members) = (read_key(reader)?, RankSet::read(reader)?);
             let history = CallHistory { calls: reader.u64()?, digest: reader.u64()? };
             let by_close = match reader.u8()? {
                 0 => false,
                 1 => true,
                 _ => return Err(Malformed { what: "neither closed nor dropped" }),
             };
-            let in_progress = reader.u32()?;
+            let (in_progress, messages) = (reader.u32()?, reader.u64()?);
             let last = call::read_optional(reader)?;
-            Topic::Closed { key, departure: Departure { history, by_close, in_progress, last } }
+            Topic::Closed {
+                key,
+                members,
+                departure: Departure { history, by_close, in_progress, messages, last },
+            }
         }
         4 => Topic::Goodbye,
         5 => {

@@ -32,6 +32,12 @@ impl RankSet {
         }
     }
 
+    /// Whether a rank is in.
+    pub(crate) fn contains(&self, rank: JobRank) -> bool {
+        let (byte, bit) = place(rank);
+        self.0.get(byte).is_some_and(|bits| bits & bit != 0)
+    }
+
     /// Whether no rank is in.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|bits| *bits == 0)

@@ -1,13 +1,16 @@
 //! A status on the wire, `u8`: 0 not yet with the last call (`u8` 0, or 1 and a call) and what the rank does, 1 running
 //! with a call, what the rank does, and what the call is behind (`u8` 0, or 1 and a call, which is `u8` 0 on the
-//! device, or 1 on the stream with its communicator and epoch), 2 done with a call, 3 forgotten. What a rank does is
-//! the awaited rank `u32` (all ones: none), the message in which it waits (`u8` 0, or 1 and a call), and the messages
-//! that have no receive: `u8` pairs of sender and tag, each as sender `u32`, tag `u32` and number `u64`.
+//! device, or 1 on the stream with its communicator and epoch), 2 done with a call and what the rank does, 3 forgotten.
+//! What a rank does is the awaited rank `u32` (all ones: none), the message in which it waits (`u8` 0, or 1 and a
+//! call), the messages that have no receive (`u8` pairs of sender and tag, each as sender `u32`, tag `u32` and number
+//! `u64`), and the call of another communicator in which it waits (`u8` 0, or 1 and a call, its communicator `u64` and
+//! epoch `u32`, text of the list of its ranks, awaited rank `u32`, and the collective about which that rank can be
+//! asked `u64`). Awaited ranks are those of the job, senders those of the communicator.
 
-use unisono_backend::{CallAhead, CallStatus, Doing, UnreadMessages};
-use unisono_communicator::GroupRank;
+use unisono_backend::{CallAhead, CallElsewhere, CallStatus, Doing, UnreadMessages};
+use unisono_communicator::{GroupRank, JobRank};
 
-use super::{NOBODY, call, read_key, write_key};
+use super::{NOBODY, TEXT_BYTES_MAX, call, read_key, write_key};
 use crate::codec::{Malformed, Reader, Writer};
 
 pub(super) fn write(writer: &mut Writer, status: &CallStatus) {
@@ -21,7 +24,10 @@ pub(super) fn write(writer: &mut Writer, status: &CallStatus) {
             write_doing(writer, doing);
             write_ahead(writer, ahead.as_deref());
         }
-        CallStatus::Done { call } => call::write(writer.u8(2), call),
+        CallStatus::Done { call, doing } => {
+            call::write(writer.u8(2), call);
+            write_doing(writer, doing);
+        }
         CallStatus::Forgotten => {
             writer.u8(3);
         }
@@ -36,24 +42,40 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallStatus, Malformed> {
             doing: Box::new(read_doing(reader)?),
             ahead: read_ahead(reader)?.map(Box::new),
         },
-        2 => CallStatus::Done { call: call::read(reader)? },
+        2 => CallStatus::Done { call: call::read(reader)?, doing: Box::new(read_doing(reader)?) },
         3 => CallStatus::Forgotten,
         _ => return Err(Malformed { what: "an unknown status" }),
     })
 }
 
 fn write_doing(writer: &mut Writer, doing: &Doing) {
-    writer.u32(doing.awaited.map_or(NOBODY, GroupRank::get));
+    write_awaited(writer, doing.awaited);
     call::write_optional(writer, doing.message.as_deref());
     let unread = &doing.unread[..doing.unread.len().min(Doing::UNREAD_MAX)];
     writer.u8(unread.len() as u8);
     for UnreadMessages { from, tag, messages } in unread {
         writer.u32(from.get()).u32(*tag).u64(*messages);
     }
+    let elsewhere = doing.elsewhere.as_deref();
+    call::write_optional(writer, elsewhere.map(|elsewhere| &elsewhere.call));
+    if let Some(CallElsewhere { communicator, ranks, awaited, number, .. }) = elsewhere {
+        write_key(writer, *communicator);
+        writer.text(ranks, TEXT_BYTES_MAX);
+        write_awaited(writer, *awaited);
+        writer.u64(*number);
+    }
+}
+
+fn write_awaited(writer: &mut Writer, rank: Option<JobRank>) {
+    writer.u32(rank.map_or(NOBODY, JobRank::get));
+}
+
+fn read_awaited(reader: &mut Reader<'_>) -> Result<Option<JobRank>, Malformed> {
+    Ok(Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(JobRank::new))
 }
 
 fn read_doing(reader: &mut Reader<'_>) -> Result<Doing, Malformed> {
-    let awaited = Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(GroupRank::new);
+    let awaited = read_awaited(reader)?;
     let message = call::read_optional(reader)?.map(Box::new);
     let pairs = usize::from(reader.u8()?);
     if pairs > Doing::UNREAD_MAX {
@@ -64,7 +86,15 @@ fn read_doing(reader: &mut Reader<'_>) -> Result<Doing, Malformed> {
         let from = GroupRank::new(reader.u32()?);
         unread.push(UnreadMessages { from, tag: reader.u32()?, messages: reader.u64()? });
     }
-    Ok(Doing { awaited, message, unread })
+    let elsewhere = read_elsewhere(reader)?.map(Box::new);
+    Ok(Doing { awaited, message, unread, elsewhere })
+}
+
+fn read_elsewhere(reader: &mut Reader<'_>) -> Result<Option<CallElsewhere>, Malformed> {
+    let Some(call) = call::read_optional(reader)? else { return Ok(None) };
+    let (communicator, ranks) = (read_key(reader)?, reader.text(TEXT_BYTES_MAX)?.to_owned());
+    let (awaited, number) = (read_awaited(reader)?, reader.u64()?);
+    Ok(Some(CallElsewhere { communicator, ranks, call, awaited, number }))
 }
 
 fn write_ahead(writer: &mut Writer, ahead: Option<&CallAhead>) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::task;
 use std::time::{Duration, Instant};
 
-use unisono_backend::MessageWait;
+use unisono_backend::{CollectiveWait, MessageWait};
 use unisono_communicator::{
     Descriptor, DoneCallback, Error, Operation, Outcome, OwnedBuffers, Peer, Result, WorkSource, call_back,
 };
@@ -113,14 +113,18 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
             self.tell_holder(&shared);
         }
         let Request { descriptor, site, .. } = &*self.request;
-        let shown = match descriptor.operation {
+        let board = shared.gate.board().clone();
+        let wait = || shared.wait_for(until, || self.request.is_done());
+        match descriptor.operation {
             Operation::Send | Operation::Recv => {
-                Some(MessageWait::new(shared.gate.board().clone(), descriptor, *site))
+                let _shown = MessageWait::new(board, descriptor, *site);
+                wait();
             }
-            Operation::Collective(_) => None,
-        };
-        shared.wait_for(until, || self.request.is_done());
-        drop(shown);
+            Operation::Collective(_) => {
+                let _shown = CollectiveWait::new(board);
+                wait();
+            }
+        }
     }
 
     fn register(&self, waker: &task::Waker) {

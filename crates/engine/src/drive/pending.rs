@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use unisono_backend::CollectiveWait;
 use unisono_communicator::{Buffers, Result};
 
 use crate::drive::call::{ActiveCall, Engine};
@@ -188,6 +189,7 @@ impl<L: Links + 'static> Shared<L> {
         if self.queue.is_empty() {
             return Ok(());
         }
+        let _shown = CollectiveWait::new(self.gate.board().clone());
         let mut task = Pending::new(self, |_: &mut L| self.queue.is_empty());
         guard.drive(&mut task).map_err(|error| self.gate.settle(guard, error))
     }

@@ -78,14 +78,14 @@ impl Request {
         enclosing: Option<Enclosing>,
         board: &Arc<Board>,
     ) -> Arc<Request> {
-        board.unfinished().note_start();
+        board.unfinished().note_start(true);
         let request = Request::with(call, monitor);
         Arc::new(Request { enclosing, board: Some(board.clone()), ..request })
     }
 
     /// The request of a send or receive, which `board` records.
     pub(crate) fn message(call: OwnedCall, monitor: Arc<Monitor>, board: &Arc<Board>) -> Arc<Request> {
-        board.unfinished().note_start();
+        board.unfinished().note_start(false);
         let message = Some(board.enter_message(&call.descriptor, &call.options, call.site));
         Arc::new(Request { message, board: Some(board.clone()), ..Request::with(call, monitor) })
     }
@@ -114,7 +114,7 @@ impl Request {
             if let Some(message) = self.message {
                 board.leave_message(message, (&self.descriptor, self.site), RecordedEnd::from(&result));
             }
-            board.unfinished().note_end(result.is_ok());
+            board.unfinished().note_end(self.message.is_none(), result.is_ok());
         }
         let call = format_args!("{} at {}", self.descriptor, self.site);
         let result = result.map_err(|error| error.in_call(&call));

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use unisono_backend::CallGate;
-use unisono_communicator::{Group, GroupRank, Severity, deadline_after, log};
+use unisono_communicator::{Awaited, Group, GroupRank, JobRank, Severity, deadline_after, log};
 
 use crate::drive::pause::SLEEP_MAX;
 use crate::options::EngineOptions;
@@ -42,7 +42,7 @@ pub(crate) struct Wait {
     ask_pause: Duration,
     has_warned: bool,
     /// The awaited rank at the last look; of a chain of waiting ranks the last known one.
-    late: Option<GroupRank>,
+    late: Option<JobRank>,
     /// The number of the call in the last question.
     asked_about: Option<u64>,
 }
@@ -189,13 +189,12 @@ impl Wait {
     ) {
         let (board, group) = (gate.board(), gate.group());
         board.progress().await_rank(awaited.first().copied());
-        self.late = board.answers().awaited_in_turn(awaited.to_vec(), number).first().copied();
+        let list = board.answers().held_up_by(group, awaited, number);
+        self.late = list.first().map(|awaited| awaited.rank);
         if attention.warns {
-            let status =
-                |rank| format!("rank {} {}", group.job_rank(rank), board.answers().text(rank, number));
-            let mut named: Vec<GroupRank> = self.late.into_iter().chain(awaited.first().copied()).collect();
-            named.dedup();
-            let mut who: Vec<String> = named.into_iter().map(status).collect();
+            let next = awaited.first().map(|rank| group.job_rank(*rank));
+            let is_named = |one: &&Awaited| Some(one.rank) == self.late || Some(one.rank) == next;
+            let mut who: Vec<String> = list.iter().filter(is_named).map(Awaited::to_string).collect();
             if who.is_empty() {
                 who.push("no rank has sent".to_owned());
             }
@@ -205,7 +204,7 @@ impl Wait {
             log(Severity::Warn, Some(group.own_job_rank().get()), text);
         }
         if attention.asks {
-            board.answers().begin_round();
+            board.answers().begin_round(number, awaited);
             for &rank in awaited.iter().take(ASKED_AT_ONCE_MAX) {
                 gate.control().ask(rank, number);
             }
@@ -218,7 +217,7 @@ impl Wait {
 
     /// Logs the end of a call after a warning, so that a reader of the log learns that the job goes on.
     pub(crate) fn tell_end(&self, group: &Group, call: &dyn Display, now: Instant) {
-        let last = self.late.map(|rank| format!("; rank {} came last", group.job_rank(rank)));
+        let last = self.late.map(|rank| format!("; rank {rank} came last"));
         let (waited, last) = (self.waited(now), last.unwrap_or_default());
         let text = format_args!("{call} went on and has finished after {waited:.1?}{last}");
         log(Severity::Warn, Some(group.own_job_rank().get()), text);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unisono_backend::{
-    Agreed, Ask, CallHistory, CallStatus, Companion, Control, Peers, asked_next, judge_answer,
-    order_mismatch, with_call_ahead,
+    Agreed, Ask, Asked, CallHistory, CallStatus, CommunicatorKey, Companion, Control, Peers,
+    answered_elsewhere, asked_next, judge_answer, order_mismatch, with_call_ahead, with_call_elsewhere,
 };
-use unisono_communicator::{Certainty, Error, Group, GroupOptions, GroupRank, Result};
+use unisono_communicator::{Certainty, Error, Group, GroupOptions, GroupRank, JobRank, Result};
 
 use super::links::InProcessLinks;
 use super::room::{Origin, Room, RoomKey};
@@ -67,14 +67,20 @@ impl Control for InProcessControl {
     }
 
     fn ask(&self, awaited: GroupRank, number: u64) {
-        let mut next = Some(awaited);
+        let mut next = self.asked(awaited, number);
         while let Some(asked) = next {
-            let answer = self.answer(asked, number);
-            let cause = judge_answer(&self.peers, asked, number, &answer);
-            if let Some(cause) = cause.or_else(|| self.order_mismatch(asked, &answer)) {
+            let Asked { rank, communicator, number, .. } = asked;
+            let answer = self.answer(rank, communicator, number);
+            let here = self.room.group_rank_of(rank).filter(|_| communicator == self.room.communicator());
+            let Some(here) = here else {
+                next = answered_elsewhere(&self.peers, (rank, communicator, number), &answer);
+                continue;
+            };
+            let cause = judge_answer(&self.peers, here, number, &answer);
+            if let Some(cause) = cause.or_else(|| self.order_mismatch(here, &answer)) {
                 self.peers.board().first_cause().revoke(self.peers.group().own_job_rank(), Arc::new(cause));
             }
-            next = asked_next(&self.peers, number, &answer);
+            next = asked_next(&self.peers, here, number, &answer);
         }
     }
 
@@ -105,13 +111,20 @@ impl Control for InProcessControl {
 }
 
 impl InProcessControl {
+    /// The question about call `number` of this communicator.
+    fn asked(&self, rank: GroupRank, number: u64) -> Option<Asked> {
+        let (rank, communicator) = (*self.room.job_ranks.get(rank.index())?, self.room.communicator());
+        Some(Asked { rank, communicator, number, is_message: false })
+    }
+
     /// The answer of a rank about its call `number`.
-    fn answer(&self, asked: GroupRank, number: u64) -> CallStatus {
-        let status = self.room.boards[asked.index()].status(number);
-        let rank = self.room.job_ranks[asked.index()];
-        let Some(own) = self.room.membership(rank) else { return status };
+    fn answer(&self, rank: JobRank, communicator: CommunicatorKey, number: u64) -> CallStatus {
         let rooms = self.world.rooms_of(rank);
-        with_call_ahead(status, own, rooms.iter().filter_map(|room| room.membership(rank)))
+        let all = || rooms.iter().filter_map(|room| room.membership(rank));
+        let asked = all().find(|one| one.key == communicator);
+        let nothing = CallStatus::NotYet { last: None, doing: Box::default() };
+        let status = asked.map_or(nothing, |asked| with_call_ahead(asked.board.status(number), asked, all()));
+        with_call_elsewhere(status, communicator, all())
     }
 
     fn order_mismatch(&self, asked: GroupRank, answer: &CallStatus) -> Option<Error> {

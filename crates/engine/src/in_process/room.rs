@@ -80,6 +80,7 @@ pub(super) type Exits = Arc<[OnceLock<Exit>]>;
 /// One communicator, shared by all its ranks.
 pub(super) struct Room {
     pub(super) number: usize,
+    epoch: u32,
     pub(super) key: RoomKey,
     /// What its members must ask for alike.
     pub(super) text: GroupText,
@@ -104,6 +105,7 @@ impl Room {
         let ranks = group.size();
         Room {
             number,
+            epoch: group.epoch(),
             key,
             text: GroupText::of(group),
             job_ranks: group.job_ranks().to_vec(),
@@ -124,11 +126,15 @@ impl Room {
         self.ranks().zip(&self.job_ranks).find(|(_, of_job)| **of_job == rank).map(|(member, _)| member)
     }
 
+    /// Its key.
+    pub(super) fn communicator(&self) -> CommunicatorKey {
+        CommunicatorKey { id: self.number as u64, epoch: self.epoch }
+    }
+
     /// A job rank's view of this communicator.
     pub(super) fn membership(&self, rank: JobRank) -> Option<Membership<'_>> {
         let board = &self.boards[self.group_rank_of(rank)?.index()];
-        let key = CommunicatorKey { id: self.number as u64, epoch: 0 };
-        Some(Membership { key, ranks: &self.job_ranks, board })
+        Some(Membership { key: self.communicator(), ranks: &self.job_ranks, board })
     }
 
     /// How a rank has left, if it has.

@@ -5,8 +5,10 @@
 
 #[path = "../../../transport-tcp/tests/support/child.rs"]
 mod child;
-mod launcher;
 mod closing;
+mod deadlocks;
+mod late_members;
+mod launcher;
 #[path = "../../../transport-tcp/tests/support/mod.rs"]
 mod support;
 

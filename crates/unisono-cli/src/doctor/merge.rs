@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use unisono::flight::{CallState, Entry, FlightRecord, GroupConfig, GroupStatus};
 
+use super::circle::{Waits, circle_phrase};
+
 /// How far a rank is in a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at", content = "call")]
@@ -106,7 +108,9 @@ pub(super) fn merge(records: &[FlightRecord]) -> Result<Vec<Verdict>, String> {
     }
     // The world comes first: every rank has it.
     let (world, others): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.name == "world");
-    Ok(world.iter().chain(&others).map(Group::verdict).collect())
+    let groups: Vec<Group<'_>> = world.into_iter().chain(others).collect();
+    let waits: Waits<'_> = groups.iter().map(|group| (group.name, group.waits())).collect();
+    Ok(groups.iter().map(|group| group.verdict(circle_phrase(&waits, group.name))).collect())
 }
 
 /// What is known of one communicator.
@@ -169,7 +173,13 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    fn verdict(&self) -> Verdict {
+    /// For each rank, the rank that it waits for here.
+    fn waits(&self) -> BTreeMap<u32, u32> {
+        let waits = self.statuses.iter().filter_map(|(&rank, status)| Some((rank, status.awaited_rank?)));
+        waits.collect()
+    }
+
+    fn verdict(&self, circle: Option<String>) -> Verdict {
         let (mismatch, causes) = (self.mismatch(), self.causes());
         let mut standings: Vec<Standing> = self.standings.values().copied().collect();
         standings.sort_unstable();
@@ -184,7 +194,7 @@ impl<'a> Group<'a> {
         }
         phrases.extend(self.standing_phrases(&standings, mismatch));
         phrases.extend(messages);
-        phrases.extend(self.circle_phrase());
+        phrases.extend(circle);
         let unread = self.statuses.iter().filter_map(|(rank, status)| Some((rank, status.unread.as_ref()?)));
         phrases.extend(unread.map(|(rank, unread)| format!("on rank {rank} lie {unread}")));
         phrases.extend(mismatch.map(|number| self.mismatch_phrase(number)));
@@ -258,24 +268,6 @@ impl<'a> Group<'a> {
             }
         }
         causes.into_iter().map(|(by, text)| Cause { by, text: text.to_owned() }).collect()
-    }
-
-    /// The ranks that wait for each other in a circle.
-    fn circle_phrase(&self) -> Option<String> {
-        let awaited_by = |rank: u32| self.statuses.get(&rank).and_then(|status| status.awaited_rank);
-        self.statuses.keys().find_map(|&first| {
-            let (mut path, mut next) = (vec![first], awaited_by(first));
-            while let Some(rank) = next.filter(|&rank| rank != first) {
-                if path.contains(&rank) {
-                    return None;
-                }
-                path.push(rank);
-                next = awaited_by(rank);
-            }
-            next?;
-            let ranks: Vec<String> = path.iter().chain([&first]).map(u32::to_string).collect();
-            Some(format!("ranks {} wait for each other", ranks.join(" -> ")))
-        })
     }
 
     fn mismatch(&self) -> Option<u64> {

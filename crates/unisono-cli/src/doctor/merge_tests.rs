@@ -241,3 +241,31 @@ fn ranks_that_wait_for_each_other_and_messages_without_a_receive_are_told() {
     status.awaited_rank = None;
     assert!(!judge(&records).text.contains("wait for each other"));
 }
+
+#[test]
+fn a_circle_through_several_communicators_is_drawn_in_each_of_them() {
+    // Rank 0 waits for 1 in the world, 1 for 2 in the group a, and 2 for 0 in the group b.
+    let waits = [("world", [0, 1]), ("a", [1, 2]), ("b", [2, 0])];
+    let records = |waits: &[(&str, [u32; 2])]| {
+        let mut records = [0, 1, 2].map(|rank| record(rank, 3, &[], 0));
+        for record in &mut records {
+            let (status, config) = (record.pg_status[&0].clone(), record.pg_config["world"].clone());
+            for (name, pg_id) in [("world", 0), ("a", 1), ("b", 2)] {
+                let config = GroupConfig { name: name.to_owned(), pg_id, ..config.clone() };
+                let awaited = waits.iter().find(|(group, [from, _])| *group == name && *from == record.rank);
+                let awaited_rank = awaited.map(|(_, [_, to])| *to);
+                record.pg_config.insert(name.to_owned(), config);
+                record.pg_status.insert(pg_id, GroupStatus { awaited_rank, ..status.clone() });
+            }
+        }
+        merge(&records).unwrap().into_iter().map(|verdict| verdict.text).collect::<Vec<_>>()
+    };
+    let drawn = ["0 -> 1 -> 2 -> 0", "1 -> 2 -> 0 -> 1", "2 -> 0 -> 1 -> 2"];
+    for (text, circle) in records(&waits).iter().zip(drawn) {
+        assert!(
+            text.contains(&format!("; ranks {circle} wait for each other, in a and b and world")),
+            "{text}"
+        );
+    }
+    assert!(records(&waits[..2]).iter().all(|text| !text.contains("each other")));
+}

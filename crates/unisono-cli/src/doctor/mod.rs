@@ -1,6 +1,7 @@
 //! `unisono doctor`: what a failed job's records say, or which rank this process is by which variables, or what this
 //! machine is and what will be slow on it.
 
+mod circle;
 mod discovery;
 mod folder;
 mod machine;
