@@ -29,9 +29,9 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     }
 }
 
-/// Why bytes are no value.
+/// Why bytes are no value. Short, since every value comes as a `Result` with it.
 #[derive(Debug)]
-struct DecodeFault(String);
+struct DecodeFault(Box<str>);
 
 impl fmt::Display for DecodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,7 +43,7 @@ impl std::error::Error for DecodeFault {}
 
 impl de::Error for DecodeFault {
     fn custom<T: fmt::Display>(problem: T) -> DecodeFault {
-        DecodeFault(problem.to_string())
+        DecodeFault(problem.to_string().into())
     }
 }
 
@@ -72,15 +72,17 @@ struct Depth {
 
 impl Depth {
     /// Within an option, an enum, a sequence or a map. A type with values that contains itself does so through these.
+    #[inline]
     fn of_level(self) -> Result<Depth, DecodeFault> {
-        let problem = || DecodeFault(format!("more than {LEVELS_MAX} levels"));
+        let problem = || DecodeFault(format!("more than {LEVELS_MAX} levels").into());
         let levels_left = self.levels_left.checked_sub(1).ok_or_else(problem)?;
         Ok(Depth { levels_left, fields_left: FIELDS_MAX })
     }
 
     /// Within a struct or a tuple.
+    #[inline]
     fn of_fields(self) -> Result<Depth, DecodeFault> {
-        let problem = || DecodeFault(format!("more than {FIELDS_MAX} structs in each other"));
+        let problem = || DecodeFault(format!("more than {FIELDS_MAX} structs in each other").into());
         let fields_left = self.fields_left.checked_sub(1).ok_or_else(problem)?;
         Ok(Depth { fields_left, ..self })
     }
@@ -158,6 +160,7 @@ impl<'de> Deserializer<'de> for Decoder<'_, 'de> {
         visitor.visit_unit()
     }
 
+    #[inline]
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -166,23 +169,27 @@ impl<'de> Deserializer<'de> for Decoder<'_, 'de> {
         visitor.visit_newtype_struct(Decoder { depth: self.depth.of_fields()?, input: self.input })
     }
 
+    #[inline]
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeFault> {
         let depth = self.depth.of_level()?;
         match self.input.take::<u8>()? {
             0 => visitor.visit_none(),
             1 => visitor.visit_some(Decoder { input: self.input, depth }),
-            other => Err(DecodeFault(format!("an option that begins with {other}"))),
+            other => Err(DecodeFault(format!("an option that begins with {other}").into())),
         }
     }
 
+    #[inline]
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeFault> {
         visitor.visit_seq(self.elements()?)
     }
 
+    #[inline]
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeFault> {
         visitor.visit_map(self.elements()?)
     }
 
+    #[inline]
     fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, DecodeFault> {
         let depth = self.depth.of_fields()?;
         visitor.visit_seq(Fields { decoder: Decoder { input: self.input, depth }, left: length })
@@ -197,6 +204,7 @@ impl<'de> Deserializer<'de> for Decoder<'_, 'de> {
         self.deserialize_tuple(length, visitor)
     }
 
+    #[inline]
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -206,6 +214,7 @@ impl<'de> Deserializer<'de> for Decoder<'_, 'de> {
         self.deserialize_tuple(fields.len(), visitor)
     }
 
+    #[inline]
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -245,7 +254,8 @@ impl<'de> Elements<'_, 'de> {
         let before = self.decoder.input.rest.len();
         let value = seed.deserialize(self.decoder.again())?;
         if self.decoder.input.rest.len() == before {
-            let problem = || DecodeFault(format!("more than {EMPTY_ELEMENTS_MAX} elements without bytes"));
+            let problem =
+                || DecodeFault(format!("more than {EMPTY_ELEMENTS_MAX} elements without bytes").into());
             let empty_left = self.decoder.input.empty_left.checked_sub(1).ok_or_else(problem)?;
             self.decoder.input.empty_left = empty_left;
         }
@@ -320,6 +330,7 @@ impl<'de> de::EnumAccess<'de> for Decoder<'_, 'de> {
     type Error = DecodeFault;
     type Variant = Self;
 
+    #[inline]
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), DecodeFault> {
         let variant: U32Deserializer<DecodeFault> = self.input.take::<u32>()?.into_deserializer();
         Ok((seed.deserialize(variant)?, self))
