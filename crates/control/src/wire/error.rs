@@ -55,7 +55,7 @@ const fn wire_code(kind: ErrorCode) -> u8 {
 const TRIED_MAX: usize = 16;
 
 const STATUS_BYTES_MAX: usize = 300;
-const FIELDS_BYTES_MAX: usize = 12 * 1024;
+const FIELDS_BYTES_MAX: usize = 14 * 1024;
 
 /// Writes an error. Long texts and lists are cut; a kind without fields here travels as its words alone.
 pub fn write_error(writer: &mut Writer, error: &Error) {
@@ -310,8 +310,8 @@ mod tests {
             descriptor,
             algorithm: Some(CallAlgorithm { name: text.to_owned().into(), schedules: number as u32 }),
             site,
+            parent: Some(Arc::new(ParentCall { sizes: sizes.clone(), ..ParentCall::new(text, descriptor) })),
             sizes,
-            parent: Some(Arc::new(ParentCall::new(text, descriptor))),
         })
     }
 
