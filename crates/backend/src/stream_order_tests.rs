@@ -67,7 +67,7 @@ fn the_first_call_on_the_stream_is_ahead() {
     assert_eq!(ahead(&boards.answer(2, 1)), Some((1, 0)));
     assert_eq!(ahead(&boards.answer(1, 0)), None);
     assert_eq!(ahead(&boards.answer(2, 0)), None, "alone on its stream");
-    boards.0[1].finish(0);
+    boards.0[1].finish(0, None);
     assert_eq!(ahead(&boards.answer(0, 0)), Some((2, 1)));
     boards.0[2].first_cause().revoke(RANKS[0], Error::closed().into());
     assert_eq!(ahead(&boards.answer(0, 0)), None, "what is revoked keeps nobody waiting");
@@ -132,7 +132,7 @@ fn any_other_order_is_right() {
         |boards| {
             boards.put(1, 5);
             boards.put(2, 5);
-            boards.0[1].finish(0);
+            boards.0[1].finish(0, None);
         },
     ];
     for (case, put) in cases.into_iter().enumerate() {

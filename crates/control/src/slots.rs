@@ -14,7 +14,7 @@ use crate::wire::{CommunicatorKey, ConnectionRole};
 /// How many connections of unknown communicators wait here; one more replaces the oldest.
 const PARKED_MAX: usize = 1024;
 
-/// How many left communicators are remembered. A rank that dials one that was left longer ago has heard of it.
+/// How many left communicators are remembered. A rank that dials an older one has heard of its end.
 const LEFT_MAX: usize = 4096;
 
 /// The key of control connections, which belong to no communicator.

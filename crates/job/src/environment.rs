@@ -17,8 +17,8 @@
 //! row that counts is of a larger world (each process of the outer one has started several), when a launcher that is
 //! itself started by others has left its mark, and when the other row is that of a Slurm step in which a process
 //! manager has its daemons. Everything else is refused: a `RANK=0 WORLD_SIZE=1` of somebody's shell would make each
-//! process of `mpirun` a world of its own, without a word. Of another PMIx server no size is known outside of Slurm, so a
-//! world of one is refused beside its rank.
+//! process of `mpirun` a world of its own, without a word. Of another PMIx server no size is known outside of Slurm, so
+//! a world of one is refused beside its rank.
 //!
 //! | file | what it finds |
 //! | --- | --- |

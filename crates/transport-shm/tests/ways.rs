@@ -113,7 +113,12 @@ fn address_with_taken_name(says: &'static [u8]) -> SocketAddr {
 fn ranks_that_prove_to_share_a_host_share_memory() {
     // Each of two ranks has a ring for collectives and one for messages.
     assert_eq!(ring_bytes(meet(&[0, 0], "1")), 4 * RING_BYTES);
-    assert_eq!(Segment::bytes_in_process(), 0, "the job has ended");
+    // A progress thread may have the last handle of a communicator for a moment longer.
+    let ended = std::time::Instant::now();
+    while Segment::bytes_in_process() > 0 {
+        assert!(ended.elapsed() < WATCHDOG, "the job has ended");
+        std::thread::yield_now();
+    }
     assert_eq!(ring_bytes(meet(&[0, 0, 1], "1")), 4 * RING_BYTES);
     assert_eq!(ring_bytes(meet(&[0, 1, 2], "1")), 0);
     assert_eq!(ring_bytes(meet(&[0, 0, 0], "0")), 0);

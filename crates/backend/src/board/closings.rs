@@ -40,6 +40,13 @@ impl Closings {
         self.set_and_tell(&self.closed, rank);
     }
 
+    /// Notes that the engine has read the goodbye of a rank, so that no thread must read its stream any more.
+    pub fn note_goodbye(&self, rank: GroupRank) {
+        if let Some(flag) = self.closed.get(rank.index()) {
+            flag.store(true, Ordering::SeqCst);
+        }
+    }
+
     /// Notes that there is a stream for messages to and from a rank. The engine has the stream already.
     pub fn note_message_stream(&self, rank: GroupRank) {
         self.set_and_tell(&self.message_streams, rank);

@@ -360,8 +360,8 @@ pub trait Collectives: Communicator {
     ///
     /// # Errors
     /// [`crate::Error::Truncated`] when the message is larger, [`crate::Error::InvalidArgument`] when it has another
-    /// element type. The message is dropped; nothing else is affected. [`crate::Error::PeerLost`] when the peer, or each
-    /// other rank for [`crate::Peer::Any`], is lost or has left, and all its messages were received.
+    /// element type. The message is dropped; nothing else is affected. [`crate::Error::PeerLost`] when the peer, or
+    /// each other rank for [`crate::Peer::Any`], is lost or has left, and all its messages were received.
     #[track_caller]
     fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
         let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);

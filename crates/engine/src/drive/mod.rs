@@ -11,7 +11,7 @@
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
 //! | `call` | one collective in progress |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
-//! | `progress`, `progress_threads` | moves calls that no other thread moves; the threads that do it for all communicators |
+//! | `progress`, `progress_threads` | moves calls that no other thread moves; the threads of all communicators |
 //! | `callbacks` | the thread that calls functions of users |
 
 mod behind_gate;

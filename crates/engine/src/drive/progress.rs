@@ -18,7 +18,7 @@ use crate::links::Links;
 /// How long a thread stays away while another thread is at work.
 const STAND_ASIDE: Duration = Duration::from_millis(1);
 
-/// How long nothing moves in a communicator before a thread turns to another one that waits.
+/// How long nothing moves in a communicator before a thread turns to the next communicator in the queue.
 const TURN: Duration = Duration::from_millis(1);
 
 impl<L: Links + 'static> Shared<L> {

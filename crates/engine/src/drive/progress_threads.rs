@@ -16,8 +16,8 @@ use crate::lock;
 /// The most threads of one world.
 const THREADS_MAX: usize = 8;
 
-/// How many communicators without a handle may have unfinished calls before the next drop of a handle finishes its calls
-/// itself: each of them has sockets and memory.
+/// How many communicators without a handle may have unfinished calls; the next drop of a handle finishes its calls
+/// itself. Each of them has sockets and memory.
 const DROPPED_MAX: usize = 64;
 
 /// The threads of one world. They start when they are needed, and end with the last communicator.

@@ -30,7 +30,7 @@ pub(crate) struct Request {
     message: Option<EnteredMessage>,
 }
 
-/// Who wants to know the end of a request.
+/// The interest in the end of a request.
 #[derive(Default)]
 struct Listeners {
     /// A thread waits, or has asked.

@@ -298,8 +298,8 @@ impl PointToPoint {
         Ok(self.move_lane(peer, links.link(edge), borrowed))
     }
 
-    /// Ends the transfers that only a peer could serve that has left; the error is for a transfer for whose end somebody
-    /// waits.
+    /// Ends the transfers that only a rank could serve which has left. The error is for a transfer whose end somebody
+    /// awaits.
     fn end_without(&mut self, peer: GroupRank, borrowed: &mut Borrowed<'_>) -> Result<()> {
         let lane = &mut self.lanes[peer.index()];
         let Some(broken) = lane.obstacle(self.matching.awaits_only(peer)) else { return Ok(()) };
@@ -370,7 +370,7 @@ impl PointToPoint {
                 Event::Goodbye => {
                     self.matching.forget_requests(peer);
                     // The news of its departure may come later.
-                    self.peers.board().closings().note_closed(peer);
+                    self.peers.board().closings().note_goodbye(peer);
                     return Ok(true);
                 }
                 Event::Arrived(arrived) => match self.matching.match_receive(peer, arrived.message()) {

@@ -7,11 +7,11 @@ use std::hash::Hash;
 
 /// Items with their numbers, which only grow.
 pub(super) struct Queues<K, T> {
-    queues: HashMap<K, Queue<T>>,
+    queues: HashMap<K, KeyQueue<T>>,
     items: usize,
 }
 
-struct Queue<T> {
+struct KeyQueue<T> {
     first: (u64, T),
     later: VecDeque<(u64, T)>,
 }
@@ -31,7 +31,7 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
         self.items += 1;
         match self.queues.entry(key) {
             Entry::Vacant(place) => {
-                place.insert(Queue { first: (number, item), later: VecDeque::new() });
+                place.insert(KeyQueue { first: (number, item), later: VecDeque::new() });
                 true
             }
             Entry::Occupied(mut queue) => {
@@ -64,12 +64,12 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
 
     /// The items of a key, in order.
     pub(super) fn of_mut(&mut self, key: K) -> impl Iterator<Item = &mut T> {
-        self.queues.get_mut(&key).into_iter().flat_map(Queue::iter_mut)
+        self.queues.get_mut(&key).into_iter().flat_map(KeyQueue::iter_mut)
     }
 
     /// All items, in no order.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.queues.values_mut().flat_map(Queue::iter_mut)
+        self.queues.values_mut().flat_map(KeyQueue::iter_mut)
     }
 
     /// All items with their keys, in no order.
@@ -92,7 +92,7 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
             return Vec::new();
         }
         let mut taken = Vec::new();
-        for (key, Queue { first, later }) in std::mem::take(&mut self.queues) {
+        for (key, KeyQueue { first, later }) in std::mem::take(&mut self.queues) {
             for (number, item) in std::iter::once(first).chain(later) {
                 self.items -= 1;
                 if is_wanted(&key, &item) {
@@ -107,7 +107,7 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
     }
 }
 
-impl<T> Queue<T> {
+impl<T> KeyQueue<T> {
     fn iter(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.first).chain(&self.later).map(|(_, item)| item)
     }

@@ -1,4 +1,4 @@
-//! Many messages and many communicators at once: what is bounded, and what is not lost.
+//! Many messages and many communicators at once: threads are bounded, and no message is lost.
 
 use std::sync::Arc;
 

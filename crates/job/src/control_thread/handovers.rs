@@ -1,8 +1,8 @@
-//! Connections for messages on their way to engines, and the ranks that have left meanwhile. The messages of a rank that
-//! has left are complete for an engine once it has every connection from that rank.
+//! Connections for messages on their way to engines, and the ranks that have left meanwhile. An engine has all messages
+//! of a rank that has left once it has every connection from that rank.
 //!
 //! A rank has a connection only after the control thread of the other side has begun to make it too. So when the news
-//! of a departure comes, every connection on which the leaving rank may have sent is under way here, or was handed over.
+//! of a departure comes, every connection on which the rank may have sent is under way here, or was handed over.
 
 use std::collections::{BTreeMap, BTreeSet};
 

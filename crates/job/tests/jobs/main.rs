@@ -5,14 +5,14 @@
 
 #[path = "../../../transport-tcp/tests/support/child.rs"]
 mod child;
-mod closing;
-mod deadlocks;
-mod late_members;
-mod launcher;
 #[path = "../../../transport-tcp/tests/support/mod.rs"]
 mod support;
 
+mod closing;
+mod deadlocks;
 mod departures;
+mod late_members;
+mod launcher;
 
 /// The transport of all these jobs. It uses memory unless `UNISONO_SHM=0`.
 const TRANSPORT: unisono_transport_shm::Shm = unisono_transport_shm::Shm;
