@@ -16,7 +16,8 @@
 //! and foreign memory, make a [`Call`] or an [`OwnedCall`] and pass it to [`Collectives::issue`] or
 //! [`CollectivesAsync::start`].
 //!
-//! This crate opens no file. It starts at most one thread, which writes log lines of threads that must not wait.
+//! This crate opens only files that its caller names. It starts at most one thread, which writes log lines of threads
+//! that must not wait.
 
 #![deny(unsafe_code)]
 
@@ -32,6 +33,7 @@ mod group;
 mod log;
 mod memory;
 mod monotonic;
+mod named_file;
 pub mod settings;
 mod short_text;
 mod solo;
@@ -91,6 +93,7 @@ pub use memory::raw::{Keeper, OwnedBuffer};
 pub use memory::segments::{Division, Segment, SegmentList};
 pub use memory::{Buffer, BufferMut, Buffers, MemoryKind};
 pub use monotonic::monotonic_ns;
+pub use named_file::{open_regular, read_regular};
 pub use short_text::{ShortText, beginning};
 pub use solo::Solo;
 pub use typed::asynchronous::CollectivesAsync;

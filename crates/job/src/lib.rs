@@ -45,4 +45,5 @@ pub mod transport;
 
 pub use connecting::{Listener, RING_BYTES, memory_problem};
 pub use job::Job;
+pub use unisono_communicator::{open_regular, read_regular};
 pub use unisono_shared_memory::{Budget, MemoryLimit, cgroup_path, with_parents};

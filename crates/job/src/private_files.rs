@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, OFlags, access};
-use unisono_communicator::{Error, Result};
+use rustix::fs::{Access, access};
+use unisono_communicator::{Error, Result, open_regular};
 
 /// The user who may read every file anyway.
 const ROOT: u32 = 0;
@@ -25,25 +25,9 @@ pub(crate) fn open_private(
     options: &mut OpenOptions,
     unopened: impl FnOnce(std::io::Error) -> Error,
 ) -> Result<File> {
-    let (file, metadata) = open_regular(path, options, unopened)?;
+    let (file, metadata) = open_regular(path, options.mode(FILE_MODE)).map_err(unopened)?;
     check_private(path, &metadata)?;
     Ok(file)
-}
-
-pub(crate) fn open_regular(
-    path: &Path,
-    options: &mut OpenOptions,
-    unopened: impl FnOnce(std::io::Error) -> Error,
-) -> Result<(File, Metadata)> {
-    let options = options.mode(FILE_MODE).custom_flags(OFlags::NONBLOCK.bits() as i32);
-    let file = options.open(path).map_err(unopened)?;
-    let metadata = file
-        .metadata()
-        .map_err(|error| Error::system(format!("examine the private file {}", path.display()), &error))?;
-    if !metadata.is_file() {
-        return Err(bad_file(path, "it is not a regular file".into()));
-    }
-    Ok((file, metadata))
 }
 
 /// The directory for files that processes of this user on this host share: `unisono` in `runtime` (XDG_RUNTIME_DIR)

@@ -8,13 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{Error, Result, open_regular};
 pub use unisono_control::secret::{SECRET_BYTES, Secret};
 use zeroize::Zeroizing;
 
-use crate::private_files::{
-    FILE_MODE, NO_GROUP_READER_MODE, OTHERS_MODE, bad_file, check_secret, open_regular,
-};
+use crate::private_files::{FILE_MODE, NO_GROUP_READER_MODE, OTHERS_MODE, bad_file, check_secret};
 use crate::size_limit::write_limited;
 
 /// How long the writer of a pipe may take.
@@ -83,7 +81,7 @@ fn from_group_file(path: &Path) -> Result<Secret> {
 
 fn from_file_closed_to(closed: u32, path: &Path) -> Result<Secret> {
     let open = |error| Error::system(format!("open the secret file {}", path.display()), &error);
-    let (mut file, metadata) = open_regular(path, OpenOptions::new().read(true), open)?;
+    let (mut file, metadata) = open_regular(path, OpenOptions::new().read(true)).map_err(open)?;
     check_secret(path, &metadata, closed)?;
     let mut bytes = Zeroizing::new([0; SECRET_BYTES + 1]);
     let length = read_up_to(&mut file, bytes.as_mut_slice())

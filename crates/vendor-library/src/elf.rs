@@ -2,9 +2,11 @@
 //! process dies of SIGBUS where the file has ended before, as after an interrupted download; and a library of another
 //! machine it calls "no such file".
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
+
+use unisono_communicator::open_regular;
 
 /// The bytes of the header of a 64-bit ELF file, and of one program header.
 const HEADER_BYTES: usize = 64;
@@ -34,12 +36,8 @@ const LOAD: u64 = 1;
 /// # Errors
 /// What is wrong, in words that follow the name of the file.
 pub fn check_file(path: &Path) -> Result<(), String> {
-    // Opening a pipe would wait for a writer.
-    let metadata = path.metadata().map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("not a file".to_owned());
-    }
-    let mut file = File::open(path).map_err(|error| error.to_string())?;
+    let opened = open_regular(path, OpenOptions::new().read(true));
+    let (mut file, metadata) = opened.map_err(|error| error.to_string())?;
     match read(&mut file) {
         Ok(Kind::Other) => Err("not an ELF file".to_owned()),
         Ok(Kind::Image { machine, .. }) if MACHINE != 0 && machine != MACHINE => {

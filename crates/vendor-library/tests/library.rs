@@ -133,7 +133,7 @@ fn all_candidates_are_tried_in_order() {
 #[test]
 fn what_is_no_file_is_refused() {
     let folder = TempDir::new().unwrap();
-    assert_eq!(problem(folder.path()), "not a file");
+    assert_eq!(problem(folder.path()), "it is not a regular file");
     let (empty, loops) = (folder.path().join("empty.so"), folder.path().join("loop.so"));
     fs::write(&empty, "").unwrap();
     assert_eq!(problem(&empty), "not an ELF file");
@@ -141,7 +141,7 @@ fn what_is_no_file_is_refused() {
     assert!(problem(&loops).contains("symbolic links"));
     let pipe = folder.path().join("pipe.so");
     if Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()) {
-        assert_eq!(problem(&pipe), "not a file");
+        assert_eq!(problem(&pipe), "it is not a regular file");
     }
     // As root everything can be read, so a name beyond the system's limit stands for what cannot be looked at.
     assert!(problem(&folder.path().join("x".repeat(300))).contains("too long"));

@@ -3,14 +3,14 @@
 //! A thread of its own writes the file: the folder may be on a disk that is slow, full or gone, and calls must not wait
 //! for that.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use unisono_communicator::{CommsLogger, Error, Result, Severity, log};
+use unisono_communicator::{CommsLogger, Error, Result, Severity, log, open_regular};
 
 use crate::size_limit::write_limited;
 
@@ -153,7 +153,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let written = write_limited(|| {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(&partial, text)?;
+        let mut options = OpenOptions::new();
+        let (mut file, _) = open_regular(&partial, options.write(true).create(true).truncate(true))?;
+        file.write_all(text.as_bytes())?;
         fs::rename(&partial, path)
     });
     if written.is_err() {

@@ -2,11 +2,17 @@
 
 use std::path::Path;
 
+#[cfg(feature = "serde")]
+use unisono_communicator::read_regular;
 use unisono_communicator::{CommsLoggerConfig, Result};
 
 use crate::settings::{Source, configuration};
 
 const NAME: &str = "UNISONO_COMMS_LOGGER";
+
+/// No configuration of DeepSpeed comes near it.
+#[cfg(feature = "serde")]
+const BYTES_MAX: u64 = 16 << 20;
 
 /// What the setting says: `on`, `off`, or a file with the block of DeepSpeed.
 ///
@@ -24,11 +30,11 @@ pub(crate) fn comms_logger(source: &Source<'_>) -> Result<CommsLoggerConfig> {
 #[cfg(feature = "serde")]
 fn of_file(path: &Path) -> std::result::Result<CommsLoggerConfig, String> {
     let text =
-        std::fs::read_to_string(path).map_err(|error| format!("on, off or a file is needed: {error}"))?;
+        read_regular(path, BYTES_MAX).map_err(|error| format!("on, off or a file is needed: {error}"))?;
     let no_block = |problem: serde_json::Error| {
         format!("not the keys enabled, verbose, prof_all, debug and prof_ops of comms_logger: {problem}")
     };
-    let mut whole: serde_json::Value = serde_json::from_str(&text).map_err(no_block)?;
+    let mut whole: serde_json::Value = serde_json::from_slice(&text).map_err(no_block)?;
     let block = whole.get_mut("comms_logger").map(serde_json::Value::take).unwrap_or(whole);
     if block.is_array() {
         // A list of values would do for the reader of such types, but it has no keys.
@@ -85,8 +91,22 @@ mod tests {
             let error = read(text).unwrap_err();
             assert!(error.contains(NAME) && error.contains(word), "{error}");
         }
-        let missing = Config::from_lookup(&|name| (name == NAME).then(|| "/no/such/file".to_owned()));
-        assert!(missing.unwrap_err().to_string().contains("on, off or a file"));
+        let named = |path: &str| {
+            let config = Config::from_lookup(&|name| (name == NAME).then(|| path.to_owned()));
+            config.unwrap_err().to_string()
+        };
+        assert!(named("/no/such/file").contains("on, off or a file"));
+        // Neither may hang, nor be read to its end.
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+        for path in [pipe.to_str().expect("text"), "/dev/zero", "/dev/tty", "/"] {
+            assert!(named(path).contains("on, off or a file is needed: it is not a regular file"), "{path}");
+        }
+        let long = folder.path().join("long");
+        std::fs::File::create(&long).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
+        assert!(named(long.to_str().expect("text")).contains("it has more than 16777216 bytes"));
     }
 
     #[test]

@@ -4,11 +4,12 @@
 //! dimension, the most significant byte first, and the elements. Images are bytes in three dimensions, labels bytes in
 //! one. See <http://yann.lecun.com/exdb/mnist/>.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
+use unisono_job::open_regular;
 
 use super::images::{CLASSES, DataSet, Images};
 
@@ -118,8 +119,8 @@ impl Elements {
 }
 
 fn open(path: &Path) -> Result<Option<File>, IdxError> {
-    match File::open(path) {
-        Ok(file) => Ok(Some(file)),
+    match open_regular(path, OpenOptions::new().read(true)) {
+        Ok((file, _)) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(IdxError::Unreadable { path: path.to_owned(), error }),
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use unisono_job::flight::{FlightRecord, LIBRARY, VERSION};
+use unisono_job::read_regular;
 
 use crate::problem::{Problem, Result};
 
@@ -81,6 +82,9 @@ enum Kind {
     Other,
 }
 
+/// A rank with thousands of communicators writes less.
+const RECORD_BYTES_MAX: u64 = 1 << 30;
+
 fn kind(name: &str) -> Kind {
     let Some(rest) = name.strip_prefix("rank-") else { return Kind::Other };
     let rank = rest.strip_suffix(".json").and_then(|rank| rank.parse().ok());
@@ -92,7 +96,7 @@ fn kind(name: &str) -> Kind {
 }
 
 fn read(path: &Path, rank: u32) -> Result<FlightRecord, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = read_regular(path, RECORD_BYTES_MAX).map_err(|error| error.to_string())?;
     // Checked first: a record of another version may lack any field.
     let Origin { version, comm_lib_version: library } = parse(&bytes)?;
     if version != VERSION || !library.starts_with(LIBRARY) {
@@ -120,6 +124,11 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_is_a_regular_file() {
+        assert_eq!(read("/dev/zero".as_ref(), 0).unwrap_err(), "it is not a regular file");
+    }
 
     #[test]
     fn only_whole_records_are_read() {
