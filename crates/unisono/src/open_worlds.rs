@@ -2,7 +2,7 @@
 //! beside one.
 
 use std::process;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use unisono_communicator::{Communicator, Error, Result, Site};
 
@@ -44,17 +44,15 @@ pub enum SecondInit {
 /// A world of this process, or a thread that joins one.
 struct Entry {
     number: u64,
-    /// Of the process that made it: a forked child finds the entries of its parent.
-    pid: u32,
     site: Site,
     /// `None` while its ranks meet.
     world: Option<Weak<Shared>>,
 }
 
 impl Entry {
-    fn is_of_this_process_and_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         let is_open = |world: &Weak<Shared>| world.upgrade().is_some_and(|world| world.is_open());
-        self.pid == process::id() && self.world.as_ref().is_none_or(is_open)
+        self.world.as_ref().is_none_or(is_open)
     }
 }
 
@@ -64,13 +62,44 @@ struct Entries {
     next: u64,
 }
 
-static ENTRIES: Mutex<Entries> = Mutex::new(Entries { list: Vec::new(), next: 0 });
-/// A thread has joined, or has failed to.
-static JOINED: Condvar = Condvar::new();
+/// The entries of one process. A forked child has its own: its parent's may be locked for ever, by a thread that the
+/// child does not have.
+struct OfProcess {
+    pid: u32,
+    entries: Mutex<Entries>,
+    /// A thread has joined, or has failed to.
+    joined: Condvar,
+    of_child: OnceLock<Box<OfProcess>>,
+}
+
+static FIRST: OnceLock<Box<OfProcess>> = OnceLock::new();
+
+impl OfProcess {
+    /// The entries of the process `pid`, which is this one.
+    fn get(pid: u32) -> &'static OfProcess {
+        let make = || {
+            let entries = Mutex::new(Entries { list: Vec::new(), next: 0 });
+            Box::new(OfProcess { pid, entries, joined: Condvar::new(), of_child: OnceLock::new() })
+        };
+        let mut of = FIRST.get_or_init(make);
+        while of.pid != pid {
+            of = of.of_child.get_or_init(make);
+        }
+        of
+    }
+
+    fn of_this() -> &'static OfProcess {
+        OfProcess::get(process::id())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 fn open_ones() -> MutexGuard<'static, Entries> {
-    let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
-    entries.list.retain(Entry::is_of_this_process_and_open);
+    let mut entries = OfProcess::of_this().lock();
+    entries.list.retain(Entry::is_open);
     entries
 }
 
@@ -115,7 +144,7 @@ fn first_or_begin(config: &Config, site: Site) -> Result<First> {
             // Its last handle has gone a moment ago.
             (SecondInit::Adopt, Some(None)) => drop(entries),
             (SecondInit::Adopt, None) => {
-                drop(JOINED.wait(entries).unwrap_or_else(PoisonError::into_inner));
+                drop(OfProcess::of_this().joined.wait(entries).unwrap_or_else(PoisonError::into_inner));
             }
         }
         entries = open_ones();
@@ -125,8 +154,8 @@ fn first_or_begin(config: &Config, site: Site) -> Result<First> {
 fn begin(entries: &mut Entries, site: Site) -> Joining {
     let number = entries.next;
     entries.next += 1;
-    entries.list.push(Entry { number, pid: process::id(), site, world: None });
-    Joining { number }
+    entries.list.push(Entry { number, site, world: None });
+    Joining { number, of: OfProcess::of_this() }
 }
 
 fn refused(first: Site, site: Site) -> Error {
@@ -157,12 +186,12 @@ fn at(site: Site, error: Error) -> Error {
 /// A thread that joins a world. When it gives up, or panics, its entry goes.
 struct Joining {
     number: u64,
+    of: &'static OfProcess,
 }
 
 impl Joining {
     fn ended(self, world: Option<Weak<Shared>>) {
-        let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not there in a child that a library has forked meanwhile: another thread of the child has looked.
+        let mut entries = self.of.lock();
         if let Some(own) = entries.list.iter_mut().find(|entry| entry.number == self.number) {
             own.world = world;
         }
@@ -171,10 +200,10 @@ impl Joining {
 
 impl Drop for Joining {
     fn drop(&mut self) {
-        let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.of.lock();
         entries.list.retain(|entry| entry.number != self.number || entry.world.is_some());
         drop(entries);
-        JOINED.notify_all();
+        self.of.joined.notify_all();
     }
 }
 
@@ -184,6 +213,16 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn a_child_does_not_wait_for_a_lock_of_its_parent() {
+        let _held = OfProcess::get(process::id()).lock();
+        // No process has these numbers.
+        let child = OfProcess::get(u32::MAX);
+        assert!(child.entries.try_lock().is_ok());
+        assert!(std::ptr::eq(child, OfProcess::get(u32::MAX)));
+        assert!(OfProcess::get(u32::MAX - 1).entries.try_lock().is_ok());
+    }
 
     /// The entries are of the whole process.
     static ALONE: Mutex<()> = Mutex::new(());
