@@ -1,7 +1,8 @@
 //! What the ranks need for their rendezvous: the store that the launcher hosts, the secret, and the variables that name
 //! both.
 
-use std::fs::Permissions;
+use std::fs::{self, File, Permissions};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -22,7 +23,11 @@ use crate::problem::{Problem, Result};
 /// in between.
 const PORT_TRIES_MAX: u32 = 8;
 const FOLDER_MODE: u32 = 0o700;
+const FOLDER_PREFIX: &str = "job-";
 const SECRET_FILE: &str = "secret";
+
+/// How many entries of the folder above are looked at.
+const LEFT_OVER_MAX: usize = 256;
 /// By its value all processes of a job are found.
 pub(crate) const SECRET_VARIABLE: &str = "UNISONO_SECRET_FILE";
 
@@ -31,6 +36,8 @@ pub(crate) struct Meeting {
     ranks: u32,
     store: StoreHost,
     folder: TempDir,
+    /// As long as it is held, no other launcher removes the folder.
+    _lock: File,
     free_port: SocketAddr,
 }
 
@@ -41,17 +48,15 @@ impl Meeting {
         let settings = Source::of_environment(&GROUPS);
         let temporary = settings.foreign_path("TMPDIR").unwrap_or_else(|| "/tmp".into());
         let parent = runtime_directory(settings.foreign_path("XDG_RUNTIME_DIR").as_deref(), &temporary)?;
-        let folder = tempfile::Builder::new()
-            .prefix("job-")
-            .permissions(Permissions::from_mode(FOLDER_MODE))
-            .tempdir_in(parent)
-            .map_err(|error| Problem::failed("a folder for the secret", error))?;
+        remove_left_over(&parent);
+        let failed = |error| Problem::failed("a folder for the secret", error);
+        let (folder, lock) = make_folder(&parent).map_err(failed)?;
         let secret = Secret::random()?;
         create_secret_file(&secret, &folder.path().join(SECRET_FILE))?;
         let store = host(ranks, &secret, settings.duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?)?;
         // We do not listen there: the port is for programs whose own library needs one.
         let free_port = free_port()?;
-        Ok(Meeting { ranks, store, folder, free_port })
+        Ok(Meeting { ranks, store, folder, _lock: lock, free_port })
     }
 
     /// The folder that holds the secret; it is removed at the end.
@@ -91,6 +96,37 @@ impl Meeting {
     }
 }
 
+/// A new folder for a job in `parent`, locked.
+fn make_folder(parent: &Path) -> io::Result<(TempDir, File)> {
+    loop {
+        let mut builder = tempfile::Builder::new();
+        let permissions = Permissions::from_mode(FOLDER_MODE);
+        let folder = builder.prefix(FOLDER_PREFIX).permissions(permissions).tempdir_in(parent)?;
+        // Another launcher may have come in between, and removed it as left over.
+        match File::open(folder.path()) {
+            Ok(lock) if lock.try_lock().is_ok() && folder.path().exists() => return Ok((folder, lock)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// Removes the folders of jobs whose launcher has died, and whose guard has died before it could do so: a secret is in
+/// them. A folder that cannot be removed is left.
+fn remove_left_over(parent: &Path) {
+    let entries = fs::read_dir(parent).into_iter().flatten().take(LEFT_OVER_MAX).flatten();
+    let of_jobs =
+        entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(FOLDER_PREFIX.as_bytes()));
+    for entry in of_jobs.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        // The lock is held until the folder is removed.
+        if let Ok(folder) = File::open(entry.path())
+            && folder.try_lock().is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 fn host(ranks: u32, secret: &Secret, handshake_timeout: Duration) -> Result<StoreHost> {
     let mut tries = 0;
     loop {
@@ -115,4 +151,28 @@ fn free_port() -> Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map_err(|error| Problem::failed("looking for a free port", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_job_stays_as_long_as_its_launcher_and_no_longer() {
+        let parent = tempfile::tempdir().unwrap();
+        let (running, lock) = make_folder(parent.path()).unwrap();
+        let (died, lock_of_died) = make_folder(parent.path()).unwrap();
+        fs::write(died.path().join(SECRET_FILE), "secret").unwrap();
+        // Of something else.
+        fs::create_dir(parent.path().join("other")).unwrap();
+        fs::write(parent.path().join("job-file"), "").unwrap();
+        drop(lock_of_died);
+        remove_left_over(parent.path());
+        let is_there = |path: &Path| path.exists();
+        assert!(is_there(running.path()) && !is_there(died.path()));
+        assert!(is_there(&parent.path().join("other")) && is_there(&parent.path().join("job-file")));
+        drop(lock);
+        remove_left_over(parent.path());
+        assert!(!is_there(running.path()));
+    }
 }
