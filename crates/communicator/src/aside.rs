@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+/// A piece of work.
+type Piece = Box<dyn FnOnce() + Send>;
+
 /// A thread of this process that does work of one kind, piece by piece. It starts with the first piece.
 pub struct Aside {
     name: &'static str,
@@ -14,7 +17,7 @@ pub struct Aside {
     waiting_max: usize,
     waiting: AtomicUsize,
     /// The sender to the thread, and the process of that thread. `None` when the thread could not be started.
-    thread: OnceLock<Option<(Sender<Box<dyn FnOnce() + Send>>, u32)>>,
+    thread: OnceLock<Option<(Sender<Piece>, u32)>>,
 }
 
 /// Why the thread has not taken a piece of work.
@@ -56,7 +59,7 @@ impl Aside {
         }
     }
 
-    fn send(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), NotTaken> {
+    fn send(&self, work: Piece) -> Result<(), NotTaken> {
         let thread = self.thread.get_or_init(|| {
             let (sender, work) = channel();
             let thread = std::thread::Builder::new().name(self.name.to_owned());
@@ -77,7 +80,7 @@ impl fmt::Debug for Aside {
     }
 }
 
-fn do_all(work: Receiver<Box<dyn FnOnce() + Send>>) {
+fn do_all(work: Receiver<Piece>) {
     for piece in work {
         // A panic has been reported by its hook, and ends this piece only.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(piece));

@@ -397,7 +397,9 @@ fn what_becomes_of_a_connection_concerns_members_only() {
     assert!(board.closings().has_closed(LAST));
     let (woken, wakes) = (Arc::new(AtomicU32::new(0)), |woken: &AtomicU32| woken.load(Ordering::SeqCst));
     let count = woken.clone();
-    let read = Arc::new(move || drop(count.fetch_add(1, Ordering::SeqCst)));
+    let read = Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
     board.closings().on_close(Arc::new(|| {}), read);
     let of_calls = Slot { role: ConnectionRole::First, ..slot };
     communicators.connected(of_calls);

@@ -54,7 +54,7 @@ impl Random {
 }
 
 enum SimulatedEvent {
-    Message(u32, Message),
+    Message(u32, Box<Message>),
     /// The bytes of a message, one of which has changed on its way.
     Changed(u32, Vec<u8>),
     Connected(u32),
@@ -433,10 +433,10 @@ impl Simulation {
         match event {
             SimulatedEvent::Changed(from, bytes) => self.on_changed(rank, from, bytes),
             SimulatedEvent::Message(from, message) => {
-                if let Message::Answer { status, .. } = &message {
+                if let Message::Answer { status, .. } = &*message {
                     self.answers.push((rank, from, status.clone()));
                 }
-                plane.on_message(JobRank::new(from), message, at);
+                plane.on_message(JobRank::new(from), *message, at);
             }
             SimulatedEvent::Connected(peer) => plane.on_connected(JobRank::new(peer), at),
             SimulatedEvent::Reset(peer) => {

@@ -41,7 +41,7 @@ impl Budget {
     fn within(root: &Path) -> Budget {
         let text = |path: &str| read_to_string(root.join(path)).unwrap_or_default();
         let (groups, mounts) = (text("proc/self/cgroup"), text("proc/self/mountinfo"));
-        let groups = mounts.lines().filter_map(|line| Mount::of_memory(line)).flat_map(|mount| {
+        let groups = mounts.lines().filter_map(Mount::of_memory).flat_map(|mount| {
             let own = cgroup_path(&groups, mount.controller).unwrap_or_default();
             // In a container the path may begin above the group that is mounted.
             let below = own.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or_default();

@@ -112,7 +112,9 @@ mod tests {
         let (woken, read) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let count = |counter: &Arc<AtomicU32>| -> Waker {
             let counter = counter.clone();
-            Arc::new(move || drop(counter.fetch_add(1, Ordering::SeqCst)))
+            Arc::new(move || {
+                counter.fetch_add(1, Ordering::SeqCst);
+            })
         };
         let counts = || (woken.load(Ordering::SeqCst), read.load(Ordering::SeqCst));
         closings.on_close(count(&woken), count(&read));
@@ -140,7 +142,10 @@ mod tests {
         let closings = Closings::new(own, 2);
         let read = Arc::new(AtomicU32::new(0));
         let counter = read.clone();
-        closings.on_close(Arc::new(|| {}), Arc::new(move || drop(counter.fetch_add(1, Ordering::SeqCst))));
+        let count = Arc::new(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        closings.on_close(Arc::new(|| {}), count);
         closings.note_closed(own);
         assert_eq!(read.load(Ordering::SeqCst), 0);
         closings.note_message_stream(one);

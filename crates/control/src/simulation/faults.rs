@@ -133,7 +133,9 @@ impl Simulation {
     /// What arrives of a message.
     pub(super) fn pass(&mut self, from: u32, message: Message) -> SimulatedEvent {
         self.sent += 1;
-        let Some(bit) = self.flips.remove(&self.sent) else { return SimulatedEvent::Message(from, message) };
+        let Some(bit) = self.flips.remove(&self.sent) else {
+            return SimulatedEvent::Message(from, Box::new(message));
+        };
         let mut bytes = Vec::new();
         encode(&message, &mut bytes);
         let bit = bit as usize % (bytes.len() * 8);

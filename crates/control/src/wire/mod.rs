@@ -321,9 +321,9 @@ mod tests {
         let key = CommunicatorKey { id: 7, epoch: 2 };
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
         let call = CallInfo::new(4, descriptor);
-        let other = Some(CommunicatorKey { id: 8, epoch: 1 });
-        let [on_stream, on_device] =
-            [other, None].map(|communicator| Some(Box::new(CallAhead { communicator, call: call.clone() })));
+        let other = CommunicatorKey { id: 8, epoch: 1 };
+        let [on_stream, on_device] = [Some(other), None]
+            .map(|communicator| Some(Box::new(CallAhead { communicator, call: call.clone() })));
         let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
         let ballot = |ranks| {
             let mut fates = Fates::all_live(ranks);
@@ -343,7 +343,7 @@ mod tests {
             Topic::Decision { agreement, ballot: ballot(4) },
         ];
         let elsewhere = CallElsewhere {
-            communicator: other.unwrap_or(key),
+            communicator: other,
             ranks: "[0, 1]".to_owned(),
             call: call.clone(),
             awaited: Some(JobRank::new(7)),

@@ -24,22 +24,25 @@ pub(crate) struct RequestHandle<L: Links + 'static> {
     shared: Weak<Shared<L>>,
 }
 
-/// The communicator, while a thread looks at one of its calls. If this turns out to be its last handle, the progress
+/// The communicator, while a thread looks at one of its calls. If this turns out to be its last handle, a progress
 /// thread drops it: that may take seconds, and `is_done` must not wait.
-struct Upgraded<L: Links + 'static>(Arc<Shared<L>>);
+struct Upgraded<L: Links + 'static>(Option<Arc<Shared<L>>>);
 
 impl<L: Links + 'static> Deref for Upgraded<L> {
     type Target = Shared<L>;
 
     fn deref(&self) -> &Shared<L> {
-        &self.0
+        // INVARIANT: only the drop empties it.
+        self.0.as_ref().expect("not dropped")
     }
 }
 
 impl<L: Links + 'static> Drop for Upgraded<L> {
     fn drop(&mut self) {
-        if Arc::strong_count(&self.0) == 1 && self.gate.is_owner() {
-            self.0.end_last();
+        if let Some(shared) = self.0.take().and_then(Arc::into_inner)
+            && shared.gate.is_owner()
+        {
+            Arc::new(shared).end_last();
         }
     }
 }
@@ -50,7 +53,7 @@ impl<L: Links + 'static> RequestHandle<L> {
     }
 
     fn shared(&self) -> Option<Upgraded<L>> {
-        self.shared.upgrade().map(Upgraded)
+        self.shared.upgrade().map(|shared| Upgraded(Some(shared)))
     }
 
     /// Wakes the holder of the links if that may end the call: a receive from any rank ends without a message only if

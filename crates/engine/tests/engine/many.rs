@@ -42,7 +42,7 @@ fn messages_of_ten_thousand_tags_find_their_receives() {
 fn a_message_goes_to_the_receive_that_was_posted_first() {
     watched(|| {
         let world = in_process::world(3);
-        let sources = |number: usize| if number % 2 == 0 { Peer::Any } else { Peer::Rank(1) };
+        let sources = |number: usize| if number.is_multiple_of(2) { Peer::Any } else { Peer::Rank(1) };
         let works: Vec<_> =
             (0..40).map(|number| world[0].recv_async(vec![0u32], sources(number), 5)).collect();
         std::thread::scope(|scope| {
