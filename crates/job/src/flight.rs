@@ -109,6 +109,9 @@ pub struct GroupStatus {
     /// The messages that have arrived and have no receive, if there are any.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub unread: Option<String>,
+    /// The ranks of the job that have closed or left it, if any has.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub left_ranks: Vec<u32>,
     /// The rank of the job that saw the first cause, once the communicator is revoked.
     pub revoked_by: Option<u32>,
     /// That cause; on a rank without which the others go on, that they do.
@@ -236,6 +239,7 @@ impl FlightRecord {
                 (None, None) => (None, None),
             };
         let doing = board.doing();
+        let left = group.ranks().filter(|peer| board.closings().has_closed(*peer));
         let status = GroupStatus {
             last_enqueued_collective: position(entered.checked_sub(1)),
             last_started_collective: position(entered.checked_sub(1)),
@@ -243,6 +247,7 @@ impl FlightRecord {
             awaited_rank: doing.awaited.map(JobRank::get),
             awaited_since_ms: board.progress().awaited_since_ms(),
             unread: Some(unread_text(&doing.unread, group)).filter(|unread| !unread.is_empty()),
+            left_ranks: left.map(|peer| group.job_rank(peer).get()).collect(),
             revoked_by,
             first_cause,
         };

@@ -27,7 +27,7 @@ mod unfinished;
 
 use std::sync::{Arc, OnceLock};
 
-use unisono_communicator::{CallInfo, GroupRank, JobRank, Peer};
+use unisono_communicator::{Awaited, CallInfo, Group, GroupRank, JobRank, Peer};
 
 pub use self::answers::Answers;
 pub(crate) use self::answers::{AnswerPlace, NextPlace};
@@ -146,6 +146,14 @@ impl Board {
     /// The answers of the other ranks.
     pub fn answers(&self) -> &Answers {
         &self.answers
+    }
+
+    /// Says of the ranks that have left that they have, in place of their last answers.
+    pub fn tell_left(&self, group: &Group, list: &mut [Awaited]) {
+        let has_left = |rank| group.group_rank_of(rank).is_some_and(|peer| self.closings.has_closed(peer));
+        for awaited in list.iter_mut().filter(|awaited| has_left(awaited.rank)) {
+            awaited.status = "has left the communicator".to_owned();
+        }
     }
 
     /// The number of calls in progress, asynchronous and blocking.

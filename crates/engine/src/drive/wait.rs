@@ -189,7 +189,8 @@ impl Wait {
     ) {
         let (board, group) = (gate.board(), gate.group());
         board.progress().await_rank(awaited.first().copied());
-        let list = board.answers().held_up_by(group, awaited, number);
+        let mut list = board.answers().held_up_by(group, awaited, number);
+        board.tell_left(group, &mut list);
         self.late = list.first().map(|awaited| awaited.rank);
         if attention.warns {
             let next = awaited.first().map(|rank| group.job_rank(*rank));

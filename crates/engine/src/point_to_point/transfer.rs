@@ -210,6 +210,7 @@ impl WaitingTransfer {
         let mut not_arrived = match (self.awaited(), wait.asked_about()) {
             (Some(peer), Some(number)) => {
                 let mut list = board.answers().not_arrived(group, vec![peer], number);
+                board.tell_left(group, &mut list);
                 let peer = group.job_rank(peer);
                 let of_peer = list.iter_mut().filter(|awaited| awaited.rank == peer);
                 of_peer.for_each(|awaited| awaited.status = format!("{missing} and {}", awaited.status));

@@ -197,6 +197,7 @@ impl<'a> Group<'a> {
         phrases.extend(circle);
         let unread = self.statuses.iter().filter_map(|(rank, status)| Some((rank, status.unread.as_ref()?)));
         phrases.extend(unread.map(|(rank, unread)| format!("on rank {rank} lie {unread}")));
+        phrases.extend(self.left_phrase());
         phrases.extend(mismatch.map(|number| self.mismatch_phrase(number)));
         phrases.extend(
             causes.iter().map(|cause| format!("rank {} saw: {}", cause.by, in_one_line(&cause.text))),
@@ -356,6 +357,16 @@ impl<'a> Group<'a> {
             Some(format!("rank {rank} has not ended {}{}{more}", first.call, site_text(first)))
         };
         self.messages.iter().filter_map(phrase).collect()
+    }
+
+    /// The ranks of which others say that they have left, unless all have.
+    fn left_phrase(&self) -> Option<String> {
+        let mut ranks: Vec<u32> =
+            self.statuses.values().flat_map(|status| &status.left_ranks).copied().collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let (who, _, has) = self.subject(&ranks);
+        (1..self.ranks.len()).contains(&ranks.len()).then(|| format!("{who} {has} left it in good order"))
     }
 
     fn mismatch_phrase(&self, number: u64) -> String {

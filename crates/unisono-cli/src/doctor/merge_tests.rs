@@ -238,7 +238,9 @@ fn ranks_that_wait_for_each_other_and_messages_without_a_receive_are_told() {
     assert!(text.contains("; ranks 0 -> 2 -> 1 -> 0 wait for each other;"), "{text}");
     assert!(text.ends_with("; on rank 2 lie 1 message of tag 7 from rank 0 without a receive"), "{text}");
     let status = records[1].pg_status.get_mut(&0).unwrap();
-    status.awaited_rank = None;
+    (status.awaited_rank, status.left_ranks) = (None, vec![2]);
+    let text = judge(&records).text;
+    assert!(text.ends_with("; rank 2 has left it in good order"), "{text}");
     assert!(!judge(&records).text.contains("wait for each other"));
 }
 
