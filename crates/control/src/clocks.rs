@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use unisono_communicator::{ClockOffset, JobRank};
 
 /// From one measurement of a clock to the next.
-const INTERVAL_NS: u64 = 10_000_000_000;
+const INTERVAL_NS: u64 = 2_000_000_000;
 
 /// How many questions a measurement has, one after the other's answer.
 const QUESTIONS: u32 = 8;
@@ -15,8 +15,9 @@ const QUESTIONS: u32 = 8;
 /// After this long a question counts as lost.
 const ANSWER_MAX_NS: u64 = 1_000_000_000;
 
-/// The kernel corrects no clock faster, in billionths. A clock that has moved further has jumped.
-const DRIFT_MAX_PPB: i128 = 500_000;
+/// The kernel corrects no clock faster than by half of it, in billionths; both may be corrected. A clock that has moved
+/// further has jumped.
+const DRIFT_MAX_PPB: i128 = 1_000_000;
 
 /// What a rank does next about the clock of another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -135,14 +135,14 @@ impl Sums {
         self.first_ns = times.iter().map(|time| time.entered_ns).fold(self.first_ns, i64::min);
         let end_ns = times.iter().map(|time| time.ended_ns).fold(i64::MIN, i64::max);
         self.end_ns = self.end_ns.max(end_ns);
-        self.moving_ns += end_ns.saturating_sub(last_ns).max(0) as u64;
+        add(&mut self.moving_ns, end_ns.saturating_sub(last_ns));
         for (waited, time) in self.waited_ns.iter_mut().zip(times) {
-            *waited += (last_ns - time.entered_ns) as u64;
+            add(waited, last_ns.saturating_sub(time.entered_ns));
         }
         // How long every other rank waited for the last one alone.
         let Some((second, second_time)) = others.max_by_key(|(_, time)| time.entered_ns) else { return };
-        let alone_ns = last_ns - second_time.entered_ns;
-        if alone_ns <= times[last].error_ns + times[second].error_ns {
+        let alone_ns = last_ns.saturating_sub(second_time.entered_ns);
+        if alone_ns <= times[last].error_ns.saturating_add(times[second].error_ns) {
             return;
         }
         self.came_last[last] += 1;
@@ -150,16 +150,22 @@ impl Sums {
             Some(previous) => alone_ns.min(excess_between(last, calls, previous)).max(0),
             None => alone_ns,
         };
-        self.late_ns[last] += late_ns as u64;
-        self.carried_ns[last] += (alone_ns - late_ns) as u64;
+        add(&mut self.late_ns[last], late_ns);
+        add(&mut self.carried_ns[last], alone_ns - late_ns);
     }
+}
+
+/// Adds a duration. It comes from times that peers have sent, which may be any numbers.
+fn add(sum: &mut u64, ns: i64) {
+    *sum = sum.saturating_add(ns.max(0) as u64);
 }
 
 /// How much longer a rank was outside of calls before this one than the median of the others.
 fn excess_between(rank: usize, calls: &[CallTimes], previous: &[CallTimes]) -> i64 {
-    let between = |rank: usize| calls[rank].entered_ns as i64 - previous[rank].ended_ns as i64;
+    let between =
+        |rank: usize| (calls[rank].entered_ns as i64).saturating_sub(previous[rank].ended_ns as i64);
     let others = (0..calls.len()).filter(|other| *other != rank).map(between).collect();
-    between(rank) - median(others)
+    between(rank).saturating_sub(median(others))
 }
 
 fn median(mut values: Vec<i64>) -> i64 {
@@ -200,22 +206,22 @@ fn verdict(sums: &Sums, links: &[SlowLink]) -> Verdict {
     if sums.calls == 0 {
         return Verdict::NoCalls;
     }
-    let all_late: u64 = sums.late_ns.iter().sum();
-    let all_carried: u64 = sums.carried_ns.iter().sum();
-    let within_ns = (sums.moving_ns + all_late + all_carried).max(1) as f64;
+    let all = |of: &[u64]| of.iter().map(|&ns| ns as f64).sum::<f64>();
+    let (moving_ns, all_late, all_carried) =
+        (sums.moving_ns as f64, all(&sums.late_ns), all(&sums.carried_ns));
+    let within_ns = (moving_ns + all_late + all_carried).max(1.0);
     let most = |of: &[u64]| {
         let (rank, ns) = of.iter().enumerate().max_by_key(|(_, ns)| **ns).unwrap_or((0, &0));
         (rank as u32, *ns as f64)
     };
     let ((late, late_ns), (slow, carried_ns)) = (most(&sums.late_ns), most(&sums.carried_ns));
     // The network's part of the time cannot be more than the calls took.
-    let network_ns = links
-        .first()
-        .map_or(0.0, |link| (link.part * sums.span_ns() as f64).min((sums.moving_ns + all_carried) as f64));
+    let network_ns =
+        links.first().map_or(0.0, |link| (link.part * sums.span_ns() as f64).min(moving_ns + all_carried));
     let is_notable = |ns: f64| ns >= NOTABLE_PART * within_ns;
-    let is_late = is_notable(late_ns) && late_ns >= CULPRITS_PART * all_late as f64;
-    let is_network = is_notable(network_ns) && network_ns >= CULPRITS_PART * sums.moving_ns as f64;
-    let is_slow = is_notable(carried_ns) && carried_ns >= CULPRITS_PART * all_carried as f64;
+    let is_late = is_notable(late_ns) && late_ns >= CULPRITS_PART * all_late;
+    let is_network = is_notable(network_ns) && network_ns >= CULPRITS_PART * moving_ns;
+    let is_slow = is_notable(carried_ns) && carried_ns >= CULPRITS_PART * all_carried;
     match links.first() {
         Some(link) if is_network && (!is_late || network_ns > late_ns) => {
             Verdict::SlowNetwork { rank: common_end(links), link: *link }

@@ -31,7 +31,7 @@ impl CommsLogger {
     /// communicator of all ranks the rows of all logs are compared too.
     ///
     /// Entry times of ranks on several hosts are compared by the measured offsets of their clocks, which are measured
-    /// every 10 s from the start of the job on; the report has the error of each.
+    /// every 2 s from the start of the job on; the report has the error of each.
     ///
     /// Cost: a [`Communicator::duplicate`] and an all-gather, from each rank about 20 bytes for each call and 60 for
     /// each row of its log.

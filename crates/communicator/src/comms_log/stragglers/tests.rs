@@ -1,5 +1,8 @@
 //! The analysis on made-up times: the culprit is known.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::comms_log::clocks::ClockOffset;
 use crate::comms_log::stragglers::observed::CallTimes;
@@ -177,7 +180,7 @@ fn i13_clocks_of_hosts_are_aligned_before_entries_are_compared() {
     measured(&mut times);
     let report = analyse(&times);
     assert_eq!(report.ranks[0].clock_error_ns, Some(0));
-    assert!((50_000..500_000).contains(&report.ranks[7].clock_error_ns.unwrap()));
+    assert!((50_000..10_000_000).contains(&report.ranks[7].clock_error_ns.unwrap()));
 }
 
 #[test]
@@ -216,4 +219,32 @@ fn calls_that_only_some_ranks_recorded_or_that_differ_are_left_out() {
     times[7].calls.truncate(90);
     times[4].calls[50].operation = 9;
     assert_eq!(analyse(&times).calls, 79);
+}
+
+proptest! {
+    /// A peer may send any numbers.
+    #[test]
+    fn no_times_are_a_panic(
+        times in vec(vec(any::<(u64, u64)>(), 3), 2..5),
+        clocks in vec(any::<(i64, u64, i64, u64)>(), 0..3),
+        network_ppm in vec(any::<(u32, u64)>(), 0..3),
+        row: (u64, u64),
+    ) {
+        let of_rank = |(host, times): (u32, Vec<(u64, u64)>)| RankTimes {
+            calls: (0..).zip(times).map(|(number, (entered_ns, ended_ns))| CallTimes {
+                number, operation: 0, entered_ns, ended_ns,
+            }).collect(),
+            rows: vec![RowTimes {
+                name: "barrier".to_owned(), parent: None, ranks: 3, size_class: 0, bytes_max: u64::MAX,
+                count: row.0, sum_ns: row.1,
+            }],
+            host: host % 2,
+            clocks: clocks.iter().map(|&(offset_ns, error_ns, drift_ppb, measured_ns)| ClockOffset {
+                rank: JobRank::new(0), host: 1, offset_ns, error_ns, drift_ppb, measured_ns,
+            }).collect(),
+            network_ppm: network_ppm.clone(),
+        };
+        let ranks: Vec<RankTimes> = (0..).zip(times).map(of_rank).collect();
+        prop_assert!(!analyse(&ranks).to_string().is_empty());
+    }
 }
