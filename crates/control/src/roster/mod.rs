@@ -153,7 +153,7 @@ impl Roster {
         self.meetings = self.meetings.saturating_add(1);
         let arrivals: Vec<Arrival> =
             self.members.iter().flatten().map(|member| member.newcomer.arrival.clone()).collect();
-        let problem = backends_differ(&arrivals);
+        let problem = backends_differ(&arrivals).or_else(|| address_repeats(&arrivals));
         let failed = problem.map(|problem| Answer::Failed { missing: Vec::new(), problem });
         let answer = failed.unwrap_or_else(|| welcome(job, &arrivals));
         Arrived::Ends(self.end_round(answer))
@@ -268,6 +268,18 @@ fn backends_differ(arrivals: &[Arrival]) -> Option<String> {
     let differ = ranks_of.len() > 1;
     let all: Vec<String> = ranks_of.into_iter().map(shown).collect();
     differ.then(|| format!("the backends differ: {}; set the same on all ranks", all.join(", ")))
+}
+
+/// Which two ranks listen at one address: a rank that dials one would reach the other, or itself.
+fn address_repeats(arrivals: &[Arrival]) -> Option<String> {
+    let mut ranks = BTreeMap::new();
+    let mut found =
+        (0u32..).zip(arrivals).filter_map(|(rank, one)| Some((ranks.insert(one.address, rank)?, rank, one)));
+    let (first, second, Arrival { address, .. }) = found.next()?;
+    Some(format!(
+        "ranks {first} and {second} both say that they listen at {address}, so they are in networks apart: set \
+         UNISONO_INTERFACE or UNISONO_ADDRESS to a network that all ranks reach"
+    ))
 }
 
 fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {

@@ -109,6 +109,17 @@ fn another_world_size_ends_the_round_for_all() {
 }
 
 #[test]
+fn two_ranks_with_one_address_end_the_round_when_all_are_there() {
+    let (now, mut roster) = (Instant::now(), Roster::new(4));
+    for (rank, port) in [(3, 7), (0, 8), (1, 7)] {
+        let arrived = roster.arrive(of(4, newcomer(rank, u64::from(rank), arrival(port, 1, 1000))), now, JOB);
+        assert_eq!(arrived, Arrived::Waits(now + SECOND));
+    }
+    let problem = conflict(roster.arrive(of(4, newcomer(2, 2, arrival(9, 1, 1000))), now, JOB));
+    assert!(problem.starts_with("ranks 1 and 3 both say that they listen at 127.0.0.1:7, "), "{problem}");
+}
+
+#[test]
 fn two_backends_end_the_round_when_all_are_there() {
     let now = Instant::now();
     let (mut roster, mut connection) = (Roster::new(3), 0);
