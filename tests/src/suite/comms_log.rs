@@ -176,6 +176,27 @@ pub fn objects_have_their_own_size(backend: &dyn Backend) {
     });
 }
 
+/// A communicator remembers 1,024 messages, and more may be in flight.
+pub fn three_thousand_messages_in_flight_are_all_counted(backend: &dyn Backend) {
+    const MESSAGES: u32 = 3000;
+    run(backend, 2, &options(), |comm| {
+        let log = comm.group().comms_logger();
+        log.start();
+        if comm.rank() == 0 {
+            let post = |tag| comm.recv_async(vec![0u32], Peer::Rank(1), tag);
+            let works: Vec<_> = (0..MESSAGES).map(post).collect();
+            comm.barrier().unwrap();
+            works.into_iter().for_each(|work| drop(work.wait().unwrap()));
+        } else {
+            comm.barrier().unwrap();
+            (0..MESSAGES).for_each(|tag| comm.send(&[tag], 0, tag).unwrap());
+        }
+        let operation = if comm.rank() == 0 { "recv" } else { "send" };
+        assert_eq!(log.count(operation), u64::from(MESSAGES));
+        comm.close().unwrap();
+    });
+}
+
 /// Messages have the size that came, whichever side waits.
 pub fn messages_are_recorded(backend: &dyn Backend) {
     run(backend, 2, &options(), |comm| {

@@ -31,6 +31,20 @@ pub mod supports;
 /// the communication log, which a rank in another process does not show.
 #[macro_export]
 macro_rules! conformance {
+    // A backend that refuses memory of the host: the calls that work without the program's data.
+    (@by_name $backend:expr) => {
+        $crate::conformance!(@tests $backend,
+            calls: barrier_waits_for_everybody;
+            objects: b19_objects_of_every_size b19_texts_and_values b19_malformed_objects_harm_nobody
+                b19_objects_that_cannot_travel b19_wrong_arguments_change_nothing
+                b19_other_operations_are_a_mismatch b19_messages_of_unknown_length
+                b19_refused_messages_harm_nobody b19_threads_do_not_steal_from_each_other;
+            monitored_barriers: b18_all_ranks_come b18_missing_ranks_are_named_and_nothing_is_revoked
+                b18_a_rank_that_has_left b18_an_abort_ends_it;
+            compression: every_codec_on_every_number_of_ranks halves_and_routes what_is_not_finite_harms_nobody
+                a_rank_that_does_not_come panics_of_a_codec threads_scopes_and_handles;
+        );
+    };
     ($backend:expr) => {
         $crate::conformance!(@tests $backend,
             reductions: all_reduce reduce reduce_scatter user_operators opaque_bytes many_ranks;
@@ -101,7 +115,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests $backend,
             comms_log: i1_i3_figures_are_of_the_group i11_asynchronous_calls_are_timed_without_waiting
                 derived_communicators_and_parts switched_in_mid_call failures_are_errors messages_are_recorded
-                objects_have_their_own_size;
+                objects_have_their_own_size three_thousand_messages_in_flight_are_all_counted;
         );
     };
     (@tests $backend:expr, $($module:ident: $($test:ident)*;)*) => {

@@ -34,15 +34,5 @@ const NAMED: Processes =
 
 mod by_name {
     use super::*;
-    unisono_tests::conformance!(@tests NAMED,
-        calls: barrier_waits_for_everybody;
-        objects: b19_objects_of_every_size b19_texts_and_values b19_malformed_objects_harm_nobody
-            b19_objects_that_cannot_travel b19_wrong_arguments_change_nothing
-            b19_other_operations_are_a_mismatch b19_messages_of_unknown_length
-            b19_refused_messages_harm_nobody b19_threads_do_not_steal_from_each_other;
-        monitored_barriers: b18_all_ranks_come b18_missing_ranks_are_named_and_nothing_is_revoked
-            b18_a_rank_that_has_left b18_an_abort_ends_it;
-        compression: every_codec_on_every_number_of_ranks halves_and_routes what_is_not_finite_harms_nobody
-            a_rank_that_does_not_come panics_of_a_codec threads_scopes_and_handles;
-    );
+    unisono_tests::conformance!(@by_name NAMED);
 }
