@@ -31,13 +31,30 @@ impl fmt::Debug for ProgressThreads {
 }
 
 /// The threads themselves do not own this, so they end with it.
-#[derive(Default)]
-struct Owner(Arc<Pool>);
+struct Owner {
+    pool: Arc<Pool>,
+    process: u32,
+}
+
+impl Owner {
+    /// Whether this is a forked child, in which a thread that does not exist may hold the lock.
+    fn is_child(&self) -> bool {
+        std::process::id() != self.process
+    }
+}
+
+impl Default for Owner {
+    fn default() -> Owner {
+        Owner { pool: Arc::default(), process: std::process::id() }
+    }
+}
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        lock(&self.0.state).is_over = true;
-        self.0.has_work.notify_all();
+        if !self.is_child() {
+            lock(&self.pool.state).is_over = true;
+            self.pool.has_work.notify_all();
+        }
     }
 }
 
@@ -65,7 +82,7 @@ struct PoolState {
 impl ProgressThreads {
     /// How many threads there are.
     pub fn count(&self) -> usize {
-        lock(&self.0.0.state).threads
+        lock(&self.0.pool.state).threads
     }
 
     /// A communicator has a command for its thread.
@@ -73,7 +90,7 @@ impl ProgressThreads {
     /// # Errors
     /// [`Error::System`] when the system has no room for the first thread.
     pub(crate) fn add(&self, monitor: Arc<Monitor>) -> Result<(), Error> {
-        let pool = &self.0.0;
+        let pool = &self.0.pool;
         let mut state = lock(&pool.state);
         state.waiting.push_back(monitor);
         if state.idle >= state.waiting.len() {
@@ -110,7 +127,7 @@ pub(crate) struct Dropped(ProgressThreads);
 impl ProgressThreads {
     /// Notes a communicator whose last handle is gone, with unfinished calls. True if there are too many of these.
     pub(crate) fn note_dropped(&self) -> (Dropped, bool) {
-        let mut state = lock(&self.0.0.state);
+        let mut state = lock(&self.0.pool.state);
         state.dropped += 1;
         (Dropped(self.clone()), state.dropped > DROPPED_MAX)
     }
@@ -118,7 +135,10 @@ impl ProgressThreads {
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        lock(&self.0.0.0.state).dropped -= 1;
+        let owner = &self.0.0;
+        if !owner.is_child() {
+            lock(&owner.pool.state).dropped -= 1;
+        }
     }
 }
 
