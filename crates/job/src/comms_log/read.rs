@@ -29,12 +29,13 @@ pub(crate) fn comms_logger(source: &Source<'_>) -> Result<CommsLoggerConfig> {
 /// The block alone, or a whole configuration of DeepSpeed that has the block.
 #[cfg(feature = "serde")]
 fn of_file(path: &Path) -> std::result::Result<CommsLoggerConfig, String> {
-    let text =
-        read_regular(path, BYTES_MAX).map_err(|error| format!("on, off or a file is needed: {error}"))?;
+    let needed = |problem: String| format!("on, off or a file is needed: {problem}");
+    let bytes = read_regular(path, BYTES_MAX).map_err(|error| needed(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| needed("it is not UTF-8".to_owned()))?;
     let no_block = |problem: serde_json::Error| {
         format!("not the keys enabled, verbose, prof_all, debug and prof_ops of comms_logger: {problem}")
     };
-    let mut whole: serde_json::Value = serde_json::from_slice(&text).map_err(no_block)?;
+    let mut whole: serde_json::Value = serde_json::from_str(&text).map_err(no_block)?;
     let block = whole.get_mut("comms_logger").map(serde_json::Value::take).unwrap_or(whole);
     if block.is_array() {
         // A list of values would do for the reader of such types, but it has no keys.

@@ -226,7 +226,7 @@ fn ranks_of_a_host_share_memory_unless_they_cannot_or_should_not() {
     assert_eq!(ways("", "UNISONO_LOG=warn"), "");
     // Rank 1 may make no file that is so long; the pair without rank 1 shares memory.
     let limited = ways("[ \"$RANK\" != 1 ] || ulimit -f 8;", "UNISONO_LOG=debug");
-    let told = "share no memory: one of the two has no memory for it, or no descriptor";
+    let told = "share no memory: one of the two has no descriptor or no memory left for it";
     assert!(limited.contains(told) && limited.contains("through memory"), "{limited}");
     assert!(
         limited.contains("for data goes over a Unix socket") && !limited.contains("goes over TCP"),

@@ -127,7 +127,7 @@ fn i2_a_file_that_is_no_configuration_is_an_error_of_every_rank() {
     }
     std::fs::write(&path, [0xff, 0xfe, b'{']).unwrap();
     refused(&path, "no text", "UTF-8");
-    refused(folder.path().to_str().unwrap(), "a folder", "directory");
+    refused(folder.path().to_str().unwrap(), "a folder", "not a regular file");
     refused(&format!("{path}/or/not"), "no folder", "on, off or a file is needed");
     refused("ON", "upper case", "on, off or a file is needed");
 }

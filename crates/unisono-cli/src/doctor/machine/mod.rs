@@ -146,11 +146,8 @@ fn limits(limits: &Limits, ranks: u32, page: &mut Page) {
     page.row("locked memory", format!("{} bytes", pair(limits.locked_memory_bytes)));
     page.row("processes", pair(limits.processes));
     let by = limits.memory_limited_by.as_ref().map_or(String::new(), |place| format!(" ({place})"));
-    page.row("memory", format!("{} bytes{by}", known(&limits.memory_bytes)));
-    page.row(
-        "shared by ranks here",
-        format!("at most {} bytes of it, for data within the host", limits.rings_bytes),
-    );
+    let shared = format!("at most {} of them carry data between ranks here", limits.rings_bytes);
+    page.row("memory", format!("{} bytes{by}; {shared}", known(&limits.memory_bytes)));
 }
 
 fn tcp(tcp: &Tcp, page: &mut Page) {
