@@ -239,12 +239,13 @@ impl FlightRecord {
                 (None, None) => (None, None),
             };
         let doing = board.doing();
+        let awaited = board.progress().awaited().map(|peer| group.job_rank(peer)).or(doing.awaited);
         let left = group.ranks().filter(|peer| board.closings().has_closed(*peer));
         let status = GroupStatus {
             last_enqueued_collective: position(entered.checked_sub(1)),
             last_started_collective: position(entered.checked_sub(1)),
             last_completed_collective: position(board.progress().finished().checked_sub(1)),
-            awaited_rank: doing.awaited.map(JobRank::get),
+            awaited_rank: awaited.map(JobRank::get),
             awaited_since_ms: board.progress().awaited_since_ms(),
             unread: Some(unread_text(&doing.unread, group)).filter(|unread| !unread.is_empty()),
             left_ranks: left.map(|peer| group.job_rank(peer).get()).collect(),
