@@ -109,7 +109,7 @@ impl Work {
     }
 
     /// Calls `callback` with the result, once: on this thread if the call has ended, else at its end. It may make
-    /// calls, because no lock of the communicator is held. Any number of callbacks may be given. A callback makes the
+    /// calls, because no lock of the communicator is held. Any number of callbacks may be given. A callback makes a
     /// progress thread move the call at once, instead of leaving it to waiting threads for a while.
     ///
     /// A callback must not block: one thread runs all callbacks of a communicator, so it would delay later callbacks,

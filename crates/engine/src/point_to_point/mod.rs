@@ -122,10 +122,15 @@ impl PointToPoint {
         if others().any(|peer| self.lanes[peer.index()].reads()) {
             return Ok(());
         }
-        let error = self.peers.all_left(&others().collect::<Vec<_>>());
-        let abandoned = self.matching.take_abandoned(None);
+        let others: Vec<GroupRank> = others().collect();
+        let (abandoned, is_awaited) =
+            (self.matching.take_abandoned(None), self.matching.has_awaited_of_any());
+        if abandoned.is_empty() && !is_awaited {
+            return Ok(());
+        }
+        let error = self.peers.all_left(&others);
         abandoned.into_iter().for_each(|receive| receive.fail(borrowed, error.clone()));
-        if self.matching.has_awaited_of_any() { Err(error) } else { Ok(()) }
+        if is_awaited { Err(error) } else { Ok(()) }
     }
 
     /// Begins the borrowed transfer, after all transfers that were posted earlier.
