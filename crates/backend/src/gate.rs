@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Error, Group, GroupOptions, JobRank, Observations, Result, deadline_after};
 
 use crate::agreement::Agreements;
-use crate::board::Board;
+use crate::board::{Board, Revocation};
 use crate::companion::Companion;
 use crate::control::{Control, ask_for_the_call};
 use crate::fork::ForkGuard;
@@ -228,14 +228,14 @@ impl CallGate {
     /// [`IDLE_AFTER_CAUSE_MAX`]. A failure of this rank itself ends its calls at once.
     #[inline]
     pub fn must_end(&self, idle: Duration) -> bool {
-        let is_own = || {
-            self.board
-                .first_cause()
-                .revocation()
-                .is_some_and(|revocation| revocation.by == self.group.own_job_rank())
-        };
-        self.board.first_cause().is_revoked()
-            && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.first_cause().eviction().is_some() || is_own())
+        self.board.first_cause().is_revoked() && (idle >= IDLE_AFTER_CAUSE_MAX || self.has_failed_here())
+    }
+
+    /// Whether the first cause is a failure of this rank, or the others have gone on without it.
+    pub fn has_failed_here(&self) -> bool {
+        let cause = self.board.first_cause();
+        let is_own = |revocation: Revocation| revocation.by == self.group.own_job_rank();
+        cause.eviction().is_some() || cause.revocation().is_some_and(is_own)
     }
 
     /// The order in which the communicator issues its collectives.
@@ -266,16 +266,13 @@ impl CallGate {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Says goodbye at `now`, and learns whether the other ranks made the same calls.
+    /// Says goodbye at `now`, and learns whether the other ranks made the same calls. Does so after a failure too:
+    /// survivors would wait for this rank. A failure that others report from now on is not an error of this call.
     ///
     /// # Errors
-    /// [`Error::Mismatch`], or the first cause.
+    /// [`Error::Mismatch`].
     pub fn close(&self, now: Instant) -> Result<()> {
-        let cause = self.check_revoked();
-        // After a failure too, the other ranks must learn that this one takes no part any more: survivors would wait
-        // for it.
-        let closed = self.control.close(self.board.calls().history(), deadline_after(now, self.timeout));
-        cause.and(closed)
+        self.control.close(self.board.calls().history(), deadline_after(now, self.timeout))
     }
 
     /// A communicator of some of the ranks. `None` on the others. The engine has checked that it knows the algorithm.

@@ -154,7 +154,14 @@ impl<L: Links + 'static> Shared<L> {
         self.has_messages.store(true, Ordering::SeqCst);
         let written = messages.advance(&mut guard.links, &mut Borrowed::none());
         drop(messages);
-        written.map(drop).map_err(|error| self.gate.settle(guard, error))
+        written.map(drop).or_else(|error| self.settle_after_goodbye(guard, error))
+    }
+
+    /// A rank that reads the goodbye may fail because it still waits for a message. This rank has left in good order,
+    /// and its `close` succeeds however soon the news of such a failure comes.
+    fn settle_after_goodbye(&self, guard: &mut LinksGuard<'_, L>, error: Error) -> Result<()> {
+        let error = self.gate.settle(guard, error);
+        if self.gate.has_failed_here() { Err(error) } else { Ok(()) }
     }
 
     /// Finishes every detached send, since the process may be about to end.
@@ -170,10 +177,11 @@ impl<L: Links + 'static> Shared<L> {
         driven.and_then(|()| is_late()).map_err(|error| self.gate.settle(guard, error))
     }
 
-    /// Waits until all sent messages can be received, even if this process ends.
+    /// Waits until all sent messages can be received, even if this process ends. A failure of another rank ends the
+    /// wait without an error.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the ranks that have not taken their messages; the first cause.
+    /// [`Error::Timeout`] with the ranks that have not taken their messages; the failure of a stream.
     pub(crate) fn await_goodbyes(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
         let (started, until) = (guard.links.now(), self.give_up_at(guard));
         let unanswered = |links: &mut L| {
@@ -184,7 +192,9 @@ impl<L: Links + 'static> Shared<L> {
         let mut look_at = started + ANSWER_MAX;
         while !goal(&mut guard.links) && guard.links.now() < until {
             let driven = guard.drive(&mut Pending::until(self, &mut goal, look_at.min(until)));
-            driven.map_err(|error| self.gate.settle(guard, error))?;
+            if let Err(error) = driven {
+                return self.settle_after_goodbye(guard, error);
+            }
             look_at = guard.links.now() + DELIVERY_PAUSE;
         }
         let ranks = unanswered(&mut guard.links);
