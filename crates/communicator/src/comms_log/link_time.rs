@@ -17,8 +17,13 @@ pub struct LinkTime {
     /// The shortest round trip of the last minutes on one of the connections; 0 before the first. A busy host hardly
     /// changes it.
     pub min_round_trip_us: u32,
+    /// TCP segments with data that were sent, those included that were sent again.
+    pub sent_segments: u64,
     /// Segments that were sent again.
     pub retransmitted_segments: u64,
+    /// Segments that the other side got twice. The network had not lost them: they were late, or a probe for a lost end
+    /// of the data (RFC 8985, section 7) came too early.
+    pub duplicate_segments: u64,
 }
 
 impl LinkTime {
@@ -29,9 +34,11 @@ impl LinkTime {
         LinkTime {
             acknowledged_bytes: self.acknowledged_bytes.saturating_sub(earlier.acknowledged_bytes),
             network_us: self.network_us.saturating_sub(earlier.network_us),
+            sent_segments: self.sent_segments.saturating_sub(earlier.sent_segments),
             retransmitted_segments: self
                 .retransmitted_segments
                 .saturating_sub(earlier.retransmitted_segments),
+            duplicate_segments: self.duplicate_segments.saturating_sub(earlier.duplicate_segments),
             ..*self
         }
     }

@@ -39,7 +39,8 @@ impl Measurements {
     pub(super) fn add(&self, socket: &Arc<DataSocket>) {
         let sockets = &mut self.lock().sockets;
         sockets.retain(|one| one.0.strong_count() > 0);
-        sockets.push((Arc::downgrade(socket), TcpTimes::default()));
+        // Without the segments that made the connection, of which a full machine drops some.
+        sockets.push((Arc::downgrade(socket), tcp_times(&**socket).unwrap_or_default()));
     }
 
     /// The sockets that are still there.
@@ -63,7 +64,15 @@ impl Measurements {
 }
 
 fn unused(rank: JobRank) -> LinkTime {
-    LinkTime { rank, acknowledged_bytes: 0, network_us: 0, min_round_trip_us: 0, retransmitted_segments: 0 }
+    LinkTime {
+        rank,
+        acknowledged_bytes: 0,
+        network_us: 0,
+        min_round_trip_us: 0,
+        sent_segments: 0,
+        retransmitted_segments: 0,
+        duplicate_segments: 0,
+    }
 }
 
 /// Adds the work on a socket between two looks. A receiver acknowledges when it reads, so a busy receiver
@@ -74,8 +83,11 @@ fn add(link: &mut LinkTime, last: &TcpTimes, now: &TcpTimes) {
     let at_rate_us = (u128::from(bytes) * 1_000_000).checked_div(now.bytes_per_s.into()).unwrap_or(0);
     link.acknowledged_bytes += bytes;
     link.network_us += at_rate_us.min(now.busy_us.saturating_sub(last.busy_us).into()) as u64;
-    link.retransmitted_segments +=
-        u64::from(now.retransmitted_segments.saturating_sub(last.retransmitted_segments));
+    // The kernel's counters are short, and begin again.
+    let since = |now: u32, last: u32| u64::from(now.wrapping_sub(last));
+    link.sent_segments += since(now.sent_segments, last.sent_segments);
+    link.retransmitted_segments += since(now.retransmitted_segments, last.retransmitted_segments);
+    link.duplicate_segments += since(now.duplicate_segments, last.duplicate_segments);
     if now.min_round_trip_us > 0 {
         link.min_round_trip_us = now.min_round_trip_us;
     }
@@ -93,7 +105,9 @@ mod tests {
             acknowledged_bytes,
             bytes_per_s,
             min_round_trip_us: if busy_us == 100 { 40 } else { 0 },
+            sent_segments: u32::MAX.wrapping_add(busy_us as u32),
             retransmitted_segments: (busy_us / 100) as u32,
+            duplicate_segments: (busy_us / 300) as u32,
         };
         let looks = [look(0, 0, 0), look(100, 10, 0), look(700, 1010, 10_000_000), look(900, 9010, 1_000)];
         looks.windows(2).for_each(|pair| add(&mut link, &pair[0], &pair[1]));
@@ -101,7 +115,9 @@ mod tests {
             acknowledged_bytes: 9010,
             network_us: 100 + 200,
             min_round_trip_us: 40,
+            sent_segments: 900,
             retransmitted_segments: 9,
+            duplicate_segments: 3,
             ..unused(JobRank::new(3))
         };
         assert_eq!(link, expected);

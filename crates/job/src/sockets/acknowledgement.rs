@@ -62,8 +62,12 @@ pub(crate) struct TcpTimes {
     pub(crate) bytes_per_s: u64,
     /// The shortest round trip of the last minutes; 0 before the first.
     pub(crate) min_round_trip_us: u32,
+    /// How many segments with data were sent.
+    pub(crate) sent_segments: u32,
     /// How many segments were sent again, because they were not acknowledged in time.
     pub(crate) retransmitted_segments: u32,
+    /// How many segments the other side says that it got twice (RFC 2883); 0 before Linux 4.19.
+    pub(crate) duplicate_segments: u32,
 }
 
 /// The counts of a TCP socket; `None` for other sockets, and where the system does not tell (Linux before 4.10).
@@ -77,7 +81,9 @@ pub(crate) fn tcp_times(socket: &impl AsFd) -> Option<TcpTimes> {
         acknowledged_bytes: info.tcpi_bytes_acked,
         bytes_per_s: info.tcpi_delivery_rate,
         min_round_trip_us: Some(info.tcpi_min_rtt).filter(|&us| us < u32::MAX).unwrap_or(0),
+        sent_segments: info.tcpi_data_segs_out,
         retransmitted_segments: info.tcpi_total_retrans,
+        duplicate_segments: info.tcpi_dsack_dups,
     })
 }
 
