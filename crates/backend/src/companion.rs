@@ -135,6 +135,7 @@ impl Companion {
         let survivors = gate.shrink(self.on_links(|links| links.now()))?;
         if gate.board().first_cause().is_revoked() {
             self.on_links(|links| links.end_epoch());
+            gate.board().set_survivors(survivors.companion.gate().board().clone());
         }
         Ok(survivors)
     }

@@ -208,6 +208,9 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         drop(guard);
         // The other ranks read the remaining messages when they learn that this rank has closed.
         let closed = gate.close(now);
+        if finished.is_err() && gate.board().is_survived() {
+            return Ok(());
+        }
         finished.and(closed)?;
         shared.await_goodbyes(&mut shared.lock_links())
     }

@@ -1,6 +1,6 @@
 //! A user's abort ends what waits, at once and on every rank.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
@@ -98,18 +98,45 @@ pub fn turns_that_are_waited_for(backend: &dyn Backend) {
     });
 }
 
-/// The others of the job go on, in the next epoch.
+/// Rank 0 aborts, and all ranks go on in the next epoch.
+fn abort_and_shrink(comm: &dyn Communicator) -> Arc<dyn Communicator> {
+    if comm.group().rank() == 0 {
+        comm.abort().unwrap();
+    }
+    is_it(comm.barrier(), 0);
+    let shrunk = comm.shrink().unwrap();
+    assert_eq!(shrunk.communicator.group().size(), comm.group().size());
+    shrunk.communicator.barrier().unwrap();
+    shrunk.communicator
+}
+
+/// The others of the job go on, in the next epoch. Then a failure that they have survived is no error of `close`, in
+/// whatever order the communicators are closed.
 pub fn shrink_goes_on(backend: &dyn Backend) {
     for ranks in backend.among(&[1, 2, 3]) {
         run(backend, ranks, &options(), |comm| {
+            let survivors = abort_and_shrink(comm);
+            survivors.close().unwrap();
+            comm.close().unwrap();
+        });
+        run(backend, ranks, &options(), |comm| {
+            let newest = abort_and_shrink(&*abort_and_shrink(comm));
+            comm.close().unwrap();
+            newest.close().unwrap();
+        });
+    }
+}
+
+/// A failure of the survivors that nobody has survived is an error of every `close`.
+pub fn closing_tells_a_later_failure(backend: &dyn Backend) {
+    for ranks in backend.among(&[1, 2]) {
+        run(backend, ranks, &options(), |comm| {
+            let survivors = abort_and_shrink(comm);
             if comm.group().rank() == 0 {
-                comm.abort().unwrap();
+                survivors.abort().unwrap();
             }
-            is_it(comm.barrier(), 0);
-            let shrunk = comm.shrink().unwrap();
-            assert_eq!(shrunk.communicator.group().size(), ranks);
-            shrunk.communicator.barrier().unwrap();
-            shrunk.communicator.close().unwrap();
+            is_it(survivors.barrier(), 0);
+            is_it(comm.close(), 0);
         });
     }
 }

@@ -66,6 +66,11 @@ impl Closings {
         is_set(&self.closed, rank)
     }
 
+    /// Whether this rank has closed in good order.
+    pub(crate) fn is_over_here(&self) -> bool {
+        self.has_closed(self.rank)
+    }
+
     /// Whether a rank has closed, and no stream for its messages can come any more.
     pub fn is_complete(&self, rank: GroupRank) -> bool {
         is_set(&self.complete, rank)

@@ -25,7 +25,7 @@ mod recording;
 mod ring;
 mod unfinished;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use unisono_communicator::{Awaited, CallInfo, Group, GroupRank, JobRank, Peer};
 
@@ -41,6 +41,7 @@ use self::recording::CallRecords;
 pub use self::recording::{Course, EnteredMessage};
 pub use self::ring::{CALLS_REMEMBERED, CallRing};
 pub use self::unfinished::Unfinished;
+use crate::lock;
 use crate::status::{CallStatus, Doing};
 
 /// The state of one communicator. Its callers and the control plane share it.
@@ -54,6 +55,8 @@ pub struct Board {
     messages: Messages,
     unfinished: Unfinished,
     answers: Answers,
+    /// The board of the survivors, once they have gone on without the lost ranks.
+    survivors: Mutex<Option<Arc<Board>>>,
     /// The ranks of the communicator, once they are known.
     ranks: OnceLock<Box<[JobRank]>>,
     /// Set when the gate is made.
@@ -85,6 +88,7 @@ impl Board {
             messages: Messages::default(),
             unfinished: Unfinished::default(),
             answers: Answers::new(rank),
+            survivors: Mutex::default(),
             ranks: OnceLock::new(),
             records: OnceLock::new(),
         }
@@ -146,6 +150,20 @@ impl Board {
     /// The answers of the other ranks.
     pub fn answers(&self) -> &Answers {
         &self.answers
+    }
+
+    /// After a failure, this rank goes on in the communicator of this board.
+    pub(crate) fn set_survivors(&self, board: Arc<Board>) {
+        *lock(&self.survivors) = Some(board);
+    }
+
+    /// Whether this rank has gone on after the failure of the communicator, and no later failure has ended that: the
+    /// newest communicator of survivors was closed in good order, or is not revoked.
+    pub fn is_survived(&self) -> bool {
+        let goes_on = |board: &Arc<Board>| {
+            board.closings.is_over_here() || !board.first_cause.is_revoked() || board.is_survived()
+        };
+        lock(&self.survivors).as_ref().is_some_and(goes_on)
     }
 
     /// Says of the ranks that have left that they have, in place of their last answers.

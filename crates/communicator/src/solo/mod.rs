@@ -133,11 +133,9 @@ impl Communicator for Solo {
 
     fn shrink(&self) -> Result<Shrunk> {
         let last_common_call = self.survive("shrink")?;
-        Ok(Shrunk {
-            communicator: Arc::new(self.of_the_same_rank(&GroupOptions::new())),
-            new_ranks: vec![Some(0)],
-            last_common_call,
-        })
+        let survivors = self.of_the_same_rank(&GroupOptions::new());
+        self.world.set_survivors(&survivors.world);
+        Ok(Shrunk { communicator: Arc::new(survivors), new_ranks: vec![Some(0)], last_common_call })
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {

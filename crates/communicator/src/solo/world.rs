@@ -34,6 +34,8 @@ pub(crate) struct World {
 #[derive(Default)]
 pub(crate) struct State {
     cause: Option<Error>,
+    /// The world in which the rank has gone on after a failure.
+    survivors: Option<Arc<World>>,
     pub(crate) is_closed: bool,
     /// The number of collectives that have had their turn, which is the right to run.
     pub(crate) calls: u64,
@@ -139,6 +141,23 @@ impl World {
         self.notify();
     }
 
+    /// After a failure, the rank goes on in another world.
+    pub(crate) fn set_survivors(&self, survivors: &Arc<World>) {
+        let mut state = self.lock();
+        if state.cause.is_some() {
+            state.survivors = Some(survivors.clone());
+        }
+    }
+
+    /// Whether the newest world has not failed, or was closed before.
+    fn is_survived(&self) -> bool {
+        let Some(survivors) = self.lock().survivors.clone() else { return false };
+        let state = survivors.lock();
+        let goes_on = state.cause.is_none();
+        drop(state);
+        goes_on || survivors.is_survived()
+    }
+
     /// Waits for earlier calls, then refuses later calls.
     pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
         let state = self.lock();
@@ -156,7 +175,7 @@ impl World {
             return Ok(());
         }
         self.end_receives(state, &Error::closed());
-        turn.map(drop)
+        turn.map(drop).or_else(|error| if self.is_survived() { Ok(()) } else { Err(error) })
     }
 
     /// The options of a call: its own, completed by its scope's, and with the time that is left in the scope.
