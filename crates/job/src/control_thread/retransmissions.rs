@@ -17,7 +17,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A network that loses fewer segments than one of so many is not blamed. At a loss of 1 in 10,000, with segments of
-/// 1,448 bytes and round trips of 100 us, a connection still carries some 12 Gbit/s (Mathis et al., The macroscopic behavior of the TCP congestion avoidance algorithm, 1997, formula 3).
+/// 1,448 bytes and round trips of 100 us, a connection still carries some 12 Gbit/s (Mathis et al., The macroscopic
+/// behavior of the TCP congestion avoidance algorithm, 1997, formula 3).
 const SEGMENTS_A_LOSS_MAX: u64 = 10_000;
 
 /// The segments that networks have lost, as far as this rank knows.
@@ -87,7 +88,7 @@ impl Retransmissions {
 mod tests {
     use super::*;
 
-    /// Looks at a link to rank 1 once a second: segments sent, sent again, and received twice. Gives the reported losses.
+    /// Looks at a link to rank 1 once a second: segments sent, sent again, and received twice. Gives the losses told.
     fn reports(looks: &[(u64, u64, u64)]) -> Vec<(usize, u64, u64)> {
         let start = Instant::now();
         let mut all = Retransmissions::new(start);

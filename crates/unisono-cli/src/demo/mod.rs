@@ -36,10 +36,40 @@ use training::{Recovery, Trained, train};
 /// The hidden command of this program that is one rank of the demonstration.
 pub(crate) const RANK_COMMAND: &str = "demo-rank";
 
-/// One size for latency, one for bandwidth, one in between.
-const SIZES_BYTES: [u64; 3] = [1 << 10, 64 << 10, 1 << 20];
-/// Enough for this table; `unisono bench` takes longer.
-const EFFORT: Effort = Effort { blocks_max: 9, time: Duration::from_millis(100) };
+/// The sizes that each collective is measured with, and for how long.
+struct Depth {
+    sizes_bytes: &'static [u64],
+    effort: Effort,
+}
+
+impl Depth {
+    /// One size for latency, one for bandwidth, one in between. `unisono bench` takes longer.
+    const TABLE: Depth = Depth {
+        sizes_bytes: &[1 << 10, 64 << 10, 1 << 20],
+        effort: Effort { blocks_max: 9, time: Duration::from_millis(100) },
+    };
+    /// Where the training is what the user waits for.
+    const BRIEF: Depth =
+        Depth { sizes_bytes: &[64 << 10], effort: Effort { blocks_max: 3, time: Duration::from_millis(10) } };
+
+    /// Of a demonstration in which this rank dies.
+    fn of(kill: Option<Kill>) -> Depth {
+        match kill {
+            None => Depth::TABLE,
+            Some(_) => Depth::BRIEF,
+        }
+    }
+
+    /// How many measurements there are: a barrier has no size.
+    fn rows(&self) -> u64 {
+        (MeasuredOperation::all().count() as u64 - 1) * self.sizes_bytes.len() as u64 + 1
+    }
+
+    /// About how long the demonstration takes on two cores with four ranks, for each way to train.
+    fn seconds(&self, trainings: usize) -> u64 {
+        self.rows() / 4 + trainings as u64
+    }
+}
 
 /// What the reporting rank sends to the parent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -62,19 +92,17 @@ pub(crate) fn rank(arguments: DemoRankArguments) -> Result<()> {
     let DemoRankArguments { kill, only_training, method, seed, data } = arguments;
     let comm = print::aside(unisono::init)?;
     if !only_training {
-        measure_collectives(&comm)?;
+        measure_collectives(&comm, Depth::of(kill))?;
     }
-    let last = train(&comm, &Task { method, seed, data }, kill, |group, note| tell(group, &note))?;
-    last.close()?;
-    // A communicator that has lost a rank is revoked and need not be closed.
-    if last.group().epoch() == comm.group().epoch() { Ok(comm.close()?) } else { Ok(()) }
+    train(&comm, &Task { method, seed, data }, kill, |group, note| tell(group, &note))?.close()?;
+    Ok(comm.close()?)
 }
 
-fn measure_collectives(comm: &dyn Communicator) -> Result<()> {
+fn measure_collectives(comm: &dyn Communicator, depth: Depth) -> Result<()> {
     let mut told = Ok(());
     let plan = Plan {
         operations: MeasuredOperation::all().map(BenchOperation::Measured).collect(),
-        sizes: SIZES_BYTES.to_vec(),
+        sizes: depth.sizes_bytes.to_vec(),
         dtype: DType::F32,
         op: ReduceOp::Sum,
         codecs: Vec::new(),
@@ -83,7 +111,7 @@ fn measure_collectives(comm: &dyn Communicator) -> Result<()> {
         algorithms: Algorithms::Cheapest,
         plot: None,
         dump: None,
-        effort: EFFORT,
+        effort: depth.effort,
     };
     measure(comm, &plan, |row, line| {
         if told.is_ok() {

@@ -10,7 +10,7 @@ use unisono::Config;
 use super::recipe::Task;
 use super::report;
 use super::training::{Recovery, Trained};
-use super::{Kill, Method, Note, RANK_COMMAND};
+use super::{Depth, Kill, Method, Note, RANK_COMMAND};
 use crate::arguments::DemoArguments;
 use crate::bench::report::{Row, header};
 use crate::print;
@@ -23,12 +23,14 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     check(&arguments)?;
     let DemoArguments { ranks, kill, json, .. } = arguments;
     let screen = Screen { json };
-    screen.line(&format!("unisono: {ranks} processes on this machine, talking over loopback"))?;
-    screen.line("\nEvery collective, every element of every result checked:")?;
-    screen.line(&header())?;
-    screen.line(&figures(Config::from_environment()?.cost_model.is_some()))?;
     let compress = arguments.compress.as_ref();
     let methods = compress.map_or(vec![None], |methods| methods.in_order().into_iter().map(Some).collect());
+    let seconds = Depth::of(kill).seconds(methods.len());
+    screen.line(&format!("unisono: {ranks} processes on this machine, for about {seconds} seconds"))?;
+    screen.line("\nEvery collective, every element of every result checked:")?;
+    screen.line(&header())?;
+    screen.line(LEGEND)?;
+    screen.line(&figures(Config::from_environment()?.cost_model.is_some()))?;
     let mut runs: Vec<Run> = Vec::new();
     // A job for each, so that all of them have all ranks, also when one of these is to be killed.
     for method in methods {
@@ -38,6 +40,11 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     report::judge(kill, &runs)?;
     screen.line(NEXT)
 }
+
+/// The parts of the table that do not explain themselves.
+const LEGEND: &str = "\
+# #wrong: how many elements of the results of all ranks are not what they must be
+# leaders:2: two ranks, the leaders, add for all; k_nomial_4: a tree whose ranks send to three others in a round";
 
 /// The assumption of the predicted times. On other machines than the measured one they are several times too low.
 fn figures(are_set: bool) -> String {
@@ -95,7 +102,8 @@ impl Run {
         only_training: bool,
     ) -> Result<Run> {
         let DemoArguments { ranks, kill, seed, data, vendor, .. } = arguments;
-        let listener = Arc::new(Listener { screen, heard: Mutex::default(), bar: bar() });
+        let rows = if only_training { 0 } else { Depth::of(*kill).rows() };
+        let listener = Arc::new(Listener { screen, heard: Mutex::default(), rows, bar: bar() });
         let mut words: Vec<OsString> = vec![RANK_COMMAND.into()];
         words.extend(only_training.then(|| "--only-training".into()));
         words.extend(kill.iter().flat_map(|kill| ["--kill".into(), kill.to_string().into()]));
@@ -119,11 +127,14 @@ impl Run {
     }
 }
 
+const BAR: &str = "{wide_bar} {msg}";
+
 fn bar() -> ProgressBar {
     let bar = ProgressBar::no_length();
     // INVARIANT: the template is a constant, and a test parses it.
-    let style = ProgressStyle::with_template("{wide_bar} epoch {pos} of {len}, loss {msg}");
+    let style = ProgressStyle::with_template(BAR);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message("the processes start");
     bar
 }
 
@@ -157,6 +168,8 @@ impl Default for Heard {
 struct Listener {
     screen: Screen,
     heard: Mutex<Heard>,
+    /// How many collectives are measured.
+    rows: u64,
     bar: ProgressBar,
 }
 
@@ -165,17 +178,23 @@ impl Listener {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn show(&self, done: u64, of: u64, message: &str) {
+        self.bar.set_length(of);
+        self.bar.set_message(message.to_owned());
+        self.bar.set_position(done);
+    }
+
     fn hear(&self, heard: &mut Heard, line: &[u8]) -> Result<()> {
         let note = serde_json::from_slice(line).map_err(|error| Problem::failed("a rank's report", error))?;
         match note {
             Note::Row(row, line) => {
                 heard.rows.push(row);
-                self.screen.line(&line)
+                let row = heard.rows.len() as u64;
+                self.show(row, self.rows, &format!("measurement {row} of {}", self.rows));
+                self.bar.suspend(|| self.screen.line(&line))
             }
             Note::Epoch { epoch, epochs, loss } => {
-                self.bar.set_length(u64::from(epochs));
-                self.bar.set_message(format!("{loss:.4}"));
-                self.bar.set_position(u64::from(epoch));
+                self.show(epoch.into(), epochs.into(), &format!("epoch {epoch} of {epochs}, loss {loss:.4}"));
                 Ok(())
             }
             Note::Recovered(recovery) => {
@@ -210,7 +229,8 @@ mod tests {
 
     #[test]
     fn ranks_are_heard_and_nonsense_is_a_problem() {
-        let listener = Listener { screen: Screen { json: true }, heard: Mutex::default(), bar: bar() };
+        let (screen, heard) = (Screen { json: true }, Mutex::default());
+        let listener = Listener { screen, heard, rows: 28, bar: bar() };
         let note = Note::Row(row(3), "line".to_owned());
         listener.piece(0, Stream::Out, &serde_json::to_vec(&note).unwrap()).unwrap();
         assert_eq!(listener.heard().rows, [row(3)]);
@@ -220,6 +240,6 @@ mod tests {
 
     #[test]
     fn the_progress_template_is_valid() {
-        assert!(ProgressStyle::with_template("{wide_bar} epoch {pos} of {len}, loss {msg}").is_ok());
+        assert!(ProgressStyle::with_template(BAR).is_ok());
     }
 }
