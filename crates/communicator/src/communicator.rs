@@ -305,8 +305,8 @@ pub trait Communicator: Send + Sync {
     /// Tells the other ranks that this one makes no more calls. Idempotent.
     ///
     /// # Errors
-    /// The first cause if the communicator was revoked before. [`Error::Mismatch`] when ranks close after different calls. It
-    /// names the first call that differs, and the same two ranks on every rank that closes meanwhile.
+    /// The first cause if the communicator was revoked before. [`Error::Mismatch`] when ranks close after different
+    /// calls. It names the first call that differs, and the same two ranks on every rank that closes meanwhile.
     /// [`Error::InvalidArgument`] when this thread has a [`Scope`] open.
     fn close(&self) -> Result<()> {
         Err(unsupported(self.backend(), "close"))
