@@ -53,7 +53,7 @@ pub(super) fn master(
     job_key: Option<&str>,
 ) -> Result<Master> {
     let (None, Some(ranked)) = (&named.address, ranked) else { return Ok(named) };
-    let found = match slurm::first_hosts(source) {
+    let found = match slurm::first_hosts(source)? {
         (None, None) => platform::master(source, ranked.numbers.are_of_one_host())?,
         // Nothing beside Slurm is asked where Slurm is there: else some ranks would meet elsewhere than others.
         hosts => slurm_master(source, ranked, hosts, job_key),
