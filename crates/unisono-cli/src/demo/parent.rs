@@ -23,10 +23,12 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     check(&arguments)?;
     let DemoArguments { ranks, kill, json, .. } = arguments;
     let screen = Screen { json };
-    screen.line(&format!("unisono: {ranks} processes on this machine, talking over loopback"))?;
+    let config = Config::from_environment()?;
+    let way = if config.shares_memory { "through memory" } else { "over loopback (UNISONO_SHM=0)" };
+    screen.line(&format!("unisono: {ranks} processes on this machine, talking {way}"))?;
     screen.line("\nEvery collective, every element of every result checked:")?;
     screen.line(&header())?;
-    screen.line(&figures(Config::from_environment()?.cost_model.is_some()))?;
+    screen.line(&figures(config.cost_model.is_some()))?;
     let compress = arguments.compress.as_ref();
     let methods = compress.map_or(vec![None], |methods| methods.in_order().into_iter().map(Some).collect());
     let mut runs: Vec<Run> = Vec::new();
