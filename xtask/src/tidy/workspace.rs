@@ -344,7 +344,7 @@ mod tests {
         let found = |package: &Package| archive(package, folder.path()).len();
         let bare = package("x", "[package]\n", &[]);
         assert_eq!(found(&bare), 3);
-        LICENCES.map(|name| std::fs::write(folder.path().join(name), "text").unwrap());
+        LICENCES.iter().for_each(|name| std::fs::write(folder.path().join(name), "text").unwrap());
         assert_eq!(found(&bare), 1);
         assert_eq!(found(&package("x", "readme.workspace = true\n", &[])), 0);
         let elsewhere = Package { path: "crates/x/Cargo.toml".to_owned(), ..package("x", "", &[]) };

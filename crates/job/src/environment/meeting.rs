@@ -67,7 +67,7 @@ pub(super) fn master(
 fn slurm_master(
     source: &Source<'_>,
     ranked: &Ranked,
-    (of_step, of_job): (Option<Sourced<String>>, Option<Sourced<String>>),
+    (of_step, of_job): slurm::FirstHosts,
     job_key: Option<&str>,
 ) -> Option<(Sourced<String>, Sourced<u16>)> {
     let with_port = |host: Sourced<String>, key: &str, by: &str| {

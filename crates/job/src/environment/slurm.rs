@@ -35,10 +35,13 @@ pub(super) fn is_of_srun(source: &Source<'_>, row: &LauncherRow) -> bool {
 }
 
 /// The first host of the step, and of the allocation; `None` where no variable lists the hosts.
+pub(super) type FirstHosts = (Option<Sourced<String>>, Option<Sourced<String>>);
+
+/// The first hosts that the variables say.
 ///
 /// # Errors
 /// [`unisono_communicator::Error::Configuration`] for a list that is cut short, whose first host may be another one.
-pub(super) fn first_hosts(source: &Source<'_>) -> Result<(Option<Sourced<String>>, Option<Sourced<String>>)> {
+pub(super) fn first_hosts(source: &Source<'_>) -> Result<FirstHosts> {
     let host = |names: &[&str]| {
         let checked = |(source, list): (String, String)| -> Result<Sourced<String>> {
             check_list(&list).map_err(|problem| configuration(&source, &list, problem))?;

@@ -7,10 +7,6 @@ use std::time::Duration;
 
 use unisono_communicator::{Error, Result};
 
-#[cfg(test)]
-#[path = "../../../../tests/src/skip.rs"]
-mod skip;
-
 /// A connection within a host is there at once. Where packets vanish, nothing ever comes.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -97,7 +93,7 @@ mod tests {
         };
         let may = apart("ip link add one type veth peer name two", &[]).output();
         if !may.is_ok_and(|output| output.status.success()) {
-            return skip::skip("network-namespaces", "no network namespace can be made here");
+            return crate::skip::skip("network-namespaces", "no network namespace can be made here");
         }
         let name = "rendezvous::loopback::tests::one_process_without_loopback";
         let program = std::env::current_exe().unwrap().to_string_lossy().into_owned();
