@@ -34,6 +34,8 @@ usage: cargo xtask <command>
          each part, what was skipped, and a command for each test that failed
   tidy   only the house rules
   names  the names that programs reach in unisono, as crates/unisono/names.txt holds them
+  package
+         packs each published package, and builds it from its archive
   compare [--install] [options]
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
   converge [--install] [options]
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         }
         ["tidy"] => tidy::run(repository()),
         ["names"] => names::run(repository()),
+        ["package"] => test::package(repository()),
         ["compare", options @ ..] => compare::run(repository(), options),
         ["converge", options @ ..] => converge::run(repository(), options),
         ["fetch-vendor", options @ ..] => fetch_vendor::run(repository(), options),

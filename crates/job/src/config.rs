@@ -221,6 +221,8 @@ impl Config {
     pub fn from_source(source: &Source<'_>) -> Result<Config> {
         let discovery = environment::discover(source)?;
         let address_by = discovery.address.as_ref().map(|address| address.source.clone());
+        let local = discovery.numbers.local_world_size.filter(|_| discovery.placement != Placement::Solo);
+        let local_by = local.map(|local| local.source);
         Ok(Config {
             store: source.text("UNISONO_STORE"),
             meeting_file: None,
@@ -267,18 +269,22 @@ impl Config {
             temporary_directory: source.foreign_path("TMPDIR").unwrap_or_else(|| "/tmp".into()),
             slurm_step: discovery.slurm_step,
             placement: discovery.placement,
-            found_as: found_as(source, address_by),
+            found_as: found_as(source, address_by, local_by),
         })
     }
 }
 
-/// The settings that were found under a name of another tool. The address of rank 0 may be that of a platform, whose
-/// variables are no names of a setting.
-fn found_as(source: &Source<'_>, address_by: Option<String>) -> Vec<(&'static str, String)> {
-    const ADDRESS: &str = "UNISONO_MASTER_ADDRESS";
+/// The settings that were found under a name of another tool. The address of rank 0 may be that of a platform, and the
+/// number of ranks on this host that of a launcher; their variables are no names of a setting.
+fn found_as(
+    source: &Source<'_>,
+    address_by: Option<String>,
+    local_by: Option<String>,
+) -> Vec<(&'static str, String)> {
     let mut found_as = source.found_as();
-    let is_known = source.is_set(ADDRESS);
-    found_as.extend(address_by.filter(|_| !is_known).map(|variable| (ADDRESS, variable)));
+    let others = [("UNISONO_MASTER_ADDRESS", address_by), ("UNISONO_LOCAL_WORLD_SIZE", local_by)];
+    let others = others.into_iter().filter(|(name, _)| !source.is_set(name));
+    found_as.extend(others.filter_map(|(name, variable)| Some((name, variable?))));
     found_as
 }
 

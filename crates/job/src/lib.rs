@@ -39,6 +39,9 @@ pub mod report;
 pub mod secret;
 pub mod settings;
 mod size_limit;
+#[cfg(test)]
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
 pub mod sockets;
 mod task_thread;
 pub mod transport;

@@ -65,9 +65,9 @@ pub fn runtime_directory(runtime: Option<&Path>, temporary: &Path) -> Result<Pat
 }
 
 /// The error of a file or directory that the ranks of this host need, with the remedies.
-pub(crate) fn no_runtime_file(what: &str, path: &Path, error: &std::io::Error) -> Error {
+pub fn no_runtime_file(what: &str, path: &Path, error: &std::io::Error) -> Error {
     let remedy = "make it writable or make room there, or set XDG_RUNTIME_DIR for all ranks to another directory of \
-                  mode 0700";
+                  mode 0700, such as one in /dev/shm where the root file system is read-only";
     Error::System { what: format!("{what} {}", path.display()), text: format!("{error}; {remedy}") }
 }
 

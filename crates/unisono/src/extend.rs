@@ -46,10 +46,10 @@ pub mod calls {
     pub use unisono_communicator::{
         AfterEnd, AlgorithmName, CALL_TIMEOUT_DEFAULT, CallAlgorithm, Certainty, Completion, DeviceElements,
         DeviceSpan, DoneCallback, Ending, FloatFormat, GroupRank, Holding, Kind, LENGTHS_KNOWN_MAX,
-        LengthList, Lengths, OpenScope, Operation, ParentCall, Process, ScopeId, Segment, SegmentList,
-        Segments, SegmentsMut, Severity, ShortText, Site, SiteText, Sizes, UnknownCollective, With,
-        WorkSource, call_back, check_request, deadline_after, flush_log, forward_communicator, lengths, log,
-        set_log_level, zeroed,
+        LengthList, Lengths, LogName, OpenScope, Operation, ParentCall, Process, Profile, ScopeId, Segment,
+        SegmentList, Segments, SegmentsMut, Severity, ShortText, Site, SiteText, Sizes, SkippedOperations,
+        UnknownCollective, With, WorkSource, call_back, check_request, deadline_after, flush_log,
+        forward_communicator, lengths, log, set_log_level, zeroed,
     };
 }
 
@@ -92,7 +92,7 @@ pub mod links {
     pub use unisono_engine::in_process::{InProcessLinks, PipeLink, world_of, world_of_groups};
     pub use unisono_engine::{
         COPY_ALL, Edge, EngineCommunicator, Flow, Interest, Lane, Link, Links, PIECE_BYTES, PIECE_BYTES_MAX,
-        Parts, SharedRegistry, Tap, Tapped, TappedLink, Wake,
+        Parts, ProgressThreads, SharedRegistry, Tap, Tapped, TappedLink, Wake,
     };
 }
 

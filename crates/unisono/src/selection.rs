@@ -28,7 +28,11 @@ pub const BACKENDS: &[Backend] = &[
 ];
 
 /// Whether a world of this backend can be had: this build has it, and its library is there and can be opened, as the
-/// environment says where. TCP always is. Cost: a vendor's library is opened and closed.
+/// environment says where. TCP always is.
+///
+/// A vendor's library that can be opened stays open until the process ends. A library that was opened and is of no use
+/// (too old, or of files that do not belong together) is remembered: every later call and [`crate::init`] of this
+/// process have the same answer, although the file may have been replaced.
 ///
 /// ```
 /// use unisono::Backend;

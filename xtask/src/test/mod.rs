@@ -65,22 +65,7 @@ const CHECKS: [&[&str]; 4] = [
     &["doc", "--workspace", "--lib", "--no-deps", "--all-features"],
 ];
 
-/// The packages that are not published; the others must stand alone.
-const UNPUBLISHED: [&str; 11] = [
-    "unisono-benches",
-    "unisono-compare",
-    "unisono-converge",
-    "unisono-double-common",
-    "unisono-double-hccl",
-    "unisono-double-nccl",
-    "unisono-gpu-check",
-    "unisono-soak",
-    "unisono-tests",
-    "unisono-vendor-tests",
-    "xtask",
-];
-
-/// Builds each published package from what its archive holds.
+/// Builds each published package from what its archive holds. The other packages need what lies outside of them.
 const PACKAGE: [&str; 4] = ["package", "--workspace", "--allow-dirty", "--quiet"];
 
 /// Tries every order in which two sides of shared memory can see each other's stores. Loom's types take the place of
@@ -132,7 +117,14 @@ struct Part {
 pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
     let mut report = Report::default();
     let mut parts = vec![timed("tidy", || if tidy::run(repository) { Ok(()) } else { Err("failed".into()) })];
-    for (folder, arguments) in steps(repository, is_full) {
+    let mut steps = steps(repository, is_full);
+    if is_full {
+        match package_words(repository) {
+            Ok(words) => steps.push((repository.to_owned(), words)),
+            Err(problem) => parts.push(timed("cargo metadata", || Err(problem))),
+        }
+    }
+    for (folder, arguments) in steps {
         if parts.iter().all(|part| part.passed) {
             parts.push(cargo(&folder, &arguments, is_full, &mut report));
         }
@@ -153,8 +145,26 @@ pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
     parts.iter().all(|part| part.passed)
 }
 
+/// Packs each published package, and builds it from its archive.
+pub(crate) fn package(repository: &Path) -> bool {
+    let words = package_words(repository);
+    words.as_ref().map_or_else(
+        |problem| {
+            println!("package: {problem}");
+            false
+        },
+        |words| cargo(repository, words, false, &mut Report::default()).passed,
+    )
+}
+
+fn package_words(repository: &Path) -> Result<Vec<String>, String> {
+    let left_out = tidy::unpublished(repository)?;
+    let left_out = left_out.into_iter().flat_map(|name| [EXCLUDE.to_owned(), name]);
+    Ok(PACKAGE.map(str::to_owned).into_iter().chain(left_out).collect())
+}
+
 /// What cargo is asked, and where.
-fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<&'static str>)> {
+fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<String>)> {
     let mut tests = vec!["test", "--workspace"];
     match is_full {
         true => tests.push("--all-features"),
@@ -162,16 +172,15 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<&'static str>)> 
     }
     // Built apart from the run, so that the time of each is seen.
     let tests = ["--no-run", NO_FAIL_FAST].map(|last| [&tests[..], &[last]].concat());
-    let within = |words: Vec<&'static str>| (repository.to_owned(), words);
+    let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+    let within = |words: Vec<&'static str>| (repository.to_owned(), owned(&words));
     if !is_full {
         return tests.map(within).into();
     }
     let checks = CHECKS.map(|words| within(words.to_vec()));
-    let example = CARGO_IN_EXAMPLE.map(|words| (repository.join(EXAMPLE), words.to_vec()));
-    let package = PACKAGE.into_iter().chain(UNPUBLISHED.iter().flat_map(|name| [EXCLUDE, name]));
-    let package = within(package.collect());
+    let example = CARGO_IN_EXAMPLE.map(|words| (repository.join(EXAMPLE), owned(words)));
     let tests = tests.map(within).into_iter().chain([within(LOOM.to_vec())]);
-    checks.into_iter().chain(tests).chain(example).chain([package]).collect()
+    checks.into_iter().chain(tests).chain(example).collect()
 }
 
 /// The features with which a target was tested, for cargo: the program brings these of the library's.
@@ -213,7 +222,7 @@ fn archives_folder() -> Result<PathBuf, String> {
 }
 
 /// The words for people, without the list of what is left out.
-fn shown(arguments: &[&str]) -> String {
+fn shown(arguments: &[String]) -> String {
     let mut parts = arguments.split(|word| *word == EXCLUDE);
     let first = parts.next().unwrap_or_default().join(" ");
     match parts.next_back() {
@@ -224,13 +233,17 @@ fn shown(arguments: &[&str]) -> String {
 
 /// Asks cargo in one folder. The example is checked with the versions and in the target folder of the workspace, so
 /// that what both use is compiled once.
-fn cargo(folder: &Path, arguments: &[&str], is_full: bool, report: &mut Report) -> Part {
+fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report) -> Part {
     let place = folder.strip_prefix(crate::repository()).unwrap_or(folder).display();
     let command = format!("cargo {} {place}", shown(arguments));
     let command = command.trim_end();
     println!("\n== {command}");
     let part = timed(command, || {
-        let target = if arguments.starts_with(&PACKAGE) { archives_folder()? } else { target_folder() };
+        let target = if arguments.starts_with(&PACKAGE.map(str::to_owned)) {
+            archives_folder()?
+        } else {
+            target_folder()
+        };
         let lock = "Cargo.lock";
         if folder != crate::repository() {
             std::fs::copy(crate::repository().join(lock), folder.join(lock))
@@ -293,7 +306,9 @@ mod tests {
     #[test]
     fn a_command_that_fails_is_a_failure() {
         shelter::tests::alone("test::tests::a_command_that_fails_is_a_failure", || {
-            let passes = |word| cargo(crate::repository(), &[word], false, &mut Report::default()).passed;
+            let passes = |word: &str| {
+                cargo(crate::repository(), &[word.to_owned()], false, &mut Report::default()).passed
+            };
             assert!(passes("--version") && !passes("no-such-command"));
         });
     }

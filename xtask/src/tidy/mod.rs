@@ -17,6 +17,7 @@ mod workspace;
 use std::path::{Path, PathBuf};
 
 use source::{Source, Violation};
+pub(crate) use workspace::unpublished;
 
 /// Checks the repository and prints what it finds.
 pub(crate) fn run(repository: &Path) -> bool {

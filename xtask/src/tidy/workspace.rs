@@ -1,4 +1,5 @@
-//! Rules over the packages: which may use which, and that all share the workspace's lints.
+//! Rules over the packages: which may use which, that all share the workspace's lints, and what the archives of the
+//! published packages hold.
 
 use std::path::Path;
 use std::process::Command;
@@ -197,6 +198,8 @@ struct Package {
     /// Of its manifest, relative to the repository.
     path: String,
     manifest: String,
+    /// Its manifest does not say `publish = false`.
+    is_published: bool,
     /// The packages of this workspace that it uses, in code, tests or build scripts.
     uses: Vec<String>,
 }
@@ -204,7 +207,19 @@ struct Package {
 /// Every rule of this file.
 pub(crate) fn check(repository: &Path) -> Result<Vec<Violation>, String> {
     let packages = packages(repository)?;
-    Ok(packages.iter().flat_map(|package| arrows(package).into_iter().chain(shared_lints(package))).collect())
+    let rules = |package| {
+        arrows(package).into_iter().chain(shared_lints(package)).chain(archive(package, repository))
+    };
+    Ok(packages.iter().flat_map(rules).collect())
+}
+
+/// The names of the packages that are not published.
+///
+/// # Errors
+/// When cargo does not say.
+pub(crate) fn unpublished(repository: &Path) -> Result<Vec<String>, String> {
+    let packages = packages(repository)?.into_iter();
+    Ok(packages.filter(|package| !package.is_published).map(|package| package.name).collect())
 }
 
 fn packages(repository: &Path) -> Result<Vec<Package>, String> {
@@ -231,6 +246,8 @@ fn read_package(package: &Value, repository: &Path) -> Result<Package, String> {
     Ok(Package {
         name: text(&package["name"]),
         path: path.to_string_lossy().into_owned(),
+        // `publish = false` is an empty list of registries.
+        is_published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
         manifest: std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?,
         uses: own.map(|dependency| text(&dependency["name"])).collect(),
     })
@@ -264,13 +281,34 @@ fn shared_lints(package: &Package) -> Option<Violation> {
     (!shared).then(|| violation(package, 1, "lints", text))
 }
 
+/// The texts of the licences, which each archive must hold.
+const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
+
+/// Finds a published package whose archive would lack the page for users or the text of a licence.
+fn archive(package: &Package, repository: &Path) -> Vec<Violation> {
+    if !package.is_published {
+        return Vec::new();
+    }
+    let folder = repository.join(&package.path).with_file_name("");
+    let is_like_ours = |name: &&str| {
+        let ours = std::fs::read(repository.join(name));
+        ours.is_ok_and(|ours| std::fs::read(folder.join(name)).is_ok_and(|text| text == ours))
+    };
+    let has_readme = package.manifest.lines().any(|line| line.replace(' ', "") == "readme.workspace=true");
+    let readme = (!has_readme).then(|| "write readme.workspace = true, or publish = false".to_owned());
+    let missing = LICENCES.iter().filter(|name| !is_like_ours(name));
+    let licences = missing.map(|name| format!("link {name} of the repository into the package's folder"));
+    readme.into_iter().chain(licences).map(|text| violation(package, 1, "archive", text)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn package(name: &str, manifest: &str, uses: &[&str]) -> Package {
         let uses = uses.iter().map(|&name| name.to_owned()).collect();
-        Package { name: name.to_owned(), path: "Cargo.toml".to_owned(), manifest: manifest.to_owned(), uses }
+        let (path, manifest) = ("Cargo.toml".to_owned(), manifest.to_owned());
+        Package { name: name.to_owned(), path, manifest, is_published: true, uses }
     }
 
     #[test]
@@ -298,6 +336,28 @@ mod tests {
         assert!(shared_lints(&package("x", "[package]\n", &[])).is_some());
         assert!(shared_lints(&package("x", "[lints]\nrust = {}\n", &[])).is_some());
         assert!(shared_lints(&package("x", "[lints]\nworkspace = true\n", &[])).is_none());
+    }
+
+    #[test]
+    fn an_archive_without_readme_or_licence_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = |package: &Package| archive(package, folder.path()).len();
+        let bare = package("x", "[package]\n", &[]);
+        assert_eq!(found(&bare), 3);
+        LICENCES.iter().for_each(|name| std::fs::write(folder.path().join(name), "text").unwrap());
+        assert_eq!(found(&bare), 1);
+        assert_eq!(found(&package("x", "readme.workspace = true\n", &[])), 0);
+        let elsewhere = Package { path: "crates/x/Cargo.toml".to_owned(), ..package("x", "", &[]) };
+        assert_eq!(found(&elsewhere), 3);
+        assert_eq!(found(&Package { is_published: false, ..elsewhere }), 0);
+    }
+
+    #[test]
+    fn a_package_that_says_so_is_not_published() {
+        let names = unpublished(crate::repository()).unwrap();
+        let is_in = |name: &str| names.iter().any(|one| one == name);
+        assert!(["xtask", TESTS, DOUBLE_HCCL].into_iter().all(is_in), "{names:?}");
+        assert!(!["unisono", "unisono-cli", KERNELS].into_iter().any(is_in), "{names:?}");
     }
 
     #[test]

@@ -52,11 +52,12 @@ pub fn deadline_after(now: Instant, timeout: Duration) -> Instant {
 /// A caller's demand on the order of a reduction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Determinism {
-    /// Any proven algorithm. The result has the same bits on all ranks, and again in each run of the same shape.
+    /// Any proven algorithm. The result has the same bits on all ranks, and again in each run of the same shape. The
+    /// sign and the payload of a NaN are excepted: processors and compilers choose these.
     #[default]
     AnyOrder,
     /// Only the canonical summation tree, one for each number of ranks. The bits of the result do not depend on the
-    /// vector's length, the piece size and the transport.
+    /// vector's length, the piece size and the transport, but for the sign and the payload of a NaN.
     Fixed,
 }
 

@@ -44,6 +44,7 @@ use crate::comms_log::report::CommsReport;
 use crate::comms_log::rows::Rows;
 use crate::log::{Severity, log};
 use crate::monotonic::monotonic_ns;
+use crate::short_text::ShortText;
 
 /// The bits above those of operations.
 const NAMES: u32 = 1 << 16;
@@ -92,6 +93,8 @@ struct LogShared {
 struct LogState {
     config: CommsLoggerConfig,
     selection: Selection,
+    /// The part of the selection that recorded calls have had. A reset of the records does not change it.
+    met: Selection,
     rows: Rows,
 }
 
@@ -104,8 +107,32 @@ impl LogState {
         }
         let operations = if prof_all { Operation::all().map(bit).sum() } else { self.selection.operations };
         let flag = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
-        let names = flag(!self.selection.names.is_empty(), NAMES);
+        let names = flag(!prof_all && !self.selection.names.is_empty(), NAMES);
         operations | ENABLED | names | flag(verbose, VERBOSE) | flag(debug, DEBUG)
+    }
+
+    /// Whether a name of the call is selected. All such names count as met, not only the first one.
+    fn meets(&mut self, call: &EnteredCall<'_>) -> bool {
+        let is_selected = |name: &&str| self.selection.names.contains(*name);
+        let call_names = call.names();
+        let selected: Vec<&str> =
+            call_names.iter().flatten().map(ShortText::as_str).filter(is_selected).collect();
+        for name in &selected {
+            if !self.met.names.contains(*name) {
+                self.met.names.insert((*name).to_owned());
+            }
+        }
+        !selected.is_empty()
+    }
+
+    /// The names of `prof_ops` that no recorded call has had, as the user wrote them.
+    fn without_calls(&self) -> Vec<String> {
+        let is_met = |name: &String| match operation_named(name) {
+            Some(operation) => self.met.operations & bit(operation) != 0,
+            None => self.met.names.contains(name),
+        };
+        let names = if self.config.prof_all { &[][..] } else { &self.config.prof_ops };
+        names.iter().filter(|name| !is_met(name)).cloned().collect()
     }
 }
 
@@ -128,10 +155,21 @@ impl fmt::Debug for CommsLogger {
 impl CommsLogger {
     /// Does what `config` says from now on. Earlier records stay. A name in `prof_ops` that is no operation's
     /// is a line in the log, because it may be the name of a call.
+    ///
+    /// DeepSpeed's `start_profiling_comms` and `stop_profiling_comms` set `prof_all`, and so does this:
+    ///
+    /// ```
+    /// use unisono_communicator::{CommsLogger, CommsLoggerConfig};
+    /// # let log = CommsLogger::default();
+    /// log.configure(CommsLoggerConfig { prof_all: true, ..log.config() });
+    /// ```
+    #[doc(alias("start_profiling_comms", "stop_profiling_comms"))]
     pub fn configure(&self, config: CommsLoggerConfig) {
         let selection = Selection::of(&config.prof_ops);
         tell_names(&selection.names);
-        self.change(|state| (state.config, state.selection) = (config, selection));
+        self.change(|state| {
+            (state.config, state.selection, state.met) = (config, selection, Selection::default());
+        });
     }
 
     /// The configuration.
@@ -139,26 +177,26 @@ impl CommsLogger {
         self.lock().config.clone()
     }
 
-    /// Records the calls that the configuration selects; without one, all.
-    #[doc(alias = "start_profiling_comms")]
+    /// Sets `enabled`: the log records the calls that the configuration selects; without a configuration, all.
     pub fn start(&self) {
         self.change(|state| state.config.enabled = true);
     }
 
-    /// Records no more calls. Earlier records stay.
-    #[doc(alias = "stop_profiling_comms")]
+    /// Clears `enabled`: the log records no more calls. Earlier records and the selection stay.
     pub fn stop(&self) {
         self.change(|state| state.config.enabled = false);
     }
 
-    /// Records calls of these operations, or of these names, too; of no others unless they were selected before. The
-    /// log is on afterwards.
+    /// Records calls of these operations, or of these names, too. The log is on afterwards.
+    ///
+    /// A log that was on records everything that it recorded before: with `prof_all` all operations. A log that was
+    /// off loses `prof_all`, so it records these operations and names, and the earlier ones of `prof_ops`.
     #[doc(alias = "start_profiling_op")]
     pub fn start_operations(&self, names: &[&str]) {
         let more = Selection::of(names);
         tell_names(&more.names);
         self.change(|state| {
-            state.config.prof_all = false;
+            state.config.prof_all &= state.config.enabled;
             state.config.enabled = true;
             state.selection.operations |= more.operations;
             state.selection.names.extend(more.names);
@@ -166,7 +204,8 @@ impl CommsLogger {
         });
     }
 
-    /// Records calls of these operations, or of these names, no more.
+    /// Takes these operations and names from the selection. A call of such a name is still recorded if its operation
+    /// is selected.
     #[doc(alias = "stop_profiling_op")]
     pub fn stop_operations(&self, names: &[&str]) {
         let less = Selection::of(names);
@@ -216,7 +255,8 @@ impl CommsLogger {
     pub fn report(&self) -> CommsReport {
         let written_ms =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        CommsReport::of(&self.lock().rows, written_ms)
+        let state = self.lock();
+        CommsReport::of(&state.rows, state.without_calls(), written_ms)
     }
 
     /// Forgets the records. The configuration does not change.
@@ -268,16 +308,14 @@ impl CommsLogger {
     }
 
     fn is_selected(&self, switches: u32, call: &EnteredCall<'_>) -> bool {
-        match call.options.profile {
-            Profile::Never => false,
-            Profile::Always => true,
-            Profile::AsConfigured if switches & bit(call.descriptor.operation) != 0 => true,
-            Profile::AsConfigured if switches & NAMES == 0 => false,
-            Profile::AsConfigured => {
-                let names = &self.lock().selection.names;
-                call.names().iter().flatten().any(|name| names.contains(name.as_str()))
-            }
+        let profile = call.options.profile;
+        if profile == Profile::Never {
+            return false;
         }
+        let by_operation = switches & bit(call.descriptor.operation) != 0;
+        // Also where the operation decides, because the report says which names no call has had.
+        let by_name = switches & NAMES != 0 && self.lock().meets(call);
+        profile == Profile::Always || by_operation || by_name
     }
 
     /// A recorded call ends now. Says whether a line about it is wanted; see [`CommsLogger::tell`].
@@ -296,6 +334,7 @@ impl CommsLogger {
             return false;
         }
         let mut state = self.lock();
+        state.met.operations |= bit(call.key.operation);
         match ended {
             RecordedEnd::Done(_) => state.rows.add(&call.key, call.bytes, call.duration_ns()),
             RecordedEnd::Failed => state.rows.add_error(&call.key),

@@ -15,6 +15,8 @@ pub struct CommsReport {
     pub written_ms: u64,
     /// A row for each kind of call: by name, then size. The parts of a parent call come behind it.
     pub rows: Vec<CommsRow>,
+    /// The names of `prof_ops` that no recorded call has had since the log was configured. Empty with `prof_all`.
+    pub without_calls: Vec<String>,
 }
 
 /// The calls of one name and operation whose sizes lie between two powers of two.
@@ -52,7 +54,7 @@ fn by_name<S: serde::Serializer>(operation: &Operation, serializer: S) -> Result
 }
 
 impl CommsReport {
-    pub(super) fn of(rows: &Rows, written_ms: u64) -> CommsReport {
+    pub(super) fn of(rows: &Rows, without_calls: Vec<String>, written_ms: u64) -> CommsReport {
         let mut rows: Vec<CommsRow> = rows.iter().map(|(key, row)| CommsRow::of(key, row)).collect();
         // The parts of a parent call behind it, whatever they are called.
         let order = |row: &CommsRow| {
@@ -60,7 +62,7 @@ impl CommsReport {
             (family, row.parent.is_some(), row.name.clone(), row.ranks, row.bytes_min)
         };
         rows.sort_by_cached_key(order);
-        CommsReport { written_ms, rows }
+        CommsReport { written_ms, rows, without_calls }
     }
 }
 
@@ -100,7 +102,7 @@ const HEADINGS: [&str; 10] = [
 ];
 
 /// A table: a line of headings, then a line for each row. A part of a parent call is indented. The last column, errors,
-/// is there if there are any.
+/// is there if there are any. A last line has the names of `prof_ops` without calls.
 impl fmt::Display for CommsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let has_errors = self.rows.iter().any(|row| row.errors > 0);
@@ -111,7 +113,11 @@ impl fmt::Display for CommsReport {
             let rows = lines[1..].iter_mut().zip(&self.rows);
             rows.for_each(|(line, row)| line.push(row.errors.to_string()));
         }
-        table(f, &lines)
+        table(f, &lines)?;
+        if self.without_calls.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "no call was recorded for these names of prof_ops: {}", self.without_calls.join(", "))
     }
 }
 

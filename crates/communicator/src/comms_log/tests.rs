@@ -120,6 +120,51 @@ fn i8_operations_are_started_and_stopped_at_run_time() {
 }
 
 #[test]
+fn i8_an_operation_more_takes_none_away_from_a_log_that_is_on() {
+    let (comm, log) = solo();
+    let calls = || {
+        log.reset();
+        comm.all_reduce(&mut [1u8], ReduceOp::Sum).unwrap();
+        comm.barrier().unwrap();
+        log.names()
+    };
+    log.start();
+    log.start_operations(&["barrier"]);
+    assert_eq!(calls(), ["all_reduce", "barrier"]);
+    assert!(log.config().prof_all);
+    log.stop();
+    log.start_operations(&["barrier"]);
+    assert_eq!(calls(), ["barrier"], "a log that is off gets these operations only");
+    // DeepSpeed's start_profiling_comms and stop_profiling_comms.
+    log.configure(CommsLoggerConfig { prof_all: true, ..log.config() });
+    assert_eq!(calls(), ["all_reduce", "barrier"]);
+    log.configure(CommsLoggerConfig { prof_all: false, ..log.config() });
+    assert_eq!(calls(), ["barrier"]);
+}
+
+#[test]
+fn i9_the_report_has_the_names_of_prof_ops_that_no_call_has_had() {
+    let (comm, log) = solo();
+    let prof_ops =
+        ["all_reduce", "all_gather_into_tensor", "barrier", "loss", "grads", "los"].map(String::from);
+    let some =
+        CommsLoggerConfig { prof_all: false, prof_ops: prof_ops.to_vec(), ..CommsLoggerConfig::enabled() };
+    log.configure(some.clone());
+    assert_eq!(log.report().without_calls, prof_ops);
+    // The log name hides the label in the rows, and the operation alone would have selected the call.
+    let named = CallOptions::new().log_name("loss").label("grads");
+    comm.with(named).all_reduce(&mut [1u8], ReduceOp::Sum).unwrap();
+    comm.with(CallOptions::new().profiled(false)).barrier().unwrap();
+    log.reset();
+    let report = log.report();
+    assert_eq!(report.without_calls, ["all_gather_into_tensor", "barrier", "los"]);
+    let last = "no call was recorded for these names of prof_ops: all_gather_into_tensor, barrier, los\n";
+    assert!(report.to_string().ends_with(last), "{report}");
+    log.configure(CommsLoggerConfig { prof_all: true, ..some });
+    assert_eq!(log.report().without_calls, [""; 0]);
+}
+
+#[test]
 fn i9_an_unknown_operation_is_never_an_error() {
     let (comm, log) = solo();
     let prof_ops = vec!["all_reduse".to_owned(), "monitored_barrier".to_owned()];

@@ -33,7 +33,8 @@ pub enum ReduceOp {
     Min,
     /// The largest; a NaN anywhere gives NaN.
     Max,
-    /// The sum divided by the number of ranks.
+    /// The sum divided by the number of ranks. A sum that is too large for the type spoils the mean: three times 40,000
+    /// in f16 gives infinity, two times 100 in i8 gives -28. [`ReduceOp::PreMulSum`] with `1 / ranks` scales first.
     Avg,
     /// Bitwise and.
     BitAnd,

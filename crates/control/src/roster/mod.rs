@@ -151,9 +151,10 @@ impl Roster {
             return Arrived::Waits(until);
         }
         self.meetings = self.meetings.saturating_add(1);
-        let arrivals: Vec<Arrival> =
-            self.members.iter().flatten().map(|member| member.newcomer.arrival.clone()).collect();
+        let present = || self.members.iter().flatten().map(|member| &member.newcomer);
+        let arrivals: Vec<Arrival> = present().map(|newcomer| newcomer.arrival.clone()).collect();
         let problem = backends_differ(&arrivals).or_else(|| address_repeats(&arrivals));
+        let problem = problem.or_else(|| hosts_share_address(present()));
         let failed = problem.map(|problem| Answer::Failed { missing: Vec::new(), problem });
         let answer = failed.unwrap_or_else(|| welcome(job, &arrivals));
         Arrived::Ends(self.end_round(answer))
@@ -280,6 +281,27 @@ fn address_repeats(arrivals: &[Arrival]) -> Option<String> {
         "ranks {first} and {second} both say that they listen at {address}, so they are in networks apart: set \
          UNISONO_INTERFACE or UNISONO_ADDRESS to a network that all ranks reach"
     ))
+}
+
+/// Which two hosts have one address at which ranks say that they listen, as the bridges of container engines have.
+///
+/// Containers with names of their own count as hosts and may share one network. The connections of such containers come
+/// from one address, and the connections of two hosts from two.
+fn hosts_share_address<'a>(present: impl Iterator<Item = &'a Newcomer>) -> Option<String> {
+    let mut first_at = BTreeMap::new();
+    for newcomer in present {
+        let ip = newcomer.arrival.address.ip();
+        let first: &Newcomer = first_at.entry(ip).or_insert(newcomer);
+        let is_other_host = first.arrival.host.id != newcomer.arrival.host.id;
+        if is_other_host && first.from.ip() != newcomer.from.ip() {
+            return Some(format!(
+                "ranks {} and {} are on two hosts, {first} and {newcomer}, and both hosts have the address {ip}, at \
+                 which these ranks listen: set UNISONO_INTERFACE or UNISONO_ADDRESS to a network that all ranks reach",
+                first.rank, newcomer.rank
+            ));
+        }
+    }
+    None
 }
 
 fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {

@@ -120,6 +120,31 @@ fn two_ranks_with_one_address_end_the_round_when_all_are_there() {
 }
 
 #[test]
+fn two_hosts_with_one_address_end_the_round_when_all_are_there() {
+    let now = Instant::now();
+    // Each rank with its host and the last part of the address from which its connection comes.
+    let meet = |ranks: [(u8, u8); 3]| {
+        let mut roster = Roster::new(3);
+        let arrived = (0u32..).zip(ranks).map(|(rank, (host, from))| {
+            let mut one = of(3, newcomer(rank, u64::from(rank), arrival(7 + rank as u16, host, 1000)));
+            one.arrival.address.set_ip([172, 17, 0, 1].into());
+            one.from.set_ip([10, 0, 0, from].into());
+            roster.arrive(one, now, JOB)
+        });
+        arrived.last().unwrap()
+    };
+    let problem = conflict(meet([(1, 1), (1, 1), (2, 2)]));
+    let words = "ranks 0 and 2 are on two hosts, pid 9 on here (10.0.0.1:1000) and pid 9 on here (10.0.0.2:1002), \
+                 and both hosts have the address 172.17.0.1, at which these ranks listen: set UNISONO_INTERFACE";
+    assert!(problem.starts_with(words), "{problem}");
+    assert!(problem.len() < 512, "it fits its message");
+    // Containers of one network, and one host that has two ways to the store.
+    for shared in [[(1, 1), (2, 1), (3, 1)], [(1, 1), (1, 2), (1, 3)]] {
+        assert!(matches!(meet(shared), Arrived::Ends(Answer::Welcome { .. })));
+    }
+}
+
+#[test]
 fn two_backends_end_the_round_when_all_are_there() {
     let now = Instant::now();
     let (mut roster, mut connection) = (Roster::new(3), 0);

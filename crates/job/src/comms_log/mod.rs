@@ -41,10 +41,14 @@ impl Table {
             return;
         }
         let mut is_printed = self.is_printed.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::replace(&mut *is_printed, true) || !self.logger.has_calls() {
+        if std::mem::replace(&mut *is_printed, true) {
             return;
         }
-        let text = format!("unisono: rank 0: calls of this rank by size\n{}", self.logger.report());
+        let report = self.logger.report();
+        if report.rows.is_empty() && report.without_calls.is_empty() {
+            return;
+        }
+        let text = format!("unisono: rank 0: calls of this rank by size\n{report}");
         // One write, so that other lines do not come between. A program whose output nobody reads ends all the same.
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
     }

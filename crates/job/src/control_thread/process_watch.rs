@@ -3,10 +3,6 @@
 //! A process that has forked without exec has left its sockets to its child too: they stay open when it is killed, so
 //! no connection shows its end.
 
-#[cfg(test)]
-#[path = "../../../../tests/src/skip.rs"]
-mod skip;
-
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -101,9 +97,9 @@ mod tests {
     use unisono_control::wire::{Message, News, Topic, encode};
 
     use super::super::tasks::{End, TaskResult, read_messages};
-    use super::skip::skip;
     use super::*;
     use crate::rendezvous::own_process;
+    use crate::skip::skip;
 
     /// A process that ends with its input.
     fn child() -> (Child, RankProcess) {

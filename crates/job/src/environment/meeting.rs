@@ -53,7 +53,7 @@ pub(super) fn master(
     job_key: Option<&str>,
 ) -> Result<Master> {
     let (None, Some(ranked)) = (&named.address, ranked) else { return Ok(named) };
-    let found = match slurm::first_hosts(source) {
+    let found = match slurm::first_hosts(source)? {
         (None, None) => platform::master(source, ranked.numbers.are_of_one_host())?,
         // Nothing beside Slurm is asked where Slurm is there: else some ranks would meet elsewhere than others.
         hosts => slurm_master(source, ranked, hosts, job_key),
@@ -67,7 +67,7 @@ pub(super) fn master(
 fn slurm_master(
     source: &Source<'_>,
     ranked: &Ranked,
-    (of_step, of_job): (Option<Sourced<String>>, Option<Sourced<String>>),
+    (of_step, of_job): slurm::FirstHosts,
     job_key: Option<&str>,
 ) -> Option<(Sourced<String>, Sourced<u16>)> {
     let with_port = |host: Sourced<String>, key: &str, by: &str| {

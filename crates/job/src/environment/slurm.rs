@@ -1,13 +1,14 @@
 //! What Slurm's variables say. Their meaning depends on who has set them: of a step that srun has started for the ranks
 //! they describe the ranks; of a step in which another launcher's daemon runs they describe the daemons.
 
+use unisono_communicator::Result;
 use unisono_control::handshake::JobId;
 
 use super::rows::{
     LauncherRow, SLURM_HOST_COUNTS, SLURM_HOST_LISTS, SLURM_JOB_HOST_LISTS, SLURM_JOBS, SLURM_SIZES,
     SLURM_STEPS, Sourced, first,
 };
-use crate::settings::Source;
+use crate::settings::{Source, configuration};
 
 /// Job and step of the Slurm step that we run in.
 pub(super) fn step(source: &Source<'_>) -> Option<String> {
@@ -34,11 +35,44 @@ pub(super) fn is_of_srun(source: &Source<'_>, row: &LauncherRow) -> bool {
 }
 
 /// The first host of the step, and of the allocation; `None` where no variable lists the hosts.
-pub(super) fn first_hosts(source: &Source<'_>) -> (Option<Sourced<String>>, Option<Sourced<String>>) {
+pub(super) type FirstHosts = (Option<Sourced<String>>, Option<Sourced<String>>);
+
+/// The first hosts that the variables say.
+///
+/// # Errors
+/// [`unisono_communicator::Error::Configuration`] for a list that is cut short, whose first host may be another one.
+pub(super) fn first_hosts(source: &Source<'_>) -> Result<FirstHosts> {
     let host = |names: &[&str]| {
-        first(source, names).map(|(source, list)| Sourced { value: first_host(&list), source })
+        let checked = |(source, list): (String, String)| -> Result<Sourced<String>> {
+            check_list(&list).map_err(|problem| configuration(&source, &list, problem))?;
+            Ok(Sourced { value: first_host(&list), source })
+        };
+        first(source, names).map(checked).transpose()
     };
-    (host(SLURM_HOST_LISTS), host(SLURM_JOB_HOST_LISTS))
+    Ok((host(SLURM_HOST_LISTS)?, host(SLURM_JOB_HOST_LISTS)?))
+}
+
+/// Checks that each host of a Slurm list has a name, each bracket its end, and each place in a bracket a number.
+fn check_list(list: &str) -> Result<(), String> {
+    let cut = |what: &str| Err(format!("{what}, so the list of hosts is damaged or cut short"));
+    let (mut inside, mut piece) = (false, 0);
+    for letter in list.chars() {
+        match (letter, inside) {
+            ('[', false) => (inside, piece) = (true, 0),
+            ('[', true) => return cut("a bracket is within another one"),
+            (']', false) => return cut("a bracket ends that does not begin"),
+            (']' | ',' | '-', true) | (',', false) if piece == 0 => return cut("a host is missing"),
+            // A host that ends with a bracket has a name.
+            (']', true) => (inside, piece) = (false, 1),
+            (',', _) | ('-', true) => piece = 0,
+            _ => piece += 1,
+        }
+    }
+    match (inside, piece) {
+        (true, _) => cut("a bracket does not end"),
+        (false, 0) => cut("a host is missing"),
+        (false, _) => Ok(()),
+    }
 }
 
 /// The first host of a Slurm list: of `gpu[007-012,20]-ib,login` it is `gpu007-ib`.
@@ -79,7 +113,28 @@ mod tests {
             ("r[1-2]n[03-04]", "r1n03"),
         ];
         for (list, host) in cases {
+            assert_eq!(check_list(list), Ok(()), "{list}");
             assert_eq!(first_host(list), host, "{list}");
+        }
+    }
+
+    #[test]
+    fn a_slurm_list_that_is_cut_short_is_refused() {
+        for (list, word) in [
+            ("n[1", "does not end"),
+            ("n[", "does not end"),
+            ("n[1-", "does not end"),
+            ("n[1-4,", "does not end"),
+            ("n[1-]", "missing"),
+            ("n[]", "missing"),
+            ("n[1[2]]", "within"),
+            ("n1-4]", "does not begin"),
+            ("n1,", "missing"),
+            (",n1", "missing"),
+            ("n[1-4],,m", "missing"),
+        ] {
+            let problem = check_list(list).unwrap_err();
+            assert!(problem.contains(word) && problem.ends_with("cut short"), "{list}: {problem}");
         }
     }
 

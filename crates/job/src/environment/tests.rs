@@ -222,3 +222,15 @@ fn launchers_within_others_are_no_contradiction() {
     let batch = [&slurm[..], &[("SLURM_STEP_ID", ""), ("SLURM_STEPID", "")]].concat();
     assert_eq!(told(&[&LEFT_OVER[..], &batch].concat()).0, (0, 1));
 }
+
+#[test]
+fn a_list_of_hosts_that_is_cut_short_is_refused_under_its_variable() {
+    let slurm = recorded!("slurm-22.05.8-pmi2");
+    let step = problem(&[&slurm[..], &[("SLURM_STEP_NODELIST", "n[1")]].concat());
+    assert!(step.starts_with("SLURM_STEP_NODELIST=n[1: a bracket does not end"), "{step}");
+    let job = problem(&[&slurm[..], &[("SLURM_JOB_NODELIST", "node[07-")]].concat());
+    assert!(job.starts_with("SLURM_JOB_NODELIST=node[07-: "), "{job}");
+    // Nobody asks for the list where the address of rank 0 has a setting.
+    let named = [("MASTER_ADDR", "node07"), ("MASTER_PORT", "29500"), ("SLURM_STEP_NODELIST", "n[1")];
+    read(&[&slurm[..], &named].concat()).unwrap();
+}

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use unisono_communicator::{Error, Result};
 
 use super::join::Retry;
+use super::loopback::check_loopback;
 use super::plan::{Meeting, is_literal_loopback, meeting};
 use super::scope::{at_own, is_link_local, scoped, with_scope};
 use super::waiting::{WaitConfig, Waiting};
@@ -39,7 +40,11 @@ pub(crate) async fn listen_at(config: &Config) -> Result<SocketAddr> {
     }
     let meeting = meeting(config)?;
     let store = match &meeting {
-        Meeting::Solo | Meeting::SameHost => return Ok((Ipv4Addr::LOCALHOST, 0).into()),
+        Meeting::Solo => return Ok((Ipv4Addr::LOCALHOST, 0).into()),
+        Meeting::SameHost => {
+            check_loopback(Ipv4Addr::LOCALHOST.into())?;
+            return Ok((Ipv4Addr::LOCALHOST, 0).into());
+        }
         Meeting::File(_) => return Ok(outward(config)),
         Meeting::Launched { store, .. } => store.clone(),
         Meeting::AtRankZero { host, port, .. } => join_host(host, *port),
@@ -171,6 +176,9 @@ fn towards(host: &str, store: SocketAddr, variable: &str) -> Result<SocketAddr> 
         let problem = "on this host the name means a loopback address, which others cannot reach: set \
                        UNISONO_INTERFACE or UNISONO_ADDRESS";
         return Err(configuration(variable, host, problem));
+    }
+    if store.ip().is_loopback() {
+        check_loopback(store.ip())?;
     }
     let mut route =
         route(store).map_err(|error| Error::system(format!("find the route to {store}"), &error))?;

@@ -23,6 +23,7 @@ use zeroize::Zeroizing;
 use super::Membership;
 use super::host::{StoreConfig, StoreHost};
 use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, no_store};
+use super::loopback::check_loopback;
 use super::waiting::Waiting;
 use crate::private_files::{bad_file, no_runtime_file, open_private};
 use crate::size_limit::write_limited;
@@ -236,6 +237,10 @@ pub(super) async fn meet(
     rank: &JoinConfig,
     thread: &TaskThread,
 ) -> Result<Membership> {
+    if matches!(naming, Naming::Ours) {
+        // The ranks may listen at an address that a setting gives, but the store is at loopback.
+        check_loopback(Ipv4Addr::LOCALHOST.into())?;
+    }
     let deadline = Instant::now() + rank.timeout;
     let mut retry = Retry::new(deadline);
     let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);

@@ -30,6 +30,7 @@ pub(crate) mod fuzz;
 mod host;
 mod join;
 mod key;
+mod loopback;
 mod own_cpus;
 mod plan;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub(crate) use join::join;
 pub use join::{JoinConfig, StoreProcess};
 pub use key::own_process;
 pub(crate) use key::process_start_ticks;
+pub use loopback::check_loopback;
 pub use plan::store_job;
 pub(crate) use scope::at_own;
 pub use unisono_control::roster::message::{

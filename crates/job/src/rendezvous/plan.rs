@@ -61,9 +61,7 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
         return Ok(Meeting::SameHost);
     }
     let (Some(host), Some(port)) = (config.master_address.clone(), config.master_port) else {
-        let problem = "some of the ranks are on other hosts and nothing says where to meet: set UNISONO_STORE, or \
-                       MASTER_ADDR and MASTER_PORT; if all are on this host, set UNISONO_LOCAL_WORLD_SIZE";
-        return Err(configuration("UNISONO_STORE", "", problem));
+        return Err(nowhere(config, local_world_size));
     };
     let secret = secret(config).ok_or_else(|| {
         let problem = format!(
@@ -73,6 +71,18 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
         configuration(config.variable("UNISONO_MASTER_ADDRESS"), &host, problem)
     })?;
     Ok(Meeting::AtRankZero { host, port: port + 1, secret })
+}
+
+/// The error of ranks on several hosts that are not told where to meet. The setting that says that there are several
+/// hosts is at its head, since no setting is wrong and one is missing.
+fn nowhere(config: &Config, local_world_size: Option<u32>) -> Error {
+    let problem = "some of the ranks are on other hosts and nothing says where to meet: set UNISONO_STORE, or \
+                   MASTER_ADDR and MASTER_PORT; if all are on this host, set UNISONO_LOCAL_WORLD_SIZE";
+    let (name, number) = match local_world_size {
+        Some(local) => ("UNISONO_LOCAL_WORLD_SIZE", local),
+        None => ("UNISONO_WORLD_SIZE", config.placement.world_size()),
+    };
+    config.refused(name, &number.to_string(), problem)
 }
 
 const SECRET_REMEDY: &str = "UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode \
@@ -170,10 +180,17 @@ mod tests {
         assert_eq!(with(&[host, port, secret]).unwrap(), at_zero);
         let launched = Meeting::Launched { store: "node7:1".into(), secret: SecretSource::Descriptor(7) };
         assert_eq!(with(&[("UNISONO_STORE", "node7:1"), ("UNISONO_SECRET_FD", "7")]).unwrap(), launched);
+        let ompi = ["RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"].map(|name| format!("OMPI_COMM_WORLD_{name}"));
+        let variables: Vec<_> = ompi.iter().map(String::as_str).zip(["1", "2", "0", "1"]).collect();
+        let text = plan(&variables).unwrap_err().to_string();
+        assert!(text.starts_with("OMPI_COMM_WORLD_LOCAL_SIZE=1: some of the ranks"), "{text}");
         let refused = [
             (vec![("UNISONO_STORE", "node7:1")], "UNISONO_STORE=node7:1: the secret is missing"),
             (vec![host, port], "MASTER_ADDR=node7: ranks of other hosts may meet there only with a secret"),
-            (vec![("LOCAL_WORLD_SIZE", "1"), secret], "UNISONO_STORE=: some of the ranks are on other hosts"),
+            (
+                vec![("LOCAL_WORLD_SIZE", "1"), secret],
+                "LOCAL_WORLD_SIZE=1: some of the ranks are on other hosts",
+            ),
         ];
         for (variables, expected) in refused {
             let text = with(&variables).unwrap_err().to_string();

@@ -26,11 +26,15 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     let compress = arguments.compress.as_ref();
     let methods = compress.map_or(vec![None], |methods| methods.in_order().into_iter().map(Some).collect());
     let seconds = Depth::of(kill).seconds(methods.len());
-    screen.line(&format!("unisono: {ranks} processes on this machine, for about {seconds} seconds"))?;
+    let config = Config::from_environment()?;
+    let way = if config.shares_memory { "through memory" } else { "over loopback (UNISONO_SHM=0)" };
+    let first =
+        format!("unisono: {ranks} processes on this machine, talking {way}, for about {seconds} seconds");
+    screen.line(&first)?;
     screen.line("\nEvery collective, every element of every result checked:")?;
     screen.line(&header())?;
     screen.line(LEGEND)?;
-    screen.line(&figures(Config::from_environment()?.cost_model.is_some()))?;
+    screen.line(&figures(config.cost_model.is_some()))?;
     let mut runs: Vec<Run> = Vec::new();
     // A job for each, so that all of them have all ranks, also when one of these is to be killed.
     for method in methods {

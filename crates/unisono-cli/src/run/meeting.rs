@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use unisono_control::secret::Secret;
-use unisono_job::private_files::runtime_directory;
-use unisono_job::rendezvous::{StoreConfig, StoreHost, store_job};
+use unisono_job::private_files::{no_runtime_file, runtime_directory};
+use unisono_job::rendezvous::{StoreConfig, StoreHost, check_loopback, store_job};
 use unisono_job::secret::create_secret_file;
 use unisono_job::settings::{GROUPS, Source, knobs};
 
@@ -47,9 +47,10 @@ impl Meeting {
         // A launcher is no rank, and replaces in its ranks what an outer job has left there: it reads no more.
         let settings = Source::of_environment(&GROUPS);
         let temporary = settings.foreign_path("TMPDIR").unwrap_or_else(|| "/tmp".into());
+        check_loopback(Ipv4Addr::LOCALHOST.into())?;
         let parent = runtime_directory(settings.foreign_path("XDG_RUNTIME_DIR").as_deref(), &temporary)?;
         remove_left_over(&parent);
-        let failed = |error| Problem::failed("a folder for the secret", error);
+        let failed = |error| no_runtime_file("make a folder for the secret in", &parent, &error);
         let (folder, lock) = make_folder(&parent).map_err(failed)?;
         let secret = Secret::random()?;
         create_secret_file(&secret, &folder.path().join(SECRET_FILE))?;

@@ -56,7 +56,11 @@ fn a_person_reads_a_table_and_the_hash_of_every_rank() {
     let figures = "
 # predicted: with built-in figures of TCP over loopback; `unisono calibrate` measures";
     assert!(done.out.contains(figures), "{}", done.out);
-    for told in ["3 processes on this machine, for about 8 seconds", "# #wrong: ", "# leaders:2: "] {
+    for told in [
+        "3 processes on this machine, talking through memory, for about 8 seconds",
+        "# #wrong: ",
+        "# leaders:2: ",
+    ] {
         assert!(done.out.contains(told), "{told}\n{}", done.out);
     }
     assert!(done.out.contains("test accuracy 9"), "{}", done.out);

@@ -126,6 +126,31 @@ fn a_file_of_the_system_that_is_missing_is_named() {
     }
 }
 
+/// As in containers: with a read-only root, and with a loopback interface that is off.
+#[test]
+fn a_host_on_which_no_ranks_can_meet_is_told_with_the_remedy() {
+    let read_only = "mount -t tmpfs none /mnt && mkdir -m 700 /mnt/unisono-0 && mount -o remount,ro /mnt && exec env \
+                     -u XDG_RUNTIME_DIR TMPDIR=/mnt \"$0\" \"$@\"";
+    for (namespace, line, told, remedy) in [
+        (
+            "--mount",
+            read_only,
+            "make a folder for the secret in /mnt/unisono-0: Read-only",
+            "set XDG_RUNTIME_DIR",
+        ),
+        ("--net", "exec \"$0\" \"$@\"", "reach this host at 127.0.0.1: ", "`ip link set lo up`"),
+    ] {
+        if !Command::new("unshare").args([namespace, "true"]).status().is_ok_and(|status| status.success()) {
+            unisono_tests::skip("start-up", "no namespace can be made here");
+            continue;
+        }
+        let done =
+            start_by(&["unshare", namespace, "sh", "-c", line], &["run", "-n", "2", "--", "true"]).finish();
+        let is_told = done.err.starts_with(&format!("unisono: {told}")) && done.err.contains(remedy);
+        assert!(!done.status.success() && is_told, "{}", done.err);
+    }
+}
+
 /// The guard may not have heard of the rank that was being started.
 #[test]
 fn a_launcher_that_is_killed_while_it_starts_ranks_leaves_none() {

@@ -78,6 +78,13 @@ impl Object for String {
 /// A value of serde as an object (feature `serde`): one byte with the version of the format, then the value in
 /// postcard's encoding. The types of both sides must match field by field, since the bytes do not name them.
 ///
+/// <div class="warning">
+///
+/// A rank that decodes another type than the sender has encoded may get a value without an error: other numbers and
+/// other texts. No check finds this. Define the type once, in code that all ranks share.
+///
+/// </div>
+///
 /// A rank takes values in which at most 128 options, enums, sequences and maps lie in each other, and of whose elements
 /// at most 1,048,576 have no bytes, such as `()`. It refuses others as malformed, since bytes that nest deeper would
 /// overflow its stack, and a length of a few bytes can name any number of such elements.

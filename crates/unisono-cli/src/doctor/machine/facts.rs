@@ -7,9 +7,9 @@ use std::path::Path;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use unisono::config::set_variables;
-use unisono::{BACKENDS, Backend, Config};
+use unisono::{BACKENDS, Backend, Config, Error};
 use unisono_job::private_files::runtime_directory;
-use unisono_job::rendezvous::listen_address;
+use unisono_job::rendezvous::{check_loopback, listen_address};
 use unisono_job::{Budget, cgroup_path, with_parents};
 
 use super::backends::BackendFacts;
@@ -233,7 +233,7 @@ impl HostNetwork {
         };
         HostNetwork {
             interfaces: if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(interface).collect(),
-            listens_on: listen_address(config).map_err(|error| error.to_string()),
+            listens_on: listens_on(config).map_err(|error| error.to_string()),
             towards_others: towards_others(),
         }
     }
@@ -242,6 +242,15 @@ impl HostNetwork {
     pub(super) fn interface_of(&self, address: IpAddr) -> Option<&NetworkInterface> {
         self.interfaces.iter().find(|one| one.address == address)
     }
+}
+
+/// Where ranks listen. A rank that is alone needs no loopback interface, but this page is about jobs.
+fn listens_on(config: &Config) -> Result<IpAddr, Error> {
+    let address = listen_address(config)?;
+    if address.is_loopback() {
+        check_loopback(address)?;
+    }
+    Ok(address)
 }
 
 /// Where packets leave that go by the default route. Connecting a datagram socket asks for the route and sends nothing;
