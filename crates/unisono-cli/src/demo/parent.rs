@@ -95,7 +95,8 @@ impl Run {
         only_training: bool,
     ) -> Result<Run> {
         let DemoArguments { ranks, kill, seed, data, vendor, .. } = arguments;
-        let listener = Arc::new(Listener { screen, heard: Mutex::default(), bar: bar() });
+        let listener =
+            Arc::new(Listener { screen, heard: Mutex::default(), bar: bar(), terminal: Terminal::default() });
         let mut words: Vec<OsString> = vec![RANK_COMMAND.into()];
         words.extend(only_training.then(|| "--only-training".into()));
         words.extend(kill.iter().flat_map(|kill| ["--kill".into(), kill.to_string().into()]));
@@ -158,6 +159,7 @@ struct Listener {
     screen: Screen,
     heard: Mutex<Heard>,
     bar: ProgressBar,
+    terminal: Terminal,
 }
 
 impl Listener {
@@ -193,7 +195,7 @@ impl Listener {
 impl Sink for Listener {
     fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()> {
         if stream == Stream::Err {
-            return self.bar.suspend(|| Terminal { tags: true }.piece(rank, Stream::Err, piece));
+            return self.bar.suspend(|| self.terminal.piece(rank, Stream::Err, piece));
         }
         let mut heard = self.heard();
         if heard.result.is_ok() {
@@ -210,7 +212,12 @@ mod tests {
 
     #[test]
     fn ranks_are_heard_and_nonsense_is_a_problem() {
-        let listener = Listener { screen: Screen { json: true }, heard: Mutex::default(), bar: bar() };
+        let listener = Listener {
+            screen: Screen { json: true },
+            heard: Mutex::default(),
+            bar: bar(),
+            terminal: Terminal::default(),
+        };
         let note = Note::Row(row(3), "line".to_owned());
         listener.piece(0, Stream::Out, &serde_json::to_vec(&note).unwrap()).unwrap();
         assert_eq!(listener.heard().rows, [row(3)]);
