@@ -259,7 +259,15 @@ pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRa
 
 fn status_text(answer: &CallStatus, group: &Group, awaited: Option<JobRank>) -> String {
     let elsewhere = doing(answer).and_then(|doing| doing.elsewhere.as_deref());
+    let message = doing(answer).and_then(|doing| doing.message.as_deref());
     let call = match answer {
+        // A message is a call too, so only of collectives can it be said that there is none.
+        CallStatus::NotYet { last: Some(last), .. } if message.is_some() => {
+            format!("its last collective was {last}")
+        }
+        CallStatus::NotYet { last: None, .. } if message.is_some() => {
+            "has called no collective yet".to_owned()
+        }
         CallStatus::NotYet { last: Some(last), .. } => format!("has not called; its last was {last}"),
         CallStatus::NotYet { last: None, .. } if elsewhere.is_some() => "has called nothing here".to_owned(),
         CallStatus::NotYet { last: None, .. } => "has not called anything yet".to_owned(),
@@ -271,7 +279,6 @@ fn status_text(answer: &CallStatus, group: &Group, awaited: Option<JobRank>) -> 
         CallStatus::Done { call, .. } => format!("has finished {call}"),
         CallStatus::Forgotten => format!("is more than {CALLS_REMEMBERED} calls ahead"),
     };
-    let message = doing(answer).and_then(|doing| doing.message.as_deref());
     let message = message.map(|message| match &message.site {
         Some(site) => format!("is in {} at {site}, ", message.descriptor),
         None => format!("is in {}, ", message.descriptor),

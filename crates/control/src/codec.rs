@@ -123,6 +123,11 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Behind a text that was cut.
+const MARK: &str = "...";
+/// What is longer is no word; where no word would fit, a text is cut without more ado.
+const WORD_BYTES_MAX: usize = 64;
+
 /// Writes a message.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
@@ -170,6 +175,17 @@ impl Writer {
     /// text must not make the message that explains a failure unreadable.
     pub fn text(&mut self, value: &str, bytes_max: usize) -> &mut Writer {
         self.bytes(beginning(value, bytes_max).as_bytes())
+    }
+
+    /// As [`Writer::text`], for sentences: one that is cut ends with a whole word, and shows that it was cut.
+    pub(crate) fn words(&mut self, value: &str, bytes_max: usize) -> &mut Writer {
+        let room = bytes_max.checked_sub(MARK.len()).filter(|&room| room >= WORD_BYTES_MAX);
+        let Some(room) = room.filter(|_| value.len() > bytes_max) else {
+            return self.text(value, bytes_max);
+        };
+        let whole = beginning(value, room);
+        let word = whole.rfind(' ').filter(|at| whole.len() - at <= WORD_BYTES_MAX);
+        self.bytes([&whole[..word.unwrap_or(whole.len())], MARK].concat().as_bytes())
     }
 
     /// Appends a list of u32 behind its 4-byte count.
@@ -241,6 +257,18 @@ mod tests {
     fn a_long_text_is_cut_at_a_character() {
         let message = Writer::new().text("ab\u{e9}", 3).finish();
         assert_eq!(Reader::new(&message).text(3), Ok("ab"));
+    }
+
+    #[test]
+    fn a_long_sentence_ends_with_a_whole_word_and_shows_that_it_was_cut() {
+        let words = "has not sent ".repeat(20);
+        for bytes_max in 100..140 {
+            let message = Writer::new().words(&words, bytes_max).finish();
+            let cut = Reader::new(&message).text(bytes_max).unwrap();
+            let whole = cut.strip_suffix("...").unwrap();
+            assert!(words.starts_with(&format!("{whole} ")) && bytes_max - cut.len() < 8, "{cut}");
+        }
+        assert_eq!(Writer::new().words(&words, words.len()).finish().len(), 4 + words.len(), "it fits");
     }
 
     proptest! {

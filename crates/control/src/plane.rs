@@ -86,6 +86,8 @@ pub struct Plane {
     /// Since when a needed connection is missing that the other side is to dial.
     missing: BTreeMap<JobRank, Instant>,
     patience: Duration,
+    /// What is known of the ranks that the next tick may suspect.
+    seen: Vec<(JobRank, &'static str)>,
     topology: Topology,
     detector: Detector,
     flood: Flood,
@@ -109,6 +111,7 @@ impl Plane {
             questions: BTreeMap::new(),
             missing: BTreeMap::new(),
             patience: intervals.suspect,
+            seen: Vec::new(),
             topology: Topology::new(rank, size),
             detector: Detector::new(intervals.beat, intervals.suspect, now),
             flood: Flood::new(rank, size),
@@ -258,10 +261,20 @@ impl Plane {
         self.detector.heard(rank, now);
     }
 
+    /// What can be seen of a rank that the next tick may suspect, such as that its process is stopped.
+    pub fn note_seen(&mut self, rank: JobRank, seen: &'static str) {
+        self.seen.push((rank, seen));
+    }
+
     /// The detector's tick.
     pub fn on_tick(&mut self, now: Instant) {
+        let seen = std::mem::take(&mut self.seen);
         for silence in self.detector.tick(now) {
-            let reason = format!("silent for {} ms", silence.silent.as_millis());
+            let seen = seen.iter().find(|(rank, _)| *rank == silence.rank).map_or("", |(_, seen)| seen);
+            let (silent, patience) = (silence.silent.as_millis(), self.patience.as_millis());
+            let cause = if seen.is_empty() { String::new() } else { format!(", {seen}") };
+            let reason =
+                format!("silent for {silent} ms{cause}; UNISONO_SUSPECT_AFTER_MS={patience} allows no more");
             self.lose(silence.rank, Certainty::Suspected, reason, now);
         }
         self.dial_missing(now);

@@ -36,6 +36,8 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the end of the process waits for the list of its jobs.
 const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
+/// How long the end of a process waits for a flight record: its disk may be slow, or gone.
+const RECORD_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
 static JOINED: Mutex<Vec<JoinedJob>> = Mutex::new(Vec::new());
@@ -272,6 +274,9 @@ impl Job {
         // A function of the program's that ends the process in the middle of a call keeps that call from going on.
         let finishes = !is_in_call();
         joined.iter().for_each(|one| one.thread.leave(finishes));
+        for world in joined.iter().filter_map(|one| one.world.upgrade()) {
+            world.recorder.finish(RECORD_WAIT_MAX);
+        }
     }
 
     /// The communicator of all ranks; the same one as long as somebody holds it. The first call registers

@@ -68,7 +68,13 @@ pub struct ErrorReport {
     pub text: String,
     /// Whether no call could return the error any more: the rank was leaving.
     pub at_exit: bool,
+    /// Whether a call has returned the error to the program: a rank that sleeps learns of it too.
+    pub is_returned: bool,
 }
+
+/// The bits of the last byte of a report.
+const AT_EXIT: u8 = 1;
+const RETURNED: u8 = 2;
 
 impl ErrorReport {
     /// What `rank` reports of an error that the rank `by` has seen first.
@@ -88,6 +94,7 @@ impl ErrorReport {
             code,
             text: error.to_string(),
             at_exit: false,
+            is_returned: false,
         }
     }
 
@@ -114,7 +121,7 @@ impl ErrorReport {
     fn read(message: &[u8]) -> Result<ErrorReport, Malformed> {
         let mut reader = Reader::new(message);
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let report = ErrorReport {
+        let mut report = ErrorReport {
             rank: reader.u32()?,
             communicator: some(reader.text(NAME_BYTES_MAX)?),
             kind: reader.text(NAME_BYTES_MAX)?.to_owned(),
@@ -122,8 +129,11 @@ impl ErrorReport {
             call: some(reader.text(CALL_BYTES_MAX)?),
             code: (reader.u8()? != 0).then_some(i32::from_le_bytes(reader.array()?)),
             text: reader.text(TEXT_BYTES_MAX)?.to_owned(),
-            at_exit: reader.u8()? != 0,
+            at_exit: false,
+            is_returned: false,
         };
+        let flags = reader.u8()?;
+        (report.at_exit, report.is_returned) = (flags & AT_EXIT != 0, flags & RETURNED != 0);
         reader.finish().map(|()| report)
     }
 
@@ -139,7 +149,7 @@ impl ErrorReport {
             .u8(u8::from(self.code.is_some()))
             .array(&self.code.unwrap_or_default().to_le_bytes())
             .text(&cut(&self.text, TEXT_BYTES_MAX), TEXT_BYTES_MAX)
-            .u8(u8::from(self.at_exit));
+            .u8(if self.at_exit { AT_EXIT } else { 0 } | if self.is_returned { RETURNED } else { 0 });
         let body = body.finish();
         Writer::new().array(&MAGIC).u16(body.len() as u16).array(&body).finish()
     }
@@ -228,17 +238,20 @@ impl Reporter {
         Some(Reporter { pipe: Arc::new(pipe) })
     }
 
-    /// Reports the first cause of a communicator of `rank`, as it is now and whenever it changes.
+    /// Reports the first cause of a communicator of `rank`, as it is now, whenever it changes, and once more when a call
+    /// has returned it.
     pub(crate) fn watch(&self, rank: JobRank, communicator: String, board: &Arc<Board>) {
         let (this, watched) = (self.clone(), Arc::downgrade(board));
-        board.first_cause().on_revoke(Arc::new(move || {
+        let report: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
             let Some(board) = watched.upgrade() else { return };
-            if let (Some(revocation), Some(error)) =
-                (board.first_cause().revocation(), board.first_cause().error())
-            {
-                this.send(&ErrorReport::new(rank.get(), Some(communicator.clone()), revocation.by, &error));
+            let first = board.first_cause();
+            if let (Some(revocation), Some(error)) = (first.revocation(), first.error()) {
+                let report = ErrorReport::new(rank.get(), Some(communicator.clone()), revocation.by, &error);
+                this.send(&ErrorReport { is_returned: first.is_returned(), ..report });
             }
-        }));
+        });
+        board.first_cause().on_revoke(report.clone());
+        board.first_cause().on_return(report);
     }
 
     /// Reports why `rank` could not join. Its process may end next.
@@ -342,8 +355,11 @@ mod tests {
             code: None,
             text: "rank 9 aborted the communicator".to_owned(),
             at_exit: false,
+            is_returned: false,
         };
-        assert_eq!(reports(&pipe), [report]);
+        assert_eq!(reports(&pipe), std::slice::from_ref(&report));
+        assert!(board.first_cause().tell().is_some() && board.first_cause().tell().is_some());
+        assert_eq!(reports(&pipe), [ErrorReport { is_returned: true, ..report }]);
         board.first_cause().evict(JobRank::new(7), "silence".to_owned());
         let [evicted] = &reports(&pipe)[..] else { panic!("one report") };
         assert_eq!((&*evicted.kind, evicted.text.contains("silence")), ("Evicted", true));
@@ -370,6 +386,7 @@ mod tests {
             code,
             text: "\u{e9}".repeat(TEXT_BYTES_MAX / 2),
             at_exit: true,
+            is_returned: code.is_none(),
         };
         let (first, second) = (report(Some(-5)), report(None));
         let noise: &[u8] = b"text\n\xff\xffurp\xff\xffurp\x01\0";

@@ -120,7 +120,8 @@ pub(crate) struct RunArguments {
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
     /// Let the other ranks go on when one fails: the status is 0 if at least one rank succeeds, the last line names
-    /// those that did not, and if none succeeds, the status is that of the first that failed.
+    /// those that did not, and if none succeeds, the status is that of the first that failed. When only ranks run that
+    /// a rank which has succeeded has lost (one may be stopped), they are asked to end.
     #[arg(long)]
     pub(crate) keep_going: bool,
     /// End the job after so many seconds, with status 124. Time in which the job is stopped does not count.
@@ -136,6 +137,9 @@ pub(crate) struct RunArguments {
     /// Record the calls of every rank, and print what those of rank 0 have cost when it ends.
     #[arg(long)]
     pub(crate) comms: bool,
+    /// Pass the standard input of this program on to rank RANK; that of every other rank is empty.
+    #[arg(long, value_name = "RANK")]
+    pub(crate) stdin: Option<u32>,
     /// Whether each line has its rank in front, as in `[0] `.
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = parse_switch, action = ArgAction::Set)]
     pub(crate) tag_output: bool,
@@ -145,7 +149,7 @@ pub(crate) struct RunArguments {
     pub(crate) bind_to: Binding,
     #[command(flatten)]
     pub(crate) vendor: VendorArguments,
-    /// The program, whose standard input is empty, and its arguments.
+    /// The program, whose standard input is empty without --stdin, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM ARGS")]
     pub(crate) program: Vec<OsString>,
 }

@@ -68,7 +68,7 @@ fn timeouts_follow_waits_in_earlier_calls(backend: &dyn Backend) {
             let told = status(2).unwrap_or_default();
             assert!(told.starts_with("is in recv(1 x u8, peer 1, tag 5) at "), "rank {rank}: {error}");
             assert!(
-                told.ends_with(", has not called anything yet and waits for rank 1"),
+                told.ends_with(", has called no collective yet and waits for rank 1"),
                 "rank {rank}: {error}"
             );
         }

@@ -1,6 +1,7 @@
 //! The first cause: the error that revoked a communicator. Also the eviction of this rank, and the sleepers that both
 //! wake.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -27,6 +28,20 @@ struct SharedCause {
     /// Whether a caller has got the first cause. From then on it does not change.
     is_told: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
+    /// Whether the program has got the first cause from a call; threads of our own may have got it before.
+    is_returned: AtomicBool,
+    /// Called when the program gets it.
+    tellers: Mutex<Vec<Waker>>,
+}
+
+thread_local! {
+    /// Whether this thread is one of our own: what it is told, no call returns.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that this thread makes no calls of the program.
+pub fn begin_thread_without_callers() {
+    IS_OURS.set(true);
 }
 
 /// The first cause, as one rank sees it.
@@ -113,7 +128,32 @@ impl FirstCause {
         let revocation = lock(&self.shared.revocation);
         self.shared.is_told.store(true, Ordering::SeqCst);
         let cause = revocation.as_ref().map(|revocation| (*revocation.cause).clone());
+        drop(revocation);
+        if !IS_OURS.get() {
+            self.note_returned();
+        }
         self.eviction().cloned().or(cause)
+    }
+
+    /// Notes that a call of the program returns the first cause.
+    pub fn note_returned(&self) {
+        if !self.shared.is_returned.swap(true, Ordering::SeqCst) {
+            let tellers = lock(&self.shared.tellers).clone();
+            tellers.iter().for_each(|told| told());
+        }
+    }
+
+    /// Whether the program has got the first cause from a call.
+    pub fn is_returned(&self) -> bool {
+        self.shared.is_returned.load(Ordering::SeqCst)
+    }
+
+    /// Adds what is called when the program gets the first cause; calls it at once if it has.
+    pub fn on_return(&self, told: Waker) {
+        lock(&self.shared.tellers).push(told.clone());
+        if self.is_returned() {
+            told();
+        }
     }
 
     /// Adds a waker for revocation and eviction. Calls it at once if the communicator is revoked.
@@ -158,6 +198,28 @@ mod tests {
         assert!(first.revoke(JobRank::new(0), Arc::new(Error::closed())));
         assert!(!first.revoke(JobRank::new(1), Arc::new(Error::invalid("x", "later"))));
         assert!(matches!(first.error(), Some(Error::Closed { .. })));
+    }
+
+    #[test]
+    fn the_first_caller_that_gets_the_cause_is_noted_once() {
+        let (first, told) = (FirstCause::default(), Arc::new(AtomicU32::new(0)));
+        let note = || {
+            let told = told.clone();
+            first.on_return(Arc::new(move || _ = told.fetch_add(1, Ordering::Relaxed)));
+            first.is_returned()
+        };
+        let count = || told.load(Ordering::Relaxed);
+        assert!(!note() && first.tell().is_none() && !first.is_returned(), "there is nothing to tell");
+        assert!(first.revoke(JobRank::new(0), Arc::new(Error::closed())) && count() == 0);
+        assert!(first.error().is_some() && count() == 0, "to look is not to tell");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begin_thread_without_callers();
+                assert!(first.tell().is_some() && count() == 0, "no call returns it");
+            });
+        });
+        assert!(first.tell().is_some() && first.tell().is_some() && count() == 1);
+        assert!(note() && count() == 2, "who comes late hears of it too");
     }
 
     #[test]

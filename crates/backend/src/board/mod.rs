@@ -32,7 +32,7 @@ use unisono_communicator::{Awaited, CallInfo, Group, GroupRank, JobRank, Peer};
 pub use self::answers::Answers;
 pub(crate) use self::answers::{AnswerPlace, NextPlace};
 pub use self::closings::Closings;
-pub use self::first_cause::{FirstCause, Revocation};
+pub use self::first_cause::{FirstCause, Revocation, begin_thread_without_callers};
 pub use self::heard::Heard;
 pub use self::messages::{MessageWait, Messages};
 pub use self::on_streams::OnStreams;

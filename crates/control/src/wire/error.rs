@@ -55,6 +55,8 @@ const fn wire_code(kind: ErrorCode) -> u8 {
 const TRIED_MAX: usize = 16;
 
 const STATUS_BYTES_MAX: usize = 300;
+/// Longest text about an awaited rank, where few are awaited.
+const AWAITED_BYTES_MAX: usize = 2048;
 const FIELDS_BYTES_MAX: usize = 14 * 1024;
 
 /// Writes an error. Long texts and lists are cut; a kind without fields here travels as its words alone.
@@ -69,20 +71,23 @@ fn write_fields(fields: &mut Writer, error: &Error) -> bool {
     match error {
         Error::Mismatch { calls, difference } => {
             calls.iter().for_each(|(rank, one)| call::write(fields.u32(rank.get()), one));
-            fields.text(difference, TEXT_BYTES_MAX);
+            fields.words(difference, TEXT_BYTES_MAX);
         }
         Error::PeerLost { culprits, call, reported_by, certainty, evidence } => {
             fields.u32(culprits.len().min(CULPRITS_MAX) as u32);
             culprits.iter().take(CULPRITS_MAX).for_each(|culprit| write_culprit(fields, culprit));
             call::write_optional(fields, call.as_deref());
-            fields.u32(reported_by.get()).u8(certainty_code(*certainty)).text(evidence, TEXT_BYTES_MAX);
+            fields.u32(reported_by.get()).u8(certainty_code(*certainty)).words(evidence, TEXT_BYTES_MAX);
         }
         Error::Timeout { call, reported_by, waited, not_arrived } => {
             call::write(fields.u32(reported_by.get()), call);
             fields.u64(waited.as_nanos().min(u64::MAX.into()) as u64);
-            fields.u32(not_arrived.len().min(RANKS_MAX) as u32);
+            let ranks = not_arrived.len().min(RANKS_MAX);
+            fields.u32(ranks as u32);
+            // The fewer ranks there are, the longer may their texts be: they must be the same on all ranks.
+            let bytes_max = (RANKS_MAX * STATUS_BYTES_MAX / ranks.max(1)).min(AWAITED_BYTES_MAX);
             for one in not_arrived.iter().take(RANKS_MAX) {
-                fields.u32(one.rank.get()).text(&one.status, STATUS_BYTES_MAX);
+                fields.u32(one.rank.get()).words(&one.status, bytes_max);
             }
         }
         Error::Cancelled { by, call } => {
@@ -116,7 +121,7 @@ fn write_fields(fields: &mut Writer, error: &Error) -> bool {
             call::write(fields.u32(rank.get()).u64(*block).u64(*block_elements), call);
         }
         Error::Evicted { reported_by, evidence } => {
-            fields.u32(reported_by.get()).text(evidence, TEXT_BYTES_MAX);
+            fields.u32(reported_by.get()).words(evidence, TEXT_BYTES_MAX);
         }
         Error::LibraryMissing { library, tried, remedy } => {
             fields.text(library, TEXT_BYTES_MAX).u32(tried.len().min(TRIED_MAX) as u32);
@@ -271,7 +276,7 @@ fn read_rank_and_call(fields: &mut Reader<'_>) -> Result<(JobRank, CallInfo), Ma
 }
 
 fn read_awaited(fields: &mut Reader<'_>) -> Result<Awaited, Malformed> {
-    Ok(Awaited { rank: read_job_rank(fields)?, status: fields.text(STATUS_BYTES_MAX)?.to_owned() })
+    Ok(Awaited { rank: read_job_rank(fields)?, status: fields.text(AWAITED_BYTES_MAX)?.to_owned() })
 }
 
 fn text(fields: &mut Reader<'_>) -> Result<String, Malformed> {
@@ -400,5 +405,19 @@ mod tests {
         let unknown = Writer::new().u8(200).text("new words", 64).bytes(b"what only they know").finish();
         let read = read_error(&mut Reader::new(&unknown)).unwrap();
         assert!(matches!(read, Error::System { text, .. } if text == "new words"));
+    }
+
+    #[test]
+    fn what_is_said_of_few_awaited_ranks_is_the_same_on_all_ranks() {
+        let status = "is in send(1 x u8, to rank 2) at ".repeat(30);
+        let timeout = |ranks| Error::Timeout {
+            call: call(5, "f"),
+            reported_by: JobRank::new(1),
+            waited: Duration::from_millis(6),
+            not_arrived: JobRank::all(ranks).map(|rank| Awaited { rank, status: status.clone() }).collect(),
+        };
+        assert_eq!(round_trip(&timeout(8)).to_string(), timeout(8).to_string());
+        let Error::Timeout { not_arrived, .. } = round_trip(&timeout(32)) else { panic!("another error") };
+        assert!(not_arrived.iter().all(|one| one.status.ends_with("...")), "{not_arrived:?}");
     }
 }

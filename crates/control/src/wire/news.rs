@@ -219,7 +219,7 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
             write_error(writer, cause);
         }
         Topic::Lost { rank, certainty, reason } => {
-            writer.u8(2).u32(rank.get()).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
+            writer.u8(2).u32(rank.get()).u8(certainty_code(*certainty)).words(reason, TEXT_BYTES_MAX);
         }
         Topic::Closed { key, members, departure } => {
             write_key(writer.u8(3), *key);

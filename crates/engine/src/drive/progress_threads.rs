@@ -101,7 +101,10 @@ impl ProgressThreads {
         if state.threads < THREADS_MAX {
             let (own, thread) =
                 (pool.clone(), std::thread::Builder::new().name("unisono-progress".to_owned()));
-            match thread.spawn(move || own.run()) {
+            match thread.spawn(move || {
+                unisono_backend::begin_thread_without_callers();
+                own.run();
+            }) {
                 Ok(_) => {
                     state.threads += 1;
                     return Ok(());

@@ -222,7 +222,7 @@ impl<L: Links + 'static> Shared<L> {
 
     /// Passes all queued bytes to the kernel within `drop_timeout`, before the streams are dropped.
     pub(crate) fn see_off(&self) {
-        if !lock(&self.messages).has_streams() || self.gate.check_revoked().is_err() {
+        if !lock(&self.messages).has_streams() || self.gate.board().first_cause().is_revoked() {
             return;
         }
         let mut guard = self.lock_links();

@@ -362,7 +362,7 @@ fn a_rank_that_is_in_a_message_says_so() {
         });
         let told = "rank 1 is in send(1048576 x u8, peer 0, tag 5) at crates/engine/tests/engine/waits.rs:";
         assert!(text.contains(told), "{text}");
-        assert!(text.contains(", has not called anything yet and waits for rank 0"), "{text}");
+        assert!(text.contains(", has called no collective yet and waits for rank 0"), "{text}");
         assert!(text.contains("; ranks 0 -> 1 -> 0 wait for each other"), "{text}");
     });
 }

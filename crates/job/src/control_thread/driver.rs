@@ -143,7 +143,7 @@ impl Driver {
     fn on_time(&mut self) {
         let now = Instant::now();
         if self.control.plane.due() <= now {
-            self.excuse_starving(now);
+            self.look_at_silent(now);
             self.slots.retain_parked(|stream| !has_ended(stream));
         }
         self.control.on_time(now);

@@ -1,4 +1,4 @@
-//! Whether the control thread of another rank on this host waits for a processor.
+//! Why another rank on this host is silent: its control thread waits for a processor, or its process is stopped.
 //!
 //! Where hundreds of ranks share two cores, a control thread with much to do may get no turn for a second, while the
 //! threads that watch it sleep, and are woken in time. Such a rank is silent, but it is not stopped and does not hang.
@@ -8,18 +8,30 @@ use std::path::Path;
 
 use crate::rendezvous::{ProcessBirth, RankProcess, process_start_ticks};
 
-/// Whether the thread of this name in the process of `other` could run now, as far as `own` can see. False for a
-/// process of another pid namespace, for a process that has ended, also if its pid is in use again, and for this one.
-pub(super) fn is_starving(thread: &str, own: &RankProcess, other: &RankProcess) -> bool {
-    let (Some(ours), Some(theirs)): (Option<ProcessBirth>, Option<ProcessBirth>) = (own.birth, other.birth)
-    else {
-        return false;
-    };
+/// What can be seen of a silent process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Its control thread could run now.
+    Starving,
+    /// A signal has stopped it.
+    Stopped,
+    /// It stands still for a debugger.
+    Traced,
+}
+
+/// What can be seen of the process of `other`, and of its thread of this name, as far as `own` can see anything: nothing
+/// of a process of another pid namespace, of a process that has ended, also if its pid is in use again, and of this one.
+pub(super) fn state_of(thread: &str, own: &RankProcess, other: &RankProcess) -> Option<Seen> {
+    let (ours, theirs): (ProcessBirth, ProcessBirth) = (own.birth?, other.birth?);
     let pid = other.process.pid;
-    ours.pid_namespace == theirs.pid_namespace
+    let is_there = ours.pid_namespace == theirs.pid_namespace
         && pid != own.process.pid
-        && process_start_ticks(pid) == Some(theirs.start_ticks)
-        && is_runnable(pid, thread)
+        && process_start_ticks(pid) == Some(theirs.start_ticks);
+    match is_there.then(|| state(Path::new(&format!("/proc/{pid}"))))?? {
+        'T' => Some(Seen::Stopped),
+        't' => Some(Seen::Traced),
+        _ => is_runnable(pid, thread).then_some(Seen::Starving),
+    }
 }
 
 /// Whether a thread of this name in a process runs, or waits for a processor and for nothing else.
@@ -40,8 +52,11 @@ fn state(thread: &Path) -> Option<char> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
+
+    use rustix::process::{Pid, Signal, kill_process};
 
     use super::*;
     use crate::rendezvous::own_process;
@@ -78,6 +93,32 @@ mod tests {
             ends.store(true, Ordering::Relaxed);
             thread.thread().unpark();
         });
-        assert!(!is_starving(name, &own_process(), &own_process()), "no rank judges itself");
+        assert_eq!(state_of(name, &own_process(), &own_process()), None, "no rank judges itself");
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_is_seen_to_be() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let (own, mut other) = (own_process(), own_process());
+        other.process.pid = child.id();
+        let birth = other.birth.unwrap();
+        other.birth = Some(ProcessBirth { start_ticks: process_start_ticks(child.id()).unwrap(), ..birth });
+        let becomes = |wanted| {
+            let until = Instant::now() + SHOWN_WITHIN;
+            while state_of("cat", &own, &other) != wanted {
+                assert!(Instant::now() < until, "it never becomes {wanted:?}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        // It reads what never comes.
+        becomes(None);
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::STOP).unwrap();
+        becomes(Some(Seen::Stopped));
+        kill_process(pid, Signal::CONT).unwrap();
+        becomes(None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(state_of("cat", &own, &other), None, "it is gone");
     }
 }

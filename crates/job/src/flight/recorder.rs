@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use unisono_backend::{Board, Revocation};
 use unisono_communicator::{Error, Group, Result, Severity, log};
@@ -71,6 +72,8 @@ struct RecorderState {
     groups: Vec<Recorded>,
     /// The communicators whose boards are held, by number, in the order in which they were revoked.
     revoked: VecDeque<u32>,
+    /// Whether a record is being written.
+    is_writing: bool,
     is_ending: bool,
 }
 
@@ -147,6 +150,16 @@ impl Recorder {
     pub(crate) fn record(&self) -> FlightRecord {
         self.shared.record().0
     }
+
+    /// Waits until the records that are due are written, at most for `wait`: the process ends next, and would leave a
+    /// file half-written.
+    pub(crate) fn finish(&self, wait: Duration) {
+        if self.thread.is_some() && std::process::id() == self.pid {
+            let writes = |state: &mut RecorderState| state.is_writing || state.is_due();
+            let done = self.shared.signal.wait_timeout_while(self.shared.lock(), wait, writes);
+            drop(done.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
 }
 
 impl Drop for Recorder {
@@ -220,6 +233,8 @@ impl RecorderShared {
             if !state.is_due() {
                 return;
             }
+            let mut state = state;
+            state.is_writing = true;
             drop(state);
             let (record, mut causes) = self.record();
             for one in &mut self.lock().groups {
@@ -236,6 +251,8 @@ impl RecorderShared {
                 }
                 Err(error) => log(Severity::Warn, rank, format_args!("{error}")),
             }
+            self.lock().is_writing = false;
+            self.signal.notify_all();
         }
     }
 }

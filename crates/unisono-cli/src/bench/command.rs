@@ -41,7 +41,7 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
     memory_is_enough(&plan, ranks)?;
     plan.plot.as_deref().map_or(Ok(()), plot::check)?;
     let job = Job::of_this_program(ranks, rank_arguments(&arguments))?;
-    launch(&Job { vendor_directory: arguments.vendor.vendor_dir, ..job }, Arc::new(Spokesman))
+    launch(&Job { vendor_directory: arguments.vendor.vendor_dir, ..job }, Arc::new(Spokesman::default()))
 }
 
 /// The settings of a rank: its options win over its environment.

@@ -20,6 +20,7 @@ pub(super) struct Progress {
     bar: ProgressBar,
     is_over: Arc<AtomicBool>,
     cleared: OnceLock<()>,
+    spokesman: Spokesman,
 }
 
 impl Progress {
@@ -44,7 +45,7 @@ impl Progress {
                 }
             });
         }
-        Progress { bar, is_over, cleared: OnceLock::new() }
+        Progress { bar, is_over, cleared: OnceLock::new(), spokesman: Spokesman::default() }
     }
 
     fn clear(&self) {
@@ -58,7 +59,7 @@ impl Progress {
 impl Sink for Progress {
     fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()> {
         self.clear();
-        Spokesman.piece(rank, stream, piece)
+        self.spokesman.piece(rank, stream, piece)
     }
 }
 

@@ -107,7 +107,13 @@ impl Run {
     ) -> Result<Run> {
         let DemoArguments { ranks, kill, seed, data, vendor, .. } = arguments;
         let rows = if only_training { 0 } else { Depth::of(*kill).rows() };
-        let listener = Arc::new(Listener { screen, heard: Mutex::default(), rows, bar: bar() });
+        let listener = Arc::new(Listener {
+            screen,
+            heard: Mutex::default(),
+            rows,
+            bar: bar(),
+            terminal: Terminal::default(),
+        });
         let mut words: Vec<OsString> = vec![RANK_COMMAND.into()];
         words.extend(only_training.then(|| "--only-training".into()));
         words.extend(kill.iter().flat_map(|kill| ["--kill".into(), kill.to_string().into()]));
@@ -175,6 +181,7 @@ struct Listener {
     /// How many collectives are measured.
     rows: u64,
     bar: ProgressBar,
+    terminal: Terminal,
 }
 
 impl Listener {
@@ -216,7 +223,7 @@ impl Listener {
 impl Sink for Listener {
     fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()> {
         if stream == Stream::Err {
-            return self.bar.suspend(|| Terminal { tags: true }.piece(rank, Stream::Err, piece));
+            return self.bar.suspend(|| self.terminal.piece(rank, Stream::Err, piece));
         }
         let mut heard = self.heard();
         if heard.result.is_ok() {
@@ -234,7 +241,8 @@ mod tests {
     #[test]
     fn ranks_are_heard_and_nonsense_is_a_problem() {
         let (screen, heard) = (Screen { json: true }, Mutex::default());
-        let listener = Listener { screen, heard, rows: 28, bar: bar() };
+        let (bar, terminal) = (bar(), Terminal::default());
+        let listener = Listener { screen, heard, rows: 28, bar, terminal };
         let note = Note::Row(row(3), "line".to_owned());
         listener.piece(0, Stream::Out, &serde_json::to_vec(&note).unwrap()).unwrap();
         assert_eq!(listener.heard().rows, [row(3)]);

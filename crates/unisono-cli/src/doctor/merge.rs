@@ -6,6 +6,7 @@ use serde::Serialize;
 use unisono::flight::{CallState, Entry, FlightRecord, GroupConfig, GroupStatus};
 
 use super::circle::{Waits, circle_phrase};
+use super::culprit::Clue;
 
 /// How far a rank is in a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -25,7 +26,7 @@ pub(super) enum Standing {
 
 impl Standing {
     /// The number of the call, and whether the rank is in it.
-    fn call(self) -> Option<(u64, bool)> {
+    pub(super) fn call(self) -> Option<(u64, bool)> {
         match self {
             Standing::Inside(number) => Some((number, true)),
             Standing::Finished(number) => Some((number, false)),
@@ -92,6 +93,16 @@ pub(super) struct Verdict {
     pub(super) causes: Vec<Cause>,
     /// The whole result in one line.
     pub(super) text: String,
+    /// Whom to look at first, in one sentence; nobody where nothing is wrong.
+    pub(super) culprit: Option<String>,
+    #[serde(skip)]
+    pub(super) clue: Option<Clue>,
+}
+
+/// Whom to look at first in the whole job, in one sentence.
+pub(super) fn culprit(verdicts: &[Verdict]) -> Option<&str> {
+    let known = verdicts.iter().filter_map(|verdict| Some((verdict.clue?, verdict.culprit.as_deref()?)));
+    known.min_by_key(|(clue, _)| *clue).map(|(_, text)| text)
 }
 
 /// Judges every communicator that the records of one run of a job name.
@@ -114,18 +125,18 @@ pub(super) fn merge(records: &[FlightRecord]) -> Result<Vec<Verdict>, String> {
 }
 
 /// What is known of one communicator.
-struct Group<'a> {
-    name: &'a str,
+pub(super) struct Group<'a> {
+    pub(super) name: &'a str,
     desc: &'a str,
     /// Ranks of the job.
     ranks: &'a [u32],
-    standings: BTreeMap<u32, Standing>,
+    pub(super) standings: BTreeMap<u32, Standing>,
     statuses: BTreeMap<u32, &'a GroupStatus>,
     records: BTreeMap<u32, &'a FlightRecord>,
     /// By number, then by rank.
     calls: BTreeMap<u64, BTreeMap<u32, &'a Entry>>,
     /// For each rank, the sends and receives that have not succeeded.
-    messages: BTreeMap<u32, Vec<&'a Entry>>,
+    pub(super) messages: BTreeMap<u32, Vec<&'a Entry>>,
 }
 
 impl<'a> Group<'a> {
@@ -174,7 +185,7 @@ impl<'a> Group<'a> {
     }
 
     /// For each rank, the rank that it waits for here.
-    fn waits(&self) -> BTreeMap<u32, u32> {
+    pub(super) fn waits(&self) -> BTreeMap<u32, u32> {
         let waits = self.statuses.iter().filter_map(|(&rank, status)| Some((rank, status.awaited_rank?)));
         waits.collect()
     }
@@ -194,6 +205,10 @@ impl<'a> Group<'a> {
         }
         phrases.extend(self.standing_phrases(&standings, mismatch));
         phrases.extend(messages);
+        let (clue, culprit) = match is_well {
+            true => (None, None),
+            false => self.culprit(circle.as_deref()).unzip(),
+        };
         phrases.extend(circle);
         let unread = self.statuses.iter().filter_map(|(rank, status)| Some((rank, status.unread.as_ref()?)));
         phrases.extend(unread.map(|(rank, unread)| format!("on rank {rank} lie {unread}")));
@@ -213,6 +228,8 @@ impl<'a> Group<'a> {
             ranks: self.standings.iter().map(|(&rank, &standing)| self.place(rank, standing)).collect(),
             causes,
             text: format!("{title}: {}", phrases.join("; ")),
+            culprit,
+            clue,
         }
     }
 
@@ -257,7 +274,7 @@ impl<'a> Group<'a> {
     }
 
     /// The first causes. If the rank that saw one left a record, the text is that rank's own.
-    fn causes(&self) -> Vec<Cause> {
+    pub(super) fn causes(&self) -> Vec<Cause> {
         let mut causes: BTreeMap<u32, &str> = BTreeMap::new();
         for (&rank, status) in &self.statuses {
             if let Some(text) = &status.first_cause {
@@ -271,7 +288,7 @@ impl<'a> Group<'a> {
         causes.into_iter().map(|(by, text)| Cause { by, text: text.to_owned() }).collect()
     }
 
-    fn mismatch(&self) -> Option<u64> {
+    pub(super) fn mismatch(&self) -> Option<u64> {
         let differ = |entries: &BTreeMap<u32, &Entry>| {
             let mut compared = entries.values().map(|entry| &entry.compared);
             compared.next().is_some_and(|first| compared.any(|other| other != first))
@@ -279,7 +296,7 @@ impl<'a> Group<'a> {
         self.calls.iter().find(|(_, entries)| differ(entries)).map(|(&number, _)| number)
     }
 
-    fn ranks_at(&self, standing: Standing) -> Vec<u32> {
+    pub(super) fn ranks_at(&self, standing: Standing) -> Vec<u32> {
         self.standings.iter().filter(|(_, one)| **one == standing).map(|(&rank, _)| rank).collect()
     }
 
@@ -369,7 +386,8 @@ impl<'a> Group<'a> {
         (1..self.ranks.len()).contains(&ranks.len()).then(|| format!("{who} {has} left it in good order"))
     }
 
-    fn mismatch_phrase(&self, number: u64) -> String {
+    /// The different calls of this number, each with its ranks.
+    pub(super) fn forms(&self, number: u64) -> Vec<(&Entry, Vec<u32>)> {
         let mut forms: Vec<(&Entry, Vec<u32>)> = Vec::new();
         for (&rank, &entry) in self.calls.get(&number).into_iter().flatten() {
             match forms.iter_mut().find(|(form, _)| form.compared == entry.compared) {
@@ -377,11 +395,31 @@ impl<'a> Group<'a> {
                 None => forms.push((entry, vec![rank])),
             }
         }
+        forms
+    }
+
+    fn mismatch_phrase(&self, number: u64) -> String {
+        let forms = self.forms(number);
         let each = forms.iter().map(|(entry, ranks)| {
             let verb = if ranks.len() == 1 { "calls" } else { "call" };
             format!("{} {verb} {}{}", ranks_text(ranks), entry.call, site_text(entry))
         });
         format!("call {number} is not the same everywhere: {}", each.collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Group<'_> {
+    /// The call of this number as `rank` has made it, with its line.
+    pub(super) fn short_call(&self, number: u64, rank: u32) -> String {
+        let entry = self.calls.get(&number).and_then(|entries| entries.get(&rank)).copied();
+        numbered(number, entry) + &entry.map_or_else(String::new, |entry| self.short_site(entry))
+    }
+
+    /// " at file:line" without the folders of the file, when that is known.
+    pub(super) fn short_site(&self, entry: &Entry) -> String {
+        let frame = entry.frames.first();
+        let name = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
+        frame.map(|frame| format!(" at {}:{}", name(&frame.filename), frame.line)).unwrap_or_default()
     }
 }
 
@@ -391,7 +429,7 @@ fn numbered(number: u64, entry: Option<&Entry>) -> String {
 }
 
 /// A text from the user's program, such as that of a panic, may have several lines.
-fn in_one_line(text: &str) -> String {
+pub(super) fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

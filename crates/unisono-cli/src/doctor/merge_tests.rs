@@ -216,6 +216,58 @@ fn records_that_contradict_each_other_are_refused() {
 }
 
 #[test]
+fn the_culprit_is_named_in_one_sentence() {
+    let ahead = |rank| record(rank, 4, &[broadcast(16), sum(17)], 1);
+    let late = record(2, 4, &[broadcast(16)], 0);
+    let culprit_of = |records: &[FlightRecord]| judge(records).culprit.unwrap();
+    let all = "call 17 all_reduce(1000 x f32, sum) at train.rs:42";
+    let last = "its last was call 16 broadcast(8 x f32, root 0, in place) at train.rs:40";
+    let behind = format!("rank 2 has not come to {all} of the world, as ranks 0,1,3 did: {last}");
+    assert_eq!(culprit_of(&[ahead(0), ahead(1), late.clone(), ahead(3)]), behind);
+    let mut panicked = late.clone();
+    fail(&mut panicked, 2, &format!("a bug\n{}", "x".repeat(1000)));
+    let told = culprit_of(&[ahead(0), ahead(1), panicked, ahead(3)]);
+    assert!(told.starts_with(&format!("{behind}, and rank 2 saw: a bug xxx")) && told.len() < 500, "{told}");
+    let dead = format!(
+        "rank 3 left no record: its process was killed, stands still or has written elsewhere, while ranks 0,1 came to {all}"
+    );
+    assert_eq!(culprit_of(&[ahead(0), ahead(1), late]), dead);
+    let other = record(1, 4, &[broadcast(16), call(17, "barrier(0 x u8)", 9)], 1);
+    assert_eq!(
+        culprit_of(&[ahead(0), other, ahead(2), ahead(3)]),
+        "rank 1 calls barrier(0 x u8) at train.rs:9 as call 17 of the world, where ranks 0,2,3 called \
+         all_reduce(1000 x f32, sum)"
+    );
+    let mut even = [0, 1].map(|rank| record(rank, 2, &[sum(4)], 0));
+    assert_eq!(judge(&even).culprit, None, "nothing is wrong");
+    even.iter_mut().for_each(|one| fail(one, 1, "disk full"));
+    assert_eq!(culprit_of(&even), "by rank 1, which saw the first error: disk full");
+    let mut waiting = [0, 1].map(|rank| record(rank, 2, &[], 0));
+    waiting[0].entries.push(serde_json::from_value(receive(0)).unwrap());
+    waiting[0].pg_status.get_mut(&0).unwrap().awaited_rank = Some(1);
+    assert_eq!(
+        culprit_of(&waiting),
+        "rank 1 is waited for by rank 0 in recv(4 x f32, from rank 1, tag 7) at train.rs:55 of the world"
+    );
+}
+
+/// What has left no record, and what differs, is named before a rank that is late in another communicator.
+#[test]
+fn the_strongest_clue_of_all_communicators_counts() {
+    let verdict = |clue, text: &str| Verdict {
+        clue: Some(clue),
+        culprit: Some(text.to_owned()),
+        ..judge(&[record(0, 1, &[], 0)])
+    };
+    let verdicts =
+        [verdict(Clue::Behind, "late"), verdict(Clue::Mismatch, "other"), verdict(Clue::Cause, "saw")];
+    assert_eq!(
+        (culprit(&verdicts), culprit(&verdicts[2..]), culprit(&[])),
+        (Some("other"), Some("saw"), None)
+    );
+}
+
+#[test]
 fn many_ranks_stay_short() {
     assert_eq!(ranks_text(&[2]), "rank 2");
     assert_eq!(ranks_text(&[0, 1, 3]), "ranks 0,1,3");

@@ -2,6 +2,7 @@
 //! machine is and what will be slow on it.
 
 mod circle;
+mod culprit;
 mod discovery;
 mod folder;
 mod machine;
@@ -17,7 +18,7 @@ use crate::arguments::DoctorArguments;
 use crate::print;
 use crate::problem::{Problem, Result};
 use folder::{Left, read_folder};
-use merge::{merge, ranks_text};
+use merge::{culprit, merge, ranks_text};
 
 /// `unisono doctor`.
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<()> {
@@ -43,6 +44,8 @@ fn job(folder: &Path, json: bool) -> Result<()> {
     } else {
         print::line(&format!("{}\n{}", summary(&records), table::table(&verdicts)))?;
         verdicts.iter().try_for_each(|verdict| print::line(&verdict.text))?;
+        // Last, where a reader of long lines looks.
+        culprit(&verdicts).map_or(Ok(()), |culprit| print::line(&format!("the culprit: {culprit}")))?;
     }
     if unreadable.is_empty() { Ok(()) } else { Err(Problem::reported()) }
 }

@@ -161,7 +161,16 @@ mod tests {
 
     fn verdict(ranks: Vec<Placed>) -> Verdict {
         let (causes, text) = (Vec::new(), String::new());
-        Verdict { group: "world".to_owned(), is_well: false, mismatch: None, ranks, causes, text }
+        Verdict {
+            group: "world".to_owned(),
+            is_well: false,
+            mismatch: None,
+            ranks,
+            causes,
+            text,
+            culprit: None,
+            clue: None,
+        }
     }
 
     #[test]

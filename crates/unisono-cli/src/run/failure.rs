@@ -3,19 +3,17 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::last_words::Words;
+use super::last_words::{Kind, Words};
 use super::reports::Reports;
 
 /// A shell adds this to a signal's number.
 pub(crate) const SIGNAL_STATUS: i32 = 128;
 /// The status of a process whose own status is lost.
 const STATUS_LOST: u8 = 255;
-/// A line that a rank wrote longer than this before its end does not say why it ended.
-const WORDS_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The end of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,13 +56,19 @@ impl End {
         self.status == 0
     }
 
-    /// The end in words, with what the rank wrote last.
+    /// Whether it wrote to a pipe that nobody reads.
+    pub(crate) fn is_by_broken_pipe(&self) -> bool {
+        i32::from(self.status) == SIGNAL_STATUS + Signal::PIPE.as_raw()
+    }
+
+    /// The end in words, with the last ones of the rank. A line that does not call itself an error may be about anything.
     pub(crate) fn told(&self, words: Option<&Words>) -> String {
         let End { rank, how, .. } = self;
-        words.map_or_else(
-            || format!("rank {rank} {how}"),
-            |words| format!("rank {rank} {how}: {}", words.text),
-        )
+        match words {
+            None => format!("rank {rank} {how}"),
+            Some(Words { kind: Kind::Line, text, .. }) => format!("rank {rank} {how}; its last line: {text}"),
+            Some(Words { text, .. }) => format!("rank {rank} {how}: {text}"),
+        }
     }
 }
 
@@ -78,7 +82,7 @@ impl End {
 pub(crate) fn first<'e>(
     failures: &'e [End],
     reports: &Reports,
-    words: impl Fn(u32) -> Option<Words>,
+    words: impl Fn(&End) -> Option<Words>,
 ) -> Option<&'e End> {
     let is_blamed =
         |rank| failures.iter().any(|end| reports.blamed_by(end.rank).any(|blamed| blamed == rank));
@@ -92,10 +96,7 @@ pub(crate) fn first<'e>(
         causes = own;
     }
     let first = *causes.iter().find(|end| end.is_struck).or(causes.first())?;
-    let spoke = |end: &End| {
-        let recent = |words: &Words| end.at.saturating_duration_since(words.at) <= WORDS_AGE_MAX;
-        words(end.rank).filter(recent).map(|words| words.at)
-    };
+    let spoke = |end: &End| words(end).map(|words| words.at);
     if first.is_struck || spoke(first).is_none() {
         return Some(first);
     }
@@ -104,6 +105,8 @@ pub(crate) fn first<'e>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// A wait status holds the exit code in its second byte, or the signal in its first.
@@ -125,9 +128,11 @@ mod tests {
     #[test]
     fn the_end_is_told_with_the_last_words() {
         let now = Instant::now();
-        let words = Words { text: "boom".into(), at: now };
-        assert_eq!(end(2, 1 << 8, now).told(None), "rank 2 exited with status 1");
-        assert_eq!(end(2, 1 << 8, now).told(Some(&words)), "rank 2 exited with status 1: boom");
+        let words = |kind| Words { kind, text: "boom".into(), at: now };
+        let told = |words: Option<&Words>| end(2, 1 << 8, now).told(words);
+        assert_eq!(told(None), "rank 2 exited with status 1");
+        assert_eq!(told(Some(&words(Kind::Error))), "rank 2 exited with status 1: boom");
+        assert_eq!(told(Some(&words(Kind::Line))), "rank 2 exited with status 1; its last line: boom");
     }
 
     #[test]
@@ -137,9 +142,9 @@ mod tests {
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let first = |ends: &[(u32, i32, u64)], words: &[(u32, u64)]| {
             let ends: Vec<_> = ends.iter().map(|&(rank, raw, time)| end(rank, raw, at(time))).collect();
-            let said = |rank: u32| {
-                let words = words.iter().find(|words| words.0 == rank)?;
-                Some(Words { text: String::new(), at: at(words.1) })
+            let said = |end: &End| {
+                let words = words.iter().find(|words| words.0 == end.rank)?;
+                Some(Words { kind: Kind::Line, text: String::new(), at: at(words.1) })
             };
             first(&ends, &Reports::default(), said).map(|end| end.rank)
         };
@@ -148,11 +153,6 @@ mod tests {
         assert_eq!(first(&both, &[]), Some(2));
         assert_eq!(first(&both, &[(1, 4980), (2, 4990)]), Some(1), "it spoke first");
         assert_eq!(first(&both, &[(1, 4980)]), Some(2), "nobody knows when a silent rank failed");
-        assert_eq!(
-            first(&both, &[(1, 20), (2, 4990)]),
-            Some(2),
-            "what was said long ago is not about the end"
-        );
         let killed = [(2, EXITED, 5000), (1, Signal::ABORT.as_raw(), 5000), (3, 9, 5020)];
         assert_eq!(first(&killed, &[(1, 4980), (2, 4990)]), Some(3));
         assert_eq!(first(&killed[..2], &[(1, 4995), (2, 4990)]), Some(2), "who aborts may have noticed");

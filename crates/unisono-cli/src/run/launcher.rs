@@ -1,8 +1,10 @@
 //! The launcher's own thread: from the start of the ranks to the end of the last one, one event after the other.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
-use std::process::Command;
+use std::io;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -13,15 +15,16 @@ use unisono_job::report::ReportPipe;
 use super::ends::Ends;
 use super::failure::{End, SIGNAL_STATUS, first};
 use super::guard::{Guard, kill_those_told_of};
-use super::last_words::LastWords;
+use super::last_words::{Kind, LastWords};
 use super::log_files::LogFiles;
 use super::meeting::Meeting;
 use super::output::{self, Output, Places, Sink, Stream};
 use super::pipes::Pipe;
 use super::rank::{Event, Rank};
-use super::reports::Reports;
+use super::reports::{Reports, named};
 use super::signals::{Request, stop};
 use super::{Job, NULL, vendor};
+use super::{input, orphans};
 use crate::print;
 use crate::problem::{Problem, Result};
 
@@ -76,13 +79,18 @@ struct Starter<'j> {
 
 impl Starter<'_> {
     fn start(&self, rank: u32) -> Result<(Rank, [Pipe; 2])> {
-        let Job { ranks, program, arguments, binding, .. } = self.job;
+        let Job { ranks, program, arguments, binding, stdin, .. } = self.job;
         let mut command = Command::new(program);
         command.args(arguments);
         command.envs(self.variables.iter().cloned());
         self.meeting.tell(&mut command, rank);
-        let started = binding.during(rank, *ranks, || Rank::start(command, rank, &self.ends, &self.null));
-        started.map_err(|error| Problem {
+        let started = binding.during(rank, *ranks, || {
+            let input = if *stdin == Some(rank) { Stdio::piped() } else { self.null.try_clone()?.into() };
+            let (mut started, pipes) = Rank::start(command, rank, &self.ends, input)?;
+            started.take_stdin().map(input::pass_on).transpose()?;
+            Ok((started, pipes))
+        });
+        started.map_err(|error: io::Error| Problem {
             status: STATUS_NOT_STARTED,
             text: format!("{}: {error}", program.display()),
         })
@@ -99,7 +107,7 @@ pub(super) struct Launcher<'j> {
     /// `None` for a rank that has ended.
     ranks: Vec<Option<Rank>>,
     streams_open: usize,
-    succeeded: usize,
+    succeeded: BTreeSet<u32>,
     /// In the order of their ends.
     failures: Vec<End>,
     reports: Reports,
@@ -154,7 +162,7 @@ impl<'j> Launcher<'j> {
             output,
             ranks,
             streams_open: Stream::BOTH.len(),
-            succeeded: 0,
+            succeeded: BTreeSet::new(),
             failures: Vec::new(),
             reports: Reports::default(),
             stage: Stage::Running(job.timeout.and_then(|timeout| Instant::now().checked_add(timeout))),
@@ -177,7 +185,10 @@ impl<'j> Launcher<'j> {
             };
             match (event, self.stage) {
                 (Some(Event::Exited { rank, at }), _) => self.exited(rank, at),
-                (Some(Event::Reported(report)), _) => self.reports.hear(*report),
+                (Some(Event::Reported(report)), _) => {
+                    self.reports.hear(*report);
+                    self.end_those_given_up();
+                }
                 (Some(Event::StreamDone), _) => self.streams_open -= 1,
                 // Somebody who does not read is not waited for any longer.
                 (Some(Event::Signal(signal)), Stage::Draining) if ends(signal) => {
@@ -202,7 +213,7 @@ impl<'j> Launcher<'j> {
 
     /// Whether the job has failed so far: not all ranks need to succeed in one that keeps going.
     fn has_failed(&self) -> bool {
-        let is_saved = self.job.keep_going && self.succeeded > 0;
+        let is_saved = self.job.keep_going && !self.succeeded.is_empty();
         self.ended_by.is_some() || !self.failures.is_empty() && !is_saved
     }
 
@@ -214,11 +225,40 @@ impl<'j> Launcher<'j> {
         self.guard.forget(pid);
         self.meeting.leave(&end);
         if end.is_success() {
-            self.succeeded += 1;
+            self.succeeded.insert(rank);
         } else if !self.was_to_die(&end) {
             self.failed(end);
         }
+        orphans::reap(&self.pids());
+        self.end_those_given_up();
         self.drain_if_ended();
+    }
+
+    /// Asks the ranks to end that the others have gone on without. Such a rank may be stopped, and would never end.
+    fn end_those_given_up(&mut self) {
+        let running = self.running();
+        let is_given_up = |rank: &u32| self.reports.say_lost(*rank, &self.succeeded);
+        if !self.job.keep_going || !matches!(self.stage, Stage::Running(_)) || running.is_empty() {
+            return;
+        }
+        if running.iter().all(is_given_up) {
+            let (verb, grace) =
+                (if running.len() == 1 { "runs" } else { "run" }, self.job.grace.as_secs_f64());
+            let ranks = named(&running);
+            self.output.tell(format!(
+                "{ranks} still {verb}, or stands still; the other ranks have ended, and have gone on without: \
+                 SIGTERM now, SIGKILL after {grace} s (--grace)"
+            ));
+            self.end(Signal::TERM);
+        }
+    }
+
+    fn running(&self) -> BTreeSet<u32> {
+        (0..).zip(&self.ranks).filter_map(|(number, rank)| rank.as_ref().map(|_| number)).collect()
+    }
+
+    fn pids(&self) -> BTreeSet<i32> {
+        self.ranks.iter().flatten().map(|rank| rank.pid().as_raw_nonzero().get()).collect()
     }
 
     fn drain_if_ended(&mut self) {
@@ -252,6 +292,7 @@ impl<'j> Launcher<'j> {
     fn on_signal(&mut self, signal: Signal) {
         match Request::of(signal) {
             Request::PassOn => self.signal(signal),
+            Request::Reap => orphans::reap(&self.pids()),
             Request::Stop => {
                 self.signal(signal);
                 let since = Instant::now();
@@ -273,8 +314,7 @@ impl<'j> Launcher<'j> {
     }
 
     fn timed_out(&mut self) {
-        let running = self.ranks.iter().zip(0..).filter_map(|(rank, number)| rank.as_ref().map(|_| number));
-        let running = listed(running.map(|rank: u32| rank.to_string()).collect(), ", ");
+        let running = listed(self.running().iter().map(u32::to_string).collect(), ", ");
         let seconds = self.job.timeout.unwrap_or_default().as_secs_f64();
         let text =
             format!("the job was ended after {seconds} s (--timeout); these ranks had not ended: {running}");
@@ -282,8 +322,10 @@ impl<'j> Launcher<'j> {
         self.end(Signal::TERM);
     }
 
+    /// A rank that is stopped hears the signal when it is continued.
     fn end(&mut self, signal: Signal) {
         self.signal(signal);
+        self.signal(Signal::CONT);
         self.stage = Stage::Ending(Instant::now() + self.job.grace);
     }
 
@@ -303,27 +345,37 @@ impl<'j> Launcher<'j> {
         if !lines.is_empty() {
             status = STATUS_FAILED;
         }
-        let told = |end: &End| end.told(self.words.of(end.rank).as_ref());
+        let words = |end: &End| self.words.of(end.rank, end.at);
+        let told = |end: &End| end.told(words(end).as_ref());
         let has_failed = self.has_failed();
-        let cause = first(&self.failures, &self.reports, |rank| self.words.of(rank));
+        let cause = first(&self.failures, &self.reports, words);
         match (self.ended_by, cause) {
             (Some(problem), _) => {
                 status = problem.status;
                 lines.push(problem.text);
             }
+            // That nobody reads has been said.
+            (None, Some(cause))
+                if has_failed && cause.is_by_broken_pipe() && self.output.has_refused(cause.rank) =>
+            {
+                status = cause.status;
+            }
             (None, Some(cause)) if has_failed => {
                 status = cause.status;
                 lines.extend(self.reports.of_failure(cause.rank));
                 // What it has reported has a line of its own.
-                let end = if self.reports.are_from(cause.rank) { cause.told(None) } else { told(cause) };
-                lines.push(format!("first failure: {end}"));
+                let words = words(cause).filter(|words| match self.reports.are_from(cause.rank) {
+                    true => words.kind > Kind::Line && !self.reports.have(cause.rank, &words.text),
+                    false => true,
+                });
+                lines.push(format!("first failure: {}", cause.told(words.as_ref())));
             }
-            (None, Some(_)) => {
+            (None, _) if !self.failures.is_empty() => {
                 let (lost, ranks) = (self.failures.len(), self.ranks.len());
                 let ends = listed(self.failures.iter().map(told).collect(), "; ");
                 lines.push(format!("{lost} of {ranks} ranks were lost: {ends}"));
             }
-            (None, None) => {}
+            (None, _) => {}
         }
         lines.retain(|line| !line.is_empty() && is_told);
         let last = lines.pop().unwrap_or_default();

@@ -4,10 +4,12 @@ pub(crate) mod cores;
 mod ends;
 mod failure;
 pub(crate) mod guard;
+mod input;
 mod last_words;
 mod launcher;
 mod log_files;
 mod meeting;
+mod orphans;
 pub(crate) mod output;
 mod pipes;
 mod queue;
@@ -58,6 +60,8 @@ pub(crate) struct Job {
     pub(crate) log_directory: Option<PathBuf>,
     /// Whether the ranks record their calls.
     pub(crate) records_calls: bool,
+    /// The rank that gets this process's standard input.
+    pub(crate) stdin: Option<u32>,
 }
 
 impl Job {
@@ -76,6 +80,7 @@ impl Job {
             binding: Binding::Auto,
             log_directory: None,
             records_calls: false,
+            stdin: None,
         })
     }
 }
@@ -89,6 +94,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
         grace,
         log_dir,
         comms,
+        stdin,
         tag_output,
         bind_to,
         vendor: VendorArguments { vendor_dir },
@@ -107,8 +113,13 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
         binding: bind_to,
         log_directory: log_dir,
         records_calls: comms,
+        stdin,
     };
-    launch(&job, Arc::new(Terminal { tags: tag_output }))
+    if let Some(rank) = stdin.filter(|rank| *rank >= ranks) {
+        return Err(Problem::usage(format!("--stdin {rank}: the ranks are 0 to {}", ranks - 1)));
+    }
+    let terminal = Terminal::new(tag_output, job.log_directory.is_some());
+    launch(&job, Arc::new(terminal))
 }
 
 /// Runs the job to its end.

@@ -1,7 +1,7 @@
 //! What the ranks print, as pieces, and where it goes.
 //!
 //! A piece is a line with its end: a line feed, or a carriage return, with which a progress bar begins its line again.
-//! A line without an end waits for it, also a prompt, which nobody could answer: ranks have no standard input.
+//! A line without an end waits for it, but not for long: it may be a prompt (`pipes.rs`).
 //!
 //! For each of the two streams, one thread reads the pipes of all ranks (`pipes.rs`): it writes the files of
 //! `--log-dir`, remembers last words, and puts the rest into a queue (`queue.rs`). Another thread takes it from there
@@ -9,9 +9,9 @@
 
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,43 +36,112 @@ pub(crate) enum Stream {
 
 impl Stream {
     pub(super) const BOTH: [Stream; 2] = [Stream::Out, Stream::Err];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Stream::Out => "standard output",
+            Stream::Err => "standard error",
+        }
+    }
 }
 
 /// Where pieces go. Two threads call it, one for each stream.
 pub(crate) trait Sink: Send + Sync {
-    /// One line with its end. A part of a very long line has none, nor has a last line that the rank did not end.
+    /// One line with its end. A very long line comes in several pieces of which only the last has an end, as a prompt
+    /// does and what follows it. The last line of a rank may have no end.
     ///
     /// # Errors
-    /// When the piece did not reach its place.
+    /// When the piece did not reach its place: `BrokenPipe` when nobody reads there any more.
     fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()>;
+
+    /// Whether a line in which its rank pauses comes in several pieces: somebody may wait for its beginning.
+    fn takes_prompts(&self) -> bool {
+        false
+    }
+
+    /// What comes next on this stream is no part of the line that is open there, if one is.
+    fn end_line(&self, _stream: Stream) {}
+
+    /// Nobody reads any more what this stream's pieces are for.
+    fn has_no_reader(&self, _stream: Stream) {}
 }
 
 /// Writes standard output to standard output, standard error to standard error.
+#[derive(Default)]
 pub(crate) struct Terminal {
-    /// Whether each line has its rank in front.
-    pub(crate) tags: bool,
+    /// Whether no line has its rank in front.
+    is_untagged: bool,
+    /// Whether what nobody reads here is still in files.
+    has_files: bool,
+    /// For each stream, the rank whose line is open there.
+    open: [Mutex<Option<u32>>; 2],
+}
+
+impl Terminal {
+    pub(crate) fn new(tags: bool, has_files: bool) -> Terminal {
+        Terminal { is_untagged: !tags, has_files, ..Terminal::default() }
+    }
+
+    fn open(&self, stream: Stream) -> MutexGuard<'_, Option<u32>> {
+        self.open[stream as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Sink for Terminal {
     fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()> {
-        if !self.tags {
-            return write_piece(stream, piece);
+        let mut open = self.open(stream);
+        let mut text = Vec::with_capacity(piece.len() + TAG_BYTES);
+        if open.is_some_and(|other| other != rank) {
+            text.push(b'\n');
         }
-        let end: &[u8] = if piece.ends_with(b"\n") || piece.ends_with(b"\r") { b"" } else { b"\n" };
-        write_piece(stream, &[format!("[{rank}] ").as_bytes(), piece, end].concat())
+        if !self.is_untagged && *open != Some(rank) {
+            text.extend_from_slice(format!("[{rank}] ").as_bytes());
+        }
+        text.extend_from_slice(piece);
+        let has_end = piece.ends_with(b"\n") || piece.ends_with(b"\r");
+        *open = (!has_end).then_some(rank);
+        write_piece(stream, &text)
+    }
+
+    fn takes_prompts(&self) -> bool {
+        true
+    }
+
+    /// Untagged standard output is that of the ranks, byte for byte.
+    fn end_line(&self, stream: Stream) {
+        let was_open = self.open(stream).take().is_some();
+        if was_open && !(self.is_untagged && stream == Stream::Out) {
+            // If nobody reads it, no line is open there.
+            let _ = write_piece(stream, b"\n");
+        }
+    }
+
+    fn has_no_reader(&self, stream: Stream) {
+        let then = if self.has_files { "goes on in the files of --log-dir" } else { "ends here" };
+        let broken = if self.has_files { "" } else { ", and a rank that prints more gets a broken pipe" };
+        end_line();
+        print::tell(format!("nobody reads {} any more: it {then}{broken}", stream.name()));
     }
 }
 
+/// Room for a rank in front of a line, and for the end of another rank's line.
+const TAG_BYTES: usize = 16;
+
 /// Writes what rank 0 prints on standard output unchanged: that is the output of the job. Everything else goes to
 /// standard error, with its rank in front.
-pub(crate) struct Spokesman;
+#[derive(Default)]
+pub(crate) struct Spokesman(Terminal);
 
 impl Sink for Spokesman {
     fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()> {
         match (rank, stream) {
             (0, Stream::Out) => write_piece(Stream::Out, piece),
-            _ => Terminal { tags: true }.piece(rank, Stream::Err, piece),
+            _ => self.0.piece(rank, Stream::Err, piece),
         }
+    }
+
+    fn end_line(&self, _stream: Stream) {
+        self.0.end_line(Stream::Err);
     }
 }
 
@@ -94,11 +163,7 @@ fn write_piece(stream: Stream, piece: &[u8]) -> io::Result<()> {
         Stream::Out => rustix::stdio::stdout(),
         Stream::Err => rustix::stdio::stderr(),
     };
-    match write_all(target, piece) {
-        // A reader that has closed the pipe, as `head` does, wants no more. The job goes on, its output is still read.
-        Err(Errno::PIPE) => Ok(()),
-        other => Ok(other?),
-    }
+    Ok(write_all(target, piece)?)
 }
 
 /// Waits where a terminal or a pipe has no room: a program that shares it may have set it not to block.
@@ -155,7 +220,9 @@ impl Output {
         let start = |stream: Stream, pipes| {
             let queue = queues[stream as usize].clone();
             let Places { sink, files, words } = places.clone();
-            let reader = PipeReader::start(pipes, Intake { stream, files, words, queue: queue.clone() })?;
+            let hands_on_prompts = sink.takes_prompts();
+            let intake = Intake { stream, hands_on_prompts, files, words, queue: queue.clone() };
+            let reader = PipeReader::start(pipes, intake)?;
             let events = events.clone();
             thread::Builder::new().name("output".into()).spawn(move || {
                 pass_on(&queue, stream, &*sink);
@@ -173,6 +240,11 @@ impl Output {
         self.queues[Stream::Err as usize].tell(text);
     }
 
+    /// Whether something that `rank` has printed was refused: it had no reader any more.
+    pub(super) fn has_refused(&self, rank: u32) -> bool {
+        self.queues.iter().any(|queue| queue.has_refused(rank))
+    }
+
     /// All ranks have ended.
     pub(super) fn ranks_have_ended(&self) {
         self.readers.iter().for_each(PipeReader::ranks_have_ended);
@@ -180,8 +252,8 @@ impl Output {
 
     /// The output that has not reached its place so far, in words; `None` if all has.
     pub(super) fn lost(&self) -> Option<String> {
-        let names = ["standard output", "standard error"];
-        let of_streams = self.queues.iter().zip(names).filter_map(|(queue, name)| queue.lost(name));
+        let of_streams =
+            Stream::BOTH.iter().filter_map(|&stream| self.queues[stream as usize].lost(stream.name()));
         let of_files = self.files.iter().flat_map(|files| files.lost());
         let lost: Vec<String> = of_streams.chain(of_files).collect();
         (!lost.is_empty()).then(|| lost.join("; "))
@@ -196,19 +268,28 @@ pub(super) fn has_room() -> bool {
 
 /// Takes everything in a queue to its sink.
 fn pass_on(queue: &Queue, stream: Stream, sink: &dyn Sink) {
+    let mut has_reader = true;
     while let Some(chunk) = queue.next() {
-        match chunk.rank {
-            Some(rank) => {
-                for piece in pieces(&chunk.bytes) {
-                    queue.written(sink.piece(rank, stream, piece));
+        let Some(rank) = chunk.rank else {
+            sink.end_line(stream);
+            end_line();
+            print::tell(String::from_utf8_lossy(&chunk.bytes));
+            continue;
+        };
+        for piece in pieces(&chunk.bytes) {
+            let done = sink.piece(rank, stream, piece);
+            let is_closed = matches!(&done, Err(error) if error.kind() == io::ErrorKind::BrokenPipe);
+            // A reader that has closed the pipe, as `head` does, wants no more: nothing is lost.
+            queue.written(if is_closed { Ok(()) } else { done });
+            if is_closed {
+                queue.refuse(rank);
+                if std::mem::take(&mut has_reader) {
+                    sink.has_no_reader(stream);
                 }
-            }
-            None => {
-                end_line();
-                print::tell(String::from_utf8_lossy(&chunk.bytes));
             }
         }
     }
+    sink.end_line(stream);
     if stream == Stream::Err {
         end_line();
     }

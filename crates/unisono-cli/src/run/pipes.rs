@@ -1,5 +1,7 @@
 //! Reads one of the two streams of all ranks, from the first line to what is left when the ranks have ended.
 //!
+//! A short line without an end is handed on after [`PAUSE`] to a reader who may wait for it: it may be a prompt.
+//!
 //! After the last rank has ended, each pipe is read until all is out of it that it held at that time. Processes that a
 //! rank has left behind may hold a pipe for as long as they like, so what they print is read for [`GRACE`] more.
 
@@ -21,6 +23,10 @@ use super::queue::Queue;
 
 /// How long what outlives the ranks is heard.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long a prompt waits for the end of its line.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What is longer is no prompt.
+const PROMPT_BYTES_MAX: usize = 1 << 10;
 /// What is read of one pipe in that time: who prints more prints for ever.
 const GRACE_BYTES_MAX: usize = 1 << 20;
 /// What is read at once.
@@ -39,20 +45,23 @@ pub(super) struct Pipe {
 /// Where what is read goes: to files and last words at once, to everybody else when they take it.
 pub(super) struct Intake {
     pub(super) stream: Stream,
+    /// Whether beginnings of lines are handed on too, after a pause.
+    pub(super) hands_on_prompts: bool,
     pub(super) files: Option<Arc<LogFiles>>,
     pub(super) words: Arc<LastWords>,
     pub(super) queue: Arc<Queue>,
 }
 
 impl Intake {
-    fn take(&self, rank: u32, bytes: Vec<u8>) {
+    /// Gives whether anybody wants more of this rank.
+    fn take(&self, rank: u32, bytes: Vec<u8>) -> bool {
         if let Some(error) = self.files.as_ref().and_then(|files| files.write(rank, &bytes)) {
             self.queue.tell(error);
         }
         if self.stream == Stream::Err {
             self.words.hear(rank, &bytes);
         }
-        self.queue.push(rank, bytes);
+        self.queue.push(rank, bytes) || self.files.is_some()
     }
 }
 
@@ -71,7 +80,7 @@ impl PipeReader {
         let mut open = Vec::new();
         for (number, Pipe { rank, source }) in (0..).zip(pipes) {
             epoll::add(&epoll, &source, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
-            open.push(Some(OpenPipe { rank, source: source.into(), held: Vec::new() }));
+            open.push(Some(OpenPipe { rank, source: source.into(), held: Vec::new(), due: None }));
         }
         let queue = intake.queue.clone();
         let reading = Reading { epoll, pipes: open, intake };
@@ -92,6 +101,8 @@ struct OpenPipe {
     source: File,
     /// Bytes of a line whose end has not come.
     held: Vec<u8>,
+    /// When they are handed on all the same.
+    due: Option<Instant>,
 }
 
 struct Reading {
@@ -158,13 +169,41 @@ impl Reading {
         }
     }
 
-    /// The numbers of the pipes that can be read, or [`END`].
-    fn ready(&self, timeout: Option<Duration>) -> Vec<u64> {
+    /// The numbers of the pipes that can be read, or [`END`]; none after the timeout, or when a line has waited long
+    /// enough for its end.
+    fn ready(&mut self, timeout: Option<Duration>) -> Vec<u64> {
+        let due = self.pipes.iter().flatten().filter_map(|pipe| pipe.due).min();
+        let pause = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let timeout = [timeout, pause].into_iter().flatten().min();
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut events = Vec::with_capacity(READY_MAX);
         // It fails only when a signal interrupts it.
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref());
-        events.iter().map(|event| event.data.u64()).collect()
+        let ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
+        if due.is_some_and(|due| due <= Instant::now()) {
+            self.hand_on_prompts(&ready);
+        }
+        ready
+    }
+
+    /// Hands on the beginnings of lines whose ends do not come: nothing is in these pipes.
+    fn hand_on_prompts(&mut self, ready: &[u64]) {
+        let now = Instant::now();
+        for number in 0..self.pipes.len() {
+            let waiting = self.pipes[number].as_mut().filter(|pipe| pipe.due.is_some_and(|due| due <= now));
+            if let Some(pipe) = waiting.filter(|_| !ready.contains(&(number as u64))) {
+                pipe.due = None;
+                let (rank, held) = (pipe.rank, std::mem::take(&mut pipe.held));
+                self.hand_on(number, rank, held);
+            }
+        }
+    }
+
+    /// A rank whose output nobody wants any more learns so at its next write, as if it had written there itself.
+    fn hand_on(&mut self, number: usize, rank: u32, bytes: Vec<u8>) {
+        if !self.intake.take(rank, bytes) {
+            self.close(number);
+        }
     }
 
     /// Reads once from a pipe that holds something or has ended, and hands on what is whole of it. Gives the number of
@@ -187,18 +226,32 @@ impl Reading {
         if whole > 0 || pipe.held.len() >= PIECE_BYTES_MAX {
             let rest = if whole > 0 { pipe.held.split_off(held + whole) } else { Vec::new() };
             let chunk = std::mem::replace(&mut pipe.held, rest);
-            self.intake.take(pipe.rank, chunk);
+            let rank = pipe.rank;
+            pipe.due = None;
+            self.hand_on(number, rank, chunk);
         }
+        self.note_prompt(number);
         bytes
+    }
+
+    /// The beginning of a line is handed on some time after it came.
+    fn note_prompt(&mut self, number: usize) {
+        if let Some(pipe) = self.pipes[number].as_mut().filter(|_| self.intake.hands_on_prompts) {
+            let is_prompt = (1..=PROMPT_BYTES_MAX).contains(&pipe.held.len());
+            pipe.due = is_prompt.then(|| pipe.due.unwrap_or_else(|| Instant::now() + PAUSE));
+        }
     }
 
     /// Hands on a last line without an end.
     fn close(&mut self, number: usize) {
-        if let Some(OpenPipe { rank, source, held }) = self.pipes[number].take() {
+        if let Some(OpenPipe { rank, source, held, .. }) = self.pipes[number].take() {
             // It would stay ready otherwise, if another process has it.
             let _ = epoll::delete(&self.epoll, source.as_fd());
             if !held.is_empty() {
                 self.intake.take(rank, held);
+            }
+            if self.intake.stream == Stream::Err {
+                self.intake.words.end(rank);
             }
         }
     }
@@ -213,7 +266,7 @@ mod tests {
     fn intake(stream: Stream) -> (Intake, Arc<Queue>) {
         let queue = Queue::new();
         let words = Arc::new(LastWords::new(1));
-        (Intake { stream, files: None, words, queue: queue.clone() }, queue)
+        (Intake { stream, hands_on_prompts: false, files: None, words, queue: queue.clone() }, queue)
     }
 
     fn all(queue: &Queue) -> Vec<u8> {
@@ -233,7 +286,41 @@ mod tests {
         assert_eq!(queue.next().unwrap().bytes, b"two\n");
         drop(writing);
         assert_eq!(all(&queue), b"last");
-        assert_eq!(words.of(0).unwrap().text, "last");
+        assert_eq!(words.of(0, Instant::now()).unwrap().text, "last");
+    }
+
+    #[test]
+    fn a_prompt_is_handed_on_without_an_end_where_somebody_may_wait_for_it() {
+        let (source, writing) = rustix::pipe::pipe().unwrap();
+        let (intake, queue) = intake(Stream::Err);
+        let words = intake.words.clone();
+        PipeReader::start(vec![Pipe { rank: 0, source }], Intake { hands_on_prompts: true, ..intake })
+            .unwrap();
+        let mut writing = File::from(writing);
+        let long = [b'x'; PROMPT_BYTES_MAX + 1];
+        writing.write_all(b"error: really? ").unwrap();
+        assert_eq!(queue.next().unwrap().bytes, b"error: really? ");
+        writing.write_all(b"yes\n").unwrap();
+        assert_eq!(queue.next().unwrap().bytes, b"yes\n");
+        assert_eq!(words.of(0, Instant::now()).unwrap().text, "error: really? yes");
+        writing.write_all(&long).unwrap();
+        thread::sleep(2 * PAUSE);
+        writing.write_all(b"\n").unwrap();
+        assert_eq!(queue.next().unwrap().bytes, [&long[..], b"\n"].concat(), "no prompt is so long");
+    }
+
+    #[test]
+    fn a_rank_whose_output_nobody_wants_gets_a_broken_pipe() {
+        let (source, writing) = rustix::pipe::pipe().unwrap();
+        let (intake, queue) = intake(Stream::Out);
+        PipeReader::start(vec![Pipe { rank: 3, source }], intake).unwrap();
+        let mut writing = File::from(writing);
+        writing.write_all(b"wanted\n").unwrap();
+        assert_eq!(queue.next().unwrap().bytes, b"wanted\n");
+        queue.refuse(3);
+        // It ends when the pipe is closed.
+        while writing.write_all(b"unwanted\n").is_ok() {}
+        assert!(all(&queue).is_empty());
     }
 
     /// The other side never closes the pipe, and its reader takes nothing until the ranks have ended.

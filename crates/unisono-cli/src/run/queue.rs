@@ -3,7 +3,7 @@
 //! While ranks run the queue is bounded, and they wait when it is full, as they would at a pipe. When all have ended it
 //! takes whatever is left in their pipes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +25,8 @@ struct State {
     bytes: usize,
     /// The pieces in it, and those that are being written.
     waiting: u64,
+    /// Ranks whose pieces nobody wants any more.
+    refused: BTreeSet<u32>,
     is_unbounded: bool,
     is_closed: bool,
     lost: u64,
@@ -47,13 +49,32 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds whole pieces of a rank; waits while the queue is full.
-    pub(super) fn push(&self, rank: u32, bytes: Vec<u8>) {
-        let is_full = |state: &mut State| state.bytes >= QUEUED_BYTES_MAX && !state.is_unbounded;
+    /// Adds pieces of a rank; waits while the queue is full. Gives whether somebody still wants such pieces.
+    #[must_use]
+    pub(super) fn push(&self, rank: u32, bytes: Vec<u8>) -> bool {
+        let is_full = |state: &mut State| {
+            state.bytes >= QUEUED_BYTES_MAX && !state.is_unbounded && !state.refused.contains(&rank)
+        };
         let state = self.changed.wait_while(self.state(), is_full);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        if state.refused.contains(&rank) {
+            return false;
+        }
         state.waiting += pieces(&bytes).count() as u64;
         self.add(state, Chunk { rank: Some(rank), bytes });
+        true
+    }
+
+    /// Nobody wants the pieces of this rank any more.
+    pub(super) fn refuse(&self, rank: u32) {
+        if self.state().refused.insert(rank) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether nobody wants the pieces of this rank.
+    pub(super) fn has_refused(&self, rank: u32) -> bool {
+        self.state().refused.contains(&rank)
     }
 
     /// Adds what the launcher says, which never waits.
@@ -123,15 +144,16 @@ mod tests {
 
     fn full() -> Arc<Queue> {
         let queue = Queue::new();
-        queue.push(0, vec![b'x'; QUEUED_BYTES_MAX]);
+        assert!(queue.push(0, vec![b'x'; QUEUED_BYTES_MAX]));
         queue
     }
 
     #[test]
-    fn a_full_queue_waits_until_something_is_taken_or_the_ranks_have_ended() {
+    fn a_full_queue_waits_until_something_is_taken_or_refused_or_the_ranks_have_ended() {
         type Release = fn(&Queue);
-        let releases: [Release; 2] = [|queue| drop(queue.next()), Queue::unbound];
-        for release in releases {
+        let releases: [(Release, bool); 3] =
+            [(|queue| drop(queue.next()), true), (Queue::unbound, true), (|queue| queue.refuse(1), false)];
+        for (release, is_wanted) in releases {
             let queue = full();
             let pusher = thread::spawn({
                 let queue = queue.clone();
@@ -140,7 +162,7 @@ mod tests {
             queue.tell("not held".to_owned());
             assert!(!pusher.is_finished());
             release(&queue);
-            pusher.join().unwrap();
+            assert_eq!(pusher.join().unwrap(), is_wanted);
         }
     }
 
@@ -148,7 +170,7 @@ mod tests {
     fn what_nobody_takes_and_what_fails_is_counted() {
         let queue = Queue::new();
         assert_eq!(queue.lost("standard output"), None);
-        queue.push(0, b"one\ntwo\nthree".to_vec());
+        assert!(queue.push(0, b"one\ntwo\nthree".to_vec()));
         assert_eq!(queue.lost("here").as_deref(), Some("3 lines for here (nobody has read them)"));
         queue.close();
         assert!(queue.next().is_some() && queue.next().is_none());

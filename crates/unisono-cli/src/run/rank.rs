@@ -1,10 +1,9 @@
 //! One rank: its process, which leads a process group of its own.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -36,14 +35,14 @@ pub(crate) struct Rank {
 
 impl Rank {
     /// Starts `command` as rank `rank`, and gives the pipes of its standard output and its standard error. Its standard
-    /// input is `null`: a process outside the terminal's foreground group would be stopped when it reads from there.
+    /// input is no terminal: a process outside the terminal's foreground group would be stopped when it reads there.
     pub(crate) fn start(
         mut command: Command,
         rank: u32,
         ends: &Ends,
-        null: &File,
+        stdin: Stdio,
     ) -> io::Result<(Rank, [Pipe; 2])> {
-        command.stdin(null.try_clone()?).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         // Without it the launcher would not learn of the end.
@@ -56,6 +55,11 @@ impl Rank {
         let (out, err) = out.zip(err).expect("a new process has the pipes that were asked for");
         let pipes = [OwnedFd::from(out), err.into()].map(|source| Pipe { rank, source });
         Ok((Rank { child, pid, is_reaped: false, _watched: watched }, pipes))
+    }
+
+    /// The writing end of its standard input, if that is a pipe.
+    pub(crate) fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
     }
 
     pub(crate) fn pid(&self) -> Pid {

@@ -13,6 +13,7 @@ use signal_hook::consts::{
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use super::orphans;
 use super::rank::Event;
 use crate::problem::{Problem, Result};
 
@@ -29,12 +30,15 @@ pub(super) enum Request {
     Stop,
     /// Nothing more.
     PassOn,
+    /// Reap the processes that have ended.
+    Reap,
 }
 
 impl Request {
     pub(super) fn of(signal: Signal) -> Request {
         match signal {
             Signal::TSTP => Request::Stop,
+            Signal::CHILD => Request::Reap,
             Signal::USR1 | Signal::USR2 | Signal::CONT => Request::PassOn,
             _ => Request::End,
         }
@@ -57,7 +61,8 @@ pub(super) fn watch(events: Sender<Event>) -> Result<()> {
     let ignored = ignored(&status).map_err(failed)?;
     let is_heeded = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
     survive([SIGCHLD]).and_then(|()| survive([SIGXFSZ].into_iter().filter(is_heeded))).map_err(failed)?;
-    let mut signals = Signals::new(HEEDED.into_iter().filter(is_heeded)).map_err(failed)?;
+    let heeded = HEEDED.into_iter().filter(is_heeded).chain(orphans::are_ours().then_some(SIGCHLD));
+    let mut signals = Signals::new(heeded).map_err(failed)?;
     SigSet::empty().thread_set_mask().map_err(|error| failed(error.into()))?;
     let report = move || {
         for signal in signals.forever().filter_map(Signal::from_named_raw) {
@@ -108,6 +113,7 @@ mod tests {
     fn every_heeded_signal_asks_for_something() {
         let requests = HEEDED.map(|signal| Request::of(Signal::from_named_raw(signal).unwrap()));
         use Request::{End, PassOn, Stop};
+        assert_eq!(Request::of(Signal::CHILD), Request::Reap);
         assert_eq!(requests, [End, End, End, End, PassOn, PassOn, Stop, PassOn]);
     }
 }

@@ -84,7 +84,7 @@ fn a_rank_that_has_not_called_is_named_by_the_records_of_all() {
     let done = doctor(folder.path(), &[]);
     assert!(done.status.success() && done.err.is_empty(), "{}", done.err);
     let lines: Vec<&str> = done.out.lines().collect();
-    let [summary, header, rank0, rank1, rank2, "", world] = lines[..] else { panic!("{}", done.out) };
+    let [summary, header, rank0, rank1, rank2, "", world, last] = lines[..] else { panic!("{}", done.out) };
     assert!(summary.contains(": records of ranks 0-2, the last written "), "{summary}");
     assert!(header.starts_with("communicator  rank  host") && header.ends_with("waits for"), "{header}");
     let pid = format!(" {} ", std::process::id());
@@ -99,6 +99,13 @@ fn a_rank_that_has_not_called_is_named_by_the_records_of_all() {
     assert!(world.starts_with(start), "{world}");
     assert!(world.contains("; rank 2 has not called it, its last is call 1 barrier(0 x u8) at "), "{world}");
     assert!(world.contains("doctor.rs:") && world.contains("timed out on rank"), "{world}");
+    let start =
+        "the culprit: rank 2 has not come to call 2 all_reduce(1000 x f32, sum, in place) at doctor.rs:";
+    assert!(last.starts_with(start) && last.len() < 300, "{last}");
+    assert!(
+        last.contains(" of the world, as ranks 0,1 did: its last was call 1 barrier(0 x u8) at doctor.rs:"),
+        "{last}"
+    );
 
     std::fs::remove_file(folder.path().join("rank-2.json")).unwrap();
     let done = doctor(folder.path(), &["--json"]);
@@ -132,6 +139,27 @@ fn a_killed_process_leaves_no_record_and_the_others_say_who_it_was() {
     let world = done.out.lines().find(|line| line.starts_with("world: ")).unwrap_or_default();
     assert!(world.starts_with("world: ") && world.contains("; rank 1 left no record; "), "{world}");
     assert!(world.contains(" saw: lost rank 1 (pid ") && world.contains(", reported by rank "), "{world}");
+    let last = done.out.lines().last().unwrap();
+    assert!(last.starts_with("the culprit: rank 1 left no record: its process was killed, "), "{last}");
+}
+
+/// The survivors end their processes at once, and may write nothing beyond some blocks.
+#[test]
+fn a_process_that_ends_leaves_no_half_written_record() {
+    for limit in ["unlimited", "1"] {
+        let folder = tempfile::tempdir().unwrap();
+        for run in 0..8 {
+            let records = folder.path().join(format!("{limit}-{run}"));
+            let setting = format!("UNISONO_FLIGHT_DIR={}", records.display());
+            let rank = crate::run_jobs::rank_command("rank_1_exits_silently");
+            let line = format!("ulimit -f {limit}; {rank}");
+            let done = unisono(&["run", "-n", "3", "--", "env", &setting, "sh", "-c", &line]);
+            assert_eq!(done.status.code(), Some(3), "{}", done.err);
+            let names = std::fs::read_dir(&records).unwrap().map(|file| file.unwrap().file_name());
+            let names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+            assert!(!names.iter().any(|name| name.ends_with(".partial")), "{limit}: {names:?}");
+        }
+    }
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn c12_keep_going_lets_the_others_finish_and_names_who_was_lost() {
     let (told, last) = (done.err.as_str(), done.err.lines().last().unwrap());
     assert!(told.contains("unisono: rank 2 exited with status 5; the others go on"), "{told}");
     assert!(last.starts_with("unisono: 2 of 4 ranks were lost: "), "{told}");
-    assert!(last.contains("rank 2 exited with status 5: dry"), "{told}");
+    assert!(last.contains("rank 2 exited with status 5; its last line: dry"), "{told}");
     assert!(last.contains("rank 3 was ended by signal 9 (SIGKILL)"), "{told}");
 }
 
@@ -121,14 +121,41 @@ fn the_last_line_names_the_first_rank_that_failed_with_its_last_words() {
     let done = shell("3", &[], line);
     assert_eq!(done.status.code(), Some(7), "{}", done.err);
     let last = done.err.lines().last().unwrap();
-    assert_eq!(last, "unisono: first failure: rank 1 exited with status 7: no data", "{}", done.err);
+    assert_eq!(
+        last, "unisono: first failure: rank 1 exited with status 7; its last line: no data",
+        "{}",
+        done.err
+    );
     assert_eq!(done.err.matches("ended").count(), 2, "{}", done.err);
 }
 
 #[test]
 fn the_last_line_stands_below_a_progress_bar() {
     let done = shell("1", &[], "printf '50%%\\r' >&2; exit 3");
-    assert_eq!(done.err, "[0] 50%\r\nunisono: first failure: rank 0 exited with status 3: 50%\n");
+    assert_eq!(done.err, "[0] 50%\r\nunisono: first failure: rank 0 exited with status 3\n");
+}
+
+/// Only what a line says of itself tells an error from all else that a program may print.
+#[test]
+fn the_last_line_quotes_an_error_before_anything_else_and_no_warning() {
+    let python =
+        "Traceback (most recent call last):\\n  File \"a.py\", line 1\\nValueError: no data\\nbye\\n";
+    for (printed, quoted) in [
+        ("Error: no data\\nclosing files\\n", ": Error: no data"),
+        (python, ": ValueError: no data"),
+        ("warning: the cache is cold\\n", ""),
+        ("2026-01-01T00:00:00Z  WARN cache: it is cold\\n", ""),
+        ("no data\\nunisono: rank 0: a warning\\n", "; its last line: no data"),
+    ] {
+        let done = shell("1", &[], &format!("printf '{printed}' >&2; exit 3"));
+        let last = done.err.lines().last().unwrap();
+        assert_eq!(
+            last,
+            format!("unisono: first failure: rank 0 exited with status 3{quoted}"),
+            "{}",
+            done.err
+        );
+    }
 }
 
 /// Rank 1 says why it fails, and rank 0, which heard of that, is the first to end.
@@ -142,7 +169,11 @@ fn a_rank_that_ends_before_the_one_that_it_noticed_is_not_blamed() {
     );
     let done = shell("2", &[], &line);
     let last = done.err.lines().last().unwrap();
-    assert_eq!(last, "unisono: first failure: rank 1 exited with status 3: cause", "{}", done.err);
+    assert_eq!(
+        last, "unisono: first failure: rank 1 exited with status 3; its last line: cause",
+        "{}",
+        done.err
+    );
     assert_eq!(done.status.code(), Some(3));
 }
 
@@ -151,7 +182,11 @@ fn a_rank_that_ends_before_the_one_that_it_noticed_is_not_blamed() {
 fn a_rank_is_not_blamed_because_another_one_prints_its_number() {
     let done = shell("2", &[], "[ $RANK = 0 ] && { sleep 0.1; exit 5; }; echo lost rank 0 >&2; exit 4");
     let last = done.err.lines().last().unwrap();
-    assert_eq!(last, "unisono: first failure: rank 1 exited with status 4: lost rank 0", "{}", done.err);
+    assert_eq!(
+        last, "unisono: first failure: rank 1 exited with status 4; its last line: lost rank 0",
+        "{}",
+        done.err
+    );
 }
 
 #[test]

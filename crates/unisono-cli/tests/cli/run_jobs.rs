@@ -13,7 +13,7 @@ use unisono::{Collectives, CollectivesAsync, Communicator, ReduceOp, World};
 use crate::support::{Finished, Running, is_stopped, start_by, wait_until};
 
 /// The command of a rank that runs the ignored test `program`.
-fn rank_command(program: &str) -> String {
+pub(crate) fn rank_command(program: &str) -> String {
     let this = std::env::current_exe().unwrap().display().to_string();
     format!("exec {this} --exact run_jobs::{program} --ignored --nocapture")
 }
@@ -121,7 +121,7 @@ fn twenty_slow_sums() {
 #[test]
 fn the_rank_that_leaves_is_named_not_those_that_lose_it() {
     for (program, how, status) in [
-        ("rank_1_says_why_it_exits", "exited with status 3: no data", 3),
+        ("rank_1_says_why_it_exits", "exited with status 3; its last line: no data", 3),
         ("rank_1_exits_silently", "exited with status 3", 3),
         ("rank_1_aborts", "was ended by signal 6 (SIGABRT)", 134),
     ] {

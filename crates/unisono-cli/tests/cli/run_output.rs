@@ -60,7 +60,10 @@ fn the_last_words_are_those_of_the_end_for_a_reader_who_pauses() {
     let done = running.finish();
     assert_eq!((done.status.code(), done.err.lines().count()), (Some(3), 2 * LINES + 3));
     let last = done.err.lines().last().unwrap();
-    assert!(last.starts_with("unisono: first failure: ") && last.ends_with("status 3: the cause"), "{last}");
+    assert!(
+        last.starts_with("unisono: first failure: ") && last.ends_with("status 3; its last line: the cause"),
+        "{last}"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use unisono_control::Presence;
 use unisono_control::slots::Slot;
 
 use super::super::command::THREAD_NAME;
-use super::super::starvation::is_starving;
+use super::super::starvation::{Seen, state_of};
 use super::super::tasks::{TaskResult, find_absent};
 use super::Driver;
 
@@ -31,13 +31,21 @@ impl Driver {
         }
     }
 
-    /// Excuses the silent ranks of this host that wait for a processor. Only ranks of the same host can see that.
-    pub(super) fn excuse_starving(&mut self, now: Instant) {
+    /// Looks at the silent ranks of this host: excuses one that waits for a processor, and notes why another one stands
+    /// still. Only ranks of the same host can see that.
+    pub(super) fn look_at_silent(&mut self, now: Instant) {
         for rank in self.control.plane.silent_neighbours(now) {
             let process = |rank: JobRank| self.identity.processes.get(rank.index());
-            let both = process(self.identity.rank).zip(process(rank));
-            if both.is_some_and(|(own, other)| is_starving(THREAD_NAME, own, other)) {
-                self.control.plane.excuse(rank, now);
+            let Some((own, other)) = process(self.identity.rank).zip(process(rank)) else { continue };
+            match state_of(THREAD_NAME, own, other) {
+                Some(Seen::Starving) => self.control.plane.excuse(rank, now),
+                Some(Seen::Stopped) => {
+                    self.control.plane.note_seen(rank, "its process is stopped (as by SIGSTOP)")
+                }
+                Some(Seen::Traced) => {
+                    self.control.plane.note_seen(rank, "a debugger has stopped its process")
+                }
+                None => {}
             }
         }
     }
