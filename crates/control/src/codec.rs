@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
 
 /// Behind a text that was cut.
 const MARK: &str = "...";
-/// What is longer is no word; where no word would fit, a text is cut without more ado.
+/// A longer run of letters is no word; where no word would fit, the text is cut anywhere.
 const WORD_BYTES_MAX: usize = 64;
 
 /// Writes a message.
@@ -177,7 +177,7 @@ impl Writer {
         self.bytes(beginning(value, bytes_max).as_bytes())
     }
 
-    /// As [`Writer::text`], for sentences: one that is cut ends with a whole word, and shows that it was cut.
+    /// As [`Writer::text`], for sentences: a cut sentence ends with a whole word, and shows the cut.
     pub(crate) fn words(&mut self, value: &str, bytes_max: usize) -> &mut Writer {
         let room = bytes_max.checked_sub(MARK.len()).filter(|&room| room >= WORD_BYTES_MAX);
         let Some(room) = room.filter(|_| value.len() > bytes_max) else {

@@ -86,7 +86,7 @@ pub struct Plane {
     /// Since when a needed connection is missing that the other side is to dial.
     missing: BTreeMap<JobRank, Instant>,
     patience: Duration,
-    /// What is known of the ranks that the next tick may suspect.
+    /// The evidence about the ranks that the next tick may suspect.
     seen: Vec<(JobRank, &'static str)>,
     topology: Topology,
     detector: Detector,
@@ -261,7 +261,7 @@ impl Plane {
         self.detector.heard(rank, now);
     }
 
-    /// What can be seen of a rank that the next tick may suspect, such as that its process is stopped.
+    /// Evidence about a rank that the next tick may suspect, such as that its process is stopped.
     pub fn note_seen(&mut self, rank: JobRank, seen: &'static str) {
         self.seen.push((rank, seen));
     }

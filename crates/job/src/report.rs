@@ -238,8 +238,8 @@ impl Reporter {
         Some(Reporter { pipe: Arc::new(pipe) })
     }
 
-    /// Reports the first cause of a communicator of `rank`, as it is now, whenever it changes, and once more when a call
-    /// has returned it.
+    /// Reports the first cause of a communicator of `rank`, as it is now, whenever it changes, and once more when a
+    /// call has returned it.
     pub(crate) fn watch(&self, rank: JobRank, communicator: String, board: &Arc<Board>) {
         let (this, watched) = (self.clone(), Arc::downgrade(board));
         let report: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {

@@ -120,7 +120,7 @@ pub(crate) struct RunArguments {
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
     /// Let the other ranks go on when one fails: the status is 0 if at least one rank succeeds, the last line names
-    /// those that did not, and if none succeeds, the status is that of the first that failed. When only ranks run that
+    /// the other ones, and if none succeeds, the status is that of the first that failed. When only ranks run that
     /// a rank which has succeeded has lost (one may be stopped), they are asked to end.
     #[arg(long)]
     pub(crate) keep_going: bool,

@@ -36,7 +36,7 @@ const LIMITS: &[(&str, usize)] = &[
     ("crates/transport-shm", 1),
     ("crates/transport-tcp", 1),
     ("crates/unisono", 14),
-    ("crates/unisono-cli", 77),
+    ("crates/unisono-cli", 76),
     ("crates/vendor-library", 19),
     ("kernels", 11),
     ("tests", 89),

@@ -148,7 +148,7 @@ impl FirstCause {
         self.shared.is_returned.load(Ordering::SeqCst)
     }
 
-    /// Adds what is called when the program gets the first cause; calls it at once if it has.
+    /// Adds a function to call when the program gets the first cause; calls it at once if it has.
     pub fn on_return(&self, told: Waker) {
         lock(&self.shared.tellers).push(told.clone());
         if self.is_returned() {

@@ -90,9 +90,7 @@ fn write_fields(fields: &mut Writer, error: &Error) -> bool {
                 fields.u32(one.rank.get()).words(&one.status, bytes_max);
             }
         }
-        Error::Cancelled { by, call } => {
-            call::write(fields.u32(by.get()), call);
-        }
+        Error::Cancelled { by, call } => call::write(fields.u32(by.get()), call),
         Error::Panicked { rank, call, text } => {
             call::write(fields.u32(rank.get()), call);
             fields.text(text, TEXT_BYTES_MAX);

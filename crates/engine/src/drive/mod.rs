@@ -186,7 +186,7 @@ impl<L: Links + 'static> Failing for LinksGuard<'_, L> {
         // First of all: links may still read the memory that the calls give back.
         self.links.shut_down();
         if self.shared.has_pending() {
-            // Who waits for these calls gets the cause with them.
+            // The threads that wait for these calls get the cause with them.
             self.shared.gate.board().first_cause().note_returned();
         }
         self.shared.queue.drain().iter().for_each(|call| call.request.fail(error.clone()));

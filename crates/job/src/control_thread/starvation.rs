@@ -19,8 +19,8 @@ pub(super) enum Seen {
     Traced,
 }
 
-/// What can be seen of the process of `other`, and of its thread of this name, as far as `own` can see anything: nothing
-/// of a process of another pid namespace, of a process that has ended, also if its pid is in use again, and of this one.
+/// The state of the process of `other`, and of its thread of this name, as far as `own` can see anything: nothing of a
+/// process of another pid namespace, of a process that has ended, also if its pid is in use again, and of this one.
 pub(super) fn state_of(thread: &str, own: &RankProcess, other: &RankProcess) -> Option<Seen> {
     let (ours, theirs): (ProcessBirth, ProcessBirth) = (own.birth?, other.birth?);
     let pid = other.process.pid;

@@ -1,8 +1,8 @@
-//! The culprit in one sentence: of all that the records say, what a user must look at first.
+//! The culprit in one sentence: the first thing to look at, of all that the records say.
 
 use super::merge::{Group, Standing, in_one_line, ranks_text};
 
-/// What points at a culprit; the first kind that is found in any communicator counts.
+/// The clues that point at a culprit; the first kind that is found in any communicator counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Clue {
     /// Two calls of one number differ.

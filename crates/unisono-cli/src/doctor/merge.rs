@@ -93,13 +93,13 @@ pub(super) struct Verdict {
     pub(super) causes: Vec<Cause>,
     /// The whole result in one line.
     pub(super) text: String,
-    /// Whom to look at first, in one sentence; nobody where nothing is wrong.
+    /// The rank to look at first, in one sentence; `None` where nothing is wrong.
     pub(super) culprit: Option<String>,
     #[serde(skip)]
     pub(super) clue: Option<Clue>,
 }
 
-/// Whom to look at first in the whole job, in one sentence.
+/// The rank to look at first in the whole job, in one sentence.
 pub(super) fn culprit(verdicts: &[Verdict]) -> Option<&str> {
     let known = verdicts.iter().filter_map(|verdict| Some((verdict.clue?, verdict.culprit.as_deref()?)));
     known.min_by_key(|(clue, _)| *clue).map(|(_, text)| text)

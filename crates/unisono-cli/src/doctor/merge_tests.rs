@@ -229,7 +229,8 @@ fn the_culprit_is_named_in_one_sentence() {
     let told = culprit_of(&[ahead(0), ahead(1), panicked, ahead(3)]);
     assert!(told.starts_with(&format!("{behind}, and rank 2 saw: a bug xxx")) && told.len() < 500, "{told}");
     let dead = format!(
-        "rank 3 left no record: its process was killed, stands still or has written elsewhere, while ranks 0,1 came to {all}"
+        "rank 3 left no record: its process was killed, stands still or has written elsewhere, while ranks 0,1 came \
+         to {all}"
     );
     assert_eq!(culprit_of(&[ahead(0), ahead(1), late]), dead);
     let other = record(1, 4, &[broadcast(16), call(17, "barrier(0 x u8)", 9)], 1);
@@ -251,7 +252,7 @@ fn the_culprit_is_named_in_one_sentence() {
     );
 }
 
-/// What has left no record, and what differs, is named before a rank that is late in another communicator.
+/// A missing record and a difference are named before a rank that is late in another communicator.
 #[test]
 fn the_strongest_clue_of_all_communicators_counts() {
     let verdict = |clue, text: &str| Verdict {

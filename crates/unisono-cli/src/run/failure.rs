@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::last_words::{Kind, Words};
+use super::last_words::{LineKind, Words};
 use super::reports::Reports;
 
 /// A shell adds this to a signal's number.
@@ -61,12 +61,15 @@ impl End {
         i32::from(self.status) == SIGNAL_STATUS + Signal::PIPE.as_raw()
     }
 
-    /// The end in words, with the last ones of the rank. A line that does not call itself an error may be about anything.
+    /// The end in words, with the last words of the rank. A line that does not call itself an error may be about
+    /// anything.
     pub(crate) fn told(&self, words: Option<&Words>) -> String {
         let End { rank, how, .. } = self;
         match words {
             None => format!("rank {rank} {how}"),
-            Some(Words { kind: Kind::Line, text, .. }) => format!("rank {rank} {how}; its last line: {text}"),
+            Some(Words { kind: LineKind::Line, text, .. }) => {
+                format!("rank {rank} {how}; its last line: {text}")
+            }
             Some(Words { text, .. }) => format!("rank {rank} {how}: {text}"),
         }
     }
@@ -131,8 +134,8 @@ mod tests {
         let words = |kind| Words { kind, text: "boom".into(), at: now };
         let told = |words: Option<&Words>| end(2, 1 << 8, now).told(words);
         assert_eq!(told(None), "rank 2 exited with status 1");
-        assert_eq!(told(Some(&words(Kind::Error))), "rank 2 exited with status 1: boom");
-        assert_eq!(told(Some(&words(Kind::Line))), "rank 2 exited with status 1; its last line: boom");
+        assert_eq!(told(Some(&words(LineKind::Error))), "rank 2 exited with status 1: boom");
+        assert_eq!(told(Some(&words(LineKind::Line))), "rank 2 exited with status 1; its last line: boom");
     }
 
     #[test]
@@ -144,7 +147,7 @@ mod tests {
             let ends: Vec<_> = ends.iter().map(|&(rank, raw, time)| end(rank, raw, at(time))).collect();
             let said = |end: &End| {
                 let words = words.iter().find(|words| words.0 == end.rank)?;
-                Some(Words { kind: Kind::Line, text: String::new(), at: at(words.1) })
+                Some(Words { kind: LineKind::Line, text: String::new(), at: at(words.1) })
             };
             first(&ends, &Reports::default(), said).map(|end| end.rank)
         };

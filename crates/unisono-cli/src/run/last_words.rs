@@ -1,8 +1,8 @@
 //! The last words of each rank on standard error: most programs say there why they end.
 //!
 //! Not every last line is about the end: the library's table of calls comes last, a warning may. So each line is judged
-//! by how it looks. The message of a panic and what is called an error count before any other line, even if more is
-//! written behind; a warning and a row of a table never count.
+//! by its looks. The message of a panic and a line that calls itself an error count before any other line, also before
+//! later ones; a warning and a row of a table never count.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use super::output::pieces;
 
 /// More characters are cut off: it becomes a part of a line.
 const CHARACTERS_MAX: usize = 200;
-/// What is looked at of a line.
+/// How much of a line is looked at.
 const BYTES_MAX: usize = 4 * CHARACTERS_MAX;
 /// A line that a rank wrote longer than this before its end does not say why it ended.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// The same of an error: what is destroyed after it may wait for other ranks.
+/// The same of an error: destructors that run after it may wait for other ranks.
 const ERROR_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// What a line is, by its looks.
+/// The kind of a line, by its looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum LineKind {
     /// It may be anything.
     Line,
     /// It calls itself an error.
@@ -29,16 +29,16 @@ pub(super) enum Kind {
     Panic,
 }
 
-impl Kind {
+impl LineKind {
     fn age_max(self) -> Duration {
-        if self == Kind::Line { AGE_MAX } else { ERROR_AGE_MAX }
+        if self == LineKind::Line { AGE_MAX } else { ERROR_AGE_MAX }
     }
 }
 
 /// A line, and when it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Words {
-    pub(super) kind: Kind,
+    pub(super) kind: LineKind,
     pub(super) text: String,
     pub(super) at: Instant,
 }
@@ -50,9 +50,9 @@ impl Words {
     }
 }
 
-/// What has been heard of a rank.
+/// The lines of a rank so far.
 #[derive(Default)]
-struct Heard {
+struct RankLines {
     words: Option<Words>,
     /// The beginning of a line whose end has not come.
     begun: Vec<u8>,
@@ -62,7 +62,7 @@ struct Heard {
 
 /// The last words of all ranks.
 pub(super) struct LastWords {
-    of_ranks: Vec<Mutex<Heard>>,
+    of_ranks: Vec<Mutex<RankLines>>,
 }
 
 impl LastWords {
@@ -70,11 +70,11 @@ impl LastWords {
         LastWords { of_ranks: (0..ranks).map(|_| Mutex::default()).collect() }
     }
 
-    fn heard(&self, rank: u32) -> Option<MutexGuard<'_, Heard>> {
+    fn heard(&self, rank: u32) -> Option<MutexGuard<'_, RankLines>> {
         Some(self.of_ranks.get(rank as usize)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What `rank` has said about its end at `at`.
+    /// The words of `rank` about its end at `at`.
     pub(super) fn of(&self, rank: u32, at: Instant) -> Option<Words> {
         self.heard(rank)?.words.clone().filter(|words| words.is_recent(at))
     }
@@ -103,7 +103,7 @@ impl LastWords {
     }
 }
 
-impl Heard {
+impl RankLines {
     fn end_line(&mut self, at: Instant) {
         let Some(text) = said(&std::mem::take(&mut self.begun)) else { return };
         let (kind, text) = match (self.panicked.take(), place_of_panic(&text)) {
@@ -112,18 +112,18 @@ impl Heard {
                 return;
             }
             // As Rust said it until 1.72, and others do, in one line.
-            (None, Some(_)) => (Kind::Panic, text),
-            (Some(place), _) => (Kind::Panic, shortened(&format!("panicked at {place} {text}"))),
+            (None, Some(_)) => (LineKind::Panic, text),
+            (Some(place), _) => (LineKind::Panic, shortened(&format!("panicked at {place} {text}"))),
             (None, None) => match judged(&text) {
                 Some(kind) => (kind, text),
                 None => return,
             },
         };
-        // The first panic makes others, and an error is not taken back by what is written behind it.
+        // The first panic makes others, and no later line takes an error back.
         let stays = self
             .words
             .as_ref()
-            .is_some_and(|words| words.is_recent(at) && (words.kind > kind || words.kind == Kind::Panic));
+            .is_some_and(|words| words.is_recent(at) && (words.kind > kind || words.kind == LineKind::Panic));
         if !stays {
             self.words = Some(Words { kind, text, at });
         }
@@ -155,8 +155,8 @@ fn place_of_panic(text: &str) -> Option<&str> {
     thread.starts_with("thread ").then_some(place)
 }
 
-/// What a line is; `None` if it says itself that it is no error.
-fn judged(text: &str) -> Option<Kind> {
+/// The kind of a line; `None` if it says itself that it is no error.
+fn judged(text: &str) -> Option<LineKind> {
     let lower = text.to_lowercase();
     // As a compiler, a logger or an interpreter marks it: `warning: x`, `2026-01-01 WARN x`, `a.py:3: UserWarning: x`.
     let begins = |words: &[&str]| {
@@ -177,7 +177,7 @@ fn judged(text: &str) -> Option<Kind> {
         || is_called(&["Error", "Exception"])
         || lower.contains(": error:")
     {
-        return Some(Kind::Error);
+        return Some(LineKind::Error);
     }
     let is_mild = begins(&["warning", "warn", "info", "debug", "trace", "hint", "help", "unisono: rank"])
         || has_level(&["WARN", "WARNING", "INFO", "DEBUG", "TRACE"])
@@ -185,7 +185,7 @@ fn judged(text: &str) -> Option<Kind> {
         || lower.contains(": warning:");
     // Three columns or more.
     let is_row = text.split("  ").filter(|cell| !cell.trim().is_empty()).count() > 2;
-    (!is_mild && !is_row).then_some(Kind::Line)
+    (!is_mild && !is_row).then_some(LineKind::Line)
 }
 
 /// The text without control characters and without the sequences that colour it on a terminal.
@@ -210,7 +210,7 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn after(text: &str) -> Option<(Kind, String)> {
+    fn after(text: &str) -> Option<(LineKind, String)> {
         let words = LastWords::new(1);
         words.hear(0, text.as_bytes());
         words.end(0);
@@ -235,9 +235,9 @@ mod tests {
     fn the_message_of_the_first_panic_stays_whatever_comes_behind() {
         let text = "thread 'worker' (77) panicked at src/main.rs:5:9:\na bug\nof two lines\nnote: run with `X`\n\
                     thread 'main' (1) panicked at src/main.rs:9:1:\nworker: Any { .. }\nError: late\nbye\n";
-        assert_eq!(after(text), Some((Kind::Panic, "panicked at src/main.rs:5:9: a bug".to_owned())));
+        assert_eq!(after(text), Some((LineKind::Panic, "panicked at src/main.rs:5:9: a bug".to_owned())));
         let old = "thread 'main' panicked at 'a bug', src/main.rs:5:9\n";
-        assert_eq!(after(old), Some((Kind::Panic, old.trim_end().to_owned())));
+        assert_eq!(after(old), Some((LineKind::Panic, old.trim_end().to_owned())));
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
             "[rank0]:[E] fatal: ERROR",
             "fatal: no repository",
         ] {
-            let expected = Some((Kind::Error, error.to_owned()));
+            let expected = Some((LineKind::Error, error.to_owned()));
             assert_eq!(after(&format!("{error}\nretrying\n")), expected);
         }
         for aside in [
@@ -265,7 +265,7 @@ mod tests {
         ] {
             assert_eq!(
                 after(&format!("no data\n{aside}\n")),
-                Some((Kind::Line, "no data".to_owned())),
+                Some((LineKind::Line, "no data".to_owned())),
                 "{aside}"
             );
             assert_eq!(after(aside), None, "{aside}");
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(after("50%\r"), None, "the next state takes its place");
         assert_eq!(
             after("errors: 0, warnings ignored\n"),
-            Some((Kind::Line, "errors: 0, warnings ignored".to_owned()))
+            Some((LineKind::Line, "errors: 0, warnings ignored".to_owned()))
         );
     }
 

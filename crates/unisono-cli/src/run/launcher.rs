@@ -15,7 +15,7 @@ use unisono_job::report::ReportPipe;
 use super::ends::Ends;
 use super::failure::{End, SIGNAL_STATUS, first};
 use super::guard::{Guard, kill_those_told_of};
-use super::last_words::{Kind, LastWords};
+use super::last_words::{LastWords, LineKind};
 use super::log_files::LogFiles;
 use super::meeting::Meeting;
 use super::output::{self, Output, Places, Sink, Stream};
@@ -365,7 +365,7 @@ impl<'j> Launcher<'j> {
                 lines.extend(self.reports.of_failure(cause.rank));
                 // What it has reported has a line of its own.
                 let words = words(cause).filter(|words| match self.reports.are_from(cause.rank) {
-                    true => words.kind > Kind::Line && !self.reports.have(cause.rank, &words.text),
+                    true => words.kind > LineKind::Line && !self.reports.have(cause.rank, &words.text),
                     false => true,
                 });
                 lines.push(format!("first failure: {}", cause.told(words.as_ref())));

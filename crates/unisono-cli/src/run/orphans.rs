@@ -8,7 +8,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 /// The first process of a namespace.
 const INIT: u32 = 1;
 
-/// Whether this process is the one that gets orphans.
+/// Whether orphans become children of this process.
 pub(super) fn are_ours() -> bool {
     std::process::id() == INIT
 }
@@ -20,7 +20,7 @@ pub(super) fn reap(others: &BTreeSet<i32>) {
         return;
     }
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    // One that must stay hides those behind it. It is reaped soon, and then this is called again.
+    // A child that must stay hides the children behind it. It is reaped soon, and then this is called again.
     while let Some(pid) = waitid(Id::All, look).ok().as_ref().and_then(WaitStatus::pid) {
         if others.contains(&pid.as_raw()) || waitpid(pid, Some(WaitPidFlag::WNOHANG)).is_err() {
             return;

@@ -59,10 +59,10 @@ pub(crate) trait Sink: Send + Sync {
         false
     }
 
-    /// What comes next on this stream is no part of the line that is open there, if one is.
+    /// The next bytes on this stream are no part of the line that is open there, if there is one.
     fn end_line(&self, _stream: Stream) {}
 
-    /// Nobody reads any more what this stream's pieces are for.
+    /// Nobody reads the target of this stream's pieces any more.
     fn has_no_reader(&self, _stream: Stream) {}
 }
 
@@ -71,7 +71,7 @@ pub(crate) trait Sink: Send + Sync {
 pub(crate) struct Terminal {
     /// Whether no line has its rank in front.
     is_untagged: bool,
-    /// Whether what nobody reads here is still in files.
+    /// Whether the output that nobody reads here still goes to files.
     has_files: bool,
     /// For each stream, the rank whose line is open there.
     open: [Mutex<Option<u32>>; 2],

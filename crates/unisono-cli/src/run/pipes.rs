@@ -25,7 +25,7 @@ use super::queue::Queue;
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a prompt waits for the end of its line.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What is longer is no prompt.
+/// A longer piece is no prompt.
 const PROMPT_BYTES_MAX: usize = 1 << 10;
 /// What is read of one pipe in that time: who prints more prints for ever.
 const GRACE_BYTES_MAX: usize = 1 << 20;

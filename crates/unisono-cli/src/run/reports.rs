@@ -21,7 +21,7 @@ impl Reports {
         let place = |report: &ErrorReport| (report.rank, report.communicator.clone(), report.at_exit);
         match self.0.iter().position(|earlier| place(earlier) == place(&report)) {
             Some(earlier) => {
-                // Two threads of a rank report, and the one that knows less may be the later.
+                // Two threads of a rank report, and the later one may know less.
                 let is_returned = report.is_returned || self.0[earlier].is_returned;
                 self.0[earlier] = ErrorReport { is_returned, ..report };
             }
@@ -63,8 +63,8 @@ impl Reports {
         of_losses.flat_map(|report| &report.culprits).any(|culprit| *culprit == rank)
     }
 
-    /// What ranks could not return from a call any more, one line for each kind of error in a communicator: where many
-    /// ranks name each other, each has a text of its own.
+    /// The errors that ranks could not return from a call any more, one line for each kind in a communicator: where
+    /// many ranks name each other, each has a text of its own.
     pub(super) fn at_exit(&self) -> Vec<String> {
         let place = |report: &ErrorReport| (report.communicator.clone(), report.kind.clone());
         let mut kinds: Vec<(_, Vec<&ErrorReport>)> = Vec::new();

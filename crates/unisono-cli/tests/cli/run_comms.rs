@@ -1,7 +1,7 @@
 //! `unisono run --comms`: one table for a job, however its ranks end. The ranks are this test program again: each runs
 //! one of the ignored tests below.
 
-#![allow(clippy::print_stdout, reason = "the tests read what their ranks print")]
+#![allow(clippy::print_stdout, reason = "the tests read the output of their ranks")]
 
 use std::time::Duration;
 

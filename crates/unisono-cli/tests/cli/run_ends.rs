@@ -135,7 +135,7 @@ fn the_last_line_stands_below_a_progress_bar() {
     assert_eq!(done.err, "[0] 50%\r\nunisono: first failure: rank 0 exited with status 3\n");
 }
 
-/// Only what a line says of itself tells an error from all else that a program may print.
+/// Only the words of a line tell an error from the rest of a program's output.
 #[test]
 fn the_last_line_quotes_an_error_before_anything_else_and_no_warning() {
     let python =

@@ -1,7 +1,7 @@
 //! `unisono run` with ranks that talk to each other. The ranks are this test program again: each of them runs one of
 //! the ignored tests below.
 
-#![allow(clippy::print_stdout, reason = "the tests read what their ranks print")]
+#![allow(clippy::print_stdout, reason = "the tests read the output of their ranks")]
 
 use std::sync::OnceLock;
 use std::thread;

@@ -1,7 +1,7 @@
-//! `unisono run` with ranks that are lost, panic or sleep: what it says of them. The ranks are this test program again:
+//! `unisono run` with ranks that are lost, panic or sleep: its words about them. The ranks are this test program again:
 //! each of them runs one of the ignored tests below.
 
-#![allow(clippy::print_stdout, reason = "the tests read what their ranks print")]
+#![allow(clippy::print_stdout, reason = "the tests read the output of their ranks")]
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ fn the_text_of_a_panic_is_in_the_last_line() {
     }
 }
 
-/// Rank 0 prints the table of its calls behind what it has to say.
+/// Rank 0 prints the table of its calls behind its own words.
 #[test]
 #[ignore = "a rank"]
 fn rank_0_says_why_it_exits() {

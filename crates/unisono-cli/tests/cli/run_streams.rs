@@ -37,7 +37,9 @@ impl Held {
     }
 }
 
-const NO_READER: &str = "unisono: nobody reads standard output any more: it ends here, and a rank that prints more gets a broken pipe\n";
+const NO_READER: &str = "\
+unisono: nobody reads standard output any more: it ends here, and a rank that prints more gets a broken pipe
+";
 
 /// As `unisono run -n 2 -- yes | head -1`.
 #[test]
@@ -72,7 +74,7 @@ fn a_reader_that_closes_does_not_end_the_logs() {
     assert_eq!(log.lines().last(), Some("100000"));
 }
 
-/// The rank waits for an answer to what it asks without an end of line; another rank has none to read.
+/// The rank waits for an answer to a question without an end of line; another rank has none to read.
 #[test]
 fn a_prompt_is_shown_and_its_answer_reaches_the_rank() {
     let line = r#"[ $RANK = 1 ] && { read x; echo "nothing: $x"; exit; }

@@ -31,7 +31,7 @@ impl Driver {
         }
     }
 
-    /// Looks at the silent ranks of this host: excuses one that waits for a processor, and notes why another one stands
+    /// Looks at the silent ranks of this host: excuses a rank that waits for a processor, and notes why another stands
     /// still. Only ranks of the same host can see that.
     pub(super) fn look_at_silent(&mut self, now: Instant) {
         for rank in self.control.plane.silent_neighbours(now) {
