@@ -104,8 +104,8 @@ fn a_launcher_that_does_not_read_makes_no_rank_silent_and_has_the_reports_when_i
     // Killed.
     drop(ranks.pop());
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "goes on with 2"));
-    // The world's first cause is reported too.
-    let expected = (ranks.len() - 1) * (GROUPS + 1);
+    // The world's first cause is reported too, and each one again when a call has returned it.
+    let expected = 2 * (ranks.len() - 1) * (GROUPS + 1);
     let reports = read(&pipe, expected);
     assert!(reports.iter().all(|report| report.culprits == [RANKS - 1]), "{reports:?}");
     assert_eq!(reports.len(), expected);
