@@ -21,26 +21,34 @@ use crate::support::TEST_TIME_MAX;
 /// Longer than the kernel waits before it sends again, and far below the silence after which a rank is lost.
 const CUT_TIME: Duration = Duration::from_millis(700);
 
+/// The two ways to call.
+const IN_BULK: &str = "in bulk";
+const WITH_PAUSES: &str = "with pauses";
+
 /// Not a test by itself: one rank. Started on its own it has no input and does nothing.
 #[test]
 #[ignore = "started by the other test, once per rank"]
 fn one_rank() {
-    let hear = || std::io::stdin().read_line(&mut String::new()).is_ok_and(|bytes| bytes > 0);
-    if !hear() {
-        return;
-    }
+    let hear = || std::io::stdin().lines().next().and_then(std::io::Result::ok);
+    let Some(way) = hear() else { return };
+    // Few segments a second, so that a lost one is a share of them that counts.
+    let (bulk_bytes, pause) = match &*way {
+        IN_BULK => (1 << 20, Duration::ZERO),
+        _ => (0, Duration::from_millis(1)),
+    };
     let (sender, stop) = channel();
-    std::thread::spawn(move || hear() && sender.send(()).is_ok());
+    std::thread::spawn(move || hear().is_some() && sender.send(()).is_ok());
     let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     say("ready");
     let mut is_over = [0u8];
-    let mut bulk = vec![0u8; 1 << 20];
+    let mut bulk = vec![0u8; bulk_bytes];
     while is_over == [0] {
         is_over = [u8::from(stop.try_recv().is_ok())];
         communicator.all_reduce(&mut is_over, ReduceOp::Max).unwrap();
         communicator.all_reduce(&mut bulk, ReduceOp::Max).unwrap();
+        std::thread::sleep(pause);
     }
     communicator.close().unwrap();
     say("done");
@@ -66,8 +74,8 @@ impl Drop for Errors {
     }
 }
 
-/// Two ranks on hosts of their own, in calls without a pause.
-fn talkers(network: &Network, errors: &[Errors; 2]) -> [Rank; 2] {
+/// Two ranks on hosts of their own, in calls of this way.
+fn talkers(network: &Network, errors: &[Errors; 2], way: &str) -> [Rank; 2] {
     let program = std::env::current_exe().unwrap();
     let mut ranks = [0, 1].map(|rank| {
         let mut command = network.rank((rank, 0), (rank, 2), &program);
@@ -78,7 +86,7 @@ fn talkers(network: &Network, errors: &[Errors; 2]) -> [Rank; 2] {
             .stderr(File::create(&errors[rank].0).unwrap());
         Rank::start(format!("rank {rank}"), &mut command)
     });
-    ranks.iter_mut().for_each(|rank| rank.tell("begin"));
+    ranks.iter_mut().for_each(|rank| rank.tell(way));
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
     ranks
 }
@@ -93,7 +101,7 @@ fn end(mut ranks: [Rank; 2]) {
 fn what_the_network_loses_is_warned_of_by_the_rank_that_sent_it() {
     let Some(network) = Network::or_skip(2) else { return };
     let errors = [0, 1].map(|rank| Errors::of("lossy", rank));
-    let ranks = talkers(&network, &errors);
+    let ranks = talkers(&network, &errors, WITH_PAUSES);
     network.cut(1, Cut::Silence).unwrap();
     std::thread::sleep(CUT_TIME);
     network.heal(1, Cut::Silence).unwrap();
@@ -128,7 +136,7 @@ fn a_network_that_loses_nothing_is_not_blamed_for_a_full_machine() {
         }
         // The threads end also when an assertion fails.
         let outcome = std::panic::catch_unwind(|| {
-            let ranks = talkers(&network, &errors);
+            let ranks = talkers(&network, &errors, IN_BULK);
             std::thread::sleep(Duration::from_secs(4));
             end(ranks);
         });
