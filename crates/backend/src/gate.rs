@@ -270,7 +270,7 @@ impl CallGate {
     /// survivors would wait for this rank. A failure that others report from now on is not an error of this call.
     ///
     /// # Errors
-    /// [`Error::Mismatch`].
+    /// [`Error::Mismatch`]; [`Error::PeerLost`] of a rank that has left too early.
     pub fn close(&self, now: Instant) -> Result<()> {
         self.control.close(self.board.calls().history(), deadline_after(now, self.timeout))
     }

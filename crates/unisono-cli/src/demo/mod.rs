@@ -48,7 +48,7 @@ impl Depth {
         sizes_bytes: &[1 << 10, 64 << 10, 1 << 20],
         effort: Effort { blocks_max: 9, time: Duration::from_millis(100) },
     };
-    /// Where the training is what the user waits for.
+    /// For users who wait for the training.
     const BRIEF: Depth =
         Depth { sizes_bytes: &[64 << 10], effort: Effort { blocks_max: 3, time: Duration::from_millis(10) } };
 
