@@ -146,9 +146,12 @@ impl Agreement {
         self.decision.as_ref()
     }
 
-    /// The live ranks whose ballot is missing.
+    /// The live ranks that have published no ballot for the live ranks of `fates`.
     pub(crate) fn awaited(&self, fates: &Fates) -> Vec<GroupRank> {
-        fates.live().filter(|rank| self.ballots[rank.index()].is_none()).collect()
+        let has_voted = |rank: &GroupRank| {
+            self.ballots[rank.index()].as_ref().is_some_and(|ballot| ballot.fates.have_same_live(fates))
+        };
+        fates.live().filter(|rank| !has_voted(rank)).collect()
     }
 
     /// The combined ballots for our own set, once every rank outside it has published one. Every rank that decides for
@@ -211,8 +214,10 @@ mod tests {
         agreement.join(true, 4);
         agreement.on_ballot(OTHER, ballot(3, &[2], 3));
         agreement.on_ballot(GroupRank::new(2), ballot(3, &[], 5));
-        agreement.step(&Fates::all_live(3));
+        let live = Fates::all_live(3);
+        agreement.step(&live);
         assert!(agreement.decision().is_none(), "rank 1 has voted for others");
+        assert_eq!(agreement.awaited(&live), [OTHER], "the error of a deadline names it");
         let mut fates = Fates::all_live(3);
         fates.note(GroupRank::new(2), Fate::Unproven);
         agreement.step(&fates);

@@ -137,6 +137,17 @@ impl Flood {
         self.gone.iter().filter_map(|arrival| self.kept.get(arrival))
     }
 
+    /// The losses that `reporter` has reported, and nobody who is heard. A lost rank that reports itself needs no other
+    /// reporter: only the ranks that have lost it before do not hear it.
+    pub(crate) fn losses_left_by(&self, reporter: JobRank, is_heard: impl Fn(JobRank) -> bool) -> Vec<Topic> {
+        let losses = || self.gone().filter_map(|news| Some((news.origin, lost_rank(&news.topic)?, &news.topic)));
+        let has_reporter = |lost: JobRank| {
+            losses().any(|(origin, rank, _)| rank == lost && (origin == lost || is_heard(origin)))
+        };
+        let by_reporter = losses().filter(|&(origin, rank, _)| origin == reporter && rank != reporter);
+        by_reporter.filter(|&(_, rank, _)| !has_reporter(rank)).map(|(_, _, topic)| topic.clone()).collect()
+    }
+
     /// Whether its origin has said before, as surely, that this rank is lost.
     fn says_again(&self, news: &News) -> bool {
         let is_same = |before: &Topic| match (before, &news.topic) {
@@ -294,6 +305,17 @@ impl Flood {
         arrivals.sort_unstable();
         let concerns = |news: &&News| news.topic.key().is_none_or(|other| other == key);
         arrivals.iter().filter_map(|arrival| self.kept.get(arrival)).filter(concerns).cloned().collect()
+    }
+}
+
+fn lost_rank(topic: &Topic) -> Option<JobRank> {
+    match topic {
+        Topic::Lost { rank, .. } => Some(*rank),
+        Topic::Goodbye
+        | Topic::Revoked { .. }
+        | Topic::Closed { .. }
+        | Topic::Ballot { .. }
+        | Topic::Decision { .. } => None,
     }
 }
 

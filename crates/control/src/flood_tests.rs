@@ -1,8 +1,10 @@
-//! How long news is kept.
+//! How long news is kept, and who reports it.
 
 use unisono_communicator::{Certainty, Culprit, Error};
 
 use super::*;
+use crate::plane::Presence;
+use crate::simulation::{MS, Simulation};
 use crate::wire::Departure;
 
 #[test]
@@ -221,4 +223,22 @@ fn a_new_connection_gets_all_of_it_in_order() {
     heard.hear(1, Topic::Goodbye);
     let mut other = Flood::new(JobRank::new(3), 4);
     assert!(heard.flood.kept().all(|news| other.accept(news)));
+}
+
+/// Rank 1 reports a loss and is lost itself. Ranks that lose it first ignore its report.
+#[test]
+fn all_ranks_lose_the_same_ranks_also_when_a_reporter_is_lost() {
+    for seed in 0..200 {
+        let mut simulation = Simulation::new(9, seed);
+        simulation.run(MS * 350);
+        simulation.publish(1, lost(8, Certainty::Suspected));
+        simulation.publish(5, lost(1, Certainty::Suspected));
+        simulation.run(MS * 50);
+        let is_lost = |by: u32, rank: u32| simulation.presence(by, rank) == Presence::Lost;
+        let live: Vec<u32> = (0..9).filter(|&rank| !is_lost(rank, rank)).collect();
+        for &rank in &live {
+            let by = live.iter().find(|&&by| is_lost(by, rank));
+            assert_eq!(by, None, "seed {seed}: rank {rank} does not know that it is lost; live {live:?}");
+        }
+    }
 }

@@ -386,18 +386,31 @@ impl Plane {
         }
         self.actions.push(Action::Happened(news));
         if let Some((rank, presence)) = gone.filter(|gone| gone.0.index() < self.presence.len()) {
-            self.presence[rank.index()] = presence;
+            let before = std::mem::replace(&mut self.presence[rank.index()], presence);
             self.questions.remove(&rank);
             if rank != self.rank {
                 self.topology.remove(rank);
                 self.connect_wanted();
                 self.watch(now);
+                if presence == Presence::Lost && before != Presence::Lost {
+                    self.take_over_reports(rank, now);
+                }
             } else if by != self.rank {
                 // A rank behind a network partition never hears from the ranks that count us as lost. It must not wait
                 // for us.
                 let reason = format!("rank {by} has taken it for dead");
                 self.publish(Topic::Lost { rank, certainty: Certainty::Suspected, reason }, now);
             }
+        }
+    }
+
+    /// A rank that has reported losses counts as lost itself. Ranks that had lost it before have ignored its reports, so
+    /// this rank reports the losses in its own name. Else both sides would go on with different survivors.
+    fn take_over_reports(&mut self, reporter: JobRank, now: Instant) {
+        let is_heard = |rank: JobRank| self.presence(rank) != Presence::Lost;
+        let orphaned = self.flood.losses_left_by(reporter, is_heard);
+        if self.presence(self.rank) == Presence::Live {
+            orphaned.into_iter().for_each(|loss| self.publish(loss, now));
         }
     }
 

@@ -7,7 +7,7 @@ use super::{Trouble, number, run_one};
 const CASES: u64 = 240;
 
 /// Seeds that have found an error, here or in the tests themselves.
-pub(super) const FOUND: [(Trouble, u64); 6] = [
+pub(super) const FOUND: [(Trouble, u64); 7] = [
     // A rank that waited in `close` took the goodbye of one that had failed for other calls.
     (Trouble::CutLink, 334),
     // A call of long messages over narrow links went on after a failure for longer than the news of it may take.
@@ -23,6 +23,9 @@ pub(super) const FOUND: [(Trouble, u64); 6] = [
     (Trouble::Deviation, 13_151_361_117_877_963_190),
     // Over slow links the others found the mismatch when a rank had waited in vain in its close.
     (Trouble::Deviation, 14_082_109_968_627_018_350),
+    // A rank reported a loss and was lost itself. Ranks that lost it first ignored its report, and each side waited for
+    // heartbeats of ranks that beat for others.
+    (Trouble::CutHosts, 4_002_833_945_627_460_860),
 ];
 
 /// The low bits of a seed choose the program and the delays, the others choose the trouble: so each program can meet
