@@ -124,6 +124,12 @@ impl Companion {
         self.on_links(|links| self.gate().settle(links, error))
     }
 
+    /// A group that its members alone have made counts as made from this communicator of all ranks: if this rank goes
+    /// on after a failure of the group, it has survived the same failure of this one.
+    pub fn note_group(&self, group: &Companion) {
+        group.gate().board().set_parent(self.gate().board());
+    }
+
     /// As [`Communicator::shrink`].
     ///
     /// # Errors
@@ -135,7 +141,7 @@ impl Companion {
         let survivors = gate.shrink(self.on_links(|links| links.now()))?;
         if gate.board().first_cause().is_revoked() {
             self.on_links(|links| links.end_epoch());
-            gate.board().set_survivors(survivors.companion.gate().board().clone());
+            gate.board().set_survivors(survivors.companion.gate().board());
         }
         Ok(survivors)
     }

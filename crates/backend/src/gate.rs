@@ -285,7 +285,8 @@ impl CallGate {
         options.check()?;
         let ranks = members(ranks, self.group.size())?;
         let counter = self.derived.fetch_add(1, Ordering::SeqCst);
-        self.control.derive(&ranks, options, counter)
+        let derived = self.control.derive(&ranks, options, counter)?;
+        Ok(derived.inspect(|derived| derived.gate().board().set_parent(&self.board)))
     }
 
     /// A communicator of the same ranks.

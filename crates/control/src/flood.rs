@@ -140,7 +140,8 @@ impl Flood {
     /// The losses that `reporter` has reported, and nobody who is heard. A lost rank that reports itself needs no other
     /// reporter: only the ranks that have lost it before do not hear it.
     pub(crate) fn losses_left_by(&self, reporter: JobRank, is_heard: impl Fn(JobRank) -> bool) -> Vec<Topic> {
-        let losses = || self.gone().filter_map(|news| Some((news.origin, lost_rank(&news.topic)?, &news.topic)));
+        let losses =
+            || self.gone().filter_map(|news| Some((news.origin, lost_rank(&news.topic)?, &news.topic)));
         let has_reporter = |lost: JobRank| {
             losses().any(|(origin, rank, _)| rank == lost && (origin == lost || is_heard(origin)))
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -294,7 +294,7 @@ impl Job {
     /// # Errors
     /// As [`Job::communicator`].
     pub fn companion(&self) -> Result<Companion> {
-        let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut whole = self.lock_whole();
         if let Some(made) = &*whole {
             return made.upgrade().ok_or(Error::closed());
         }
@@ -307,6 +307,10 @@ impl Job {
             companion.register(algorithm.clone(), Trust::Prove)?;
         }
         Ok(companion)
+    }
+
+    fn lock_whole(&self) -> MutexGuard<'_, Option<WeakCompanion>> {
+        self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A communicator that only its members make: of these ranks of the job, in the order given. The others need not
@@ -352,7 +356,10 @@ impl Job {
     ) -> Result<Companion> {
         self.check_group_options(options)?;
         let (members, uses) = self.shared.keys.note_use(key, ranks, &self.shared.group)?;
-        make_named(self, (&members, options), (key, uses))
+        let group = make_named(self, (&members, options), (key, uses))?;
+        let whole = self.lock_whole().as_ref().and_then(WeakCompanion::upgrade);
+        whole.inspect(|whole| whole.note_group(&group));
+        Ok(group)
     }
 
     /// Refuses options that no group of the job can have.

@@ -127,6 +127,34 @@ pub fn shrink_goes_on(backend: &dyn Backend) {
     }
 }
 
+/// A rank that goes on after the failure of a copy has survived the same failure of the communicator.
+pub fn shrink_of_a_copy_goes_on(backend: &dyn Backend) {
+    for (ranks, is_last_failure) in
+        backend.among(&[1, 2]).into_iter().flat_map(|ranks| [(ranks, true), (ranks, false)])
+    {
+        run(backend, ranks, &options(), |comm| {
+            let copy = comm.duplicate().unwrap();
+            let copy_of_it = copy.duplicate().unwrap();
+            if comm.group().rank() == 0 {
+                comm.abort().unwrap();
+            }
+            is_it(comm.barrier(), 0);
+            let survivors = abort_and_shrink(&*copy_of_it);
+            if is_last_failure {
+                survivors.close().unwrap();
+                copy.close().unwrap();
+                comm.close().unwrap();
+            } else {
+                if comm.group().rank() == 0 {
+                    survivors.abort().unwrap();
+                }
+                is_it(survivors.barrier(), 0);
+                is_it(comm.close(), 0);
+            }
+        });
+    }
+}
+
 /// A failure of the survivors that nobody has survived is an error of every `close`.
 pub fn closing_tells_a_later_failure(backend: &dyn Backend) {
     for ranks in backend.among(&[1, 2]) {

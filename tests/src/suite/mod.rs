@@ -105,7 +105,7 @@ macro_rules! conformance {
                 a16_objects_are_sent_and_received
                 a16_a_compressed_call_is_what_it_replaces;
             aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for
-                shrink_goes_on closing_tells_a_later_failure nothing_starts_afterwards;
+                shrink_goes_on shrink_of_a_copy_goes_on closing_tells_a_later_failure nothing_starts_afterwards;
             member_groups: overlapping_in_any_order made_again_and_again refused_lists different_lists_name_both
                 a_member_that_never_comes;
             subgroup_errors: timeouts mismatches user_panics revocations losses truncated_messages;

@@ -28,5 +28,5 @@ unisono_tests::conformance!(@tests WorldOfOne,
     compression: every_codec_on_every_number_of_ranks halves_and_routes what_is_not_finite_harms_nobody
         threads_scopes_and_handles;
     aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for shrink_goes_on
-        closing_tells_a_later_failure nothing_starts_afterwards;
+        shrink_of_a_copy_goes_on closing_tells_a_later_failure nothing_starts_afterwards;
 );

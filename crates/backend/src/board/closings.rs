@@ -67,7 +67,7 @@ impl Closings {
     }
 
     /// Whether this rank has closed in good order.
-    pub(crate) fn is_over_here(&self) -> bool {
+    pub(crate) fn has_closed_here(&self) -> bool {
         self.has_closed(self.rank)
     }
 

@@ -25,7 +25,7 @@ mod recording;
 mod ring;
 mod unfinished;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use unisono_communicator::{Awaited, CallInfo, Group, GroupRank, JobRank, Peer};
 
@@ -57,6 +57,8 @@ pub struct Board {
     answers: Answers,
     /// The board of the survivors, once they have gone on without the lost ranks.
     survivors: Mutex<Option<Arc<Board>>>,
+    /// The board of the communicator from which this one was made, unless it is that of all ranks.
+    parent: OnceLock<Weak<Board>>,
     /// The ranks of the communicator, once they are known.
     ranks: OnceLock<Box<[JobRank]>>,
     /// Set when the gate is made.
@@ -89,6 +91,7 @@ impl Board {
             unfinished: Unfinished::default(),
             answers: Answers::new(rank),
             survivors: Mutex::default(),
+            parent: OnceLock::new(),
             ranks: OnceLock::new(),
             records: OnceLock::new(),
         }
@@ -152,16 +155,31 @@ impl Board {
         &self.answers
     }
 
-    /// After a failure, this rank goes on in the communicator of this board.
-    pub(crate) fn set_survivors(&self, board: Arc<Board>) {
-        *lock(&self.survivors) = Some(board);
+    /// This communicator was made from the one of `parent`.
+    pub(crate) fn set_parent(&self, parent: &Arc<Board>) {
+        self.parent.get_or_init(|| Arc::downgrade(parent));
+    }
+
+    fn parent(&self) -> Option<Arc<Board>> {
+        self.parent.get()?.upgrade()
+    }
+
+    /// After a failure, this rank goes on in the communicator of `survivors`. So it has also survived the failures of
+    /// the communicators from which this one was made.
+    pub(crate) fn set_survivors(&self, survivors: &Arc<Board>) {
+        *lock(&self.survivors) = Some(survivors.clone());
+        for ancestor in std::iter::successors(self.parent(), |board| board.parent()) {
+            if ancestor.first_cause.is_revoked() && !ancestor.is_survived() {
+                *lock(&ancestor.survivors) = Some(survivors.clone());
+            }
+        }
     }
 
     /// Whether this rank has gone on after the failure of the communicator, and no later failure has ended that: the
     /// newest communicator of survivors was closed in good order, or is not revoked.
     pub fn is_survived(&self) -> bool {
         let goes_on = |board: &Arc<Board>| {
-            board.closings.is_over_here() || !board.first_cause.is_revoked() || board.is_survived()
+            board.closings.has_closed_here() || !board.first_cause.is_revoked() || board.is_survived()
         };
         lock(&self.survivors).as_ref().is_some_and(goes_on)
     }

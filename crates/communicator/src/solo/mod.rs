@@ -61,7 +61,7 @@ impl Solo {
     fn of_the_same_rank(&self, options: &GroupOptions) -> Solo {
         Solo {
             group: self.group.clone().with_options(options.or(self.group.options())),
-            world: Arc::default(),
+            world: self.world.derive(),
         }
     }
 }

@@ -29,6 +29,8 @@ use crate::work::{Work, WorkSource};
 pub(crate) struct World {
     state: Mutex<State>,
     changed: Condvar,
+    /// The world from which this one was made.
+    parent: Weak<World>,
 }
 
 #[derive(Default)]
@@ -109,6 +111,11 @@ impl State {
 }
 
 impl World {
+    /// A world made from this one.
+    pub(crate) fn derive(self: &Arc<World>) -> Arc<World> {
+        Arc::new(World { parent: Arc::downgrade(self), ..World::default() })
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,11 +148,15 @@ impl World {
         self.notify();
     }
 
-    /// After a failure, the rank goes on in another world.
-    pub(crate) fn set_survivors(&self, survivors: &Arc<World>) {
-        let mut state = self.lock();
-        if state.cause.is_some() {
-            state.survivors = Some(survivors.clone());
+    /// After a failure, the rank goes on in another world. So it has also survived the failures of the worlds from which
+    /// this one was made.
+    pub(crate) fn set_survivors(self: &Arc<World>, survivors: &Arc<World>) {
+        let is_survived = |world: &Arc<World>| !Arc::ptr_eq(world, self) && world.is_survived();
+        for world in std::iter::successors(Some(self.clone()), |world| world.parent.upgrade()) {
+            if !is_survived(&world) {
+                let mut state = world.lock();
+                state.survivors = state.cause.is_some().then(|| survivors.clone());
+            }
         }
     }
 

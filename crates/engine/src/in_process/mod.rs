@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use unisono_backend::{Companion, GroupKeys};
+use unisono_backend::{Companion, GroupKeys, WeakCompanion};
 use unisono_communicator::{Communicator, Error, Group, GroupOptions, GroupRank, Result};
 use unisono_schedule::CostModel;
 
@@ -56,6 +56,7 @@ pub struct Groups {
     options: EngineOptions,
     keys: GroupKeys,
     numbers: AtomicU64,
+    whole: WeakCompanion,
 }
 
 impl Groups {
@@ -114,7 +115,10 @@ impl Groups {
         let group = self.job.subgroup(&members, 0).ok_or_else(missing)?.with_options(*options);
         let origin = Origin::Named { name: key.to_owned(), uses };
         let key = RoomKey { origin, members, options: *options };
-        Ok(control::communicator(&self.world, &key, group, &self.options, |links| links)?.as_companion())
+        let group = control::communicator(&self.world, &key, group, &self.options, |links| links)?;
+        let group = group.as_companion();
+        self.whole.upgrade().inspect(|whole| whole.note_group(&group));
+        Ok(group)
     }
 
     /// Refuses options that no group of the world can have.
@@ -143,14 +147,18 @@ pub fn world_of_groups<L: Links + 'static>(
 ) -> Vec<(Arc<EngineCommunicator<L>>, Groups)> {
     let options = configured(options);
     let (world, communicators) = world_and_communicators(on_one_host(ranks), &options, wrap);
-    let groups = |rank| Groups {
-        world: world.clone(),
-        job: Group::world(rank, ranks),
-        options: options.clone(),
-        keys: GroupKeys::default(),
-        numbers: AtomicU64::new(0),
+    let with_groups = |(rank, communicator): (u32, Arc<EngineCommunicator<L>>)| {
+        let groups = Groups {
+            world: world.clone(),
+            job: Group::world(rank, ranks),
+            options: options.clone(),
+            keys: GroupKeys::default(),
+            numbers: AtomicU64::new(0),
+            whole: communicator.clone().as_companion().downgrade(),
+        };
+        (communicator, groups)
     };
-    communicators.into_iter().zip((0..ranks).map(groups)).collect()
+    (0..ranks).zip(communicators).map(with_groups).collect()
 }
 
 /// A communicator whose ranks are threads of this process.

@@ -94,10 +94,8 @@ pub(crate) fn rank(arguments: DemoRankArguments) -> Result<()> {
     if !only_training {
         measure_collectives(&comm, Depth::of(kill))?;
     }
-    let last = train(&comm, &Task { method, seed, data }, kill, |group, note| tell(group, &note))?;
-    last.close()?;
-    // The training shrinks a copy. A world that has lost a rank is revoked, and need not be closed.
-    if last.group().epoch() == comm.group().epoch() { Ok(comm.close()?) } else { Ok(()) }
+    train(&comm, &Task { method, seed, data }, kill, |group, note| tell(group, &note))?.close()?;
+    Ok(comm.close()?)
 }
 
 fn measure_collectives(comm: &dyn Communicator, depth: Depth) -> Result<()> {
