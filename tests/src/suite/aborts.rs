@@ -135,6 +135,7 @@ pub fn shrink_of_a_copy_goes_on(backend: &dyn Backend) {
         run(backend, ranks, &options(), |comm| {
             let copy = comm.duplicate().unwrap();
             let copy_of_it = copy.duplicate().unwrap();
+            copy_of_it.barrier().unwrap();
             if comm.group().rank() == 0 {
                 comm.abort().unwrap();
             }
