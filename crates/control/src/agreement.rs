@@ -1,7 +1,9 @@
 //! How the survivors of a communicator agree: on a flag, on the ranks that are left, on the calls that all of them have
 //! finished. Pure: ballots and news in, ballots and decisions out.
 //!
-//! Every rank publishes a ballot for the set of ranks that it counts as gone, and another one whenever that set grows.
+//! Every rank publishes a ballot for the set of ranks that it counts as gone, and another one when that set has grown. The
+//! second and later ones wait until the set grows no more for a while: when a host with many ranks goes, the losses come
+//! one after the other, and each ballot goes to all ranks.
 //! A rank that holds ballots for its own set from every rank outside that set decides. A rank that receives a decision
 //! before it has decided adopts it.
 //!
@@ -123,13 +125,20 @@ impl Agreement {
         Some(decision.clone())
     }
 
-    /// Returns the ballot and the decision to publish, given these `fates`.
-    pub(crate) fn step(&mut self, fates: &Fates) -> Vec<Publish> {
+    /// Whether this rank has published a ballot, and is to publish another one for these `fates`.
+    pub(crate) fn votes_again(&self, fates: &Fates) -> bool {
+        let last = self.ballots[self.rank.index()].as_ref().filter(|_| self.decision.is_none());
+        last.is_some_and(|last| !last.fates.have_same_live(fates))
+    }
+
+    /// Returns the ballot and the decision to publish, given these `fates`. Unless they are settled, a second ballot
+    /// waits.
+    pub(crate) fn step(&mut self, fates: &Fates, are_settled: bool) -> Vec<Publish> {
         let mut published = Vec::new();
         if let Some((flag, finished_calls)) = self.own.filter(|_| self.decision.is_none()) {
-            let ballot = Ballot { flag, finished_calls, fates: fates.clone() };
-            let last = &mut self.ballots[self.rank.index()];
-            if !last.as_ref().is_some_and(|last| last.fates.have_same_live(&ballot.fates)) {
+            if self.ballots[self.rank.index()].is_none() || are_settled && self.votes_again(fates) {
+                let ballot = Ballot { flag, finished_calls, fates: fates.clone() };
+                let last = &mut self.ballots[self.rank.index()];
                 self.voted += usize::from(last.replace(ballot.clone()).is_none());
                 published.push(Publish::Ballot(ballot));
             }
@@ -193,19 +202,19 @@ mod tests {
         let mut agreement = Agreement::new(GroupRank::new(0), 3);
         agreement.join(true, 4);
         agreement.on_ballot(OTHER, ballot(3, &[], 5));
-        assert_eq!(agreement.step(&live), [Publish::Ballot(ballot(3, &[], 4))]);
+        assert_eq!(agreement.step(&live, true), [Publish::Ballot(ballot(3, &[], 4))]);
         agreement.on_ballot(GroupRank::new(2), ballot(3, &[], 5));
-        assert!(agreement.step(&live).is_empty() && agreement.decision().is_some());
+        assert!(agreement.step(&live, true).is_empty() && agreement.decision().is_some());
         agreement.on_ballot(OTHER, ballot(3, &[], 5));
-        assert!(agreement.step(&live).is_empty(), "it decides by itself");
+        assert!(agreement.step(&live, true).is_empty(), "it decides by itself");
         agreement.on_ballot(OTHER, ballot(3, &[2], 5));
-        assert_eq!(agreement.step(&live), [Publish::Decision(ballot(3, &[], 4))]);
-        assert!(agreement.step(&live).is_empty() && agreement.leave().is_none(), "once");
-        assert!(agreement.step(&ballot(3, &[2], 0).fates).is_empty(), "who has decided votes no more");
+        assert_eq!(agreement.step(&live, true), [Publish::Decision(ballot(3, &[], 4))]);
+        assert!(agreement.step(&live, true).is_empty() && agreement.leave().is_none(), "once");
+        assert!(agreement.step(&ballot(3, &[2], 0).fates, true).is_empty(), "who has decided votes no more");
         let mut late = Agreement::new(GroupRank::new(0), 3);
         late.on_ballot(OTHER, ballot(3, &[2], 5));
         late.on_decision(ballot(3, &[], 4));
-        assert_eq!(late.step(&live), [Publish::Decision(ballot(3, &[], 4))], "needed before it came");
+        assert_eq!(late.step(&live, true), [Publish::Decision(ballot(3, &[], 4))], "needed before it came");
     }
 
     #[test]
@@ -215,12 +224,12 @@ mod tests {
         agreement.on_ballot(OTHER, ballot(3, &[2], 3));
         agreement.on_ballot(GroupRank::new(2), ballot(3, &[], 5));
         let live = Fates::all_live(3);
-        agreement.step(&live);
+        agreement.step(&live, true);
         assert!(agreement.decision().is_none(), "rank 1 has voted for others");
         assert_eq!(agreement.awaited(&live), [OTHER], "the error of a deadline names it");
         let mut fates = Fates::all_live(3);
         fates.note(GroupRank::new(2), Fate::Unproven);
-        agreement.step(&fates);
+        agreement.step(&fates, true);
         assert_eq!(agreement.decision(), Some(&ballot(3, &[2], 3)));
     }
 

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `control_plane` | [`ControlPlane`]: all of one rank; what its engines ask for, what its owner is to do |
 //! | `topology`, `detector`, `flood`, `forwarding`, `plane` | connections, live ranks, forwarded news |
+//! | `probes` | the ranks of a host that may have gone silently, and which survivor looks for which of them |
 //! | `clocks` | how far the clocks of other hosts are ahead |
 //! | [`hosts`] | which ranks share a host, and whose report proves a loss |
 //! | [`slots`] | which of two simultaneous connections is kept |
@@ -48,6 +49,9 @@ pub mod local_communicators;
 mod plane;
 #[cfg(test)]
 mod plane_tests;
+mod probes;
+#[cfg(test)]
+mod probes_tests;
 pub mod roster;
 #[cfg(test)]
 mod scale;

@@ -408,7 +408,7 @@ impl LocalCommunicators {
             let Some(communicator) = self.communicators.get_mut(key) else { continue };
             topics.extend(communicator.search_difference(now));
             communicator.finish_closing(now);
-            communicator.survival.answer(now);
+            topics.extend(communicator.survival.step(now));
         }
         topics
     }

@@ -1,6 +1,8 @@
 //! The control plane of one rank as a state machine: messages, connections and time go in, actions come out. It knows
 //! which ranks live, which connections this rank needs, and what it must forward; it knows no socket, thread or clock.
 
+mod probing;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use super::detector::Detector;
 use super::flood::Flood;
 use super::forwarding::Forwarding;
 use super::hosts::Hosts;
+use super::probes::Probes;
 use super::topology::Topology;
 use crate::intervals::Intervals;
 use crate::wire::{CommunicatorKey, JointNews, Message, News, OtherGroup, Publisher, Topic};
@@ -90,6 +93,7 @@ pub struct Plane {
     seen: Vec<(JobRank, &'static str)>,
     topology: Topology,
     detector: Detector,
+    probes: Probes,
     flood: Flood,
     forwarding: Forwarding,
     clocks: Clocks,
@@ -114,6 +118,7 @@ impl Plane {
             seen: Vec::new(),
             topology: Topology::new(rank, size),
             detector: Detector::new(intervals.beat, intervals.suspect, now),
+            probes: Probes::new(intervals.suspect),
             flood: Flood::new(rank, size),
             forwarding: Forwarding::default(),
             clocks: Clocks::default(),
@@ -228,6 +233,7 @@ impl Plane {
     pub fn on_message(&mut self, from: JobRank, message: Message, now: Instant) {
         self.detector.heard(from, now);
         self.heard[from.index()] = true;
+        self.on_answer(from, now);
         match message {
             Message::Beat => {}
             Message::Ask { key, number } => self.push(Action::Asked { from, key, number }),
@@ -277,6 +283,7 @@ impl Plane {
                 format!("silent for {silent} ms{cause}; UNISONO_SUSPECT_AFTER_MS={patience} allows no more");
             self.lose(silence.rank, Certainty::Suspected, reason, now);
         }
+        self.probes.on_time(now);
         self.dial_missing(now);
         let watchers = self.topology.watchers().into_iter().filter(|&peer| self.connected[peer.index()]);
         self.actions.extend(watchers.map(|peer| Action::Send(peer, Message::Beat)));
@@ -370,8 +377,8 @@ impl Plane {
             self.forward();
         }
         let gone = match news.topic {
-            Topic::Lost { rank, .. } => Some((rank, Presence::Lost)),
-            Topic::Goodbye => Some((news.origin, Presence::Left)),
+            Topic::Lost { rank, certainty, .. } => Some((rank, Presence::Lost, certainty)),
+            Topic::Goodbye => Some((news.origin, Presence::Left, Certainty::Confirmed)),
             Topic::Revoked { .. } | Topic::Closed { .. } | Topic::Ballot { .. } | Topic::Decision { .. } => {
                 None
             }
@@ -385,16 +392,18 @@ impl Plane {
             *proven = true;
         }
         self.actions.push(Action::Happened(news));
-        if let Some((rank, presence)) = gone.filter(|gone| gone.0.index() < self.presence.len()) {
+        if let Some((rank, presence, certainty)) = gone.filter(|gone| gone.0.index() < self.presence.len()) {
             let before = std::mem::replace(&mut self.presence[rank.index()], presence);
             self.questions.remove(&rank);
             if rank != self.rank {
                 self.topology.remove(rank);
+                self.probes.remove(rank);
                 self.connect_wanted();
-                self.watch(now);
                 if presence == Presence::Lost && before != Presence::Lost {
                     self.take_over_reports(rank, now);
+                    self.probe_host_of(rank, certainty, now);
                 }
+                self.watch(now);
             } else if by != self.rank {
                 // A rank behind a network partition never hears from the ranks that count us as lost. It must not wait
                 // for us.
@@ -452,7 +461,10 @@ impl Plane {
     /// Watches the ranks that send us heartbeats, once there is a connection for them, and also while it is made again.
     fn watch(&mut self, now: Instant) {
         let beats = |rank: &JobRank| self.connected[rank.index()] || self.heard[rank.index()];
-        let watched: Vec<JobRank> = self.topology.watched().into_iter().filter(beats).collect();
+        let mut watched: Vec<JobRank> = self.topology.watched().into_iter().filter(beats).collect();
+        watched.extend(self.probes.unanswered());
+        watched.sort_unstable();
+        watched.dedup();
         self.detector.watch(watched, now);
     }
 }

@@ -18,6 +18,10 @@ struct Asking {
     caller: Caller,
 }
 
+/// How long the fates of the ranks must stay the same before a rank publishes another ballot. The losses of a host come
+/// within a heartbeat.
+const QUIET: Duration = Duration::from_millis(20);
+
 /// The agreements of one communicator.
 pub(super) struct Survival {
     key: CommunicatorKey,
@@ -25,6 +29,8 @@ pub(super) struct Survival {
     board: Arc<Board>,
     /// The fates of all ranks of the group.
     fates: Fates,
+    /// When a rank last ceased to be live.
+    changed: Option<Instant>,
     agreements: BTreeMap<(Question, u64), Agreement>,
     /// How many agreements this rank has taken part in, by question.
     joined: BTreeMap<Question, u64>,
@@ -39,12 +45,20 @@ impl Survival {
         let fates = Fates::all_live(group.size());
         let (agreements, joined) = (BTreeMap::new(), BTreeMap::new());
         let (asking, effects) = (Vec::new(), Vec::new());
-        Survival { key, group, board, fates, agreements, joined, asking, effects }
+        Survival { key, group, board, fates, changed: None, agreements, joined, asking, effects }
     }
 
     /// Notes the fate of another rank. A rank that is not live stays so.
-    pub(super) fn note(&mut self, rank: GroupRank, fate: Fate) {
+    pub(super) fn note(&mut self, rank: GroupRank, fate: Fate, now: Instant) {
+        if self.fates.is_live(rank) {
+            self.changed = Some(now);
+        }
         self.fates.note(rank, fate);
+    }
+
+    /// When the fates count as settled.
+    fn settles_at(&self) -> Option<Instant> {
+        self.changed.map(|changed| changed + QUIET)
     }
 
     /// A rank has published a ballot.
@@ -92,9 +106,10 @@ impl Survival {
     /// Moves every agreement on. Returns the topics to publish.
     pub(super) fn step(&mut self, now: Instant) -> Vec<Topic> {
         let mut topics = Vec::new();
+        let are_settled = self.settles_at().is_none_or(|at| at <= now);
         for ((question, number), one) in &mut self.agreements {
             let agreement = AgreementKey { communicator: self.key, question: *question, number: *number };
-            topics.extend(one.step(&self.fates).into_iter().map(|publish| match publish {
+            topics.extend(one.step(&self.fates, are_settled).into_iter().map(|publish| match publish {
                 Publish::Ballot(ballot) => Topic::Ballot { agreement, ballot },
                 Publish::Decision(ballot) => Topic::Decision { agreement, ballot },
             }));
@@ -134,9 +149,11 @@ impl Survival {
         self.asking.iter().any(is_late)
     }
 
-    /// When the next caller gives up.
+    /// When the next caller gives up, or a ballot is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.asking.iter().map(|asking| asking.ask.deadline).min()
+        let votes_again = self.agreements.values().any(|one| one.votes_again(&self.fates));
+        let ballot = self.settles_at().filter(|_| votes_again);
+        self.asking.iter().map(|asking| asking.ask.deadline).chain(ballot).min()
     }
 
     fn result(&self, asking: &Asking, now: Instant) -> Option<Result<Agreed>> {
@@ -249,7 +266,7 @@ mod tests {
         for has_left in [true, false] {
             let mut survival = survival();
             if has_left {
-                survival.note(OTHER, Fate::Gone);
+                survival.note(OTHER, Fate::Gone, Instant::now());
             }
             survival.on_decision(OTHER, agreement(0), ballot());
             let agreement = survival.agreement(Question::Flag, 0);

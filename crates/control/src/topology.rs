@@ -39,7 +39,12 @@ impl Topology {
 
     /// The nearest live ranks to which we send heartbeats.
     pub(crate) fn watchers(&self) -> Vec<JobRank> {
-        self.nearest(self.rank, 1)
+        self.watchers_of(self.rank)
+    }
+
+    /// The nearest live ranks to which `rank` sends heartbeats.
+    pub(crate) fn watchers_of(&self, rank: JobRank) -> Vec<JobRank> {
+        self.nearest(rank, 1)
     }
 
     /// The ranks to dial so that every needed connection exists. Of two ranks that both need a connection, the lower

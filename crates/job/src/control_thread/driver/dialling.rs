@@ -86,12 +86,17 @@ impl Driver {
     }
 
     /// How long any part of making a connection may take. A rank whose control connection is made again is silent
-    /// meanwhile: a lost packet must not use up the detector's patience.
+    /// meanwhile, and so is a rank that is probed: a lost packet must not use up the detector's patience.
     pub(super) fn attempt_timeout(&self, slot: Slot) -> Duration {
-        if slot.role == ConnectionRole::Control && self.control.plane.has_heard(slot.peer) {
-            self.settings.intervals.suspect / 4
-        } else {
-            self.settings.handshake_timeout
+        let (plane, patience) = (&self.control.plane, self.settings.intervals.suspect);
+        match slot.role {
+            ConnectionRole::Control if plane.has_heard(slot.peer) => patience / 4,
+            // The other side may never have been reached, and be busy.
+            ConnectionRole::Control if plane.is_probed(slot.peer) => patience / 2,
+            ConnectionRole::Control
+            | ConnectionRole::First
+            | ConnectionRole::Second
+            | ConnectionRole::PointToPoint => self.settings.handshake_timeout,
         }
     }
 

@@ -1,0 +1,72 @@
+//! How the plane of a rank looks for the ranks of hosts that may have gone silently; see [`crate::probes`].
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use unisono_communicator::{Certainty, JobRank, monotonic_ns};
+
+use super::{Action, Plane, Presence};
+use crate::probes::divided;
+use crate::wire::Message;
+
+impl Plane {
+    /// A rank counts as lost. When nothing proves its end and it lies on another host, that host may be gone.
+    pub(super) fn probe_host_of(&mut self, lost: JobRank, certainty: Certainty, now: Instant) {
+        if certainty == Certainty::Suspected
+            && !self.hosts.are_same(self.rank, lost)
+            && let Some(host) = self.hosts.number(lost)
+        {
+            self.probes.suspect(host, now);
+            for host in self.hosts_without_watchers() {
+                self.probes.add(host, now);
+            }
+        }
+        if self.presence(self.rank) == Presence::Live {
+            self.probes.hosts().into_iter().for_each(|host| self.probe(host, now));
+        }
+    }
+
+    /// The hosts with a live rank whose watchers are all on hosts that may be gone.
+    fn hosts_without_watchers(&self) -> BTreeSet<u32> {
+        let may_be_gone =
+            |rank: &JobRank| self.hosts.number(*rank).is_some_and(|host| self.probes.has_suspect(host));
+        let is_unwatched = |rank: &JobRank| self.topology.watchers_of(*rank).iter().all(may_be_gone);
+        let ranks = JobRank::all(self.hosts.ranks()).filter(|rank| self.topology.is_live(*rank));
+        ranks.filter(is_unwatched).filter_map(|rank| self.hosts.number(rank)).collect()
+    }
+
+    /// Probes this rank's share of the ranks of a suspected host.
+    fn probe(&mut self, host: u32, now: Instant) {
+        let (on_host, elsewhere): (Vec<JobRank>, Vec<JobRank>) =
+            JobRank::all(self.hosts.ranks()).partition(|&rank| self.hosts.number(rank) == Some(host));
+        let is_live = |rank: &JobRank| self.presence(*rank) == Presence::Live;
+        let survivors: Vec<JobRank> = elsewhere.into_iter().filter(is_live).collect();
+        let Ok(place) = survivors.binary_search(&self.rank) else { return };
+        let ours = divided(place, survivors.len(), on_host.len()).map(|of| on_host[of]);
+        let ours: Vec<JobRank> = ours.filter(is_live).collect();
+        for rank in ours {
+            if self.probes.begin(host, rank) {
+                // Any answer will do.
+                let asked_ns = monotonic_ns(now);
+                if self.connected[rank.index()] {
+                    self.push(Action::Send(rank, Message::AskClock { asked_ns }));
+                }
+                self.connect(rank);
+            }
+        }
+    }
+
+    /// Something has come from a rank, which may be an answer to a probe.
+    pub(super) fn on_answer(&mut self, from: JobRank, now: Instant) {
+        let host = self.hosts.number(from).unwrap_or_default();
+        if let Some(others) = self.probes.on_answer(host, from) {
+            self.watch(now);
+            others.into_iter().for_each(|rank| self.detector.heard(rank, now));
+        }
+    }
+
+    /// Whether this rank probes another one, which has not answered.
+    pub fn is_probed(&self, rank: JobRank) -> bool {
+        self.probes.unanswered().any(|probed| probed == rank)
+    }
+}
