@@ -185,7 +185,8 @@ impl LocalCommunicator {
                     self.evicted(news.origin, reason.clone(), now);
                 } else {
                     let is_proven = hosts.proven_gone(news).is_some();
-                    self.survival.note(peer, if is_proven { Fate::Gone } else { Fate::Unproven }, now);
+                    let fate = if is_proven { Fate::Gone } else { Fate::Unproven };
+                    self.survival.note(peer, fate, *certainty, now);
                     let found = self.lost(peer, (news.origin, now), *certainty, reason.clone());
                     return found.into_iter().chain(self.survival.step(now)).collect();
                 }
@@ -255,7 +256,7 @@ impl LocalCommunicator {
         if let Some(peer) = self.group.group_rank_of(origin) {
             if peer != self.group.own_rank() {
                 // It takes no part any more, whether it lives or not.
-                self.survival.note(peer, Fate::Gone, now);
+                self.survival.note(peer, Fate::Gone, Certainty::Confirmed, now);
                 self.board.closings().note_closed(peer);
                 self.effects.push(Effect::Left(self.key, origin));
             }

@@ -92,6 +92,8 @@ pub struct Plane {
     /// The evidence about the ranks that the next tick may suspect.
     seen: Vec<(JobRank, &'static str)>,
     topology: Topology,
+    /// Whether the connections in the place of those to suspected ranks are made at the next tick.
+    is_relinked_at_tick: bool,
     detector: Detector,
     probes: Probes,
     flood: Flood,
@@ -117,6 +119,7 @@ impl Plane {
             patience: intervals.suspect,
             seen: Vec::new(),
             topology: Topology::new(rank, size),
+            is_relinked_at_tick: false,
             detector: Detector::new(intervals.beat, intervals.suspect, now),
             probes: Probes::new(intervals.suspect),
             flood: Flood::new(rank, size),
@@ -284,6 +287,9 @@ impl Plane {
             self.lose(silence.rank, Certainty::Suspected, reason, now);
         }
         self.probes.on_time(now);
+        if std::mem::take(&mut self.is_relinked_at_tick) {
+            self.connect_wanted();
+        }
         self.dial_missing(now);
         let watchers = self.topology.watchers().into_iter().filter(|&peer| self.connected[peer.index()]);
         self.actions.extend(watchers.map(|peer| Action::Send(peer, Message::Beat)));
@@ -398,7 +404,11 @@ impl Plane {
             if rank != self.rank {
                 self.topology.remove(rank);
                 self.probes.remove(rank);
-                self.connect_wanted();
+                // More losses may follow. A dial now would go to the next rank of a host that has gone.
+                self.is_relinked_at_tick |= certainty == Certainty::Suspected;
+                if !self.is_relinked_at_tick {
+                    self.connect_wanted();
+                }
                 if presence == Presence::Lost && before != Presence::Lost {
                     self.take_over_reports(rank, now);
                     self.probe_host_of(rank, certainty, now);

@@ -2,7 +2,7 @@
 //!
 //! Each rank has two watchers, and they may be on its own host. So when a host goes silently, the ranks that others
 //! watch are suspected, and nobody looks for the rest. Then the survivors divide the ranks of that host among them: two
-//! survivors probe each rank, far from each other in rank order, since one of them may be on a host that has gone too.
+//! survivors probe each rank, on two hosts, since one of these hosts may have gone too.
 //! The detector watches a probed rank until it answers, with its whole patience, in which the connection and the
 //! handshake must come about where there was none. When one rank of the host answers, the host is there and perhaps
 //! busy, and its other probed ranks get the patience once more.
@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::JobRank;
+
+use crate::derived_key::hash;
 
 /// How long after the last suspicion a host is probed by ranks that take the place of lost probers, in patiences.
 const PATIENCES: u32 = 4;
@@ -111,26 +113,57 @@ impl Probes {
     }
 }
 
-/// The places in the list of a host's ranks that the survivor at `place` of `survivors` probes.
-pub(crate) fn divided(place: usize, survivors: usize, host_ranks: usize) -> impl Iterator<Item = usize> {
-    let probers = move |of: usize| [of % survivors, (of + survivors / 2) % survivors];
-    (0..host_ranks).filter(move |&of| probers(of).contains(&place))
+/// The live ranks among `survivors`, with the numbers of their hosts, that probe `suspect`: by rendezvous hashing, so
+/// that the loss of a prober moves only its own share, and the shares are alike. The second one is on another host,
+/// where there is one.
+///
+/// Source: D. Thaler and C. Ravishankar, "Using name-based mappings to increase hit rates" (1998).
+pub(crate) fn probers(suspect: JobRank, survivors: &[(JobRank, u32)]) -> impl Iterator<Item = JobRank> {
+    let weight = |prober: JobRank| hash([suspect, prober].map(|rank| u64::from(rank.get())).into_iter());
+    let first = survivors.iter().min_by_key(|(rank, _)| weight(*rank));
+    let is_second = |(rank, host): &(JobRank, u32)| first.map(|(_, first)| (host == first, weight(*rank)));
+    let others = survivors.iter().filter(|one| Some(*one) != first);
+    let second = others.min_by_key(|one| is_second(one));
+    first.into_iter().chain(second).map(|(rank, _)| *rank)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// How many of 64 suspects each survivor probes, of so many hosts with 16 ranks each.
+    fn shares(survivors: &[(JobRank, u32)]) -> BTreeMap<JobRank, usize> {
+        let mut shares = BTreeMap::new();
+        for suspect in (1000..1064).map(JobRank::new) {
+            let probers: Vec<JobRank> = probers(suspect, survivors).collect();
+            let hosts: Vec<u32> = probers.iter().map(|rank| rank.get() / 16).collect();
+            assert!(
+                probers.len() == 2.min(survivors.len()) && (survivors.len() <= 16 || hosts[0] != hosts[1])
+            );
+            probers.into_iter().for_each(|rank| *shares.entry(rank).or_insert(0) += 1);
+        }
+        shares
+    }
+
     #[test]
-    fn two_survivors_probe_each_rank_and_all_survivors_share_the_work() {
-        for (survivors, host_ranks) in [(1, 3), (2, 8), (7, 8), (16, 64), (64, 1), (1000, 64)] {
-            let mut probers = vec![0; host_ranks];
-            for place in 0..survivors {
-                let ours: Vec<usize> = divided(place, survivors, host_ranks).collect();
-                assert!(ours.len() <= 2 * host_ranks.div_ceil(survivors), "{place} of {survivors}: {ours:?}");
-                ours.into_iter().for_each(|of| probers[of] += 1);
-            }
-            assert!(probers.iter().all(|&count| count == 2.min(survivors)), "{survivors}: {probers:?}");
+    fn two_survivors_on_two_hosts_probe_each_rank_and_the_shares_are_alike() {
+        for ranks in [1, 2, 16, 32, 64, 1000] {
+            let survivors: Vec<(JobRank, u32)> =
+                (0..ranks).map(|rank| (JobRank::new(rank), rank / 16)).collect();
+            let most = shares(&survivors).into_values().max();
+            assert!(most.is_some_and(|most| most <= 10 + 128 / survivors.len()), "{ranks}: {most:?}");
+        }
+        assert_eq!(probers(JobRank::new(1), &[]).count(), 0);
+    }
+
+    #[test]
+    fn a_lost_prober_moves_only_its_own_share() {
+        let survivors: Vec<(JobRank, u32)> = (0..64).map(|rank| (JobRank::new(rank), rank / 16)).collect();
+        let fewer = &survivors[1..];
+        for suspect in (1000..1064).map(JobRank::new) {
+            let before: Vec<JobRank> = probers(suspect, &survivors).collect();
+            let after: Vec<JobRank> = probers(suspect, fewer).collect();
+            assert!(before == after || before.contains(&survivors[0].0), "{suspect}: {before:?}, {after:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_backend::{Agreed, Ask, Board, Question, not_agreed};
-use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
+use unisono_communicator::{Certainty, Error, Group, GroupRank, JobRank, Result};
 
 use super::agreement::{Agreement, Publish};
 use super::control_plane::{Caller, Effect};
@@ -18,9 +18,10 @@ struct Asking {
     caller: Caller,
 }
 
-/// How long the fates of the ranks must stay the same before a rank publishes another ballot. The losses of a host come
-/// within a heartbeat.
-const QUIET: Duration = Duration::from_millis(20);
+/// How long after the loss of a rank another ballot waits for further losses. The ranks of a silent host are suspected
+/// within a heartbeat of each other, at the ticks of several detectors.
+const SETTLES_AFTER_SUSPICION: Duration = Duration::from_millis(150);
+const SETTLES_AFTER_END: Duration = Duration::from_millis(10);
 
 /// The agreements of one communicator.
 pub(super) struct Survival {
@@ -29,8 +30,8 @@ pub(super) struct Survival {
     board: Arc<Board>,
     /// The fates of all ranks of the group.
     fates: Fates,
-    /// When a rank last ceased to be live.
-    changed: Option<Instant>,
+    /// Until when further losses are expected.
+    settles_at: Option<Instant>,
     agreements: BTreeMap<(Question, u64), Agreement>,
     /// How many agreements this rank has taken part in, by question.
     joined: BTreeMap<Question, u64>,
@@ -45,20 +46,20 @@ impl Survival {
         let fates = Fates::all_live(group.size());
         let (agreements, joined) = (BTreeMap::new(), BTreeMap::new());
         let (asking, effects) = (Vec::new(), Vec::new());
-        Survival { key, group, board, fates, changed: None, agreements, joined, asking, effects }
+        Survival { key, group, board, fates, settles_at: None, agreements, joined, asking, effects }
     }
 
-    /// Notes the fate of another rank. A rank that is not live stays so.
-    pub(super) fn note(&mut self, rank: GroupRank, fate: Fate, now: Instant) {
+    /// Notes the fate of another rank, of which this rank is as certain. A rank that is not live stays so.
+    pub(super) fn note(&mut self, rank: GroupRank, fate: Fate, certainty: Certainty, now: Instant) {
         if self.fates.is_live(rank) {
-            self.changed = Some(now);
+            let settles_at = now
+                + match certainty {
+                    Certainty::Suspected => SETTLES_AFTER_SUSPICION,
+                    Certainty::Confirmed => SETTLES_AFTER_END,
+                };
+            self.settles_at = self.settles_at.max(Some(settles_at));
         }
         self.fates.note(rank, fate);
-    }
-
-    /// When the fates count as settled.
-    fn settles_at(&self) -> Option<Instant> {
-        self.changed.map(|changed| changed + QUIET)
     }
 
     /// A rank has published a ballot.
@@ -106,7 +107,7 @@ impl Survival {
     /// Moves every agreement on. Returns the topics to publish.
     pub(super) fn step(&mut self, now: Instant) -> Vec<Topic> {
         let mut topics = Vec::new();
-        let are_settled = self.settles_at().is_none_or(|at| at <= now);
+        let are_settled = self.settles_at.is_none_or(|at| at <= now);
         for ((question, number), one) in &mut self.agreements {
             let agreement = AgreementKey { communicator: self.key, question: *question, number: *number };
             topics.extend(one.step(&self.fates, are_settled).into_iter().map(|publish| match publish {
@@ -152,7 +153,7 @@ impl Survival {
     /// When the next caller gives up, or a ballot is due.
     pub(super) fn due(&self) -> Option<Instant> {
         let votes_again = self.agreements.values().any(|one| one.votes_again(&self.fates));
-        let ballot = self.settles_at().filter(|_| votes_again);
+        let ballot = self.settles_at.filter(|_| votes_again);
         self.asking.iter().map(|asking| asking.ask.deadline).chain(ballot).min()
     }
 
@@ -266,7 +267,7 @@ mod tests {
         for has_left in [true, false] {
             let mut survival = survival();
             if has_left {
-                survival.note(OTHER, Fate::Gone, Instant::now());
+                survival.note(OTHER, Fate::Gone, Certainty::Confirmed, Instant::now());
             }
             survival.on_decision(OTHER, agreement(0), ballot());
             let agreement = survival.agreement(Question::Flag, 0);

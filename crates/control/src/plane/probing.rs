@@ -6,7 +6,7 @@ use std::time::Instant;
 use unisono_communicator::{Certainty, JobRank, monotonic_ns};
 
 use super::{Action, Plane, Presence};
-use crate::probes::divided;
+use crate::probes::probers;
 use crate::wire::Message;
 
 impl Plane {
@@ -35,15 +35,14 @@ impl Plane {
         ranks.filter(is_unwatched).filter_map(|rank| self.hosts.number(rank)).collect()
     }
 
-    /// Probes this rank's share of the ranks of a suspected host.
+    /// Probes this rank's share of the ranks of a host that may be gone.
     fn probe(&mut self, host: u32, now: Instant) {
-        let (on_host, elsewhere): (Vec<JobRank>, Vec<JobRank>) =
-            JobRank::all(self.hosts.ranks()).partition(|&rank| self.hosts.number(rank) == Some(host));
-        let is_live = |rank: &JobRank| self.presence(*rank) == Presence::Live;
-        let survivors: Vec<JobRank> = elsewhere.into_iter().filter(is_live).collect();
-        let Ok(place) = survivors.binary_search(&self.rank) else { return };
-        let ours = divided(place, survivors.len(), on_host.len()).map(|of| on_host[of]);
-        let ours: Vec<JobRank> = ours.filter(is_live).collect();
+        let live = JobRank::all(self.hosts.ranks()).filter(|rank| self.presence(*rank) == Presence::Live);
+        let live = live.filter_map(|rank| Some((rank, self.hosts.number(rank)?)));
+        let (suspects, survivors): (Vec<_>, Vec<_>) = live.partition(|(_, number)| *number == host);
+        let suspects = suspects.into_iter().map(|(rank, _)| rank);
+        let ours: Vec<JobRank> =
+            suspects.filter(|suspect| probers(*suspect, &survivors).any(|rank| rank == self.rank)).collect();
         for rank in ours {
             if self.probes.begin(host, rank) {
                 // Any answer will do.
