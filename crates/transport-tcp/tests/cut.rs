@@ -87,6 +87,8 @@ impl Job {
         let program = std::env::current_exe().unwrap();
         let start = |(rank, host): (usize, &usize)| {
             let mut command = network.rank((*host, hosts[0]), (rank, hosts.len()), &program);
+            // Longer than any of this takes, and shorter than the search for one rank after the other.
+            command.env("UNISONO_CALL_TIMEOUT_S", "25");
             if cut == Cut::Resets {
                 // They come at once; on a busy machine the usual patience would be over before they are heard.
                 command.env("UNISONO_SUSPECT_AFTER_MS", "4000");
@@ -166,6 +168,12 @@ fn a_host_whose_packets_vanish_is_named_also_when_rank_0_is_there() {
 #[test]
 fn a_host_behind_a_blackhole_is_named_and_the_others_go_on() {
     cut_off(&[0, 0, 1, 2], 1, Cut::Blackhole, false);
+}
+
+/// Others watch two of its ranks. The survivors look for the rest.
+#[test]
+fn a_host_with_many_ranks_that_vanishes_is_lost_as_a_whole() {
+    cut_off(&[0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2], 1, Cut::Silence, false);
 }
 
 #[test]
