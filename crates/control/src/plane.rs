@@ -2,6 +2,7 @@
 //! which ranks live, which connections this rank needs, and what it must forward; it knows no socket, thread or clock.
 
 mod probing;
+mod relinking;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -92,8 +93,10 @@ pub struct Plane {
     /// The evidence about the ranks that the next tick may suspect.
     seen: Vec<(JobRank, &'static str)>,
     topology: Topology,
-    /// Whether the connections in the place of those to suspected ranks are made at the next tick.
-    is_relinked_at_tick: bool,
+    /// Whether connections in the place of others are to be made at the next tick.
+    is_relink_due: bool,
+    /// Whether this rank is about to say goodbye, which must reach the ranks that stay.
+    is_leaving: bool,
     detector: Detector,
     probes: Probes,
     flood: Flood,
@@ -119,7 +122,8 @@ impl Plane {
             patience: intervals.suspect,
             seen: Vec::new(),
             topology: Topology::new(rank, size),
-            is_relinked_at_tick: false,
+            is_relink_due: false,
+            is_leaving: false,
             detector: Detector::new(intervals.beat, intervals.suspect, now),
             probes: Probes::new(intervals.suspect),
             flood: Flood::new(rank, size),
@@ -287,7 +291,7 @@ impl Plane {
             self.lose(silence.rank, Certainty::Suspected, reason, now);
         }
         self.probes.on_time(now);
-        if std::mem::take(&mut self.is_relinked_at_tick) {
+        if std::mem::take(&mut self.is_relink_due) {
             self.connect_wanted();
         }
         self.dial_missing(now);
@@ -404,11 +408,7 @@ impl Plane {
             if rank != self.rank {
                 self.topology.remove(rank);
                 self.probes.remove(rank);
-                // More losses may follow. A dial now would go to the next rank of a host that has gone.
-                self.is_relinked_at_tick |= certainty == Certainty::Suspected;
-                if !self.is_relinked_at_tick {
-                    self.connect_wanted();
-                }
+                self.relink(presence == Presence::Left || certainty == Certainty::Suspected);
                 if presence == Presence::Lost && before != Presence::Lost {
                     self.take_over_reports(rank, now);
                     self.probe_host_of(rank, certainty, now);
@@ -430,41 +430,6 @@ impl Plane {
         let orphaned = self.flood.losses_left_by(reporter, is_heard);
         if self.presence(self.rank) == Presence::Live {
             orphaned.into_iter().for_each(|loss| self.publish(loss, now));
-        }
-    }
-
-    fn connect_wanted(&mut self) {
-        self.topology.to_dial().into_iter().for_each(|peer| self.connect(peer));
-    }
-
-    /// Dials the ranks that should have dialled this one long ago: they may have died before, and only a dial tells.
-    fn dial_missing(&mut self, now: Instant) {
-        let mut wanted = self.topology.wanted(self.rank);
-        wanted.retain(|&peer| !self.connected[peer.index()] && !self.connecting[peer.index()]);
-        self.missing.retain(|peer, _| wanted.contains(peer));
-        for peer in wanted {
-            let since = *self.missing.entry(peer).or_insert(now);
-            if now.saturating_duration_since(since) > self.patience {
-                self.connect(peer);
-            }
-        }
-    }
-
-    /// A communicator has lost a rank that lives as far as the plane knows. If that rank should have dialled this one
-    /// and has not, only a dial tells whether it is gone, and the survivors wait for its ballot until then.
-    fn look_for(&mut self, rank: JobRank) {
-        if self.topology.wanted(self.rank).contains(&rank) {
-            self.connect(rank);
-        }
-    }
-
-    fn connect(&mut self, peer: JobRank) {
-        // A rank that leaves or counts as lost makes no new connections. A question of this rank to itself needs none.
-        let may_dial = self.presence(self.rank) == Presence::Live && peer != self.rank;
-        let is_begun = self.connected[peer.index()] || self.connecting[peer.index()];
-        if may_dial && !is_begun {
-            self.connecting[peer.index()] = true;
-            self.actions.push(Action::Connect(peer));
         }
     }
 

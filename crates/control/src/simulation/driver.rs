@@ -46,7 +46,10 @@ impl Job {
                 self.simulation.request(rank, request);
                 drop(handed_over);
             }
-            Command::Leave => self.leave(rank, self.simulation.now + CONNECTED_WAIT),
+            Command::Leave => {
+                self.simulation.with_plane(rank, |plane, _| plane.begin_to_leave());
+                self.leave(rank, self.simulation.now + CONNECTED_WAIT);
+            }
         }
     }
 

@@ -80,7 +80,14 @@ impl Driver {
         loop {
             let next = match leaving {
                 Leaving::No | Leaving::Over => leaving,
-                Leaving::Finishing(finishing) => self.finish(finishing, now),
+                Leaving::Finishing(finishing) => {
+                    let next = self.finish(finishing, now);
+                    if let Leaving::Connecting { .. } = next {
+                        self.control.plane.begin_to_leave();
+                        self.act();
+                    }
+                    next
+                }
                 Leaving::Connecting { until } if self.control.plane.is_connected() || now >= until => {
                     self.say_goodbye();
                     Leaving::Hearing { until: now + GOODBYES_MAX }

@@ -1,0 +1,96 @@
+//! Which connections the plane of a rank makes, and when.
+
+use std::time::Instant;
+
+use unisono_communicator::JobRank;
+
+use super::{Action, Plane, Presence};
+
+impl Plane {
+    /// This rank is about to say goodbye: from now on, every connection in the place of another one is made at once.
+    pub fn begin_to_leave(&mut self) {
+        self.is_leaving = true;
+        self.connect_wanted();
+    }
+
+    /// A rank is gone, and this rank needs other connections. They may wait for the next tick where other ranks may soon
+    /// follow: those of a host that has gone, or of a job that ends. Else each of them would be dialled in turn.
+    pub(super) fn relink(&mut self, may_wait: bool) {
+        self.is_relink_due |= may_wait;
+        if !self.is_relink_due || self.is_leaving {
+            self.connect_wanted();
+        }
+    }
+
+    pub(super) fn connect_wanted(&mut self) {
+        self.topology.to_dial().into_iter().for_each(|peer| self.connect(peer));
+    }
+
+    /// Dials the ranks that should have dialled this one long ago: they may have died before, and only a dial tells.
+    pub(super) fn dial_missing(&mut self, now: Instant) {
+        let mut wanted = self.topology.wanted(self.rank);
+        wanted.retain(|&peer| !self.connected[peer.index()] && !self.connecting[peer.index()]);
+        self.missing.retain(|peer, _| wanted.contains(peer));
+        for peer in wanted {
+            let since = *self.missing.entry(peer).or_insert(now);
+            if now.saturating_duration_since(since) > self.patience {
+                self.connect(peer);
+            }
+        }
+    }
+
+    /// A communicator has lost a rank that lives as far as the plane knows. If that rank should have dialled this one
+    /// and has not, only a dial tells whether it is gone, and the survivors wait for its ballot until then.
+    pub(super) fn look_for(&mut self, rank: JobRank) {
+        if self.topology.wanted(self.rank).contains(&rank) {
+            self.connect(rank);
+        }
+    }
+
+    pub(super) fn connect(&mut self, peer: JobRank) {
+        // A rank that leaves or counts as lost makes no new connections. A question of this rank to itself needs none.
+        let may_dial = self.presence(self.rank) == Presence::Live && peer != self.rank;
+        let is_begun = self.connected[peer.index()] || self.connecting[peer.index()];
+        if may_dial && !is_begun {
+            self.connecting[peer.index()] = true;
+            self.actions.push(Action::Connect(peer));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::Hosts;
+    use crate::intervals::Intervals;
+    use crate::wire::{JointNews, Message, Publisher, Topic};
+
+    fn dials(plane: &mut Plane) -> usize {
+        plane.take_actions().iter().filter(|action| matches!(action, Action::Connect(_))).count()
+    }
+
+    /// All others leave one after the other.
+    fn dials_while_others_leave(is_leaving: bool) -> usize {
+        let (size, now) = (1024, Instant::now());
+        let hosts = Hosts::new(vec![0; size as usize].into());
+        let mut plane = Plane::new(JobRank::new(0), hosts, Intervals::default(), now);
+        dials(&mut plane);
+        if is_leaving {
+            plane.begin_to_leave();
+        }
+        let mut count = 0;
+        for rank in (1..size).map(JobRank::new) {
+            let origins = vec![Publisher { rank, sequence: 1 }];
+            plane.on_message(rank, Message::News(JointNews { origins, topic: Topic::Goodbye }), now);
+            count += dials(&mut plane);
+        }
+        plane.on_tick(now);
+        count + dials(&mut plane)
+    }
+
+    #[test]
+    fn a_late_rank_dials_few_of_the_ranks_that_leave_before_it() {
+        assert_eq!(dials_while_others_leave(false), 0, "nobody is left at the tick");
+        assert!(dials_while_others_leave(true) > 500, "its goodbye must reach a rank that stays");
+    }
+}
