@@ -306,8 +306,8 @@ pub trait Communicator: Send + Sync {
     ///
     /// # Errors
     /// The first cause if the communicator was revoked before, unless this rank has gone on with
-    /// [`Communicator::shrink`] of it, or of a copy or a group made from it, and the newest communicator of survivors was
-    /// closed in good order or is not revoked.
+    /// [`Communicator::shrink`] of it, or of a copy or a group made from it, and the newest communicator of survivors
+    /// was closed in good order or is not revoked.
     /// [`Error::Mismatch`] when ranks close after different calls. It names the first call that differs, and the same
     /// two ranks on every rank that closes meanwhile.
     /// [`Error::InvalidArgument`] when this thread has a [`Scope`] open.

@@ -1,11 +1,10 @@
 //! How the survivors of a communicator agree: on a flag, on the ranks that are left, on the calls that all of them have
 //! finished. Pure: ballots and news in, ballots and decisions out.
 //!
-//! Every rank publishes a ballot for the set of ranks that it counts as gone, and another one when that set has grown. The
-//! second and later ones wait until the set grows no more for a while: when a host with many ranks goes, the losses come
-//! one after the other, and each ballot goes to all ranks.
-//! A rank that holds ballots for its own set from every rank outside that set decides. A rank that receives a decision
-//! before it has decided adopts it.
+//! Every rank publishes a ballot for the set of ranks that it counts as gone, and another one when that set has grown.
+//! The second and later ballots wait until the set grows no more for a while: when a host with many ranks goes, the
+//! losses come one after the other, and each ballot goes to all ranks. A rank that holds ballots for its own set from
+//! every rank outside that set decides. A rank that receives a decision before it has decided adopts it.
 //!
 //! A rank publishes its decision, decided or adopted, when another rank needs it, and when it leaves. As long as all
 //! ranks keep the set of the decision, every rank gets all ballots for it and decides by itself, so no rank needs the

@@ -17,6 +17,7 @@
 //! | [`wire`] | the messages between control planes, byte by byte |
 //! | [`handshake`], [`secret`] | mutual authentication of every connection, and what it proves |
 //! | [`roster`] | who has come to the meeting of a job, and what all are told |
+//! | [`hash`] | a hash that all ranks compute alike |
 //! | [`codec`] | bounded reading and writing of fixed little-endian messages |
 //! | [`checksum`] | the header before messages and data that are checked |
 //! | [`intervals`] | how often ranks show that they live, and how long they may be silent |
@@ -39,6 +40,7 @@ mod forwarding;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod handshake;
+pub mod hash;
 pub mod hosts;
 pub mod intervals;
 #[cfg(test)]

@@ -423,8 +423,8 @@ impl Plane {
         }
     }
 
-    /// A rank that has reported losses counts as lost itself. Ranks that had lost it before have ignored its reports, so
-    /// this rank reports the losses in its own name. Else both sides would go on with different survivors.
+    /// A rank that has reported losses counts as lost itself. Ranks that had lost it before have ignored its reports,
+    /// so this rank reports the losses in its own name. Else both sides would go on with different survivors.
     fn take_over_reports(&mut self, reporter: JobRank, now: Instant) {
         let is_heard = |rank: JobRank| self.presence(rank) != Presence::Lost;
         let orphaned = self.flood.losses_left_by(reporter, is_heard);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::JobRank;
 
-use crate::derived_key::hash;
+use crate::hash::hash;
 
 /// How long after the last suspicion a host is probed by ranks that take the place of lost probers, in patiences.
 const PATIENCES: u32 = 4;

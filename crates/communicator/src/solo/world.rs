@@ -148,8 +148,8 @@ impl World {
         self.notify();
     }
 
-    /// After a failure, the rank goes on in another world. So it has also survived the failures of the worlds from which
-    /// this one was made.
+    /// After a failure, the rank goes on in another world. So it has also survived the failures of the worlds from
+    /// which this one was made.
     pub(crate) fn set_survivors(self: &Arc<World>, survivors: &Arc<World>) {
         let is_survived = |world: &Arc<World>| !Arc::ptr_eq(world, self) && world.is_survived();
         for world in std::iter::successors(Some(self.clone()), |world| world.parent.upgrade()) {

@@ -13,8 +13,8 @@ impl Plane {
         self.connect_wanted();
     }
 
-    /// A rank is gone, and this rank needs other connections. They may wait for the next tick where other ranks may soon
-    /// follow: those of a host that has gone, or of a job that ends. Else each of them would be dialled in turn.
+    /// A rank is gone, and this rank needs other connections. They may wait for the next tick where other ranks may
+    /// soon follow: those of a host that has gone, or of a job that ends. Else each of them would be dialled in turn.
     pub(super) fn relink(&mut self, may_wait: bool) {
         self.is_relink_due |= may_wait;
         if !self.is_relink_due || self.is_leaving {

@@ -7,7 +7,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, on_rank};
 use unisono_communicator::{ClockOffset, Error, Group, GroupOptions, GroupRank, JobRank, LinkTime, Result};
 use unisono_control::Request;
-use unisono_control::derived_key::{Origin, derived_key, hash};
+use unisono_control::derived_key::{Origin, derived_key};
+use unisono_control::hash::hash;
 use unisono_control::wire::CommunicatorKey;
 use unisono_engine::SharedRegistry;
 
