@@ -96,10 +96,16 @@ impl Naming {
 /// A store of ours, announced in the file.
 #[derive(Debug)]
 struct Hosting {
-    path: PathBuf,
-    file: File,
+    announced: Option<Announced>,
     notice: Notice,
     store: Option<StoreHost>,
+}
+
+/// The locked file of a store. A rank that has lost its answer finds the store through the file, so both end together.
+#[derive(Debug)]
+struct Announced {
+    path: PathBuf,
+    file: File,
 }
 
 impl Hosting {
@@ -140,7 +146,8 @@ impl Hosting {
             file.sync_data()
         };
         let written = write_limited(|| write(&mut file));
-        let hosting = Hosting { path: path.to_owned(), file, notice, store: Some(store) };
+        let announced = Some(Announced { path: path.to_owned(), file });
+        let hosting = Hosting { announced, notice, store: Some(store) };
         // On failure it goes, and takes the file away.
         written.map_err(|error| naming.failed("write", path, &error)).map(|()| hosting)
     }
@@ -168,8 +175,14 @@ fn spare_descriptors(file: &File, count: usize) -> Result<()> {
 
 impl Drop for Hosting {
     fn drop(&mut self) {
-        // A rank that has lost its answer finds the store through the file as long as the store waits for such ranks.
-        drop(self.store.take());
+        if let (Some(store), Some(announced)) = (self.store.take(), self.announced.take()) {
+            store.leave_behind(Box::new(announced));
+        }
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
         // Removed while the lock is held, so it cannot be the file of another job. A file that cannot be removed is
         // used again. The lock is released explicitly, because a forked child may hold the file open.
         let _ = fs::remove_file(&self.path);

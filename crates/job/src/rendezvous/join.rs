@@ -288,11 +288,15 @@ async fn enter(
         write_message(&mut stream, &arrival.encode()).await.map_err(broken)?;
         stay(config, waiting, stream).await
     };
-    let grace = ANSWER_GRACE.min(config.timeout / ANSWER_GRACE_PART);
-    match tokio::time::timeout_at((deadline + grace).into(), stays).await {
+    match tokio::time::timeout_at((deadline + grace(config.timeout)).into(), stays).await {
         Ok(end) => end,
         Err(_elapsed) => Err(Setback::Broken("its process may be stopped".into())),
     }
+}
+
+/// How much later than its timeout the end of a wait may be.
+pub(super) fn grace(timeout: Duration) -> Duration {
+    ANSWER_GRACE.min(timeout / ANSWER_GRACE_PART)
 }
 
 fn broken(error: std::io::Error) -> Setback {

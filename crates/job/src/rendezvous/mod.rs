@@ -97,7 +97,7 @@ pub struct Membership {
 
 /// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
 /// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0. A store
-/// that this rank hosts is a task of `thread`.
+/// that this rank hosts is a task of `thread`, and may stay behind until slow ranks have their answers.
 ///
 /// # Errors
 /// [`unisono_communicator::Error::Rendezvous`] when not all ranks come in time, with the missing ones;
@@ -168,7 +168,9 @@ pub(crate) async fn rendezvous(
             }
             let hosted = plan::host_at((&host, port), listen, &rank, thread).await?;
             rank.store = hosted.address().to_string();
-            join(&rank).await
+            let joined = join(&rank).await;
+            hosted.leave_behind(Box::new(()));
+            joined
         }
     }
 }
