@@ -6,6 +6,7 @@ mod host_numbers;
 mod last_round;
 pub mod message;
 mod runs;
+mod table;
 #[cfg(test)]
 mod tests;
 
