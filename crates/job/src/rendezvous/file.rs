@@ -32,8 +32,6 @@ use crate::task_thread::TaskThread;
 /// Where the store is, and the rank and the pid of its host.
 const PLACE_BYTES: usize = ADDRESS_BYTES + 2 * size_of::<u32>();
 const NOTICE_BYTES: usize = SECRET_BYTES + PLACE_BYTES + TAG_BYTES;
-/// The descriptors that a host needs beside one for each rank: a listening socket and its own connection.
-const HOSTING_DESCRIPTORS: usize = 2;
 
 /// How many files a host looks at for jobs that are over.
 const LEFT_OVER_MAX: usize = 256;
@@ -126,7 +124,6 @@ impl Hosting {
                 listen
             }
         };
-        spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
         let secret = Secret::random()?;
         let config = StoreConfig {
             listen,
@@ -163,14 +160,6 @@ fn check_content(path: &Path, file: &mut File) -> Result<()> {
                 .to_owned(),
         )),
     }
-}
-
-/// Checks that this process can open so many descriptors. A host without them would make all ranks wait, where another
-/// rank may have them.
-fn spare_descriptors(file: &File, count: usize) -> Result<()> {
-    let spare: io::Result<Vec<File>> = (0..count).map(|_| file.try_clone()).collect();
-    let what = || format!("no room for the {count} descriptors that it takes to host the ranks' meeting");
-    spare.map(drop).map_err(|error| Error::system(what(), &error))
 }
 
 impl Drop for Hosting {

@@ -1,7 +1,9 @@
 //! The store's host: a task that serves one roster until it is dropped.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,10 +16,11 @@ use unisono_communicator::{Error, Result};
 use unisono_control::RANKS_MAX;
 use unisono_control::handshake::{Expected, JobId, Purpose, RANK_STORE};
 use unisono_control::roster::message::{ARRIVAL_BYTES_MAX, Answer, Arrival, QUESTION, TAKEN};
-use unisono_control::roster::{Arrived, ConnectionId, Newcomer, Roster};
+use unisono_control::roster::{Arrived, CONFLICT_MEMORY, ConnectionId, Newcomer, Roster};
 use unisono_control::secret::Secret;
 
 use super::join::grace;
+use super::room::Room;
 use super::stream::{read_message, watch_peer, write_message};
 use crate::connecting::{Acceptor, Authenticated, Stream};
 use crate::descriptors::share;
@@ -104,6 +107,8 @@ impl StoreHost {
                 format!("{} is not within 1..={RANKS_MAX}", config.world_size),
             ));
         }
+        let mut room = Room::new();
+        let lack = room.make(config.world_size).err();
         let system = |error| Error::system(format!("listen for the ranks on {}", config.listen), &error);
         let listener = TcpListener::bind(config.listen).map_err(system)?;
         listener.set_nonblocking(true).map_err(system)?;
@@ -119,13 +124,17 @@ impl StoreHost {
             patience: ANSWER_TIMEOUT,
             last_end: None,
             until: None,
+            told: None,
         };
         let store = Arc::new(Mutex::new(store));
+        if let Some(problem) = lack {
+            lock(&store).fail(problem, None);
+        }
         let shared = store.clone();
         thread.spawn(async move {
             let _serves: crossbeam_channel::Sender<Infallible> = serves;
             // Dropped only now, when nobody listens any more.
-            let _kept = serve(listener, config, shared, stopped).await;
+            let _kept = serve((listener, room), config, shared, stopped).await;
         });
         Ok(StoreHost { address, store, stop: Some(stop), ended })
     }
@@ -184,13 +193,18 @@ struct Store {
     last_end: Option<Instant>,
     /// Until when the ranks of the last round may fetch its answer.
     until: Option<Instant>,
+    /// Where this host could not let all ranks meet: the ranks that have been told so.
+    told: Option<BTreeSet<u32>>,
 }
 
 impl Store {
     fn end_round(&mut self, answer: &Answer) {
         // Ranks that have not met are to hear of it soon, rank 0 among them.
         let patience = match answer {
-            Answer::Welcome { .. } => self.patience,
+            Answer::Welcome { .. } => {
+                self.told = None;
+                self.patience
+            }
             _ => grace(self.patience),
         };
         self.last_end = Some(Instant::now());
@@ -202,14 +216,28 @@ impl Store {
         answer.iter().for_each(|answer| self.end_round(answer));
     }
 
+    /// This host cannot let the ranks meet: all that are there are told, and all that come before `until`, or for ever.
+    fn fail(&mut self, problem: String, until: Option<Instant>) {
+        self.told = Some(BTreeSet::new());
+        let answer = self.roster.fail(problem, until);
+        self.end_round_if(answer);
+    }
+
     /// Whether no rank of the last round may come again for its answer.
     fn may_end(&self) -> bool {
+        if let Some(told) = &self.told {
+            return told.len() >= self.roster.world_size();
+        }
         self.roster.all_have_taken() || self.last_end.is_none_or(|at| at.elapsed() > AGAIN_MAX)
     }
 
     /// Until when an answer may be on its way.
     fn until(&self) -> Instant {
-        let least = Instant::now() + ANSWER_TIMEOUT;
+        let now = Instant::now();
+        let least = match self.told {
+            Some(_) => now.checked_add(grace(self.patience).max(ANSWER_TIMEOUT)).unwrap_or(now),
+            None => now + ANSWER_TIMEOUT,
+        };
         self.until.map_or(least, |until| until.max(least))
     }
 
@@ -227,7 +255,7 @@ fn lock(store: &Shared) -> MutexGuard<'_, Store> {
 }
 
 async fn serve(
-    listener: tokio::net::TcpListener,
+    (listener, mut room): (tokio::net::TcpListener, Room),
     config: StoreConfig,
     store: Shared,
     mut stopped: oneshot::Receiver<Kept>,
@@ -242,10 +270,13 @@ async fn serve(
     let mut connection: ConnectionId = 0;
     let kept = loop {
         tokio::select! {
-            authenticated = acceptor.next() => {
-                connection += 1;
-                guests.spawn(attend(authenticated, connection, store.clone(), handshake_timeout));
-            }
+            next = acceptor.next_or_shortage() => match next {
+                Ok(authenticated) => {
+                    connection += 1;
+                    guests.spawn(attend(authenticated, connection, store.clone(), handshake_timeout));
+                }
+                Err(error) => on_shortage(&error, &mut room, &store),
+            },
             Some(_) = guests.join_next() => {}
             kept = &mut stopped => break kept.ok(),
         }
@@ -271,6 +302,19 @@ async fn serve(
     // A rank that is slower than this gets no answer: the host ends.
     let _ = tokio::time::timeout_at(until.into(), gone).await;
     kept
+}
+
+/// What follows when a rank could not be accepted.
+fn on_shortage(error: &io::Error, room: &mut Room, store: &Shared) {
+    let mut store = lock(store);
+    let present = store.roster.progress().present;
+    // The connections of a round that is over end soon, and leave room.
+    if store.told.is_none() && (present > 0 || store.roster.all_have_taken()) {
+        let missing = (store.roster.world_size() as u32).saturating_sub(present);
+        if let Some(problem) = room.after(error, missing) {
+            store.fail(problem, Some(Instant::now() + CONFLICT_MEMORY));
+        }
+    }
 }
 
 /// Serves one rank from its arrival to its answer.
@@ -324,7 +368,10 @@ async fn attend(authenticated: Authenticated, connection: ConnectionId, store: S
     };
     let mut store = lock(&store);
     match is_taken {
-        true => store.roster.has_taken(rank, wait_number),
+        true => {
+            store.roster.has_taken(rank, wait_number);
+            store.told.as_mut().map(|told| told.insert(rank));
+        }
         false => store.last_end = Some(Instant::now()),
     }
 }
@@ -377,7 +424,7 @@ async fn deliver(mut stream: Stream, answer: &[u8], until: Instant) -> bool {
             };
             // A question that has crossed the answer needs no other one.
             if byte != QUESTION {
-                return std::io::Result::Ok(byte == TAKEN);
+                return io::Result::Ok(byte == TAKEN);
             }
         }
     };

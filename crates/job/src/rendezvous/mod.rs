@@ -35,6 +35,9 @@ mod own_cpus;
 mod plan;
 #[cfg(test)]
 mod process_tests;
+mod room;
+#[cfg(test)]
+mod room_tests;
 mod scope;
 mod stream;
 #[cfg(test)]
