@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ use super::room::Room;
 use super::stream::{read_message, watch_peer, write_message};
 use crate::connecting::{Acceptor, Authenticated, Stream};
 use crate::descriptors::share;
-use crate::sockets::unacknowledged_bytes;
+use crate::sockets::{listen_again, unacknowledged_bytes};
 use crate::task_thread::TaskThread;
 
 /// Name of the thread of a launcher's store.
@@ -110,8 +110,7 @@ impl StoreHost {
         let mut room = Room::new();
         let lack = room.make(config.world_size).err();
         let system = |error| Error::system(format!("listen for the ranks on {}", config.listen), &error);
-        let listener = TcpListener::bind(config.listen).map_err(system)?;
-        listener.set_nonblocking(true).map_err(system)?;
+        let listener = listen_again(config.listen).map_err(system)?;
         let address = listener.local_addr().map_err(system)?;
         let listener = thread.within(|| tokio::net::TcpListener::from_std(listener)).map_err(system)?;
         let (stop, stopped) = oneshot::channel();
