@@ -207,7 +207,7 @@ impl Store {
             _ => grace(self.patience),
         };
         self.last_end = Some(Instant::now());
-        self.until = self.last_end.and_then(|now| now.checked_add(patience.max(ANSWER_TIMEOUT)));
+        self.until = self.last_end.and_then(|now| now.checked_add(patience));
         self.next_round().send_replace(Some(answer.encode().into()));
     }
 
@@ -232,12 +232,19 @@ impl Store {
 
     /// Until when an answer may be on its way.
     fn until(&self) -> Instant {
-        let now = Instant::now();
-        let least = match self.told {
-            Some(_) => now.checked_add(grace(self.patience).max(ANSWER_TIMEOUT)).unwrap_or(now),
-            None => now + ANSWER_TIMEOUT,
-        };
+        let least = Instant::now() + ANSWER_TIMEOUT;
         self.until.map_or(least, |until| until.max(least))
+    }
+
+    /// No round begins any more. Returns until when this host stays at most.
+    fn stop(&mut self) -> Instant {
+        self.is_stopped = true;
+        drop(self.next_round());
+        let soon = Instant::now() + grace(self.patience);
+        match &self.told {
+            Some(_) => soon,
+            None => self.until.unwrap_or(soon),
+        }
     }
 
     /// Begins the next round and returns the sender of the round before. Dropping it without an answer disconnects the
@@ -280,12 +287,7 @@ async fn serve(
             kept = &mut stopped => break kept.ok(),
         }
     };
-    let until = {
-        let mut store = lock(&store);
-        store.is_stopped = true;
-        drop(store.next_round());
-        store.until()
-    };
+    let until = lock(&store).stop();
     let gone = async {
         while !(guests.is_empty() && lock(&store).may_end()) {
             tokio::select! {

@@ -260,7 +260,9 @@ async fn enter(
         to: RANK_STORE,
     };
     watch_peer(&stream);
-    let handshake = initiate(&mut stream, &config.secret, &hello, config.handshake_timeout);
+    // The kernel of a stopped process takes connections as before.
+    let left = deadline.saturating_duration_since(Instant::now());
+    let handshake = initiate(&mut stream, &config.secret, &hello, config.handshake_timeout.min(left));
     match waiting.beside(&no_store("the process that listens says nothing"), handshake).await {
         Ok(_store) => {}
         Err(refusal) if refusal.is_transient() => return Err(Setback::Broken(refusal.to_string())),
