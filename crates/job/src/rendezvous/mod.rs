@@ -38,6 +38,8 @@ mod process_tests;
 mod room;
 #[cfg(test)]
 mod room_tests;
+#[cfg(test)]
+mod scale_tests;
 mod scope;
 mod stream;
 #[cfg(test)]
