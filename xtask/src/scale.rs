@@ -1,5 +1,5 @@
-//! `cargo xtask scale`: what a job of many ranks costs, by meetings at a real store and by simulated jobs of the control
-//! plane.
+//! `cargo xtask scale`: what a job of many ranks costs, by meetings at a real store and by simulated jobs of the
+//! control plane.
 
 use std::path::Path;
 use std::process::Command;

@@ -261,7 +261,7 @@ impl Writer {
         self.u8(value as u8)
     }
 
-    /// Appends the difference of a number from one that the reader knows, in few bytes where both are close.
+    /// Appends the difference of a number from a number that the reader knows, in few bytes where both are close.
     pub fn beside(&mut self, base: u64, value: u64) -> &mut Writer {
         self.short(folded(value.wrapping_sub(base)))
     }

@@ -43,7 +43,7 @@ pub(crate) fn limit_max() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
 }
 
-/// Who has raised the soft limit, and how to restore it.
+/// The needs for a higher soft limit, and how to restore the limit.
 #[derive(Debug)]
 struct Raises {
     /// The limits that are wanted, each by the number of its [`RaisedLimit`].

@@ -163,8 +163,8 @@ impl Roster {
         Arrived::Ends(self.end_round(answer))
     }
 
-    /// Ends the round because the host cannot let the ranks meet, and gives its answer if ranks are there. The ranks that
-    /// come before `until` get it too; for ever where that is `None`.
+    /// Ends the round because the host cannot let the ranks meet, and gives its answer if ranks are there. The ranks
+    /// that come before `until` get it too; for ever where that is `None`.
     pub fn fail(&mut self, problem: String, until: Option<Instant>) -> Option<Answer> {
         let answer = Answer::Failed { missing: Vec::new(), problem };
         self.conflict = Some((answer.clone(), until));

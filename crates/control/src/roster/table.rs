@@ -1,12 +1,12 @@
 //! The ranks of a job as a table of few bytes: who listens where, on which host, as which process.
 //!
-//! One host sends this table to every rank, so its length decides how long thousands of ranks take to meet. Most of what
-//! a rank says is also said by its neighbours. So a place (an IP address, a host, its name, a pid namespace) is written
-//! once, and a rank has the number of its place, its port, and the differences of its pid and start time from those of
-//! the rank before it at that place. A usual rank takes some 5 bytes, and a host some 15 more.
+//! One host sends this table to every rank, so its length decides how long thousands of ranks take to meet. A rank
+//! mostly says the same as its neighbours. So a site (an IP address, a host, its name, a pid namespace) is written
+//! once, and a rank has the number of its site, its port, and the differences of its pid and start time from the
+//! numbers of the rank before it at that site. A usual rank takes some 5 bytes, and a host some 15 more.
 //!
-//! The order of bytes: the number of ranks as `u32`; then for each rank its place, as 0 for a new one that follows, else
-//! as 1 + the difference from the place of the rank before; its port as `u16`; its pid; and, where the place has a pid
+//! The order of bytes: the number of ranks as `u32`; then for each rank its site, as 0 before a new site, else as 1 +
+//! the difference from the site of the rank before; its port as `u16`; its pid; and, where the site has a pid
 //! namespace, its start time. Numbers are as short as in [`Writer::short`] and [`Writer::beside`].
 
 use std::collections::BTreeMap;
@@ -18,13 +18,13 @@ use unisono_communicator::{Process, beginning};
 use super::message::{HOST_NAME_BYTES_MAX, ProcessBirth, RankProcess};
 use crate::codec::{Malformed, Reader, Writer, folded, unfolded};
 
-/// The most bytes of a rank: its place with flags, address, host, name and pid namespace; its port, pid and start time.
+/// The most bytes of a rank: its site with flags, address, host, name and pid namespace; its port, pid and start time.
 pub(super) const ROW_BYTES_MAX: usize = 5 + (1 + 16 + 5 + 3 + HOST_NAME_BYTES_MAX + 10) + 2 + 5 + 10;
 
-/// The fewest bytes of a rank: place, port, pid.
+/// The fewest bytes of a rank: site, port, pid.
 const ROW_BYTES_MIN: usize = 4;
 
-/// The flags of a place.
+/// The flags of a site.
 const IS_V6: u8 = 1;
 const HAS_BIRTH: u8 = 2;
 
@@ -36,19 +36,19 @@ pub(super) struct Rows {
     pub(super) processes: Vec<RankProcess>,
 }
 
-/// What ranks of one place have in common.
+/// What ranks of one site have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Site {
     ip: IpAddr,
     host: u32,
     name: Arc<str>,
     pid_namespace: Option<u64>,
 }
 
-impl Place {
-    /// What the first place of a table is compared with.
-    fn before_the_first() -> Place {
-        Place { ip: Ipv4Addr::UNSPECIFIED.into(), host: 0, name: "".into(), pid_namespace: None }
+impl Site {
+    /// What the first site of a table is compared with.
+    fn before_the_first() -> Site {
+        Site { ip: Ipv4Addr::UNSPECIFIED.into(), host: 0, name: "".into(), pid_namespace: None }
     }
 
     /// The IPv4 address from which the next one differs.
@@ -59,8 +59,8 @@ impl Place {
         }
     }
 
-    /// Writes it behind `before`, the newest place until then; its host is most likely `next_host`.
-    fn write(&self, writer: &mut Writer, before: &Place, next_host: u32) {
+    /// Writes it behind `before`, the newest site until then; its host is most likely `next_host`.
+    fn write(&self, writer: &mut Writer, before: &Site, next_host: u32) {
         let has_birth = if self.pid_namespace.is_some() { HAS_BIRTH } else { 0 };
         match self.ip {
             IpAddr::V4(ip) => writer.u8(has_birth).beside(before.v4().into(), ip.to_bits().into()),
@@ -73,10 +73,10 @@ impl Place {
         }
     }
 
-    fn read(reader: &mut Reader<'_>, before: &Place, next_host: u32) -> Result<Place, Malformed> {
+    fn read(reader: &mut Reader<'_>, before: &Site, next_host: u32) -> Result<Site, Malformed> {
         let flags = reader.u8()?;
         if flags & !(IS_V6 | HAS_BIRTH) != 0 {
-            return Err(Malformed { what: "a place of an unknown kind" });
+            return Err(Malformed { what: "a site of an unknown kind" });
         }
         let ip = match flags & IS_V6 {
             0 => IpAddr::V4(Ipv4Addr::from_bits(reader.beside_u32(before.v4())?)),
@@ -86,7 +86,7 @@ impl Place {
         let name = read_name(reader, before.name.as_bytes())?;
         let name = String::from_utf8(name).map_err(|_| Malformed { what: "a text is not UTF-8" })?;
         let namespace = (flags & HAS_BIRTH != 0).then(|| reader.beside(before.pid_namespace.unwrap_or(0)));
-        Ok(Place { ip, host, name: name.into(), pid_namespace: namespace.transpose()? })
+        Ok(Site { ip, host, name: name.into(), pid_namespace: namespace.transpose()? })
     }
 }
 
@@ -120,31 +120,31 @@ fn read_name(reader: &mut Reader<'_>, old: &[u8]) -> Result<Vec<u8>, Malformed> 
     Ok(name)
 }
 
-/// The places of a table so far.
+/// The sites of a table so far.
 #[derive(Debug)]
-struct Places {
+struct Sites {
     /// Each with the pid and the start time of its last rank.
-    all: Vec<(Place, u32, u64)>,
-    /// The place of the last rank.
+    all: Vec<(Site, u32, u64)>,
+    /// The site of the last rank.
     last: usize,
     next_host: u32,
 }
 
-impl Places {
-    fn new() -> Places {
-        Places { all: Vec::new(), last: 0, next_host: 0 }
+impl Sites {
+    fn new() -> Sites {
+        Sites { all: Vec::new(), last: 0, next_host: 0 }
     }
 
-    fn newest(&self) -> Place {
-        self.all.last().map_or_else(Place::before_the_first, |(place, ..)| place.clone())
+    fn newest(&self) -> Site {
+        self.all.last().map_or_else(Site::before_the_first, |(site, ..)| site.clone())
     }
 
-    fn add(&mut self, place: Place) {
-        self.next_host = self.next_host.max(place.host.saturating_add(1));
-        // The first rank of a place has been started at about the time of the rank before it.
+    fn add(&mut self, site: Site) {
+        self.next_host = self.next_host.max(site.host.saturating_add(1));
+        // The first rank of a site has been started at about the time of the rank before it.
         let (pid, ticks) = self.all.get(self.last).map_or((0, 0), |(_, pid, ticks)| (*pid, *ticks));
         self.last = self.all.len();
-        self.all.push((place, pid, ticks));
+        self.all.push((site, pid, ticks));
     }
 }
 
@@ -155,28 +155,28 @@ pub(super) fn write_rows(
 ) {
     let count = addresses.len().min(hosts.len()).min(processes.len());
     writer.u32(count as u32);
-    let (mut places, mut known) = (Places::new(), BTreeMap::new());
+    let (mut sites, mut known) = (Sites::new(), BTreeMap::new());
     for ((address, host), RankProcess { process, birth }) in addresses.iter().zip(hosts).zip(processes) {
         let pid_namespace = birth.map(|birth| birth.pid_namespace);
         let name = match beginning(&process.host, HOST_NAME_BYTES_MAX) {
             whole if whole.len() == process.host.len() => process.host.clone(),
             cut => cut.into(),
         };
-        let place = Place { ip: address.ip(), host: *host, name, pid_namespace };
-        match known.get(&place) {
+        let site = Site { ip: address.ip(), host: *host, name, pid_namespace };
+        match known.get(&site) {
             Some(&index) => {
-                writer.short(1 + folded((index as u64).wrapping_sub(places.last as u64)));
-                places.last = index;
+                writer.short(1 + folded((index as u64).wrapping_sub(sites.last as u64)));
+                sites.last = index;
             }
             None => {
                 writer.u8(0);
-                place.write(writer, &places.newest(), places.next_host);
-                known.insert(place.clone(), places.all.len());
-                places.add(place);
+                site.write(writer, &sites.newest(), sites.next_host);
+                known.insert(site.clone(), sites.all.len());
+                sites.add(site);
             }
         }
-        let last = places.last;
-        let Some((_, pid, ticks)) = places.all.get_mut(last) else { return };
+        let last = sites.last;
+        let Some((_, pid, ticks)) = sites.all.get_mut(last) else { return };
         writer.u16(address.port()).beside((*pid).into(), process.pid.into());
         *pid = process.pid;
         if let Some(birth) = birth {
@@ -189,33 +189,33 @@ pub(super) fn write_rows(
 /// Reads a table of at most `ranks_max` ranks.
 pub(super) fn read_rows(reader: &mut Reader<'_>, ranks_max: usize) -> Result<Rows, Malformed> {
     let count = reader.length(ranks_max, ROW_BYTES_MIN)?;
-    let (mut places, mut rows) = (Places::new(), Rows::default());
+    let (mut sites, mut rows) = (Sites::new(), Rows::default());
     for _ in 0..count {
         match reader.short()?.checked_sub(1) {
             None => {
-                let place = Place::read(reader, &places.newest(), places.next_host)?;
-                places.add(place);
+                let site = Site::read(reader, &sites.newest(), sites.next_host)?;
+                sites.add(site);
             }
             Some(coded) => {
-                let index = (places.last as u64).wrapping_add(unfolded(coded));
-                places.last = usize::try_from(index).unwrap_or(usize::MAX);
+                let index = (sites.last as u64).wrapping_add(unfolded(coded));
+                sites.last = usize::try_from(index).unwrap_or(usize::MAX);
             }
         }
-        let last = places.last;
+        let last = sites.last;
         let known =
-            places.all.get_mut(last).ok_or(Malformed { what: "a place that the table does not have" })?;
-        let (place, pid, ticks) = known;
-        rows.addresses.push(SocketAddr::new(place.ip, reader.u16()?));
-        rows.hosts.push(place.host);
+            sites.all.get_mut(last).ok_or(Malformed { what: "a site that the table does not have" })?;
+        let (site, pid, ticks) = known;
+        rows.addresses.push(SocketAddr::new(site.ip, reader.u16()?));
+        rows.hosts.push(site.host);
         *pid = reader.beside_u32(*pid)?;
-        let birth = match place.pid_namespace {
+        let birth = match site.pid_namespace {
             None => None,
             Some(pid_namespace) => {
                 *ticks = reader.beside(*ticks)?;
                 Some(ProcessBirth { pid_namespace, start_ticks: *ticks })
             }
         };
-        rows.processes.push(RankProcess { process: Process { host: place.name.clone(), pid: *pid }, birth });
+        rows.processes.push(RankProcess { process: Process { host: site.name.clone(), pid: *pid }, birth });
     }
     Ok(rows)
 }
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    fn place() -> impl Strategy<Value = (IpAddr, u32, String, Option<u64>)> {
+    fn site() -> impl Strategy<Value = (IpAddr, u32, String, Option<u64>)> {
         let ip = prop_oneof![
             any::<[u8; 4]>().prop_map(IpAddr::from),
             any::<[u8; 16]>().prop_map(IpAddr::from),
@@ -283,14 +283,14 @@ mod tests {
     }
 
     prop_compose! {
-        /// Ranks at a few places, with usual or with any numbers.
+        /// Ranks at a few sites, with usual or with any numbers.
         fn rows()(
-            places in proptest::collection::vec(place(), 1..6),
+            sites in proptest::collection::vec(site(), 1..6),
             ranks in proptest::collection::vec((any::<usize>(), any::<u16>(), any::<u32>(), any::<u64>()), 0..40),
         ) -> Rows {
             let mut rows = Rows::default();
-            for (place, port, pid, start_ticks) in ranks {
-                let (ip, host, name, namespace) = places[place % places.len()].clone();
+            for (site, port, pid, start_ticks) in ranks {
+                let (ip, host, name, namespace) = sites[site % sites.len()].clone();
                 rows.addresses.push(SocketAddr::new(ip, port));
                 rows.hosts.push(host);
                 let birth = namespace.map(|pid_namespace| ProcessBirth { pid_namespace, start_ticks });
@@ -314,7 +314,7 @@ mod tests {
 
         #[test]
         fn junk_is_refused_without_a_panic(ranks in 0u8..9, flags: u8, mut junk: Vec<u8>) {
-            // Most junk would end at the number of ranks, or at the first place.
+            // Most junk would end at the number of ranks, or at the first site.
             junk.splice(0..0, [ranks, 0, 0, 0, 0, flags]);
             if let Ok(rows) = read(&junk) {
                 let again = read(&table(&rows)).unwrap();

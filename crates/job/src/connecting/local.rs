@@ -16,8 +16,8 @@ pub(crate) use linux::{connect, listen};
 #[cfg(target_os = "linux")]
 const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// How often it does so. The queue of a rank holds thousands and is full for a moment at most. Another user who has taken
-/// the name can keep a queue full for ever.
+/// How often it does so. The queue of a rank holds thousands and is full for a moment at most. Another user who has
+/// taken the name can keep a queue full for ever.
 #[cfg(target_os = "linux")]
 const FULL_PAUSES_MAX: u32 = 50;
 

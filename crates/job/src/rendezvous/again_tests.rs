@@ -16,8 +16,8 @@ use crate::secret::create_secret_file;
 use crate::secret::tests::TestDirectory;
 use crate::task_thread::TaskThread;
 
-/// A way to the store, whose first connection ends when the store sends something after `cut` was set, and `held` later:
-/// the rank does not get that. Returns its address, `cut`, and whether the connection was cut.
+/// A way to the store, whose first connection ends when the store sends something after `cut` was set, and `held`
+/// later: the rank does not get that. Returns its address, `cut`, and whether the connection was cut.
 fn way_that_is_cut(store: SocketAddr, held: Duration) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicBool>) {
     let listener = TcpListener::bind(loopback(0)).unwrap();
     let (address, flags) =

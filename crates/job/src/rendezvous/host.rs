@@ -19,7 +19,6 @@ use unisono_control::roster::message::{ARRIVAL_BYTES_MAX, Answer, Arrival, QUEST
 use unisono_control::roster::{Arrived, CONFLICT_MEMORY, ConnectionId, Newcomer, Roster};
 use unisono_control::secret::Secret;
 
-use super::join::grace;
 use super::room::Room;
 use super::stream::{read_message, watch_peer, write_message};
 use crate::connecting::{Acceptor, Authenticated, Stream};
@@ -68,14 +67,24 @@ pub struct StoreConfig {
     pub handshake_timeout: Duration,
 }
 
+/// The most that the end of a wait may be later than its timeout; a quarter of a short timeout. A rank gives the store
+/// this time to say which ranks are missing.
+const GRACE_MAX: Duration = Duration::from_secs(5);
+const GRACE_PART: u32 = 4;
+
+/// How much later than its timeout the end of a wait may be.
+pub(super) fn grace(timeout: Duration) -> Duration {
+    GRACE_MAX.min(timeout / GRACE_PART)
+}
+
 /// What a store holds until its end.
 type Kept = Box<dyn Any + Send>;
 
 /// A running store. Ranks of one job meet there, as often as they like; it is needed for nothing else.
 ///
 /// It costs per rank one connection and two messages, with two small ones each 30 s that the rank
-/// waits. Dropping it ends it, and waits until all ranks of the last round have confirmed their answers: at most as long
-/// as rank 0 wanted to wait for the others, or a quarter of that where they have not met.
+/// waits. Dropping it ends it, and waits until all ranks of the last round have confirmed their answers: at most as
+/// long as rank 0 wanted to wait for the others, or a quarter of that where they have not met.
 #[derive(Debug)]
 pub struct StoreHost {
     address: SocketAddr,
@@ -163,7 +172,7 @@ impl StoreHost {
             let _ = stop.send(kept);
         }
         let _ = self.ended.recv_timeout(LINGER);
-        // What is dropped now has nothing to wait for.
+        // The drop that follows has nothing to wait for.
         self.ended = crossbeam_channel::bounded(0).1;
     }
 }

@@ -16,6 +16,7 @@ use unisono_control::secret::Secret;
 
 use super::Membership;
 use super::address::{look_up, resolve};
+use super::host::grace;
 use super::key::own_process;
 use super::own_cpus::own_cpus;
 use super::scope::seen_from;
@@ -30,10 +31,6 @@ const RETRY_MIN: Duration = Duration::from_millis(5);
 pub(super) const RETRY_MAX: Duration = Duration::from_millis(200);
 /// The longest that one attempt to connect takes: a host that drops packets may be up a moment later.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much longer than its own timeout a rank waits for the store to say which ranks are missing: at most this, and a
-/// quarter of the timeout.
-const ANSWER_GRACE: Duration = Duration::from_secs(5);
-const ANSWER_GRACE_PART: u32 = 4;
 
 /// The process that hosts a store, as far as a rank knows it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -294,11 +291,6 @@ async fn enter(
         Ok(end) => end,
         Err(_elapsed) => Err(Setback::Broken("its process may be stopped".into())),
     }
-}
-
-/// How much later than its timeout the end of a wait may be.
-pub(super) fn grace(timeout: Duration) -> Duration {
-    ANSWER_GRACE.min(timeout / ANSWER_GRACE_PART)
 }
 
 fn broken(error: std::io::Error) -> Setback {

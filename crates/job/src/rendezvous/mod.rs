@@ -168,14 +168,23 @@ pub(crate) async fn rendezvous(
             let job = config.job_key.as_deref().map_or_else(|| store_job(&store), JobId::from_key);
             let mut rank = rank(store, secret.read()?, job);
             rank.hosted_by.rank = Some(0);
-            if rank.rank > 0 {
-                return join(&rank).await;
+            match rank.rank {
+                0 => host_and_join((&host, port), listen, rank, thread).await,
+                _ => join(&rank).await,
             }
-            let hosted = plan::host_at((&host, port), listen, &rank, thread).await?;
-            rank.store = hosted.address().to_string();
-            let joined = join(&rank).await;
-            hosted.leave_behind(Box::new(()));
-            joined
         }
     }
+}
+
+/// Meets the other ranks as rank 0, at a store of our own.
+async fn host_and_join(
+    place: (&str, u16),
+    listen: SocketAddr,
+    rank: JoinConfig,
+    thread: &TaskThread,
+) -> Result<Membership> {
+    let hosted = plan::host_at(place, listen, &rank, thread).await?;
+    let joined = join(&JoinConfig { store: hosted.address().to_string(), ..rank }).await;
+    hosted.leave_behind(Box::new(()));
+    joined
 }

@@ -1,8 +1,8 @@
 //! The descriptors of a process that hosts the meeting: one for the connection of each rank.
 //!
-//! The usual soft limit is 1,024. The host counts before it listens, and raises the limit where that is too low, as long
-//! as the meeting lasts. A host that cannot have as many tells every rank so at once: else all ranks would wait for
-//! their whole timeouts, and name innocent ranks as missing.
+//! The usual soft limit is 1,024. The host counts before it listens, and raises a limit that is too low as long as the
+//! meeting lasts. A host that cannot have as many tells every rank so at once: else all ranks would wait for their
+//! whole timeouts, and name innocent ranks as missing.
 
 use super::key::own_process;
 use crate::descriptors::{RaisedLimit, limit, limit_max, open_descriptors};

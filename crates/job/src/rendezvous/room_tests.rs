@@ -1,9 +1,11 @@
 //! A host that has few descriptors: a process of its own, whose limit is its own.
 
+use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::str::FromStr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,7 +35,9 @@ fn limit(Limits(soft, hard): Limits) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum: Some(hard) }).unwrap();
 }
 
-fn number(name: &str) -> u64 {
+/// A variable of these tests, which no setting is.
+#[allow(clippy::disallowed_methods, reason = "no setting")]
+fn variable<T: FromStr<Err: Debug>>(name: &str) -> T {
     std::env::var(name).unwrap().parse().unwrap()
 }
 
@@ -42,7 +46,7 @@ fn number(name: &str) -> u64 {
 #[ignore = "the host of the tests below, which start it"]
 fn one_host() {
     watched(|| {
-        let limits = Limits(number("SOFT"), number("HARD"));
+        let limits = Limits(variable("SOFT"), variable("HARD"));
         limit(limits);
         let config = Config::from_environment().unwrap();
         if limits.0 == limits.1 {
@@ -64,8 +68,8 @@ fn one_host() {
 #[ignore = "the host of the tests below, which start it"]
 fn one_host_whose_descriptors_are_taken() {
     watched(|| {
-        let address: SocketAddr = std::env::var("STORE").unwrap().parse().unwrap();
-        limit(Limits(number("HARD"), number("HARD")));
+        let address = variable::<SocketAddr>("STORE");
+        limit(Limits(variable("HARD"), variable("HARD")));
         let store = store(RANKS, address);
         let mut taken = Vec::new();
         while let Ok(file) = std::fs::File::open("/dev/null") {
@@ -73,8 +77,7 @@ fn one_host_whose_descriptors_are_taken() {
         }
         // As many connections as this are accepted.
         taken.truncate(taken.len() - 6);
-        println!("ready");
-        std::io::stdout().flush().unwrap();
+        std::io::stdout().write_all(b"ready\n").unwrap();
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).unwrap();
         drop(store);
@@ -161,8 +164,7 @@ fn a_host_that_runs_out_of_descriptors_says_so_to_all() {
         let (ready, is_ready) = mpsc::channel();
         let output = BufReader::new(host.stdout.take().unwrap());
         thread::spawn(move || {
-            let mut lines = output.lines().map_while(Result::ok);
-            while let Some(line) = lines.next() {
+            for line in output.lines().map_while(Result::ok) {
                 if line.ends_with("ready") {
                     let _ = ready.send(());
                 }

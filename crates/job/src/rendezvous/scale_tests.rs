@@ -112,7 +112,7 @@ fn arrival(rank: u32) -> Arrival {
     }
 }
 
-/// One rank from its dial to its answer. Returns the bytes that it has sent and those that it has read.
+/// One rank from its dial to its answer. Returns the numbers of bytes that it has sent and read.
 async fn rank(store: SocketAddr, (rank, ranks): (u32, u32), job: JobId, dials: Arc<Semaphore>) -> (u64, u64) {
     let dial = dials.acquire().await.unwrap();
     let stream = TcpStream::connect(store).await.unwrap();
