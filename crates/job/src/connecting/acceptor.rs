@@ -115,6 +115,12 @@ impl Acceptor {
         }
     }
 
+    /// Closes the connection that has been longest in its handshake; `false` if none is.
+    pub(crate) fn close_oldest(&mut self) -> bool {
+        let oldest = std::iter::from_fn(|| self.in_order.pop_front()).find(|one| !one.is_finished());
+        oldest.as_ref().map(AbortHandle::abort).is_some()
+    }
+
     fn admit(&mut self, mut stream: Stream) {
         // A slow connection at the front must not keep the finished ones behind it in the list.
         if self.in_order.len() >= 2 * self.pending_max {
@@ -123,10 +129,8 @@ impl Acceptor {
         while self.in_order.front().is_some_and(AbortHandle::is_finished) {
             self.in_order.pop_front();
         }
-        if self.pending.len() >= self.pending_max
-            && let Some(oldest) = self.in_order.pop_front()
-        {
-            oldest.abort();
+        if self.pending.len() >= self.pending_max {
+            self.close_oldest();
         }
         let until = Instant::now() + self.timeout;
         let mut terms = self.terms.subscribe();

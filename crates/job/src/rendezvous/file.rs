@@ -21,7 +21,7 @@ use unisono_control::secret::{SECRET_BYTES, Secret, TAG_BYTES};
 use zeroize::Zeroizing;
 
 use super::Membership;
-use super::host::{StoreConfig, StoreHost};
+use super::host::{Hosted, StoreConfig};
 use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, no_store};
 use super::loopback::check_loopback;
 use super::waiting::Waiting;
@@ -91,63 +91,47 @@ impl Naming {
     }
 }
 
-/// A store of ours, announced in the file.
+/// The locked file that announces a store. Dropping it takes the file away.
 #[derive(Debug)]
-struct Hosting {
-    announced: Option<Announced>,
-    notice: Notice,
-    store: Option<StoreHost>,
-}
-
-/// The locked file of a store. A rank that has lost its answer finds the store through the file, so both end together.
-#[derive(Debug)]
-struct Announced {
+struct LockedFile {
     path: PathBuf,
     file: File,
 }
 
-impl Hosting {
-    fn start(
-        (path, mut file): (&Path, File),
-        naming: Naming,
-        rank: &JoinConfig,
-        thread: &TaskThread,
-    ) -> Result<Hosting> {
-        let listen = match naming {
-            Naming::Ours => {
-                remove_left_over(path);
-                (Ipv4Addr::LOCALHOST, 0).into()
-            }
-            Naming::OfProgram { mut listen } => {
-                check_content(path, &mut file)?;
-                listen.set_port(0);
-                listen
-            }
-        };
-        let secret = Secret::random()?;
-        let config = StoreConfig {
-            listen,
-            world_size: rank.world_size,
-            secret: secret.clone(),
-            job: rank.job,
-            handshake_timeout: rank.handshake_timeout,
-        };
-        let store = StoreHost::start_on(thread, config, rank.run.clone())?;
-        let (rank, pid) = (rank.rank, std::process::id());
-        let notice = Notice { secret, address: store.address(), rank, pid };
-        let write = |file: &mut File| {
-            file.set_len(0)?;
-            file.rewind()?;
-            file.write_all(&notice.encode())?;
-            // Other hosts see it from here on.
-            file.sync_data()
-        };
-        let written = write_limited(|| write(&mut file));
-        let announced = Some(Announced { path: path.to_owned(), file });
-        let hosting = Hosting { announced, notice, store: Some(store) };
-        // On failure it goes, and takes the file away.
-        written.map_err(|error| naming.failed("write", path, &error)).map(|()| hosting)
-    }
+/// Hosts a store and announces it in the file.
+fn host_in(
+    (path, mut file): (&Path, File),
+    naming: Naming,
+    rank: &JoinConfig,
+    thread: &TaskThread,
+) -> Result<(Notice, Hosted)> {
+    let listen = match naming {
+        Naming::Ours => {
+            remove_left_over(path);
+            (Ipv4Addr::LOCALHOST, 0).into()
+        }
+        Naming::OfProgram { mut listen } => {
+            check_content(path, &mut file)?;
+            listen.set_port(0);
+            listen
+        }
+    };
+    let secret = Secret::random()?;
+    let config = StoreConfig { secret: secret.clone(), ..rank.store_at(listen) };
+    let hosted = Hosted::start(thread, config, rank.run.clone())?;
+    let (rank, pid) = (rank.rank, std::process::id());
+    let notice = Notice { secret, address: hosted.address(), rank, pid };
+    let write = |file: &mut File| {
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(&notice.encode())?;
+        // Other hosts see it from here on.
+        file.sync_data()
+    };
+    let written = write_limited(|| write(&mut file));
+    // On failure it goes, and takes the file away.
+    let hosted = hosted.announced_by(LockedFile { path: path.to_owned(), file });
+    written.map_err(|error| naming.failed("write", path, &error)).map(|()| (notice, hosted))
 }
 
 /// Refuses a file that holds anything but the notice of a job that is over.
@@ -162,15 +146,7 @@ fn check_content(path: &Path, file: &mut File) -> Result<()> {
     }
 }
 
-impl Drop for Hosting {
-    fn drop(&mut self) {
-        if let (Some(store), Some(announced)) = (self.store.take(), self.announced.take()) {
-            store.leave_behind(Box::new(announced));
-        }
-    }
-}
-
-impl Drop for Announced {
+impl Drop for LockedFile {
     fn drop(&mut self) {
         // Removed while the lock is held, so it cannot be the file of another job. A file that cannot be removed is
         // used again. The lock is released explicitly, because a forked child may hold the file open.
@@ -250,10 +226,10 @@ pub(super) async fn meet(
     let mut last = Setback::Absent("the rank that has locked the file has written nothing".into());
     loop {
         // The store lives as long as this attempt.
-        let (notice, _hosting) = match role(path, naming)? {
+        let (notice, _hosted) = match role(path, naming)? {
             Role::Host(file) => {
-                let hosting = Hosting::start((path, file), naming, rank, thread)?;
-                (Some(hosting.notice.clone()), Some(hosting))
+                let (notice, hosted) = host_in((path, file), naming, rank, thread)?;
+                (Some(notice), Some(hosted))
             }
             Role::Guest(notice) => (notice, None),
         };

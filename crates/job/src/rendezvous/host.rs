@@ -163,18 +163,6 @@ impl StoreHost {
         let answer = store.roster.rank_ended(rank, how);
         store.end_round_if(answer);
     }
-
-    /// Ends it, as dropping does, without a wait for slow ranks: the store stays behind as a task, and holds `kept`
-    /// until its end.
-    pub(super) fn leave_behind(mut self, kept: Kept) {
-        if let Some(stop) = self.stop.take() {
-            // Where its task has ended, `kept` is dropped here.
-            let _ = stop.send(kept);
-        }
-        let _ = self.ended.recv_timeout(LINGER);
-        // The drop that follows has nothing to wait for.
-        self.ended = crossbeam_channel::bounded(0).1;
-    }
 }
 
 impl Drop for StoreHost {
@@ -182,6 +170,45 @@ impl Drop for StoreHost {
         drop(self.stop.take());
         // A panic of its task has been printed, and ends it too; the ranks have seen closed connections.
         let _ = self.ended.recv();
+    }
+}
+
+/// A store that a rank hosts, and the announcement by which the others find it.
+///
+/// Dropping it ends both, without a wait for slow ranks: the store stays behind as a task, and the announcement with it.
+#[derive(Debug)]
+pub(super) struct Hosted {
+    store: StoreHost,
+    announcement: Option<Kept>,
+}
+
+impl Hosted {
+    /// Starts a store as a task of `thread`. The ranks know its address already, or are told by an announcement.
+    pub(super) fn start(thread: &TaskThread, config: StoreConfig, run: Option<String>) -> Result<Hosted> {
+        Ok(Hosted { store: StoreHost::start_on(thread, config, run)?, announcement: None })
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.store.address()
+    }
+
+    /// Keeps the announcement as long as the store is there: a rank that has lost its answer finds the store by it.
+    pub(super) fn announced_by(mut self, announcement: impl Any + Send) -> Hosted {
+        self.announcement = Some(Box::new(announcement));
+        self
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        if let Some(stop) = self.store.stop.take() {
+            // Where its task has ended, the announcement is dropped here.
+            let _ = stop.send(self.announcement.take().unwrap_or_else(|| Box::new(())));
+        }
+        let _ = self.store.ended.recv_timeout(LINGER);
+        // The drop of the store has nothing to wait for.
+        self.store.ended = crossbeam_channel::bounded(0).1;
     }
 }
 
@@ -290,7 +317,7 @@ async fn serve(
                     connection += 1;
                     guests.spawn(attend(authenticated, connection, store.clone(), handshake_timeout));
                 }
-                Err(error) => on_shortage(&error, &mut room, &store),
+                Err(error) => on_shortage(&error, &mut acceptor, &mut room, &store),
             },
             Some(_) = guests.join_next() => {}
             kept = &mut stopped => break kept.ok(),
@@ -314,14 +341,17 @@ async fn serve(
     kept
 }
 
-/// What follows when a rank could not be accepted.
-fn on_shortage(error: &io::Error, room: &mut Room, store: &Shared) {
+/// What follows when a rank could not be accepted. Where there can be no more room, a connection in its handshake goes
+/// first: it may be a stranger's, and a rank comes again.
+fn on_shortage(error: &io::Error, acceptor: &mut Acceptor, room: &mut Room, store: &Shared) {
     let mut store = lock(store);
     let present = store.roster.progress().present;
     // The connections of a round that is over end soon, and leave room.
     if store.told.is_none() && (present > 0 || store.roster.all_have_taken()) {
         let missing = (store.roster.world_size() as u32).saturating_sub(present);
-        if let Some(problem) = room.after(error, missing) {
+        if let Some(problem) = room.after(error, missing)
+            && !acceptor.close_oldest()
+        {
             store.fail(problem, Some(Instant::now() + CONFLICT_MEMORY));
         }
     }

@@ -16,7 +16,7 @@ use unisono_control::secret::Secret;
 
 use super::Membership;
 use super::address::{look_up, resolve};
-use super::host::grace;
+use super::host::{StoreConfig, grace};
 use super::key::own_process;
 use super::own_cpus::own_cpus;
 use super::scope::seen_from;
@@ -82,6 +82,19 @@ pub struct JoinConfig {
     pub handshake_timeout: Duration,
     /// What to say meanwhile.
     pub wait: WaitConfig,
+}
+
+impl JoinConfig {
+    /// The settings of a store that this rank hosts at `listen` for the others.
+    pub(super) fn store_at(&self, listen: SocketAddr) -> StoreConfig {
+        StoreConfig {
+            listen,
+            world_size: self.world_size,
+            secret: self.secret.clone(),
+            job: self.job,
+            handshake_timeout: self.handshake_timeout,
+        }
+    }
 }
 
 /// What the store has sent.

@@ -184,7 +184,5 @@ async fn host_and_join(
     thread: &TaskThread,
 ) -> Result<Membership> {
     let hosted = plan::host_at(place, listen, &rank, thread).await?;
-    let joined = join(&JoinConfig { store: hosted.address().to_string(), ..rank }).await;
-    hosted.leave_behind(Box::new(()));
-    joined
+    join(&JoinConfig { store: hosted.address().to_string(), ..rank }).await
 }
