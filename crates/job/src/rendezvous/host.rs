@@ -175,7 +175,7 @@ impl Drop for StoreHost {
 
 /// A store that a rank hosts, and the announcement by which the others find it.
 ///
-/// Dropping it ends both, without a wait for slow ranks: the store stays behind as a task, and the announcement with it.
+/// Dropping it ends both, without a wait for slow ranks: the store stays behind as a task, with the announcement.
 #[derive(Debug)]
 pub(super) struct Hosted {
     store: StoreHost,
