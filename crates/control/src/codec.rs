@@ -117,6 +117,34 @@ impl<'a> Reader<'a> {
         Ok(SocketAddr::new(ip, port))
     }
 
+    /// A number of [`Writer::short`].
+    pub fn short(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = u64::from(self.u8()?);
+            let bits = byte & 0x7f;
+            if bits << shift >> shift != bits {
+                break;
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed { what: "a number is too long" })
+    }
+
+    /// The number that [`Writer::beside`] has written beside `base`.
+    pub fn beside(&mut self, base: u64) -> Result<u64, Malformed> {
+        Ok(base.wrapping_add(unfolded(self.short()?)))
+    }
+
+    /// The same, of a number of 4 bytes.
+    pub fn beside_u32(&mut self, base: u32) -> Result<u32, Malformed> {
+        let value = self.beside(base.into())?;
+        u32::try_from(value).map_err(|_| Malformed { what: "a number is too large" })
+    }
+
     /// Checks that nothing is left.
     pub fn finish(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed { what: "it goes on after its end" }) }
@@ -127,6 +155,16 @@ impl<'a> Reader<'a> {
 const MARK: &str = "...";
 /// A longer run of letters is no word; where no word would fit, the text is cut anywhere.
 const WORD_BYTES_MAX: usize = 64;
+
+/// A difference of two numbers as a small number, also where it is negative: 0, -1, 1, -2 are 0, 1, 2, 3.
+pub(crate) fn folded(difference: u64) -> u64 {
+    (difference << 1) ^ ((difference as i64) >> 63) as u64
+}
+
+/// The difference that has been [`folded`].
+pub(crate) fn unfolded(coded: u64) -> u64 {
+    (coded >> 1) ^ (coded & 1).wrapping_neg()
+}
 
 /// Writes a message.
 #[derive(Clone, Debug, Default)]
@@ -213,6 +251,21 @@ impl Writer {
         self.u8(family).array(&ip).u16(value.port())
     }
 
+    /// Appends a number in as few bytes as it needs: 7 bits in each, the lowest first, with the highest bit set in all
+    /// but the last.
+    pub fn short(&mut self, mut value: u64) -> &mut Writer {
+        while value >= 0x80 {
+            self.u8(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.u8(value as u8)
+    }
+
+    /// Appends the difference of a number from a number that the reader knows, in few bytes where both are close.
+    pub fn beside(&mut self, base: u64, value: u64) -> &mut Writer {
+        self.short(folded(value.wrapping_sub(base)))
+    }
+
     /// The message.
     pub fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
@@ -271,7 +324,30 @@ mod tests {
         assert_eq!(Writer::new().words(&words, words.len()).finish().len(), 4 + words.len(), "it fits");
     }
 
+    #[test]
+    fn short_numbers_take_as_many_bytes_as_they_need() {
+        for (value, bytes) in [(0, 1), (127, 1), (128, 2), (16_383, 2), (16_384, 3), (u64::MAX, 10)] {
+            let message = Writer::new().short(value).finish();
+            assert_eq!((message.len(), Reader::new(&message).short()), (bytes, Ok(value)));
+        }
+        for (base, value, bytes) in [(9, 9, 1), (9, 0, 1), (100, 163, 1), (100, 164, 2), (0, u64::MAX, 1)] {
+            let message = Writer::new().beside(base, value).finish();
+            assert_eq!((message.len(), Reader::new(&message).beside(base)), (bytes, Ok(value)));
+        }
+        assert!(Reader::new(&[0xff; 11]).short().is_err(), "it never ends");
+        let too_large = [&[0xff; 9][..], &[2]].concat();
+        assert!(Reader::new(&too_large).short().is_err(), "of 65 bits");
+        let below_zero = Writer::new().beside(0, u64::MAX).finish();
+        assert!(Reader::new(&below_zero).beside_u32(0).is_err());
+    }
+
     proptest! {
+        #[test]
+        fn numbers_beside_others_are_read_again(base: u64, value: u64) {
+            let message = Writer::new().beside(base, value).finish();
+            prop_assert_eq!(Reader::new(&message).beside(base), Ok(value));
+        }
+
         #[test]
         fn junk_is_refused_without_a_panic(junk: Vec<u8>, cap in 0usize..64) {
             let mut reader = Reader::new(&junk);

@@ -49,7 +49,7 @@ use hello::{MAGIC, WireHello};
 
 /// Version of the protocol, frames included. A change of the wire format counts it up, so that two builds that do not
 /// understand each other say so.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 
 /// Length of a hello.
 pub const HELLO_BYTES: usize = 88;

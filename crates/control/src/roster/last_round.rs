@@ -1,6 +1,8 @@
 //! The round that has ended last, as long as some of its ranks may not have its answer. The connection of a rank may be
 //! cut after the store has sent the answer and before the rank has read it; the rank then comes again.
 
+use std::collections::BTreeMap;
+
 use super::Newcomer;
 use super::message::Answer;
 
@@ -9,23 +11,25 @@ use super::message::Answer;
 pub(super) struct LastRound {
     answer: Answer,
     /// Its ranks that have not confirmed the answer.
-    untold: Vec<Newcomer>,
+    untold: BTreeMap<u32, Newcomer>,
 }
 
 impl LastRound {
     /// The round of these ranks.
     pub(super) fn new(answer: Answer, untold: Vec<Newcomer>) -> LastRound {
-        LastRound { answer, untold }
+        LastRound { answer, untold: untold.into_iter().map(|one| (one.rank, one)).collect() }
     }
 
     /// The answer, if this process was given it before and has not confirmed it.
     pub(super) fn lost_answer(&self, newcomer: &Newcomer) -> Option<&Answer> {
-        self.untold.iter().any(|one| one.is_same_wait(newcomer)).then_some(&self.answer)
+        self.untold.get(&newcomer.rank).filter(|one| one.is_same_wait(newcomer)).map(|_| &self.answer)
     }
 
     /// Notes that a rank has confirmed the answer to this wait.
     pub(super) fn has_taken(&mut self, rank: u32, wait: u64) {
-        self.untold.retain(|one| (one.rank, one.arrival.wait) != (rank, wait));
+        if self.untold.get(&rank).is_some_and(|one| one.arrival.wait == wait) {
+            self.untold.remove(&rank);
+        }
     }
 
     /// Whether all its ranks have confirmed the answer.

@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 use unisono_communicator::Process;
 
 use super::cpus::{CPUS_BYTES_MAX, Cpus};
+use super::table::{ROW_BYTES_MAX, Rows, read_rows, write_rows};
 use crate::RANKS_MAX;
-use crate::codec::{ADDRESS_BYTES, Malformed, Reader, Writer};
+use crate::codec::{Malformed, Reader, Writer};
 use crate::handshake::JobId;
 
 /// Length of what identifies a host.
@@ -36,10 +37,8 @@ pub const ARRIVAL_BYTES_MAX: usize =
     72 + PROCESS_BYTES_MAX + RUN_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + BACKEND_BYTES_MAX + CPUS_BYTES_MAX;
 
 /// The most bytes of an answer.
-pub const ANSWER_BYTES_MAX: usize = 64
-    + REASON_BYTES_MAX
-    + JOB_SETTINGS_BYTES_MAX
-    + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX + 4);
+pub const ANSWER_BYTES_MAX: usize =
+    64 + REASON_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + RANKS_MAX as usize * (ROW_BYTES_MAX + 5);
 
 /// The most bytes of a text that says why.
 const REASON_BYTES_MAX: usize = 512;
@@ -290,13 +289,12 @@ impl Answer {
         let mut writer = Writer::new();
         match self {
             Answer::Welcome { job, addresses, hosts, processes, job_settings, cores, doubt } => {
-                writer.u8(WELCOME).array(&job.0).u32(addresses.len() as u32);
-                for address in addresses {
-                    writer.address(*address);
+                write_rows(writer.u8(WELCOME).array(&job.0), (addresses, hosts, processes));
+                writer.bytes(job_settings).u32(cores.len() as u32);
+                for cores in cores {
+                    writer.beside(0, (*cores).into());
                 }
-                writer.u32_list(hosts).u32(processes.len() as u32);
-                processes.iter().for_each(|process| write_process(&mut writer, process));
-                writer.bytes(job_settings).u32_list(cores).text(doubt, REASON_BYTES_MAX)
+                writer.text(doubt, REASON_BYTES_MAX)
             }
             Answer::Failed { missing, problem } => {
                 writer.u8(FAILED).u32_list(missing).text(problem, REASON_BYTES_MAX)
@@ -318,21 +316,16 @@ impl Answer {
         let ranks_max = RANKS_MAX as usize;
         let mut reader = Reader::new(message);
         let answer = match reader.u8()? {
-            WELCOME => Answer::Welcome {
-                job: JobId(reader.array()?),
-                addresses: {
-                    let count = reader.length(ranks_max, ADDRESS_BYTES)?;
-                    (0..count).map(|_| reader.address()).collect::<Result<_, _>>()?
-                },
-                hosts: reader.u32_list(ranks_max)?,
-                processes: {
-                    let count = reader.length(ranks_max, 9)?;
-                    (0..count).map(|_| read_process(&mut reader)).collect::<Result<_, _>>()?
-                },
-                job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
-                cores: reader.u32_list(ranks_max)?,
-                doubt: reader.text(REASON_BYTES_MAX)?.to_owned(),
-            },
+            WELCOME => {
+                let job = JobId(reader.array()?);
+                let Rows { addresses, hosts, processes } = read_rows(&mut reader, ranks_max)?;
+                let job_settings = reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec();
+                let count = reader.length(ranks_max, 1)?;
+                let cores = (0..count).map(|_| reader.beside_u32(0));
+                let cores = cores.collect::<Result<_, _>>()?;
+                let doubt = reader.text(REASON_BYTES_MAX)?.to_owned();
+                Answer::Welcome { job, addresses, hosts, processes, job_settings, cores, doubt }
+            }
             FAILED => Answer::Failed {
                 missing: reader.u32_list(ranks_max)?,
                 problem: reader.text(REASON_BYTES_MAX)?.to_owned(),

@@ -6,6 +6,7 @@ mod host_numbers;
 mod last_round;
 pub mod message;
 mod runs;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -83,8 +84,8 @@ pub struct Roster {
     /// How often all ranks have met.
     meetings: u32,
     /// The end of the last round in which two processes contradicted each other, and until when late processes are
-    /// told.
-    conflict: Option<(Answer, Instant)>,
+    /// told; `None` for ever.
+    conflict: Option<(Answer, Option<Instant>)>,
     /// The answer of the last round, as long as one of its ranks may not have it.
     last: Option<LastRound>,
 }
@@ -127,7 +128,9 @@ impl Roster {
         if let Some(answer) = self.last.as_ref().and_then(|last| last.lost_answer(&newcomer)) {
             return Arrived::Late(answer.clone());
         }
-        if let Some((answer, _)) = self.conflict.as_ref().filter(|(_, until)| now < *until) {
+        if let Some((answer, _)) =
+            self.conflict.as_ref().filter(|(_, until)| until.is_none_or(|until| now < until))
+        {
             return Arrived::Late(answer.clone());
         }
         if let Some(reason) = runs_differ(self.run.as_deref(), &newcomer) {
@@ -135,7 +138,7 @@ impl Roster {
         }
         if let Some(problem) = self.contradiction(&newcomer) {
             let answer = Answer::Failed { missing: Vec::new(), problem };
-            self.conflict = Some((answer.clone(), now + CONFLICT_MEMORY));
+            self.conflict = Some((answer.clone(), Some(now + CONFLICT_MEMORY)));
             return Arrived::Ends(self.end_round(answer));
         }
         let until = now + Duration::from_millis(newcomer.arrival.wait_ms.min(WAIT_MS_MAX));
@@ -158,6 +161,19 @@ impl Roster {
         let failed = problem.map(|problem| Answer::Failed { missing: Vec::new(), problem });
         let answer = failed.unwrap_or_else(|| welcome(job, &arrivals));
         Arrived::Ends(self.end_round(answer))
+    }
+
+    /// Ends the round because the host cannot let the ranks meet, and gives its answer if ranks are there. The ranks
+    /// that come before `until` get it too; for ever where that is `None`.
+    pub fn fail(&mut self, problem: String, until: Option<Instant>) -> Option<Answer> {
+        let answer = Answer::Failed { missing: Vec::new(), problem };
+        self.conflict = Some((answer.clone(), until));
+        (self.present > 0).then(|| self.end_round(answer))
+    }
+
+    /// How many ranks meet.
+    pub fn world_size(&self) -> usize {
+        self.members.len()
     }
 
     /// Notes that a rank has confirmed the answer to this wait.

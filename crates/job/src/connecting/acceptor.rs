@@ -13,6 +13,7 @@ use unisono_control::secret::Secret;
 
 use super::local::is_of_this_user;
 use super::{Stream, respond};
+use crate::sockets::is_shortage;
 
 /// Pause after a failed accept: it fails for lack of file descriptors, and would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
@@ -84,17 +85,40 @@ impl Acceptor {
     /// The next authenticated connection. May be dropped while it waits; nothing is lost.
     pub(crate) async fn next(&mut self) -> Authenticated {
         loop {
+            if let Ok(authenticated) = self.next_or_shortage().await {
+                return authenticated;
+            }
+        }
+    }
+
+    /// The same, for a host that has to tell the others when it cannot accept for lack of descriptors or memory.
+    ///
+    /// # Errors
+    /// The shortage, after a pause. Connections that have come before go on.
+    pub(crate) async fn next_or_shortage(&mut self) -> io::Result<Authenticated> {
+        loop {
             tokio::select! {
                 accepted = self.listeners.accept() => match accepted {
                     Ok(Some(stream)) => self.admit(stream),
                     Ok(None) => {}
-                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                    Err(error) => {
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        if is_shortage(&error) {
+                            return Err(error);
+                        }
+                    }
                 },
                 Some(done) = self.pending.join_next() => if let Ok(Ok(authenticated)) = done {
-                    return authenticated;
+                    return Ok(authenticated);
                 },
             }
         }
+    }
+
+    /// Closes the connection that has been longest in its handshake; `false` if none is.
+    pub(crate) fn close_oldest(&mut self) -> bool {
+        let oldest = std::iter::from_fn(|| self.in_order.pop_front()).find(|one| !one.is_finished());
+        oldest.as_ref().map(AbortHandle::abort).is_some()
     }
 
     fn admit(&mut self, mut stream: Stream) {
@@ -105,10 +129,8 @@ impl Acceptor {
         while self.in_order.front().is_some_and(AbortHandle::is_finished) {
             self.in_order.pop_front();
         }
-        if self.pending.len() >= self.pending_max
-            && let Some(oldest) = self.in_order.pop_front()
-        {
-            oldest.abort();
+        if self.pending.len() >= self.pending_max {
+            self.close_oldest();
         }
         let until = Instant::now() + self.timeout;
         let mut terms = self.terms.subscribe();

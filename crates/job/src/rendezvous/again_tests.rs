@@ -5,18 +5,20 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::join::JoinConfig;
 use super::tests::{
-    IMPATIENT, config, join, joining, loopback, meet, refused, secret, store, vacant, watched,
+    IMPATIENT, PATIENT, config, join, joining, loopback, meet, refused, secret, store, vacant, watched,
 };
 use crate::config::Config;
 use crate::secret::create_secret_file;
 use crate::secret::tests::TestDirectory;
+use crate::task_thread::TaskThread;
 
-/// A way to the store, whose first connection ends when the store sends something after `cut` was set: the rank does
-/// not get that. Returns its address, `cut`, and whether the connection was cut.
-fn way_that_is_cut(store: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicBool>) {
+/// A way to the store, whose first connection ends when the store sends something after `cut` was set, and `held`
+/// later: the rank does not get that. Returns its address, `cut`, and whether the connection was cut.
+fn way_that_is_cut(store: SocketAddr, held: Duration) -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicBool>) {
     let listener = TcpListener::bind(loopback(0)).unwrap();
     let (address, flags) =
         (listener.local_addr().unwrap(), [(); 2].map(|()| Arc::new(AtomicBool::new(false))));
@@ -35,6 +37,7 @@ fn way_that_is_cut(store: SocketAddr) -> (SocketAddr, Arc<AtomicBool>, Arc<Atomi
                     while let Ok(count @ 1..) = from.read(&mut bytes) {
                         let cuts = answers && cut.swap(false, Ordering::SeqCst);
                         is_cut.fetch_or(cuts, Ordering::SeqCst);
+                        thread::sleep(if cuts { held } else { Duration::ZERO });
                         if cuts || to.write_all(&bytes[..count]).is_err() {
                             break;
                         }
@@ -54,7 +57,7 @@ fn a_rank_whose_answer_was_lost_gets_it_again() {
     watched(|| {
         for stays in [true, false] {
             let store = store(2, loopback(0));
-            let (address, cut, is_cut) = way_that_is_cut(store.address());
+            let (address, cut, is_cut) = way_that_is_cut(store.address(), Duration::ZERO);
             let timeout = 10 * IMPATIENT;
             let one = joining(JoinConfig { timeout, ..config(address, 1, 2) });
             thread::sleep(IMPATIENT);
@@ -67,6 +70,43 @@ fn a_rank_whose_answer_was_lost_gets_it_again() {
             assert!(is_cut.load(Ordering::SeqCst), "the first answer was lost");
             assert_eq!((one.rank, one.job, one.addresses), (1, zero.job, zero.addresses));
         }
+    });
+}
+
+/// A host whose line is busy with the answers to thousands of others looks like this to a rank.
+#[test]
+fn a_rank_whose_answer_takes_long_finds_the_store_still_there() {
+    watched(|| {
+        let store = store(2, loopback(0));
+        let (address, cut, is_cut) = way_that_is_cut(store.address(), Duration::from_secs(4));
+        let one = joining(config(address, 1, 2));
+        thread::sleep(IMPATIENT);
+        cut.store(true, Ordering::SeqCst);
+        let zero = join(&config(store.address(), 0, 2)).unwrap();
+        drop(store);
+        let one = one.join().unwrap().unwrap();
+        assert!(is_cut.load(Ordering::SeqCst), "the first answer was lost");
+        assert_eq!((one.rank, one.job), (1, zero.job));
+    });
+}
+
+#[test]
+fn a_rank_that_has_gone_without_its_answer_holds_nobody() {
+    watched(|| {
+        let store = store(2, loopback(0));
+        let (address, cut, _) = way_that_is_cut(store.address(), PATIENT);
+        let one = thread::spawn(move || {
+            let (thread, config) = (TaskThread::start("test").unwrap(), config(address, 1, 2));
+            let brief = thread.within(|| tokio::time::timeout(4 * IMPATIENT, super::join(&config)));
+            assert!(thread.wait_for(brief).is_err(), "it goes before it has its answer");
+        });
+        thread::sleep(IMPATIENT);
+        cut.store(true, Ordering::SeqCst);
+        join(&config(store.address(), 0, 2)).unwrap();
+        one.join().unwrap();
+        let begin = Instant::now();
+        drop(store);
+        assert!(begin.elapsed() < PATIENT, "it has waited as long as rank 0 might");
     });
 }
 

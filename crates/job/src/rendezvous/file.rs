@@ -21,7 +21,7 @@ use unisono_control::secret::{SECRET_BYTES, Secret, TAG_BYTES};
 use zeroize::Zeroizing;
 
 use super::Membership;
-use super::host::{StoreConfig, StoreHost};
+use super::host::{Hosted, StoreConfig};
 use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, no_store};
 use super::loopback::check_loopback;
 use super::waiting::Waiting;
@@ -32,8 +32,6 @@ use crate::task_thread::TaskThread;
 /// Where the store is, and the rank and the pid of its host.
 const PLACE_BYTES: usize = ADDRESS_BYTES + 2 * size_of::<u32>();
 const NOTICE_BYTES: usize = SECRET_BYTES + PLACE_BYTES + TAG_BYTES;
-/// The descriptors that a host needs beside one for each rank: a listening socket and its own connection.
-const HOSTING_DESCRIPTORS: usize = 2;
 
 /// How many files a host looks at for jobs that are over.
 const LEFT_OVER_MAX: usize = 256;
@@ -93,57 +91,47 @@ impl Naming {
     }
 }
 
-/// A store of ours, announced in the file.
+/// The locked file that announces a store. Dropping it takes the file away.
 #[derive(Debug)]
-struct Hosting {
+struct LockedFile {
     path: PathBuf,
     file: File,
-    notice: Notice,
-    store: Option<StoreHost>,
 }
 
-impl Hosting {
-    fn start(
-        (path, mut file): (&Path, File),
-        naming: Naming,
-        rank: &JoinConfig,
-        thread: &TaskThread,
-    ) -> Result<Hosting> {
-        let listen = match naming {
-            Naming::Ours => {
-                remove_left_over(path);
-                (Ipv4Addr::LOCALHOST, 0).into()
-            }
-            Naming::OfProgram { mut listen } => {
-                check_content(path, &mut file)?;
-                listen.set_port(0);
-                listen
-            }
-        };
-        spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
-        let secret = Secret::random()?;
-        let config = StoreConfig {
-            listen,
-            world_size: rank.world_size,
-            secret: secret.clone(),
-            job: rank.job,
-            handshake_timeout: rank.handshake_timeout,
-        };
-        let store = StoreHost::start_on(thread, config, rank.run.clone())?;
-        let (rank, pid) = (rank.rank, std::process::id());
-        let notice = Notice { secret, address: store.address(), rank, pid };
-        let write = |file: &mut File| {
-            file.set_len(0)?;
-            file.rewind()?;
-            file.write_all(&notice.encode())?;
-            // Other hosts see it from here on.
-            file.sync_data()
-        };
-        let written = write_limited(|| write(&mut file));
-        let hosting = Hosting { path: path.to_owned(), file, notice, store: Some(store) };
-        // On failure it goes, and takes the file away.
-        written.map_err(|error| naming.failed("write", path, &error)).map(|()| hosting)
-    }
+/// Hosts a store and announces it in the file.
+fn host_in(
+    (path, mut file): (&Path, File),
+    naming: Naming,
+    rank: &JoinConfig,
+    thread: &TaskThread,
+) -> Result<(Notice, Hosted)> {
+    let listen = match naming {
+        Naming::Ours => {
+            remove_left_over(path);
+            (Ipv4Addr::LOCALHOST, 0).into()
+        }
+        Naming::OfProgram { mut listen } => {
+            check_content(path, &mut file)?;
+            listen.set_port(0);
+            listen
+        }
+    };
+    let secret = Secret::random()?;
+    let config = StoreConfig { secret: secret.clone(), ..rank.store_at(listen) };
+    let hosted = Hosted::start(thread, config, rank.run.clone())?;
+    let (rank, pid) = (rank.rank, std::process::id());
+    let notice = Notice { secret, address: hosted.address(), rank, pid };
+    let write = |file: &mut File| {
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(&notice.encode())?;
+        // Other hosts see it from here on.
+        file.sync_data()
+    };
+    let written = write_limited(|| write(&mut file));
+    // On failure it goes, and takes the file away.
+    let hosted = hosted.announced_by(LockedFile { path: path.to_owned(), file });
+    written.map_err(|error| naming.failed("write", path, &error)).map(|()| (notice, hosted))
 }
 
 /// Refuses a file that holds anything but the notice of a job that is over.
@@ -158,18 +146,8 @@ fn check_content(path: &Path, file: &mut File) -> Result<()> {
     }
 }
 
-/// Checks that this process can open so many descriptors. A host without them would make all ranks wait, where another
-/// rank may have them.
-fn spare_descriptors(file: &File, count: usize) -> Result<()> {
-    let spare: io::Result<Vec<File>> = (0..count).map(|_| file.try_clone()).collect();
-    let what = || format!("no room for the {count} descriptors that it takes to host the ranks' meeting");
-    spare.map(drop).map_err(|error| Error::system(what(), &error))
-}
-
-impl Drop for Hosting {
+impl Drop for LockedFile {
     fn drop(&mut self) {
-        // A rank that has lost its answer finds the store through the file as long as the store waits for such ranks.
-        drop(self.store.take());
         // Removed while the lock is held, so it cannot be the file of another job. A file that cannot be removed is
         // used again. The lock is released explicitly, because a forked child may hold the file open.
         let _ = fs::remove_file(&self.path);
@@ -248,10 +226,10 @@ pub(super) async fn meet(
     let mut last = Setback::Absent("the rank that has locked the file has written nothing".into());
     loop {
         // The store lives as long as this attempt.
-        let (notice, _hosting) = match role(path, naming)? {
+        let (notice, _hosted) = match role(path, naming)? {
             Role::Host(file) => {
-                let hosting = Hosting::start((path, file), naming, rank, thread)?;
-                (Some(hosting.notice.clone()), Some(hosting))
+                let (notice, hosted) = host_in((path, file), naming, rank, thread)?;
+                (Some(notice), Some(hosted))
             }
             Role::Guest(notice) => (notice, None),
         };

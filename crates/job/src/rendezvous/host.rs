@@ -1,7 +1,10 @@
 //! The store's host: a task that serves one roster until it is dropped.
 
+use std::any::Any;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,12 +16,14 @@ use unisono_communicator::{Error, Result};
 use unisono_control::RANKS_MAX;
 use unisono_control::handshake::{Expected, JobId, Purpose, RANK_STORE};
 use unisono_control::roster::message::{ARRIVAL_BYTES_MAX, Answer, Arrival, QUESTION, TAKEN};
-use unisono_control::roster::{Arrived, ConnectionId, Newcomer, Roster};
+use unisono_control::roster::{Arrived, CONFLICT_MEMORY, ConnectionId, Newcomer, Roster};
 use unisono_control::secret::Secret;
 
+use super::room::Room;
 use super::stream::{read_message, watch_peer, write_message};
 use crate::connecting::{Acceptor, Authenticated, Stream};
 use crate::descriptors::share;
+use crate::sockets::{listen_again, unacknowledged_bytes};
 use crate::task_thread::TaskThread;
 
 /// Name of the thread of a launcher's store.
@@ -27,15 +32,25 @@ const THREAD_NAME: &str = "unisono-store";
 /// How many unauthenticated connections may be in their handshake at once, beside those of all ranks.
 const UNAUTHENTICATED_MAX: usize = 256;
 
-/// How long a rank has to read its answer, also when the host is dropped meanwhile.
+/// The least time that a rank has to read its answer, and the time for any other message. The answer of a round has as
+/// long as rank 0 has wanted to wait: one host may have thousands of answers to send.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long after an answer a host that is dropped waits for ranks that have lost the answer and come again. They pause
-/// up to [`super::join::RETRY_MAX`] before they do.
+/// How long a host that goes away waits for the confirmation of an answer that the other side's kernel has: this
+/// answer is not lost with the host, and its rank may be a stopped process.
+const SILENT_MAX: Duration = Duration::from_secs(10);
+
+/// How long after the end of an unconfirmed connection a host that goes away waits for this rank to come again. A rank
+/// pauses up to [`super::join::RETRY_MAX`] before it does.
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 
-/// How often such a host looks whether it still has to wait.
+/// How long a rank that hosted the meeting waits for the others to have their answers, before it goes on and the store
+/// stays behind.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// How often a host that goes away looks whether it still has to wait; for one rank it looks less and less often.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The settings of a store.
 #[derive(Clone, Debug)]
@@ -52,15 +67,29 @@ pub struct StoreConfig {
     pub handshake_timeout: Duration,
 }
 
+/// The most that the end of a wait may be later than its timeout; a quarter of a short timeout. A rank gives the store
+/// this time to say which ranks are missing.
+const GRACE_MAX: Duration = Duration::from_secs(5);
+const GRACE_PART: u32 = 4;
+
+/// How much later than its timeout the end of a wait may be.
+pub(super) fn grace(timeout: Duration) -> Duration {
+    GRACE_MAX.min(timeout / GRACE_PART)
+}
+
+/// What a store holds until its end.
+type Kept = Box<dyn Any + Send>;
+
 /// A running store. Ranks of one job meet there, as often as they like; it is needed for nothing else.
 ///
 /// It costs per rank one connection and two messages, with two small ones each 30 s that the rank
-/// waits. Dropping it delivers the answers that are on their way and ends it.
+/// waits. Dropping it ends it, and waits until all ranks of the last round have confirmed their answers: at most as
+/// long as rank 0 wanted to wait for the others, or a quarter of that where they have not met.
 #[derive(Debug)]
 pub struct StoreHost {
     address: SocketAddr,
     store: Shared,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<oneshot::Sender<Kept>>,
     /// Disconnected when it has ended.
     ended: Receiver<Infallible>,
 }
@@ -87,20 +116,33 @@ impl StoreHost {
                 format!("{} is not within 1..={RANKS_MAX}", config.world_size),
             ));
         }
+        let mut room = Room::new();
+        let lack = room.make(config.world_size).err();
         let system = |error| Error::system(format!("listen for the ranks on {}", config.listen), &error);
-        let listener = TcpListener::bind(config.listen).map_err(system)?;
-        listener.set_nonblocking(true).map_err(system)?;
+        let listener = listen_again(config.listen).map_err(system)?;
         let address = listener.local_addr().map_err(system)?;
         let listener = thread.within(|| tokio::net::TcpListener::from_std(listener)).map_err(system)?;
         let (stop, stopped) = oneshot::channel();
         let (serves, ended) = crossbeam_channel::bounded(0);
         let roster = Roster::new(config.world_size).of_run(run);
-        let store = Store { roster, round: watch::Sender::new(None), answered: None };
+        let store = Store {
+            roster,
+            round: watch::Sender::new(None),
+            is_stopped: false,
+            patience: ANSWER_TIMEOUT,
+            last_end: None,
+            until: None,
+            told: None,
+        };
         let store = Arc::new(Mutex::new(store));
+        if let Some(problem) = lack {
+            lock(&store).fail(problem, None);
+        }
         let shared = store.clone();
         thread.spawn(async move {
             let _serves: crossbeam_channel::Sender<Infallible> = serves;
-            serve(listener, config, shared, stopped).await;
+            // Dropped only now, when nobody listens any more.
+            let _kept = serve((listener, room), config, shared, stopped).await;
         });
         Ok(StoreHost { address, store, stop: Some(stop), ended })
     }
@@ -131,6 +173,45 @@ impl Drop for StoreHost {
     }
 }
 
+/// A store that a rank hosts, and the announcement by which the others find it.
+///
+/// Dropping it ends both, without a wait for slow ranks: the store stays behind as a task, with the announcement.
+#[derive(Debug)]
+pub(super) struct Hosted {
+    store: StoreHost,
+    announcement: Option<Kept>,
+}
+
+impl Hosted {
+    /// Starts a store as a task of `thread`. The ranks know its address already, or are told by an announcement.
+    pub(super) fn start(thread: &TaskThread, config: StoreConfig, run: Option<String>) -> Result<Hosted> {
+        Ok(Hosted { store: StoreHost::start_on(thread, config, run)?, announcement: None })
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.store.address()
+    }
+
+    /// Keeps the announcement as long as the store is there: a rank that has lost its answer finds the store by it.
+    pub(super) fn announced_by(mut self, announcement: impl Any + Send) -> Hosted {
+        self.announcement = Some(Box::new(announcement));
+        self
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        if let Some(stop) = self.store.stop.take() {
+            // Where its task has ended, the announcement is dropped here.
+            let _ = stop.send(self.announcement.take().unwrap_or_else(|| Box::new(())));
+        }
+        let _ = self.store.ended.recv_timeout(LINGER);
+        // The drop of the store has nothing to wait for.
+        self.store.ended = crossbeam_channel::bounded(0).1;
+    }
+}
+
 /// An answer as all ranks of a round get it.
 type Encoded = Option<Arc<[u8]>>;
 
@@ -139,13 +220,30 @@ struct Store {
     roster: Roster,
     /// The ranks of the current round wait here for its answer.
     round: watch::Sender<Encoded>,
-    /// When the last round ended.
-    answered: Option<Instant>,
+    /// No round begins any more.
+    is_stopped: bool,
+    /// How long rank 0 wanted to wait for the others.
+    patience: Duration,
+    /// When a connection ended last without a confirmation, or a round.
+    last_end: Option<Instant>,
+    /// Until when the ranks of the last round may fetch its answer.
+    until: Option<Instant>,
+    /// Where this host could not let all ranks meet: the ranks that have been told so.
+    told: Option<BTreeSet<u32>>,
 }
 
 impl Store {
     fn end_round(&mut self, answer: &Answer) {
-        self.answered = Some(Instant::now());
+        // Ranks that have not met are to hear of it soon, rank 0 among them.
+        let patience = match answer {
+            Answer::Welcome { .. } => {
+                self.told = None;
+                self.patience
+            }
+            _ => grace(self.patience),
+        };
+        self.last_end = Some(Instant::now());
+        self.until = self.last_end.and_then(|now| now.checked_add(patience));
         self.next_round().send_replace(Some(answer.encode().into()));
     }
 
@@ -153,9 +251,36 @@ impl Store {
         answer.iter().for_each(|answer| self.end_round(answer));
     }
 
+    /// This host cannot let the ranks meet: all that are there are told, and all that come before `until`, or for ever.
+    fn fail(&mut self, problem: String, until: Option<Instant>) {
+        self.told = Some(BTreeSet::new());
+        let answer = self.roster.fail(problem, until);
+        self.end_round_if(answer);
+    }
+
     /// Whether no rank of the last round may come again for its answer.
     fn may_end(&self) -> bool {
-        self.roster.all_have_taken() || self.answered.is_none_or(|at| at.elapsed() > AGAIN_MAX)
+        if let Some(told) = &self.told {
+            return told.len() >= self.roster.world_size();
+        }
+        self.roster.all_have_taken() || self.last_end.is_none_or(|at| at.elapsed() > AGAIN_MAX)
+    }
+
+    /// Until when an answer may be on its way.
+    fn until(&self) -> Instant {
+        let least = Instant::now() + ANSWER_TIMEOUT;
+        self.until.map_or(least, |until| until.max(least))
+    }
+
+    /// No round begins any more. Returns until when this host stays at most.
+    fn stop(&mut self) -> Instant {
+        self.is_stopped = true;
+        drop(self.next_round());
+        let soon = Instant::now() + grace(self.patience);
+        match &self.told {
+            Some(_) => soon,
+            None => self.until.unwrap_or(soon),
+        }
     }
 
     /// Begins the next round and returns the sender of the round before. Dropping it without an answer disconnects the
@@ -172,11 +297,11 @@ fn lock(store: &Shared) -> MutexGuard<'_, Store> {
 }
 
 async fn serve(
-    listener: tokio::net::TcpListener,
+    (listener, mut room): (tokio::net::TcpListener, Room),
     config: StoreConfig,
     store: Shared,
-    mut stopped: oneshot::Receiver<()>,
-) {
+    mut stopped: oneshot::Receiver<Kept>,
+) -> Option<Kept> {
     let StoreConfig { world_size, secret, job, handshake_timeout, .. } = config;
     // The roster compares the world sizes, so that all ranks are told.
     let expected = Expected { purposes: &[Purpose::Store], job, world_size: None, rank: RANK_STORE };
@@ -185,17 +310,20 @@ async fn serve(
     acceptor.begin(secret, expected);
     let mut guests = JoinSet::new();
     let mut connection: ConnectionId = 0;
-    loop {
+    let kept = loop {
         tokio::select! {
-            authenticated = acceptor.next() => {
-                connection += 1;
-                guests.spawn(attend(authenticated, connection, store.clone(), handshake_timeout));
-            }
+            next = acceptor.next_or_shortage() => match next {
+                Ok(authenticated) => {
+                    connection += 1;
+                    guests.spawn(attend(authenticated, connection, store.clone(), handshake_timeout));
+                }
+                Err(error) => on_shortage(&error, &mut acceptor, &mut room, &store),
+            },
             Some(_) = guests.join_next() => {}
-            _ = &mut stopped => break,
+            kept = &mut stopped => break kept.ok(),
         }
-    }
-    drop(lock(&store).next_round());
+    };
+    let until = lock(&store).stop();
     let gone = async {
         while !(guests.is_empty() && lock(&store).may_end()) {
             tokio::select! {
@@ -209,7 +337,24 @@ async fn serve(
         }
     };
     // A rank that is slower than this gets no answer: the host ends.
-    let _ = tokio::time::timeout(ANSWER_TIMEOUT, gone).await;
+    let _ = tokio::time::timeout_at(until.into(), gone).await;
+    kept
+}
+
+/// What follows when a rank could not be accepted. Where there can be no more room, a connection in its handshake goes
+/// first: it may be a stranger's, and a rank comes again.
+fn on_shortage(error: &io::Error, acceptor: &mut Acceptor, room: &mut Room, store: &Shared) {
+    let mut store = lock(store);
+    let present = store.roster.progress().present;
+    // The connections of a round that is over end soon, and leave room.
+    if store.told.is_none() && (present > 0 || store.roster.all_have_taken()) {
+        let missing = (store.roster.world_size() as u32).saturating_sub(present);
+        if let Some(problem) = room.after(error, missing)
+            && !acceptor.close_oldest()
+        {
+            store.fail(problem, Some(Instant::now() + CONFLICT_MEMORY));
+        }
+    }
 }
 
 /// Serves one rank from its arrival to its answer.
@@ -226,25 +371,33 @@ async fn attend(authenticated: Authenticated, connection: ConnectionId, store: S
     let (arrival, job) = match arrival {
         Ok(arrived) => arrived,
         Err(reason) => {
-            deliver(stream, &Answer::Refused { reason }.encode()).await;
+            let until = Instant::now() + ANSWER_TIMEOUT;
+            deliver(stream, &Answer::Refused { reason }.encode(), until).await;
             return;
         }
     };
     let wait_number = arrival.wait;
     let (arrived, answer) = {
         let mut store = lock(&store);
+        if rank == 0 {
+            store.patience = Duration::from_millis(arrival.wait_ms);
+        }
         let answer = store.round.subscribe();
         let newcomer = Newcomer { rank, world_size, connection, from: address, arrival };
         let arrived = store.roster.arrive(newcomer, Instant::now(), job);
         if let Arrived::Ends(answer) = &arrived {
             store.end_round(answer);
         }
+        if store.is_stopped && matches!(arrived, Arrived::Waits(_)) {
+            return;
+        }
         (arrived, answer)
     };
+    let until = || lock(&store).until();
     let is_taken = match arrived {
-        Arrived::Late(answer) | Arrived::Ends(answer) => deliver(stream, &answer.encode()).await,
-        Arrived::Waits(until) => match wait(&mut stream, answer, until, &store).await {
-            Some(answer) => deliver(stream, &answer).await,
+        Arrived::Late(answer) | Arrived::Ends(answer) => deliver(stream, &answer.encode(), until()).await,
+        Arrived::Waits(patience) => match wait(&mut stream, answer, patience, &store).await {
+            Some(answer) => deliver(stream, &answer, until()).await,
             None => {
                 let mut store = lock(&store);
                 let answer = store.roster.leave(rank, connection);
@@ -253,8 +406,13 @@ async fn attend(authenticated: Authenticated, connection: ConnectionId, store: S
             }
         },
     };
-    if is_taken {
-        lock(&store).roster.has_taken(rank, wait_number);
+    let mut store = lock(&store);
+    match is_taken {
+        true => {
+            store.roster.has_taken(rank, wait_number);
+            store.told.as_mut().map(|told| told.insert(rank));
+        }
+        false => store.last_end = Some(Instant::now()),
     }
 }
 
@@ -287,17 +445,29 @@ async fn wait(
 }
 
 /// Sends an answer and waits until the rank has confirmed it, or has closed. True if it has confirmed the answer.
-async fn deliver(mut stream: Stream, answer: &[u8]) -> bool {
+async fn deliver(mut stream: Stream, answer: &[u8], until: Instant) -> bool {
     let sent = async {
         write_message(&mut stream, answer).await?;
+        let (mut pause, mut arrived) = (LOOK_PAUSE, None::<Instant>);
         loop {
-            let byte = stream.read_u8().await?;
+            let byte = tokio::select! {
+                byte = stream.read_u8() => byte?,
+                () = tokio::time::sleep(pause) => {
+                    pause = (pause * 2).min(LOOK_PAUSE_MAX);
+                    match unacknowledged_bytes(&stream) {
+                        Some(0) if arrived.get_or_insert_with(Instant::now).elapsed() > SILENT_MAX => {
+                            return Ok(false);
+                        }
+                        _ => continue,
+                    }
+                }
+            };
             // A question that has crossed the answer needs no other one.
             if byte != QUESTION {
-                return std::io::Result::Ok(byte == TAKEN);
+                return io::Result::Ok(byte == TAKEN);
             }
         }
     };
     // A rank that does not fetch its answer reports that itself.
-    matches!(tokio::time::timeout(ANSWER_TIMEOUT, sent).await, Ok(Ok(true)))
+    matches!(tokio::time::timeout_at(until.into(), sent).await, Ok(Ok(true)))
 }

@@ -16,6 +16,7 @@ use unisono_control::secret::Secret;
 
 use super::Membership;
 use super::address::{look_up, resolve};
+use super::host::{StoreConfig, grace};
 use super::key::own_process;
 use super::own_cpus::own_cpus;
 use super::scope::seen_from;
@@ -30,10 +31,6 @@ const RETRY_MIN: Duration = Duration::from_millis(5);
 pub(super) const RETRY_MAX: Duration = Duration::from_millis(200);
 /// The longest that one attempt to connect takes: a host that drops packets may be up a moment later.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much longer than its own timeout a rank waits for the store to say which ranks are missing: at most this, and a
-/// quarter of the timeout.
-const ANSWER_GRACE: Duration = Duration::from_secs(5);
-const ANSWER_GRACE_PART: u32 = 4;
 
 /// The process that hosts a store, as far as a rank knows it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,6 +82,19 @@ pub struct JoinConfig {
     pub handshake_timeout: Duration,
     /// What to say meanwhile.
     pub wait: WaitConfig,
+}
+
+impl JoinConfig {
+    /// The settings of a store that this rank hosts at `listen` for the others.
+    pub(super) fn store_at(&self, listen: SocketAddr) -> StoreConfig {
+        StoreConfig {
+            listen,
+            world_size: self.world_size,
+            secret: self.secret.clone(),
+            job: self.job,
+            handshake_timeout: self.handshake_timeout,
+        }
+    }
 }
 
 /// What the store has sent.
@@ -260,7 +270,9 @@ async fn enter(
         to: RANK_STORE,
     };
     watch_peer(&stream);
-    let handshake = initiate(&mut stream, &config.secret, &hello, config.handshake_timeout);
+    // The kernel of a stopped process takes connections as before.
+    let left = deadline.saturating_duration_since(Instant::now());
+    let handshake = initiate(&mut stream, &config.secret, &hello, config.handshake_timeout.min(left));
     match waiting.beside(&no_store("the process that listens says nothing"), handshake).await {
         Ok(_store) => {}
         Err(refusal) if refusal.is_transient() => return Err(Setback::Broken(refusal.to_string())),
@@ -288,8 +300,7 @@ async fn enter(
         write_message(&mut stream, &arrival.encode()).await.map_err(broken)?;
         stay(config, waiting, stream).await
     };
-    let grace = ANSWER_GRACE.min(config.timeout / ANSWER_GRACE_PART);
-    match tokio::time::timeout_at((deadline + grace).into(), stays).await {
+    match tokio::time::timeout_at((deadline + grace(config.timeout)).into(), stays).await {
         Ok(end) => end,
         Err(_elapsed) => Err(Setback::Broken("its process may be stopped".into())),
     }

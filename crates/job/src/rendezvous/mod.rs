@@ -35,6 +35,11 @@ mod own_cpus;
 mod plan;
 #[cfg(test)]
 mod process_tests;
+mod room;
+#[cfg(test)]
+mod room_tests;
+#[cfg(test)]
+mod scale_tests;
 mod scope;
 mod stream;
 #[cfg(test)]
@@ -97,7 +102,7 @@ pub struct Membership {
 
 /// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
 /// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0. A store
-/// that this rank hosts is a task of `thread`.
+/// that this rank hosts is a task of `thread`, and may stay behind until slow ranks have their answers.
 ///
 /// # Errors
 /// [`unisono_communicator::Error::Rendezvous`] when not all ranks come in time, with the missing ones;
@@ -163,12 +168,21 @@ pub(crate) async fn rendezvous(
             let job = config.job_key.as_deref().map_or_else(|| store_job(&store), JobId::from_key);
             let mut rank = rank(store, secret.read()?, job);
             rank.hosted_by.rank = Some(0);
-            if rank.rank > 0 {
-                return join(&rank).await;
+            match rank.rank {
+                0 => host_and_join((&host, port), listen, rank, thread).await,
+                _ => join(&rank).await,
             }
-            let hosted = plan::host_at((&host, port), listen, &rank, thread).await?;
-            rank.store = hosted.address().to_string();
-            join(&rank).await
         }
     }
+}
+
+/// Meets the other ranks as rank 0, at a store of our own.
+async fn host_and_join(
+    place: (&str, u16),
+    listen: SocketAddr,
+    rank: JoinConfig,
+    thread: &TaskThread,
+) -> Result<Membership> {
+    let hosted = plan::host_at(place, listen, &rank, thread).await?;
+    join(&JoinConfig { store: hosted.address().to_string(), ..rank }).await
 }

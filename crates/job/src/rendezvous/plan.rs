@@ -7,7 +7,7 @@ use unisono_communicator::{Error, Result};
 use unisono_control::handshake::JobId;
 
 use super::address::{join_host, resolve, split_store};
-use super::host::{StoreConfig, StoreHost};
+use super::host::Hosted;
 use super::join::JoinConfig;
 use super::waiting::Waiting;
 use crate::config::Config;
@@ -106,7 +106,7 @@ pub(super) async fn host_at(
     ours: SocketAddr,
     rank: &JoinConfig,
     thread: &TaskThread,
-) -> Result<StoreHost> {
+) -> Result<Hosted> {
     let remedy = |error: Error| match error {
         Error::System { what, text } => {
             let remedy =
@@ -115,16 +115,8 @@ pub(super) async fn host_at(
         }
         other => other,
     };
-    let start = |listen: SocketAddr| {
-        let config = StoreConfig {
-            listen,
-            world_size: rank.world_size,
-            secret: rank.secret.clone(),
-            job: rank.job,
-            handshake_timeout: rank.handshake_timeout,
-        };
-        StoreHost::start_on(thread, config, rank.run.clone()).map_err(remedy)
-    };
+    let start =
+        |listen: SocketAddr| Hosted::start(thread, rank.store_at(listen), rank.run.clone()).map_err(remedy);
     let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
     let named = resolve(&join_host(host, port), &mut waiting).await?;
     let mut ours = ours;

@@ -312,6 +312,19 @@ fn a_listener_that_says_nothing_or_something_else_is_no_store() {
     });
 }
 
+/// A stopped process looks like this: its kernel takes connections as before.
+#[test]
+fn a_handshake_ends_with_the_wait_that_it_is_part_of() {
+    watched(|| {
+        let silent = TcpListener::bind(loopback(0)).unwrap();
+        let address = silent.local_addr().unwrap();
+        let begin = Instant::now();
+        let brief = JoinConfig { timeout: IMPATIENT, handshake_timeout: PATIENT, ..config(address, 0, 2) };
+        let text = join(&brief).unwrap_err().to_string();
+        assert!(text.contains("did not answer within") && begin.elapsed() < PATIENT, "{text}");
+    });
+}
+
 #[test]
 fn joining_from_within_a_runtime_works() {
     watched(|| {

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 /// The number of bytes that have been written to a TCP socket and not been acknowledged; `None` where the system does
 /// not tell.
 #[cfg(target_os = "linux")]
-pub(super) fn unacknowledged_bytes(socket: &impl AsFd) -> Option<usize> {
+pub(crate) fn unacknowledged_bytes(socket: &impl AsFd) -> Option<usize> {
     use rustix::ioctl::{Getter, ioctl};
     /// SIOCOUTQ of linux/sockios.h, the same number as TIOCOUTQ.
     const SIOCOUTQ: rustix::ioctl::Opcode = outq_opcode();
@@ -30,7 +30,7 @@ const fn outq_opcode() -> u32 {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn unacknowledged_bytes(_socket: &impl AsFd) -> Option<usize> {
+pub(crate) fn unacknowledged_bytes(_socket: &impl AsFd) -> Option<usize> {
     None
 }
 

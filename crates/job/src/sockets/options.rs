@@ -64,6 +64,17 @@ pub(crate) fn listen(address: SocketAddr, options: SocketOptions) -> io::Result<
     Ok(socket.into())
 }
 
+/// A listening socket with the system's options at an address where another one may have listened a moment ago, without
+/// blocking. Its queue holds the ranks of a large job, which come all at once.
+pub(crate) fn listen_again(address: SocketAddr) -> io::Result<TcpListener> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(LISTEN_BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// Within a host nothing is ever lost, and a controller that paces by measured bandwidth is 1.3x to 1.8x slower
 /// there. Fails for controllers that are not there, or that need a privilege.
 pub(crate) fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Result<()> {
@@ -75,6 +86,24 @@ mod tests {
     use std::io::ErrorKind;
 
     use super::*;
+
+    /// Linux cuts the queue at net.core.somaxconn, and without this length at 128.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn many_may_come_before_the_first_is_accepted() {
+        const MANY: usize = 300;
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+        if allowed.is_ok_and(|most| most.trim().parse().is_ok_and(|most: usize| most < MANY)) {
+            return;
+        }
+        let listener = listen_again(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let long = std::time::Duration::from_secs(30);
+        let dialled: Vec<_> =
+            (0..MANY).map(|_| std::net::TcpStream::connect_timeout(&address, long).unwrap()).collect();
+        drop(listener);
+        assert!(listen_again(address).is_ok(), "{} connections are still there", dialled.len());
+    }
 
     #[test]
     fn what_this_host_refuses_is_told_from_what_others_do() {
