@@ -77,11 +77,15 @@ impl Closings {
     }
 
     /// Adds functions to call from now on: `wake` with each news that may end a wait for messages, `read` when there is
-    /// a stream to read to its end. Calls `read` at once if there is one already.
+    /// a stream to read to its end. Calls them at once for ranks that have closed before.
     pub fn on_close(&self, wake: Waker, read: Waker) {
-        lock(&self.watchers).push(Watcher { wake, read: read.clone() });
-        if GroupRank::all(self.closed.len() as u32).any(|rank| self.must_be_read(rank)) {
+        lock(&self.watchers).push(Watcher { wake: wake.clone(), read: read.clone() });
+        let ranks = || GroupRank::all(self.closed.len() as u32);
+        if ranks().any(|rank| self.must_be_read(rank)) {
             read();
+        }
+        if ranks().any(|rank| self.is_complete(rank)) {
+            wake();
         }
     }
 
@@ -139,6 +143,21 @@ mod tests {
         closings.note_complete(three);
         closings.note_complete(three);
         assert_eq!((counts(), closings.is_complete(three)), ((1, 2), true));
+    }
+
+    /// The control thread knows a communicator before its engine is made.
+    #[test]
+    fn who_wants_to_know_late_is_told_of_ranks_that_have_closed_before() {
+        let closings = Closings::new(GroupRank::new(0), 2);
+        closings.note_closed(GroupRank::new(1));
+        closings.note_complete(GroupRank::new(1));
+        let woken = Arc::new(AtomicU32::new(0));
+        let counter = woken.clone();
+        let count = Arc::new(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        closings.on_close(count, Arc::new(|| {}));
+        assert_eq!(woken.load(Ordering::SeqCst), 1, "a receive would wait for its deadline");
     }
 
     #[test]
