@@ -1,5 +1,6 @@
 //! The cost of jobs with many ranks: messages and simulated time until the ranks are connected, until they have agreed
-//! to begin, and until all of them name a killed rank. `cargo xtask scale` runs this, and docs/measurements.md has the
+//! to begin, until all of them name a killed rank, and until they know that a whole host has gone silently and have
+//! agreed on the survivors. `cargo xtask scale` runs this, and docs/measurements.md has the
 //! table.
 
 #![allow(clippy::print_stdout, reason = "a measurement for people at a terminal")]
@@ -7,10 +8,11 @@
 use std::time::{Duration, Instant};
 
 use plotters::prelude::*;
-use unisono_backend::{Ask, Question};
+use unisono_backend::{Agreed, Ask, Question};
+use unisono_communicator::Result;
 
 use super::Presence;
-use super::simulation::{MS, Simulation};
+use super::simulation::{Cut, MS, Simulation};
 
 /// The sizes of the jobs.
 const SIZES: [u32; 4] = [64, 256, 1024, 4096];
@@ -41,22 +43,23 @@ fn phase(simulation: &mut Simulation, what: &str, is_over: impl Fn(&Simulation) 
 }
 
 /// The phases of a job of so many ranks.
-fn job(ranks: u32) -> [Cost; 3] {
+fn job(ranks: u32) -> [Cost; 4] {
     let hosts: Vec<u32> = (0..ranks).map(|rank| rank / RANKS_PER_HOST).collect();
     let mut simulation = Simulation::on_hosts(&hosts, 1);
     simulation.is_measured = true;
     let all = || 0..ranks;
     let connected = phase(&mut simulation, "connecting", |job| all().all(|rank| job.is_connected(rank)));
     let deadline = simulation.now + PHASE_MAX;
-    let ask = Ask {
-        question: Question::Flag,
+    let ask = |question, heeds_cause| Ask {
+        question,
         number: 0,
         flag: true,
         finished_calls: 0,
         deadline,
-        heeds_cause: true,
+        heeds_cause,
     };
-    let answers: Vec<_> = all().map(|rank| simulation.agree(rank, ask)).collect();
+    let begins = ask(Question::Flag, true);
+    let answers: Vec<_> = all().map(|rank| simulation.agree(rank, begins)).collect();
     let agreed = phase(&mut simulation, "agreeing", |_| answers.iter().all(|answer| !answer.is_empty()));
     assert!(answers.iter().all(|answer| answer.try_recv().is_ok_and(|answer| answer.is_ok())));
     let victim = ranks / 2;
@@ -64,13 +67,33 @@ fn job(ranks: u32) -> [Cost; 3] {
     let named = phase(&mut simulation, "naming", |job| {
         all().filter(|rank| *rank != victim).all(|rank| job.presence(rank, victim) == Presence::Lost)
     });
-    [connected, agreed, named]
+    let silent = || (0..RANKS_PER_HOST).chain(std::iter::once(victim));
+    simulation.cut_off((0..RANKS_PER_HOST).collect(), 10 * PHASE_MAX, Cut::Silence);
+    let survivors: Vec<u32> = all().filter(|rank| silent().all(|one| one != *rank)).collect();
+    let goes_on = ask(Question::Survivors, false);
+    // As soon as a call has failed.
+    let noticed = phase(&mut simulation, "noticing", |job| {
+        survivors
+            .iter()
+            .all(|&rank| silent().any(|one| one != victim && job.presence(rank, one) == Presence::Lost))
+    });
+    let answers: Vec<_> = survivors.iter().map(|&rank| simulation.agree(rank, goes_on)).collect();
+    let survived = phase(&mut simulation, "surviving", |_| answers.iter().all(|answer| !answer.is_empty()));
+    let agreed_on = |answer: std::result::Result<_, _>| {
+        answer.is_ok_and(|agreed: Result<Agreed>| {
+            agreed.is_ok_and(|agreed| agreed.survivors.len() == survivors.len())
+        })
+    };
+    assert!(answers.iter().all(|answer| agreed_on(answer.try_recv())));
+    let messages = noticed.messages + survived.messages;
+    let lost = Cost { messages, simulated: noticed.simulated + survived.simulated };
+    [connected, agreed, named, lost]
 }
 
 #[test]
 #[ignore = "a measurement of some minutes and some gigabytes: cargo xtask scale"]
 fn jobs_of_many_ranks() {
-    let phases = ["connected", "agreed", "killed rank named"];
+    let phases = ["connected", "agreed", "killed rank named", "silent host survived"];
     println!("| ranks | phase | messages | a rank | simulated ms | s of this machine |");
     println!("| ---: | --- | ---: | ---: | ---: | ---: |");
     let mut lines = phases.map(|phase| (phase, Vec::new()));
@@ -90,7 +113,7 @@ fn jobs_of_many_ranks() {
 }
 
 /// Messages of a rank over the number of ranks, both logarithmic.
-fn draw(lines: &[(&str, Vec<(f64, f64)>)]) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(lines: &[(&str, Vec<(f64, f64)>)]) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::new(PICTURE, (720, 420)).into_drawing_area();
     root.fill(&WHITE)?;
     let (left, right) = (f64::from(SIZES[0]).log2(), f64::from(SIZES[SIZES.len() - 1]).log2());
@@ -108,7 +131,7 @@ fn draw(lines: &[(&str, Vec<(f64, f64)>)]) -> Result<(), Box<dyn std::error::Err
         .x_label_formatter(&|power| format!("{:.0}", power.exp2()))
         .y_label_formatter(&|power| format!("{:.0}", 10f64.powf(*power)))
         .draw()?;
-    for ((phase, points), colour) in lines.iter().zip([BLUE, GREEN, RED]) {
+    for ((phase, points), colour) in lines.iter().zip([BLUE, GREEN, RED, BLACK]) {
         let drawn = chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
         drawn.label(*phase).legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour));
         chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;

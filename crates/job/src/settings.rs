@@ -30,7 +30,8 @@ pub const GROUPS: [KnobGroup; 6] = [
             "deadline of a call; DEEPSPEED_TIMEOUT is in minutes, and counts as in torch for this row and the next \
              one"),
         knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &["DEEPSPEED_TIMEOUT"],
-            "how long ranks wait for each other at the start"),
+            "how long ranks wait for each other at the start; rank 0's is also the longest that the host of their \
+             meeting stays for slow ones"),
         knob("UNISONO_HANDSHAKE_TIMEOUT_MS", "ms", "5000", &[], "deadline of the authentication of one connection"),
         knob("UNISONO_DROP_TIMEOUT_MS", "ms", "5000", &[],
             "how long a process that leaves waits until the others have what it has sent"),
