@@ -29,7 +29,7 @@ pub(crate) struct Probes {
 
 /// A host that is probed.
 #[derive(Debug)]
-pub(crate) struct ProbedHost {
+struct ProbedHost {
     since: Instant,
     /// Whether a rank there is suspected. Else it is probed because the watchers of a rank there may be gone.
     has_suspect: bool,
@@ -45,11 +45,15 @@ impl Probes {
 
     /// A rank of this host is suspected.
     pub(crate) fn suspect(&mut self, host: u32, now: Instant) {
-        self.add(host, now).has_suspect = true;
+        self.entry(host, now).has_suspect = true;
     }
 
     /// A rank of this host has only watchers that may be gone.
-    pub(crate) fn add(&mut self, host: u32, now: Instant) -> &mut ProbedHost {
+    pub(crate) fn add(&mut self, host: u32, now: Instant) {
+        self.entry(host, now);
+    }
+
+    fn entry(&mut self, host: u32, now: Instant) -> &mut ProbedHost {
         let (has_suspect, probed) = (false, BTreeMap::new());
         let host = self.hosts.entry(host).or_insert(ProbedHost { since: now, has_suspect, probed });
         host.since = now;

@@ -17,8 +17,8 @@ use super::simulation::{Cut, MS, Simulation};
 /// The sizes of the jobs.
 const SIZES: [u32; 4] = [64, 256, 1024, 4096];
 
-/// The most ranks of a job that loses a host here: every rank compares the second ballots of all, so the simulation of
-/// more ranks takes an hour.
+/// The most ranks of a job that loses a host here: every rank compares the second ballots of all, so the simulation
+/// grows faster than the square of the ranks.
 const SILENT_HOST_RANKS_MAX: u32 = 1024;
 
 /// Ranks of one host.

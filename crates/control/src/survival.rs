@@ -21,6 +21,7 @@ struct Asking {
 /// How long after the loss of a rank another ballot waits for further losses. The ranks of a silent host are suspected
 /// within a heartbeat of each other, at the ticks of several detectors.
 const SETTLES_AFTER_SUSPICION: Duration = Duration::from_millis(150);
+/// The same, where the end of the rank is certain: the news of ranks that end together comes at once.
 const SETTLES_AFTER_END: Duration = Duration::from_millis(10);
 
 /// The agreements of one communicator.

@@ -1,4 +1,4 @@
-//! How the plane of a rank looks for the ranks of hosts that may have gone silently; see [`crate::probes`].
+//! The plane's search for the ranks of hosts that may have gone silently; see [`crate::probes`].
 
 use std::collections::BTreeSet;
 use std::time::Instant;

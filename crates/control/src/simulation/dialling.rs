@@ -1,4 +1,4 @@
-//! How the control connections of a simulated job come about.
+//! The dials of control connections in a simulated job.
 
 use std::time::Duration;
 
