@@ -1,7 +1,7 @@
 //! A deadline for every test: when it passes, what each rank is doing is printed and the process ends as a failure.
 
-use std::io::Write;
-use std::process::Command;
+use std::io::{self, Read, Seek, Write};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -86,27 +86,88 @@ fn report(name: &str, test: &str, seconds: u64) {
     say(&text);
     // Where there is a debugger, the stacks of all threads too.
     for pid in std::iter::once(std::process::id()).chain(lock(&PROCESSES).clone()) {
-        // On a busy machine it may take minutes to read the symbols, and everything stands still meanwhile.
-        let pid_text = pid.to_string();
-        let arguments = ["60", "gdb", "-p", &pid_text, "-batch", "-ex", "thread apply all backtrace 16"];
-        if let Ok(output) = Command::new("timeout").args(arguments).output() {
-            say(&format!("\nprocess {pid}:\n{}", String::from_utf8_lossy(&output.stdout)));
+        if let Ok(stacks) = stacks_of(pid) {
+            say(&format!("\nprocess {pid}:\n{stacks}"));
         }
     }
 }
 
+/// The stacks of a process, this one too. It stands still meanwhile, so nobody would empty a pipe that the debugger
+/// fills: what it says goes to a file.
+fn stacks_of(pid: u32) -> io::Result<String> {
+    let mut file = tempfile::tempfile()?;
+    let pid = pid.to_string();
+    // On a busy machine it may take minutes to read the symbols. A debugger may ignore the first signal.
+    let arguments =
+        ["--kill-after=5", "60", "gdb", "-p", &pid, "-batch", "-ex", "thread apply all backtrace 16"];
+    let mut gdb = Command::new("timeout");
+    gdb.args(arguments).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(Stdio::null()).status()?;
+    file.rewind()?;
+    let mut stacks = Vec::new();
+    file.read_to_end(&mut stacks)?;
+    Ok(String::from_utf8_lossy(&stacks).into_owned())
+}
+
 /// Past the test harness, whose captured output is lost when the process aborts.
 fn say(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
 
     #[test]
     fn a_test_that_ends_is_left_alone_and_gives_its_result() {
         assert_eq!(watchdog(600, "quick", || 5), 5);
+    }
+
+    /// Tells the process that it is the one whose test hangs.
+    const HANGS: &str = "TEST_HANGS";
+
+    /// The stacks are more than a pipe holds.
+    #[test]
+    fn a_test_that_hangs_ends_with_the_stacks_of_many_threads() {
+        let test = "watchdog::tests::a_test_that_hangs_ends_with_the_stacks_of_many_threads";
+        if std::env::var_os(HANGS).is_some() {
+            (0..THREADS).for_each(|_| drop(std::thread::spawn(|| hang(16))));
+            return watchdog(1, test, || hang(16));
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child
+            .args(["--exact", test])
+            .env(HANGS, "")
+            .stdout(Stdio::null())
+            .stderr(tempfile::tempfile().unwrap());
+        let mut child = child.spawn().unwrap();
+        let began = Instant::now();
+        let ended = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break Some(status);
+            } else if began.elapsed() > Duration::from_secs(200) {
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        if ended.is_none() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(ended.expect("its watchdog hangs").signal(), Some(libc::SIGABRT));
+    }
+
+    const THREADS: usize = 200;
+
+    #[inline(never)]
+    fn hang(depth: u32) {
+        if depth > 0 {
+            hang(depth - 1);
+        }
+        loop {
+            std::thread::park();
+        }
     }
 
     #[test]

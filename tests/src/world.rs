@@ -1,5 +1,6 @@
 //! Runs a function on all ranks of a world at once.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,8 +57,11 @@ pub fn run_job<R: Send>(
     body: impl Fn(&dyn Communicator, &dyn MakeGroup) -> R + Sync,
 ) -> Vec<R> {
     let (body, has_failed) = (&body, &AtomicBool::new(false));
+    // A rank that has failed stays in sight: others may wait for it in the test itself, and the watchdog ends them.
+    let seats: Vec<_> = (0..ranks).map(|rank| Seat::take(format!("{name} rank {rank} of {ranks}"))).collect();
+    let seats = &seats;
     let rank_thread = move |rank: u32| {
-        let seat = Seat::take(format!("{name} rank {rank} of {ranks}"));
+        let seat = seats[rank as usize].clone();
         let member = job.join(rank).unwrap();
         let watched = Watched { inner: member.communicator.clone(), seat };
         let result = catch_unwind(AssertUnwindSafe(|| body(&watched, &*member.groups)));
@@ -68,7 +72,8 @@ pub fn run_job<R: Send>(
             }
             let _ = watched.revoke(Error::invalid("test", format!("rank {rank} has failed its test")));
         }
-        watched.seat.note("has ended".to_owned());
+        let end = result.as_ref().err().map(|panic| format!("has failed: {}", panic_text(&**panic)));
+        watched.seat.note(end.unwrap_or_else(|| "has ended".to_owned()));
         drop(watched);
         drop(member);
         result
@@ -82,6 +87,12 @@ pub fn run_job<R: Send>(
         threads.into_iter().map(|thread| thread.join().and_then(|result| result)).collect()
     });
     results.into_iter().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+}
+
+/// The text of a panic.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
 /// Runs `body` on worlds of each of these sizes, and closes them in good order.

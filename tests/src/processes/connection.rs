@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::wire::{Wire, decode, encode};
 use super::workers::Workers;
+use crate::world::panic_text;
 
 const QUESTION: u8 = 0;
 const ANSWER: u8 = 1;
@@ -175,12 +176,6 @@ impl Connection {
 fn answered<T: Wire>((kind, said): (u8, Vec<u8>)) -> Result<T, Ended> {
     assert!(kind != PANIC, "the other side has panicked: {}", String::from_utf8_lossy(&said));
     Ok(decode(&said))
-}
-
-/// What a panic has said.
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use unisono_communicator::{Error, Result, UserFunction};
 
-use super::connection::{Answer, Connection, Ended, panic_text};
+use super::connection::{Answer, Connection, Ended};
 use super::memory::LentByTest;
 use super::messages::{Id, Request, Upcall};
 use super::wire::{Bytes, Wire, decode, encode};
 use super::work::WorkState;
+use crate::world::panic_text;
 
 /// The process of a rank.
 pub(super) struct Remote {
