@@ -67,8 +67,8 @@ pub(crate) struct Agreement {
     own: Option<(bool, u64)>,
     /// The last ballot of every rank, ours included.
     ballots: Vec<Option<Ballot>>,
-    /// How many ranks have a ballot.
-    voted: usize,
+    /// How many live ranks of our own ballot have a ballot for the same live ranks.
+    in_favour: usize,
     decision: Option<Ballot>,
     /// Another rank cannot decide by itself any more; see the top of this file.
     is_needed: bool,
@@ -82,7 +82,7 @@ impl Agreement {
         Agreement {
             own: None,
             ballots: vec![None; ranks as usize],
-            voted: 0,
+            in_favour: 0,
             decision: None,
             is_needed: false,
             is_published: false,
@@ -97,11 +97,21 @@ impl Agreement {
 
     /// A rank has published its ballot.
     pub(crate) fn on_ballot(&mut self, from: GroupRank, ballot: Ballot) {
-        if let Some(last) = self.ballots.get_mut(from.index()).filter(|_| from != self.rank) {
-            let decision = self.decision.as_ref();
-            self.is_needed |= decision.is_some_and(|decision| ballot.fates.miss_one_of(&decision.fates));
-            self.voted += usize::from(last.replace(ballot).is_none());
+        if from == self.rank || from.index() >= self.ballots.len() {
+            return;
         }
+        let decision = self.decision.as_ref();
+        self.is_needed |= decision.is_some_and(|decision| ballot.fates.miss_one_of(&decision.fates));
+        self.in_favour -= usize::from(self.is_in_favour(from));
+        self.ballots[from.index()] = Some(ballot);
+        self.in_favour += usize::from(self.is_in_favour(from));
+    }
+
+    /// Whether the ballot of a live rank of our own ballot is for the same live ranks.
+    fn is_in_favour(&self, rank: GroupRank) -> bool {
+        let ballot = |rank: GroupRank| self.ballots[rank.index()].as_ref().map(|ballot| &ballot.fates);
+        let both = ballot(self.rank).zip(ballot(rank));
+        both.is_some_and(|(ours, theirs)| ours.is_live(rank) && ours.have_same_live(theirs))
     }
 
     /// A rank has published a decision.
@@ -137,8 +147,8 @@ impl Agreement {
         if let Some((flag, finished_calls)) = self.own.filter(|_| self.decision.is_none()) {
             if self.ballots[self.rank.index()].is_none() || are_settled && self.votes_again(fates) {
                 let ballot = Ballot { flag, finished_calls, fates: fates.clone() };
-                let last = &mut self.ballots[self.rank.index()];
-                self.voted += usize::from(last.replace(ballot.clone()).is_none());
+                self.ballots[self.rank.index()] = Some(ballot.clone());
+                self.in_favour = fates.live().filter(|rank| self.is_in_favour(*rank)).count();
                 published.push(Publish::Ballot(ballot));
             }
             self.decided().into_iter().for_each(|decision| self.decide(decision));
@@ -166,14 +176,13 @@ impl Agreement {
     /// this set gets the same: no rank publishes two ballots for one set.
     fn decided(&self) -> Option<Ballot> {
         let ours = self.ballots[self.rank.index()].as_ref()?;
-        // Most ballots come before the last one.
-        if self.voted < ours.fates.live_count() {
+        // Counted, since most ballots come before the last one.
+        if self.in_favour < ours.fates.live_count() {
             return None;
         }
         let mut all = ours.clone();
         for rank in ours.fates.live() {
-            let ballot = self.ballots[rank.index()].as_ref();
-            let ballot = ballot.filter(|ballot| ballot.fates.have_same_live(&ours.fates))?;
+            let ballot = self.ballots[rank.index()].as_ref()?;
             all.flag &= ballot.flag;
             all.finished_calls = all.finished_calls.min(ballot.finished_calls);
             // A rank that has proof that another is gone knows more than a rank that only misses it.

@@ -2,12 +2,15 @@
 //! the clock goes in; [`Effect`]s come out. It knows no socket, thread or clock, so the control thread, the simulated
 //! jobs and the fuzzer drive the same code.
 
+mod connecting;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_backend::{Agreed, Ask, Asked, CallHistory};
 use unisono_communicator::{ClockOffset, Error, GroupRank, JobRank, Result};
 
+use super::dials::{DialTimeouts, Dials};
 use super::hosts::Hosts;
 use super::intervals::Intervals;
 use super::local_communicator::LocalCommunicator;
@@ -86,8 +89,15 @@ pub enum Request {
 /// What the owner is to do, in this order.
 #[derive(Debug)]
 pub enum Effect {
-    /// Connect to that rank.
-    Connect(JobRank),
+    /// Dial a connection after this pause, unless one of this slot is on its way.
+    Dial {
+        /// The connection.
+        slot: Slot,
+        /// How long to wait before.
+        pause: Duration,
+        /// How long each part of the attempt may take.
+        timeout: Duration,
+    },
     /// Send this message to that rank.
     Send(JobRank, Message),
     /// This has happened, here or elsewhere, and the communicators of this rank know it; each piece of news comes once.
@@ -113,14 +123,26 @@ pub struct ControlPlane {
     pub plane: Plane,
     /// The communicators of this rank.
     pub communicators: LocalCommunicators,
+    dials: Dials,
     effects: Vec<Effect>,
 }
 
 impl ControlPlane {
     /// That of `rank` in a job on these hosts. It has no communicators, and wants its first connections at once.
-    pub fn new(rank: JobRank, hosts: Hosts, intervals: Intervals, now: Instant) -> ControlPlane {
+    pub fn new(
+        rank: JobRank,
+        hosts: Hosts,
+        (intervals, timeouts): (Intervals, DialTimeouts),
+        now: Instant,
+    ) -> ControlPlane {
         let communicators = LocalCommunicators::new(hosts.clone());
-        ControlPlane { plane: Plane::new(rank, hosts, intervals, now), communicators, effects: Vec::new() }
+        let dials = Dials::new(timeouts, intervals.suspect);
+        ControlPlane {
+            plane: Plane::new(rank, hosts, intervals, now),
+            communicators,
+            dials,
+            effects: Vec::new(),
+        }
     }
 
     /// Takes what an engine asks for.
@@ -136,6 +158,7 @@ impl ControlPlane {
                 self.publish(topic, now);
             }
             Request::Unregister { key, ours } => {
+                self.dials.remove_communicator(key);
                 let topic = self.communicators.leave(key, ours);
                 self.publish(topic, now);
             }
@@ -238,12 +261,22 @@ impl ControlPlane {
 
     fn on_action(&mut self, action: Action, now: Instant) {
         match action {
-            Action::Connect(peer) => self.effects.push(Effect::Connect(peer)),
+            Action::Connect(peer) => self.begin_to_dial(Slot::control(peer), None, now),
             Action::Send(peer, message) => self.effects.push(Effect::Send(peer, message)),
             Action::Measured(offset) => self.effects.push(Effect::Measured(offset)),
             Action::Happened(news) => {
                 let topics = self.communicators.happened(&news, now);
                 self.publish(topics, now);
+                match news.topic {
+                    // A rank that counts as lost itself makes no new connections.
+                    Topic::Lost { rank, .. } if rank == self.plane.rank() => self.dials.clear(),
+                    Topic::Lost { rank, .. } => self.dials.remove_rank(rank),
+                    Topic::Goodbye
+                    | Topic::Revoked { .. }
+                    | Topic::Closed { .. }
+                    | Topic::Ballot { .. }
+                    | Topic::Decision { .. } => {}
+                }
                 self.effects.push(Effect::Happened(news));
             }
             Action::Differs(from, other) => {
@@ -283,7 +316,8 @@ mod tests {
         let group = Group::world_on(0, hosts.clone());
         let intervals = Intervals::default();
         let told = |falls_short: bool| {
-            let mut control = ControlPlane::new(rank, Hosts::new(hosts.clone()), intervals, now);
+            let mut control =
+                ControlPlane::new(rank, Hosts::new(hosts.clone()), (intervals, DialTimeouts::default()), now);
             let board = Arc::new(Board::new(group.own_rank(), 2));
             let member = LocalCommunicator::new(KEY, group.clone(), board);
             control.request(Request::Register(Box::new(member)), now);
@@ -296,7 +330,7 @@ mod tests {
                 control.fall_short(&error, (now, Duration::ZERO), now);
             }
             drop(control.take_effects(now));
-            control.plane.on_connected(other, now);
+            control.on_connected(Slot::control(other), now);
             let effects = control.take_effects(now);
             let news = effects.into_iter().filter_map(|effect| match effect {
                 Effect::Send(_, Message::News(news)) => Some(news.topic),

@@ -13,7 +13,8 @@ use super::hosts::Hosts;
 use super::local_communicator::LocalCommunicator;
 use super::local_communicators::LocalCommunicators;
 use super::simulation::INTERVALS;
-use super::{Caller, ControlPlane, Effect, Request};
+use super::slots::Slot;
+use super::{Caller, ControlPlane, DialTimeouts, Effect, Request};
 use crate::wire::{
     AgreementKey, Ballot, CommunicatorKey, Departure, Fate, Fates, JointNews, Message, News, Publisher, Topic,
 };
@@ -39,8 +40,10 @@ fn communicator(key: CommunicatorKey) -> (LocalCommunicator, Arc<Board>) {
 
 fn control_plane() -> (ControlPlane, Arc<Board>, Instant) {
     let now = Instant::now();
-    let (mut control, (communicator, board)) =
-        (ControlPlane::new(JobRank::new(1), hosts(), INTERVALS, now), communicator(KEY));
+    let (mut control, (communicator, board)) = (
+        ControlPlane::new(JobRank::new(1), hosts(), (INTERVALS, DialTimeouts::default()), now),
+        communicator(KEY),
+    );
     control.request(Request::Register(Box::new(communicator)), now);
     control.take_effects(now);
     (control, board, now)
@@ -108,12 +111,13 @@ fn a_rank_that_is_gone_is_not_asked() {
         let (mut control, _board, now) = control_plane();
         let origin = if matches!(topic, Topic::Goodbye) { 2 } else { 0 };
         let ask = |number| Request::Ask { key: KEY, awaited: GroupRank::new(2), number };
-        control.plane.on_ended(JobRank::new(2), now);
+        control.on_ended(JobRank::new(2), None, now);
+        drop(control.take_effects(now));
         hear(&mut control, origin, 1, topic);
         control.plane.on_disconnected(JobRank::new(2), Certainty::Confirmed, "gone".to_owned(), now);
         control.request(ask(0), now);
         let effects = control.take_effects(now);
-        assert!(effects.iter().all(|effect| !matches!(effect, Effect::Connect(_))), "{effects:?}");
+        assert!(effects.iter().all(|effect| !matches!(effect, Effect::Dial { .. })), "{effects:?}");
     }
 }
 
@@ -124,7 +128,7 @@ fn a_rank_that_waits_for_a_message_of_one_that_has_left_does_not_show_its_loss()
     let recv = Some(Box::new(CallInfo::new(0, recv)));
     for (message, is_lost) in [(recv, false), (None, true)] {
         let (mut control, board, now) = control_plane();
-        [0, 2].into_iter().for_each(|rank| control.plane.on_connected(JobRank::new(rank), now));
+        [0, 2].into_iter().for_each(|rank| control.on_connected(Slot::control(JobRank::new(rank)), now));
         hear(&mut control, 2, 1, closed(KEY, 0));
         // This rank waits for rank 0, and that one for the rank that has left.
         control.request(Request::Ask { key: KEY, awaited: GroupRank::new(0), number: 0 }, now);
@@ -150,7 +154,7 @@ fn questions_go_on_in_other_communicators_and_the_way_back_is_a_circle() {
     };
     for through_2 in [false, true] {
         let (mut control, board, now) = control_plane();
-        [0, 2].into_iter().for_each(|rank| control.plane.on_connected(JobRank::new(rank), now));
+        [0, 2].into_iter().for_each(|rank| control.on_connected(Slot::control(JobRank::new(rank)), now));
         board.calls().enter(&barrier().descriptor, None, None, Site::caller(), None);
         board.progress().await_rank(Some(GroupRank::new(0)));
         let told = || board.answers().not_arrived(&group(), vec![GroupRank::new(0)], 0)[0].to_string();
@@ -185,7 +189,7 @@ fn questions_go_on_in_other_communicators_and_the_way_back_is_a_circle() {
 #[test]
 fn the_detector_ticks_when_it_is_due() {
     let (mut control, _board, now) = control_plane();
-    control.plane.on_connected(JobRank::new(2), now);
+    control.on_connected(Slot::control(JobRank::new(2)), now);
     control.take_effects(now);
     control.on_time(now + INTERVALS.beat / 2);
     assert!(control.take_effects(now).is_empty());

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `control_plane` | [`ControlPlane`]: all of one rank; what its engines ask for, what its owner is to do |
 //! | `topology`, `detector`, `flood`, `forwarding`, `plane` | connections, live ranks, forwarded news |
+//! | `dials` | connections that are wanted and not there: when they are dialled, and given up |
 //! | `probes` | the ranks of a host that may have gone silently, and which survivor looks for which of them |
 //! | `clocks` | how far the clocks of other hosts are ahead |
 //! | [`hosts`] | which ranks share a host, and whose report proves a loss |
@@ -35,6 +36,7 @@ mod control_plane;
 mod control_plane_tests;
 pub mod derived_key;
 mod detector;
+mod dials;
 mod flood;
 mod forwarding;
 #[cfg(any(test, fuzzing))]
@@ -68,6 +70,7 @@ mod topology;
 pub mod wire;
 
 pub use control_plane::{Caller, ControlPlane, Effect, Request};
+pub use dials::{DialFailure, DialTimeouts};
 pub use plane::{Plane, Presence};
 
 /// The most ranks of a job.

@@ -27,6 +27,7 @@ pub(super) struct Closing {
 }
 
 /// Why a wanted connection will never exist.
+#[derive(Debug)]
 pub enum Failure {
     /// The other side is gone, with this certainty.
     Gone(Certainty, String),

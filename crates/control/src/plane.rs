@@ -1,10 +1,10 @@
 //! The control plane of one rank as a state machine: messages, connections and time go in, actions come out. It knows
 //! which ranks live, which connections this rank needs, and what it must forward; it knows no socket, thread or clock.
 
+mod peer;
 mod probing;
 mod relinking;
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use unisono_backend::CallStatus;
@@ -19,9 +19,8 @@ use super::probes::Probes;
 use super::topology::Topology;
 use crate::intervals::Intervals;
 use crate::wire::{CommunicatorKey, JointNews, Message, News, OtherGroup, Publisher, Topic};
-
-/// Questions to one rank without an answer; a newer one replaces the oldest.
-const QUESTIONS_MAX: usize = 64;
+pub use peer::Presence;
+use peer::{ConnectionState, Peer};
 
 /// What the driver is to do for the plane.
 #[derive(Clone, Debug)]
@@ -61,34 +60,13 @@ pub enum Action {
     Measured(ClockOffset),
 }
 
-/// The presence of a rank of the job, as far as this rank knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// It takes part.
-    Live,
-    /// It has said goodbye.
-    Left,
-    /// It is gone.
-    Lost,
-}
-
 /// The control plane of one rank.
 #[derive(Debug)]
 pub struct Plane {
     rank: JobRank,
     hosts: Hosts,
-    presence: Vec<Presence>,
-    /// The ranks that are proven to be gone; see [`Hosts::proven_gone`].
-    proven: Vec<bool>,
-    connected: Vec<bool>,
-    connecting: Vec<bool>,
-    /// The ranks from which something has ever come.
-    heard: Vec<bool>,
-    /// The questions to each rank that it has not answered, and other lists. They are sent on every new connection: a
-    /// connection that ends loses the messages under way, also answers.
-    questions: BTreeMap<JobRank, Vec<Message>>,
-    /// Since when a needed connection is missing that the other side is to dial.
-    missing: BTreeMap<JobRank, Instant>,
+    /// Of all ranks, this one too.
+    peers: Vec<Peer>,
     patience: Duration,
     /// The evidence about the ranks that the next tick may suspect.
     seen: Vec<(JobRank, &'static str)>,
@@ -112,13 +90,7 @@ impl Plane {
         let mut plane = Plane {
             rank,
             hosts,
-            presence: vec![Presence::Live; size as usize],
-            proven: vec![false; size as usize],
-            connected: vec![false; size as usize],
-            connecting: vec![false; size as usize],
-            heard: vec![false; size as usize],
-            questions: BTreeMap::new(),
-            missing: BTreeMap::new(),
+            peers: vec![Peer::default(); size as usize],
             patience: intervals.suspect,
             seen: Vec::new(),
             topology: Topology::new(rank, size),
@@ -149,7 +121,7 @@ impl Plane {
 
     /// Sends the news that waits.
     fn forward(&mut self) {
-        let peers = JobRank::all(self.hosts.ranks()).filter(|peer| self.connected[peer.index()]);
+        let peers = JobRank::all(self.hosts.ranks()).filter(|peer| self.peers[peer.index()].is_open());
         let messages = self.forwarding.take(peers);
         self.actions.extend(messages.into_iter().map(|(peer, message)| Action::Send(peer, message)));
     }
@@ -161,7 +133,12 @@ impl Plane {
 
     /// The presence of a rank.
     pub fn presence(&self, rank: JobRank) -> Presence {
-        self.presence.get(rank.index()).copied().unwrap_or(Presence::Lost)
+        self.peers.get(rank.index()).map_or(Presence::Lost, |peer| peer.presence)
+    }
+
+    /// Whether there is a connection to a rank.
+    fn has_open(&self, peer: JobRank) -> bool {
+        self.peers[peer.index()].is_open()
     }
 
     /// The news that a communicator must learn when it is made.
@@ -177,25 +154,24 @@ impl Plane {
     /// Whether every connection that it needs exists. A rank that counts as lost needs none.
     pub fn is_connected(&self) -> bool {
         self.presence(self.rank) != Presence::Live
-            || self.topology.wanted(self.rank).into_iter().all(|peer| self.connected[peer.index()])
+            || self.topology.wanted(self.rank).into_iter().all(|peer| self.has_open(peer))
     }
 
     /// Whether a rank to which there is a connection has not said goodbye.
     pub fn awaits_goodbyes(&self) -> bool {
-        self.connected.iter().zip(&self.presence).any(|(&is, &presence)| is && presence == Presence::Live)
+        self.peers.iter().any(|peer| peer.is_open() && peer.presence == Presence::Live)
     }
 
     /// The connection to a rank is there.
     pub fn on_connected(&mut self, peer: JobRank, now: Instant) {
-        self.connecting[peer.index()] = false;
-        self.connected[peer.index()] = true;
+        self.peers[peer.index()].connection = ConnectionState::Open;
         // The first message. A connection that ends before it says nothing about the other side.
         self.push(Action::Send(peer, Message::Beat));
         // The news from before this connection existed.
         let mut known = Forwarding::default();
         self.flood.kept().for_each(|news| known.add(self.rank, news));
         let known = known.take(std::iter::once(peer)).into_iter().map(|(_, message)| message);
-        let questions = self.questions.get(&peer).into_iter().flatten().cloned();
+        let questions = self.peers[peer.index()].questions.iter().cloned();
         self.actions.extend(known.chain(questions).map(|message| Action::Send(peer, message)));
         self.watch(now);
     }
@@ -204,21 +180,20 @@ impl Plane {
     /// gone. A connection between two live ranks can end on its way too, and then only the messages under way are lost.
     pub fn on_ended(&mut self, peer: JobRank, now: Instant) -> bool {
         let is_wanted = self.presence(peer) == Presence::Live && self.presence(self.rank) == Presence::Live;
-        self.connected[peer.index()] = false;
-        self.connecting[peer.index()] = is_wanted;
+        self.peers[peer.index()].connection =
+            if is_wanted { ConnectionState::Dialled } else { ConnectionState::None };
         self.watch(now);
         is_wanted
     }
 
     /// Whether anything has ever come from a rank. Such a rank says goodbye before it leaves.
     pub fn has_heard(&self, peer: JobRank) -> bool {
-        self.heard[peer.index()]
+        self.peers[peer.index()].is_heard
     }
 
     /// There is no connection to a rank, and there will be none; `certainty` says how sure that makes its loss.
     pub fn on_disconnected(&mut self, peer: JobRank, certainty: Certainty, reason: String, now: Instant) {
-        self.connecting[peer.index()] = false;
-        self.connected[peer.index()] = false;
+        self.peers[peer.index()].connection = ConnectionState::None;
         self.lose(peer, certainty, reason, now);
     }
 
@@ -230,22 +205,27 @@ impl Plane {
         }
     }
 
+    /// Whether a rank is on the host of this one.
+    pub(crate) fn is_on_this_host(&self, rank: JobRank) -> bool {
+        self.hosts.are_same(self.rank, rank)
+    }
+
     /// Whether it is not yet proven that a rank on our host is gone: it lives, or only other hosts have lost it.
     pub fn needs_proof(&self, rank: JobRank) -> bool {
-        let is_neighbour = rank != self.rank && self.hosts.are_same(self.rank, rank);
-        is_neighbour && !self.proven[rank.index()]
+        let is_neighbour = rank != self.rank && self.is_on_this_host(rank);
+        is_neighbour && !self.peers[rank.index()].is_proven_gone
     }
 
     /// A message has come from a rank.
     pub fn on_message(&mut self, from: JobRank, message: Message, now: Instant) {
         self.detector.heard(from, now);
-        self.heard[from.index()] = true;
+        self.peers[from.index()].is_heard = true;
         self.on_answer(from, now);
         match message {
             Message::Beat => {}
             Message::Ask { key, number } => self.push(Action::Asked { from, key, number }),
             Message::Answer { key, number, status } => {
-                self.forget_question(from, &Message::Ask { key, number });
+                self.peers[from.index()].forget_question(&Message::Ask { key, number });
                 self.push(Action::Answered { from, key, number, status });
             }
             Message::News(JointNews { origins, topic }) => {
@@ -295,11 +275,11 @@ impl Plane {
             self.connect_wanted();
         }
         self.dial_missing(now);
-        let watchers = self.topology.watchers().into_iter().filter(|&peer| self.connected[peer.index()]);
+        let watchers = self.topology.watchers().into_iter().filter(|peer| self.peers[peer.index()].is_open());
         self.actions.extend(watchers.map(|peer| Action::Send(peer, Message::Beat)));
         for peer in JobRank::all(self.hosts.ranks()) {
-            let is_there = self.connected[peer.index()] && self.presence(peer) == Presence::Live;
-            if is_there && !self.hosts.are_same(self.rank, peer) {
+            let is_there = self.has_open(peer) && self.presence(peer) == Presence::Live;
+            if is_there && !self.is_on_this_host(peer) {
                 let step = self.clocks.on_time(peer, monotonic_ns(now));
                 self.measure(peer, step);
             }
@@ -331,22 +311,11 @@ impl Plane {
 
     /// Sends a question or another list to a rank, as soon as there is a connection.
     pub fn tell(&mut self, peer: JobRank, message: Message) {
-        self.forget_question(peer, &message);
-        let waiting = self.questions.entry(peer).or_default();
-        if waiting.len() == QUESTIONS_MAX {
-            waiting.remove(0);
-        }
-        waiting.push(message.clone());
-        if self.connected[peer.index()] {
+        self.peers[peer.index()].keep_question(message.clone());
+        if self.has_open(peer) {
             self.push(Action::Send(peer, message));
         } else {
             self.connect(peer);
-        }
-    }
-
-    fn forget_question(&mut self, peer: JobRank, question: &Message) {
-        if let Some(waiting) = self.questions.get_mut(&peer) {
-            waiting.retain(|one| !one.repeats(question));
         }
     }
 
@@ -397,14 +366,14 @@ impl Plane {
             cause.lost_ranks().into_iter().for_each(|rank| self.look_for(rank));
         }
         let by = news.origin;
-        if let Some(proven) = self.hosts.proven_gone(&news).and_then(|rank| self.proven.get_mut(rank.index()))
-        {
-            *proven = true;
+        if let Some(gone) = self.hosts.proven_gone(&news).and_then(|rank| self.peers.get_mut(rank.index())) {
+            gone.is_proven_gone = true;
         }
         self.actions.push(Action::Happened(news));
-        if let Some((rank, presence, certainty)) = gone.filter(|gone| gone.0.index() < self.presence.len()) {
-            let before = std::mem::replace(&mut self.presence[rank.index()], presence);
-            self.questions.remove(&rank);
+        if let Some((rank, presence, certainty)) = gone.filter(|gone| gone.0.index() < self.peers.len()) {
+            let peer = &mut self.peers[rank.index()];
+            let before = std::mem::replace(&mut peer.presence, presence);
+            peer.questions.clear();
             if rank != self.rank {
                 self.topology.remove(rank);
                 self.probes.remove(rank);
@@ -417,10 +386,15 @@ impl Plane {
             } else if by != self.rank {
                 // A rank behind a network partition never hears from the ranks that count us as lost. It must not wait
                 // for us.
-                let reason = format!("rank {by} has taken it for dead");
-                self.publish(Topic::Lost { rank, certainty: Certainty::Suspected, reason }, now);
+                self.publish(self.own_loss(by), now);
             }
         }
+    }
+
+    /// The loss of this rank, which another one counts as lost.
+    pub(crate) fn own_loss(&self, by: JobRank) -> Topic {
+        let reason = format!("rank {by} has taken it for dead");
+        Topic::Lost { rank: self.rank, certainty: Certainty::Suspected, reason }
     }
 
     /// A rank that has reported losses counts as lost itself. Ranks that had lost it before have ignored its reports,
@@ -435,7 +409,7 @@ impl Plane {
 
     /// Watches the ranks that send us heartbeats, once there is a connection for them, and also while it is made again.
     fn watch(&mut self, now: Instant) {
-        let beats = |rank: &JobRank| self.connected[rank.index()] || self.heard[rank.index()];
+        let beats = |rank: &JobRank| self.has_open(*rank) || self.has_heard(*rank);
         let mut watched: Vec<JobRank> = self.topology.watched().into_iter().filter(beats).collect();
         watched.extend(self.probes.unanswered());
         watched.sort_unstable();

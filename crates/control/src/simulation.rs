@@ -13,6 +13,7 @@ pub(super) mod pipe;
 pub(super) mod program;
 
 use clock::Clock;
+use driver::Dial;
 pub(super) use faults::Cut;
 use job::Outside;
 
@@ -22,13 +23,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use unisono_backend::{Agreed, Ask, Board, CallStatus, Waker};
-use unisono_communicator::{Certainty, ClockOffset, Error, Group, JobRank, Result};
+use unisono_communicator::{ClockOffset, Error, Group, JobRank, Result};
 
 use super::hosts::Hosts;
 use super::intervals::Intervals;
 use super::local_communicator::LocalCommunicator;
-use super::wire::{CommunicatorKey, Message, News, Topic};
-use super::{Caller, ControlPlane, Effect, Plane, Presence, Request};
+use super::slots::Slot;
+use super::wire::{CommunicatorKey, ConnectionRole, Message, News, Topic};
+use super::{Caller, ControlPlane, DialFailure, DialTimeouts, Effect, Plane, Presence, Request};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const INTERVALS: Intervals =
@@ -57,8 +59,10 @@ enum SimulatedEvent {
     Changed(u32, Vec<u8>),
     Connected(u32),
     Reset(u32),
-    /// A dial to that rank has failed; the certainty says what that proves.
-    Absent(u32, Certainty),
+    /// This rank dials that one, and each part of the attempt may take so long.
+    Dial(u32, Duration),
+    /// A dial to that rank has failed.
+    DialFailed(u32, DialFailure),
     /// The process of that rank, on the same host, has ended.
     ProcessEnded(u32),
     Tick,
@@ -74,7 +78,8 @@ impl SimulatedEvent {
             | SimulatedEvent::Changed(..)
             | SimulatedEvent::Connected(_)
             | SimulatedEvent::Reset(_)
-            | SimulatedEvent::Absent(..)
+            | SimulatedEvent::Dial(..)
+            | SimulatedEvent::DialFailed(..)
             | SimulatedEvent::ProcessEnded(_)
             | SimulatedEvent::Tick => true,
             SimulatedEvent::Outside(outside) => outside.needs_its_rank(),
@@ -324,7 +329,15 @@ impl Simulation {
 
     fn on_effect(&mut self, rank: u32, effect: Effect) {
         match effect {
-            Effect::Connect(peer) => self.connect(rank, peer.get()),
+            Effect::Dial { slot, pause, timeout } => match slot.role {
+                ConnectionRole::Control => {
+                    self.push(rank, pause, SimulatedEvent::Dial(slot.peer.get(), timeout));
+                }
+                ConnectionRole::First | ConnectionRole::Second | ConnectionRole::PointToPoint => {
+                    let until = self.now + pause + timeout;
+                    self.schedule(rank, pause, Outside::Dial(Dial { slot, until }));
+                }
+            },
             Effect::Send(peer, message) => {
                 self.messages += 1;
                 self.send(rank, peer.get(), message);
@@ -384,7 +397,8 @@ impl Simulation {
             | SimulatedEvent::Changed(..)
             | SimulatedEvent::Connected(_)
             | SimulatedEvent::Reset(_)
-            | SimulatedEvent::Absent(..)
+            | SimulatedEvent::Dial(..)
+            | SimulatedEvent::DialFailed(..)
             | SimulatedEvent::ProcessEnded(_)
             | SimulatedEvent::Tick => {
                 self.on_event(rank, event);
@@ -400,7 +414,7 @@ impl Simulation {
 
     fn on_event(&mut self, rank: u32, event: SimulatedEvent) {
         let Some(node) = &mut self.nodes[rank as usize] else { return };
-        let plane = &mut node.control.plane;
+        let control = &mut node.control;
         let at = node.clock.shows(self.now);
         match event {
             SimulatedEvent::Changed(from, bytes) => self.on_changed(rank, from, bytes),
@@ -408,23 +422,20 @@ impl Simulation {
                 if let Message::Answer { status, .. } = &*message {
                     self.answers.push((rank, from, status.clone()));
                 }
-                plane.on_message(JobRank::new(from), *message, at);
+                control.plane.on_message(JobRank::new(from), *message, at);
             }
-            SimulatedEvent::Connected(peer) => plane.on_connected(JobRank::new(peer), at),
+            SimulatedEvent::Connected(peer) => control.on_connected(Slot::control(JobRank::new(peer)), at),
             SimulatedEvent::Reset(peer) => {
                 self.unnoticed.entry((rank, peer)).and_modify(|ends| *ends = ends.saturating_sub(1));
-                if plane.on_ended(JobRank::new(peer), at) {
-                    self.connect(rank, peer);
-                }
+                control.on_ended(JobRank::new(peer), Some("its connection ended".to_owned()), at);
             }
-            SimulatedEvent::Absent(peer, certainty) => {
-                plane.on_disconnected(JobRank::new(peer), certainty, "absent".into(), at)
-            }
+            SimulatedEvent::Dial(peer, timeout) => self.connect(rank, peer, timeout),
+            SimulatedEvent::DialFailed(peer, failure) => self.on_dial_failed(rank, peer, failure),
             SimulatedEvent::ProcessEnded(peer) => {
-                plane.on_process_gone(JobRank::new(peer), "ended".into(), at)
+                control.plane.on_process_gone(JobRank::new(peer), "ended".into(), at)
             }
             SimulatedEvent::Tick => {
-                node.control.on_time(at);
+                control.on_time(at);
                 let due = node.clock.when(node.control.plane.due());
                 self.push(rank, due - self.now, SimulatedEvent::Tick);
             }
@@ -467,6 +478,9 @@ impl Simulation {
 impl SimulatedRank {
     fn new(rank: u32, hosts: &Hosts, clock: Clock) -> SimulatedRank {
         let (rank, start) = (JobRank::new(rank), clock.shows(clock.start));
-        SimulatedRank { control: ControlPlane::new(rank, hosts.clone(), INTERVALS, start), clock }
+        SimulatedRank {
+            control: ControlPlane::new(rank, hosts.clone(), (INTERVALS, DialTimeouts::default()), start),
+            clock,
+        }
     }
 }

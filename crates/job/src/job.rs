@@ -12,6 +12,7 @@ use unisono_backend::{Companion, GroupKeys, WeakCompanion, is_in_call};
 use unisono_communicator::{
     AlgorithmName, Communicator, Error, Group, GroupOptions, JobRank, Result, Severity, Trust, log,
 };
+use unisono_control::DialTimeouts;
 use unisono_control::wire::CommunicatorKey;
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
@@ -30,9 +31,6 @@ use crate::report::Reporter;
 use crate::sockets::SocketOptions;
 use crate::task_thread::TaskThread;
 use crate::transport::{NewCommunicator, Transport};
-
-/// How long a rank may be unreachable before a connection to it is given up; the detector mostly knows earlier.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the end of the process waits for the list of its jobs.
 const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
@@ -207,8 +205,7 @@ impl Job {
             .then(|| Arc::new(RingShare::of_one_among(ranks_here)));
         let settings = Settings {
             intervals: job_settings.intervals(),
-            handshake_timeout: config.handshake_timeout,
-            dial_timeout: DIAL_TIMEOUT,
+            dial_timeouts: DialTimeouts { attempt: config.handshake_timeout, ..DialTimeouts::default() },
             socket_options: socket_options(config),
             rings,
             drop_timeout: config.drop_timeout,

@@ -12,21 +12,19 @@ use unisono_communicator::{
 use super::input::Input;
 use crate::checksum::CheckedHeader;
 use crate::hosts::Hosts;
-use crate::intervals::Intervals;
 use crate::local_communicator::LocalCommunicator;
+use crate::slots::Slot;
 use crate::wire::{
-    AgreementKey, BadFrame, Ballot, CommunicatorKey, Departure, FRAME_BYTES_MAX, Fate, Fates, JointNews,
-    Message, News, Topic, encode, read_frame, take_message,
+    AgreementKey, BadFrame, Ballot, CommunicatorKey, ConnectionRole, Departure, FRAME_BYTES_MAX, Fate, Fates,
+    JointNews, Message, News, Topic, encode, read_frame, take_message,
 };
-use crate::{Caller, ControlPlane, Effect, Presence, Request};
+use crate::{Caller, ControlPlane, DialFailure, Effect, Presence, Request};
 
 /// The size of the job: this rank, and the ranks whose bytes the fuzzer makes.
 const SIZE: u32 = 5;
 const RANK: JobRank = JobRank::new(1);
 
 const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
-const INTERVALS: Intervals =
-    Intervals { beat: Duration::from_millis(100), suspect: Duration::from_millis(800) };
 
 /// How long a caller waits for an agreement, or in its close.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -75,7 +73,8 @@ impl FuzzedNode {
         let now = Instant::now();
         let board = Arc::new(Board::new(in_world(RANK), SIZE));
         let group = Group::world_on(RANK.get(), [0, 0, 0, 1, 1].into());
-        let mut control = ControlPlane::new(RANK, Hosts::new([0, 0, 0, 1, 1].into()), INTERVALS, now);
+        let (hosts, times) = (Hosts::new([0, 0, 0, 1, 1].into()), Default::default());
+        let mut control = ControlPlane::new(RANK, hosts, times, now);
         let world = LocalCommunicator::new(WORLD, group, board.clone());
         control.request(Request::Register(Box::new(world)), now);
         FuzzedNode {
@@ -126,19 +125,17 @@ impl FuzzedNode {
         // A rank that counts as lost is not let in.
         if !self.connected[peer.index()] && self.control.plane.presence(peer) != Presence::Lost {
             self.connected[peer.index()] = true;
-            self.control.plane.on_connected(peer, self.now);
+            self.control.on_connected(Slot::control(peer), self.now);
         }
     }
 
     fn end_connection(&mut self, peer: JobRank, is_gone: bool) {
         self.connected[peer.index()] = false;
-        if self.control.plane.on_ended(peer, self.now) && is_gone {
-            self.control.plane.on_disconnected(
-                peer,
-                Certainty::Confirmed,
-                "nobody is there".into(),
-                self.now,
-            );
+        let reason = is_gone.then(|| "its connection ended".to_owned());
+        self.control.on_ended(peer, reason, self.now);
+        if is_gone {
+            let failure = DialFailure::Absent("nobody is there".to_owned());
+            self.control.on_dial_failed(Slot::control(peer), failure, self.now);
         }
     }
 
@@ -238,7 +235,12 @@ impl FuzzedNode {
     fn act(&mut self) {
         for effect in self.control.take_effects(self.now) {
             match effect {
-                Effect::Connect(peer) => assert!(peer.get() < SIZE && peer != RANK, "connects to {peer}"),
+                Effect::Dial { slot: Slot { role, peer, .. }, .. } => {
+                    assert!(
+                        role == ConnectionRole::Control && peer.get() < SIZE && peer != RANK,
+                        "dials {peer}"
+                    );
+                }
                 Effect::Send(peer, message) => {
                     assert!(peer.get() < SIZE && peer != RANK, "sends to {peer}");
                     if let Message::AskClock { asked_ns } = &message {

@@ -1,5 +1,6 @@
 //! Fuzzed handshakes: a target for cargo-fuzz.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -49,7 +50,7 @@ fn hello() -> Hello {
 }
 
 fn expected() -> Expected {
-    Expected { purposes: SERVED, job: job(0), world_size: Some(WORLD_SIZE), rank: 1 }
+    Expected { purposes: SERVED, job: job(0), world_size: Some(WORLD_SIZE), rank: 1, lost: Arc::default() }
 }
 
 fn deadline() -> Instant {
@@ -139,7 +140,9 @@ fn relayed(input: &mut Input<'_>) {
 /// fit.
 fn members(input: &mut Input<'_>) {
     let (world_size, rank) = (u32::from(input.below(6)), u32::from(input.below(6)));
-    let expected = Expected { world_size: Some(world_size), rank, ..expected() };
+    let lost = u32::from(input.below(6));
+    let expected =
+        Expected { world_size: Some(world_size), rank, lost: Arc::new([lost].into()), ..expected() };
     let mut dialling = initiator(&hello(), INITIATORS);
     // Everything after the magic may differ, as in another version of this protocol.
     let mut said = dialling.initiator;
@@ -158,7 +161,7 @@ fn members(input: &mut Input<'_>) {
     };
     assert_eq!(dialled.as_ref().err(), heard.as_ref().err(), "both give the same reason");
     if let Ok(heard) = heard {
-        assert!(heard.to == rank && heard.from < world_size && heard.from != rank);
+        assert!(heard.to == rank && heard.from < world_size && heard.from != rank && heard.from != lost);
         assert!(SERVED.contains(&heard.purpose) && heard.job == job(0) && heard.world_size == world_size);
         let again = WireHello::initiator(heard, INITIATORS).encode();
         let nonce_at = HELLO_BYTES - NONCE_BYTES;

@@ -108,6 +108,7 @@ pub(super) struct WireHello {
     role: u8,
     purpose: u8,
     lane: u8,
+    counts_as_lost: u8,
     epoch: u32,
     world_size: u32,
     from: u32,
@@ -124,6 +125,8 @@ impl WireHello {
             role: ROLE_INITIATOR,
             purpose: hello.purpose as u8,
             lane: hello.lane,
+            // No rank dials a rank that it counts as lost.
+            counts_as_lost: 0,
             epoch: hello.epoch,
             world_size: hello.world_size,
             from: hello.from,
@@ -142,6 +145,7 @@ impl WireHello {
             role: ROLE_RESPONDER,
             purpose: if served { self.purpose } else { expected.purposes.first().map_or(0, |p| *p as u8) },
             world_size: expected.world_size.unwrap_or(self.world_size),
+            counts_as_lost: u8::from(expected.lost.contains(&self.from)),
             from: expected.rank,
             to: self.from,
             job: expected.job,
@@ -152,7 +156,8 @@ impl WireHello {
 
     pub(super) fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut writer = Writer::new();
-        writer.array(&MAGIC).u16(self.version).u8(self.role).u8(self.purpose).u8(self.lane).array(&[0; 3]);
+        writer.array(&MAGIC).u16(self.version).u8(self.role).u8(self.purpose).u8(self.lane);
+        writer.u8(self.counts_as_lost).array(&[0; 2]);
         writer.u32(self.epoch).u32(self.world_size).u32(self.from).u32(self.to).u64(self.communicator);
         let bytes = writer.array(&self.job.0).array(&self.nonce).finish();
         // INVARIANT: the fields above are HELLO_BYTES long, which a test of every handshake sees.
@@ -167,12 +172,14 @@ impl WireHello {
     fn read(reader: &mut Reader<'_>) -> Result<WireHello, Malformed> {
         reader.array::<{ MAGIC.len() }>()?;
         let (version, role, purpose, lane) = (reader.u16()?, reader.u8()?, reader.u8()?, reader.u8()?);
-        reader.array::<3>()?;
+        let counts_as_lost = reader.u8()?;
+        reader.array::<2>()?;
         Ok(WireHello {
             version,
             role,
             purpose,
             lane,
+            counts_as_lost,
             epoch: reader.u32()?,
             world_size: reader.u32()?,
             from: reader.u32()?,
@@ -189,7 +196,8 @@ impl WireHello {
         if initiator.version != responder.version {
             return Err(Refusal::Version { initiator: initiator.version, responder: responder.version });
         }
-        if initiator.role != ROLE_INITIATOR || responder.role != ROLE_RESPONDER {
+        let are_roles_right = initiator.role == ROLE_INITIATOR && responder.role == ROLE_RESPONDER;
+        if !are_roles_right || initiator.counts_as_lost != 0 {
             return Err(Refusal::Protocol);
         }
         let asked = Purpose::from_wire(initiator.purpose);
@@ -212,6 +220,9 @@ impl WireHello {
         }
         if initiator.from >= initiator.world_size || initiator.from == responder.from {
             return Err(Refusal::NoSuchRank { from: initiator.from, world_size: initiator.world_size });
+        }
+        if responder.counts_as_lost != 0 {
+            return Err(Refusal::Lost { from: initiator.from, to: responder.from });
         }
         Ok(purpose)
     }

@@ -15,7 +15,8 @@
 //! | 10 | role: 1 initiator, 2 responder |
 //! | 11 | purpose: 1 data, 2 control, 3 store |
 //! | 12 | lane |
-//! | 13 | zero, 3 bytes |
+//! | 13 | 1 if the sender counts the receiver as lost, else 0 |
+//! | 14 | zero, 2 bytes |
 //! | 16 | epoch, 4 bytes |
 //! | 20 | world size, 4 bytes |
 //! | 24 | the sender's rank, 4 bytes |
@@ -38,6 +39,8 @@ mod refusal;
 mod tests;
 mod verdict;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use hello::{Hello, JobId, Purpose, RANK_STORE};
@@ -49,7 +52,7 @@ use hello::{MAGIC, WireHello};
 
 /// Version of the protocol, frames included. A change of the wire format counts it up, so that two builds that do not
 /// understand each other say so.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;
 
 /// Length of a hello.
 pub const HELLO_BYTES: usize = 88;
@@ -82,6 +85,8 @@ pub struct Expected {
     pub world_size: Option<u32>,
     /// Our rank, or [`RANK_STORE`].
     pub rank: u32,
+    /// The ranks that count as lost here. They are told so.
+    pub lost: Arc<BTreeSet<u32>>,
 }
 
 #[derive(Clone, Debug)]

@@ -54,6 +54,13 @@ pub enum Refusal {
         /// The size of the world.
         world_size: u32,
     },
+    /// The responder counts the initiator as lost, so it makes no connection to it.
+    Lost {
+        /// The rank that dialled.
+        from: u32,
+        /// The rank that was reached.
+        to: u32,
+    },
     /// The handshake did not finish in time.
     Deadline,
     /// The connection ended within the handshake.
@@ -98,6 +105,7 @@ impl fmt::Display for Refusal {
             Refusal::NoSuchRank { from, world_size } => {
                 write!(f, "{} may not dial this one in a world of {world_size}", side_text(*from))
             }
+            Refusal::Lost { from, to } => write!(f, "{} counts {} as lost", side_text(*to), side_text(*from)),
             Refusal::Deadline => f.write_str("the handshake did not finish in time"),
             Refusal::Closed { text } => write!(f, "the connection ended within the handshake: {text}"),
         }

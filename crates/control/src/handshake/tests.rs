@@ -1,5 +1,6 @@
 //! The handshake as two state machines, with every byte and the clock in the test's hands.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -37,6 +38,7 @@ fn expected() -> Expected {
         job: job(),
         world_size: Some(WORLD_SIZE),
         rank: 1,
+        lost: Arc::default(),
     }
 }
 
@@ -242,15 +244,17 @@ proptest! {
 
     #[test]
     fn any_two_sides_agree_on_the_outcome(
-        from in 0u32..6, to in 0u32..6, world in 3u32..6, rank in 0u32..6, purpose in 0usize..3
+        from in 0u32..6, to in 0u32..6, world in 3u32..6, rank in 0u32..6, purpose in 0usize..3, lost in 0u32..6
     ) {
         let purpose = [Purpose::Data, Purpose::Control, Purpose::Store][purpose];
         let dialled = Hello { from, to, world_size: world, purpose, ..hello() };
-        let (initiator, responder) = pair(&dialled, Expected { rank, ..expected() });
+        let (initiator, responder) = pair(&dialled, Expected { rank, lost: Arc::new([lost].into()), ..expected() });
         let (dialling, listening) = results(initiator, responder);
         let (dialling, listening) = (dialling.unwrap(), listening.unwrap());
         prop_assert_eq!(dialling.as_ref().err(), listening.as_ref().err());
         let fits = world == WORLD_SIZE && to == rank && from < world && from != rank && purpose != Purpose::Store;
-        prop_assert_eq!(listening.is_ok(), fits);
+        prop_assert_eq!(listening.is_ok(), fits && from != lost);
+        let is_told = dialling == Err(Refusal::Lost { from, to });
+        prop_assert_eq!(is_told, fits && from == lost);
     }
 }

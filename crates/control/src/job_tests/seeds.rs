@@ -7,7 +7,7 @@ use super::{Trouble, number, run_one};
 const CASES: u64 = 240;
 
 /// Seeds that have found an error, here or in the tests themselves.
-pub(super) const FOUND: [(Trouble, u64); 7] = [
+pub(super) const FOUND: [(Trouble, u64); 9] = [
     // A rank that waited in `close` took the goodbye of one that had failed for other calls.
     (Trouble::CutLink, 334),
     // A call of long messages over narrow links went on after a failure for longer than the news of it may take.
@@ -26,6 +26,10 @@ pub(super) const FOUND: [(Trouble, u64); 7] = [
     // A rank reported a loss and was lost itself. Ranks that lost it first ignored its report, and each side waited for
     // heartbeats of ranks that beat for others.
     (Trouble::CutHosts, 4_002_833_945_627_460_860),
+    // A rank behind a cut that was over dialled ranks that counted it as lost, for 30 s: nobody told it.
+    (Trouble::ResetHosts, 9),
+    // A rank of the greater side was told so, believed it, and its own side lost it.
+    (Trouble::ResetHosts, 38),
 ];
 
 /// The low bits of a seed choose the program and the delays, the others choose the trouble: so each program can meet

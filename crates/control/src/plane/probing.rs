@@ -47,7 +47,7 @@ impl Plane {
             if self.probes.begin(host, rank) {
                 // Any answer will do.
                 let asked_ns = monotonic_ns(now);
-                if self.connected[rank.index()] {
+                if self.has_open(rank) {
                     self.push(Action::Send(rank, Message::AskClock { asked_ns }));
                 }
                 self.connect(rank);

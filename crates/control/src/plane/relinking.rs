@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use unisono_communicator::JobRank;
 
-use super::{Action, Plane, Presence};
+use super::{Action, ConnectionState, Plane, Presence};
 
 impl Plane {
     /// This rank is about to say goodbye: from now on, every connection in the place of another one is made at once.
@@ -29,10 +29,12 @@ impl Plane {
     /// Dials the ranks that should have dialled this one long ago: they may have died before, and only a dial tells.
     pub(super) fn dial_missing(&mut self, now: Instant) {
         let mut wanted = self.topology.wanted(self.rank);
-        wanted.retain(|&peer| !self.connected[peer.index()] && !self.connecting[peer.index()]);
-        self.missing.retain(|peer, _| wanted.contains(peer));
+        wanted.retain(|&peer| self.peers[peer.index()].connection == ConnectionState::None);
+        for (rank, peer) in JobRank::all(self.hosts.ranks()).zip(&mut self.peers) {
+            peer.missing_since = peer.missing_since.filter(|_| wanted.contains(&rank));
+        }
         for peer in wanted {
-            let since = *self.missing.entry(peer).or_insert(now);
+            let since = *self.peers[peer.index()].missing_since.get_or_insert(now);
             if now.saturating_duration_since(since) > self.patience {
                 self.connect(peer);
             }
@@ -50,9 +52,9 @@ impl Plane {
     pub(super) fn connect(&mut self, peer: JobRank) {
         // A rank that leaves or counts as lost makes no new connections. A question of this rank to itself needs none.
         let may_dial = self.presence(self.rank) == Presence::Live && peer != self.rank;
-        let is_begun = self.connected[peer.index()] || self.connecting[peer.index()];
-        if may_dial && !is_begun {
-            self.connecting[peer.index()] = true;
+        let connection = &mut self.peers[peer.index()].connection;
+        if may_dial && *connection == ConnectionState::None {
+            *connection = ConnectionState::Dialled;
             self.actions.push(Action::Connect(peer));
         }
     }

@@ -1,50 +1,49 @@
-//! The dials of control connections in a simulated job.
+//! The dials of control connections in a simulated job: what comes of an attempt. When to dial, and when to give up, is
+//! the control plane's own to say.
 
 use std::time::Duration;
 
-use unisono_communicator::{Certainty, JobRank};
+use unisono_communicator::JobRank;
 
-use super::{INTERVALS, MS, SimulatedEvent, Simulation};
-use crate::Presence;
-
-/// How long a rank dials a rank that counts it as lost.
-const DIAL_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long a rank dials a rank from which nothing comes, as over sockets.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+use super::{MS, SimulatedEvent, Simulation};
+use crate::handshake::Refusal;
+use crate::{DialFailure, Presence};
 
 impl Simulation {
-    /// Dials a rank for a control connection.
-    pub(super) fn connect(&mut self, rank: u32, peer: u32) {
-        // If nothing has ever come from the rank, other ranks may still forward its goodbye.
-        let wait = if self.has_heard(rank, peer) { MS } else { INTERVALS.suspect };
-        self.connect_or_miss(rank, peer, wait);
+    /// Dials a rank for a control connection, each part of which may take `timeout`.
+    pub(super) fn connect(&mut self, rank: u32, peer: u32, timeout: Duration) {
+        let link = (rank.min(peer), rank.max(peer));
+        if self.links.contains(&link) {
+            return; // The other side has dialled.
+        }
+        let answers_at = self.passes_at(rank, peer).max(self.stopped_until(peer).unwrap_or(self.now));
+        let counts_as_lost =
+            |node: &super::SimulatedRank| node.control.plane.presence(JobRank::new(rank)) == Presence::Lost;
+        let failed = if self.is_refused(rank, peer) {
+            Some((MS, DialFailure::Absent("nobody listens there".to_owned())))
+        } else if answers_at > self.now + timeout {
+            Some((timeout, DialFailure::Transient("no answer".to_owned())))
+        } else if self.nodes[peer as usize].as_ref().is_none_or(counts_as_lost) {
+            Some((MS, DialFailure::Refused(Refusal::Lost { from: rank, to: peer })))
+        } else {
+            None
+        };
+        if let Some((after, failure)) = failed {
+            return self.push(rank, after, SimulatedEvent::DialFailed(peer, failure));
+        }
+        self.links.insert(link);
+        // A stopped rank takes no part in a handshake.
+        let earliest = self.last_arrival.entry((peer, rank)).or_insert(answers_at);
+        *earliest = answers_at.max(*earliest);
+        self.deliver(peer, rank, SimulatedEvent::Connected(peer));
+        self.deliver(rank, peer, SimulatedEvent::Connected(rank));
     }
 
-    /// Connects two ranks. After a refusal the other rank counts as absent, once `wait` has passed.
-    pub(super) fn connect_or_miss(&mut self, rank: u32, peer: u32, wait: Duration) {
-        let answers_at = self.passes_at(rank, peer).max(self.stopped_until(peer).unwrap_or(self.now));
-        match &self.nodes[peer as usize] {
-            _ if self.is_refused(rank, peer) => {
-                self.push(rank, wait, SimulatedEvent::Absent(peer, Certainty::Confirmed))
-            }
-            None => {}
-            _ if answers_at >= self.now + DIAL_TIMEOUT => {
-                self.push(rank, DIAL_TIMEOUT, SimulatedEvent::Absent(peer, Certainty::Suspected));
-            }
-            // A rank that counts us as lost does not answer.
-            Some(node) if node.control.plane.presence(JobRank::new(rank)) == Presence::Lost => {
-                self.push(rank, DIAL_PATIENCE, SimulatedEvent::Absent(peer, Certainty::Suspected));
-            }
-            // If it is there, the other side has dialled it.
-            Some(_) if self.links.insert((rank.min(peer), rank.max(peer))) => {
-                // A stopped rank takes no part in a handshake.
-                let earliest = self.last_arrival.entry((peer, rank)).or_insert(answers_at);
-                *earliest = answers_at.max(*earliest);
-                self.deliver(peer, rank, SimulatedEvent::Connected(peer));
-                self.deliver(rank, peer, SimulatedEvent::Connected(rank));
-            }
-            Some(_) => {}
+    /// A dial has failed, unless the other side has dialled meanwhile.
+    pub(super) fn on_dial_failed(&mut self, rank: u32, peer: u32, failure: DialFailure) {
+        if !self.links.contains(&(rank.min(peer), rank.max(peer))) {
+            let slot = crate::slots::Slot::control(JobRank::new(peer));
+            self.with_control(rank, |control, now| control.on_dial_failed(slot, failure, now));
         }
     }
 }

@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use unisono_communicator::{Certainty, JobRank};
+use unisono_communicator::JobRank;
 use unisono_engine::Lane;
 
+use super::MS;
 use super::job::{CutLink, Job, Outside};
 use super::pipe::Pipe;
-use super::{INTERVALS, MS};
-use crate::local_communicator::Failure;
+use crate::handshake::Refusal;
 use crate::slots::Slot;
 use crate::wire::{CommunicatorKey, ConnectionRole};
-use crate::{ControlPlane, Presence, Request};
+use crate::{ControlPlane, DialFailure, Presence, Request};
 
 /// How long a rank that leaves waits for its first connections, as over sockets.
 const CONNECTED_WAIT: Duration = Duration::from_secs(5);
@@ -25,16 +25,26 @@ pub(in super::super) enum Command {
     Request(Request),
     /// [`Request::Revoke`]. The sender is dropped once it has been handled.
     Revoke(Request, Sender<Infallible>),
+    /// A connection for data is wanted.
+    Want(Slot),
     Leave,
 }
 
-/// A connection to `peer` that is wanted.
+/// An attempt to make a connection for data.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Dial {
-    key: CommunicatorKey,
-    peer: u32,
-    lane: Lane,
-    absent_since: Option<Instant>,
+    pub(super) slot: Slot,
+    /// When the attempt is given up.
+    pub(super) until: Instant,
+}
+
+/// Each lane has one stream here, whichever way its data goes.
+fn role_of(lane: Lane) -> ConnectionRole {
+    match lane {
+        Lane::Small => ConnectionRole::First,
+        Lane::Large => ConnectionRole::Second,
+        Lane::PointToPoint => ConnectionRole::PointToPoint,
+    }
 }
 
 impl Job {
@@ -45,6 +55,10 @@ impl Job {
             Command::Revoke(request, handed_over) => {
                 self.simulation.request(rank, request);
                 drop(handed_over);
+            }
+            Command::Want(slot) => {
+                let is_taken = self.is_connected(rank, slot);
+                self.simulation.with_control(rank, |control, now| control.want(slot, is_taken, now));
             }
             Command::Leave => {
                 self.simulation.with_plane(rank, |plane, _| plane.begin_to_leave());
@@ -82,50 +96,65 @@ impl Job {
         Some(if rank < peer { (up, down) } else { (down, up) })
     }
 
-    /// Starts to dial the connection of a communicator to a rank of the job.
+    /// The engine's thread asks for the connection of a communicator to a rank of the job.
     pub(super) fn dial(&mut self, rank: u32, key: CommunicatorKey, peer: u32, lane: Lane) {
-        let dial = Dial { key, peer, lane, absent_since: None };
+        let slot = Slot { key, role: role_of(lane), peer: JobRank::new(peer) };
         let pause = Duration::from_micros(50 + self.simulation.random.below(500));
-        self.simulation.schedule(rank, pause, Outside::Dial(dial));
+        self.simulation.schedule(rank, pause, Outside::Command(Command::Want(slot)));
+    }
+
+    fn is_connected(&self, rank: u32, Slot { key, role, peer }: Slot) -> bool {
+        let lane = Lane::ALL.into_iter().find(|lane| role_of(*lane) == role);
+        lane.is_some_and(|lane| self.connection(rank, key, peer.get(), lane).is_some())
     }
 
     pub(super) fn on_dial(&mut self, rank: u32, dial: Dial) {
-        let Dial { key, peer, lane, absent_since } = dial;
-        if !self.simulation.has_member(rank, key) || self.connection(rank, key, peer, lane).is_some() {
+        let Dial { slot, until } = dial;
+        let (key, peer, now) = (slot.key, slot.peer.get(), self.simulation.now);
+        if !self.simulation.has_member(rank, key) || self.is_connected(rank, slot) {
             return;
         }
-        let now = self.simulation.now;
-        let gone = |job: &mut Job, reason: &str| {
-            let slot = Slot { key, role: ConnectionRole::First, peer: JobRank::new(peer) };
-            let failure = Failure::Gone(Certainty::Confirmed, reason.to_owned());
-            job.simulation
-                .with_control(rank, |control, _| control.communicators.not_connected(slot, failure));
+        let failed = |job: &mut Job, failure: DialFailure| {
+            job.simulation.with_control(rank, |control, now| control.on_dial_failed(slot, failure, now));
         };
+        if self.simulation.is_refused(rank, peer) {
+            return failed(self, DialFailure::Absent("nobody listens there".to_owned()));
+        }
+        // What the other side does with a dial, it does once the dial and the rank meet.
+        let answers_at = self.simulation.passes_at(rank, peer);
+        let answers_at = answers_at.max(self.simulation.stopped_until(peer).unwrap_or(now));
+        if answers_at > now {
+            if answers_at > until {
+                let after = until.saturating_duration_since(now);
+                return self.simulation.schedule(rank, after, Outside::DialFailed(slot));
+            }
+            return self.simulation.schedule(rank, answers_at - now, Outside::Dial(dial));
+        }
+        if self.simulation.presence(peer, rank) == Presence::Lost {
+            return failed(self, DialFailure::Refused(Refusal::Lost { from: rank, to: peer }));
+        }
         if self.simulation.presence(rank, peer) != Presence::Live {
-            return gone(self, "it has left the job");
+            return failed(self, DialFailure::Transient("it has closed the connection".to_owned()));
         }
-        let passes_at = self.simulation.passes_at(rank, peer);
-        let is_refused = self.simulation.is_refused(rank, peer);
-        let absent_since = is_refused.then(|| absent_since.unwrap_or(now));
-        if absent_since.is_some_and(|since| now - since >= INTERVALS.suspect) {
-            return gone(self, "nobody listens there");
+        if self.simulation.has_member(peer, key) {
+            return self.connect(rank, slot);
         }
-        // A rank that counts us as lost does not answer; a connection to a communicator that does not exist yet is
-        // parked.
-        let is_taken = passes_at == now
-            && self.simulation.has_member(peer, key)
-            && self.simulation.presence(peer, rank) == Presence::Live
-            && self.simulation.stopped_until(peer).is_none();
-        if is_taken {
-            return self.connect(rank, dial);
-        }
-        // A dial whose packets are lost cannot be told from a slow one. A refused dial is repeated at once.
-        let wait = if is_refused { Duration::ZERO } else { passes_at - now };
-        let pause = wait + MS * (1 + self.simulation.random.below(10) as u32);
-        self.simulation.schedule(rank, pause, Outside::Dial(Dial { absent_since, ..dial }));
+        // It is parked until its communicator exists there.
+        let pause = MS * (1 + self.simulation.random.below(10) as u32);
+        self.simulation.schedule(rank, pause, Outside::Dial(Dial { slot, until: until.max(now + pause) }));
     }
 
-    fn connect(&mut self, rank: u32, Dial { key, peer, lane, .. }: Dial) {
+    /// The time of a dial is up.
+    pub(super) fn on_silence(&mut self, rank: u32, slot: Slot) {
+        if !self.is_connected(rank, slot) {
+            let failure = DialFailure::Transient("no answer".to_owned());
+            self.simulation.with_control(rank, |control, now| control.on_dial_failed(slot, failure, now));
+        }
+    }
+
+    fn connect(&mut self, rank: u32, slot: Slot) {
+        let Slot { key, role, peer } = slot;
+        let peer = peer.get();
         let (low, high) = (rank.min(peer), rank.max(peer));
         let first = self.pipes.len();
         for ends in [(low, high), (high, low)] {
@@ -134,8 +163,10 @@ impl Job {
             pipe.lost_after = self.cut_link.filter(is_cut).map(|cut| cut.after_bytes);
             self.pipes.push(pipe);
         }
-        self.connections.insert((key, low, high, lane as usize), (first, first + 1));
-        for side in [rank, peer] {
+        self.connections.insert((key, low, high, role as usize), (first, first + 1));
+        for (side, other) in [(rank, peer), (peer, rank)] {
+            let slot = Slot { peer: JobRank::new(other), ..slot };
+            self.simulation.with_control(side, |control, now| control.on_connected(slot, now));
             self.seats[side as usize].woken.store(true, Ordering::Relaxed);
         }
     }

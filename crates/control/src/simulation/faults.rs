@@ -24,7 +24,8 @@ impl SimulatedEvent {
             SimulatedEvent::Message(from, _) | SimulatedEvent::Changed(from, _) => Some(*from),
             SimulatedEvent::Connected(_)
             | SimulatedEvent::Reset(_)
-            | SimulatedEvent::Absent(..)
+            | SimulatedEvent::Dial(..)
+            | SimulatedEvent::DialFailed(..)
             | SimulatedEvent::ProcessEnded(_)
             | SimulatedEvent::Tick
             | SimulatedEvent::Outside(_) => None,
@@ -107,7 +108,8 @@ impl Simulation {
                     (*from.min(to), *from.max(to)) == (low, high) && *at > until
                 }
                 SimulatedEvent::Reset(_)
-                | SimulatedEvent::Absent(..)
+                | SimulatedEvent::Dial(..)
+                | SimulatedEvent::DialFailed(..)
                 | SimulatedEvent::ProcessEnded(_)
                 | SimulatedEvent::Tick
                 | SimulatedEvent::Outside(_) => false,
@@ -157,11 +159,8 @@ impl Simulation {
                 node.control.plane.on_disconnected(peer, Certainty::Confirmed, error.to_string(), at);
             }
             Ok(None) | Err(BadFrame::Changed) => {
-                let is_wanted = node.control.plane.on_ended(peer, at);
+                node.control.on_ended(peer, None, at);
                 self.close(rank, from);
-                if is_wanted {
-                    self.connect_or_miss(rank, from, INTERVALS.suspect);
-                }
             }
         }
     }

@@ -18,6 +18,7 @@ use unisono_engine::EngineOptions;
 use super::driver::{Command, Dial};
 use super::pipe::Pipe;
 use super::{Cut, MS, Simulation};
+use crate::slots::Slot;
 use crate::wire::CommunicatorKey;
 
 /// Later than every deadline, in the time of the simulation.
@@ -35,6 +36,8 @@ pub(in super::super) enum Outside {
     Command(Command),
     /// A connection is dialled.
     Dial(Dial),
+    /// Nothing has answered a dial.
+    DialFailed(Slot),
     /// Bytes arrive.
     Arrived { pipe: usize, bytes: usize },
     /// The end of a stream arrives.
@@ -53,7 +56,10 @@ pub(in super::super) enum Outside {
 
 impl Outside {
     pub(super) fn needs_its_rank(&self) -> bool {
-        matches!(self, Outside::Command(_) | Outside::Dial(_) | Outside::Leave { .. })
+        matches!(
+            self,
+            Outside::Command(_) | Outside::Dial(_) | Outside::DialFailed(_) | Outside::Leave { .. }
+        )
     }
 }
 
@@ -394,6 +400,7 @@ impl Job {
         match outside {
             Outside::Command(command) => self.on_command(rank, command),
             Outside::Dial(dial) => self.on_dial(rank, dial),
+            Outside::DialFailed(slot) => self.on_silence(rank, slot),
             Outside::Leave { by } => self.leave(rank, by),
             Outside::Arrived { pipe, bytes } => self.pipes[pipe].arrive(bytes),
             Outside::Ended { pipe, is_reset } => {

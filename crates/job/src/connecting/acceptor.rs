@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
@@ -29,9 +30,24 @@ pub(crate) struct Authenticated {
 
 /// What the other side of a handshake must prove.
 #[derive(Clone, Debug)]
-struct Terms {
+struct Demands {
     secret: Secret,
     expected: Expected,
+}
+
+/// The demands of an acceptor, which may change while it accepts.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms(watch::Sender<Option<Demands>>);
+
+impl Terms {
+    /// A rank counts as lost from now on, and is told so when it dials.
+    pub(crate) fn count_as_lost(&self, rank: u32) {
+        self.0.send_modify(|demands| {
+            if let Some(demands) = demands {
+                Arc::make_mut(&mut demands.expected.lost).insert(rank);
+            }
+        });
+    }
 }
 
 /// Where a rank listens.
@@ -51,7 +67,7 @@ struct Listeners {
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listeners: Listeners,
-    terms: watch::Sender<Option<Terms>>,
+    terms: watch::Sender<Option<Demands>>,
     timeout: Duration,
     pending_max: usize,
     pending: JoinSet<Result<Authenticated, Refusal>>,
@@ -79,7 +95,12 @@ impl Acceptor {
 
     /// Begins the handshakes.
     pub(crate) fn begin(&self, secret: Secret, expected: Expected) {
-        self.terms.send_replace(Some(Terms { secret, expected }));
+        self.terms.send_replace(Some(Demands { secret, expected }));
+    }
+
+    /// What is demanded from now on of those that dial.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms(self.terms.clone())
     }
 
     /// The next authenticated connection. May be dropped while it waits; nothing is lost.
@@ -137,7 +158,7 @@ impl Acceptor {
         self.in_order.push_back(self.pending.spawn(async move {
             let known = async { terms.wait_for(Option::is_some).await.ok()?.clone() };
             let known = tokio::time::timeout_at(until, known).await;
-            let Ok(Some(Terms { secret, expected })) = known else {
+            let Ok(Some(Demands { secret, expected })) = known else {
                 return Err(Refusal::Closed { text: "this rank does not know its job".into() });
             };
             let left = until.saturating_duration_since(Instant::now());
@@ -176,6 +197,7 @@ impl Listeners {
 mod tests {
     use std::io::{ErrorKind, Read};
     use std::net::TcpStream;
+    use std::sync::Arc;
 
     use unisono_control::handshake::{JobId, Purpose};
 
@@ -215,6 +237,34 @@ mod tests {
         }
     }
 
+    /// What a rank of nine says that dials rank 0.
+    fn hello(job: JobId, from: u32) -> Hello {
+        let (communicator, epoch, lane) = (0, 0, 0);
+        Hello { purpose: Purpose::Data, job, communicator, epoch, lane, world_size: 9, from, to: 0 }
+    }
+
+    #[test]
+    fn a_rank_that_counts_as_lost_is_told_so_from_then_on() {
+        TaskThread::start("test").unwrap().wait_for(async {
+            let (mut acceptor, address) = acceptor(LONG, 3);
+            let (secret, job) = (Secret::random().unwrap(), JobId::from_key("tests"));
+            let (purposes, world_size, lost) = (&[Purpose::Data], Some(9), Arc::default());
+            acceptor.begin(secret.clone(), Expected { purposes, job, world_size, rank: 0, lost });
+            acceptor.terms().count_as_lost(3);
+            let dialled = async |from| {
+                let mut stream = tokio::net::TcpStream::from_std(dial(address)).unwrap();
+                initiate(&mut stream, &secret, &hello(job, from), LONG).await
+            };
+            let refused = async {
+                let refusal = dialled(3).await.map(|other| other.from);
+                (refusal, dialled(4).await.map(|other| other.from))
+            };
+            let ((lost, live), accepted) = tokio::join!(refused, acceptor.next());
+            assert_eq!((lost, live), (Err(Refusal::Lost { from: 3, to: 0 }), Ok(0)));
+            assert_eq!(accepted.hello.from, 4, "the other one is not handed over");
+        });
+    }
+
     #[test]
     fn the_newest_wait_until_the_job_is_known() {
         TaskThread::start("test").unwrap().wait_for(async {
@@ -223,21 +273,12 @@ mod tests {
             accept_until_closed(&mut acceptor, &dialled[..5]).await;
             assert!(!dialled[5..].iter().any(is_closed), "the newest stay");
             let (secret, job) = (Secret::random().unwrap(), JobId::from_key("tests"));
-            let expected = Expected { purposes: &[Purpose::Data], job, world_size: Some(9), rank: 0 };
+            let (purposes, world_size, lost) = (&[Purpose::Data], Some(9), Arc::default());
+            let expected = Expected { purposes, job, world_size, rank: 0, lost };
             acceptor.begin(secret.clone(), expected);
             for (from, stream) in (1..).zip(dialled.drain(5..)) {
                 let mut stream = tokio::net::TcpStream::from_std(stream).unwrap();
-                let (communicator, epoch, lane) = (0, 0, 0);
-                let hello = Hello {
-                    purpose: Purpose::Data,
-                    job,
-                    communicator,
-                    epoch,
-                    lane,
-                    world_size: 9,
-                    from,
-                    to: 0,
-                };
+                let hello = hello(job, from);
                 let (proven, accepted) =
                     tokio::join!(initiate(&mut stream, &secret, &hello, LONG), acceptor.next());
                 assert_eq!((proven.map(|other| other.from), accepted.hello), (Ok(0), hello));

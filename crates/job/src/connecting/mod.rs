@@ -7,7 +7,7 @@ pub(crate) mod local;
 mod memory;
 mod stream;
 
-pub(crate) use acceptor::{Acceptor, Authenticated};
+pub(crate) use acceptor::{Acceptor, Authenticated, Terms};
 pub(crate) use handshake::{initiate, respond};
 pub use listener::Listener;
 pub(crate) use memory::RingShare;

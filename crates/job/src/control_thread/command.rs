@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_backend::{Ask, CallHistory};
 use unisono_communicator::{Error, GroupRank, JobRank};
+use unisono_control::DialTimeouts;
 use unisono_control::Request;
 use unisono_control::handshake::JobId;
 use unisono_control::intervals::Intervals;
@@ -69,10 +70,8 @@ impl Identity {
 pub(crate) struct Settings {
     /// The intervals of the failure detector.
     pub(crate) intervals: Intervals,
-    /// The deadline of one handshake.
-    pub(crate) handshake_timeout: Duration,
-    /// How long a rank may be unreachable before a connection to it is given up.
-    pub(crate) dial_timeout: Duration,
+    /// How long this rank tries to connect to another one.
+    pub(crate) dial_timeouts: DialTimeouts,
     /// What every socket is made with.
     pub(crate) socket_options: SocketOptions,
     /// The share of this rank in the memory of its host, if data goes through memory between ranks of one host.

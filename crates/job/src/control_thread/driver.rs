@@ -17,9 +17,9 @@ use unisono_control::hosts::Hosts;
 use unisono_control::local_communicator::Failure;
 use unisono_control::slots::{Placed, Slot, Slots};
 use unisono_control::wire::{CommunicatorKey, ConnectionRole, Message, Topic, encode};
-use unisono_control::{ControlPlane, Effect, Presence, Request};
+use unisono_control::{ControlPlane, DialFailure, Effect, Presence, Request};
 
-use dialling::{Wanted, may_lie_within_host};
+use dialling::may_lie_within_host;
 use leaving::Leaving;
 use witness::ProcessEnd;
 
@@ -30,7 +30,7 @@ use super::measurements::Measurements;
 use super::process_watch::ProcessWatch;
 use super::retransmissions::Retransmissions;
 use super::tasks::{End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger};
-use crate::connecting::{Acceptor, Authenticated, Stream};
+use crate::connecting::{Acceptor, Authenticated, Stream, Terms};
 use crate::sockets::DataSocket;
 
 /// How many events are taken before the actions that follow from them.
@@ -54,7 +54,8 @@ struct Driver {
     control: ControlPlane,
     engines: Engines,
     slots: Slots<Stream>,
-    wanted: BTreeMap<Slot, Wanted>,
+    /// What is demanded of ranks that dial.
+    terms: Terms,
     control_connections: BTreeMap<JobRank, ControlConnection>,
     /// The watched processes on this host, and the ended ones.
     watches: BTreeMap<JobRank, ProcessWatch>,
@@ -91,15 +92,21 @@ pub(super) async fn run(
         job: identity.job,
         world_size: Some(world_size),
         rank: rank.get(),
+        lost: Arc::default(),
     };
     acceptor.begin(identity.secret.clone(), expected);
     let mut driver = Driver {
-        control: ControlPlane::new(rank, hosts.clone(), settings.intervals, Instant::now()),
+        control: ControlPlane::new(
+            rank,
+            hosts.clone(),
+            (settings.intervals, settings.dial_timeouts),
+            Instant::now(),
+        ),
         engines: Engines::default(),
         watches: ProcessWatch::open_all(rank, &hosts, &identity.processes).into_iter().collect(),
         ended: BTreeMap::new(),
         slots: Slots::new(rank),
-        wanted: BTreeMap::new(),
+        terms: acceptor.terms(),
         control_connections: BTreeMap::new(),
         connections: 0,
         measurements,
@@ -177,7 +184,8 @@ impl Driver {
                 for (peer, role) in wanted {
                     let peer =
                         self.control.communicators.get(key).map(|communicator| communicator.job_rank(peer));
-                    peer.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
+                    let slots = peer.into_iter().map(|peer| Slot { key, role, peer });
+                    slots.for_each(|slot| self.control.want(slot, self.slots.is_taken(slot), Instant::now()));
                 }
             }
             Command::Revoke { key, members, cause, handed_over } => {
@@ -209,7 +217,6 @@ impl Driver {
         self.engines.remove(key);
         self.slots.remove(key);
         self.handovers.forget(key);
-        self.wanted.retain(|slot, _| slot.role == ConnectionRole::Control || slot.key != key);
         // The other side parks a connection of a communicator, also of a dropped communicator, until the connection
         // ends.
         let of_key = |slot: &Slot| slot.role != ConnectionRole::Control && slot.key == key;
@@ -286,7 +293,7 @@ impl Driver {
                 if slot.role != ConnectionRole::Control
                     && self.control.communicators.get(slot.key).is_none() => {}
             TaskResult::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
-            TaskResult::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
+            TaskResult::Dialled { slot, result: Err(failure) } => self.on_attempt_failed(slot, failure),
             TaskResult::Judged { slot, number, result: Ok((stream, verdict)) } => match verdict {
                 // This verdict is late: the lower rank has given the connection up, and a later one exists.
                 Verdict::Keep if self.has_later_control(slot, number) => {}
@@ -297,19 +304,25 @@ impl Driver {
                 // The other side may still have the connection that has ended here. It refuses no control connection:
                 // such a word was changed on its way.
                 Verdict::Drop | Verdict::Refuse(_) if slot.role == ConnectionRole::Control => {
-                    self.retry(slot, "it has another connection".to_owned());
+                    let problem = "it has another connection".to_owned();
+                    self.on_attempt_failed(slot, DialFailure::Transient(problem));
                 }
                 // The connection that is kept instead is on its way.
                 Verdict::Drop => {}
-                Verdict::Refuse(problem) => self.fail(slot, Failure::Error(Error::Refused { problem })),
+                Verdict::Refuse(problem) if !self.slots.is_taken(slot) => {
+                    self.control.fail(slot, Failure::Error(Error::Refused { problem }), now);
+                }
+                Verdict::Refuse(_) => {}
             },
-            TaskResult::Judged { slot, result: Err(error), .. } => self.retry(slot, error.to_string()),
+            TaskResult::Judged { slot, result: Err(error), .. } => {
+                self.on_attempt_failed(slot, DialFailure::Transient(error.to_string()));
+            }
             TaskResult::Acknowledged { slot, number, result: Ok(stream) } => {
                 self.deliver((slot, number), stream)
             }
             TaskResult::Acknowledged { slot, result: Err(error), .. } => {
                 self.slots.release(slot);
-                self.retry(slot, error.to_string());
+                self.on_attempt_failed(slot, DialFailure::Transient(error.to_string()));
             }
         }
     }
@@ -317,8 +330,8 @@ impl Driver {
     /// The control connection to a rank has ended.
     fn on_ended(&mut self, peer: JobRank, end: End, now: Instant) {
         self.control_connections.remove(&peer);
-        let ended = match end {
-            End::Closed(reason) => self.control.plane.has_heard(peer).then_some(reason),
+        let reason = match end {
+            End::Closed(reason) => Some(reason),
             End::Changed => {
                 let text = format_args!(
                     "a message of rank {peer} does not match its checksum: it was changed on its way, and the control \
@@ -331,13 +344,9 @@ impl Driver {
                 return self.control.plane.on_disconnected(peer, Certainty::Confirmed, reason, now);
             }
         };
-        if self.control.plane.on_ended(peer, now) {
-            let (slot, is_read) = (Slot::control(peer), ended.is_some());
-            self.slots.release(slot);
-            self.want(slot, ended);
-            if is_read {
-                self.decide(peer, now);
-            }
+        self.slots.release(Slot::control(peer));
+        if self.control.on_ended(peer, reason, now) {
+            self.decide(peer, now);
         }
     }
 
@@ -358,7 +367,7 @@ impl Driver {
             self.judged.retain(|one| !one.1.is_finished());
             self.handovers.begin(slot);
             let rings = self.settings.rings.clone();
-            let timeout = (slot.role == ConnectionRole::Control).then(|| self.attempt_timeout(slot));
+            let timeout = (slot.role == ConnectionRole::Control).then(|| self.control.attempt_timeout(slot));
             self.judged
                 .push((slot, self.tasks.spawn(await_verdict((slot, number), (stream, rings), timeout))));
         }
@@ -380,7 +389,11 @@ impl Driver {
             Placed::Keep(stream) => {
                 self.handovers.begin(slot);
                 let rings = self.settings.rings.clone();
-                drop(self.tasks.spawn(keep((slot, number), (stream, rings), self.attempt_timeout(slot))))
+                drop(self.tasks.spawn(keep(
+                    (slot, number),
+                    (stream, rings),
+                    self.control.attempt_timeout(slot),
+                )))
             }
             // A new connection has room for a verdict. If it had none, closing it would tell the other side the same.
             Placed::Drop(stream) => drop(stream.try_write(&Verdict::Drop.encode())),
@@ -406,15 +419,14 @@ impl Driver {
 
     fn on_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Connect(peer) => self.want(Slot::control(peer), None),
+            Effect::Dial { slot, pause, timeout } => self.dial(slot, pause, timeout),
             Effect::Send(peer, message) => self.send(peer, &message),
             Effect::Happened(news) => {
                 if let Topic::Lost { rank, .. } = news.topic {
-                    // A rank that counts as lost itself makes no new connections.
-                    self.wanted.retain(|slot, _| slot.peer != rank && rank != self.identity.rank);
                     // The news of its loss was the last message to that rank. More would pile up, since it may not
                     // read.
                     self.control_connections.remove(&rank);
+                    self.terms.count_as_lost(rank.get());
                     self.witness(rank);
                 }
             }

@@ -13,7 +13,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use unisono_communicator::{Error, JobRank};
-use unisono_control::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict};
+use unisono_control::DialFailure;
+use unisono_control::handshake::{Hello, VERDICT_BYTES, Verdict};
 use unisono_control::secret::Secret;
 use unisono_control::slots::Slot;
 use unisono_control::wire::{ACKNOWLEDGED, BadFrame, Message, take_message};
@@ -78,18 +79,6 @@ pub(super) enum End {
     ProcessEnded(String),
 }
 
-/// Why a dial failed.
-pub(super) enum DialFailure {
-    /// Nobody listens there any more.
-    Gone(String),
-    /// It may succeed later.
-    Transient(String),
-    /// This rank itself cannot connect, which says nothing about the other side.
-    Own(Error),
-    /// It never will.
-    Refused(Refusal),
-}
-
 /// How to dial.
 #[derive(Clone)]
 pub(super) struct Dialler {
@@ -138,7 +127,7 @@ impl Dialler {
         let mut stream = match connected {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return Err(DialFailure::Gone(format!("nobody listens at {address}")));
+                return Err(DialFailure::Absent(format!("nobody listens at {address}")));
             }
             Ok(Err(error)) if is_own_failure(&error) => {
                 return Err(DialFailure::Own(Error::system(format!("cannot connect to {address}"), &error)));

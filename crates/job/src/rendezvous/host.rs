@@ -304,7 +304,8 @@ async fn serve(
 ) -> Option<Kept> {
     let StoreConfig { world_size, secret, job, handshake_timeout, .. } = config;
     // The roster compares the world sizes, so that all ranks are told.
-    let expected = Expected { purposes: &[Purpose::Store], job, world_size: None, rank: RANK_STORE };
+    let (purposes, lost) = (&[Purpose::Store], Arc::default());
+    let expected = Expected { purposes, job, world_size: None, rank: RANK_STORE, lost };
     let pending_max = share(world_size as usize + UNAUTHENTICATED_MAX);
     let mut acceptor = Acceptor::new(listener, handshake_timeout, pending_max);
     acceptor.begin(secret, expected);

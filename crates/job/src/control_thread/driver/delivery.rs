@@ -16,7 +16,6 @@ use crate::sockets::{DataSocket, Way, set_congestion_control};
 
 impl Driver {
     pub(super) fn deliver(&mut self, (slot, number): (Slot, u64), stream: Stream) {
-        self.wanted.remove(&slot);
         if slot.role == ConnectionRole::Control {
             // Control connections are dialled over TCP only, and a rank accepts no others.
             let Stream::Tcp(stream) = stream else { return };
@@ -28,7 +27,7 @@ impl Driver {
             tokio::spawn(read_messages((slot.peer, number), reader, process, self.events.clone()));
             self.control_connections
                 .insert(slot.peer, ControlConnection { number, frames, is_doubted: false });
-            self.control.plane.on_connected(slot.peer, Instant::now());
+            self.control.on_connected(slot, Instant::now());
             return;
         }
         self.tune(slot.peer, &stream);
@@ -39,10 +38,13 @@ impl Driver {
                 self.measurements.add(&socket);
                 if let Some(peer) = self.control.communicators.peer_of(slot) {
                     self.engines.deliver(slot.key, Delivery::Socket { peer, role: slot.role, socket });
-                    self.control.communicators.connected(slot);
+                    self.control.on_connected(slot, Instant::now());
                 }
             }
-            Err(error) => self.fail(slot, Failure::Error(Error::system("cannot take over a socket", &error))),
+            Err(error) => {
+                let failure = Failure::Error(Error::system("cannot take over a socket", &error));
+                self.control.fail(slot, failure, Instant::now());
+            }
         }
     }
 

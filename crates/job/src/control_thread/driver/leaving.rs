@@ -126,7 +126,7 @@ impl Driver {
                 reporter.at_exit(self.identity.rank, "started calls".to_owned(), &cause, text);
             }
         }
-        Leaving::Connecting { until: deadline_after(now, self.settings.handshake_timeout) }
+        Leaving::Connecting { until: deadline_after(now, self.settings.dial_timeouts.attempt) }
     }
 
     fn say_goodbye(&mut self) {

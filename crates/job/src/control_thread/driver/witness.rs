@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::JobRank;
 use unisono_control::Presence;
-use unisono_control::slots::Slot;
 
 use super::super::command::THREAD_NAME;
 use super::super::starvation::{Seen, state_of};
@@ -54,8 +53,7 @@ impl Driver {
     /// such a connection is being read, its end decides. Where there is none, this rank waits for the goodbye that
     /// others may have read.
     pub(super) fn on_process_ended(&mut self, peer: JobRank, reason: String, now: Instant) {
-        let slot = Slot::control(peer);
-        let was_read = self.wanted.get(&slot).is_some_and(|wanted| wanted.has_ended());
+        let was_read = self.control.is_made_again(peer);
         let is_lost = self.control.plane.presence(peer) == Presence::Lost;
         let is_reading = self.control_connections.contains_key(&peer);
         let grace = if (was_read || is_lost) && !is_reading {

@@ -1,0 +1,141 @@
+//! The connections of one rank, from the wish to the end: which are dialled, and what a failure means to the plane and
+//! to the communicators. The owner dials, and says what came of it.
+
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{Certainty, JobRank};
+
+use super::{ControlPlane, Effect};
+use crate::dials::{AfterFailure, DialFailure};
+use crate::handshake::Refusal;
+use crate::local_communicator::Failure;
+use crate::plane::Presence;
+use crate::slots::Slot;
+use crate::wire::{ConnectionRole, News};
+
+impl ControlPlane {
+    /// A connection for data is wanted. `is_taken` when one is on its way, whichever side has dialled it.
+    pub fn want(&mut self, slot: Slot, is_taken: bool, now: Instant) {
+        // A rank that has left may have made the connection before, and sent everything that it had to send.
+        if self.plane.presence(slot.peer) != Presence::Live && !is_taken {
+            self.fail(slot, left(), now);
+        } else {
+            self.begin_to_dial(slot, None, now);
+        }
+    }
+
+    pub(super) fn begin_to_dial(&mut self, slot: Slot, ended: Option<String>, now: Instant) {
+        self.dials.want(slot, ended, now);
+        self.dial(slot, Duration::ZERO);
+    }
+
+    fn dial(&mut self, slot: Slot, pause: Duration) {
+        self.effects.push(Effect::Dial { slot, pause, timeout: self.attempt_timeout(slot) });
+    }
+
+    /// How long any part of making this connection may take.
+    pub fn attempt_timeout(&self, slot: Slot) -> Duration {
+        let is_control = slot.role == ConnectionRole::Control;
+        let (is_heard, is_probed) = (self.plane.has_heard(slot.peer), self.plane.is_probed(slot.peer));
+        self.dials.attempt_timeout(is_control && is_heard, is_control && is_probed)
+    }
+
+    /// A connection is there.
+    pub fn on_connected(&mut self, slot: Slot, now: Instant) {
+        self.dials.remove(slot);
+        match slot.role {
+            ConnectionRole::Control => self.plane.on_connected(slot.peer, now),
+            ConnectionRole::First | ConnectionRole::Second | ConnectionRole::PointToPoint => {
+                self.communicators.connected(slot);
+            }
+        }
+    }
+
+    /// The control connection to a rank has ended. It is made again, and a dial tells whether the rank is gone: with
+    /// `reason` for its cause, if the end says that it may be. Returns whether that is so.
+    pub fn on_ended(&mut self, peer: JobRank, reason: Option<String>, now: Instant) -> bool {
+        let ended = reason.filter(|_| self.plane.has_heard(peer));
+        let may_be_gone = ended.is_some();
+        let is_made_again = self.plane.on_ended(peer, now);
+        if is_made_again {
+            self.begin_to_dial(Slot::control(peer), ended, now);
+        }
+        is_made_again && may_be_gone
+    }
+
+    /// Whether the control connection to a rank has ended, and is made again to find out whether the rank is gone.
+    pub fn is_made_again(&self, peer: JobRank) -> bool {
+        self.dials.follows_another(Slot::control(peer))
+    }
+
+    /// A dial has failed, and no other connection of this slot is on its way.
+    pub fn on_dial_failed(&mut self, slot: Slot, failure: DialFailure, now: Instant) {
+        if !self.dials.are_wanted(slot) {
+            return;
+        }
+        if self.plane.presence(slot.peer) != Presence::Live {
+            return self.fail(slot, left(), now);
+        }
+        let next = match failure {
+            DialFailure::Transient(problem) => self.dials.failed(slot, problem, now),
+            DialFailure::Absent(problem) => self.dials.absent(slot, problem, now),
+            DialFailure::Own(error) => {
+                let Some(since) = self.dials.unable(slot, now) else { return };
+                let patience = self.dials.attempt_timeout(false, false);
+                // No descriptor may be left: unauthenticated connections hold some until their handshake times out. A
+                // trouble that lasts longer fails this rank's call, and is never taken for the death of the other rank.
+                // Control connections wait until it is over, unless a caller that begins waits for them.
+                if slot.role == ConnectionRole::Control {
+                    self.fall_short(&error, (since, patience), now);
+                } else if now.saturating_duration_since(since) >= patience {
+                    return self.fail(slot, Failure::Error(error), now);
+                }
+                self.dials.failed(slot, error.to_string(), now)
+            }
+            // Every rank has proven that it knows the secret when it joined: a byte was changed on its way.
+            DialFailure::Refused(refusal @ (Refusal::Secret | Refusal::Protocol))
+                if slot.role == ConnectionRole::Control =>
+            {
+                self.dials.failed(slot, refusal.to_string(), now)
+            }
+            DialFailure::Refused(Refusal::Lost { .. }) => return self.on_taken_for_lost(slot.peer, now),
+            DialFailure::Refused(refusal) => AfterFailure::GiveUp(Failure::Error(refusal.into())),
+        };
+        match next {
+            AfterFailure::Dial(pause) => self.dial(slot, pause),
+            AfterFailure::GiveUp(failure) => self.fail(slot, failure, now),
+            AfterFailure::Nothing => {}
+        }
+    }
+
+    /// Another rank says that this one counts as lost there. The news of that has not come: the network was cut
+    /// meanwhile, and the two are on different sides, each of which counts the other as lost. Within a host there are no
+    /// two sides, so this rank is lost.
+    fn on_taken_for_lost(&mut self, by: JobRank, now: Instant) {
+        if !self.plane.is_on_this_host(by) {
+            let reason = "it counts this rank as lost".to_owned();
+            return self.plane.on_disconnected(by, Certainty::Suspected, reason, now);
+        }
+        let topic = self.plane.own_loss(by);
+        let topics =
+            self.communicators.happened(&News { origin: by, sequence: 0, topic: topic.clone() }, now);
+        self.publish(topics.into_iter().chain([topic]), now);
+    }
+
+    /// A connection that is wanted will never come.
+    pub fn fail(&mut self, slot: Slot, failure: Failure, now: Instant) {
+        self.dials.remove(slot);
+        if slot.role != ConnectionRole::Control {
+            return self.communicators.not_connected(slot, failure);
+        }
+        let (certainty, reason) = match failure {
+            Failure::Gone(certainty, reason) => (certainty, reason),
+            Failure::Error(error) => (Certainty::Confirmed, error.to_string()),
+        };
+        self.plane.on_disconnected(slot.peer, certainty, reason, now);
+    }
+}
+
+fn left() -> Failure {
+    Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned())
+}
