@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel};
 use tokio::task::{AbortHandle, JoinSet};
 use unisono_communicator::{Certainty, Error, JobRank, Severity, log};
 use unisono_control::handshake::{Expected, Purpose, Verdict};
@@ -25,13 +25,17 @@ use witness::ProcessEnd;
 
 use super::command::{Command, Identity, Settings};
 use super::engines::{Delivery, Engines};
+use super::frames::FrameSender;
 use super::handovers::Handovers;
 use super::measurements::Measurements;
 use super::process_watch::ProcessWatch;
 use super::retransmissions::Retransmissions;
-use super::tasks::{End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger};
+use super::tasks::{End, TaskResult, await_verdict, has_ended, keep, linger};
 use crate::connecting::{Acceptor, Authenticated, Stream, Terms};
 use crate::sockets::DataSocket;
+
+/// How many events wait for the loop. Who reads more waits with them, and then the other side.
+pub(super) const EVENTS_MAX: usize = 4096;
 
 /// How many events are taken before the actions that follow from them.
 const EVENTS_AT_ONCE_MAX: usize = 1024;
@@ -43,7 +47,7 @@ const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 struct ControlConnection {
     /// Distinguishes it from earlier connections between the same ranks.
     number: u64,
-    frames: UnboundedSender<Outgoing>,
+    frames: FrameSender,
     /// The other side has dialled again, and nothing has come on this connection since.
     is_doubted: bool,
 }
@@ -73,7 +77,7 @@ struct Driver {
     handovers: Handovers,
     /// The tasks that wait for a verdict.
     judged: Vec<(Slot, AbortHandle)>,
-    events: UnboundedSender<TaskResult>,
+    events: Sender<TaskResult>,
 }
 
 /// Runs until [`Command::Leave`], and until this rank has left.
@@ -86,7 +90,7 @@ pub(super) async fn run(
 ) {
     let (rank, world_size) = (identity.rank, identity.size());
     let hosts = Hosts::new(identity.hosts.clone());
-    let (events, mut received) = unbounded_channel();
+    let (events, mut received) = channel(EVENTS_MAX);
     let expected = Expected {
         purposes: &[Purpose::Data, Purpose::Control],
         job: identity.job,
@@ -143,7 +147,15 @@ pub(super) async fn run(
         driver.act();
         leaving = driver.leave_on(leaving, Instant::now());
     }
-    driver.leave().await;
+    // Nobody waits for this rank to read.
+    let drained = async {
+        while received.recv().await.is_some() {}
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = driver.leave() => {}
+        () = drained => {}
+    }
 }
 
 impl Driver {
@@ -192,9 +204,7 @@ impl Driver {
                 self.request(Request::Revoke { key, members, cause });
                 self.act();
                 for connection in self.control_connections.values() {
-                    let marker = Outgoing { bytes: Vec::new(), handed_over: Some(handed_over.clone()) };
-                    // The writing task of a connection that has ended takes nothing any more.
-                    let _ = connection.frames.send(marker);
+                    connection.frames.mark(handed_over.clone());
                 }
             }
             Command::Linger { sockets } => self.linger(sockets),
@@ -254,7 +264,7 @@ impl Driver {
     }
 
     /// Takes messages that have come together, so that the same news of several origins goes on as one message.
-    fn on_events(&mut self, mut event: TaskResult, received: &mut UnboundedReceiver<TaskResult>) {
+    fn on_events(&mut self, mut event: TaskResult, received: &mut Receiver<TaskResult>) {
         for _ in 1..EVENTS_AT_ONCE_MAX {
             self.on_event(event);
             let Ok(next) = received.try_recv() else { return };
@@ -445,8 +455,10 @@ impl Driver {
         if let Some(connection) = self.control_connections.get(&peer) {
             let mut bytes = Vec::new();
             encode(message, &mut bytes);
-            // A connection that has ended reports itself.
-            let _ = connection.frames.send(Outgoing { bytes, handed_over: None });
+            if connection.frames.send(bytes).is_err() {
+                let reason = "its control connection was closed here: it does not read".to_owned();
+                self.on_ended(peer, End::Closed(reason), Instant::now());
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `command` | what other threads tell the control thread |
 //! | `driver` | the loop: events in, effects carried out |
+//! | `frames` | what waits to be written on a control connection |
 //! | `engines` | the engines of this rank, and the callers that wait |
 //! | `measurements` | the clocks of other hosts, and the work of the network |
 //! | `tasks`, `process_watch`, `starvation`, `retransmissions` | sockets, and what the system tells of other ranks |
@@ -13,6 +14,7 @@
 mod command;
 mod driver;
 mod engines;
+mod frames;
 mod handle;
 mod handovers;
 mod measurements;

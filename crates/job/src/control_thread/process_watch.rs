@@ -93,9 +93,10 @@ mod tests {
     use std::time::Duration;
 
     use tokio::net::{TcpListener, TcpStream};
-    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::sync::mpsc::channel;
     use unisono_control::wire::{Message, News, Topic, encode};
 
+    use super::super::driver::EVENTS_MAX;
     use super::super::tasks::{End, TaskResult, read_messages};
     use super::*;
     use crate::rendezvous::own_process;
@@ -162,7 +163,7 @@ mod tests {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let held = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
                 let (reader, _writer) = listener.accept().await.unwrap().0.into_split();
-                let (events, mut received) = unbounded_channel();
+                let (events, mut received) = channel(EVENTS_MAX);
                 let process = Some(watch.clone());
                 let mut reading = Some(read_messages((peer, 7), reader, process, events));
                 // In every second round a reader is already waiting.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::Sender;
 use unisono_communicator::{Error, JobRank};
 use unisono_control::DialFailure;
 use unisono_control::handshake::{Hello, VERDICT_BYTES, Verdict};
@@ -19,15 +19,11 @@ use unisono_control::secret::Secret;
 use unisono_control::slots::Slot;
 use unisono_control::wire::{ACKNOWLEDGED, BadFrame, Message, take_message};
 
-use super::command::HandedOver;
 use super::process_watch::ProcessWatch;
 use crate::connecting::{RingShare, Stream, initiate, local};
 use crate::sockets::{
     DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_own_failure, new_socket,
 };
-
-/// Most bytes that are collected for one write.
-const WRITE_BYTES_MAX: usize = 64 * 1024;
 
 /// The first pause between two attempts to find a listener that is about to be closed.
 const ABSENCE_PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -249,12 +245,12 @@ async fn agree(stream: Stream, rings: Rings) -> io::Result<Stream> {
     }
 }
 
-/// Reads messages until the connection ends, or until the process on its other side ends, if that is watched.
+/// Reads messages, as fast as the loop takes them, until the connection ends, or until the process on its other side ends, if that is watched.
 pub(super) async fn read_messages(
     (peer, number): (JobRank, u64),
     mut stream: OwnedReadHalf,
     process: Option<ProcessWatch>,
-    events: UnboundedSender<TaskResult>,
+    events: Sender<TaskResult>,
 ) {
     let process_ended = async {
         match process {
@@ -269,13 +265,13 @@ pub(super) async fn read_messages(
             biased;
             read = read_message(&mut stream, &mut received) => read,
             reason = &mut process_ended => {
-                let read = read_last_words(&stream, &mut received, peer, &events);
+                let read = read_last_words(&stream, &mut received, peer, &events).await;
                 Err(read.err().unwrap_or(End::ProcessEnded(reason)))
             }
         };
         match read {
             Ok(message) => {
-                if events.send(TaskResult::Message { peer, message }).is_err() {
+                if events.send(TaskResult::Message { peer, message }).await.is_err() {
                     return;
                 }
             }
@@ -283,15 +279,15 @@ pub(super) async fn read_messages(
         }
     };
     // If the loop has ended before this task, nothing needs the result.
-    let _ = events.send(TaskResult::Ended { peer, number, end });
+    let _ = events.send(TaskResult::Ended { peer, number, end }).await;
 }
 
 /// Hands on what a process had sent before its end.
-fn read_last_words(
+async fn read_last_words(
     stream: &OwnedReadHalf,
     received: &mut Vec<u8>,
     peer: JobRank,
-    events: &UnboundedSender<TaskResult>,
+    events: &Sender<TaskResult>,
 ) -> Result<(), End> {
     // Asks the system and not the runtime, which may not know yet that there is something to read.
     let mut piece = [0; PIECE_BYTES];
@@ -303,7 +299,7 @@ fn read_last_words(
             Ok((0, _)) | Err(_) => return Ok(()),
         }
         while let Some(message) = take_message(received)? {
-            let _ = events.send(TaskResult::Message { peer, message });
+            let _ = events.send(TaskResult::Message { peer, message }).await;
         }
     }
 }
@@ -337,38 +333,6 @@ impl From<BadFrame> for End {
     }
 }
 
-/// What a control connection is to write.
-pub(super) struct Outgoing {
-    pub(super) bytes: Vec<u8>,
-    /// Dropped when everything up to here has been written.
-    pub(super) handed_over: Option<HandedOver>,
-}
-
-/// Writes frames until the sender is dropped; all that wait go in one write. At last it waits until the other side's
-/// kernel has them: closing a socket with unread bytes in it resets the connection, and the bytes under way are lost.
-pub(super) async fn write_frames(
-    mut stream: OwnedWriteHalf,
-    mut frames: UnboundedReceiver<Outgoing>,
-    patience: Duration,
-) {
-    while let Some(first) = frames.recv().await {
-        let (mut bytes, mut handed_over) = (first.bytes, Vec::from_iter(first.handed_over));
-        while bytes.len() < WRITE_BYTES_MAX
-            && let Ok(more) = frames.try_recv()
-        {
-            bytes.extend_from_slice(&more.bytes);
-            handed_over.extend(more.handed_over);
-        }
-        // The reading half sees the end too, and reports it.
-        if stream.write_all(&bytes).await.is_err() {
-            return;
-        }
-    }
-    if stream.shutdown().await.is_ok() {
-        until(|| is_acknowledged(stream.as_ref()), patience).await;
-    }
-}
-
 /// Ends the outgoing halves of sockets, and holds them until the other sides' kernels have the sent bytes, at most for
 /// `patience`.
 pub(super) async fn linger(sockets: Vec<Arc<DataSocket>>, patience: Duration) {
@@ -377,7 +341,7 @@ pub(super) async fn linger(sockets: Vec<Arc<DataSocket>>, patience: Duration) {
 }
 
 /// Polls with growing pauses, since no event reports an acknowledgement.
-async fn until(is_over: impl Fn() -> bool, patience: Duration) {
+pub(super) async fn until(is_over: impl Fn() -> bool, patience: Duration) {
     let start = tokio::time::Instant::now();
     let mut pause = ACKNOWLEDGEMENT_PAUSE_MIN;
     while !is_over() && start.elapsed() < patience {

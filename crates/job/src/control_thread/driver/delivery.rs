@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use tokio::sync::mpsc::unbounded_channel;
 use unisono_communicator::{Error, JobRank, Severity, log};
 use unisono_control::local_communicator::Failure;
 use unisono_control::slots::Slot;
 use unisono_control::wire::ConnectionRole;
 
 use super::super::engines::Delivery;
-use super::super::tasks::{read_messages, write_frames};
+use super::super::frames::FrameSender;
+use super::super::tasks::read_messages;
 use super::{ControlConnection, Driver};
 use crate::connecting::Stream;
 use crate::sockets::{DataSocket, Way, set_congestion_control};
@@ -20,9 +20,9 @@ impl Driver {
             // Control connections are dialled over TCP only, and a rank accepts no others.
             let Stream::Tcp(stream) = stream else { return };
             let (reader, connection) = stream.into_split();
-            let (frames, queue) = unbounded_channel();
             while self.writing.try_join_next().is_some() {}
-            self.writing.spawn(write_frames(connection, queue, self.settings.intervals.suspect));
+            let patience = self.settings.intervals.suspect;
+            let frames = FrameSender::start(connection, &mut self.writing, patience);
             let process = self.watches.get(&slot.peer).cloned();
             tokio::spawn(read_messages((slot.peer, number), reader, process, self.events.clone()));
             self.control_connections

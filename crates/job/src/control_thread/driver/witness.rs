@@ -25,7 +25,7 @@ impl Driver {
             let (peer, watch, events) = (*peer, watch.clone(), self.events.clone());
             // The loop may have ended before.
             tokio::spawn(async move {
-                events.send(TaskResult::ProcessEnded { peer, reason: watch.ended().await })
+                events.send(TaskResult::ProcessEnded { peer, reason: watch.ended().await }).await
             });
         }
     }
@@ -97,7 +97,7 @@ impl Driver {
             tokio::spawn(async move {
                 if let Some(reason) = find_absent(address, options, patience).await {
                     // The loop may have ended before.
-                    let _ = events.send(TaskResult::ProcessEnded { peer, reason });
+                    let _ = events.send(TaskResult::ProcessEnded { peer, reason }).await;
                 }
             });
         }
