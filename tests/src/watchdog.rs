@@ -93,7 +93,7 @@ fn report(name: &str, test: &str, seconds: u64) {
 }
 
 /// The stacks of a process, this one too. It stands still meanwhile, so nobody would empty a pipe that the debugger
-/// fills: what it says goes to a file.
+/// fills: its output goes to a file.
 fn stacks_of(pid: u32) -> io::Result<String> {
     let mut file = tempfile::tempfile()?;
     let pid = pid.to_string();
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(watchdog(600, "quick", || 5), 5);
     }
 
-    /// Tells the process that it is the one whose test hangs.
+    /// Tells the process to hang in its test.
     const HANGS: &str = "TEST_HANGS";
 
     /// The stacks are more than a pipe holds.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Certainty, Error, JobRank};
 
 use crate::handshake::Refusal;
-use crate::local_communicator::Failure;
 use crate::slots::Slot;
 use crate::wire::{CommunicatorKey, ConnectionRole};
 
@@ -41,6 +40,15 @@ pub enum DialFailure {
     Own(Error),
     /// It never will.
     Refused(Refusal),
+}
+
+/// Why a wanted connection will never exist.
+#[derive(Debug)]
+pub enum Failure {
+    /// The other side is gone, with this certainty.
+    Gone(Certainty, String),
+    /// Anything else.
+    Error(Error),
 }
 
 /// What follows from a failed dial.
@@ -184,7 +192,7 @@ mod tests {
         (dials, slot)
     }
 
-    /// For how long a rank is dialled whose dials take so long and end in this way, and with what reason it is given up.
+    /// For how long a rank is dialled whose dials take so long and end in this way, and the failure at the end.
     fn dialled_for(
         ended: Option<&str>,
         takes: Duration,

@@ -70,7 +70,7 @@ mod topology;
 pub mod wire;
 
 pub use control_plane::{Caller, ControlPlane, Effect, Request};
-pub use dials::{DialFailure, DialTimeouts};
+pub use dials::{DialFailure, DialTimeouts, Failure};
 pub use plane::{Plane, Presence};
 
 /// The most ranks of a job.

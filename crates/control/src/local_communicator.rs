@@ -26,15 +26,6 @@ pub(super) struct Closing {
     pub(super) search: Option<FirstDifference>,
 }
 
-/// Why a wanted connection will never exist.
-#[derive(Debug)]
-pub enum Failure {
-    /// The other side is gone, with this certainty.
-    Gone(Certainty, String),
-    /// Anything else.
-    Error(Error),
-}
-
 /// One communicator.
 pub struct LocalCommunicator {
     pub(super) key: CommunicatorKey,

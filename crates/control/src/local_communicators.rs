@@ -12,9 +12,10 @@ use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
 
 use super::communicator_map::CommunicatorMap;
 use super::control_plane::{Caller, Effect};
+use super::dials::Failure;
 use super::hosts::Hosts;
 use super::left_communicators::LeftCommunicators;
-use super::local_communicator::{Closing, Failure, LocalCommunicator};
+use super::local_communicator::{Closing, LocalCommunicator};
 use super::slots::Slot;
 use crate::wire::{CommunicatorKey, ConnectionRole, News, OtherGroup, Topic};
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Certainty, JobRank};
 
 use super::{ControlPlane, Effect};
+use crate::dials::Failure;
 use crate::dials::{AfterFailure, DialFailure};
 use crate::handshake::Refusal;
-use crate::local_communicator::Failure;
 use crate::plane::Presence;
 use crate::slots::Slot;
 use crate::wire::{ConnectionRole, News};
@@ -82,8 +82,8 @@ impl ControlPlane {
             DialFailure::Own(error) => {
                 let Some(since) = self.dials.unable(slot, now) else { return };
                 let patience = self.dials.attempt_timeout(false, false);
-                // No descriptor may be left: unauthenticated connections hold some until their handshake times out. A
-                // trouble that lasts longer fails this rank's call, and is never taken for the death of the other rank.
+                // No descriptor may be left: unauthenticated connections hold some until their handshake times out.
+                // A trouble that lasts longer fails this rank's call, and never shows the other's death.
                 // Control connections wait until it is over, unless a caller that begins waits for them.
                 if slot.role == ConnectionRole::Control {
                     self.fall_short(&error, (since, patience), now);
@@ -109,8 +109,8 @@ impl ControlPlane {
     }
 
     /// Another rank says that this one counts as lost there. The news of that has not come: the network was cut
-    /// meanwhile, and the two are on different sides, each of which counts the other as lost. Within a host there are no
-    /// two sides, so this rank is lost.
+    /// meanwhile, and each of the two sides counts the other one as lost. Within a host there are no two sides, so this
+    /// rank is lost.
     fn on_taken_for_lost(&mut self, by: JobRank, now: Instant) {
         if !self.plane.is_on_this_host(by) {
             let reason = "it counts this rank as lost".to_owned();

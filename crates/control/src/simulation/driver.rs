@@ -123,12 +123,11 @@ impl Job {
         // What the other side does with a dial, it does once the dial and the rank meet.
         let answers_at = self.simulation.passes_at(rank, peer);
         let answers_at = answers_at.max(self.simulation.stopped_until(peer).unwrap_or(now));
+        if answers_at > now && now >= until {
+            return failed(self, DialFailure::Transient("no answer".to_owned()));
+        }
         if answers_at > now {
-            if answers_at > until {
-                let after = until.saturating_duration_since(now);
-                return self.simulation.schedule(rank, after, Outside::DialFailed(slot));
-            }
-            return self.simulation.schedule(rank, answers_at - now, Outside::Dial(dial));
+            return self.simulation.schedule(rank, answers_at.min(until) - now, Outside::Dial(dial));
         }
         if self.simulation.presence(peer, rank) == Presence::Lost {
             return failed(self, DialFailure::Refused(Refusal::Lost { from: rank, to: peer }));
@@ -142,14 +141,6 @@ impl Job {
         // It is parked until its communicator exists there.
         let pause = MS * (1 + self.simulation.random.below(10) as u32);
         self.simulation.schedule(rank, pause, Outside::Dial(Dial { slot, until: until.max(now + pause) }));
-    }
-
-    /// The time of a dial is up.
-    pub(super) fn on_silence(&mut self, rank: u32, slot: Slot) {
-        if !self.is_connected(rank, slot) {
-            let failure = DialFailure::Transient("no answer".to_owned());
-            self.simulation.with_control(rank, |control, now| control.on_dial_failed(slot, failure, now));
-        }
     }
 
     fn connect(&mut self, rank: u32, slot: Slot) {

@@ -18,7 +18,6 @@ use unisono_engine::EngineOptions;
 use super::driver::{Command, Dial};
 use super::pipe::Pipe;
 use super::{Cut, MS, Simulation};
-use crate::slots::Slot;
 use crate::wire::CommunicatorKey;
 
 /// Later than every deadline, in the time of the simulation.
@@ -36,8 +35,6 @@ pub(in super::super) enum Outside {
     Command(Command),
     /// A connection is dialled.
     Dial(Dial),
-    /// Nothing has answered a dial.
-    DialFailed(Slot),
     /// Bytes arrive.
     Arrived { pipe: usize, bytes: usize },
     /// The end of a stream arrives.
@@ -56,10 +53,7 @@ pub(in super::super) enum Outside {
 
 impl Outside {
     pub(super) fn needs_its_rank(&self) -> bool {
-        matches!(
-            self,
-            Outside::Command(_) | Outside::Dial(_) | Outside::DialFailed(_) | Outside::Leave { .. }
-        )
+        matches!(self, Outside::Command(_) | Outside::Dial(_) | Outside::Leave { .. })
     }
 }
 
@@ -400,7 +394,6 @@ impl Job {
         match outside {
             Outside::Command(command) => self.on_command(rank, command),
             Outside::Dial(dial) => self.on_dial(rank, dial),
-            Outside::DialFailed(slot) => self.on_silence(rank, slot),
             Outside::Leave { by } => self.leave(rank, by),
             Outside::Arrived { pipe, bytes } => self.pipes[pipe].arrive(bytes),
             Outside::Ended { pipe, is_reset } => {

@@ -98,7 +98,7 @@ impl Acceptor {
         self.terms.send_replace(Some(Demands { secret, expected }));
     }
 
-    /// What is demanded from now on of those that dial.
+    /// The demands on the ranks that dial.
     pub(crate) fn terms(&self) -> Terms {
         Terms(self.terms.clone())
     }

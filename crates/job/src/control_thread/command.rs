@@ -10,7 +10,7 @@ use unisono_backend::{Ask, CallHistory};
 use unisono_communicator::{Error, GroupRank, JobRank};
 use unisono_control::DialTimeouts;
 use unisono_control::Request;
-use unisono_control::handshake::JobId;
+use unisono_control::handshake::{Expected, JobId, Purpose};
 use unisono_control::intervals::Intervals;
 use unisono_control::local_communicator::LocalCommunicator;
 use unisono_control::secret::Secret;
@@ -57,6 +57,17 @@ pub(crate) struct Identity {
 impl Identity {
     pub(super) fn size(&self) -> u32 {
         self.addresses.len() as u32
+    }
+
+    /// The demands on the ranks that dial this one. At first no rank counts as lost.
+    pub(super) fn expected(&self) -> Expected {
+        Expected {
+            purposes: &[Purpose::Data, Purpose::Control],
+            job: self.job,
+            world_size: Some(self.size()),
+            rank: self.rank.get(),
+            lost: Arc::default(),
+        }
     }
 
     /// Whether a rank counts as being on this host.

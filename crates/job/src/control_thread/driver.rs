@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel};
 use tokio::task::{AbortHandle, JoinSet};
 use unisono_communicator::{Certainty, Error, JobRank, Severity, log};
-use unisono_control::handshake::{Expected, Purpose, Verdict};
+use unisono_control::Failure;
+use unisono_control::handshake::{Purpose, Verdict};
 use unisono_control::hosts::Hosts;
-use unisono_control::local_communicator::Failure;
 use unisono_control::slots::{Placed, Slot, Slots};
 use unisono_control::wire::{CommunicatorKey, ConnectionRole, Message, Topic, encode};
 use unisono_control::{ControlPlane, DialFailure, Effect, Presence, Request};
@@ -34,7 +34,7 @@ use super::tasks::{End, TaskResult, await_verdict, has_ended, keep, linger};
 use crate::connecting::{Acceptor, Authenticated, Stream, Terms};
 use crate::sockets::DataSocket;
 
-/// How many events wait for the loop. Who reads more waits with them, and then the other side.
+/// How many events wait for the loop. The readers of more events wait too, and then the other ranks.
 pub(super) const EVENTS_MAX: usize = 4096;
 
 /// How many events are taken before the actions that follow from them.
@@ -58,7 +58,7 @@ struct Driver {
     control: ControlPlane,
     engines: Engines,
     slots: Slots<Stream>,
-    /// What is demanded of ranks that dial.
+    /// The demands on ranks that dial.
     terms: Terms,
     control_connections: BTreeMap<JobRank, ControlConnection>,
     /// The watched processes on this host, and the ended ones.
@@ -88,43 +88,9 @@ pub(super) async fn run(
     mut commands: UnboundedReceiver<Command>,
     measurements: Arc<Measurements>,
 ) {
-    let (rank, world_size) = (identity.rank, identity.size());
-    let hosts = Hosts::new(identity.hosts.clone());
     let (events, mut received) = channel(EVENTS_MAX);
-    let expected = Expected {
-        purposes: &[Purpose::Data, Purpose::Control],
-        job: identity.job,
-        world_size: Some(world_size),
-        rank: rank.get(),
-        lost: Arc::default(),
-    };
-    acceptor.begin(identity.secret.clone(), expected);
-    let mut driver = Driver {
-        control: ControlPlane::new(
-            rank,
-            hosts.clone(),
-            (settings.intervals, settings.dial_timeouts),
-            Instant::now(),
-        ),
-        engines: Engines::default(),
-        watches: ProcessWatch::open_all(rank, &hosts, &identity.processes).into_iter().collect(),
-        ended: BTreeMap::new(),
-        slots: Slots::new(rank),
-        terms: acceptor.terms(),
-        control_connections: BTreeMap::new(),
-        connections: 0,
-        measurements,
-        retransmissions: Retransmissions::new(Instant::now()),
-        has_told_way: false,
-        lingering: JoinSet::new(),
-        writing: JoinSet::new(),
-        tasks: JoinSet::new(),
-        handovers: Handovers::default(),
-        judged: Vec::new(),
-        events,
-        identity,
-        settings,
-    };
+    acceptor.begin(identity.secret.clone(), identity.expected());
+    let mut driver = Driver::new(identity, acceptor.terms(), settings, measurements, events);
     driver.watch_processes();
     driver.act();
     let mut leaving = Leaving::No;
@@ -152,13 +118,42 @@ pub(super) async fn run(
         while received.recv().await.is_some() {}
         std::future::pending().await
     };
-    tokio::select! {
-        () = driver.leave() => {}
-        () = drained => {}
-    }
+    tokio::select! { () = driver.leave() => {}, () = drained => {} }
 }
 
 impl Driver {
+    fn new(
+        identity: Identity,
+        terms: Terms,
+        settings: Settings,
+        measurements: Arc<Measurements>,
+        events: Sender<TaskResult>,
+    ) -> Driver {
+        let (rank, hosts, now) = (identity.rank, Hosts::new(identity.hosts.clone()), Instant::now());
+        let times = (settings.intervals, settings.dial_timeouts);
+        Driver {
+            control: ControlPlane::new(rank, hosts.clone(), times, now),
+            engines: Engines::default(),
+            watches: ProcessWatch::open_all(rank, &hosts, &identity.processes).into_iter().collect(),
+            ended: BTreeMap::new(),
+            slots: Slots::new(rank),
+            terms,
+            control_connections: BTreeMap::new(),
+            connections: 0,
+            measurements,
+            retransmissions: Retransmissions::new(now),
+            has_told_way: false,
+            lingering: JoinSet::new(),
+            writing: JoinSet::new(),
+            tasks: JoinSet::new(),
+            handovers: Handovers::default(),
+            judged: Vec::new(),
+            events,
+            identity,
+            settings,
+        }
+    }
+
     fn on_time(&mut self) {
         let now = Instant::now();
         if self.control.plane.due() <= now {

@@ -13,8 +13,8 @@ use super::command::HandedOver;
 use super::tasks::until;
 use crate::sockets::is_acknowledged;
 
-/// Most bytes that wait for one rank. A rank that shows that it lives and reads less is connected anew: what is kept of
-/// the news goes out again, and no more.
+/// Most bytes that wait for one rank. A rank that shows that it lives and reads less is connected anew: the kept news
+/// goes out again, and no more.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// Most bytes that are collected for one write.
@@ -39,8 +39,8 @@ pub(super) struct FrameSender {
 pub(super) struct DoesNotRead;
 
 impl FrameSender {
-    /// Writes to this connection from now on, among the tasks that write. `patience` is how long the end waits until the
-    /// other side's kernel has everything.
+    /// Writes to this connection from now on, among the tasks that write. At the end, the writer waits for `patience`
+    /// at most until the other side's kernel has everything.
     pub(super) fn start(
         connection: OwnedWriteHalf,
         writing: &mut JoinSet<()>,

@@ -245,7 +245,8 @@ async fn agree(stream: Stream, rings: Rings) -> io::Result<Stream> {
     }
 }
 
-/// Reads messages, as fast as the loop takes them, until the connection ends, or until the process on its other side ends, if that is watched.
+/// Reads messages, as fast as the loop takes them, until the connection ends, or until the process on its other side
+/// ends, if that is watched.
 pub(super) async fn read_messages(
     (peer, number): (JobRank, u64),
     mut stream: OwnedReadHalf,

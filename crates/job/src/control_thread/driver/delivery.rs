@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use unisono_communicator::{Error, JobRank, Severity, log};
-use unisono_control::local_communicator::Failure;
+use unisono_control::Failure;
 use unisono_control::slots::Slot;
 use unisono_control::wire::ConnectionRole;
 
