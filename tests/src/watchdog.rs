@@ -76,6 +76,9 @@ fn start(seconds: u64, name: String) -> Sender<()> {
     alive
 }
 
+/// How long the report of all stacks may take.
+const STACKS_TIME_MAX: Duration = Duration::from_secs(120);
+
 fn report(name: &str, test: &str, seconds: u64) {
     let mut text =
         format!("\nWATCHDOG: {name} has not ended after {seconds} s, in the test {test}\nRanks:\n");
@@ -84,8 +87,10 @@ fn report(name: &str, test: &str, seconds: u64) {
         text += &format!("  {}: {doing}, for {:?}\n", seat.name, since.elapsed());
     }
     say(&text);
-    // Where there is a debugger, the stacks of all threads too.
-    for pid in std::iter::once(std::process::id()).chain(lock(&PROCESSES).clone()) {
+    // Where there is a debugger, the stacks of all threads too, as far as the time goes: each process may take seconds.
+    let until = Instant::now() + STACKS_TIME_MAX;
+    let processes = std::iter::once(std::process::id()).chain(lock(&PROCESSES).clone());
+    for pid in processes.take_while(|_| Instant::now() < until) {
         if let Ok(stacks) = stacks_of(pid) {
             say(&format!("\nprocess {pid}:\n{stacks}"));
         }
