@@ -51,7 +51,7 @@ pub enum Failure {
     Error(Error),
 }
 
-/// What follows from a failed dial.
+/// The next step after a failed dial.
 #[derive(Debug)]
 pub(crate) enum AfterFailure {
     /// Dial again, after this pause.
@@ -69,8 +69,8 @@ struct WantedConnection {
     pause: Duration,
     /// How the connection before it ended, if the other side would have said goodbye before it left.
     ended: Option<String>,
-    /// Since when no process has listened at that address.
-    absent_since: Option<Instant>,
+    /// Since when dials have failed in a way that news would explain, which has not come.
+    unexplained_since: Option<Instant>,
     /// Since when this rank itself has not been able to connect.
     unable_since: Option<Instant>,
 }
@@ -79,7 +79,7 @@ struct WantedConnection {
 #[derive(Debug)]
 pub(crate) struct Dials {
     timeouts: DialTimeouts,
-    /// How long the goodbye of an absent rank may be on its way: as long as the detector waits.
+    /// How long news may be on its way: as long as the detector waits.
     patience: Duration,
     wanted: BTreeMap<Slot, WantedConnection>,
 }
@@ -107,7 +107,7 @@ impl Dials {
         let until = now + self.timeouts.total;
         // A dial may be accepted just before a dying process closes its listener; the next one then tells.
         let pause = if ended.is_some() { Duration::ZERO } else { PAUSE_MIN };
-        let wanted = WantedConnection { until, pause, ended, absent_since: None, unable_since: None };
+        let wanted = WantedConnection { until, pause, ended, unexplained_since: None, unable_since: None };
         self.wanted.insert(slot, wanted);
     }
 
@@ -160,22 +160,25 @@ impl Dials {
     }
 
     /// No process listens there. A rank from which something has come would have said goodbye. Any other rank may have
-    /// left, and its goodbye may still be on its way, so this rank waits for it as long as the detector would. If the
-    /// rank has died, the ranks that were connected to it report that sooner.
+    /// left, and its goodbye may still be on its way, so this rank waits for it. If the rank has died, the ranks that
+    /// were connected to it report that sooner.
     pub(crate) fn absent(&mut self, slot: Slot, problem: String, now: Instant) -> AfterFailure {
-        let Some(wanted) = self.wanted.get_mut(&slot) else { return AfterFailure::Nothing };
+        let Some(wanted) = self.wanted.get(&slot) else { return AfterFailure::Nothing };
         let gone = |reason| AfterFailure::GiveUp(Failure::Gone(Certainty::Confirmed, reason));
         if let Some(ended) = &wanted.ended {
             return gone(format!("{ended}; {problem}"));
         }
-        let absent = now.saturating_duration_since(*wanted.absent_since.get_or_insert(now));
-        let left = self.patience.saturating_sub(absent);
-        if left.is_zero() {
-            return gone(problem);
-        }
+        if self.is_news_overdue(slot, now) { gone(problem) } else { self.failed(slot, problem, now) }
+    }
+
+    /// A dial has failed in a way that news would explain. Whether that has had its time to come.
+    pub(crate) fn is_news_overdue(&mut self, slot: Slot, now: Instant) -> bool {
+        let Some(wanted) = self.wanted.get_mut(&slot) else { return false };
+        let waited = now.saturating_duration_since(*wanted.unexplained_since.get_or_insert(now));
+        let left = self.patience.saturating_sub(waited);
         // The last attempt is at the end of that time, not a doubled pause later.
         wanted.pause = wanted.pause.min(left);
-        self.failed(slot, problem, now)
+        left.is_zero()
     }
 }
 

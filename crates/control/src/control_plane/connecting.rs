@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Certainty, JobRank};
 
 use super::{ControlPlane, Effect};
-use crate::dials::Failure;
-use crate::dials::{AfterFailure, DialFailure};
+use crate::dials::{AfterFailure, DialFailure, Failure};
 use crate::handshake::Refusal;
 use crate::plane::Presence;
 use crate::slots::Slot;
@@ -98,7 +97,14 @@ impl ControlPlane {
             {
                 self.dials.failed(slot, refusal.to_string(), now)
             }
-            DialFailure::Refused(Refusal::Lost { .. }) => return self.on_taken_for_lost(slot.peer, now),
+            DialFailure::Refused(Refusal::Lost { .. }) if self.dials.is_news_overdue(slot, now) => {
+                return self.on_taken_for_lost(slot.peer, now);
+            }
+            // The news may still be on its way. A report of this rank would race it: some ranks would hear that the
+            // other one is lost before they hear that this one is.
+            DialFailure::Refused(refusal @ Refusal::Lost { .. }) => {
+                self.dials.failed(slot, refusal.to_string(), now)
+            }
             DialFailure::Refused(refusal) => AfterFailure::GiveUp(Failure::Error(refusal.into())),
         };
         match next {
@@ -108,9 +114,9 @@ impl ControlPlane {
         }
     }
 
-    /// Another rank says that this one counts as lost there. The news of that has not come: the network was cut
-    /// meanwhile, and each of the two sides counts the other one as lost. Within a host there are no two sides, so this
-    /// rank is lost.
+    /// Another rank says that this one counts as lost there. The news of that has not come in its time: the network was
+    /// cut meanwhile, and each of the two sides counts the other one as lost. Within a host there are no two sides, so
+    /// this rank is lost.
     fn on_taken_for_lost(&mut self, by: JobRank, now: Instant) {
         if !self.plane.is_on_this_host(by) {
             let reason = "it counts this rank as lost".to_owned();
@@ -138,4 +144,37 @@ impl ControlPlane {
 
 fn left() -> Failure {
     Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::hosts::Hosts;
+    use crate::{DialTimeouts, intervals::Intervals};
+
+    /// The presence of both ranks as rank 0 sees them, at the first refusal and when the news is overdue.
+    fn refused_as_lost(hosts: [u32; 2]) -> [(Presence, Presence); 2] {
+        let (intervals, now) = (Intervals::default(), Instant::now());
+        let [own, other] = [0, 1].map(JobRank::new);
+        let times = (intervals, DialTimeouts::default());
+        let mut control = ControlPlane::new(own, Hosts::new(hosts.into()), times, now);
+        drop(control.take_effects(now));
+        [Duration::ZERO, intervals.suspect].map(|after| {
+            let failure = DialFailure::Refused(Refusal::Lost { from: 0, to: 1 });
+            control.on_dial_failed(Slot::control(other), failure, now + after);
+            let effects = control.take_effects(now + after);
+            let dials = effects.iter().filter(|effect| matches!(effect, Effect::Dial { .. })).count();
+            assert_eq!(dials, usize::from(after.is_zero()), "{effects:?}");
+            (control.plane.presence(own), control.plane.presence(other))
+        })
+    }
+
+    #[test]
+    fn a_rank_that_is_told_that_it_is_lost_waits_for_the_news_first() {
+        let none = (Presence::Live, Presence::Live);
+        assert_eq!(refused_as_lost([0, 1]), [none, (Presence::Live, Presence::Lost)], "two sides of a cut");
+        assert_eq!(refused_as_lost([0, 0]), [none, (Presence::Lost, Presence::Live)], "no two sides");
+    }
 }
