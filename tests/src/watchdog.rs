@@ -76,7 +76,7 @@ fn start(seconds: u64, name: String) -> Sender<()> {
     alive
 }
 
-/// How long the report of all stacks may take.
+/// The time limit of the report of all stacks.
 const STACKS_TIME_MAX: Duration = Duration::from_secs(120);
 
 fn report(name: &str, test: &str, seconds: u64) {

@@ -14,7 +14,7 @@ use crate::wire::{CommunicatorKey, ConnectionRole};
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// How long this rank tries to connect to another one.
+/// The time limits of a connection to another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DialTimeouts {
     /// Of all attempts together.
@@ -90,8 +90,8 @@ impl Dials {
         Dials { timeouts, patience, wanted: BTreeMap::new() }
     }
 
-    /// How long any part of an attempt may take. A rank whose control connection is made again is silent meanwhile, and
-    /// so is a rank that is probed: a lost packet must not use up the detector's patience.
+    /// The time limit of each part of an attempt. A rank whose control connection is made again is silent
+    /// meanwhile, and so is a probed rank: a lost packet must not use up the detector's patience.
     pub(crate) fn attempt_timeout(&self, is_heard: bool, is_probed: bool) -> Duration {
         match (is_heard, is_probed) {
             (true, _) => self.patience / 4,

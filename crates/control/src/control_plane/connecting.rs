@@ -32,7 +32,7 @@ impl ControlPlane {
         self.effects.push(Effect::Dial { slot, pause, timeout: self.attempt_timeout(slot) });
     }
 
-    /// How long any part of making this connection may take.
+    /// The time limit of each part of an attempt to make this connection.
     pub fn attempt_timeout(&self, slot: Slot) -> Duration {
         let is_control = slot.role == ConnectionRole::Control;
         let (is_heard, is_probed) = (self.plane.has_heard(slot.peer), self.plane.is_probed(slot.peer));

@@ -1,4 +1,4 @@
-//! What the plane of one rank knows of another rank: whether it takes part, and how the connection to it is.
+//! A rank of the job in the plane of another one: its presence, and the connection to it.
 
 use std::time::Instant;
 

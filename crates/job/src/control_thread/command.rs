@@ -81,7 +81,7 @@ impl Identity {
 pub(crate) struct Settings {
     /// The intervals of the failure detector.
     pub(crate) intervals: Intervals,
-    /// How long this rank tries to connect to another one.
+    /// The time limits of a connection to another rank.
     pub(crate) dial_timeouts: DialTimeouts,
     /// What every socket is made with.
     pub(crate) socket_options: SocketOptions,

@@ -34,7 +34,7 @@ use super::tasks::{End, TaskResult, await_verdict, has_ended, keep, linger};
 use crate::connecting::{Acceptor, Authenticated, Stream, Terms};
 use crate::sockets::DataSocket;
 
-/// How many events wait for the loop. The readers of more events wait too, and then the other ranks.
+/// The most events that wait for the loop. The readers of more events wait too, and then the other ranks.
 pub(super) const EVENTS_MAX: usize = 4096;
 
 /// How many events are taken before the actions that follow from them.
