@@ -2,7 +2,9 @@
 //! the clock goes in; [`Effect`]s come out. It knows no socket, thread or clock, so the control thread, the simulated
 //! jobs and the fuzzer drive the same code.
 
+mod agreeing;
 mod connecting;
+mod witness;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::{Agreed, Ask, Asked, CallHistory};
 use unisono_communicator::{ClockOffset, Error, GroupRank, JobRank, Result};
 
+use super::connections::{ConnectionNumber, Connections};
 use super::dials::{DialTimeouts, Dials};
 use super::hosts::Hosts;
 use super::intervals::Intervals;
@@ -18,6 +21,8 @@ use super::local_communicators::LocalCommunicators;
 use super::plane::{Action, Plane, Presence};
 use super::slots::Slot;
 use super::wire::{CommunicatorKey, Message, News, RankSet, Topic};
+pub use agreeing::Step;
+use witness::ProcessEnds;
 
 /// A caller that waits for one answer. The owner of the control plane numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,7 +94,7 @@ pub enum Request {
 /// What the owner is to do, in this order.
 #[derive(Debug)]
 pub enum Effect {
-    /// Dial a connection after this pause, unless one of this slot is on its way.
+    /// Dial a connection after this pause.
     Dial {
         /// The connection.
         slot: Slot,
@@ -98,14 +103,25 @@ pub enum Effect {
         /// How long each part of the attempt may take.
         timeout: Duration,
     },
-    /// Send this message to that rank.
+    /// Do this with the connection of this number.
+    Connection {
+        /// Its place.
+        slot: Slot,
+        /// Its number.
+        number: ConnectionNumber,
+        /// What to do.
+        step: Step,
+    },
+    /// Send this message on the control connection to that rank that is in use.
     Send(JobRank, Message),
+    /// Find out whether the process of that rank on this host is gone, unless its end will show by itself.
+    FindAbsent(JobRank),
     /// This has happened, here or elsewhere, and the communicators of this rank know it; each piece of news comes once.
     Happened(News),
     /// Wake the threads of that communicator: its board has changed.
     Wake(CommunicatorKey),
-    /// That rank takes no part in that communicator any more. Tell the board once no connection for messages is on its
-    /// way from that rank ([`LocalCommunicators::left_completely`]).
+    /// That rank takes no part in that communicator any more, and every connection for messages from it was handed over
+    /// before this effect. Tell the board ([`LocalCommunicators::left_completely`]).
     Left(CommunicatorKey, JobRank),
     /// Tell the engine of that communicator that a connection will never come.
     NotConnected(CommunicatorKey, Error),
@@ -124,6 +140,8 @@ pub struct ControlPlane {
     /// The communicators of this rank.
     pub communicators: LocalCommunicators,
     dials: Dials,
+    connections: Connections,
+    ends: ProcessEnds,
     effects: Vec<Effect>,
 }
 
@@ -141,6 +159,8 @@ impl ControlPlane {
             plane: Plane::new(rank, hosts, intervals, now),
             communicators,
             dials,
+            connections: Connections::new(rank),
+            ends: ProcessEnds::new(intervals.suspect),
             effects: Vec::new(),
         }
     }
@@ -149,16 +169,18 @@ impl ControlPlane {
     pub fn request(&mut self, request: Request, now: Instant) {
         match request {
             Request::Register(communicator) => {
-                let news = self.plane.news_about(communicator.key());
+                let key = communicator.key();
+                let news = self.plane.news_about(key);
                 let topics = self.communicators.add(*communicator, &news, now);
                 self.publish(topics, now);
+                self.place_parked(key);
             }
             Request::Abandon { key } => {
                 let topic = self.communicators.abandon(key);
                 self.publish(topic, now);
             }
             Request::Unregister { key, ours } => {
-                self.dials.remove_communicator(key);
+                self.close_connections_of(key);
                 let topic = self.communicators.leave(key, ours);
                 self.publish(topic, now);
             }
@@ -203,7 +225,7 @@ impl ControlPlane {
 
     /// A connection came for a communicator that is not there: perhaps this rank has made it for other ranks, or with
     /// other options.
-    pub fn on_unknown(&mut self, slot: Slot) {
+    fn on_unknown(&mut self, slot: Slot) {
         if let Some(other) = self.communicators.other_group(slot) {
             self.plane.tell(slot.peer, Message::OtherGroup(other));
         }
@@ -221,6 +243,7 @@ impl ControlPlane {
         }
         let topics = self.communicators.on_time(now);
         self.publish(topics, now);
+        self.judge_ended(now);
     }
 
     /// As [`LocalCommunicators::fall_short`]. The ballots of communicators that fail here are withdrawn: with a late
@@ -252,11 +275,23 @@ impl ControlPlane {
             questions.into_iter().for_each(|question| self.ask(question, now));
             let actions = self.plane.take_actions();
             if actions.is_empty() && is_quiet {
-                self.effects.extend(self.communicators.take_effects());
+                self.take_effects_of_communicators();
                 return std::mem::take(&mut self.effects);
             }
             actions.into_iter().for_each(|action| self.on_action(action, now));
         }
+    }
+
+    /// The news that a rank has left a communicator waits for the connections from that rank.
+    fn take_effects_of_communicators(&mut self) {
+        for effect in self.communicators.take_effects() {
+            match effect {
+                Effect::Left(key, peer) => self.connections.leave(key, peer),
+                effect => self.effects.push(effect),
+            }
+        }
+        let complete = self.connections.take_complete().into_iter();
+        self.effects.extend(complete.map(|slot| Effect::Left(slot.key, slot.peer)));
     }
 
     fn on_action(&mut self, action: Action, now: Instant) {
@@ -270,7 +305,7 @@ impl ControlPlane {
                 match news.topic {
                     // A rank that counts as lost itself makes no new connections.
                     Topic::Lost { rank, .. } if rank == self.plane.rank() => self.dials.clear(),
-                    Topic::Lost { rank, .. } => self.dials.remove_rank(rank),
+                    Topic::Lost { rank, .. } => self.on_lost(rank, now),
                     Topic::Goodbye
                     | Topic::Revoked { .. }
                     | Topic::Closed { .. }

@@ -14,7 +14,7 @@ use super::local_communicator::LocalCommunicator;
 use super::local_communicators::LocalCommunicators;
 use super::simulation::INTERVALS;
 use super::slots::Slot;
-use super::{Caller, ControlPlane, DialTimeouts, Effect, Request};
+use super::{Caller, ControlPlane, DialTimeouts, Effect, End, Request};
 use crate::wire::{
     AgreementKey, Ballot, CommunicatorKey, Departure, Fate, Fates, JointNews, Message, News, Publisher, Topic,
 };
@@ -111,7 +111,9 @@ fn a_rank_that_is_gone_is_not_asked() {
         let (mut control, _board, now) = control_plane();
         let origin = if matches!(topic, Topic::Goodbye) { 2 } else { 0 };
         let ask = |number| Request::Ask { key: KEY, awaited: GroupRank::new(2), number };
-        control.on_ended(JobRank::new(2), None, now);
+        let connection = control.on_accepted(Slot::control(JobRank::new(2)), now).unwrap();
+        control.on_acknowledged(connection, Ok(()), now);
+        control.on_ended(JobRank::new(2), connection, End::Changed, now);
         drop(control.take_effects(now));
         hear(&mut control, origin, 1, topic);
         control.plane.on_disconnected(JobRank::new(2), Certainty::Confirmed, "gone".to_owned(), now);

@@ -9,6 +9,7 @@
 //! | `probes` | the ranks of a host that may have gone silently, and which survivor looks for which of them |
 //! | `clocks` | how far the clocks of other hosts are ahead |
 //! | [`hosts`] | which ranks share a host, and whose report proves a loss |
+//! | `connections` | the connections whose two sides know each other, until they carry messages |
 //! | [`slots`] | which of two simultaneous connections is kept |
 //! | [`local_communicator`], [`local_communicators`] | what news means to one communicator of this rank, and to all |
 //! | `communicator_map` | the communicators of this rank by key, and which of them have changed |
@@ -31,6 +32,7 @@ pub mod checksum;
 mod clocks;
 pub mod codec;
 mod communicator_map;
+mod connections;
 mod control_plane;
 #[cfg(test)]
 mod control_plane_tests;
@@ -69,7 +71,8 @@ mod survival_tests;
 mod topology;
 pub mod wire;
 
-pub use control_plane::{Caller, ControlPlane, Effect, Request};
+pub use connections::{ConnectionNumber, End};
+pub use control_plane::{Caller, ControlPlane, Effect, Request, Step};
 pub use dials::{DialFailure, DialTimeouts, Failure};
 pub use plane::{Plane, Presence};
 

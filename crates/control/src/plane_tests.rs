@@ -32,7 +32,7 @@ fn a_killed_rank_is_known_to_all_survivors_and_nobody_else_is_blamed() {
         let before = simulation.messages;
         simulation.run(MS * 30);
         simulation.assert_lost(&[victim], &[victim], "killed");
-        let links = simulation.links.len() as u64;
+        let links = simulation.links().len() as u64;
         assert!(simulation.messages - before < 40 * links.max(4), "{size}: {before}");
         simulation.run(MS * 5000);
         simulation.assert_lost(&[victim], &[victim], "killed, 5 s later");
@@ -121,7 +121,7 @@ fn questions_reach_ranks_without_a_standing_connection() {
     simulation.run(MS * 50);
     let key = CommunicatorKey { id: 0, epoch: 0 };
     let far = 11;
-    assert!(!simulation.links.contains(&(0, far)));
+    assert!(!simulation.links().contains(&(0, far)));
     simulation.with_plane(0, |plane, _| {
         plane.ask(JobRank::new(far), key, 4);
         plane.ask(JobRank::new(far), key, 5);
@@ -153,10 +153,10 @@ fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
         let mut simulation = Simulation::new(size, seed);
         simulation.run(MS * 200);
         for id in 0..20 {
-            let links: Vec<(u32, u32)> = simulation.links.iter().copied().collect();
+            let links: Vec<(u32, u32)> = simulation.links().into_iter().collect();
             for link in links {
                 if simulation.random.below(3) == 0 {
-                    simulation.break_connection(link);
+                    simulation.break_link(link);
                 }
             }
             let key = CommunicatorKey { id, epoch: 0 };
@@ -187,11 +187,11 @@ fn a_question_is_answered_also_when_its_connection_ends() {
         simulation.with_plane(0, |plane, _| plane.ask(JobRank::new(1), key, 4));
         let pause = Duration::from_micros(100 * simulation.random.below(40));
         simulation.run(pause);
-        simulation.break_connection((0, 1));
+        simulation.break_link((0, 1));
         simulation.run(MS * 50);
         assert!(!simulation.answers.is_empty(), "seed {seed}");
         let before = simulation.answers.len();
-        simulation.break_connection((0, 1));
+        simulation.break_link((0, 1));
         simulation.run(MS * 50);
         assert_eq!(simulation.answers.len(), before, "seed {seed}: asked again although it was answered");
     }

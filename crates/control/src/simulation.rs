@@ -3,8 +3,8 @@
 //! engine.
 
 mod clock;
+mod connections;
 pub(super) mod departure;
-mod dialling;
 mod driver;
 mod faults;
 pub(super) mod job;
@@ -13,7 +13,7 @@ pub(super) mod pipe;
 pub(super) mod program;
 
 use clock::Clock;
-use driver::Dial;
+use connections::{ConnectionEvent, Place, SimulatedConnection};
 pub(super) use faults::Cut;
 use job::Outside;
 
@@ -29,8 +29,10 @@ use super::hosts::Hosts;
 use super::intervals::Intervals;
 use super::local_communicator::LocalCommunicator;
 use super::slots::Slot;
-use super::wire::{CommunicatorKey, ConnectionRole, Message, News, Topic};
-use super::{Caller, ControlPlane, DialFailure, DialTimeouts, Effect, Plane, Presence, Request};
+use super::wire::{CommunicatorKey, News, Topic};
+use super::{
+    Caller, ConnectionNumber, ControlPlane, DialFailure, DialTimeouts, Effect, Plane, Presence, Request,
+};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const INTERVALS: Intervals =
@@ -54,15 +56,12 @@ impl Random {
 }
 
 enum SimulatedEvent {
-    Message(u32, Box<Message>),
-    /// The bytes of a message, one of which has changed on its way.
-    Changed(u32, Vec<u8>),
-    Connected(u32),
-    Reset(u32),
-    /// This rank dials that one, and each part of the attempt may take so long.
-    Dial(u32, Duration),
-    /// A dial to that rank has failed.
-    DialFailed(u32, DialFailure),
+    /// Something happens on this rank's side of a connection.
+    Connection(Place, ConnectionEvent),
+    /// This rank dials for a connection, and each part of the attempt may take so long.
+    Dial(Slot, Duration),
+    /// A dial has failed.
+    DialFailed(Slot, DialFailure),
     /// The process of that rank, on the same host, has ended.
     ProcessEnded(u32),
     Tick,
@@ -74,16 +73,17 @@ impl SimulatedEvent {
     /// Whether the event waits while its rank is stopped. What the kernel does goes on.
     fn needs_its_rank(&self) -> bool {
         match self {
-            SimulatedEvent::Message(..)
-            | SimulatedEvent::Changed(..)
-            | SimulatedEvent::Connected(_)
-            | SimulatedEvent::Reset(_)
+            SimulatedEvent::Connection(..)
             | SimulatedEvent::Dial(..)
             | SimulatedEvent::DialFailed(..)
             | SimulatedEvent::ProcessEnded(_)
             | SimulatedEvent::Tick => true,
             SimulatedEvent::Outside(outside) => outside.needs_its_rank(),
         }
+    }
+
+    fn is_message(&self) -> bool {
+        matches!(self, SimulatedEvent::Connection(_, ConnectionEvent::Message(_)))
     }
 }
 
@@ -114,11 +114,10 @@ pub(super) struct Simulation {
     stopped: BTreeMap<u32, Instant>,
     /// By time; with `is_measured` then by rank; then by when it was scheduled.
     queue: BTreeMap<(Instant, u32, u64), (u32, SimulatedEvent)>,
-    last_arrival: BTreeMap<(u32, u32), Instant>,
-    pub(super) links: BTreeSet<(u32, u32)>,
-    /// For a rank and another one, how many ends of their connection the first has not noticed yet: what it sends there
-    /// is lost.
-    unnoticed: BTreeMap<(u32, u32), u32>,
+    connections: Vec<SimulatedConnection>,
+    numbers: BTreeMap<(u32, ConnectionNumber), Place>,
+    /// The side of the control connection on which a rank sends to another one.
+    open: BTreeMap<(u32, u32), Place>,
     /// How many messages have been sent, and which bits change in later messages.
     sent: u64,
     flips: BTreeMap<u64, u64>,
@@ -180,9 +179,9 @@ impl Simulation {
             callers: 0,
             stopped: BTreeMap::new(),
             queue: BTreeMap::new(),
-            last_arrival: BTreeMap::new(),
-            links: BTreeSet::new(),
-            unnoticed: BTreeMap::new(),
+            connections: vec![],
+            numbers: BTreeMap::new(),
+            open: BTreeMap::new(),
             sent: 0,
             flips: BTreeMap::new(),
             cut: None,
@@ -218,11 +217,16 @@ impl Simulation {
 
     /// Calls `body` with the control plane of a rank that lives.
     pub(super) fn with_control(&mut self, rank: u32, body: impl FnOnce(&mut ControlPlane, Instant)) {
+        self.with_node(rank, body);
+        self.act(rank);
+    }
+
+    /// As [`Simulation::with_control`]; the caller carries out what follows.
+    fn with_node(&mut self, rank: u32, body: impl FnOnce(&mut ControlPlane, Instant)) {
         let now = self.now;
         if let Some(SimulatedRank { control, clock }) = &mut self.nodes[rank as usize] {
             body(control, clock.shows(now));
         }
-        self.act(rank);
     }
 
     /// An engine of a rank that lives asks for something.
@@ -237,21 +241,9 @@ impl Simulation {
             .map_or(Presence::Lost, |node| node.control.plane.presence(JobRank::new(other)))
     }
 
-    /// Whether a rank lives and has such a communicator.
-    pub(super) fn has_member(&self, rank: u32, key: CommunicatorKey) -> bool {
-        self.nodes[rank as usize].as_ref().is_some_and(|node| node.control.communicators.get(key).is_some())
-    }
-
     /// Whether a rank has every connection that it wants, or has died.
     pub(super) fn is_connected(&self, rank: u32) -> bool {
         self.nodes[rank as usize].as_ref().is_none_or(|node| node.control.plane.is_connected())
-    }
-
-    /// Whether anything has ever come to a rank that lives from another one.
-    fn has_heard(&self, rank: u32, other: u32) -> bool {
-        self.nodes[rank as usize]
-            .as_ref()
-            .is_some_and(|node| node.control.plane.has_heard(JobRank::new(other)))
     }
 
     /// The clock of a rank that lives.
@@ -303,49 +295,31 @@ impl Simulation {
         self.queue.insert((self.now + after, rank, self.count), (to, event));
     }
 
-    fn send(&mut self, from: u32, to: u32, message: Message) {
-        if self.unnoticed.get(&(from, to)).is_none_or(|ends| *ends == 0) {
-            let event = self.pass(from, message);
-            self.deliver(from, to, event);
-        }
-    }
-
-    /// Messages take up to 2 ms and keep their order per pair; a message that meets a cut waits for its end.
-    fn deliver(&mut self, from: u32, to: u32, event: SimulatedEvent) {
-        let delay = MS * self.random.below(3) as u32;
-        let earliest = self.passes_at(from, to) + delay;
-        let arrival = earliest.max(*self.last_arrival.entry((from, to)).or_insert(self.now));
-        self.last_arrival.insert((from, to), arrival);
-        self.push(to, arrival - self.now, event);
-    }
-
-    /// Carries out what the control plane of a rank wants.
+    /// Carries out what the control plane of a rank wants, until there is nothing left.
     fn act(&mut self, rank: u32) {
-        let now = self.now;
-        let Some(SimulatedRank { control, clock }) = &mut self.nodes[rank as usize] else { return };
-        let effects = control.take_effects(clock.shows(now));
-        effects.into_iter().for_each(|effect| self.on_effect(rank, effect));
+        loop {
+            let now = self.now;
+            let Some(SimulatedRank { control, clock }) = &mut self.nodes[rank as usize] else { return };
+            let effects = control.take_effects(clock.shows(now));
+            if effects.is_empty() {
+                return;
+            }
+            effects.into_iter().for_each(|effect| self.on_effect(rank, effect));
+        }
     }
 
     fn on_effect(&mut self, rank: u32, effect: Effect) {
         match effect {
-            Effect::Dial { slot, pause, timeout } => match slot.role {
-                ConnectionRole::Control => {
-                    self.push(rank, pause, SimulatedEvent::Dial(slot.peer.get(), timeout));
-                }
-                ConnectionRole::First | ConnectionRole::Second | ConnectionRole::PointToPoint => {
-                    let until = self.now + pause + timeout;
-                    self.schedule(rank, pause, Outside::Dial(Dial { slot, until }));
-                }
-            },
+            Effect::Dial { slot, pause, timeout } => {
+                self.push(rank, pause, SimulatedEvent::Dial(slot, timeout));
+            }
+            Effect::Connection { number, step, .. } => self.on_step(rank, number, step),
+            Effect::FindAbsent(lost) => self.find_absent(rank, lost.get()),
             Effect::Send(peer, message) => {
                 self.messages += 1;
                 self.send(rank, peer.get(), message);
             }
             Effect::Happened(news) => {
-                if let Topic::Lost { rank: lost, .. } = news.topic {
-                    self.witness(rank, lost.get());
-                }
                 if !self.is_measured {
                     self.heard[rank as usize].push(news);
                 }
@@ -393,10 +367,7 @@ impl Simulation {
         }
         match event {
             SimulatedEvent::Outside(outside) => Some(Some((rank, outside))),
-            SimulatedEvent::Message(..)
-            | SimulatedEvent::Changed(..)
-            | SimulatedEvent::Connected(_)
-            | SimulatedEvent::Reset(_)
+            SimulatedEvent::Connection(..)
             | SimulatedEvent::Dial(..)
             | SimulatedEvent::DialFailed(..)
             | SimulatedEvent::ProcessEnded(_)
@@ -413,36 +384,34 @@ impl Simulation {
     }
 
     fn on_event(&mut self, rank: u32, event: SimulatedEvent) {
-        let Some(node) = &mut self.nodes[rank as usize] else { return };
-        let control = &mut node.control;
-        let at = node.clock.shows(self.now);
+        if !self.is_alive(rank) {
+            return;
+        }
+        let is_message = event.is_message();
         match event {
-            SimulatedEvent::Changed(from, bytes) => self.on_changed(rank, from, bytes),
-            SimulatedEvent::Message(from, message) => {
-                if let Message::Answer { status, .. } = &*message {
-                    self.answers.push((rank, from, status.clone()));
-                }
-                control.plane.on_message(JobRank::new(from), *message, at);
+            SimulatedEvent::Connection(place, event) => self.on_connection_event(rank, place, event),
+            SimulatedEvent::Dial(slot, timeout) => self.dial(rank, slot, timeout),
+            SimulatedEvent::DialFailed(slot, failure) => {
+                self.with_node(rank, |control, now| control.on_dial_failed(slot, failure, now));
             }
-            SimulatedEvent::Connected(peer) => control.on_connected(Slot::control(JobRank::new(peer)), at),
-            SimulatedEvent::Reset(peer) => {
-                self.unnoticed.entry((rank, peer)).and_modify(|ends| *ends = ends.saturating_sub(1));
-                control.on_ended(JobRank::new(peer), Some("its connection ended".to_owned()), at);
-            }
-            SimulatedEvent::Dial(peer, timeout) => self.connect(rank, peer, timeout),
-            SimulatedEvent::DialFailed(peer, failure) => self.on_dial_failed(rank, peer, failure),
             SimulatedEvent::ProcessEnded(peer) => {
-                control.plane.on_process_gone(JobRank::new(peer), "ended".into(), at)
+                let peer = JobRank::new(peer);
+                self.with_node(rank, |control, now| control.on_process_ended(peer, "ended".into(), now));
             }
-            SimulatedEvent::Tick => {
-                control.on_time(at);
-                let due = node.clock.when(node.control.plane.due());
-                self.push(rank, due - self.now, SimulatedEvent::Tick);
-            }
+            SimulatedEvent::Tick => self.on_tick(rank),
             SimulatedEvent::Outside(_) => {}
         }
-        if !self.takes_next_message(rank) {
+        if !is_message || !self.takes_next_message(rank) {
             self.act(rank);
+        }
+    }
+
+    fn on_tick(&mut self, rank: u32) {
+        self.unpark(rank);
+        self.with_node(rank, ControlPlane::on_time);
+        if let Some(node) = &self.nodes[rank as usize] {
+            let due = node.clock.when(node.control.plane.due());
+            self.push(rank, due - self.now, SimulatedEvent::Tick);
         }
     }
 
@@ -450,7 +419,7 @@ impl Simulation {
     /// together are taken together.
     fn takes_next_message(&self, rank: u32) -> bool {
         let is_next = |((at, ..), (to, event)): (&(Instant, u32, u64), &(u32, SimulatedEvent))| {
-            *at <= self.now && *to == rank && matches!(event, SimulatedEvent::Message(..))
+            *at <= self.now && *to == rank && event.is_message()
         };
         self.is_alive(rank)
             && self.stopped_until(rank).is_none()

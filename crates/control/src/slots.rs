@@ -1,5 +1,4 @@
-//! Which connection a slot keeps, when both sides may dial at once and either may make the communicator first. Pure:
-//! generic over the connection.
+//! Which connection a slot keeps, when both sides may dial at once and either may make the communicator first.
 //!
 //! A slot is one (communicator, epoch, role, peer). Of the two ranks of a slot only the lower decides, on every
 //! connection, whichever rank dialled it; the higher one waits for that verdict and acknowledges it. Connections of
@@ -9,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use unisono_communicator::JobRank;
 
+use crate::connections::ConnectionNumber;
 use crate::wire::{CommunicatorKey, ConnectionRole};
 
 /// How many connections of unknown communicators wait here; one more replaces the oldest.
@@ -38,64 +38,64 @@ impl Slot {
     }
 }
 
-/// What to do with an authenticated connection.
+/// What to do with a connection whose two sides have proven who they are.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Placed<S> {
+pub(crate) enum Placed {
     /// The lower rank: say `Keep`, and wait for the acknowledgement.
-    Keep(S),
+    Keep,
     /// The lower rank: say `Drop`; the slot has its connection.
-    Drop(S),
+    Drop,
     /// Hand it to its communicator: the higher rank has been told to keep it.
-    Deliver(S),
-    /// It waits for its communicator.
-    Parked,
+    Deliver,
+    /// It waits for its communicator, in the place of the oldest one if too many waited.
+    Parked(Option<ConnectionNumber>),
     /// Close it: this rank has left its communicator, and was told to keep it before.
-    Close(S),
+    Close,
 }
 
-#[derive(Debug)]
-struct Parked<S> {
+#[derive(Clone, Copy, Debug)]
+struct Parked {
     slot: Slot,
-    stream: S,
+    number: ConnectionNumber,
     is_kept: bool,
 }
 
 /// All slots of a rank.
 #[derive(Debug)]
-pub struct Slots<S> {
+pub(crate) struct Slots {
     rank: JobRank,
     taken: BTreeMap<CommunicatorKey, BTreeSet<Slot>>,
     control: BTreeSet<Slot>,
-    parked: VecDeque<Parked<S>>,
+    parked: VecDeque<Parked>,
     /// The communicators that this rank has left, the last ones. No communicator gets their keys again.
     left: VecDeque<CommunicatorKey>,
 }
 
-impl<S> Slots<S> {
+impl Slots {
     /// No slot is taken.
-    pub fn new(rank: JobRank) -> Slots<S> {
+    pub(crate) fn new(rank: JobRank) -> Slots {
         let (parked, left) = (VecDeque::new(), VecDeque::new());
         Slots { rank, taken: BTreeMap::new(), control: BTreeSet::new(), parked, left }
     }
 
     /// Whether this rank decides.
-    pub fn decides(&self, slot: Slot) -> bool {
+    pub(crate) fn decides(&self, slot: Slot) -> bool {
         self.rank < slot.peer
     }
 
-    /// A communicator exists from now on. Returns its parked connections, and the verdict on each.
-    pub fn create(&mut self, key: CommunicatorKey) -> Vec<(Slot, Placed<S>)> {
+    /// A communicator exists from now on. Returns its parked connections, and what to do with each.
+    pub(crate) fn create(&mut self, key: CommunicatorKey) -> Vec<(Slot, ConnectionNumber, Placed)> {
         self.taken.insert(key, BTreeSet::new());
         let all = std::mem::take(&mut self.parked);
         let (ours, others): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|one| one.slot.key == key);
         self.parked = others;
-        let place = |one: Parked<S>| (one.slot, self.place(one.slot, one.stream, one.is_kept));
+        let place = |one: Parked| (one.slot, one.number, self.place(one.slot, one.number, one.is_kept));
         // The newest of a slot first: an older one is of an attempt that its dialler has given up.
         ours.into_iter().rev().map(place).collect()
     }
 
     /// A communicator is gone. Its connections are not parked any more: nobody would ever read them.
-    pub fn remove(&mut self, key: CommunicatorKey) {
+    pub(crate) fn remove(&mut self, key: CommunicatorKey) {
         if self.taken.remove(&key).is_some() {
             if self.left.len() == LEFT_MAX {
                 self.left.pop_front();
@@ -104,52 +104,51 @@ impl<S> Slots<S> {
         }
     }
 
-    /// Places an authenticated connection; `is_kept` when we are the higher rank and were told to keep it.
-    pub fn place(&mut self, slot: Slot, stream: S, is_kept: bool) -> Placed<S> {
+    /// Places a connection whose two sides have proven who they are; `is_kept` when we are the higher rank and were told to keep it.
+    pub(crate) fn place(&mut self, slot: Slot, number: ConnectionNumber, is_kept: bool) -> Placed {
         let taken = match slot.role {
             ConnectionRole::Control => Some(&mut self.control),
             _ => self.taken.get_mut(&slot.key),
         };
         let Some(taken) = taken else {
             if self.left.contains(&slot.key) {
-                return if is_kept { Placed::Close(stream) } else { Placed::Drop(stream) };
+                return if is_kept { Placed::Close } else { Placed::Drop };
             }
-            if self.parked.len() == PARKED_MAX {
-                self.parked.pop_front();
-            }
-            self.parked.push_back(Parked { slot, stream, is_kept });
-            return Placed::Parked;
+            let is_full = self.parked.len() == PARKED_MAX;
+            let oldest = is_full.then(|| self.parked.pop_front()).flatten().map(|one| one.number);
+            self.parked.push_back(Parked { slot, number, is_kept });
+            return Placed::Parked(oldest);
         };
         let is_first = taken.insert(slot);
         match (is_kept, is_first) {
             // The lower rank has replaced the connection that we had: our acknowledgement never reached it.
-            (true, _) => Placed::Deliver(stream),
-            (false, true) => Placed::Keep(stream),
-            (false, false) => Placed::Drop(stream),
+            (true, _) => Placed::Deliver,
+            (false, true) => Placed::Keep,
+            (false, false) => Placed::Drop,
         }
     }
 
     /// Whether a slot has its connection, acknowledged or not.
-    pub fn is_taken(&self, slot: Slot) -> bool {
+    pub(crate) fn is_taken(&self, slot: Slot) -> bool {
         match slot.role {
             ConnectionRole::Control => self.control.contains(&slot),
             _ => self.taken.get(&slot.key).is_some_and(|taken| taken.contains(&slot)),
         }
     }
 
-    /// The slots of the connections that wait for their communicator.
-    pub fn parked(&self) -> Vec<Slot> {
-        self.parked.iter().map(|one| one.slot).collect()
+    /// The connections that wait for their communicator.
+    pub(crate) fn parked(&self) -> impl Iterator<Item = (Slot, ConnectionNumber)> {
+        self.parked.iter().map(|one| (one.slot, one.number))
     }
 
-    /// Drops the connections that wait for their communicator and are not to be kept: their other side has given up, or
-    /// both sides have dropped the communicator already.
-    pub fn retain_parked(&mut self, mut is_kept: impl FnMut(&S) -> bool) {
-        self.parked.retain(|one| is_kept(&one.stream));
+    /// A connection that waits for its communicator has ended: its other side has given up, or both sides have dropped
+    /// the communicator already.
+    pub(crate) fn unpark(&mut self, number: ConnectionNumber) {
+        self.parked.retain(|one| one.number != number);
     }
 
     /// The kept connection of a slot broke before it was acknowledged: another may take its place.
-    pub fn release(&mut self, slot: Slot) {
+    pub(crate) fn release(&mut self, slot: Slot) {
         match slot.role {
             ConnectionRole::Control => drop(self.control.remove(&slot)),
             _ => drop(self.taken.get_mut(&slot.key).map(|taken| taken.remove(&slot))),
@@ -165,40 +164,50 @@ mod tests {
     const PEER: JobRank = JobRank::new(7);
     const SLOT: Slot = Slot { key: KEY, role: ConnectionRole::First, peer: PEER };
 
+    fn place(slots: &mut Slots, slot: Slot, number: u64, is_kept: bool) -> Placed {
+        slots.place(slot, ConnectionNumber::new(number), is_kept)
+    }
+
+    fn created(slots: &mut Slots, key: CommunicatorKey) -> Vec<(Slot, u64, Placed)> {
+        let number = |number| (0..).find(|&one| ConnectionNumber::new(one) == number).unwrap();
+        slots.create(key).into_iter().map(|(slot, one, placed)| (slot, number(one), placed)).collect()
+    }
+
     #[test]
     fn one_connection_per_slot() {
         let mut slots = Slots::new(JobRank::new(0));
         assert!(slots.create(KEY).is_empty() && slots.decides(SLOT));
-        assert_eq!(slots.place(SLOT, 1, false), Placed::Keep(1));
-        assert_eq!(slots.place(SLOT, 2, false), Placed::Drop(2));
+        assert_eq!(place(&mut slots, SLOT, 1, false), Placed::Keep);
+        assert_eq!(place(&mut slots, SLOT, 2, false), Placed::Drop);
         let control = Slot::control(JobRank::new(8));
-        assert_eq!(slots.place(control, 8, false), Placed::Keep(8));
-        assert_eq!(slots.place(control, 9, false), Placed::Drop(9));
+        assert_eq!(place(&mut slots, control, 8, false), Placed::Keep);
+        assert_eq!(place(&mut slots, control, 9, false), Placed::Drop);
         slots.release(control);
-        assert_eq!(slots.place(control, 9, false), Placed::Keep(9));
-        assert_eq!(slots.place(Slot { role: ConnectionRole::Second, ..SLOT }, 3, false), Placed::Keep(3));
+        assert_eq!(place(&mut slots, control, 9, false), Placed::Keep);
+        let second = Slot { role: ConnectionRole::Second, ..SLOT };
+        assert_eq!(place(&mut slots, second, 3, false), Placed::Keep);
         slots.release(SLOT);
-        assert_eq!(slots.place(SLOT, 4, false), Placed::Keep(4));
-        assert_eq!(slots.place(Slot::control(PEER), 5, false), Placed::Keep(5), "needs no communicator");
-        assert_eq!(slots.place(Slot::control(PEER), 6, false), Placed::Drop(6));
+        assert_eq!(place(&mut slots, SLOT, 4, false), Placed::Keep);
+        assert_eq!(place(&mut slots, Slot::control(PEER), 5, false), Placed::Keep, "needs no communicator");
+        assert_eq!(place(&mut slots, Slot::control(PEER), 6, false), Placed::Drop);
     }
 
     #[test]
     fn early_connections_wait_for_their_communicator() {
         let mut slots = Slots::new(JobRank::new(0));
         let other = Slot { key: CommunicatorKey { id: 6, epoch: 1 }, ..SLOT };
-        for (slot, stream) in [(SLOT, 1), (other, 2), (SLOT, 3)] {
-            assert_eq!(slots.place(slot, stream, false), Placed::Parked);
+        for (slot, number) in [(SLOT, 1), (other, 2), (SLOT, 3)] {
+            assert_eq!(place(&mut slots, slot, number, false), Placed::Parked(None));
         }
-        assert_eq!(slots.create(KEY), [(SLOT, Placed::Keep(3)), (SLOT, Placed::Drop(1))]);
+        assert_eq!(created(&mut slots, KEY), [(SLOT, 3, Placed::Keep), (SLOT, 1, Placed::Drop)]);
         slots.remove(KEY);
-        assert_eq!(slots.place(SLOT, 4, false), Placed::Drop(4), "this rank has left");
+        assert_eq!(place(&mut slots, SLOT, 4, false), Placed::Drop, "this rank has left");
         let mut higher = Slots::new(JobRank::new(9));
         assert!(!higher.decides(SLOT));
-        assert_eq!(higher.place(SLOT, 1, true), Placed::Parked);
-        assert_eq!(higher.create(KEY), [(SLOT, Placed::Deliver(1))]);
+        assert_eq!(place(&mut higher, SLOT, 1, true), Placed::Parked(None));
+        assert_eq!(created(&mut higher, KEY), [(SLOT, 1, Placed::Deliver)]);
         higher.remove(KEY);
-        assert_eq!(higher.place(SLOT, 2, true), Placed::Close(2));
+        assert_eq!(place(&mut higher, SLOT, 2, true), Placed::Close);
     }
 
     #[test]
@@ -206,11 +215,13 @@ mod tests {
         let mut slots = Slots::new(JobRank::new(0));
         let slot = |id| Slot { key: CommunicatorKey { id, epoch: 0 }, ..SLOT };
         for id in 0..=PARKED_MAX as u64 {
-            slots.place(slot(id), id, false);
+            let oldest = (id == PARKED_MAX as u64).then_some(ConnectionNumber::new(0));
+            assert_eq!(place(&mut slots, slot(id), id, false), Placed::Parked(oldest));
         }
         assert!(slots.create(slot(0).key).is_empty(), "the oldest gave way");
         assert_eq!(slots.create(slot(1).key).len(), 1);
-        slots.retain_parked(|&stream| stream != 2);
+        slots.unpark(ConnectionNumber::new(2));
         assert!(slots.create(slot(2).key).is_empty() && slots.create(slot(3).key).len() == 1);
+        assert_eq!(slots.parked().count(), PARKED_MAX - 3);
     }
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Certainty, JobRank};
 
-use super::{ControlPlane, Effect};
+use super::{ControlPlane, Effect, Step};
+use crate::connections::End;
 use crate::dials::{AfterFailure, DialFailure, Failure};
 use crate::handshake::Refusal;
 use crate::plane::Presence;
@@ -13,10 +14,10 @@ use crate::slots::Slot;
 use crate::wire::{ConnectionRole, News};
 
 impl ControlPlane {
-    /// A connection for data is wanted. `is_taken` when one is on its way, whichever side has dialled it.
-    pub fn want(&mut self, slot: Slot, is_taken: bool, now: Instant) {
+    /// A connection for data is wanted.
+    pub fn want(&mut self, slot: Slot, now: Instant) {
         // A rank that has left may have made the connection before, and sent everything that it had to send.
-        if self.plane.presence(slot.peer) != Presence::Live && !is_taken {
+        if self.plane.presence(slot.peer) != Presence::Live && !self.connections.slots.is_taken(slot) {
             self.fail(slot, left(), now);
         } else {
             self.begin_to_dial(slot, None, now);
@@ -28,12 +29,15 @@ impl ControlPlane {
         self.dial(slot, Duration::ZERO);
     }
 
+    /// Dials, unless a connection of this slot is on its way.
     fn dial(&mut self, slot: Slot, pause: Duration) {
-        self.effects.push(Effect::Dial { slot, pause, timeout: self.attempt_timeout(slot) });
+        if !self.connections.slots.is_taken(slot) {
+            self.effects.push(Effect::Dial { slot, pause, timeout: self.attempt_timeout(slot) });
+        }
     }
 
     /// The time limit of each part of an attempt to make this connection.
-    pub fn attempt_timeout(&self, slot: Slot) -> Duration {
+    pub(super) fn attempt_timeout(&self, slot: Slot) -> Duration {
         let is_control = slot.role == ConnectionRole::Control;
         let (is_heard, is_probed) = (self.plane.has_heard(slot.peer), self.plane.is_probed(slot.peer));
         self.dials.attempt_timeout(is_control && is_heard, is_control && is_probed)
@@ -50,26 +54,33 @@ impl ControlPlane {
         }
     }
 
-    /// The control connection to a rank has ended. It is made again, and a dial tells whether the rank is gone: with
-    /// `reason` for its cause, if the end says that it may be. Returns whether that is so.
-    pub fn on_ended(&mut self, peer: JobRank, reason: Option<String>, now: Instant) -> bool {
+    /// The control connection to a rank that was in use has ended. Unless the rank is gone, it is made again.
+    pub(super) fn end(&mut self, peer: JobRank, end: End, now: Instant) {
+        let slot = Slot::control(peer);
+        let number = self.connections.close(peer);
+        number.into_iter().for_each(|number| self.push_step(slot, number, Step::Close));
+        let reason = match end {
+            End::Closed(reason) => Some(reason),
+            End::Changed => None,
+            End::Nonsense(reason) | End::ProcessEnded(reason) => {
+                return self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now);
+            }
+        };
+        self.connections.slots.release(slot);
+        // A rank from which nothing has ever come would not have said goodbye.
         let ended = reason.filter(|_| self.plane.has_heard(peer));
         let may_be_gone = ended.is_some();
-        let is_made_again = self.plane.on_ended(peer, now);
-        if is_made_again {
-            self.begin_to_dial(Slot::control(peer), ended, now);
+        if self.plane.on_ended(peer, now) {
+            self.begin_to_dial(slot, ended, now);
+            if may_be_gone {
+                self.decide(peer, now);
+            }
         }
-        is_made_again && may_be_gone
     }
 
-    /// Whether the control connection to a rank has ended, and is made again to find out whether the rank is gone.
-    pub fn is_made_again(&self, peer: JobRank) -> bool {
-        self.dials.follows_another(Slot::control(peer))
-    }
-
-    /// A dial has failed, and no other connection of this slot is on its way.
+    /// A dial has failed, or what came of it. That counts unless another connection of this slot is on its way.
     pub fn on_dial_failed(&mut self, slot: Slot, failure: DialFailure, now: Instant) {
-        if !self.dials.are_wanted(slot) {
+        if self.connections.slots.is_taken(slot) || !self.dials.are_wanted(slot) {
             return;
         }
         if self.plane.presence(slot.peer) != Presence::Live {

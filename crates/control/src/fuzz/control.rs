@@ -11,14 +11,15 @@ use unisono_communicator::{
 
 use super::input::Input;
 use crate::checksum::CheckedHeader;
+use crate::handshake::Verdict;
 use crate::hosts::Hosts;
 use crate::local_communicator::LocalCommunicator;
 use crate::slots::Slot;
 use crate::wire::{
-    AgreementKey, BadFrame, Ballot, CommunicatorKey, ConnectionRole, Departure, FRAME_BYTES_MAX, Fate, Fates,
+    AgreementKey, Ballot, CommunicatorKey, ConnectionRole, Departure, FRAME_BYTES_MAX, Fate, Fates,
     JointNews, Message, News, Topic, encode, read_frame, take_message,
 };
-use crate::{Caller, ControlPlane, DialFailure, Effect, Presence, Request};
+use crate::{Caller, ConnectionNumber, ControlPlane, DialFailure, Effect, End, Presence, Request, Step};
 
 /// The size of the job: this rank, and the ranks whose bytes the fuzzer makes.
 const SIZE: u32 = 5;
@@ -46,12 +47,21 @@ pub fn control(bytes: &[u8]) {
     node.end();
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Verdict,
+    Acknowledgement,
+}
+
 /// This rank.
 struct FuzzedNode {
     now: Instant,
     control: ControlPlane,
     board: Arc<Board>,
-    connected: [bool; SIZE as usize],
+    /// By rank: the control connection in use.
+    connected: [Option<ConnectionNumber>; SIZE as usize],
+    /// The connections on which this rank waits for an answer of that rank: a verdict, or an acknowledgement.
+    waiting: Vec<(ConnectionNumber, JobRank, Awaited)>,
     /// The ranks that were found to have gone.
     gone: [bool; SIZE as usize],
     /// How much news of each rank has come.
@@ -81,7 +91,8 @@ impl FuzzedNode {
             now,
             control,
             board,
-            connected: [false; SIZE as usize],
+            connected: [None; SIZE as usize],
+            waiting: Vec::new(),
             gone: [false; SIZE as usize],
             heard: [0; SIZE as usize],
             first_cause: None,
@@ -93,13 +104,13 @@ impl FuzzedNode {
     }
 
     fn on_event(&mut self, input: &mut Input<'_>) {
-        let kind = input.below(8);
+        let kind = input.below(10);
         let peer = JobRank::new((RANK.get() + 1 + u32::from(input.below(SIZE as u8 - 1))) % SIZE);
         match kind {
             0 if self.control.plane.presence(peer) == Presence::Lost => {
-                self.control.plane.on_process_gone(peer, "its process has ended".into(), self.now);
+                self.control.on_process_ended(peer, "its process has ended".into(), self.now);
             }
-            0 if self.connected[peer.index()] => self.end_connection(peer, input.below(2) == 0),
+            0 if self.connected[peer.index()].is_some() => self.end_connection(peer, input.below(2) == 0),
             0 | 1 => self.connect(peer),
             2 => {
                 let count = usize::from(input.u16());
@@ -117,25 +128,76 @@ impl FuzzedNode {
                 self.receive(peer, &bytes, usize::MAX);
             }
             6 => self.pass(Duration::from_millis(u64::from(input.u8()) * 10)),
-            _ => self.call(peer, input),
+            7 => self.call(peer, input),
+            8 => self.begin_connection(peer, input.below(2) == 0),
+            _ => self.answer(input.below(4)),
         }
     }
 
+    /// A connection between this rank and another one is proven.
+    fn begin_connection(&mut self, peer: JobRank, is_dialled: bool) {
+        let slot = Slot::control(peer);
+        let is_lost = self.control.plane.presence(peer) == Presence::Lost;
+        let number = match is_dialled {
+            true => self.control.on_dialled(slot),
+            false => self.control.on_accepted(slot, self.now),
+        };
+        assert_eq!(number.is_none(), is_lost, "a rank that counts as lost is not let in");
+        self.act();
+    }
+
+    /// The other side of the oldest connection answers, or does not.
+    fn answer(&mut self, kind: u8) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let (number, _, awaited) = self.waiting.remove(0);
+        match (awaited, kind) {
+            (Awaited::Verdict, 0 | 1) => self.control.on_verdict(number, Ok(Verdict::Keep), self.now),
+            (Awaited::Verdict, 2) => self.control.on_verdict(number, Ok(Verdict::Drop), self.now),
+            (Awaited::Verdict, _) => self.control.on_verdict(number, Err("closed".into()), self.now),
+            (Awaited::Acknowledgement, 0 | 1) => self.control.on_acknowledged(number, Ok(()), self.now),
+            (Awaited::Acknowledgement, _) => {
+                self.control.on_acknowledged(number, Err("closed".into()), self.now);
+            }
+        }
+        self.act();
+    }
+
+    /// Answers until a rank has a connection, unless it counts as lost.
     fn connect(&mut self, peer: JobRank) {
-        // A rank that counts as lost is not let in.
-        if !self.connected[peer.index()] && self.control.plane.presence(peer) != Presence::Lost {
-            self.connected[peer.index()] = true;
-            self.control.on_connected(Slot::control(peer), self.now);
+        if self.connected[peer.index()].is_none() {
+            self.begin_connection(peer, peer > RANK);
+            while self.waiting.iter().any(|(_, rank, _)| *rank == peer) {
+                self.answer(0);
+            }
         }
     }
 
     fn end_connection(&mut self, peer: JobRank, is_gone: bool) {
-        self.connected[peer.index()] = false;
-        let reason = is_gone.then(|| "its connection ended".to_owned());
-        self.control.on_ended(peer, reason, self.now);
+        let Some(number) = self.connected[peer.index()] else { return };
+        let end = if is_gone { End::Closed("its connection ended".to_owned()) } else { End::Changed };
+        self.control.on_ended(peer, number, end, self.now);
         if is_gone {
             let failure = DialFailure::Absent("nobody is there".to_owned());
             self.control.on_dial_failed(Slot::control(peer), failure, self.now);
+        }
+        self.act();
+    }
+
+    /// Does what the control plane wants of a connection.
+    fn on_step(&mut self, peer: JobRank, number: ConnectionNumber, step: Step) {
+        let connected = &mut self.connected[peer.index()];
+        match step {
+            Step::Keep(_) => self.waiting.push((number, peer, Awaited::Acknowledgement)),
+            Step::AwaitVerdict(_) => self.waiting.push((number, peer, Awaited::Verdict)),
+            Step::Use => {
+                let before = connected.replace(number);
+                assert_eq!(before, None, "the older connection to rank {peer} was not closed");
+                self.control.on_connected(Slot::control(peer), self.now);
+            }
+            Step::Drop | Step::Close if *connected == Some(number) => *connected = None,
+            Step::Drop | Step::Close => {}
         }
     }
 
@@ -143,7 +205,7 @@ impl FuzzedNode {
     fn receive(&mut self, peer: JobRank, bytes: &[u8], piece: usize) {
         self.connect(peer);
         let (mut pieces, mut received) = (bytes.chunks(piece), Vec::new());
-        while self.connected[peer.index()] {
+        while let Some(number) = self.connected[peer.index()] {
             let before = received.clone();
             match take_message(&mut received) {
                 Ok(None) => match pieces.next() {
@@ -157,14 +219,12 @@ impl FuzzedNode {
                     if let Message::Clock { asked_ns, .. } = &mut message {
                         *asked_ns = self.asked_ns[peer.index()];
                     }
-                    self.control.plane.on_message(peer, message, self.now);
+                    self.control.on_message(peer, number, message, self.now);
                     self.act();
                 }
-                Err(BadFrame::Changed) => self.end_connection(peer, false),
-                Err(BadFrame::Malformed(error)) => {
-                    let reason = error.to_string();
-                    self.connected[peer.index()] = false;
-                    self.control.plane.on_disconnected(peer, Certainty::Confirmed, reason, self.now);
+                Err(bad) => {
+                    self.control.on_ended(peer, number, bad.into(), self.now);
+                    self.act();
                 }
             }
             let is_bad = |header| {
@@ -172,7 +232,11 @@ impl FuzzedNode {
                 header.is_none_or(|header| !(1..=FRAME_BYTES_MAX).contains(&header.length))
             };
             if before.first_chunk().is_some_and(is_bad) {
-                assert!(!self.connected[peer.index()], "a frame with a header that is not allowed");
+                assert_ne!(
+                    self.connected[peer.index()],
+                    Some(number),
+                    "a frame with a header that is not allowed"
+                );
                 assert!(received.capacity() < 2 * FRAME_BYTES_MAX, "read in spite of its length");
             }
         }
@@ -233,39 +297,45 @@ impl FuzzedNode {
 
     /// Takes the effects, and checks them.
     fn act(&mut self) {
-        for effect in self.control.take_effects(self.now) {
-            match effect {
-                Effect::Dial { slot: Slot { role, peer, .. }, .. } => {
-                    assert!(
-                        role == ConnectionRole::Control && peer.get() < SIZE && peer != RANK,
-                        "dials {peer}"
-                    );
+        loop {
+            let effects = self.control.take_effects(self.now);
+            if effects.is_empty() {
+                return;
+            }
+            effects.into_iter().for_each(|effect| self.on_effect(effect));
+        }
+    }
+
+    fn on_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Dial { slot: Slot { role, peer, .. }, .. } => {
+                assert!(role == ConnectionRole::Control && peer.get() < SIZE && peer != RANK, "dials {peer}");
+            }
+            Effect::Connection { slot, number, step } => self.on_step(slot.peer, number, step),
+            Effect::FindAbsent(peer) => assert!([0, 2].contains(&peer.get()), "{peer} is not on this host"),
+            Effect::Send(peer, message) => {
+                assert!(peer.get() < SIZE && peer != RANK, "sends to {peer}");
+                if let Message::AskClock { asked_ns } = &message {
+                    self.asked_ns[peer.index()] = *asked_ns;
                 }
-                Effect::Send(peer, message) => {
-                    assert!(peer.get() < SIZE && peer != RANK, "sends to {peer}");
-                    if let Message::AskClock { asked_ns } = &message {
-                        self.asked_ns[peer.index()] = *asked_ns;
-                    }
-                    let is_of_others =
-                        |news: &JointNews| news.origins.iter().any(|origin| origin.rank != RANK);
-                    // News of other ranks was checked when it came.
-                    if !matches!(&message, Message::News(news) if is_of_others(news)) {
-                        check_sent(&message);
-                    }
+                let is_of_others = |news: &JointNews| news.origins.iter().any(|origin| origin.rank != RANK);
+                // News of other ranks was checked when it came.
+                if !matches!(&message, Message::News(news) if is_of_others(news)) {
+                    check_sent(&message);
                 }
-                Effect::Happened(news) => {
-                    assert!(news.origin.get() < SIZE, "news of {}", news.origin);
-                    let heard = &mut self.heard[news.origin.index()];
-                    assert!(news.sequence > std::mem::replace(heard, news.sequence), "{news:?} comes again");
-                }
-                Effect::Wake(key) | Effect::Left(key, _) => assert_eq!(key, WORLD),
-                Effect::NotConnected(..) => panic!("no connection is wanted"),
-                Effect::Measured(offset) => assert!(offset.host == 1 && offset.rank.get() > 2, "{offset:?}"),
-                Effect::Agreed(caller, result) => self.on_agreed(caller, result),
-                Effect::Closed(caller, _) => {
-                    let before = self.closing.replace(Poll::Ready(()));
-                    assert!(caller == CLOSING && before == Some(Poll::Pending), "answered twice");
-                }
+            }
+            Effect::Happened(news) => {
+                assert!(news.origin.get() < SIZE, "news of {}", news.origin);
+                let heard = &mut self.heard[news.origin.index()];
+                assert!(news.sequence > std::mem::replace(heard, news.sequence), "{news:?} comes again");
+            }
+            Effect::Wake(key) | Effect::Left(key, _) => assert_eq!(key, WORLD),
+            Effect::NotConnected(..) => panic!("no connection is wanted"),
+            Effect::Measured(offset) => assert!(offset.host == 1 && offset.rank.get() > 2, "{offset:?}"),
+            Effect::Agreed(caller, result) => self.on_agreed(caller, result),
+            Effect::Closed(caller, _) => {
+                let before = self.closing.replace(Poll::Ready(()));
+                assert!(caller == CLOSING && before == Some(Poll::Pending), "answered twice");
             }
         }
     }

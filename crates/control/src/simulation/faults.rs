@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Certainty, JobRank};
+use unisono_communicator::JobRank;
 
-use super::{INTERVALS, MS, SimulatedEvent, Simulation};
-use crate::wire::{BadFrame, Message, encode, take_message};
+use super::connections::{ConnectionEvent, Place, SimulatedConnection};
+use super::{MS, SimulatedEvent, Simulation};
+use crate::wire::{Message, encode};
 
 /// How a cut separates two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,22 +16,6 @@ pub(in super::super) enum Cut {
     Silence,
     /// A device between the sides answers in the place of the other side: it resets connections, and refuses dials.
     Resets,
-}
-
-impl SimulatedEvent {
-    /// From which rank it brings a message.
-    fn brings_from(&self) -> Option<u32> {
-        match self {
-            SimulatedEvent::Message(from, _) | SimulatedEvent::Changed(from, _) => Some(*from),
-            SimulatedEvent::Connected(_)
-            | SimulatedEvent::Reset(_)
-            | SimulatedEvent::Dial(..)
-            | SimulatedEvent::DialFailed(..)
-            | SimulatedEvent::ProcessEnded(_)
-            | SimulatedEvent::Tick
-            | SimulatedEvent::Outside(_) => None,
-        }
-    }
 }
 
 impl Simulation {
@@ -53,31 +38,24 @@ impl Simulation {
     /// A rank dies; all that it has sent arrives.
     pub(in super::super) fn kill(&mut self, rank: u32) {
         self.nodes[rank as usize] = None;
-        let (cut, kept) = self.links.iter().partition(|link| link.0 == rank || link.1 == rank);
-        self.links = kept;
-        let cut: BTreeSet<(u32, u32)> = cut;
-        for link in cut {
-            let peer = if link.0 == rank { link.1 } else { link.0 };
-            self.deliver(rank, peer, SimulatedEvent::Reset(rank));
-            if self.are_on_one_host(rank, peer) && self.has_heard(peer, rank) {
-                self.deliver(rank, peer, SimulatedEvent::ProcessEnded(rank));
-            }
+        for place in self.sides_of(rank) {
+            self.close(place);
         }
-        // A rank without a connection to the dead one waits for a goodbye that others may forward.
         for peer in (0..self.size()).filter(|&peer| peer != rank) {
+            self.open.remove(&(rank, peer));
             if self.are_on_one_host(rank, peer) {
-                self.push(peer, INTERVALS.suspect, SimulatedEvent::ProcessEnded(rank));
+                self.find_absent(peer, rank);
             }
         }
     }
 
-    fn are_on_one_host(&self, one: u32, other: u32) -> bool {
+    pub(super) fn are_on_one_host(&self, one: u32, other: u32) -> bool {
         self.hosts.are_same(JobRank::new(one), JobRank::new(other))
     }
 
-    /// A rank learns that another one is lost: if it can, it finds out whether that is true.
-    pub(super) fn witness(&mut self, rank: u32, lost: u32) {
-        if self.are_on_one_host(rank, lost) && lost < self.size() && !self.is_alive(lost) {
+    /// A rank finds out whether the process of another one on its host is gone.
+    pub(super) fn find_absent(&mut self, rank: u32, lost: u32) {
+        if lost < self.size() && !self.is_alive(lost) {
             let delay = MS * self.random.below(3) as u32;
             self.push(rank, delay, SimulatedEvent::ProcessEnded(lost));
         }
@@ -85,41 +63,55 @@ impl Simulation {
 
     /// A rank dies. On every connection a random part of what it has sent lately still arrives.
     pub(in super::super) fn crash(&mut self, rank: u32) {
-        let until: Vec<Instant> =
-            (0..self.size()).map(|_| self.now + MS * self.random.below(3) as u32).collect();
-        self.queue.retain(|(at, ..), (to, event)| {
-            let is_from_victim = event.brings_from() == Some(rank);
-            !is_from_victim || *at <= until[*to as usize]
-        });
+        for (connection, side) in self.sides_of(rank) {
+            self.lose_tail((connection, 1 - side));
+        }
         self.kill(rank);
     }
 
-    /// A control connection ends on its way. A random part of the messages under way still arrives.
-    pub(in super::super) fn break_connection(&mut self, (low, high): (u32, u32)) {
-        if !self.links.remove(&(low, high)) {
-            return;
-        }
+    /// Of what is on its way to one side of a connection a random part arrives.
+    fn lose_tail(&mut self, place: Place) {
         let until = self.now + MS * self.random.below(3) as u32;
-        self.queue.retain(|(at, ..), (to, event)| {
-            let is_lost = match event {
-                SimulatedEvent::Message(from, _)
-                | SimulatedEvent::Changed(from, _)
-                | SimulatedEvent::Connected(from) => {
-                    (*from.min(to), *from.max(to)) == (low, high) && *at > until
-                }
-                SimulatedEvent::Reset(_)
-                | SimulatedEvent::Dial(..)
+        self.queue.retain(|(at, ..), (_, event)| {
+            let is_of_it = match event {
+                SimulatedEvent::Connection(_, ConnectionEvent::Expired) => false,
+                SimulatedEvent::Connection(at, _) => *at == place,
+                SimulatedEvent::Dial(..)
                 | SimulatedEvent::DialFailed(..)
                 | SimulatedEvent::ProcessEnded(_)
                 | SimulatedEvent::Tick
                 | SimulatedEvent::Outside(_) => false,
             };
-            !is_lost
+            !is_of_it || *at <= until
         });
-        for (from, to) in [(low, high), (high, low)] {
-            *self.unnoticed.entry((to, from)).or_default() += 1;
-            self.deliver(from, to, SimulatedEvent::Reset(from));
+    }
+
+    /// The control connection between two ranks ends on its way.
+    pub(in super::super) fn break_link(&mut self, (low, high): (u32, u32)) {
+        let places = [(low, high), (high, low)].map(|pair| self.open.get(&pair).copied());
+        for (connection, _) in places.into_iter().flatten() {
+            self.break_connection(connection);
         }
+    }
+
+    /// A connection ends on its way. A random part of what is under way on it still arrives.
+    fn break_connection(&mut self, connection: usize) {
+        if self.connections[connection].can_break() {
+            for side in 0..2 {
+                self.lose_tail((connection, side));
+                self.deliver((connection, side), ConnectionEvent::Ended);
+            }
+            self.connections[connection].is_broken = true;
+        }
+    }
+
+    /// One of the control connections ends on its way, in its handshake or later.
+    pub(super) fn break_one(&mut self, number: u64) {
+        let can_break = |connection: &SimulatedConnection| connection.is_control() && connection.can_break();
+        let all: Vec<usize> =
+            (0..self.connections.len()).filter(|&index| can_break(&self.connections[index])).collect();
+        let chosen = number.checked_rem(all.len() as u64).map(|index| all[index as usize]);
+        chosen.into_iter().for_each(|connection| self.break_connection(connection));
     }
 
     /// The message of this number, of all messages from now on, arrives with this bit changed.
@@ -133,66 +125,16 @@ impl Simulation {
     }
 
     /// What arrives of a message.
-    pub(super) fn pass(&mut self, from: u32, message: Message) -> SimulatedEvent {
+    pub(super) fn pass(&mut self, message: Message) -> ConnectionEvent {
         self.sent += 1;
         let Some(bit) = self.flips.remove(&self.sent) else {
-            return SimulatedEvent::Message(from, Box::new(message));
+            return ConnectionEvent::Message(Box::new(message));
         };
         let mut bytes = Vec::new();
         encode(&message, &mut bytes);
         let bit = bit as usize % (bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        SimulatedEvent::Changed(from, bytes)
-    }
-
-    /// A message that has changed comes to a rank, which does with it what the control thread does.
-    pub(super) fn on_changed(&mut self, rank: u32, from: u32, mut bytes: Vec<u8>) {
-        if self.unnoticed.get(&(rank, from)).is_some_and(|ends| *ends > 0) {
-            // The end of this connection is on its way.
-            return self.drop_unread(rank, from);
-        }
-        let Some(node) = &mut self.nodes[rank as usize] else { return };
-        let (peer, at) = (JobRank::new(from), node.clock.shows(self.now));
-        match take_message(&mut bytes) {
-            Ok(Some(message)) => node.control.plane.on_message(peer, message, at),
-            Err(BadFrame::Malformed(error)) => {
-                node.control.plane.on_disconnected(peer, Certainty::Confirmed, error.to_string(), at);
-            }
-            Ok(None) | Err(BadFrame::Changed) => {
-                node.control.on_ended(peer, None, at);
-                self.close(rank, from);
-            }
-        }
-    }
-
-    /// A rank reads nothing more from a connection.
-    fn drop_unread(&mut self, rank: u32, from: u32) {
-        let is_end = |event: &SimulatedEvent| matches!(event, SimulatedEvent::Reset(other) if *other == from);
-        let mut ends = self.queue.iter().filter(|(_, (to, event))| *to == rank && is_end(event));
-        let end = ends.next().map(|(key, _)| *key);
-        self.queue.retain(|key, (to, event)| {
-            let is_of_it = *to == rank && event.brings_from() == Some(from);
-            !(is_of_it && end.is_none_or(|end| *key < end))
-        });
-    }
-
-    /// A rank closes its connection to another one.
-    fn close(&mut self, rank: u32, from: u32) {
-        self.drop_unread(rank, from);
-        if self.links.remove(&(rank.min(from), rank.max(from))) {
-            *self.unnoticed.entry((from, rank)).or_default() += 1;
-            self.deliver(rank, from, SimulatedEvent::Reset(rank));
-        } else {
-            // The other rank has ended before. Its goodbye may have been among the bytes that nobody has read.
-            self.queue.retain(|_, (to, event)| {
-                let is_end = matches!(event,
-                    SimulatedEvent::Reset(gone) | SimulatedEvent::ProcessEnded(gone) if *gone == from);
-                *to != rank || !is_end
-            });
-            if self.are_on_one_host(rank, from) {
-                self.push(rank, INTERVALS.suspect, SimulatedEvent::ProcessEnded(from));
-            }
-        }
+        ConnectionEvent::Changed(bytes)
     }
 
     /// A rank does nothing for a while, at least until the end of an earlier stop: events that wait for it keep their
@@ -206,11 +148,12 @@ impl Simulation {
     /// Nothing passes between these ranks and the others for a while. Messages under way arrive, or only a part of
     /// them where connections are reset.
     pub(in super::super) fn cut_off(&mut self, side: BTreeSet<u32>, span: Duration, cut: Cut) {
-        let crosses = |link: &&(u32, u32)| side.contains(&link.0) != side.contains(&link.1);
-        let crossing: Vec<(u32, u32)> = self.links.iter().filter(crosses).copied().collect();
-        match cut {
-            Cut::Silence => {}
-            Cut::Resets => crossing.into_iter().for_each(|link| self.break_connection(link)),
+        let crosses = |one: &u32, other: &u32| side.contains(one) != side.contains(other);
+        for connection in 0..self.connections.len() {
+            let [one, other] = self.connections[connection].ranks();
+            if cut == Cut::Resets && crosses(&one, &other) {
+                self.break_connection(connection);
+            }
         }
         self.cut = Some((side, self.now + span, cut));
     }

@@ -2,8 +2,8 @@
 //! until it has to wait. Which rank goes on is drawn at random among the ready ones; when none is ready, time passes.
 //!
 //! Inside are the whole engine (`EngineCommunicator` with its planner, runs, questions, deadlines and `shrink`) and the
-//! whole control plane (`Plane` and `LocalCommunicators`: floods, detector, agreement). Not inside are sockets,
-//! handshakes and the table of slots, the records of checksums, the progress thread, and sends and receives.
+//! whole control plane (`ControlPlane`: floods, detector, agreement, dials, verdicts). Not inside are sockets, the bytes
+//! of handshakes, the records of checksums, the progress thread, and sends and receives.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use unisono_backend::Waker;
 use unisono_engine::EngineOptions;
 
-use super::driver::{Command, Dial};
+use super::driver::Command;
 use super::pipe::Pipe;
 use super::{Cut, MS, Simulation};
-use crate::wire::CommunicatorKey;
+use crate::slots::Slot;
+use crate::wire::{CommunicatorKey, ConnectionRole};
 
 /// Later than every deadline, in the time of the simulation.
 const TIME_MAX: Duration = Duration::from_secs(120);
@@ -33,8 +34,10 @@ const INTERRUPTION: u64 = 24;
 pub(in super::super) enum Outside {
     /// The engine's thread has sent a command to the control thread.
     Command(Command),
-    /// A connection is dialled.
-    Dial(Dial),
+    /// The control plane of a rank has this connection, which the engine gets.
+    Use { slot: Slot, connection: usize },
+    /// The other side has closed this connection before it was in use there.
+    Closed { connection: usize },
     /// Bytes arrive.
     Arrived { pipe: usize, bytes: usize },
     /// The end of a stream arrives.
@@ -53,12 +56,12 @@ pub(in super::super) enum Outside {
 
 impl Outside {
     pub(super) fn needs_its_rank(&self) -> bool {
-        matches!(self, Outside::Command(_) | Outside::Dial(_) | Outside::Leave { .. })
+        matches!(self, Outside::Command(_) | Outside::Use { .. } | Outside::Leave { .. })
     }
 }
 
-/// One stream between two ranks of the job.
-pub(super) type Connection = (CommunicatorKey, u32, u32, usize);
+/// The connection of a rank to another one, for one role in a communicator.
+pub(super) type Connection = (u32, CommunicatorKey, u32, ConnectionRole);
 
 /// What a rank's thread waits for.
 pub(super) enum Wait {
@@ -96,7 +99,10 @@ pub(super) struct Seat {
 pub(in super::super) struct Job {
     pub(in super::super) simulation: Simulation,
     pub(super) pipes: Vec<Pipe>,
+    /// The outward pipe and the inward one.
     pub(super) connections: BTreeMap<Connection, (usize, usize)>,
+    /// By connection of the simulation: the first of the two pipes that lie next to each other.
+    pub(super) streams: BTreeMap<usize, usize>,
     pub(super) seats: Vec<Seat>,
     current: Option<u32>,
     limit: Instant,
@@ -142,6 +148,7 @@ impl SimulatedJob {
             simulation,
             pipes: vec![],
             connections: BTreeMap::new(),
+            streams: BTreeMap::new(),
             current: None,
             acts: 0,
             hung: vec![],
@@ -393,8 +400,9 @@ impl Job {
     fn on_outside(&mut self, rank: u32, outside: Outside) {
         match outside {
             Outside::Command(command) => self.on_command(rank, command),
-            Outside::Dial(dial) => self.on_dial(rank, dial),
+            Outside::Use { slot, connection } => self.use_connection(rank, slot, connection),
             Outside::Leave { by } => self.leave(rank, by),
+            Outside::Closed { connection } => self.end_stream(connection),
             Outside::Arrived { pipe, bytes } => self.pipes[pipe].arrive(bytes),
             Outside::Ended { pipe, is_reset } => {
                 let pipe = &mut self.pipes[pipe];
@@ -403,11 +411,7 @@ impl Job {
             Outside::Crash => self.crash(rank),
             Outside::Stop(span) => self.simulation.stop(rank, span),
             Outside::Cut { below, span, cut } => self.cut_off(below, span, cut),
-            Outside::Break { number } => {
-                let links: Vec<(u32, u32)> = self.simulation.links.iter().copied().collect();
-                let link = number.checked_rem(links.len() as u64).map(|index| links[index as usize]);
-                link.into_iter().for_each(|link| self.simulation.break_connection(link));
-            }
+            Outside::Break { number } => self.simulation.break_one(number),
         }
     }
 

@@ -16,7 +16,6 @@ mod driver;
 mod engines;
 mod frames;
 mod handle;
-mod handovers;
 mod measurements;
 mod process_watch;
 mod retransmissions;

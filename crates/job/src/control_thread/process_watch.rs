@@ -95,9 +95,10 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::mpsc::channel;
     use unisono_control::wire::{Message, News, Topic, encode};
+    use unisono_control::{ConnectionNumber, End};
 
     use super::super::driver::EVENTS_MAX;
-    use super::super::tasks::{End, TaskResult, read_messages};
+    use super::super::tasks::{TaskResult, read_messages};
     use super::*;
     use crate::rendezvous::own_process;
     use crate::skip::skip;
@@ -165,7 +166,7 @@ mod tests {
                 let (reader, _writer) = listener.accept().await.unwrap().0.into_split();
                 let (events, mut received) = channel(EVENTS_MAX);
                 let process = Some(watch.clone());
-                let mut reading = Some(read_messages((peer, 7), reader, process, events));
+                let mut reading = Some(read_messages((peer, ConnectionNumber::default()), reader, process, events));
                 // In every second round a reader is already waiting.
                 reading.take_if(|_| round % 2 == 0).map(tokio::spawn);
                 tokio::task::yield_now().await;
@@ -187,7 +188,7 @@ mod tests {
                 let second = tokio::time::timeout(limit, received.recv()).await.unwrap();
                 let is_end = |end: &End| matches!(end, End::ProcessEnded(_));
                 assert!(
-                    matches!(second, Some(TaskResult::Ended { number: 7, end, .. }) if is_end(&end))
+                    matches!(second, Some(TaskResult::Ended { end, .. }) if is_end(&end))
                 );
             });
             child.kill().unwrap();

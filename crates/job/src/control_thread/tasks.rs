@@ -13,11 +13,11 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::sync::mpsc::Sender;
 use unisono_communicator::{Error, JobRank};
-use unisono_control::DialFailure;
 use unisono_control::handshake::{Hello, VERDICT_BYTES, Verdict};
 use unisono_control::secret::Secret;
 use unisono_control::slots::Slot;
-use unisono_control::wire::{ACKNOWLEDGED, BadFrame, Message, take_message};
+use unisono_control::wire::{ACKNOWLEDGED, Message, take_message};
+use unisono_control::{ConnectionNumber, DialFailure, End};
 
 use super::process_watch::ProcessWatch;
 use crate::connecting::{RingShare, Stream, initiate, local};
@@ -40,39 +40,15 @@ pub(super) enum TaskResult {
     /// A dial has ended.
     Dialled { slot: Slot, result: Result<Stream, DialFailure> },
     /// The lower rank has decided on the connection of this number, or has closed it before.
-    Judged { slot: Slot, number: u64, result: io::Result<(Stream, Verdict)> },
+    Judged { number: ConnectionNumber, result: io::Result<(Stream, Verdict)> },
     /// The higher rank has acknowledged the connection of this number, or has not.
-    Acknowledged { slot: Slot, number: u64, result: io::Result<Stream> },
+    Acknowledged { number: ConnectionNumber, result: io::Result<Stream> },
     /// A message on a control connection.
-    Message { peer: JobRank, message: Message },
+    Message { peer: JobRank, number: ConnectionNumber, message: Message },
     /// The control connection of this number has ended.
-    Ended { peer: JobRank, number: u64, end: End },
+    Ended { peer: JobRank, number: ConnectionNumber, end: End },
     /// The process of a rank on this host has ended.
     ProcessEnded { peer: JobRank, reason: String },
-}
-
-impl TaskResult {
-    /// The slot of a connection between two sides that know each other, if this is the end of making one.
-    pub(super) fn made(&self) -> Option<Slot> {
-        match self {
-            TaskResult::Judged { slot, .. } | TaskResult::Acknowledged { slot, .. } => Some(*slot),
-            TaskResult::Dialled { .. } | TaskResult::Message { .. } => None,
-            TaskResult::Ended { .. } | TaskResult::ProcessEnded { .. } => None,
-        }
-    }
-}
-
-/// How a control connection has ended.
-pub(super) enum End {
-    /// The other side's host, or the network between, has ended it.
-    Closed(String),
-    /// What came does not match its checksum, which says nothing about the other side. It may have been a goodbye.
-    Changed,
-    /// What the other side has sent cannot be decoded.
-    Nonsense(String),
-    /// The process on the other side has ended, and everything that it had sent has been read. Others may hold its
-    /// socket, so that nothing else ends the connection.
-    ProcessEnded(String),
 }
 
 /// How to dial.
@@ -190,7 +166,7 @@ pub(super) fn has_ended(stream: &Stream) -> bool {
 /// The higher rank waits for the lower one's decision. Without a timeout it waits for as long as it takes, since the
 /// communicator may not exist there yet.
 pub(super) async fn await_verdict(
-    (slot, number): (Slot, u64),
+    number: ConnectionNumber,
     (stream, rings): (Stream, Rings),
     timeout: Option<Duration>,
 ) -> TaskResult {
@@ -202,7 +178,7 @@ pub(super) async fn await_verdict(
             tokio::time::timeout(timeout, verdict).await.unwrap_or_else(late)
         }
     };
-    TaskResult::Judged { slot, number, result }
+    TaskResult::Judged { number, result }
 }
 
 async fn read_verdict(mut stream: Stream, rings: Rings) -> io::Result<(Stream, Verdict)> {
@@ -218,13 +194,13 @@ async fn read_verdict(mut stream: Stream, rings: Rings) -> io::Result<(Stream, V
 
 /// The lower rank says `Keep` and waits for the acknowledgement.
 pub(super) async fn keep(
-    (slot, number): (Slot, u64),
+    number: ConnectionNumber,
     (stream, rings): (Stream, Rings),
     timeout: Duration,
 ) -> TaskResult {
     let kept = tokio::time::timeout(timeout, say_keep(stream, rings)).await;
     let result = kept.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    TaskResult::Acknowledged { slot, number, result }
+    TaskResult::Acknowledged { number, result }
 }
 
 async fn say_keep(mut stream: Stream, rings: Rings) -> io::Result<Stream> {
@@ -248,7 +224,7 @@ async fn agree(stream: Stream, rings: Rings) -> io::Result<Stream> {
 /// Reads messages, as fast as the loop takes them, until the connection ends, or until the process on its other side
 /// ends, if that is watched.
 pub(super) async fn read_messages(
-    (peer, number): (JobRank, u64),
+    (peer, number): (JobRank, ConnectionNumber),
     mut stream: OwnedReadHalf,
     process: Option<ProcessWatch>,
     events: Sender<TaskResult>,
@@ -266,13 +242,13 @@ pub(super) async fn read_messages(
             biased;
             read = read_message(&mut stream, &mut received) => read,
             reason = &mut process_ended => {
-                let read = read_last_words(&stream, &mut received, peer, &events).await;
+                let read = read_last_words(&stream, &mut received, (peer, number), &events).await;
                 Err(read.err().unwrap_or(End::ProcessEnded(reason)))
             }
         };
         match read {
             Ok(message) => {
-                if events.send(TaskResult::Message { peer, message }).await.is_err() {
+                if events.send(TaskResult::Message { peer, number, message }).await.is_err() {
                     return;
                 }
             }
@@ -287,7 +263,7 @@ pub(super) async fn read_messages(
 async fn read_last_words(
     stream: &OwnedReadHalf,
     received: &mut Vec<u8>,
-    peer: JobRank,
+    (peer, number): (JobRank, ConnectionNumber),
     events: &Sender<TaskResult>,
 ) -> Result<(), End> {
     // Asks the system and not the runtime, which may not know yet that there is something to read.
@@ -300,7 +276,7 @@ async fn read_last_words(
             Ok((0, _)) | Err(_) => return Ok(()),
         }
         while let Some(message) = take_message(received)? {
-            let _ = events.send(TaskResult::Message { peer, message }).await;
+            let _ = events.send(TaskResult::Message { peer, number, message }).await;
         }
     }
 }
@@ -320,17 +296,6 @@ pub(super) async fn read_message(
             Err(error) => error,
         };
         return Err(End::Closed(format!("its control connection ended: {ended}")));
-    }
-}
-
-impl From<BadFrame> for End {
-    fn from(bad: BadFrame) -> End {
-        match bad {
-            BadFrame::Changed => End::Changed,
-            BadFrame::Malformed(error) => {
-                End::Nonsense(format!("its control connection gave no message: {error}"))
-            }
-        }
     }
 }
 

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use unisono_communicator::{Error, JobRank, Severity, log};
-use unisono_control::Failure;
 use unisono_control::slots::Slot;
 use unisono_control::wire::ConnectionRole;
+use unisono_control::{ConnectionNumber, Failure};
 
 use super::super::engines::Delivery;
 use super::super::frames::FrameSender;
@@ -15,7 +15,7 @@ use crate::connecting::Stream;
 use crate::sockets::{DataSocket, Way, set_congestion_control};
 
 impl Driver {
-    pub(super) fn deliver(&mut self, (slot, number): (Slot, u64), stream: Stream) {
+    pub(super) fn deliver(&mut self, slot: Slot, number: ConnectionNumber, stream: Stream) {
         if slot.role == ConnectionRole::Control {
             // Control connections are dialled over TCP only, and a rank accepts no others.
             let Stream::Tcp(stream) = stream else { return };
@@ -25,8 +25,7 @@ impl Driver {
             let frames = FrameSender::start(connection, &mut self.writing, patience);
             let process = self.watches.get(&slot.peer).cloned();
             tokio::spawn(read_messages((slot.peer, number), reader, process, self.events.clone()));
-            self.control_connections
-                .insert(slot.peer, ControlConnection { number, frames, is_doubted: false });
+            self.control_connections.insert(slot.peer, ControlConnection { number, frames });
             self.control.on_connected(slot, Instant::now());
             return;
         }
