@@ -1,23 +1,49 @@
-//! The connections of one rank whose two sides have proven who they are: which of them wait for their communicator, are
-//! being agreed on, or carry control messages. Pure: the owner has the streams, under the numbers that are given here.
+//! The connections of one rank whose two sides have proven their identity: the parked connections, the connections that
+//! are being agreed on, and the control connections in use. Pure: the owner has the streams, under these numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use unisono_communicator::JobRank;
 
 use crate::slots::{Slot, Slots};
 use crate::wire::{BadFrame, CommunicatorKey, ConnectionRole};
 
-/// A connection between two sides that have proven who they are. A later one of a rank has a greater number.
+/// A connection between two sides that have proven their identity. A later one of a rank has a greater number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionNumber(u64);
 
 impl ConnectionNumber {
-    /// The number as such, for tests of what needs only different ones.
+    /// Any number, for tests.
     #[cfg(test)]
     pub(crate) const fn new(number: u64) -> ConnectionNumber {
         ConnectionNumber(number)
     }
+}
+
+/// The next step of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionStep {
+    /// Say [`Verdict::Keep`], wait so long for the acknowledgement, and hand it to [`ControlPlane::on_acknowledged`].
+    ///
+    /// [`Verdict::Keep`]: crate::handshake::Verdict::Keep
+    /// [`ControlPlane::on_acknowledged`]: crate::ControlPlane::on_acknowledged
+    Keep(Duration),
+    /// Wait for the verdict, and hand it to [`ControlPlane::on_verdict`]. Without a time limit for as long as it takes,
+    /// since the communicator may not exist there yet.
+    ///
+    /// [`ControlPlane::on_verdict`]: crate::ControlPlane::on_verdict
+    AwaitVerdict(Option<Duration>),
+    /// Take it into use, and then call [`ControlPlane::on_connected`].
+    ///
+    /// [`ControlPlane::on_connected`]: crate::ControlPlane::on_connected
+    Use,
+    /// Say [`Verdict::Drop`], and close it.
+    ///
+    /// [`Verdict::Drop`]: crate::handshake::Verdict::Drop
+    Drop,
+    /// Close it. Messages that were sent before still go out.
+    Close,
 }
 
 /// How a control connection has ended.
@@ -99,7 +125,7 @@ impl Connections {
         given_up
     }
 
-    /// A control connection is in use from now on. Returns the one that it replaces.
+    /// A control connection is in use from now on. Returns the connection in its place before.
     pub(crate) fn open(&mut self, peer: JobRank, number: ConnectionNumber) -> Option<ConnectionNumber> {
         let replaced = self.open.insert(peer, OpenConnection { number, is_doubted: false });
         replaced.map(|open| open.number)

@@ -12,18 +12,16 @@ use std::time::{Duration, Instant};
 use unisono_backend::{Agreed, Ask, Asked, CallHistory};
 use unisono_communicator::{ClockOffset, Error, GroupRank, JobRank, Result};
 
-use super::connections::{ConnectionNumber, Connections};
+use super::connections::{ConnectionNumber, ConnectionStep, Connections};
 use super::dials::{DialTimeouts, Dials};
 use super::hosts::Hosts;
 use super::intervals::Intervals;
 use super::local_communicator::LocalCommunicator;
 use super::local_communicators::LocalCommunicators;
 use super::plane::{Action, Plane, Presence};
+use super::process_ends::ProcessEnds;
 use super::slots::Slot;
 use super::wire::{CommunicatorKey, Message, News, RankSet, Topic};
-pub use agreeing::Step;
-use witness::ProcessEnds;
-
 /// A caller that waits for one answer. The owner of the control plane numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Caller(pub u64);
@@ -109,8 +107,8 @@ pub enum Effect {
         slot: Slot,
         /// Its number.
         number: ConnectionNumber,
-        /// What to do.
-        step: Step,
+        /// Its next step.
+        step: ConnectionStep,
     },
     /// Send this message on the control connection to that rank that is in use.
     Send(JobRank, Message),
@@ -141,7 +139,7 @@ pub struct ControlPlane {
     pub communicators: LocalCommunicators,
     dials: Dials,
     connections: Connections,
-    ends: ProcessEnds,
+    process_ends: ProcessEnds,
     effects: Vec<Effect>,
 }
 
@@ -160,7 +158,7 @@ impl ControlPlane {
             communicators,
             dials,
             connections: Connections::new(rank),
-            ends: ProcessEnds::new(intervals.suspect),
+            process_ends: ProcessEnds::default(),
             effects: Vec::new(),
         }
     }

@@ -101,6 +101,11 @@ impl Dials {
         }
     }
 
+    /// How long news may be on its way.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// A connection is wanted from now on; `ended` says how the connection before it ended, if anything has ever come
     /// from the other side.
     pub(crate) fn want(&mut self, slot: Slot, ended: Option<String>, now: Instant) {

@@ -7,6 +7,7 @@
 //! | `topology`, `detector`, `flood`, `forwarding`, `plane` | connections, live ranks, forwarded news |
 //! | `dials` | connections that are wanted and not there: when they are dialled, and given up |
 //! | `probes` | the ranks of a host that may have gone silently, and which survivor looks for which of them |
+//! | `process_ends` | the processes of this host that have ended, and whose ranks may have said goodbye |
 //! | `clocks` | how far the clocks of other hosts are ahead |
 //! | [`hosts`] | which ranks share a host, and whose report proves a loss |
 //! | `connections` | the connections whose two sides know each other, until they carry messages |
@@ -58,6 +59,7 @@ mod plane_tests;
 mod probes;
 #[cfg(test)]
 mod probes_tests;
+mod process_ends;
 pub mod roster;
 #[cfg(test)]
 mod scale;
@@ -71,8 +73,8 @@ mod survival_tests;
 mod topology;
 pub mod wire;
 
-pub use connections::{ConnectionNumber, End};
-pub use control_plane::{Caller, ControlPlane, Effect, Request, Step};
+pub use connections::{ConnectionNumber, ConnectionStep, End};
+pub use control_plane::{Caller, ControlPlane, Effect, Request};
 pub use dials::{DialFailure, DialTimeouts, Failure};
 pub use plane::{Plane, Presence};
 

@@ -13,7 +13,7 @@ pub(super) mod pipe;
 pub(super) mod program;
 
 use clock::Clock;
-use connections::{ConnectionEvent, Place, SimulatedConnection};
+use connections::{ConnectionEvent, SideIndex, SimulatedConnection};
 pub(super) use faults::Cut;
 use job::Outside;
 
@@ -57,7 +57,7 @@ impl Random {
 
 enum SimulatedEvent {
     /// Something happens on this rank's side of a connection.
-    Connection(Place, ConnectionEvent),
+    Connection(SideIndex, ConnectionEvent),
     /// This rank dials for a connection, and each part of the attempt may take so long.
     Dial(Slot, Duration),
     /// A dial has failed.
@@ -115,9 +115,9 @@ pub(super) struct Simulation {
     /// By time; with `is_measured` then by rank; then by when it was scheduled.
     queue: BTreeMap<(Instant, u32, u64), (u32, SimulatedEvent)>,
     connections: Vec<SimulatedConnection>,
-    numbers: BTreeMap<(u32, ConnectionNumber), Place>,
+    numbers: BTreeMap<(u32, ConnectionNumber), SideIndex>,
     /// The side of the control connection on which a rank sends to another one.
-    open: BTreeMap<(u32, u32), Place>,
+    open: BTreeMap<(u32, u32), SideIndex>,
     /// How many messages have been sent, and which bits change in later messages.
     sent: u64,
     flips: BTreeMap<u64, u64>,
@@ -221,7 +221,7 @@ impl Simulation {
         self.act(rank);
     }
 
-    /// As [`Simulation::with_control`]; the caller carries out what follows.
+    /// As [`Simulation::with_control`]; the caller carries out the effects.
     fn with_node(&mut self, rank: u32, body: impl FnOnce(&mut ControlPlane, Instant)) {
         let now = self.now;
         if let Some(SimulatedRank { control, clock }) = &mut self.nodes[rank as usize] {

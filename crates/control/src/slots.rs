@@ -38,7 +38,7 @@ impl Slot {
     }
 }
 
-/// What to do with a connection whose two sides have proven who they are.
+/// The place of a connection whose two sides have proven their identity.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
     /// The lower rank: say `Keep`, and wait for the acknowledgement.
@@ -83,7 +83,7 @@ impl Slots {
         self.rank < slot.peer
     }
 
-    /// A communicator exists from now on. Returns its parked connections, and what to do with each.
+    /// A communicator exists from now on. Returns its parked connections, and the place of each.
     pub(crate) fn create(&mut self, key: CommunicatorKey) -> Vec<(Slot, ConnectionNumber, Placed)> {
         self.taken.insert(key, BTreeSet::new());
         let all = std::mem::take(&mut self.parked);
@@ -104,7 +104,8 @@ impl Slots {
         }
     }
 
-    /// Places a connection whose two sides have proven who they are; `is_kept` when we are the higher rank and were told to keep it.
+    /// Places a connection whose two sides have proven their identity; `is_kept` when we are the higher rank and were
+    /// told to keep it.
     pub(crate) fn place(&mut self, slot: Slot, number: ConnectionNumber, is_kept: bool) -> Placed {
         let taken = match slot.role {
             ConnectionRole::Control => Some(&mut self.control),

@@ -1,36 +1,20 @@
-//! Which connections the two ranks of a slot keep: what comes of connections whose two sides have proven who they are,
-//! of verdicts and of acknowledgements. The owner has the streams.
+//! Which connections the two ranks of a slot keep: connections whose two sides have proven their identity go in, then
+//! verdicts and acknowledgements; the steps of each connection come out. The owner has the streams.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use unisono_communicator::JobRank;
+use unisono_communicator::{Error, JobRank};
 
 use super::{ControlPlane, Effect};
-use crate::connections::{ConnectionNumber, End};
+use crate::connections::{ConnectionNumber, ConnectionStep, End};
 use crate::dials::{DialFailure, Failure};
 use crate::handshake::Verdict;
 use crate::plane::Presence;
 use crate::slots::{Placed, Slot};
 use crate::wire::{CommunicatorKey, ConnectionRole, Message};
 
-/// The next step of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Say [`Verdict::Keep`], and hand what comes of it within this time to [`ControlPlane::on_acknowledged`].
-    Keep(Duration),
-    /// Wait for the verdict, and hand it to [`ControlPlane::on_verdict`]. Without a time limit for as long as it takes,
-    /// since the communicator may not exist there yet.
-    AwaitVerdict(Option<Duration>),
-    /// Take it into use, and say so with [`ControlPlane::on_connected`].
-    Use,
-    /// Say [`Verdict::Drop`], and close it.
-    Drop,
-    /// Close it. Messages that were sent before still go out.
-    Close,
-}
-
 impl ControlPlane {
-    /// Another rank has dialled this one, and both have proven who they are. Returns the number under which the owner
+    /// Another rank has dialled this one, and both have proven their identity. Returns the number under which the owner
     /// keeps the stream; nothing when it is to be closed.
     pub fn on_accepted(&mut self, slot: Slot, now: Instant) -> Option<ConnectionNumber> {
         if slot.role == ConnectionRole::Control && self.connections.slots.decides(slot) {
@@ -39,7 +23,7 @@ impl ControlPlane {
         self.on_proven(slot)
     }
 
-    /// This rank has dialled another one, and both have proven who they are; as [`ControlPlane::on_accepted`].
+    /// This rank has dialled another one, and both have proven their identity; as [`ControlPlane::on_accepted`].
     pub fn on_dialled(&mut self, slot: Slot) -> Option<ConnectionNumber> {
         // Nothing needs a connection of a communicator that is gone.
         let is_wanted = slot.role == ConnectionRole::Control || self.communicators.get(slot.key).is_some();
@@ -74,7 +58,7 @@ impl ControlPlane {
         } else {
             self.connections.begin(number, slot);
             let timeout = is_control.then(|| self.attempt_timeout(slot));
-            self.push_step(slot, number, Step::AwaitVerdict(timeout));
+            self.push_step(slot, number, ConnectionStep::AwaitVerdict(timeout));
         }
         Some(number)
     }
@@ -88,11 +72,11 @@ impl ControlPlane {
             Ok(Verdict::Keep)
                 if is_control && self.connections.opened(slot.peer).is_some_and(|open| open > number) =>
             {
-                self.push_step(slot, number, Step::Close);
+                self.push_step(slot, number, ConnectionStep::Close);
             }
             Ok(Verdict::Keep) => self.place(slot, number, true),
-            // The other side may still have the connection that has ended here. It refuses no control connection: such a
-            // word was changed on its way.
+            // The other side may still have the connection that has ended here. It refuses no control connection: such
+            // a word was changed on its way.
             Ok(Verdict::Drop | Verdict::Refuse(_)) if is_control => {
                 self.on_dial_failed(
                     slot,
@@ -104,7 +88,7 @@ impl ControlPlane {
             Ok(Verdict::Drop) => {}
             Ok(Verdict::Refuse(_)) if self.connections.slots.is_taken(slot) => {}
             Ok(Verdict::Refuse(problem)) => {
-                self.fail(slot, Failure::Error(unisono_communicator::Error::Refused { problem }), now);
+                self.fail(slot, Failure::Error(Error::Refused { problem }), now);
             }
             Err(problem) => self.on_dial_failed(slot, DialFailure::Transient(problem), now),
         }
@@ -136,26 +120,26 @@ impl ControlPlane {
         match placed {
             Placed::Keep => {
                 self.connections.begin(number, slot);
-                self.push_step(slot, number, Step::Keep(self.attempt_timeout(slot)));
+                self.push_step(slot, number, ConnectionStep::Keep(self.attempt_timeout(slot)));
             }
-            Placed::Drop => self.push_step(slot, number, Step::Drop),
+            Placed::Drop => self.push_step(slot, number, ConnectionStep::Drop),
             Placed::Deliver => self.use_connection(slot, number),
             Placed::Parked(oldest) => {
-                oldest.into_iter().for_each(|number| self.push_step(slot, number, Step::Close));
+                oldest.into_iter().for_each(|number| self.push_step(slot, number, ConnectionStep::Close));
             }
-            Placed::Close => self.push_step(slot, number, Step::Close),
+            Placed::Close => self.push_step(slot, number, ConnectionStep::Close),
         }
     }
 
     fn use_connection(&mut self, slot: Slot, number: ConnectionNumber) {
         if slot.role == ConnectionRole::Control {
             let replaced = self.connections.open(slot.peer, number);
-            replaced.into_iter().for_each(|number| self.push_step(slot, number, Step::Close));
+            replaced.into_iter().for_each(|number| self.push_step(slot, number, ConnectionStep::Close));
         }
-        self.push_step(slot, number, Step::Use);
+        self.push_step(slot, number, ConnectionStep::Use);
     }
 
-    pub(super) fn push_step(&mut self, slot: Slot, number: ConnectionNumber, step: Step) {
+    pub(super) fn push_step(&mut self, slot: Slot, number: ConnectionNumber, step: ConnectionStep) {
         self.effects.push(Effect::Connection { slot, number, step });
     }
 
@@ -173,7 +157,7 @@ impl ControlPlane {
     pub(super) fn close_connections_of(&mut self, key: CommunicatorKey) {
         self.dials.remove_communicator(key);
         for (number, slot) in self.connections.remove(key) {
-            self.push_step(slot, number, Step::Close);
+            self.push_step(slot, number, ConnectionStep::Close);
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Certainty, JobRank};
 
-use super::{ControlPlane, Effect, Step};
-use crate::connections::End;
+use super::{ControlPlane, Effect};
+use crate::connections::{ConnectionStep, End};
 use crate::dials::{AfterFailure, DialFailure, Failure};
 use crate::handshake::Refusal;
 use crate::plane::Presence;
@@ -58,7 +58,7 @@ impl ControlPlane {
     pub(super) fn end(&mut self, peer: JobRank, end: End, now: Instant) {
         let slot = Slot::control(peer);
         let number = self.connections.close(peer);
-        number.into_iter().for_each(|number| self.push_step(slot, number, Step::Close));
+        number.into_iter().for_each(|number| self.push_step(slot, number, ConnectionStep::Close));
         let reason = match end {
             End::Closed(reason) => Some(reason),
             End::Changed => None,
@@ -78,7 +78,8 @@ impl ControlPlane {
         }
     }
 
-    /// A dial has failed, or what came of it. That counts unless another connection of this slot is on its way.
+    /// A dial has failed, or the connection that it has made. That counts unless another connection of this slot is on
+    /// its way.
     pub fn on_dial_failed(&mut self, slot: Slot, failure: DialFailure, now: Instant) {
         if self.connections.slots.is_taken(slot) || !self.dials.are_wanted(slot) {
             return;

@@ -19,7 +19,9 @@ use crate::wire::{
     AgreementKey, Ballot, CommunicatorKey, ConnectionRole, Departure, FRAME_BYTES_MAX, Fate, Fates,
     JointNews, Message, News, Topic, encode, read_frame, take_message,
 };
-use crate::{Caller, ConnectionNumber, ControlPlane, DialFailure, Effect, End, Presence, Request, Step};
+use crate::{
+    Caller, ConnectionNumber, ConnectionStep, ControlPlane, DialFailure, Effect, End, Presence, Request,
+};
 
 /// The size of the job: this rank, and the ranks whose bytes the fuzzer makes.
 const SIZE: u32 = 5;
@@ -185,19 +187,19 @@ impl FuzzedNode {
         self.act();
     }
 
-    /// Does what the control plane wants of a connection.
-    fn on_step(&mut self, peer: JobRank, number: ConnectionNumber, step: Step) {
+    /// Takes the next step of a connection.
+    fn on_step(&mut self, peer: JobRank, number: ConnectionNumber, step: ConnectionStep) {
         let connected = &mut self.connected[peer.index()];
         match step {
-            Step::Keep(_) => self.waiting.push((number, peer, Awaited::Acknowledgement)),
-            Step::AwaitVerdict(_) => self.waiting.push((number, peer, Awaited::Verdict)),
-            Step::Use => {
+            ConnectionStep::Keep(_) => self.waiting.push((number, peer, Awaited::Acknowledgement)),
+            ConnectionStep::AwaitVerdict(_) => self.waiting.push((number, peer, Awaited::Verdict)),
+            ConnectionStep::Use => {
                 let before = connected.replace(number);
                 assert_eq!(before, None, "the older connection to rank {peer} was not closed");
                 self.control.on_connected(Slot::control(peer), self.now);
             }
-            Step::Drop | Step::Close if *connected == Some(number) => *connected = None,
-            Step::Drop | Step::Close => {}
+            ConnectionStep::Drop | ConnectionStep::Close if *connected == Some(number) => *connected = None,
+            ConnectionStep::Drop | ConnectionStep::Close => {}
         }
     }
 

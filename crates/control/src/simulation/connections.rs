@@ -14,9 +14,9 @@ use crate::connections::{ConnectionNumber, End};
 use crate::handshake::{Refusal, Verdict};
 use crate::slots::Slot;
 use crate::wire::{CommunicatorKey, ConnectionRole, Message, take_message};
-use crate::{DialFailure, Presence, Step};
+use crate::{ConnectionStep, DialFailure, Presence};
 
-/// Longest delay of what the two sides say to each other.
+/// Longest delay between the two sides.
 const DELAY_MAX_MS: u64 = 2;
 
 /// A connection between two ranks.
@@ -34,7 +34,7 @@ struct Side {
     rank: u32,
     state: State,
     number: Option<ConnectionNumber>,
-    /// When what was sent to this side last arrives: the order is kept.
+    /// When the last event of this side comes: the order is kept.
     last_arrival: Instant,
 }
 
@@ -53,10 +53,10 @@ enum State {
     Closed,
 }
 
-/// What happens on one side of a connection.
+/// An event on one side of a connection.
 #[derive(Clone, Debug)]
 pub(super) enum ConnectionEvent {
-    /// The other side has proven who it is.
+    /// The other side has proven its identity.
     Proven,
     Verdict(Verdict),
     Acknowledged,
@@ -69,8 +69,8 @@ pub(super) enum ConnectionEvent {
     Expired,
 }
 
-/// A side of a connection, by index.
-pub(super) type Place = (usize, usize);
+/// A connection, and one of its two sides.
+pub(super) type SideIndex = (usize, usize);
 
 impl SimulatedConnection {
     fn slot(&self, side: usize) -> Slot {
@@ -128,7 +128,7 @@ impl Simulation {
 
     /// Lets something come to one side of a connection: later than everything before, and after the end of a cut.
     /// Returns when it comes.
-    pub(super) fn deliver(&mut self, (connection, side): Place, event: ConnectionEvent) -> Instant {
+    pub(super) fn deliver(&mut self, (connection, side): SideIndex, event: ConnectionEvent) -> Instant {
         let [from, to] = [1 - side, side].map(|side| self.connections[connection].sides[side].rank);
         let earliest = self.passes_at(from, to) + MS * self.random.below(DELAY_MAX_MS + 1) as u32;
         let last = &mut self.connections[connection].sides[side].last_arrival;
@@ -139,14 +139,14 @@ impl Simulation {
     }
 
     /// One side says something to the other one.
-    fn say(&mut self, (connection, side): Place, event: ConnectionEvent) {
+    fn say(&mut self, (connection, side): SideIndex, event: ConnectionEvent) {
         if !self.connections[connection].is_broken {
             self.deliver((connection, 1 - side), event);
         }
     }
 
     /// One side closes a connection. Whether it was open before.
-    pub(super) fn close(&mut self, place: Place) -> bool {
+    pub(super) fn close(&mut self, place: SideIndex) -> bool {
         let is_open = self.set_state(place, State::Closed) != State::Closed;
         if is_open {
             self.say(place, ConnectionEvent::Ended);
@@ -154,7 +154,7 @@ impl Simulation {
         is_open
     }
 
-    fn set_state(&mut self, (connection, side): Place, state: State) -> State {
+    fn set_state(&mut self, (connection, side): SideIndex, state: State) -> State {
         std::mem::replace(&mut self.connections[connection].sides[side].state, state)
     }
 
@@ -166,8 +166,8 @@ impl Simulation {
         }
     }
 
-    /// Does what the control plane of a rank wants of a connection.
-    pub(super) fn on_step(&mut self, rank: u32, number: ConnectionNumber, step: Step) {
+    /// Takes the next step of a connection.
+    pub(super) fn on_step(&mut self, rank: u32, number: ConnectionNumber, step: ConnectionStep) {
         let Some(&place) = self.numbers.get(&(rank, number)) else { return };
         let (connection, side) = place;
         let slot = self.connections[connection].slot(side);
@@ -178,31 +178,31 @@ impl Simulation {
             simulation.push(rank, timeout, expired);
         };
         match step {
-            Step::Keep(timeout) => {
+            ConnectionStep::Keep(timeout) => {
                 self.say(place, ConnectionEvent::Verdict(Verdict::Keep));
                 expires(self, State::AwaitsAcknowledgement, timeout);
             }
-            Step::AwaitVerdict(Some(timeout)) => expires(self, State::AwaitsVerdict, timeout),
-            Step::AwaitVerdict(None) => drop(self.set_state(place, State::AwaitsVerdict)),
-            Step::Use if is_control => {
+            ConnectionStep::AwaitVerdict(Some(timeout)) => expires(self, State::AwaitsVerdict, timeout),
+            ConnectionStep::AwaitVerdict(None) => drop(self.set_state(place, State::AwaitsVerdict)),
+            ConnectionStep::Use if is_control => {
                 self.set_state(place, State::Used);
                 self.open.insert((rank, slot.peer.get()), place);
                 self.with_node(rank, |control, now| control.on_connected(slot, now));
             }
-            Step::Use => {
+            ConnectionStep::Use => {
                 self.set_state(place, State::Used);
                 self.schedule(rank, Duration::ZERO, Outside::Use { slot, connection });
             }
-            Step::Drop => {
+            ConnectionStep::Drop => {
                 self.say(place, ConnectionEvent::Verdict(Verdict::Drop));
                 self.close(place);
             }
-            Step::Close => {
+            ConnectionStep::Close => {
                 let peer = slot.peer.get();
                 if self.open.get(&(rank, peer)) == Some(&place) {
                     self.open.remove(&(rank, peer));
                 }
-                // What was sent before goes out, and what comes is still read.
+                // Earlier messages go out, and this side still reads.
                 if self.connections[connection].sides[side].state == State::Used && is_control {
                     self.set_state(place, State::Reading);
                     self.say(place, ConnectionEvent::Ended);
@@ -214,7 +214,7 @@ impl Simulation {
     }
 
     /// Something happens on the side of a connection of a rank that lives.
-    pub(super) fn on_connection_event(&mut self, rank: u32, place: Place, event: ConnectionEvent) {
+    pub(super) fn on_connection_event(&mut self, rank: u32, place: SideIndex, event: ConnectionEvent) {
         let (connection, side) = place;
         let slot = self.connections[connection].slot(side);
         let Side { state, number, .. } = self.connections[connection].sides[side];
@@ -262,7 +262,7 @@ impl Simulation {
     }
 
     /// The two sides of a connection have begun with the handshake.
-    fn on_greeting(&mut self, rank: u32, place: Place, event: &ConnectionEvent) {
+    fn on_greeting(&mut self, rank: u32, place: SideIndex, event: &ConnectionEvent) {
         let (connection, side) = place;
         let slot = self.connections[connection].slot(side);
         if !matches!(event, ConnectionEvent::Proven) {
@@ -290,7 +290,7 @@ impl Simulation {
     fn on_control_event(
         &mut self,
         rank: u32,
-        place: Place,
+        place: SideIndex,
         number: ConnectionNumber,
         event: ConnectionEvent,
     ) {
@@ -329,7 +329,7 @@ impl Simulation {
         }
     }
 
-    /// Closes what waits for its communicator and has ended on the other side.
+    /// Forgets the connections that wait for their communicator and have ended on the other side.
     pub(super) fn unpark(&mut self, rank: u32) {
         let Some(node) = &mut self.nodes[rank as usize] else { return };
         let ended: Vec<_> = node.control.parked().collect();
@@ -346,7 +346,7 @@ impl Simulation {
     }
 
     /// The sides of a rank that it has not closed, but for streams of calls that are in use.
-    pub(super) fn sides_of(&self, rank: u32) -> Vec<Place> {
+    pub(super) fn sides_of(&self, rank: u32) -> Vec<SideIndex> {
         let mut places = Vec::new();
         for (index, connection) in self.connections.iter().enumerate() {
             let is_stream = |side: &Side| side.state == State::Used && !connection.is_control();

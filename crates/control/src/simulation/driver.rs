@@ -1,4 +1,4 @@
-//! What the driver of a control thread does for its engine, without sockets: commands, and streams for connections.
+//! The driver of a control thread without sockets: it takes the commands of engines, and gives them streams.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;

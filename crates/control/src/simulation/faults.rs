@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::JobRank;
 
-use super::connections::{ConnectionEvent, Place, SimulatedConnection};
+use super::connections::{ConnectionEvent, SideIndex, SimulatedConnection};
 use super::{MS, SimulatedEvent, Simulation};
 use crate::wire::{Message, encode};
 
@@ -69,8 +69,8 @@ impl Simulation {
         self.kill(rank);
     }
 
-    /// Of what is on its way to one side of a connection a random part arrives.
-    fn lose_tail(&mut self, place: Place) {
+    /// A random part of the events that are on their way to one side of a connection still comes.
+    fn lose_tail(&mut self, place: SideIndex) {
         let until = self.now + MS * self.random.below(3) as u32;
         self.queue.retain(|(at, ..), (_, event)| {
             let is_of_it = match event {
@@ -94,7 +94,7 @@ impl Simulation {
         }
     }
 
-    /// A connection ends on its way. A random part of what is under way on it still arrives.
+    /// A connection ends on its way. A random part of the messages under way still arrives.
     fn break_connection(&mut self, connection: usize) {
         if self.connections[connection].can_break() {
             for side in 0..2 {

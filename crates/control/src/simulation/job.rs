@@ -2,8 +2,8 @@
 //! until it has to wait. Which rank goes on is drawn at random among the ready ones; when none is ready, time passes.
 //!
 //! Inside are the whole engine (`EngineCommunicator` with its planner, runs, questions, deadlines and `shrink`) and the
-//! whole control plane (`ControlPlane`: floods, detector, agreement, dials, verdicts). Not inside are sockets, the bytes
-//! of handshakes, the records of checksums, the progress thread, and sends and receives.
+//! whole control plane (`ControlPlane`: floods, detector, agreement, dials, verdicts). Not inside are sockets, bytes of
+//! handshakes, the records of checksums, the progress thread, and sends and receives.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -466,7 +466,8 @@ impl Job {
         let pipe = &mut self.pipes[outward];
         let (from, to) = (pipe.from, pipe.to);
         let arrival = pipe.arrival(now, &mut self.simulation.random).max(self.simulation.passes_at(from, to));
-        if pipe_is_whole(&self.pipes[outward]) {
+        // A pipe that loses bytes loses its end too.
+        if self.pipes[outward].lost_after.is_none() {
             self.simulation.schedule(to, arrival - now, Outside::Ended { pipe: outward, is_reset: false });
         }
     }
@@ -494,9 +495,4 @@ impl Job {
             }
         }
     }
-}
-
-/// A pipe that loses bytes loses its end too.
-fn pipe_is_whole(pipe: &Pipe) -> bool {
-    pipe.lost_after.is_none()
 }

@@ -1,5 +1,5 @@
-//! Dials, verdicts and acknowledgements over sockets. Which connections are wanted and kept, how long they may take, and
-//! what their failures mean is for [`unisono_control`] to say.
+//! Dials, verdicts and acknowledgements over sockets. [`unisono_control`] says which connections are wanted and kept,
+//! how long they may take, and whether a failure ends them.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use unisono_communicator::JobRank;
 use unisono_control::handshake::{Hello, Purpose, Verdict};
 use unisono_control::slots::Slot;
 use unisono_control::wire::{CommunicatorKey, ConnectionRole};
-use unisono_control::{ConnectionNumber, Step};
+use unisono_control::{ConnectionNumber, ConnectionStep};
 
 use super::super::tasks::{Dialler, await_verdict, keep};
 use super::Driver;
@@ -69,30 +69,30 @@ impl Driver {
         }
     }
 
-    /// Does what the control plane wants of a connection.
-    pub(super) fn on_step(&mut self, slot: Slot, number: ConnectionNumber, step: Step) {
+    /// Takes the next step of a connection.
+    pub(super) fn on_step(&mut self, slot: Slot, number: ConnectionNumber, step: ConnectionStep) {
         let stream = self.streams.remove(&number);
         let rings = self.settings.rings.clone();
         match (step, stream) {
-            (Step::Keep(timeout), Some(stream)) => {
+            (ConnectionStep::Keep(timeout), Some(stream)) => {
                 let task = self.tasks.spawn(keep(number, (stream, rings), timeout));
                 self.waiting.insert(number, task);
             }
-            (Step::AwaitVerdict(timeout), Some(stream)) => {
+            (ConnectionStep::AwaitVerdict(timeout), Some(stream)) => {
                 let task = self.tasks.spawn(await_verdict(number, (stream, rings), timeout));
                 self.waiting.insert(number, task);
             }
-            (Step::Use, Some(stream)) => self.deliver(slot, number, stream),
+            (ConnectionStep::Use, Some(stream)) => self.deliver(slot, number, stream),
             // A new connection has room for a verdict. If it had none, closing it would tell the other side the same.
-            (Step::Drop, Some(stream)) => drop(stream.try_write(&Verdict::Drop.encode())),
-            (Step::Close, None) => {
+            (ConnectionStep::Drop, Some(stream)) => drop(stream.try_write(&Verdict::Drop.encode())),
+            (ConnectionStep::Close, None) => {
                 self.waiting.remove(&number).into_iter().for_each(|task| task.abort());
                 let in_use = self.control_connections.get(&slot.peer).map(|connection| connection.number);
                 if in_use == Some(number) {
                     self.control_connections.remove(&slot.peer);
                 }
             }
-            (Step::Close, Some(_)) | (_, None) => {}
+            (ConnectionStep::Close, Some(_)) | (_, None) => {}
         }
     }
 }
