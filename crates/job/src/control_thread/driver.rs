@@ -224,7 +224,7 @@ impl Driver {
         let now = Instant::now();
         match event {
             TaskResult::Message { peer, number, message } => {
-                self.control.on_message(peer, number, message, now);
+                self.control.on_message(peer, number, *message, now);
             }
             TaskResult::Ended { peer, number, end } => self.on_ended(peer, number, end, now),
             TaskResult::ProcessEnded { peer, reason } => self.control.on_process_ended(peer, reason, now),

@@ -44,7 +44,7 @@ pub(super) enum TaskResult {
     /// The higher rank has acknowledged the connection of this number, or has not.
     Acknowledged { number: ConnectionNumber, result: io::Result<Stream> },
     /// A message on a control connection.
-    Message { peer: JobRank, number: ConnectionNumber, message: Message },
+    Message { peer: JobRank, number: ConnectionNumber, message: Box<Message> },
     /// The control connection of this number has ended.
     Ended { peer: JobRank, number: ConnectionNumber, end: End },
     /// The process of a rank on this host has ended.
@@ -248,6 +248,7 @@ pub(super) async fn read_messages(
         };
         match read {
             Ok(message) => {
+                let message = Box::new(message);
                 if events.send(TaskResult::Message { peer, number, message }).await.is_err() {
                     return;
                 }
@@ -276,6 +277,7 @@ async fn read_last_words(
             Ok((0, _)) | Err(_) => return Ok(()),
         }
         while let Some(message) = take_message(received)? {
+            let message = Box::new(message);
             let _ = events.send(TaskResult::Message { peer, number, message }).await;
         }
     }
