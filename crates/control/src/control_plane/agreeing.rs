@@ -185,3 +185,184 @@ impl ControlPlane {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use unisono_backend::{Board, CallHistory};
+    use unisono_communicator::Group;
+
+    use super::*;
+    use crate::hosts::Hosts;
+    use crate::intervals::Intervals;
+    use crate::local_communicator::LocalCommunicator;
+    use crate::wire::{Departure, JointNews, Publisher, Topic};
+    use crate::{DialTimeouts, Request};
+
+    const KEY: CommunicatorKey = CommunicatorKey { id: 5, epoch: 0 };
+    const HISTORY: CallHistory = CallHistory { calls: 0, digest: 0 };
+    const LOWER: JobRank = JobRank::new(0);
+    const HIGHER: JobRank = JobRank::new(2);
+
+    /// Rank 1 of three on one host.
+    struct Node {
+        control: ControlPlane,
+        now: Instant,
+    }
+
+    impl Node {
+        fn new() -> Node {
+            let (now, times) = (Instant::now(), (Intervals::default(), DialTimeouts::default()));
+            let control = ControlPlane::new(JobRank::new(1), Hosts::new([0; 3].into()), times, now);
+            Node { control, now }
+        }
+
+        fn register(&mut self) {
+            let group = Group::world_on(1, [0; 3].into());
+            let board = Arc::new(Board::new(group.own_rank(), 3));
+            let communicator = LocalCommunicator::new(KEY, group, board);
+            self.control.request(Request::Register(Box::new(communicator)), self.now);
+        }
+
+        /// The steps of connections since the last call, and the ranks of whose departure boards are told.
+        fn steps(&mut self) -> Vec<(ConnectionNumber, Result<ConnectionStep, JobRank>)> {
+            let mut number_before = ConnectionNumber::default();
+            let effects = self.control.take_effects(self.now).into_iter();
+            let steps = effects.filter_map(|effect| match effect {
+                Effect::Connection { number, step, .. } => {
+                    number_before = number;
+                    Some((number, Ok(step)))
+                }
+                Effect::Left(_, peer) => Some((number_before, Err(peer))),
+                _ => None,
+            });
+            steps.collect()
+        }
+
+        fn accept(&mut self, slot: Slot) -> ConnectionNumber {
+            self.control.on_accepted(slot, self.now).unwrap()
+        }
+
+        fn hear(&mut self, rank: JobRank, number: ConnectionNumber, topic: Topic) {
+            let news = JointNews { origins: vec![Publisher { rank, sequence: 1 }], topic };
+            self.control.on_message(rank, number, Message::News(news), self.now);
+        }
+
+        /// The control connection to the higher rank, in use and heard.
+        fn connected() -> (Node, ConnectionNumber) {
+            let mut node = Node::new();
+            let number = node.accept(Slot::control(HIGHER));
+            node.control.on_acknowledged(number, Ok(()), node.now);
+            let keep = ConnectionStep::Keep(DialTimeouts::default().attempt);
+            assert_eq!(node.steps(), [(number, Ok(keep)), (number, Ok(ConnectionStep::Use))]);
+            node.control.on_connected(Slot::control(HIGHER), node.now);
+            node.control.on_message(HIGHER, number, Message::Beat, node.now);
+            (node, number)
+        }
+    }
+
+    fn data(peer: JobRank, role: ConnectionRole) -> Slot {
+        Slot { key: KEY, role, peer }
+    }
+
+    #[test]
+    fn the_lower_rank_keeps_one_connection_and_the_higher_one_heeds_the_last_verdict() {
+        let mut node = Node::new();
+        let slot = Slot::control(LOWER);
+        let numbers = [(); 3].map(|()| node.control.on_dialled(slot).unwrap());
+        assert!(
+            node.steps().iter().all(|(_, step)| matches!(step, Ok(ConnectionStep::AwaitVerdict(Some(_)))))
+        );
+        let keep = || Ok(Verdict::Keep);
+        node.control.on_verdict(numbers[1], keep(), node.now);
+        node.control.on_verdict(numbers[0], keep(), node.now);
+        node.control.on_verdict(numbers[2], keep(), node.now);
+        node.control.on_verdict(numbers[2], keep(), node.now);
+        let [used, close] = [ConnectionStep::Use, ConnectionStep::Close].map(Ok);
+        let steps = [(numbers[1], used), (numbers[0], close), (numbers[1], close), (numbers[2], used)];
+        assert_eq!(node.steps(), steps, "a late verdict counts for nothing, and a newer one replaces");
+        let (mut node, _) = Node::connected();
+        let second = node.control.on_dialled(Slot::control(HIGHER)).unwrap();
+        assert_eq!(node.steps(), [(second, Ok(ConnectionStep::Drop))]);
+    }
+
+    #[test]
+    fn a_rank_that_dials_again_is_doubted_until_it_says_something() {
+        for speaks in [true, false] {
+            let (mut node, first) = Node::connected();
+            let second = node.accept(Slot::control(HIGHER));
+            let effects = node.control.take_effects(node.now);
+            let beats = |effect: &Effect| matches!(effect, Effect::Send(HIGHER, Message::Beat));
+            assert!(effects.iter().any(beats), "{effects:?}");
+            if speaks {
+                node.control.on_message(HIGHER, first, Message::Beat, node.now);
+            } else {
+                node.control.on_message(HIGHER, second, Message::Beat, node.now);
+            }
+            let third = node.accept(Slot::control(HIGHER));
+            let steps = node.steps();
+            match (speaks, &steps[..]) {
+                (true, [(number, Ok(ConnectionStep::Drop))]) => assert_eq!(*number, third),
+                (false, [(ended, Ok(ConnectionStep::Close)), (number, Ok(ConnectionStep::Keep(_)))]) => {
+                    assert_eq!((*ended, *number), (first, third));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_departure_is_told_behind_the_last_connection_for_messages() {
+        let (mut node, control) = Node::connected();
+        let slot = data(HIGHER, ConnectionRole::PointToPoint);
+        let early = node.accept(slot);
+        assert!(node.steps().is_empty(), "it waits for its communicator");
+        node.register();
+        assert!(matches!(node.steps()[..], [(number, Ok(ConnectionStep::Keep(_)))] if number == early));
+        let departure = Departure::before_first_call();
+        let members = JobRank::all(3).collect();
+        node.hear(HIGHER, control, Topic::Closed { key: KEY, members, departure });
+        assert!(node.steps().is_empty());
+        node.control.on_acknowledged(early, Ok(()), node.now);
+        assert_eq!(node.steps(), [(early, Ok(ConnectionStep::Use)), (early, Err(HIGHER))]);
+    }
+
+    #[test]
+    fn nothing_of_a_communicator_that_is_gone_is_agreed_on() {
+        let mut node = Node::new();
+        node.register();
+        let number = node.control.on_dialled(data(LOWER, ConnectionRole::First)).unwrap();
+        node.control.request(Request::Unregister { key: KEY, ours: HISTORY }, node.now);
+        assert_eq!(node.steps().last(), Some(&(number, Ok(ConnectionStep::Close))));
+        node.control.on_verdict(number, Ok(Verdict::Keep), node.now);
+        assert!(node.steps().is_empty());
+        assert_eq!(node.control.on_dialled(data(LOWER, ConnectionRole::First)), None);
+        let late = node.accept(data(HIGHER, ConnectionRole::First));
+        assert_eq!(node.steps(), [(late, Ok(ConnectionStep::Drop))], "this rank has left");
+    }
+
+    #[test]
+    fn the_end_of_a_process_counts_when_no_goodbye_can_come() {
+        let patience = Intervals::default().suspect;
+        let presence_after = |says_goodbye: bool, reads_end: bool, waited: Duration| {
+            let (mut node, number) = Node::connected();
+            node.control.on_process_ended(HIGHER, "ended".to_owned(), node.now);
+            if says_goodbye {
+                node.hear(HIGHER, number, Topic::Goodbye);
+            }
+            if reads_end {
+                node.control.on_ended(HIGHER, number, End::Closed("its end".to_owned()), node.now);
+            }
+            node.now += waited;
+            node.control.judge_ended(node.now);
+            drop(node.steps());
+            node.control.plane.presence(HIGHER)
+        };
+        assert_eq!(presence_after(false, false, patience / 2), Presence::Live, "its messages are being read");
+        assert_eq!(presence_after(false, false, patience), Presence::Lost);
+        assert_eq!(presence_after(false, true, Duration::ZERO), Presence::Lost, "everything was read");
+        assert_eq!(presence_after(true, true, patience), Presence::Left);
+    }
+}

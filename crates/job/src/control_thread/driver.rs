@@ -49,7 +49,7 @@ struct Driver {
     settings: Settings,
     control: ControlPlane,
     engines: Engines,
-    /// The connections whose two sides have proven who they are, until they are used or closed.
+    /// The connections whose two sides have proven their identity, until they are used or closed.
     streams: BTreeMap<ConnectionNumber, Stream>,
     /// The demands on ranks that dial.
     terms: Terms,
@@ -235,8 +235,10 @@ impl Driver {
             TaskResult::Dialled { slot, result: Err(failure) } => {
                 self.control.on_dial_failed(slot, failure, now);
             }
+            // The control plane has closed a connection while its task ended.
+            TaskResult::Judged { number, .. } | TaskResult::Acknowledged { number, .. }
+                if self.waiting.remove(&number).is_none() => {}
             TaskResult::Judged { number, result } => {
-                self.waiting.remove(&number);
                 let verdict = result.map(|(stream, verdict)| {
                     self.hold(Some(number), stream);
                     verdict
@@ -244,7 +246,6 @@ impl Driver {
                 self.control.on_verdict(number, verdict.map_err(|error| error.to_string()), now);
             }
             TaskResult::Acknowledged { number, result } => {
-                self.waiting.remove(&number);
                 let acknowledged = result.map(|stream| self.hold(Some(number), stream));
                 self.control.on_acknowledged(number, acknowledged.map_err(|error| error.to_string()), now);
             }
