@@ -67,14 +67,14 @@ impl ControlPlane {
     pub fn on_verdict(&mut self, number: ConnectionNumber, verdict: Result<Verdict, String>, now: Instant) {
         let Some(slot) = self.connections.finish(number) else { return };
         let is_control = slot.role == ConnectionRole::Control;
+        // Otherwise this verdict is late: the lower rank has given the connection up, and a later one exists.
+        let is_last = !is_control || self.connections.opened(slot.peer).is_none_or(|open| open < number);
+        if verdict == Ok(Verdict::Keep) && is_last {
+            return self.place(slot, number, true);
+        }
+        self.push_step(slot, number, ConnectionStep::Close);
         match verdict {
-            // This verdict is late: the lower rank has given the connection up, and a later one exists.
-            Ok(Verdict::Keep)
-                if is_control && self.connections.opened(slot.peer).is_some_and(|open| open > number) =>
-            {
-                self.push_step(slot, number, ConnectionStep::Close);
-            }
-            Ok(Verdict::Keep) => self.place(slot, number, true),
+            Ok(Verdict::Keep) => {}
             // The other side may still have the connection that has ended here. It refuses no control connection: such
             // a word was changed on its way.
             Ok(Verdict::Drop | Verdict::Refuse(_)) if is_control => {
@@ -280,8 +280,13 @@ mod tests {
         node.control.on_verdict(numbers[0], keep(), node.now);
         node.control.on_verdict(numbers[2], keep(), node.now);
         node.control.on_verdict(numbers[2], keep(), node.now);
+        let refused = node.control.on_dialled(slot).unwrap();
+        node.control.on_verdict(refused, Ok(Verdict::Drop), node.now);
         let [used, close] = [ConnectionStep::Use, ConnectionStep::Close].map(Ok);
-        let steps = [(numbers[1], used), (numbers[0], close), (numbers[1], close), (numbers[2], used)];
+        let waits = Ok(ConnectionStep::AwaitVerdict(Some(DialTimeouts::default().attempt)));
+        let mut steps =
+            vec![(numbers[1], used), (numbers[0], close), (numbers[1], close), (numbers[2], used)];
+        steps.extend([(refused, waits), (refused, close)]);
         assert_eq!(node.steps(), steps, "a late verdict counts for nothing, and a newer one replaces");
         let (mut node, _) = Node::connected();
         let second = node.control.on_dialled(Slot::control(HIGHER)).unwrap();

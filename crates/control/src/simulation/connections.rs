@@ -222,13 +222,11 @@ impl Simulation {
             (State::Greeting, _) => self.on_greeting(rank, place, &event),
             (State::AwaitsVerdict, Some(number)) => {
                 let verdict = match event {
-                    ConnectionEvent::Verdict(Verdict::Keep) => {
-                        self.say(place, ConnectionEvent::Acknowledged);
-                        self.set_state(place, State::Held);
-                        Ok(Verdict::Keep)
-                    }
                     ConnectionEvent::Verdict(verdict) => {
-                        self.close(place);
+                        if verdict == Verdict::Keep {
+                            self.say(place, ConnectionEvent::Acknowledged);
+                        }
+                        self.set_state(place, State::Held);
                         Ok(verdict)
                     }
                     other => {
@@ -332,12 +330,16 @@ impl Simulation {
     /// Forgets the connections that wait for their communicator and have ended on the other side.
     pub(super) fn unpark(&mut self, rank: u32) {
         let Some(node) = &mut self.nodes[rank as usize] else { return };
-        let ended: Vec<_> = node.control.parked().collect();
-        let is_closed = |number: &ConnectionNumber| {
-            let (connection, side) = self.numbers[&(rank, *number)];
-            self.connections[connection].sides[side].state == State::Closed
-        };
-        ended.into_iter().filter(is_closed).for_each(|number| node.control.unpark(number));
+        let parked: BTreeSet<ConnectionNumber> = node.control.parked().collect();
+        let all = (rank, ConnectionNumber::default())..(rank + 1, ConnectionNumber::default());
+        for (&(_, number), &(connection, side)) in self.numbers.range(all) {
+            match self.connections[connection].sides[side].state {
+                State::Closed if parked.contains(&number) => node.control.unpark(number),
+                State::Held => assert!(parked.contains(&number), "rank {rank} has forgotten {number:?}"),
+                State::Greeting | State::AwaitsVerdict | State::AwaitsAcknowledgement => {}
+                State::Used | State::Reading | State::Closed => {}
+            }
+        }
     }
 
     /// The pairs of ranks of which one has a control connection to the other, the lower rank first.
