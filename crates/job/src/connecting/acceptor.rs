@@ -119,7 +119,8 @@ impl Acceptor {
     pub(crate) async fn next_or_shortage(&mut self) -> io::Result<Authenticated> {
         loop {
             tokio::select! {
-                accepted = self.listeners.accept() => match accepted {
+                // A handshake that was given up has its descriptor until its task is joined: no other comes before.
+                accepted = self.listeners.accept(), if self.pending.len() <= self.pending_max => match accepted {
                     Ok(Some(stream)) => self.admit(stream),
                     Ok(None) => {}
                     Err(error) => {
