@@ -115,13 +115,13 @@ impl Connections {
     }
 
     /// A communicator is gone. Returns the connections that are being agreed on, which nobody needs.
-    pub(crate) fn remove(&mut self, key: CommunicatorKey) -> Vec<(ConnectionNumber, Slot)> {
+    pub(crate) fn remove(&mut self, key: CommunicatorKey) -> BTreeMap<ConnectionNumber, Slot> {
         self.slots.remove(key);
         let of_key = |slot: &Slot| slot.role != ConnectionRole::Control && slot.key == key;
         self.left.retain(|slot| !of_key(slot));
-        let given_up: Vec<_> =
-            self.under_way.iter().filter(|(_, slot)| of_key(slot)).map(|(&n, &s)| (n, s)).collect();
-        self.under_way.retain(|_, slot| !of_key(slot));
+        let (given_up, others) =
+            std::mem::take(&mut self.under_way).into_iter().partition(|(_, slot)| of_key(slot));
+        self.under_way = others;
         given_up
     }
 
@@ -163,10 +163,11 @@ impl Connections {
     /// connection only after the control plane of the other side has begun to make it too: when the news of a departure
     /// comes, every connection on which the rank may have sent is under way here, or in use.
     pub(crate) fn take_complete(&mut self) -> Vec<Slot> {
-        let is_complete = |slot: &&Slot| !self.under_way.values().any(|one| one == *slot);
-        let complete: Vec<Slot> = self.left.iter().filter(is_complete).copied().collect();
-        self.left.retain(|slot| !complete.contains(slot));
-        complete
+        let is_under_way = |slot: &Slot| self.under_way.values().any(|one| one == slot);
+        let (waiting, complete): (BTreeSet<Slot>, BTreeSet<Slot>) =
+            std::mem::take(&mut self.left).into_iter().partition(is_under_way);
+        self.left = waiting;
+        complete.into_iter().collect()
     }
 }
 

@@ -22,6 +22,7 @@ use super::plane::{Action, Plane, Presence};
 use super::process_ends::ProcessEnds;
 use super::slots::Slot;
 use super::wire::{CommunicatorKey, Message, News, RankSet, Topic};
+
 /// A caller that waits for one answer. The owner of the control plane numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Caller(pub u64);
