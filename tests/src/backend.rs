@@ -345,13 +345,14 @@ impl LoopbackJob {
     fn new(hosts: Vec<u32>, config: Config, transport: &'static dyn Transport) -> LoopbackJob {
         let ranks = hosts.len() as u32;
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listeners: Vec<_> =
-            (0..ranks).map(|_| unisono_job::Job::listen(local, &config).unwrap()).collect();
+        let secret = Secret::take(&mut [7; SECRET_BYTES]);
+        let listen = |_| unisono_job::Job::listen(local, (&secret, None), &config).unwrap();
+        let listeners: Vec<_> = (0..ranks).map(listen).collect();
         let members = Membership {
             rank: 0,
             world_size: ranks,
             job: JobId::random().unwrap(),
-            secret: Secret::take(&mut [7; SECRET_BYTES]),
+            secret,
             addresses: listeners.iter().map(|listener| listener.local_addr().unwrap()).collect(),
             hosts,
             processes: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -20,15 +20,16 @@ use crate::comms_log::WorldLog;
 use crate::config::Config;
 use crate::connecting::{Acceptor, Listener, RingShare};
 use crate::control_thread::{
-    Commands, ControlThread, Identity, Measurements, Settings, THREAD_NAME, fail_for_all, make_named,
+    Begin, Commands, ControlThread, Identity, Measurements, Settings, THREAD_NAME, fail_for_all, make_named,
     pending_max,
 };
 use crate::exit::act_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::job_settings::JobSettings;
-use crate::rendezvous::{Membership, listen_at, rendezvous};
+use crate::rendezvous::{Joined, Membership, RankProcess, listen_at, rendezvous};
 use crate::report::Reporter;
-use crate::sockets::SocketOptions;
+use crate::secret::Secret;
+use crate::sockets::{SocketOptions, listen};
 use crate::task_thread::TaskThread;
 use crate::transport::{NewCommunicator, Transport};
 
@@ -48,7 +49,7 @@ struct JoinedJob {
 }
 
 /// A control thread that accepts connections, and how it learns of its job.
-type Control = (ControlThread, oneshot::Sender<(Identity, Settings)>);
+type Control = (ControlThread, oneshot::Sender<Begin>);
 
 /// The key of the communicator of all ranks.
 pub(crate) const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
@@ -113,15 +114,16 @@ impl Job {
     fn try_join(config: &Config, transport: &'static dyn Transport, thread: TaskThread) -> Result<Job> {
         let started = Instant::now();
         config.prepare()?;
-        let listener = Job::listen(thread.wait_for(listen_at(config))?, config)?;
+        let address = thread.wait_for(listen_at(config))?;
+        let listener = listen(address, socket_options(config)).map_err(|error| cannot_listen(address, &error))?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
         let job_settings = config.job_settings()?.encode();
         let world_size = config.placement.world_size();
-        let control = Job::accept(&thread, (listener, world_size), (config, transport))?;
-        let membership = thread.wait_for(rendezvous(config, address, job_settings, &thread))?;
+        let control = Job::accept(&thread, (listener, world_size), config)?;
+        let joined = thread.wait_for(rendezvous(config, address, job_settings, &thread))?;
         // From here on the job keeps it running.
         drop(thread);
-        let world = Job::begin(membership, control, (config, transport))?;
+        let world = Job::begin(joined, control, (config, transport))?;
         world.log_joined(address, started.elapsed());
         Ok(world)
     }
@@ -129,19 +131,12 @@ impl Job {
     /// Accepts connections from now on; the other ranks may know of this one sooner than this one knows its job.
     fn accept(
         thread: &TaskThread,
-        (listener, world_size): (Listener, u32),
-        (config, transport): (&Config, &'static dyn Transport),
+        (listener, world_size): (TcpListener, u32),
+        config: &Config,
     ) -> Result<Control> {
-        let acceptor = thread.within(|| {
-            let tcp = tokio::net::TcpListener::from_std(listener.tcp)?;
-            let acceptor = Acceptor::new(tcp, config.handshake_timeout, pending_max(world_size));
-            // The ranks do not know yet what rank 0 decides.
-            Ok(match listener.unix.filter(|_| transport.shares_memory()) {
-                Some(unix) => acceptor.and_within_host(tokio::net::UnixListener::from_std(unix)?),
-                None => acceptor,
-            })
-        });
-        let acceptor = acceptor.map_err(|error: io::Error| Error::system("cannot listen", &error))?;
+        let listener = thread.within(|| tokio::net::TcpListener::from_std(listener));
+        let listener = listener.map_err(|error| Error::system("cannot listen", &error))?;
+        let acceptor = Acceptor::new(listener, config.handshake_timeout, pending_max(world_size));
         Ok(ControlThread::start(thread, acceptor))
     }
 
@@ -158,13 +153,18 @@ impl Job {
         );
     }
 
-    /// A listening socket for [`Job::start`], with the buffers of data sockets.
+    /// The listening sockets for [`Job::start`], with the buffers of data sockets. The ranks of this host find the one
+    /// within it by the secret of the membership, and by the process that the membership has for this rank.
     ///
     /// # Errors
     /// [`Error::System`] when the address is not ours or no descriptor is left.
-    pub fn listen(address: SocketAddr, config: &Config) -> Result<Listener> {
-        let listener = Listener::bind(address, socket_options(config));
-        listener.map_err(|error| Error::system(format!("cannot listen at {address}"), &error))
+    pub fn listen(
+        address: SocketAddr,
+        identity: (&Secret, Option<&RankProcess>),
+        config: &Config,
+    ) -> Result<Listener> {
+        let listener = Listener::bind(address, identity, socket_options(config));
+        listener.map_err(|error| cannot_listen(address, &error))
     }
 
     /// Starts the control plane of a job whose ranks have found each other in some way. `listener` is from
@@ -182,12 +182,13 @@ impl Job {
     ) -> Result<Job> {
         config.prepare()?;
         let thread = TaskThread::start(THREAD_NAME)?;
-        let control = Job::accept(&thread, (listener, membership.world_size), (config, transport))?;
-        Job::begin(membership, control, (config, transport))
+        let Listener { tcp, unix: within_host } = listener;
+        let control = Job::accept(&thread, (tcp, membership.world_size), config)?;
+        Job::begin(Joined { membership, within_host }, control, (config, transport))
     }
 
     fn begin(
-        membership: Membership,
+        Joined { membership, within_host }: Joined,
         (thread, begin): Control,
         (config, transport): (&Config, &'static dyn Transport),
     ) -> Result<Job> {
@@ -217,7 +218,7 @@ impl Job {
             Identity { rank: JobRank::new(rank), job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
         // The thread takes it, or has ended after a panic that its hook has reported.
-        let _ = begin.send((identity, settings));
+        let _ = begin.send((identity, settings, within_host.filter(|_| transport.shares_memory())));
         let shared = JobShared {
             group,
             options,
@@ -451,6 +452,10 @@ impl Job {
     pub(crate) fn options(&self, group: &Group) -> EngineOptions {
         EngineOptions { cost_model: self.cost_model(group), ..self.shared.options.of_group(group) }
     }
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
+    Error::system(format!("cannot listen at {address}"), error)
 }
 
 fn socket_options(config: &Config) -> SocketOptions {

@@ -38,11 +38,13 @@ fn meet(hosts: &[u32], shm: &str) -> Met {
 
 fn meet_at(hosts: &[u32], addresses: &[SocketAddr], shm: &str) -> Met {
     let config = Config::from_lookup(&|name| (name == "UNISONO_SHM").then(|| shm.to_owned())).unwrap();
-    let listeners: Vec<_> = addresses.iter().map(|&at| Job::listen(at, &config).unwrap()).collect();
+    let secret = Secret::random().unwrap();
+    let listen = |&at| Job::listen(at, (&secret, None), &config).unwrap();
+    let listeners: Vec<_> = addresses.iter().map(listen).collect();
     let membership = Membership {
         rank: 0,
         job: JobId::random().unwrap(),
-        secret: Secret::random().unwrap(),
+        secret,
         addresses: listeners.iter().map(|one| one.local_addr().unwrap()).collect(),
         hosts: hosts.to_vec(),
         processes: Vec::new(),

@@ -81,7 +81,8 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         value.map(str::to_owned)
     };
     let config = Config::from_lookup(&lookup)?;
-    let listener = Job::listen(SocketAddr::from(([127, 0, 0, 1], 0)), &config)?;
+    let secret = Secret::take(&mut [5; SECRET_BYTES]);
+    let listener = Job::listen(SocketAddr::from(([127, 0, 0, 1], 0)), (&secret, None), &config)?;
     println!("listens {}", listener.local_addr()?);
     let mut words = String::new();
     input.read_line(&mut words)?;
@@ -94,7 +95,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
     let members = Membership {
         rank,
         job,
-        secret: Secret::take(&mut [5; SECRET_BYTES]),
+        secret,
         hosts: vec![0; addresses.len()],
         addresses,
         world_size,

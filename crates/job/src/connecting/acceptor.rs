@@ -88,9 +88,8 @@ impl Acceptor {
     }
 
     /// Accepts Unix sockets of this host too.
-    pub(crate) fn and_within_host(mut self, listener: UnixListener) -> Acceptor {
+    pub(crate) fn accept_within_host(&mut self, listener: UnixListener) {
         self.listeners.unix = Some(listener);
-        self
     }
 
     /// Begins the handshakes.

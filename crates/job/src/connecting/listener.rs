@@ -4,24 +4,32 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 
-use super::local;
+use unisono_control::roster::message::RankProcess;
+use unisono_control::secret::Secret;
+
+use super::local::{self, LocalRank};
 use crate::sockets::{self, SocketOptions};
 
-/// The listening sockets of one rank. The name of the Unix socket is made of the TCP address, and they are bound
-/// together: the other ranks may dial as soon as they know the address.
+/// The listening sockets of a rank that knows its secret. The other ranks may dial both as soon as they know the
+/// address.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) tcp: TcpListener,
-    /// `None` where the system has none, or another process has the name: the other ranks come over TCP then.
+    /// `None` where the system has none: the other ranks come over TCP then.
     pub(crate) unix: Option<UnixListener>,
 }
 
 impl Listener {
-    /// Listens at this address.
-    pub(crate) fn bind(address: SocketAddr, options: SocketOptions) -> io::Result<Listener> {
+    /// Listens at this address, as this process of a job with this secret.
+    pub(crate) fn bind(
+        address: SocketAddr,
+        (secret, process): (&Secret, Option<&RankProcess>),
+        options: SocketOptions,
+    ) -> io::Result<Listener> {
         let tcp = sockets::listen(address, options)?;
-        let unix = tcp.local_addr().and_then(local::listen).ok();
-        Ok(Listener { tcp, unix })
+        let address = tcp.local_addr()?;
+        let rank = LocalRank { secret: secret.clone(), address, process: process.cloned() };
+        Ok(Listener { tcp, unix: local::listen(&rank).ok() })
     }
 
     /// Its TCP address.

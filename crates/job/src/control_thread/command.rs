@@ -18,6 +18,7 @@ use unisono_control::wire::{CommunicatorKey, ConnectionRole, RankSet};
 
 use super::engines::{AgreeAnswer, CloseAnswer, Mailbox};
 use crate::connecting::RingShare;
+use crate::connecting::local::LocalRank;
 use crate::descriptors::share;
 use crate::rendezvous::RankProcess;
 use crate::report::Reporter;
@@ -68,6 +69,12 @@ impl Identity {
             rank: self.rank.get(),
             lost: Arc::default(),
         }
+    }
+
+    /// A rank, as ranks of its host dial it.
+    pub(super) fn local_rank(&self, rank: JobRank) -> LocalRank {
+        let process = self.processes.get(rank.index()).cloned();
+        LocalRank { secret: self.secret.clone(), address: self.addresses[rank.index()], process }
     }
 
     /// Whether a rank counts as being on this host.

@@ -22,6 +22,7 @@ mod retransmissions;
 mod starvation;
 mod tasks;
 
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,10 @@ use crate::task_thread::{Ended, TaskThread};
 /// How long the end of the process waits for who takes the last lines.
 const LAST_LINES_MAX: Duration = Duration::from_millis(100);
 
+/// What a control thread needs to look after a job: what it knows of it, how it behaves, and where it listens within
+/// the host.
+pub(crate) type Begin = (Identity, Settings, Option<UnixListener>);
+
 /// The control thread. Any handle of it can end it.
 #[derive(Clone)]
 pub(crate) struct ControlThread {
@@ -56,7 +61,7 @@ impl ControlThread {
     pub(crate) fn start(
         thread: &TaskThread,
         mut acceptor: Acceptor,
-    ) -> (ControlThread, oneshot::Sender<(Identity, Settings)>) {
+    ) -> (ControlThread, oneshot::Sender<Begin>) {
         let (commands, receiver) = Commands::new();
         let measurements = Arc::<Measurements>::default();
         let measured = measurements.clone();
@@ -69,7 +74,10 @@ impl ControlThread {
                     _ = acceptor.next() => {}
                 }
             };
-            if let Ok((identity, settings)) = begun {
+            if let Ok((identity, settings, within_host)) = begun {
+                // Where this fails, the other ranks come over TCP.
+                let within_host = within_host.and_then(|one| tokio::net::UnixListener::from_std(one).ok());
+                within_host.into_iter().for_each(|one| acceptor.accept_within_host(one));
                 driver::run(identity, acceptor, settings, receiver, measured).await;
             }
         });

@@ -20,6 +20,7 @@ use unisono_control::wire::{ACKNOWLEDGED, Message, take_message};
 use unisono_control::{ConnectionNumber, DialFailure, End};
 
 use super::process_watch::ProcessWatch;
+use crate::connecting::local::LocalRank;
 use crate::connecting::{RingShare, Stream, initiate, local};
 use crate::sockets::{
     DataSocket, SocketOptions, is_acknowledged, is_connected_to_itself, is_own_failure, new_socket,
@@ -55,9 +56,9 @@ pub(super) enum TaskResult {
 #[derive(Clone)]
 pub(super) struct Dialler {
     pub(super) secret: Secret,
-    /// Whether a Unix socket is tried first. It is no failure if it does not come about: the other side may see other
-    /// networks, or another process may have its name. TCP then decides.
-    pub(super) within_host: bool,
+    /// The rank, where a Unix socket is tried first. It is no failure if that does not come about: the other side may
+    /// see other networks. TCP then decides.
+    pub(super) within_host: Option<LocalRank>,
     pub(super) socket_options: SocketOptions,
     /// For the connection, and again for the handshake.
     pub(super) timeout: Duration,
@@ -76,9 +77,9 @@ impl Dialler {
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        let over_unix = match self.within_host {
-            false => None,
-            true => tokio::time::timeout(self.timeout, self.attempt_unix(address, &hello)).await.ok(),
+        let over_unix = match &self.within_host {
+            None => None,
+            Some(rank) => tokio::time::timeout(self.timeout, self.attempt_unix(rank, &hello)).await.ok(),
         };
         let result = match over_unix.flatten() {
             Some(stream) => Ok(stream),
@@ -87,8 +88,8 @@ impl Dialler {
         TaskResult::Dialled { slot, result }
     }
 
-    async fn attempt_unix(&self, address: SocketAddr, hello: &Hello) -> Option<Stream> {
-        let mut stream: UnixStream = local::connect(address).await.ok()?;
+    async fn attempt_unix(&self, rank: &LocalRank, hello: &Hello) -> Option<Stream> {
+        let mut stream: UnixStream = local::connect(rank).await.ok()?;
         initiate(&mut stream, &self.secret, hello, self.timeout).await.ok()?;
         Some(Stream::Unix(stream))
     }

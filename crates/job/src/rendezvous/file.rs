@@ -20,7 +20,7 @@ use unisono_control::codec::{ADDRESS_BYTES, Reader, Writer};
 use unisono_control::secret::{SECRET_BYTES, Secret, TAG_BYTES};
 use zeroize::Zeroizing;
 
-use super::Membership;
+use super::Joined;
 use super::host::{Hosted, StoreConfig};
 use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, no_store};
 use super::loopback::check_loopback;
@@ -214,7 +214,7 @@ pub(super) async fn meet(
     naming: Naming,
     rank: &JoinConfig,
     thread: &TaskThread,
-) -> Result<Membership> {
+) -> Result<Joined> {
     if matches!(naming, Naming::Ours) {
         // The ranks may listen at an address that a setting gives, but the store is at loopback.
         check_loopback(Ipv4Addr::LOCALHOST.into())?;
@@ -237,7 +237,7 @@ pub(super) async fn meet(
             hosted_by = StoreProcess { rank: Some(host), pid: Some(pid) };
             let found = JoinConfig { store: address.to_string(), hosted_by, secret, ..rank.clone() };
             match attempt(&found, &mut waiting, deadline).await {
-                Ok(membership) => return Ok(membership),
+                Ok(joined) => return Ok(joined),
                 Err(Setback::Final(error)) => return Err(error),
                 // The file may belong to a store that has ended: it is read again.
                 Err(setback) => last = setback,

@@ -14,7 +14,7 @@ use unisono_control::roster::message::{
 };
 use unisono_control::secret::Secret;
 
-use super::Membership;
+use super::{Joined, Membership};
 use super::address::{look_up, resolve};
 use super::host::{StoreConfig, grace};
 use super::key::own_process;
@@ -22,7 +22,8 @@ use super::own_cpus::own_cpus;
 use super::scope::seen_from;
 use super::stream::{read_message, watch_peer, write_message};
 use super::waiting::{WaitConfig, Waiting};
-use crate::connecting::initiate;
+use crate::connecting::local::LocalRank;
+use crate::connecting::{initiate, local};
 use crate::sockets::{is_connected_to_itself, is_shortage};
 
 /// Pause before the first repeated attempt; it doubles up to [`RETRY_MAX`].
@@ -133,7 +134,7 @@ impl fmt::Display for Setback {
 /// # Errors
 /// [`Error::Rendezvous`] with the missing ranks when not all come in time, or saying that the store's host never
 /// came; [`Error::Refused`] when secret, job, world size or rank do not fit.
-pub(crate) async fn join(config: &JoinConfig) -> Result<Membership> {
+pub(crate) async fn join(config: &JoinConfig) -> Result<Joined> {
     let deadline = Instant::now() + config.timeout;
     let mut retry = Retry::new(deadline);
     let mut met: Option<String> = None;
@@ -141,7 +142,7 @@ pub(crate) async fn join(config: &JoinConfig) -> Result<Membership> {
     resolve(&config.store, &mut waiting).await?;
     loop {
         let text = match attempt(config, &mut waiting, deadline).await {
-            Ok(membership) => return Ok(membership),
+            Ok(joined) => return Ok(joined),
             Err(Setback::Unauthenticated(error)) => {
                 return Err(stranger(&config.store, &config.wait, &error));
             }
@@ -212,7 +213,7 @@ pub(super) async fn attempt(
     config: &JoinConfig,
     waiting: &mut Waiting<'_>,
     deadline: Instant,
-) -> Result<Membership, Setback> {
+) -> Result<Joined, Setback> {
     if config.job_settings.len() > JOB_SETTINGS_BYTES_MAX {
         let problem = format!("{} bytes are more than {JOB_SETTINGS_BYTES_MAX}", config.job_settings.len());
         return Err(Setback::Final(Error::invalid("job_settings", problem)));
@@ -258,7 +259,7 @@ async fn enter(
     waiting: &mut Waiting<'_>,
     mut stream: TcpStream,
     deadline: Instant,
-) -> Result<Membership, Setback> {
+) -> Result<Joined, Setback> {
     let hello = Hello {
         purpose: Purpose::Store,
         job: config.job,
@@ -285,10 +286,18 @@ async fn enter(
         }
     }
     let left = deadline.saturating_duration_since(Instant::now());
+    let process = own_process();
+    // Others may dial this rank as soon as it has arrived.
+    let own = LocalRank {
+        secret: config.secret.clone(),
+        address: config.listen,
+        process: Some(process.clone()),
+    };
+    let within_host = local::listen(&own).ok();
     let arrival = Arrival {
         address: config.listen,
         host: config.host,
-        process: own_process(),
+        process,
         run: config.run.clone().unwrap_or_default(),
         wait: waiting.number,
         wait_ms: left.as_millis() as u64,
@@ -298,7 +307,7 @@ async fn enter(
     };
     let stays = async {
         write_message(&mut stream, &arrival.encode()).await.map_err(broken)?;
-        stay(config, waiting, stream).await
+        stay(config, waiting, stream).await.map(|membership| Joined { membership, within_host })
     };
     match tokio::time::timeout_at((deadline + grace(config.timeout)).into(), stays).await {
         Ok(end) => end,

@@ -47,6 +47,7 @@ pub(crate) mod tests;
 mod waiting;
 
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 
 use unisono_communicator::Result;
 use unisono_control::handshake::JobId;
@@ -100,6 +101,15 @@ pub struct Membership {
     pub cores: Vec<u32>,
 }
 
+/// A rank that has met the others.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    /// What it knows of them.
+    pub(crate) membership: Membership,
+    /// Where it listens within its host; `None` where the system has no such sockets, or it is alone.
+    pub(crate) within_host: Option<UnixListener>,
+}
+
 /// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
 /// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0. A store
 /// that this rank hosts is a task of `thread`, and may stay behind until slow ranks have their answers.
@@ -113,7 +123,7 @@ pub(crate) async fn rendezvous(
     listen: SocketAddr,
     job_settings: Vec<u8>,
     thread: &TaskThread,
-) -> Result<Membership> {
+) -> Result<Joined> {
     let meeting = meeting(config)?;
     let wait = WaitConfig::new(config, &meeting);
     let rank = |store: String, secret: Secret, job: JobId| JoinConfig {
@@ -133,17 +143,20 @@ pub(crate) async fn rendezvous(
         wait: wait.clone(),
     };
     match meeting {
-        Meeting::Solo => Ok(Membership {
-            rank: 0,
-            world_size: 1,
-            job: JobId::random()?,
-            secret: Secret::random()?,
-            addresses: vec![listen],
-            hosts: vec![0],
-            processes: vec![own_process()],
-            job_settings,
-            cores: vec![Cpus::cores_of([&own_cpus()])],
-        }),
+        Meeting::Solo => {
+            let membership = Membership {
+                rank: 0,
+                world_size: 1,
+                job: JobId::random()?,
+                secret: Secret::random()?,
+                addresses: vec![listen],
+                hosts: vec![0],
+                processes: vec![own_process()],
+                job_settings,
+                cores: vec![Cpus::cores_of([&own_cpus()])],
+            };
+            Ok(Joined { membership, within_host: None })
+        }
         Meeting::SameHost => {
             let directory =
                 runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory)?;
@@ -182,7 +195,7 @@ async fn host_and_join(
     listen: SocketAddr,
     rank: JoinConfig,
     thread: &TaskThread,
-) -> Result<Membership> {
+) -> Result<Joined> {
     let hosted = plan::host_at(place, listen, &rank, thread).await?;
     join(&JoinConfig { store: hosted.address().to_string(), ..rank }).await
 }

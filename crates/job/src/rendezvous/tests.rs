@@ -76,19 +76,19 @@ fn wait(voice: Voice) -> WaitConfig {
 }
 
 pub(super) fn join(config: &JoinConfig) -> Result<Membership> {
-    TaskThread::start("test")?.wait_for(super::join(config))
+    Ok(TaskThread::start("test")?.wait_for(super::join(config))?.membership)
 }
 
 /// As [`rendezvous`].
 pub(crate) fn meet(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) -> Result<Membership> {
     let thread = TaskThread::start("test")?;
-    thread.wait_for(rendezvous(config, listen, job_settings, &thread))
+    Ok(thread.wait_for(rendezvous(config, listen, job_settings, &thread))?.membership)
 }
 
 /// Meets through the file at `path`.
 fn meet_at(path: &Path, config: &JoinConfig) -> Result<Membership> {
     let thread = TaskThread::start("test")?;
-    thread.wait_for(file::meet(path, Naming::Ours, config, &thread))
+    Ok(thread.wait_for(file::meet(path, Naming::Ours, config, &thread))?.membership)
 }
 
 pub(super) type Joining = thread::JoinHandle<Result<Membership>>;

@@ -31,11 +31,13 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
 /// Listening sockets for `ranks` ranks of one host, and what every rank knows of them.
 pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<Listener>, Membership) {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listeners: Vec<_> = (0..ranks).map(|_| Job::listen(local, config).expect("listen")).collect();
+    let secret = Secret::take(&mut [7; SECRET_BYTES]);
+    let listen = |_| Job::listen(local, (&secret, None), config).expect("listen");
+    let listeners: Vec<_> = (0..ranks).map(listen).collect();
     let members = Membership {
         rank: 0,
         job: JobId::random().expect("random bytes"),
-        secret: Secret::take(&mut [7; SECRET_BYTES]),
+        secret,
         addresses: listeners.iter().map(|one| one.local_addr().expect("bound")).collect(),
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),

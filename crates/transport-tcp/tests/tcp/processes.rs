@@ -47,7 +47,8 @@ fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
     let Some(first) = lines.next() else { return };
     let config = crate::support::config(&[]);
-    let listener = Job::listen(SocketAddr::from(([127, 0, 0, 1], 0)), &config).unwrap();
+    let secret = Secret::take(&mut [9; SECRET_BYTES]);
+    let listener = Job::listen(SocketAddr::from(([127, 0, 0, 1], 0)), (&secret, None), &config).unwrap();
     say(&listener.local_addr().unwrap().to_string());
     let numbers: Vec<u32> = first.split(' ').map(|word| word.parse().unwrap()).collect();
     let (rank, ranks, scenario) = (numbers[0], numbers[1], SCENARIOS[numbers[2] as usize]);
@@ -56,7 +57,7 @@ fn one_rank() {
     let members = Membership {
         rank,
         job: JobId::from_key("processes"),
-        secret: Secret::take(&mut [9; SECRET_BYTES]),
+        secret,
         addresses,
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),

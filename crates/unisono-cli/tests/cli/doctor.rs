@@ -31,12 +31,14 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&Job, &dyn Communicator)
     });
     let config = Arc::new(config.unwrap());
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let listeners: Vec<_> = (0..ranks).map(|_| Job::listen(local, &config).unwrap()).collect();
+    let secret = Secret::take(&mut [7; SECRET_BYTES]);
+    let listen = |_| Job::listen(local, (&secret, None), &config).unwrap();
+    let listeners: Vec<_> = (0..ranks).map(listen).collect();
     let members = Membership {
         rank: 0,
         world_size: ranks,
         job: JobId::random().unwrap(),
-        secret: Secret::take(&mut [7; SECRET_BYTES]),
+        secret,
         addresses: listeners.iter().map(|one| one.local_addr().unwrap()).collect(),
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),

@@ -35,11 +35,12 @@ impl Driver {
             from: self.identity.rank.get(),
             to: slot.peer.get(),
         };
+        let may_lie_within_host = self.settings.rings.is_some()
+            && may_lie_within_host(slot.role)
+            && self.identity.is_here(slot.peer);
         let dialler = Dialler {
             secret: self.identity.secret.clone(),
-            within_host: self.settings.rings.is_some()
-                && may_lie_within_host(slot.role)
-                && self.identity.is_here(slot.peer),
+            within_host: may_lie_within_host.then(|| self.identity.local_rank(slot.peer)),
             socket_options: self.settings.socket_options,
             timeout,
         };

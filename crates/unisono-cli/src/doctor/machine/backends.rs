@@ -62,8 +62,8 @@ const MEMORY_OF_DEVICES: &str = "memory of a device; of the host by UNISONO_HOST
 
 fn tcp(network: &HostNetwork, config: &Config) -> BackendFacts {
     let listens = network.listens_on.clone().and_then(|address| {
-        let listener = Job::listen(SocketAddr::new(address, 0), config);
-        listener.map(drop).map_err(|error| error.to_string())
+        let listener = std::net::TcpListener::bind((address, 0));
+        listener.map(drop).map_err(|error| format!("cannot listen at {address}: {error}"))
     });
     if let Err(problem) = listens {
         return BackendFacts::unusable(
