@@ -265,7 +265,11 @@ impl Backend for Tcp {
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
         let config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
-        Box::new(LoopbackJob::new(vec![0; ranks as usize], config, &unisono_transport_tcp::Tcp))
+        Box::new(LoopbackJob::new(
+            vec![0; ranks as usize],
+            config,
+            &unisono_transport_tcp::Tcp { memory: false },
+        ))
     }
 
     fn rank_counts(&self) -> &'static [u32] {
@@ -284,7 +288,11 @@ impl Backend for Shm {
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
         let config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
-        Box::new(LoopbackJob::new(vec![0; ranks as usize], config, &unisono_transport_shm::Shm))
+        Box::new(LoopbackJob::new(
+            vec![0; ranks as usize],
+            config,
+            &unisono_transport_tcp::Tcp { memory: true },
+        ))
     }
 
     fn rank_counts(&self) -> &'static [u32] {
@@ -305,7 +313,7 @@ impl Backend for MixedChecked {
         let mut config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
         config.checksum = Checksum::Always;
         let hosts = (0..ranks).map(|rank| rank % 2).collect();
-        Box::new(LoopbackJob::new(hosts, config, &unisono_transport_shm::Shm))
+        Box::new(LoopbackJob::new(hosts, config, &unisono_transport_tcp::Tcp { memory: true }))
     }
 
     fn rank_counts(&self) -> &'static [u32] {

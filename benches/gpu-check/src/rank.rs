@@ -110,7 +110,7 @@ impl Seat {
             blocking: false,
         };
         let library = Nccl::open(&nccl).map(Arc::new);
-        let companion = Job::join(&config, &Tcp)?.companion()?;
+        let companion = Job::join(&config, &Tcp { memory: false })?.companion()?;
         let settings = OffloadOptions {
             host_memory: HostMemory::Refused,
             ..OffloadOptions::new(INIT_TIMEOUT, config.has_call_timeout())

@@ -121,7 +121,7 @@ fn measure(direct: &Direct, comm: &CclCommunicator, bytes: usize) -> Result<Opti
 
 fn run() -> Result<bool> {
     let config = Config::from_environment()?;
-    let world = Job::join(&config, &Tcp)?;
+    let world = Job::join(&config, &Tcp { memory: false })?;
     let library = Ccl::open(&CclOptions { directory: CclSettings::of_environment().directory });
     let options = OffloadOptions::new(config.join_timeout, false);
     let comm = CclCommunicator::open(

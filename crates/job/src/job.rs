@@ -115,7 +115,8 @@ impl Job {
         let started = Instant::now();
         config.prepare()?;
         let address = thread.wait_for(listen_at(config))?;
-        let listener = listen(address, socket_options(config)).map_err(|error| cannot_listen(address, &error))?;
+        let listener =
+            listen(address, socket_options(config)).map_err(|error| cannot_listen(address, &error))?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
         let job_settings = config.job_settings()?.encode();
         let world_size = config.placement.world_size();

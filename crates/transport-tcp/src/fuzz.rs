@@ -9,7 +9,7 @@ pub(crate) mod input;
 #[path = "../../../fuzz/shared/replay.rs"]
 mod replay;
 
-pub use crate::links::fuzz::frame;
+pub use crate::records::fuzz::frame;
 
 #[cfg(test)]
 mod tests {

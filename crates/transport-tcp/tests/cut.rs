@@ -20,7 +20,7 @@ use unisono_communicator::{Collectives, Error, ReduceOp};
 use unisono_job::config::Config;
 use unisono_transport_tcp::Tcp;
 
-const TRANSPORT: Tcp = Tcp;
+const TRANSPORT: Tcp = Tcp { memory: false };
 
 /// Not a test by itself: one rank. Started on its own it has no input and does nothing.
 #[test]

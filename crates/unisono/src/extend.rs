@@ -105,7 +105,7 @@ pub mod schedule {
     };
 }
 
-/// The job, and its transports: for backends that lie on top of it, for programs that place ranks themselves,
+/// The job, and its transport: for backends that lie on top of it, for programs that place ranks themselves,
 /// and for other transports over the connections of the job.
 pub mod tcp {
     pub use crate::config::backend::UnknownBackend;
@@ -118,8 +118,7 @@ pub mod tcp {
     pub use unisono_job::report::InheritedPipe;
     pub use unisono_job::sockets::{DataSocket, Way};
     pub use unisono_job::transport::{Connections, Delivery, NewCommunicator, Transport};
-    pub use unisono_transport_shm::Shm;
-    pub use unisono_transport_tcp::{BACKEND, Tcp, TcpCommunicator, TcpLink, TcpLinks};
+    pub use unisono_transport_tcp::{BACKEND, DataLink, DataLinks, Tcp, TcpCommunicator};
 }
 
 /// The parts of codecs and of devices that run their kernels.

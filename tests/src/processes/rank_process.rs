@@ -13,7 +13,7 @@ use unisono_communicator::{
 use unisono_engine::EngineOptions;
 use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_transport_shm::Shm;
+use unisono_transport_tcp::Tcp;
 
 use super::connection::{Answer, Connection};
 use super::held_work::HeldWork;
@@ -287,7 +287,8 @@ impl Rank {
             "UNISONO_SECRET_FILE" => Some(message.secret_file.clone()),
             _ => None,
         };
-        let world = Job::join(&with_options(Config::from_lookup(&settings)?, &options), &Shm)?;
+        let world =
+            Job::join(&with_options(Config::from_lookup(&settings)?, &options), &Tcp { memory: true })?;
         let Joined { communicator, groups } = self.backend.join(&world, &options)?;
         let info = self.keep(Derived::Communicator(communicator));
         let mut state = self.state();

@@ -32,9 +32,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-control", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
     (SHARED_MEMORY, &[]),
     // Its tests run whole jobs, which need a transport.
-    ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, SHARED_MEMORY, SHM]),
-    ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, JOB]),
-    (SHM, &[COMMUNICATOR, BACKEND, ENGINE, CONTROL, JOB, SHARED_MEMORY, TCP]),
+    ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, SHARED_MEMORY, TCP]),
+    (TCP, &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, JOB, SHARED_MEMORY]),
     (
         "unisono",
         &[
@@ -45,7 +44,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             CONTROL,
             JOB,
             TCP,
-            SHM,
             KERNELS,
             COMPRESSION,
             COMPRESSION_CUDA,
@@ -67,7 +65,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             CONTROL,
             JOB,
             TCP,
-            SHM,
             OFFLOAD,
             OFFLOAD_CCL,
             OFFLOAD_HCCL,
@@ -88,7 +85,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             CONTROL,
             JOB,
             TCP,
-            SHM,
             OFFLOAD,
             OFFLOAD_CCL,
             OFFLOAD_HCCL,
@@ -144,11 +140,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             CONTROL,
             JOB,
             TCP,
-            SHM,
             TESTS,
         ],
     ),
-    ("unisono-soak", &["unisono", "unisono-tests", CONTROL, JOB, TCP, SHM]),
+    ("unisono-soak", &["unisono", "unisono-tests", CONTROL, JOB, TCP]),
     ("xtask", LIBRARIES),
 ];
 
@@ -173,7 +168,6 @@ const TESTS: &str = "unisono-tests";
 const CONTROL: &str = "unisono-control";
 const JOB: &str = "unisono-job";
 const SHARED_MEMORY: &str = "unisono-shared-memory";
-const SHM: &str = "unisono-transport-shm";
 const TCP: &str = "unisono-transport-tcp";
 const VENDOR_LIBRARY: &str = "unisono-vendor-library";
 const LIBRARIES: &[&str] = &[
@@ -186,7 +180,6 @@ const LIBRARIES: &[&str] = &[
     CONTROL,
     JOB,
     TCP,
-    SHM,
     OFFLOAD,
     OFFLOAD_CCL,
     "unisono",

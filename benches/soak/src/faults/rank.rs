@@ -103,7 +103,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         job_settings: config.job_settings()?.encode(),
         cores: Vec::new(),
     };
-    Ok(Job::start(members, listener, &config, &Tcp)?)
+    Ok(Job::start(members, listener, &config, &Tcp { memory: false })?)
 }
 
 impl Life {

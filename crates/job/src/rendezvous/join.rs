@@ -14,7 +14,6 @@ use unisono_control::roster::message::{
 };
 use unisono_control::secret::Secret;
 
-use super::{Joined, Membership};
 use super::address::{look_up, resolve};
 use super::host::{StoreConfig, grace};
 use super::key::own_process;
@@ -22,6 +21,7 @@ use super::own_cpus::own_cpus;
 use super::scope::seen_from;
 use super::stream::{read_message, watch_peer, write_message};
 use super::waiting::{WaitConfig, Waiting};
+use super::{Joined, Membership};
 use crate::connecting::local::LocalRank;
 use crate::connecting::{initiate, local};
 use crate::sockets::{is_connected_to_itself, is_shortage};
@@ -288,11 +288,8 @@ async fn enter(
     let left = deadline.saturating_duration_since(Instant::now());
     let process = own_process();
     // Others may dial this rank as soon as it has arrived.
-    let own = LocalRank {
-        secret: config.secret.clone(),
-        address: config.listen,
-        process: Some(process.clone()),
-    };
+    let own =
+        LocalRank { secret: config.secret.clone(), address: config.listen, process: Some(process.clone()) };
     let within_host = local::listen(&own).ok();
     let arrival = Arrival {
         address: config.listen,

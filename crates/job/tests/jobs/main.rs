@@ -15,7 +15,7 @@ mod late_members;
 mod launcher;
 
 /// The transport of all these jobs. It uses memory unless `UNISONO_SHM=0`.
-const TRANSPORT: unisono_transport_shm::Shm = unisono_transport_shm::Shm;
+const TRANSPORT: unisono_transport_tcp::Tcp = unisono_transport_tcp::Tcp { memory: true };
 
 /// The setting that makes data go through memory, and the setting that keeps it on TCP.
 #[allow(dead_code, reason = "not every test repeats itself over both")]

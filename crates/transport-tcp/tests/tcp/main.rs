@@ -32,4 +32,4 @@ mod stragglers;
 mod worlds;
 
 /// What the jobs of these tests use. Another transport runs some of the same files.
-const TRANSPORT: unisono_transport_tcp::Tcp = unisono_transport_tcp::Tcp;
+const TRANSPORT: unisono_transport_tcp::Tcp = unisono_transport_tcp::Tcp { memory: false };

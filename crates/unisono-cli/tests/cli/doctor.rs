@@ -13,7 +13,7 @@ use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_job::rendezvous::Membership;
-use unisono_transport_shm::Shm;
+use unisono_transport_tcp::Tcp;
 
 use crate::support::{Finished, WATCHDOG, unisono, wait_until};
 
@@ -49,7 +49,8 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&Job, &dyn Communicator)
     for (rank, listener) in (0..).zip(listeners) {
         let (members, config, done, body) = (members.clone(), config.clone(), done.clone(), body.clone());
         std::thread::spawn(move || {
-            let world = Job::start(Membership { rank, ..members }, listener, &config, &Shm).unwrap();
+            let world =
+                Job::start(Membership { rank, ..members }, listener, &config, &Tcp { memory: true }).unwrap();
             body(&world, &world.communicator().unwrap());
             drop(world);
             done.send(rank).unwrap();

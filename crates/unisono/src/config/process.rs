@@ -19,7 +19,7 @@ use unisono_offload_ccl::CclSettings;
 use unisono_offload_hccl::HcclSettings;
 #[cfg(feature = "nccl")]
 use unisono_offload_nccl::NcclSettings;
-use unisono_transport_shm::Shm;
+use unisono_transport_tcp::Tcp;
 
 use super::backend::{Backend, UnknownBackend};
 use super::table::GROUPS;
@@ -257,7 +257,7 @@ impl Config {
     pub(crate) fn join(&self) -> Result<Job> {
         let mut job = self.job.clone();
         job.backend = self.backend.to_string();
-        Job::join(&job, &Shm)
+        Job::join(&job, &Tcp { memory: true })
     }
 
     /// The number of the device that this rank works on, of so many: the number that is set, else one device for each

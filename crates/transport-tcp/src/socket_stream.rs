@@ -1,4 +1,4 @@
-//! One byte stream to one peer: nonblocking calls on sockets.
+//! A stream over sockets: nonblocking calls.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,14 +9,10 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use unisono_engine::Interest;
 use unisono_job::sockets::DataSocket;
 
-use super::sleep::PollList;
-use super::stream_link::{ByteStream, StreamLink};
+use crate::sleep::PollList;
 
-/// One stream between two ranks over sockets.
-pub type TcpLink = StreamLink<SocketStream>;
-
-/// The stream itself. Both directions may share a socket.
-pub struct SocketStream {
+/// One stream between two ranks. Both directions may share a socket.
+pub(crate) struct SocketStream {
     sender: Direction,
     receiver: Direction,
 }
@@ -26,21 +22,17 @@ struct Direction {
     is_lost: bool,
 }
 
-impl TcpLink {
-    /// The link that sends on the first socket, and receives on the second.
-    pub fn over((sender, receiver): (Arc<DataSocket>, Arc<DataSocket>), is_checked: bool) -> TcpLink {
+impl SocketStream {
+    /// The stream that sends on the first socket, and receives on the second.
+    pub(crate) fn new(sender: Arc<DataSocket>, receiver: Arc<DataSocket>) -> SocketStream {
         let direction = |socket| Direction { socket, is_lost: false };
-        let stream = SocketStream { sender: direction(sender), receiver: direction(receiver) };
-        StreamLink::new(stream, is_checked)
+        SocketStream { sender: direction(sender), receiver: direction(receiver) }
     }
 
     /// Lists its sockets for a sleep. A lost socket is always ready, so a thread that polls it together with others
     /// would never sleep.
-    pub fn list<'a>(&'a self, interest: &Interest, sleep: &mut PollList<'a>) {
-        let SocketStream { sender, receiver } = self.stream();
-        if interest.readable && self.holds_bytes() {
-            sleep.is_ready();
-        }
+    pub(crate) fn list<'a>(&'a self, interest: &Interest, sleep: &mut PollList<'a>) {
+        let SocketStream { sender, receiver } = self;
         if interest.readable && !receiver.is_lost {
             sleep.add_readable(receiver.as_fd());
         }
@@ -48,22 +40,24 @@ impl TcpLink {
             sleep.add_writable(sender.as_fd());
         }
     }
-}
 
-impl ByteStream for SocketStream {
-    fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// Takes as many bytes as fit, from the first slice on. Errors are those of `Link::try_send`.
+    pub(crate) fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
         self.sender.send(bytes)
     }
 
-    fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    /// Fills the slices in order. Errors are those of `Link::try_recv`.
+    pub(crate) fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.receiver.recv(into)
     }
 
-    fn distrust(&mut self) {
+    /// Receives no more, since bytes were changed on their way.
+    pub(crate) fn distrust(&mut self) {
         self.receiver.is_lost = true;
     }
 
-    fn is_delivered(&mut self) -> bool {
+    /// As `Link::is_delivered`.
+    pub(crate) fn is_delivered(&mut self) -> bool {
         self.sender.socket.is_delivered()
     }
 }

@@ -17,7 +17,7 @@ use unisono_job::sockets::{DataSocket, Way};
 use unisono_job::transport::{Connections, Delivery};
 
 /// All connections of one communicator.
-pub struct Sockets {
+pub(crate) struct Sockets {
     own: GroupRank,
     connections: Connections,
     /// By peer and role.
@@ -34,7 +34,7 @@ fn index(peer: GroupRank, role: ConnectionRole) -> usize {
 
 impl Sockets {
     /// No connection yet; `within_host` says by group rank which are to lie within this host.
-    pub fn new(own: GroupRank, within_host: Vec<bool>, connections: Connections) -> Sockets {
+    pub(crate) fn new(own: GroupRank, within_host: Vec<bool>, connections: Connections) -> Sockets {
         let count = within_host.len() * ConnectionRole::DATA.len();
         Sockets {
             own,
@@ -47,7 +47,7 @@ impl Sockets {
     }
 
     /// Takes the next connection that has come, if there is one, and returns its peer.
-    pub fn take_next(&mut self) -> Option<GroupRank> {
+    pub(crate) fn take_next(&mut self) -> Option<GroupRank> {
         loop {
             match self.connections.next()? {
                 Delivery::Failed(error) => self.failed = self.failed.take().or(Some(error)),
@@ -76,7 +76,7 @@ impl Sockets {
     }
 
     /// The connections on which an edge sends and receives, once all are there.
-    pub fn of(&self, edge: Edge) -> Option<(Arc<DataSocket>, Arc<DataSocket>)> {
+    pub(crate) fn of(&self, edge: Edge) -> Option<(Arc<DataSocket>, Arc<DataSocket>)> {
         let mut found = self.roles(edge).iter().map(|&role| self.sockets[index(edge.peer, role)].clone());
         let first = found.next()??;
         let second = found.next().unwrap_or_else(|| Some(first.clone()))?;
@@ -88,7 +88,7 @@ impl Sockets {
     ///
     /// # Errors
     /// When one of all that were asked for will never come.
-    pub fn ask_for(&mut self, edges: &[Edge]) -> Result<(), Error> {
+    pub(crate) fn ask_for(&mut self, edges: &[Edge]) -> Result<(), Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -108,12 +108,12 @@ impl Sockets {
     }
 
     /// Ends the outgoing halves.
-    pub fn shut_down(&self) {
+    pub(crate) fn shut_down(&self) {
         self.sockets.iter().flatten().for_each(|socket| socket.end());
     }
 
     /// Closes all of them for good.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.sockets.fill(None);
         self.failed.get_or_insert(Error::closed());
     }

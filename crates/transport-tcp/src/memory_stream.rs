@@ -1,4 +1,4 @@
-//! A stream through memory, as a link. Its Unix socket wakes the other side, and shows its end.
+//! A stream through memory. Its Unix socket wakes the other side, and shows its end.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
@@ -7,13 +7,11 @@ use std::sync::Arc;
 use unisono_engine::{HeaderBytes, HeaderKey, Interest, Peeked};
 use unisono_job::sockets::DataSocket;
 use unisono_shared_memory::{self as shared_memory, Segments, Stream};
-use unisono_transport_tcp::{ByteStream, PollList, StreamLink};
 
-/// One stream between two ranks through memory.
-pub type MemoryLink = StreamLink<MemoryStream>;
+use crate::sleep::PollList;
 
-/// The stream itself.
-pub struct MemoryStream {
+/// One stream between two ranks.
+pub(crate) struct MemoryStream {
     socket: Arc<DataSocket>,
     stream: Stream<Arc<DataSocket>>,
     /// The socket has ended, and says nothing more.
@@ -68,16 +66,16 @@ impl MemoryStream {
             self.stream.hang_up();
         }
     }
-}
 
-impl ByteStream for MemoryStream {
-    fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// Takes as many bytes as fit, from the first slice on. Errors are those of `Link::try_send`.
+    pub(crate) fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
         let sent = self.stream.try_write(bytes);
         self.cannot_send |= matches!(&sent, Err(error) if error.kind() != ErrorKind::WouldBlock);
         sent
     }
 
-    fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    /// Fills the slices in order. Errors are those of `Link::try_recv`.
+    pub(crate) fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let received = self.stream.try_read(into);
         self.cannot_receive |= match &received {
             Ok(bytes) => *bytes == 0 && into.iter().any(|slice| !slice.is_empty()),
@@ -86,38 +84,49 @@ impl ByteStream for MemoryStream {
         received
     }
 
-    fn short_bytes_max(&self) -> Option<usize> {
-        Some(shared_memory::SHORT_BYTES_MAX)
+    /// As `Link::short_bytes_max`.
+    pub(crate) fn short_bytes_max(&self) -> usize {
+        shared_memory::SHORT_BYTES_MAX
     }
 
-    fn send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
+    /// As `Link::try_send_short`.
+    pub(crate) fn send_short(
+        &mut self,
+        header: &HeaderBytes,
+        key: HeaderKey,
+        bytes: &[u8],
+    ) -> io::Result<bool> {
         let sent = self.stream.try_write_short(header, key, bytes);
         self.cannot_send |= sent.is_err();
         sent
     }
 
-    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
+    /// As `Link::peek`.
+    pub(crate) fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> io::Result<Peeked<'_>> {
         let peeked = self.stream.peek(most, header);
         self.cannot_receive |= match &peeked {
             Ok(shared_memory::Peeked::Next(bytes)) => bytes.is_empty(),
             Ok(shared_memory::Peeked::Behind(_)) => false,
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         };
-        Some(peeked.map(|peeked| match peeked {
+        peeked.map(|peeked| match peeked {
             shared_memory::Peeked::Next(bytes) => Peeked::Next(bytes),
             shared_memory::Peeked::Behind(bytes) => Peeked::Behind(bytes),
-        }))
+        })
     }
 
-    fn consume(&mut self, count: usize) {
+    /// As `Link::consume`.
+    pub(crate) fn consume(&mut self, count: usize) {
         self.stream.consume(count);
     }
 
-    fn distrust(&mut self) {
+    /// Receives no more, since bytes were changed on their way.
+    pub(crate) fn distrust(&mut self) {
         self.cannot_receive = true;
     }
 
-    fn is_delivered(&mut self) -> bool {
+    /// As `Link::is_delivered`.
+    pub(crate) fn is_delivered(&mut self) -> bool {
         self.socket.is_delivered()
     }
 }

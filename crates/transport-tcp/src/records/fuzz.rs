@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
-use super::records::{RECORD_BYTES_MAX, Receiver, Sender};
+use super::{RECORD_BYTES_MAX, Receiver, Sender};
 use crate::fuzz::input::{Input, common_bytes};
 
 /// The first byte of an input of target `frame` says what it is about; the first four are the engine's.

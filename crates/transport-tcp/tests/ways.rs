@@ -17,7 +17,7 @@ use unisono_job::config::Config;
 use unisono_job::rendezvous::Membership;
 use unisono_job::{Job, Listener};
 use unisono_shared_memory::Segment;
-use unisono_transport_shm::Shm;
+use unisono_transport_tcp::Tcp;
 
 /// A hang is a failure.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ fn ring_bytes(Met { listeners, membership, config }: Met) -> u64 {
         let (done, all_are_there) = (done.clone(), all_are_there.clone());
         let (membership, config) = (Membership { rank, ..membership.clone() }, config.clone());
         std::thread::spawn(move || {
-            let job = Job::start(membership, listener, &config, &Shm).unwrap();
+            let job = Job::start(membership, listener, &config, &Tcp { memory: true }).unwrap();
             let communicator = job.communicator().unwrap();
             calls(&*communicator, rank, ranks);
             all_are_there.wait();

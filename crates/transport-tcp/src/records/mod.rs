@@ -3,6 +3,9 @@
 //!
 //! A record is a header (see [`unisono_control::checksum`]) and its payload, at most [`RECORD_BYTES_MAX`].
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
 use crc_fast::Digest;
@@ -10,7 +13,7 @@ use crc_fast::Digest;
 use unisono_control::checksum::{ALGORITHM, CheckedHeader, HEADER_BYTES};
 
 /// Longest payload of a record, which is what the receiver keeps until it has verified the checksum.
-pub(super) const RECORD_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const RECORD_BYTES_MAX: usize = 64 * 1024;
 
 /// The most slices of one call, the header included.
 const SLICES_MAX: usize = 17;
@@ -18,7 +21,7 @@ const SLICES_MAX: usize = 17;
 /// The sending side. The checksum of a record covers bytes that the socket may not have taken yet. So the caller must
 /// offer the same bytes again until they are taken.
 #[derive(Debug, Default)]
-pub(super) struct Sender {
+pub(crate) struct Sender {
     header: [u8; HEADER_BYTES],
     /// How many bytes of the current record's header, and then of its payload, the socket has not taken.
     header_left: usize,
@@ -27,7 +30,7 @@ pub(super) struct Sender {
 
 /// The receiving side.
 #[derive(Debug)]
-pub(super) struct Receiver {
+pub(crate) struct Receiver {
     header: [u8; HEADER_BYTES],
     header_filled: usize,
     record: Vec<u8>,
@@ -39,7 +42,7 @@ pub(super) struct Receiver {
 
 impl Sender {
     /// Takes as many of `bytes` as the socket behind `write` does.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         bytes: &[IoSlice<'_>],
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
@@ -76,7 +79,7 @@ impl Sender {
 }
 
 impl Receiver {
-    pub(super) fn new() -> Receiver {
+    pub(crate) fn new() -> Receiver {
         Receiver {
             header: [0; HEADER_BYTES],
             header_filled: 0,
@@ -88,7 +91,7 @@ impl Receiver {
     }
 
     /// Whether verified bytes wait here, so that the socket need not be waited for.
-    pub(super) fn holds_bytes(&self) -> bool {
+    pub(crate) fn holds_bytes(&self) -> bool {
         self.is_proven
     }
 
@@ -96,7 +99,7 @@ impl Receiver {
     ///
     /// # Errors
     /// `InvalidData` when a record is not what its sender made of it.
-    pub(super) fn recv(
+    pub(crate) fn recv(
         &mut self,
         into: &mut [IoSliceMut<'_>],
         mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,

@@ -12,14 +12,14 @@ use unisono_engine::Wake;
 
 /// Where a thread sleeps. If it is signalled before the sleep, the sleep ends at once: no signal is lost between a
 /// check and the sleep.
-pub struct Sleep {
+pub(crate) struct Sleep {
     alarm: Arc<OwnedFd>,
     /// Sleeping again allocates nothing.
     room: Vec<PollFd<'static>>,
 }
 
 /// The sockets of one sleep.
-pub struct PollList<'a> {
+pub(crate) struct PollList<'a> {
     alarm: &'a OwnedFd,
     room: &'a mut Vec<PollFd<'static>>,
     polled: Vec<PollFd<'a>>,
@@ -31,7 +31,7 @@ impl Sleep {
     ///
     /// # Errors
     /// [`Error::System`] when no descriptor is left.
-    pub fn new() -> Result<Sleep> {
+    pub(crate) fn new() -> Result<Sleep> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let alarm =
             eventfd(0, flags).map_err(|error| Error::system("cannot create an eventfd", &error.into()))?;
@@ -39,7 +39,7 @@ impl Sleep {
     }
 
     /// Signals it from any thread, also after it was dropped.
-    pub fn waker(&self) -> Waker {
+    pub(crate) fn waker(&self) -> Waker {
         let alarm = self.alarm.clone();
         Arc::new(move || {
             // It fails only when the counter is full, and then it is signalled already.
@@ -48,7 +48,7 @@ impl Sleep {
     }
 
     /// Lists the sockets of the next sleep.
-    pub fn begin(&mut self) -> PollList<'_> {
+    pub(crate) fn begin(&mut self) -> PollList<'_> {
         let mut polled = emptied(std::mem::take(&mut self.room));
         polled.push(PollFd::from_borrowed_fd(self.alarm.as_fd(), PollFlags::IN));
         PollList { alarm: &self.alarm, room: &mut self.room, polled, is_ready: false }
@@ -57,22 +57,22 @@ impl Sleep {
 
 impl<'a> PollList<'a> {
     /// The sleep ends when this socket is readable.
-    pub fn add_readable(&mut self, socket: BorrowedFd<'a>) {
+    pub(crate) fn add_readable(&mut self, socket: BorrowedFd<'a>) {
         self.polled.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
     }
 
     /// The sleep ends when this socket is writable.
-    pub fn add_writable(&mut self, socket: BorrowedFd<'a>) {
+    pub(crate) fn add_writable(&mut self, socket: BorrowedFd<'a>) {
         self.polled.push(PollFd::from_borrowed_fd(socket, PollFlags::OUT));
     }
 
     /// Something is ready: there is no sleep.
-    pub fn is_ready(&mut self) {
+    pub(crate) fn is_ready(&mut self) {
         self.is_ready = true;
     }
 
     /// Sleeps until something is ready or the time has come.
-    pub fn until(mut self, until: Instant) -> Wake {
+    pub(crate) fn until(mut self, until: Instant) -> Wake {
         let wake = if self.is_ready { Wake::Ready } else { sleep(&mut self.polled, until) };
         if !self.polled[0].revents().is_empty() {
             // Only `WouldBlock` can come, and it means that it was not signalled.

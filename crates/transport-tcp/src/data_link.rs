@@ -1,0 +1,176 @@
+//! One byte stream to one peer, over sockets or through memory, with checksums or without.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+
+use unisono_engine::{HeaderBytes, HeaderKey, Interest, Link, Peeked};
+
+use crate::memory_stream::MemoryStream;
+use crate::records;
+use crate::sleep::PollList;
+use crate::socket_stream::SocketStream;
+
+/// One stream between two ranks, which copies everything that it sends.
+pub struct DataLink {
+    stream: Stream,
+    /// On a checked stream.
+    records: Option<Box<Records>>,
+}
+
+/// The stream itself, which never blocks.
+pub(crate) enum Stream {
+    /// Over sockets.
+    Sockets(SocketStream),
+    /// Through memory.
+    Memory(MemoryStream),
+}
+
+struct Records {
+    sender: records::Sender,
+    receiver: records::Receiver,
+}
+
+impl DataLink {
+    /// The link over this stream; `is_checked` says whether it carries checksums.
+    pub(crate) fn new(stream: Stream, is_checked: bool) -> DataLink {
+        let records = is_checked.then(|| {
+            Box::new(Records { sender: records::Sender::default(), receiver: records::Receiver::new() })
+        });
+        DataLink { stream, records }
+    }
+
+    /// Its stream, if that goes through memory.
+    pub(crate) fn memory(&self) -> Option<&MemoryStream> {
+        match &self.stream {
+            Stream::Memory(memory) => Some(memory),
+            Stream::Sockets(_) => None,
+        }
+    }
+
+    /// Before a sleep: from now on, the other side wakes this thread.
+    pub(crate) fn arm(&mut self, interest: &Interest) {
+        match &mut self.stream {
+            Stream::Memory(memory) => memory.arm(interest),
+            Stream::Sockets(_) => {}
+        }
+    }
+
+    /// After arming, and after looking again: whether there is something to do at once.
+    pub(crate) fn is_ready(&mut self, interest: &Interest) -> bool {
+        let is_ready = match &mut self.stream {
+            Stream::Memory(memory) => memory.is_ready(),
+            Stream::Sockets(_) => false,
+        };
+        is_ready || interest.readable && self.holds_bytes()
+    }
+
+    /// Lists its sockets for a sleep.
+    pub(crate) fn list<'a>(&'a self, interest: &Interest, sleep: &mut PollList<'a>) {
+        match &self.stream {
+            Stream::Memory(memory) => memory.list(sleep),
+            Stream::Sockets(sockets) => sockets.list(interest, sleep),
+        }
+    }
+
+    /// After a sleep.
+    pub(crate) fn disarm(&mut self) {
+        match &mut self.stream {
+            Stream::Memory(memory) => memory.disarm(),
+            Stream::Sockets(_) => {}
+        }
+    }
+
+    /// Whether there is something to do at once; `None` where only the kernel can tell.
+    pub(crate) fn look(&mut self, interest: &Interest) -> Option<bool> {
+        let is_ready = match &mut self.stream {
+            Stream::Memory(memory) => memory.look(interest),
+            Stream::Sockets(_) => return None,
+        };
+        Some(is_ready || interest.readable && self.holds_bytes())
+    }
+
+    /// Whether bytes that have been taken from the stream wait here.
+    fn holds_bytes(&self) -> bool {
+        self.records.as_ref().is_some_and(|records| records.receiver.holds_bytes())
+    }
+
+    /// The stream through memory, where bytes lie as they were sent: checksums are of bytes that nobody can change any
+    /// more.
+    fn unchecked_memory(&mut self) -> Option<&mut MemoryStream> {
+        match &mut self.stream {
+            Stream::Memory(memory) if self.records.is_none() => Some(memory),
+            Stream::Memory(_) | Stream::Sockets(_) => None,
+        }
+    }
+}
+
+impl Stream {
+    fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Sockets(sockets) => sockets.send(bytes),
+            Stream::Memory(memory) => memory.send(bytes),
+        }
+    }
+
+    fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Sockets(sockets) => sockets.recv(into),
+            Stream::Memory(memory) => memory.recv(into),
+        }
+    }
+
+    /// Receives no more, since bytes were changed on their way.
+    fn distrust(&mut self) {
+        match self {
+            Stream::Sockets(sockets) => sockets.distrust(),
+            Stream::Memory(memory) => memory.distrust(),
+        }
+    }
+}
+
+impl Link for DataLink {
+    fn try_send(&mut self, bytes: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
+        match &mut self.records {
+            None => self.stream.send(bytes),
+            Some(records) => records.sender.send(bytes, |slices| self.stream.send(slices)),
+        }
+    }
+
+    fn short_bytes_max(&self) -> Option<usize> {
+        self.memory().filter(|_| self.records.is_none()).map(MemoryStream::short_bytes_max)
+    }
+
+    fn try_send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
+        self.unchecked_memory().map_or(Ok(false), |memory| memory.send_short(header, key, bytes))
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let Some(records) = &mut self.records else { return self.stream.recv(into) };
+        let received = records.receiver.recv(into, |room| self.stream.recv(&mut [IoSliceMut::new(room)]));
+        if matches!(&received, Err(error) if error.kind() == ErrorKind::InvalidData) {
+            self.stream.distrust();
+        }
+        received
+    }
+
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
+        self.unchecked_memory().map(|memory| memory.peek(most, header))
+    }
+
+    fn consume(&mut self, count: usize) {
+        match self.unchecked_memory() {
+            Some(memory) => memory.consume(count),
+            None => assert_eq!(count, 0, "this link gives no bytes where they lie"),
+        }
+    }
+
+    fn is_delivered(&mut self) -> bool {
+        match &mut self.stream {
+            Stream::Sockets(sockets) => sockets.is_delivered(),
+            Stream::Memory(memory) => memory.is_delivered(),
+        }
+    }
+}
