@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-#[path = "../../../transport-tcp/tests/support/child.rs"]
+#[path = "../support/child.rs"]
 mod child;
-#[path = "../../../transport-tcp/tests/support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
 
 mod closing;

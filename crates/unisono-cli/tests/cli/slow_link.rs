@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-#[path = "../../../transport-tcp/tests/support/network.rs"]
+#[path = "../../../job/tests/support/network.rs"]
 mod network;
 
 use network::Network;
