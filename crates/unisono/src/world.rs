@@ -288,12 +288,12 @@ impl Deref for World {
 
 /// A handle that is a communicator only keeps the world open all the same.
 impl Communicator for Shared {
-    forward_communicator!(self => self.communicator; all);
+    forward_communicator!(self => (*self.communicator); all);
 }
 
 /// So that `&world` goes where a `&dyn Communicator` is asked for.
 impl Communicator for World {
-    forward_communicator!(self => self.shared.communicator; all);
+    forward_communicator!(self => (*self.shared.communicator); all);
 }
 
 impl fmt::Debug for World {
