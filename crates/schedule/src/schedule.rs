@@ -68,6 +68,7 @@ impl Schedule {
     }
 
     /// The earlier steps that `step` waits for, ascending. Its piece k waits for piece min(k, last) of each.
+    #[inline]
     pub fn dependencies(&self, step: StepIndex) -> &[StepIndex] {
         self.dependencies.get(step.index())
     }

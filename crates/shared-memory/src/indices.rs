@@ -64,23 +64,27 @@ impl Page {
 
     /// How many bytes this side has written that the other one has not read, if both keep the rules.
     #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn unread_by(&self, other: &Page) -> u64 {
         let written = self.written.0.load(Ordering::Relaxed).max(self.short.end());
         written.saturating_sub(other.read.0.load(Ordering::Relaxed))
     }
 
     /// Whether this side writes no more. What it has written before is there.
+    #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.0.load(Ordering::Acquire) != 0
     }
 
     /// This side is about to sleep, and waits for this; if for nothing, it is awake. Before a sleep it calls
     /// [`look_again`] next, and then looks.
+    #[inline]
     pub(crate) fn arm(&self, awaited: u32) {
         self.awaited.0.store(awaited, Ordering::Relaxed);
     }
 
     /// Whether this side sleeps and waits for this, which the caller has just stored.
+    #[inline]
     fn must_be_woken(&self, awaited: u32) -> bool {
         fence(Ordering::SeqCst);
         self.awaited.0.load(Ordering::Relaxed) & awaited != 0
@@ -94,6 +98,7 @@ impl Page {
 }
 
 /// Between arming all streams and the last look at them before a sleep.
+#[inline]
 pub fn look_again() {
     fence(Ordering::SeqCst);
 }
@@ -107,6 +112,7 @@ pub(crate) struct Impossible {
     pub(crate) possible: (u64, u64),
 }
 
+#[inline]
 fn checked(index: u64, possible: (u64, u64)) -> Result<u64, Impossible> {
     let is_possible = (possible.0..=possible.1).contains(&index);
     if is_possible { Ok(index) } else { Err(Impossible { index, possible }) }
@@ -129,6 +135,7 @@ impl Writer {
     }
 
     /// The place for a short message of `length` bytes, if there is room for it.
+    #[inline]
     pub(crate) fn place(
         &mut self,
         length: u64,
@@ -148,6 +155,7 @@ impl Writer {
 
     /// A message of `length` bytes lies in the place that [`Writer::place`] has given. Returns whether the reader must
     /// be woken.
+    #[inline]
     pub(crate) fn publish_message(&mut self, length: u32, own: &Page, reader: &Page) -> bool {
         let place = self.messages % PLACES;
         own.short.publish(place, self.written, length);
@@ -156,6 +164,7 @@ impl Writer {
         reader.must_be_woken(FOR_BYTES)
     }
 
+    #[inline]
     fn look(&mut self, reader: &Page) -> Result<(), Impossible> {
         self.read = checked(reader.read.0.load(Ordering::Acquire), (self.read, self.written))?;
         Ok(())
@@ -163,6 +172,7 @@ impl Writer {
 
     /// How many bytes fit. Looks at the reader's page only when its last index leaves room
     /// for less than `wanted`.
+    #[inline]
     pub(crate) fn room(&mut self, reader: &Page, wanted: u64) -> Result<u64, Impossible> {
         let known = self.capacity - (self.written - self.read);
         if known >= wanted {
@@ -173,11 +183,13 @@ impl Writer {
     }
 
     /// The index of the next byte.
+    #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.written
     }
 
     /// `count` more bytes are in the ring. Returns whether the reader must be woken.
+    #[inline]
     pub(crate) fn publish(&mut self, count: u64, own: &Page, reader: &Page) -> bool {
         self.written += count;
         own.written.0.store(self.written, Ordering::Release);
@@ -209,6 +221,7 @@ pub(crate) enum Next {
 
 impl Next {
     /// How many bytes there are.
+    #[inline]
     pub(crate) fn count(self) -> u64 {
         match self {
             Next::Ring(bytes) => bytes,
@@ -248,6 +261,7 @@ impl Reader {
 
     /// How many bytes of one piece are known to be there, without a look at the writer's page.
     #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn known(&self) -> u64 {
         self.message.1.max(self.written).saturating_sub(self.read)
     }
@@ -270,6 +284,7 @@ impl Reader {
         Ok(Some(self.rest_of_message()))
     }
 
+    #[inline]
     fn rest_of_message(&self) -> Next {
         let (start, end) = self.message;
         let place = self.messages.wrapping_sub(1) % PLACES;
@@ -277,17 +292,20 @@ impl Reader {
     }
 
     /// The index of the next byte.
+    #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.read
     }
 
     /// `count` bytes are needed no more, and others come before the writer has to know.
     #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn skip(&mut self, count: u64) {
         self.read += count;
     }
 
     /// `count` bytes are needed no more. Returns whether the writer must be woken.
+    #[inline]
     pub(crate) fn release(&mut self, count: u64, own: &Page, writer: &Page) -> bool {
         self.read += count;
         own.read.0.store(self.read, Ordering::Release);

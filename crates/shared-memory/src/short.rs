@@ -64,6 +64,7 @@ impl Places {
     }
 
     /// The message in this place is there, with all that has been stored in the ring and in places before.
+    #[inline]
     pub(crate) fn publish(&self, place: usize, start: u64, length: u32) {
         let message = &self.messages[place];
         message.length.store(length, Ordering::Relaxed);
@@ -72,6 +73,7 @@ impl Places {
 
     /// The first index of the newest message in this place, and its length, if it does not begin before `from`. With
     /// it come all bytes of the stream before it.
+    #[inline]
     pub(crate) fn newest(&self, place: usize, from: u64) -> Option<(u64, u64)> {
         let message = &self.messages[place];
         let start_plus_1 = message.start_plus_1.load(Ordering::Acquire);
@@ -80,6 +82,7 @@ impl Places {
 
     /// The end of the last message.
     #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn end(&self) -> u64 {
         let newest = (0..PLACES).filter_map(|place| self.newest(place, 0));
         newest.map(|(start, length)| start.saturating_add(length)).max().unwrap_or(0)
@@ -87,12 +90,14 @@ impl Places {
 
     /// The key of the message in a place.
     #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn key(&self, place: usize) -> Key {
         self.messages[place].key.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Before a message is published.
     #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn set_key(&self, place: usize, key: Key) {
         for (word, value) in self.messages[place].key.iter().zip(key) {
             word.store(value, Ordering::Relaxed);
@@ -101,12 +106,14 @@ impl Places {
 
     /// Where the header of a place is.
     #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn header(&self, place: usize) -> &[AtomicU8; HEADER_BYTES] {
         &self.headers[place]
     }
 
     /// Where the bytes behind the header are.
     #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn payload(&self, place: usize) -> &[AtomicU8; PAYLOAD_BYTES_MAX] {
         &self.messages[place].payload
     }

@@ -120,6 +120,7 @@ impl FirstCause {
     }
 
     /// As [`FirstCause::error`], for a caller of this rank. From now on the first cause does not change.
+    #[inline]
     pub fn tell(&self) -> Option<Error> {
         if !self.is_revoked() {
             return None;

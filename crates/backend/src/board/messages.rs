@@ -75,6 +75,7 @@ impl Messages {
     }
 
     /// Records that the send or receive of this number has succeeded.
+    #[inline]
     pub fn leave(&self, number: u64) {
         let mut slot = lock(self.slot(number));
         if let Some(entry) = slot.as_mut().filter(|entry| entry.number == number) {

@@ -37,6 +37,7 @@ impl Progress {
     }
 
     /// Records that a collective has returned and has moved its data.
+    #[inline]
     pub fn leave(&self, number: u64) {
         self.note_return(number);
         if self.enqueued.load(Ordering::SeqCst) == 0 {
@@ -74,6 +75,7 @@ impl Progress {
     }
 
     /// Records the rank that the running call waits for.
+    #[inline]
     pub fn await_rank(&self, rank: Option<GroupRank>) {
         let awaited = rank.map_or(NOBODY, GroupRank::get);
         // Reading the clock takes time, so a call reads it once for each rank that it waits for.

@@ -188,6 +188,7 @@ impl Group {
     }
 
     /// Whether calls of `operation` do nothing; see [`SkippedOperations`].
+    #[inline]
     pub fn skips(&self, operation: Operation) -> bool {
         self.skipped.contains(operation)
     }

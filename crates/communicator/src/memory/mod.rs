@@ -134,6 +134,7 @@ impl Buffers<'_> {
     }
 
     /// Size of the larger buffer in bytes.
+    #[inline]
     pub fn bytes_max(&self) -> u64 {
         match self {
             Buffers::InOut(buffer) => buffer.bytes() as u64,
@@ -142,6 +143,7 @@ impl Buffers<'_> {
     }
 
     /// Where the segments of a coalesced call end, in bytes. `None` for any other call, and for one segment.
+    #[inline]
     pub fn segment_ends(&self) -> Option<&[usize]> {
         let (input, output) = match self {
             Buffers::InOut(buffer) => (None, buffer),

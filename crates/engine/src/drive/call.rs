@@ -237,6 +237,7 @@ impl ActiveCall {
     }
 
     /// The way of the call to its end, if the communication log records it.
+    #[inline]
     pub(crate) fn course(&self) -> Option<Course> {
         let course = || Course { first_byte_ns: self.first_byte_ns, has_waited: self.wait.has_begun() };
         self.is_recorded.then(course)
@@ -257,6 +258,7 @@ impl ActiveCall {
         Ok(true)
     }
 
+    #[inline]
     pub(crate) fn is_finished(&self) -> bool {
         self.planned.run.is_finished() && self.stage().is_none_or(|stage| stage == BodyStage::Ended)
     }
@@ -358,6 +360,7 @@ impl ActiveCall {
     }
 
     /// The algorithm or body that runs the call, and the hash of its schedules.
+    #[inline]
     fn named(&self) -> (&'static str, u32) {
         match &self.body {
             Some(body) => body.named(),
@@ -395,6 +398,7 @@ pub(crate) fn enter(
 }
 
 /// How long a call may wait; in a scope, at most for the time that the scope has left.
+#[inline]
 pub(crate) fn timeout_within(
     enclosing: Option<&Enclosing>,
     options: &CallOptions,

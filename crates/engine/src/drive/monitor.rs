@@ -113,6 +113,7 @@ impl Monitor {
         self.take_links(wake);
     }
 
+    #[inline]
     pub(crate) fn give_links_back(&self) {
         let mut state = self.lock();
         state.is_held = false;

@@ -175,12 +175,14 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// How many of `length` bytes are contiguous on both sides.
+    #[inline]
     fn common_run(&mut self, from: Span, to: Span, length: usize) -> usize {
         let length = self.read(from, length).len();
         self.write(to, length).len()
     }
 
     /// Source and target at once; `None` if they lie in the same region.
+    #[inline]
     fn split(&mut self, from: Span, to: Span, run: usize) -> Option<(&[u8], &mut [u8])> {
         match (from.region, to.region) {
             (Region::Input, Region::Output) => {
@@ -222,15 +224,18 @@ fn reduce_streamed(
     Ok(())
 }
 
+#[inline]
 fn clip(slice: &[u8], offset: usize, length: usize) -> &[u8] {
     &slice[offset..slice.len().min(offset + length)]
 }
 
+#[inline]
 fn clip_mut(slice: &mut [u8], offset: usize, length: usize) -> &mut [u8] {
     let end = slice.len().min(offset + length);
     &mut slice[offset..end]
 }
 
+#[inline]
 fn prefix<'s>(segments: &'s Segments<'_>, offset: usize, length: usize) -> &'s [u8] {
     match segments {
         Segments::One(slice) => clip(slice, offset, length),
@@ -245,6 +250,7 @@ fn prefix<'s>(segments: &'s Segments<'_>, offset: usize, length: usize) -> &'s [
     }
 }
 
+#[inline]
 fn prefix_of_mut<'s>(segments: &'s SegmentsMut<'_>, offset: usize, length: usize) -> &'s [u8] {
     match segments {
         SegmentsMut::One(slice) => clip(slice, offset, length),
@@ -259,6 +265,7 @@ fn prefix_of_mut<'s>(segments: &'s SegmentsMut<'_>, offset: usize, length: usize
     }
 }
 
+#[inline]
 fn prefix_mut<'s>(segments: &'s mut SegmentsMut<'_>, offset: usize, length: usize) -> &'s mut [u8] {
     match segments {
         SegmentsMut::One(slice) => clip_mut(slice, offset, length),

@@ -89,23 +89,27 @@ impl CallHeader {
     }
 
     /// The same header with this number.
+    #[inline]
     pub(crate) fn numbered(mut self, number: u64) -> CallHeader {
         self.bytes[8..16].copy_from_slice(&number.to_le_bytes());
         self
     }
 
     /// The number of the call.
+    #[inline]
     pub(crate) fn number(&self) -> u64 {
         u64_at(&self.bytes, 8)
     }
 
     /// The same header for a part of a parent call. `context` is [`context_of`] the parent, or 0 for a plain call.
+    #[inline]
     pub(crate) fn within(mut self, context: u32) -> CallHeader {
         self.bytes[44..48].copy_from_slice(&context.to_le_bytes());
         self
     }
 
     /// The complete header, after earlier calls, whose [`CallHeader::digest`] is `earlier`.
+    #[inline]
     pub(crate) fn behind(mut self, earlier: u64) -> CallHeader {
         self.bytes[56..64].copy_from_slice(&earlier.to_le_bytes());
         self.digest = header_digest(&self.bytes);
@@ -130,12 +134,14 @@ impl CallHeader {
     }
 
     /// The key of [`CallHeader::with_plan_hash`].
+    #[inline]
     pub(crate) fn key(&self, plan_hash: u64) -> HeaderKey {
         debug_assert_eq!(self.digest, header_digest(&self.bytes), "the header is complete");
         [self.digest, plan_hash ^ self.sizes_hash]
     }
 
     /// The bytes for one link and direction.
+    #[inline]
     pub(crate) fn with_plan_hash(&self, plan_hash: u64) -> HeaderBytes {
         let mut bytes = self.bytes;
         let plan_hash = plan_hash ^ self.sizes_hash;
@@ -146,6 +152,7 @@ impl CallHeader {
 
 /// The digest of the call with this header and of all earlier calls; the next call's header contains it. It covers all
 /// fields but the plan hash, which differs by link.
+#[inline]
 pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
     let words = (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT);
     mix_digest(words.map(|at| u64_at(header, at)))
@@ -208,6 +215,7 @@ pub(crate) fn hash_word(hash: u64, word: u64) -> u64 {
 /// The start value of a [`hash_word`] chain.
 pub(crate) const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
+#[inline]
 fn u32_at(bytes: &HeaderBytes, at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -220,6 +228,7 @@ fn dtype_of(bytes: &HeaderBytes) -> Option<DType> {
     DType::from_code([bytes[3], bytes[4], bytes[5]])
 }
 
+#[inline]
 fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

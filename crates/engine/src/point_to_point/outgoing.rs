@@ -44,6 +44,7 @@ impl Outbox {
     }
 
     /// Whether nothing waits to be written.
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }

@@ -139,6 +139,7 @@ impl Ready {
     }
 
     /// Notes that `step` has moved, so that the movers waiting for it may move again.
+    #[inline]
     pub(super) fn wake(&mut self, step: StepIndex) {
         let mut waiting = std::mem::replace(&mut self.first[step.index()], NONE);
         while waiting != NONE {

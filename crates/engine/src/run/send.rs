@@ -181,6 +181,7 @@ fn broken(plan_link: &PlanLink, error: io::Error) -> Failure {
 }
 
 /// The bytes of all parts: where they lie, or as a copy in the stage.
+#[inline]
 fn in_one<'m>(plan: &Plan, parts: &GatherList, memory: &'m Memory<'_, '_>, stage: &'m mut [u8]) -> &'m [u8] {
     let total = parts.bytes as usize;
     let mut first: &[u8] = &[];
@@ -196,6 +197,7 @@ fn in_one<'m>(plan: &Plan, parts: &GatherList, memory: &'m Memory<'_, '_>, stage
 }
 
 /// The number of bytes up to the end of the last part whose send must be buffered.
+#[inline]
 fn bytes_to_buffer(plan: &Plan, parts: &GatherList) -> usize {
     let (mut bytes, mut to_buffer) = (0, 0);
     for part in &parts.list {

@@ -65,7 +65,7 @@ impl ControlThread {
         let (commands, receiver) = Commands::new();
         let measurements = Arc::<Measurements>::default();
         let measured = measurements.clone();
-        let (begin, mut begins) = oneshot::channel();
+        let (begin, mut begins) = oneshot::channel::<Begin>();
         thread.spawn(async move {
             let begun = loop {
                 tokio::select! {

@@ -74,10 +74,12 @@ impl Mapping {
         Ok(mapping)
     }
 
+    #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.capacity
     }
 
+    #[inline]
     pub(super) fn page(&self) -> &Page {
         // SAFETY: the first page is mapped as long as `self` lives, is aligned as a page, and has room for a `Page`,
         // which consists of atomics: any bytes are a value, and other processes may change them. A page that can only
@@ -86,6 +88,7 @@ impl Mapping {
     }
 
     /// Where `bytes` bytes of the ring begin that have this index in the stream.
+    #[inline]
     pub(super) fn at(&self, index: u64, bytes: usize) -> *mut u8 {
         assert!(bytes <= self.capacity, "{bytes} bytes in a ring of {}", self.capacity);
         let offset = (index % self.capacity as u64) as usize;

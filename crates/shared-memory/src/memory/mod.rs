@@ -65,10 +65,12 @@ impl Segment {
     }
 
     /// The bytes of its ring.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
+    #[inline]
     pub(crate) fn page(&self) -> &Page {
         self.0.page()
     }
@@ -77,6 +79,7 @@ impl Segment {
     ///
     /// # Panics
     /// For more bytes than the ring has.
+    #[inline]
     pub(crate) fn store(&self, index: u64, bytes: &[u8]) {
         let place = self.0.at(index, bytes.len());
         // SAFETY: `at` gives so many bytes of a mapping that is as long as it says, and that this process can write.
@@ -89,6 +92,7 @@ impl Segment {
     ///
     /// # Panics
     /// When the payload is too long.
+    #[inline]
     pub(crate) fn store_message(&self, place: usize, header: &[u8; HEADER_BYTES], key: Key, payload: &[u8]) {
         let short = &self.page().short;
         short.set_key(place, key);
@@ -108,6 +112,7 @@ impl Segment {
 ///
 /// # Panics
 /// When the lengths differ.
+#[inline]
 pub(crate) fn copy_out(from: &[AtomicU8], into: &mut [u8]) {
     assert_eq!(from.len(), into.len());
     // SAFETY: both have this length, and do not overlap, since `into` is borrowed alone. The other side may write
@@ -145,10 +150,12 @@ impl OtherSegment {
     }
 
     /// The bytes of its ring.
+    #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
+    #[inline]
     pub(crate) fn page(&self) -> &Page {
         self.0.page()
     }
@@ -157,6 +164,7 @@ impl OtherSegment {
     ///
     /// # Panics
     /// For more bytes than the ring has.
+    #[inline]
     pub(crate) fn bytes(&self, index: u64, count: usize) -> &[AtomicU8] {
         let place = self.0.at(index, count);
         // SAFETY: `at` gives so many bytes of a mapping whose size is sealed, and which this segment keeps. Atomics may

@@ -1,13 +1,11 @@
 //! The backends that settings know: what each can do here, or why it can do nothing, and what to do about that.
 
 use std::fs::read_to_string;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::Serialize;
 use unisono::extend::vendors;
 use unisono::{Backend, Config, Error};
-use unisono_job::Job;
 use unisono_offload::Vendor;
 use unisono_offload_ccl::BACKEND as CCL;
 use unisono_offload_hccl::{BACKEND as HCCL, HcclLibrary};
