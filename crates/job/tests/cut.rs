@@ -2,7 +2,7 @@
 //! learn that they may not, and nobody hangs.
 //!
 //! The hosts are network namespaces. Where they cannot be made, the tests say so and pass; with `namespaces` in
-//! `UNISONO_REQUIRE` they fail. `benches/soak` measures what is only asserted here.
+//! `UNISONO_REQUIRE` they fail. `benches/soak` measures these times.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -23,7 +23,7 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn main() {
     let config = Config::from_environment().unwrap();
-    let world = Job::join(&config, &Tcp).unwrap();
+    let world = Job::join(&config, &Tcp { memory: false }).unwrap();
     let companion = world.companion().unwrap();
     let group = companion.group().clone();
     let open = || {

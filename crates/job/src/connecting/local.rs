@@ -143,10 +143,10 @@ mod tests {
             LocalRank { process: Some(RankProcess { birth: None, ..process }), ..one.clone() },
             LocalRank { process: None, ..one.clone() },
         ];
-        let taken = linux::listen(&one).unwrap();
+        let taken = listen(&one).unwrap();
         let seen_from_another = LocalRank { address: "[fe80::1%2]:4711".parse().unwrap(), ..one };
-        assert_eq!(linux::listen(&seen_from_another).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        let names: Vec<_> = others.iter().map(|other| linux::listen(other).unwrap()).collect();
+        assert_eq!(listen(&seen_from_another).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let names: Vec<_> = others.iter().map(|other| listen(other).unwrap()).collect();
         drop((taken, names));
     }
 

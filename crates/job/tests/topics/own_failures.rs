@@ -75,9 +75,10 @@ fn job_on_a_host_in_trouble() {
     }
 }
 
-/// A host with one port for connections has one to each listener, and a long call needs two beside the first.
+/// A host with one port for connections has one to each listener, and a long call needs two beside the first. Memory
+/// needs none.
 fn without_ports() {
-    let config = patient_for_a_second();
+    let config = config(&[("UNISONO_HANDSHAKE_TIMEOUT_MS", "1000"), ("UNISONO_SHM", "0")]);
     let (listeners, members) = listeners(2, &config);
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "45000 45000").expect("a host of its own");
     let worlds = (0..).zip(listeners).map(|(rank, listener)| {

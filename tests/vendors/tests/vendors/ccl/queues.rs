@@ -231,7 +231,7 @@ fn is_rank() -> bool {
 }
 
 fn run_rank() {
-    let world = Job::join(&Config::from_environment().unwrap(), &Tcp).unwrap();
+    let world = Job::join(&Config::from_environment().unwrap(), &Tcp { memory: false }).unwrap();
     let library = Ccl::open(&CclOptions { directory: ccl::ccl_directory() }).unwrap();
     // SAFETY: the functions above do it.
     let vendor = unsafe { CclVendor::on_queues(library, SYCL, 0) };
