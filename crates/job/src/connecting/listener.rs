@@ -15,7 +15,7 @@ use crate::sockets::{self, SocketOptions};
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) tcp: TcpListener,
-    /// `None` where the system has none: the other ranks come over TCP then.
+    /// `None` where the system has none, or no descriptor is left: the other ranks come over TCP then.
     pub(crate) unix: Option<UnixListener>,
 }
 

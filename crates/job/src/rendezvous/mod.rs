@@ -106,7 +106,8 @@ pub struct Membership {
 pub(crate) struct Joined {
     /// What it knows of them.
     pub(crate) membership: Membership,
-    /// Where it listens within its host; `None` where the system has no such sockets, or it is alone.
+    /// Where it listens within its host; `None` where the system has no such sockets, where no descriptor is left, and
+    /// where it is alone.
     pub(crate) within_host: Option<UnixListener>,
 }
 
