@@ -32,7 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-control", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
     (SHARED_MEMORY, &[]),
     // Its tests run whole jobs, which need a transport.
-    ("unisono-job", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, SHARED_MEMORY, TCP]),
+    ("unisono-job", &[COMMUNICATOR, BACKEND, ENGINE, CONTROL, SHARED_MEMORY, TCP]),
     (TCP, &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, JOB, SHARED_MEMORY]),
     (
         "unisono",

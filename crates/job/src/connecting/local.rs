@@ -128,7 +128,7 @@ mod tests {
     use crate::task_thread::TaskThread;
 
     fn rank(address: SocketAddr) -> LocalRank {
-        LocalRank { secret: Secret::random().unwrap(), address, process: Some(own_process()) }
+        LocalRank { secret: Secret::random().expect("random bytes"), address, process: Some(own_process()) }
     }
 
     #[test]
