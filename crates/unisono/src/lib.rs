@@ -1,5 +1,5 @@
 //! Collective communication between the ranks of a job: all-reduce, all-gather, all-to-all and their family, over TCP
-//! in pure Rust.
+//! and through memory within a host, in pure Rust.
 //!
 //! A program is started once per rank, by `unisono run -n 4`, `torchrun`, `mpirun` or `srun`; its ranks find each other
 //! by themselves. Started alone, with no launcher around it, it is a world of one:

@@ -14,7 +14,7 @@ use unisono_engine::{Edge, EngineOptions, Flow, Tap, Tapped, in_process};
 use unisono_tests::watchdog;
 
 /// Keeps the backtrace of the first bytes that a rank sends after the place was emptied. The link that holds it stands
-/// where `TcpLink` does.
+/// where `DataLink` does.
 struct Stack {
     first: Arc<Mutex<Option<String>>>,
 }
