@@ -172,7 +172,7 @@ impl ControlPlane {
                 let news = self.plane.news_about(key);
                 let topics = self.communicators.add(*communicator, &news, now);
                 self.publish(topics, now);
-                self.place_parked(key);
+                self.place_parked(key, now);
             }
             Request::Abandon { key } => {
                 let topic = self.communicators.abandon(key);

@@ -5,186 +5,20 @@
 
 mod departures;
 mod seeds;
+mod times;
+mod troubles;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
 
 use unisono_communicator::Error;
-use unisono_engine::EngineOptions;
 
-use super::simulation::departure::{EarlyDeparture, Way};
-use super::simulation::job::{CutLink, Job, Outside, SimulatedJob};
+use super::simulation::job::SimulatedJob;
 use super::simulation::links::GOODBYE_WAIT;
-use super::simulation::program::{Deviation, Moment, Program, mixed};
-use super::simulation::{Cut, MS, Random};
-use seeds::{FOUND, PROGRAM_BITS, run};
-
-/// Longer than the detector's patience on every clock.
-const LONG_STOP_MS: u64 = 1600;
-
-/// Shorter than that.
-const SHORT_STOP_MS: u64 = 600;
-
-/// How long the news of a failure may take, together with the time that a rank may wait for a better explanation.
-const SPREAD_MAX: Duration = Duration::from_millis(300);
-
-/// Changed messages are drawn from so many: about as many as a job without a failure sends.
-const MESSAGES_PER_RANK: u64 = 25;
-
-/// What happens to a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
-    /// Nothing, but delays, skewed clocks and short stops.
-    Calm,
-    /// One rank dies.
-    Crash,
-    /// Several ranks die.
-    Crashes,
-    /// One rank stops for longer than the detector waits.
-    Stop,
-    /// Bytes of one link vanish, and it ends or does not.
-    CutLink,
-    /// A network partition separates two hosts for a while.
-    CutHosts,
-    /// A network partition separates two hosts for a while, and both get resets in the place of answers.
-    ResetHosts,
-    /// One rank makes a different call.
-    Deviation,
-    /// Control connections end on their way, and perhaps one rank dies.
-    Interruptions,
-    /// One rank ends in one of the ways in which ranks can end, and every rank that gets an error ends at once.
-    Departure,
-    /// Bits of control messages change on their way, and perhaps one rank dies.
-    Changes,
-}
-
-/// One seed: the program, the trouble, and the results.
-struct Case {
-    trouble: Trouble,
-    seed: u64,
-    program: Program,
-    /// The ranks that die, that stop for long, and whose link fails.
-    victims: BTreeSet<u32>,
-    /// Whether it is random which side of a cut goes on, and whether one does.
-    is_short: bool,
-}
+use super::simulation::program::Moment;
+use seeds::{FOUND, run};
+use troubles::{Case, Trouble};
 
 impl Case {
-    fn new(trouble: Trouble, seed: u64) -> (Case, Arc<SimulatedJob>) {
-        let (program_seed, plan) = (seed & ((1 << PROGRAM_BITS) - 1), seed >> PROGRAM_BITS);
-        let mut random = Random::new(mixed(program_seed, trouble as u64 ^ plan));
-        (0..4).for_each(|_| {
-            random.below(2);
-        });
-        let size = 2 + random.below(8) as u32;
-        let hosts: Vec<u32> = match trouble {
-            Trouble::CutHosts | Trouble::ResetHosts => {
-                let below = 1 + random.below(u64::from(size) - 1) as u32;
-                (0..size).map(|rank| u32::from(rank >= below)).collect()
-            }
-            Trouble::Departure if random.below(2) == 0 => {
-                (0..size).map(|rank| u32::from(rank * 2 >= size)).collect()
-            }
-            _ => vec![0; size as usize],
-        };
-        let options = EngineOptions {
-            timeout: Duration::from_secs(8),
-            spin: Duration::ZERO,
-            piece_bytes: (random.below(3) > 0).then(|| 8 << random.below(8)),
-            ..EngineOptions::default()
-        };
-        let steps = 2 + random.below(5);
-        let program =
-            Program { seed: mixed(program_seed, 7), steps, hosts, deviation: None, departure: None };
-        let simulated_job = SimulatedJob::new(&program.hosts, mixed(program_seed, 8), options);
-        let mut case = Case { trouble, seed, program, victims: BTreeSet::new(), is_short: false };
-        case.plan_trouble(&simulated_job, &mut random);
-        (case, simulated_job)
-    }
-
-    fn size(&self) -> u32 {
-        self.program.hosts.len() as u32
-    }
-
-    fn plan_trouble(&mut self, simulated_job: &SimulatedJob, random: &mut Random) {
-        let size = u64::from(self.size());
-        let job = &mut *simulated_job.job();
-        let early = MS * random.below(12) as u32 + Duration::from_micros(random.below(1000));
-        let victim = random.below(size) as u32;
-        let short_stop = MS * random.below(SHORT_STOP_MS) as u32;
-        match self.trouble {
-            Trouble::Calm => job.simulation.schedule(victim, early, Outside::Stop(short_stop)),
-            Trouble::Crash | Trouble::Crashes => {
-                let deaths = if self.trouble == Trouble::Crash { 1 } else { 1 + random.below(size - 1) };
-                for _ in 0..deaths {
-                    // At least one rank is left.
-                    let victim = random.below(if deaths == 1 { size } else { size - 1 }) as u32;
-                    self.victims.insert(victim);
-                    let later = MS * random.below(if deaths == 1 { 15 } else { 300 }) as u32;
-                    match random.below(2) {
-                        0 => job.die_after(victim, random.below(400)),
-                        _ => job.simulation.schedule(victim, later, Outside::Crash),
-                    }
-                }
-            }
-            Trouble::Stop => {
-                self.victims.insert(victim);
-                let span = MS * (LONG_STOP_MS + random.below(3000)) as u32;
-                job.simulation.schedule(victim, early, Outside::Stop(span));
-            }
-            Trouble::CutLink => {
-                let other = (victim + 1 + random.below(size - 1) as u32) % size as u32;
-                let (after_bytes, ends) = (random.below(2000), random.below(2) == 0);
-                self.victims.extend([victim, other]);
-                job.cut_link = Some(CutLink { from: victim, to: other, after_bytes, ends });
-            }
-            Trouble::CutHosts => {
-                let below = self.program.hosts.iter().filter(|&&host| host == 0).count() as u32;
-                self.is_short = random.below(3) == 0;
-                let span =
-                    if self.is_short { short_stop } else { MS * (LONG_STOP_MS + random.below(4000)) as u32 };
-                job.simulation.schedule(0, early, Outside::Cut { below, span, cut: Cut::Silence });
-            }
-            Trouble::ResetHosts => {
-                let below = self.program.hosts.iter().filter(|&&host| host == 0).count() as u32;
-                let span = MS * (1 + random.below(4000)) as u32;
-                job.simulation.schedule(0, early, Outside::Cut { below, span, cut: Cut::Resets });
-            }
-            Trouble::Deviation => {
-                let step = random.below(self.program.steps);
-                let others = self.program.others(step);
-                let kind = others[random.below(others.len() as u64) as usize];
-                self.program.deviation = Some(Deviation { rank: victim, step, kind });
-            }
-            Trouble::Interruptions | Trouble::Changes => {
-                (0..1 + random.below(8)).for_each(|_| self.plan_disturbance(job, random));
-                if random.below(2) == 0 {
-                    self.victims.insert(victim);
-                    job.simulation.schedule(victim, early, Outside::Crash);
-                }
-            }
-            Trouble::Departure => {
-                self.victims.insert(victim);
-                let step = random.below(self.program.steps);
-                let way = Way::ALL[random.below(Way::ALL.len() as u64) as usize];
-                self.program.departure = Some(EarlyDeparture { rank: victim, step, way });
-            }
-        }
-    }
-
-    /// Plans the end of a control connection, or a change of a control message.
-    fn plan_disturbance(&self, job: &mut Job, random: &mut Random) {
-        let size = u64::from(self.size());
-        let (rank, number) = (random.below(size) as u32, random.below(1000));
-        let at = Duration::from_micros(random.below(15_000));
-        if self.trouble == Trouble::Interruptions {
-            job.simulation.schedule(rank, at, Outside::Break { number });
-        } else {
-            job.simulation.change_message(number % (MESSAGES_PER_RANK * size), random.below(4000));
-        }
-    }
-
     fn fails(&self, why: &str, stories: &Stories) -> ! {
         for (rank, story) in stories {
             eprintln!("rank {rank}: {story:#?}");
@@ -216,6 +50,7 @@ impl Case {
         }
         stories.iter().for_each(|(rank, story)| self.check_order(*rank, story, stories));
         self.check_epochs(stories);
+        self.check_agreements(stories);
         match self.trouble {
             Trouble::Deviation => {
                 self.check_times(stories);
@@ -235,6 +70,7 @@ impl Case {
                 let departure = self.program.departure;
                 departure.into_iter().for_each(|departure| self.check_departure(departure, stories));
             }
+            Trouble::SilentHosts => self.check_majority(stories),
             Trouble::Stop | Trouble::CutHosts | Trouble::ResetHosts => {}
         }
     }
@@ -271,7 +107,16 @@ impl Case {
                 let is_right = blamed.iter().all(|&culprit| host(culprit) != host(reported_by.get()));
                 (!is_right).then(|| format!("blames {blamed:?} on its own side"))
             }
-            (Trouble::CutHosts | Trouble::ResetHosts, Error::Evicted { .. } | Error::NoQuorum { .. }) => None,
+            (Trouble::SilentHosts, Error::PeerLost { reported_by, .. }) => {
+                let blamed = culprits(error);
+                let is_on_other_side =
+                    |rank| self.victims.contains(rank) != self.victims.contains(&reported_by.get());
+                (!blamed.iter().all(is_on_other_side)).then(|| format!("blames {blamed:?} on its own side"))
+            }
+            (
+                Trouble::CutHosts | Trouble::ResetHosts | Trouble::SilentHosts,
+                Error::Evicted { .. } | Error::NoQuorum { .. },
+            ) => None,
             _ => Some("not what has happened".to_owned()),
         }
     }
@@ -304,7 +149,7 @@ impl Case {
         let mut agreed: BTreeMap<u32, (&Vec<u32>, u64)> = BTreeMap::new();
         for (rank, story) in stories.iter().filter(|(_, story)| has_finished(story)) {
             for moment in story {
-                let Moment::Shrunk { epoch, members, step } = moment else { continue };
+                let Moment::Shrunk { epoch, members, step, .. } = moment else { continue };
                 if *agreed.entry(*epoch).or_insert((members, *step)) != (members, *step) {
                     self.fails(&format!("rank {rank} goes on with others in epoch {epoch}"), stories);
                 }
@@ -315,43 +160,31 @@ impl Case {
         }
     }
 
-    /// No rank finds out by its own deadline what another rank has found out before. A call goes on after a failure as
-    /// long as its bytes move, and over narrow and slow links that takes longer than the news.
-    fn check_times(&self, stories: &Stories) {
-        let mut first: BTreeMap<u32, Duration> = BTreeMap::new();
-        // A rank that makes no call for long finds out when it calls.
-        let late = self.program.departure.filter(|departure| departure.way == Way::Silence);
-        let is_on_time = |entry: &(&u32, &Vec<Moment>)| late.is_none_or(|late| late.rank != *entry.0);
-        let failures = || {
-            stories.iter().filter(is_on_time).flat_map(|(_, story)| story).filter_map(|moment| match moment {
-                Moment::Failed { epoch, at, still, .. } => Some((*epoch, *at, *still)),
-                Moment::Done { .. }
-                | Moment::Shrunk { .. }
-                | Moment::Ended(_)
-                | Moment::Closed(_)
-                | Moment::Departed(_) => None,
-            })
-        };
-        for (epoch, at, _) in failures() {
-            let first = first.entry(epoch).or_insert(at);
-            *first = at.min(*first);
-        }
-        let is_late =
-            |(epoch, at, still): &(u32, Duration, Duration)| (*at - first[epoch]).min(*still) > SPREAD_MAX;
-        if let Some((epoch, at, still)) = failures().find(is_late) {
-            let since = first[&epoch];
-            let text =
-                format!("epoch {epoch} has failed after {since:?}, somewhere after {at:?}, {still:?} still");
-            self.fails(&text, stories);
-        }
-    }
-
     /// No rank that lives is left behind.
     fn check_all_survive(&self, simulated_job: &SimulatedJob, stories: &Stories) {
         for (rank, story) in stories {
             if simulated_job.job().simulation.is_alive(*rank) && !has_finished(story) {
                 self.fails(&format!("rank {rank} lives and has not come to the end"), stories);
             }
+        }
+    }
+
+    /// The greater side of a cut that does not end; of two sides alike, the one with the lowest rank.
+    fn majority(&self) -> BTreeSet<u32> {
+        let others: BTreeSet<u32> = (0..self.size()).filter(|rank| !self.victims.contains(rank)).collect();
+        let key = |side: &BTreeSet<u32>| (side.len(), side.contains(&0));
+        if key(&others) > key(&self.victims) { others } else { self.victims.clone() }
+    }
+
+    /// The greater side goes on, and loses nobody, unless some of its ranks have left before.
+    fn check_majority(&self, stories: &Stories) {
+        let has_left = |story: &Vec<Moment>| has_finished(story) && errors(story).next().is_none();
+        if stories.values().any(has_left) {
+            return;
+        }
+        let is_behind = |rank: &u32| !stories.get(rank).is_some_and(|story| has_finished(story));
+        if let Some(rank) = self.majority().into_iter().find(is_behind) {
+            self.fails(&format!("rank {rank} is of the majority, and has not come to the end"), stories);
         }
     }
 
@@ -454,6 +287,11 @@ fn one_side_of_a_cut_between_hosts_goes_on() {
 #[test]
 fn one_side_of_a_cut_that_answers_with_resets_goes_on() {
     run(Trouble::ResetHosts);
+}
+
+#[test]
+fn hosts_that_go_silently_are_lost_at_once() {
+    run(Trouble::SilentHosts);
 }
 
 #[test]

@@ -270,6 +270,16 @@ impl LocalCommunicators {
         self.effects.push(Effect::NotConnected(slot.key, error));
     }
 
+    /// A connection has ended after this rank had begun to use it and before the other side had. Returns the failure to
+    /// publish.
+    pub fn connection_lost(&mut self, slot: Slot) -> Option<Topic> {
+        let communicator = self.communicators.get_mut(slot.key)?;
+        let peer = communicator.group.group_rank_of(slot.peer)?;
+        let reason = "their connection ended before both sides had it".to_owned();
+        let cause = communicator.gone(peer, Certainty::Suspected, reason);
+        communicator.find(cause)
+    }
+
     /// A communicator was revoked. If a deadline has passed there because ranks wait for each other, and for this rank
     /// in another communicator, this rank remembers that for when it leaves the other one.
     pub fn note_deadlock(&mut self, key: CommunicatorKey) {

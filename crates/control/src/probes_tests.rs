@@ -6,7 +6,7 @@ use std::time::Duration;
 use unisono_backend::{Ask, Question};
 
 use super::plane::Presence;
-use super::simulation::{Cut, MS, Simulation};
+use super::simulation::{Cut, MS, Simulation, TWO_PATIENCES};
 
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -62,9 +62,6 @@ fn time_to_agree(hosts: &[u32], gone: &[u32], seed: u64) -> Duration {
     simulation.now - start
 }
 
-/// Two patiences of the simulation, and two heartbeats each.
-const TWO_PATIENCES: Duration = Duration::from_millis(2400);
-
 #[test]
 fn a_host_that_goes_silently_is_lost_as_a_whole_within_two_patiences() {
     for (count, ranks_each) in [(3, 1), (4, 2), (3, 8), (5, 12)] {
@@ -86,6 +83,15 @@ fn two_hosts_that_go_together_are_lost_within_two_patiences() {
             let took = time_to_agree(&hosts(5, 8, placement), &gone, seed);
             assert!(took < TWO_PATIENCES, "{placement:?} hosts {gone:?}: {took:?}");
         }
+    }
+}
+
+/// They are found one behind the other.
+#[test]
+fn more_neighbouring_hosts_take_a_patience_each() {
+    for (seed, gone) in (0..).zip([vec![1, 2, 3], vec![0, 1, 6], vec![3, 4, 5, 6]]) {
+        let took = time_to_agree(&hosts(9, 4, Placement::Blocks), &gone, seed);
+        assert!(took < TWO_PATIENCES * gone.len() as u32 / 2, "hosts {gone:?}: {took:?}");
     }
 }
 

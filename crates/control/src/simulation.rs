@@ -38,6 +38,9 @@ pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const INTERVALS: Intervals =
     Intervals { beat: Duration::from_millis(100), suspect: Duration::from_secs(1) };
 
+/// Two patiences of the detector, with two heartbeats each.
+pub(super) const TWO_PATIENCES: Duration = Duration::from_millis(2400);
+
 /// The communicator of all ranks.
 pub(super) const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 

@@ -51,6 +51,9 @@ pub(crate) enum Placed {
     Parked(Option<ConnectionNumber>),
     /// Close it: this rank has left its communicator, and was told to keep it before.
     Close,
+    /// Close it, and fail the communicator. This rank has used the connection before it, whose end came before our
+    /// acknowledgement: what was sent on that one is lost.
+    Again,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +93,13 @@ impl Slots {
         let (ours, others): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|one| one.slot.key == key);
         self.parked = others;
         let place = |one: Parked| (one.slot, one.number, self.place(one.slot, one.number, one.is_kept));
-        // The newest of a slot first: an older one is of an attempt that its dialler has given up.
-        ours.into_iter().rev().map(place).collect()
+        // The newest of a slot first: an older one is of an attempt that has been given up, and nothing was sent on it.
+        let placed = ours.into_iter().rev().map(place);
+        let close_older = |(slot, number, placed)| match placed {
+            Placed::Again => (slot, number, Placed::Close),
+            placed => (slot, number, placed),
+        };
+        placed.map(close_older).collect()
     }
 
     /// A communicator is gone. Its connections are not parked any more: nobody would ever read them.
@@ -122,8 +130,11 @@ impl Slots {
         };
         let is_first = taken.insert(slot);
         match (is_kept, is_first) {
-            // The lower rank has replaced the connection that we had: our acknowledgement never reached it.
-            (true, _) => Placed::Deliver,
+            (true, true) => Placed::Deliver,
+            // The lower rank replaces the connection that we have: our acknowledgement never reached it. The news of a
+            // control connection is sent again.
+            (true, false) if slot.role == ConnectionRole::Control => Placed::Deliver,
+            (true, false) => Placed::Again,
             (false, true) => Placed::Keep,
             (false, false) => Placed::Drop,
         }
@@ -206,9 +217,15 @@ mod tests {
         let mut higher = Slots::new(JobRank::new(9));
         assert!(!higher.decides(SLOT));
         assert_eq!(place(&mut higher, SLOT, 1, true), Placed::Parked(None));
-        assert_eq!(created(&mut higher, KEY), [(SLOT, 1, Placed::Deliver)]);
+        assert_eq!(place(&mut higher, SLOT, 2, true), Placed::Parked(None));
+        let both = [(SLOT, 2, Placed::Deliver), (SLOT, 1, Placed::Close)];
+        assert_eq!(created(&mut higher, KEY), both, "nothing was sent on the older one");
+        assert_eq!(place(&mut higher, SLOT, 3, true), Placed::Again, "something may have been");
+        for number in [4, 5] {
+            assert_eq!(place(&mut higher, Slot::control(JobRank::new(0)), number, true), Placed::Deliver);
+        }
         higher.remove(KEY);
-        assert_eq!(place(&mut higher, SLOT, 2, true), Placed::Close);
+        assert_eq!(place(&mut higher, SLOT, 6, true), Placed::Close);
     }
 
     #[test]

@@ -39,12 +39,16 @@ impl Topology {
 
     /// The nearest live ranks to which we send heartbeats.
     pub(crate) fn watchers(&self) -> Vec<JobRank> {
-        self.watchers_of(self.rank)
+        self.nearest(self.rank, 1)
     }
 
-    /// The nearest live ranks to which `rank` sends heartbeats.
-    pub(crate) fn watchers_of(&self, rank: JobRank) -> Vec<JobRank> {
-        self.nearest(rank, 1)
+    /// The ranks to which `rank` would send heartbeats if these took part.
+    pub(crate) fn watchers_among(
+        &self,
+        rank: JobRank,
+        take_part: impl Fn(JobRank) -> bool,
+    ) -> impl Iterator<Item = JobRank> {
+        self.going(rank, 1).filter(move |&other| take_part(other)).take(WATCHERS)
     }
 
     /// The ranks to dial so that every needed connection exists. Of two ranks that both need a connection, the lower
@@ -82,9 +86,13 @@ impl Topology {
 
     /// The [`WATCHERS`] nearest live ranks going by `step` (1 upwards, size - 1 downwards).
     fn nearest(&self, rank: JobRank, step: usize) -> Vec<JobRank> {
+        self.going(rank, step).filter(|&other| self.is_live(other)).take(WATCHERS).collect()
+    }
+
+    /// All ranks but `rank`, going from it by `step`.
+    fn going(&self, rank: JobRank, step: usize) -> impl Iterator<Item = JobRank> + use<> {
         let size = self.live.len();
-        let ranks = (1..size).map(|turn| upwards(rank, turn * step, size));
-        ranks.filter(|&other| self.is_live(other)).take(WATCHERS).collect()
+        (1..size).map(move |turn| upwards(rank, turn * step, size))
     }
 }
 

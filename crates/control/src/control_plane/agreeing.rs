@@ -20,14 +20,14 @@ impl ControlPlane {
         if slot.role == ConnectionRole::Control && self.connections.slots.decides(slot) {
             self.doubt(slot.peer, now);
         }
-        self.on_proven(slot)
+        self.on_proven(slot, now)
     }
 
     /// This rank has dialled another one, and both have proven their identity; as [`ControlPlane::on_accepted`].
-    pub fn on_dialled(&mut self, slot: Slot) -> Option<ConnectionNumber> {
+    pub fn on_dialled(&mut self, slot: Slot, now: Instant) -> Option<ConnectionNumber> {
         // Nothing needs a connection of a communicator that is gone.
         let is_wanted = slot.role == ConnectionRole::Control || self.communicators.get(slot.key).is_some();
-        if is_wanted { self.on_proven(slot) } else { None }
+        if is_wanted { self.on_proven(slot, now) } else { None }
     }
 
     /// A rank dials although its control connection exists as far as this rank knows. Either both have dialled at once,
@@ -43,7 +43,7 @@ impl ControlPlane {
         }
     }
 
-    fn on_proven(&mut self, slot: Slot) -> Option<ConnectionNumber> {
+    fn on_proven(&mut self, slot: Slot, now: Instant) -> Option<ConnectionNumber> {
         if self.plane.presence(slot.peer) == Presence::Lost {
             // A rank that counts as lost gets no new connections.
             return None;
@@ -54,7 +54,7 @@ impl ControlPlane {
         }
         let number = self.connections.count_one();
         if self.connections.slots.decides(slot) {
-            self.place(slot, number, false);
+            self.place(slot, number, false, now);
         } else {
             self.connections.begin(number, slot);
             let timeout = is_control.then(|| self.attempt_timeout(slot));
@@ -70,7 +70,7 @@ impl ControlPlane {
         // Otherwise this verdict is late: the lower rank has given the connection up, and a later one exists.
         let is_last = !is_control || self.connections.opened(slot.peer).is_none_or(|open| open < number);
         if verdict == Ok(Verdict::Keep) && is_last {
-            return self.place(slot, number, true);
+            return self.place(slot, number, true, now);
         }
         self.push_step(slot, number, ConnectionStep::Close);
         match verdict {
@@ -107,16 +107,21 @@ impl ControlPlane {
             Err(problem) => {
                 self.connections.slots.release(slot);
                 self.on_dial_failed(slot, DialFailure::Transient(problem), now);
+                if slot.role != ConnectionRole::Control && !self.dials.are_wanted(slot) {
+                    // The higher rank may have sent on it what it has to send, and only the next connection tells it
+                    // that this is lost.
+                    self.dial(slot, self.dials.patience());
+                }
             }
         }
     }
 
-    fn place(&mut self, slot: Slot, number: ConnectionNumber, is_kept: bool) {
+    fn place(&mut self, slot: Slot, number: ConnectionNumber, is_kept: bool, now: Instant) {
         let placed = self.connections.slots.place(slot, number, is_kept);
-        self.on_placed(slot, number, placed);
+        self.on_placed(slot, number, placed, now);
     }
 
-    fn on_placed(&mut self, slot: Slot, number: ConnectionNumber, placed: Placed) {
+    fn on_placed(&mut self, slot: Slot, number: ConnectionNumber, placed: Placed, now: Instant) {
         match placed {
             Placed::Keep => {
                 self.connections.begin(number, slot);
@@ -128,6 +133,11 @@ impl ControlPlane {
                 oldest.into_iter().for_each(|number| self.push_step(slot, number, ConnectionStep::Close));
             }
             Placed::Close => self.push_step(slot, number, ConnectionStep::Close),
+            Placed::Again => {
+                self.push_step(slot, number, ConnectionStep::Close);
+                let topic = self.communicators.connection_lost(slot);
+                self.publish(topic, now);
+            }
         }
     }
 
@@ -144,9 +154,9 @@ impl ControlPlane {
     }
 
     /// A communicator exists from now on: the connections that have waited for it are placed.
-    pub(super) fn place_parked(&mut self, key: CommunicatorKey) {
+    pub(super) fn place_parked(&mut self, key: CommunicatorKey, now: Instant) {
         for (slot, number, placed) in self.connections.slots.create(key) {
-            self.on_placed(slot, number, placed);
+            self.on_placed(slot, number, placed, now);
         }
         let parked: Vec<Slot> = self.connections.slots.parked().map(|(slot, _)| slot).collect();
         parked.into_iter().for_each(|slot| self.on_unknown(slot));
@@ -271,7 +281,7 @@ mod tests {
     fn the_lower_rank_keeps_one_connection_and_the_higher_one_heeds_the_last_verdict() {
         let mut node = Node::new();
         let slot = Slot::control(LOWER);
-        let numbers = [(); 3].map(|()| node.control.on_dialled(slot).unwrap());
+        let numbers = [(); 3].map(|()| node.control.on_dialled(slot, node.now).unwrap());
         assert!(
             node.steps().iter().all(|(_, step)| matches!(step, Ok(ConnectionStep::AwaitVerdict(Some(_)))))
         );
@@ -280,7 +290,7 @@ mod tests {
         node.control.on_verdict(numbers[0], keep(), node.now);
         node.control.on_verdict(numbers[2], keep(), node.now);
         node.control.on_verdict(numbers[2], keep(), node.now);
-        let refused = node.control.on_dialled(slot).unwrap();
+        let refused = node.control.on_dialled(slot, node.now).unwrap();
         node.control.on_verdict(refused, Ok(Verdict::Drop), node.now);
         let [used, close] = [ConnectionStep::Use, ConnectionStep::Close].map(Ok);
         let waits = Ok(ConnectionStep::AwaitVerdict(Some(DialTimeouts::default().attempt)));
@@ -289,7 +299,7 @@ mod tests {
         steps.extend([(refused, waits), (refused, close)]);
         assert_eq!(node.steps(), steps, "a late verdict counts for nothing, and a newer one replaces");
         let (mut node, _) = Node::connected();
-        let second = node.control.on_dialled(Slot::control(HIGHER)).unwrap();
+        let second = node.control.on_dialled(Slot::control(HIGHER), node.now).unwrap();
         assert_eq!(node.steps(), [(second, Ok(ConnectionStep::Drop))]);
     }
 
@@ -338,14 +348,37 @@ mod tests {
     fn nothing_of_a_communicator_that_is_gone_is_agreed_on() {
         let mut node = Node::new();
         node.register();
-        let number = node.control.on_dialled(data(LOWER, ConnectionRole::First)).unwrap();
+        let number = node.control.on_dialled(data(LOWER, ConnectionRole::First), node.now).unwrap();
         node.control.request(Request::Unregister { key: KEY, ours: HISTORY }, node.now);
         assert_eq!(node.steps().last(), Some(&(number, Ok(ConnectionStep::Close))));
         node.control.on_verdict(number, Ok(Verdict::Keep), node.now);
         assert!(node.steps().is_empty());
-        assert_eq!(node.control.on_dialled(data(LOWER, ConnectionRole::First)), None);
+        assert_eq!(node.control.on_dialled(data(LOWER, ConnectionRole::First), node.now), None);
         let late = node.accept(data(HIGHER, ConnectionRole::First));
         assert_eq!(node.steps(), [(late, Ok(ConnectionStep::Drop))], "this rank has left");
+    }
+
+    #[test]
+    fn a_data_connection_that_ends_before_both_sides_have_it_fails_its_communicator() {
+        let mut higher = Node::new();
+        higher.register();
+        let slot = data(LOWER, ConnectionRole::First);
+        let numbers = [(); 2].map(|()| higher.accept(slot));
+        drop(higher.steps());
+        higher.control.on_verdict(numbers[0], Ok(Verdict::Keep), higher.now);
+        assert_eq!(higher.steps(), [(numbers[0], Ok(ConnectionStep::Use))]);
+        higher.control.on_verdict(numbers[1], Ok(Verdict::Keep), higher.now);
+        assert_eq!(higher.steps(), [(numbers[1], Ok(ConnectionStep::Close))]);
+        let cause = higher.control.communicators.first_cause();
+        assert_eq!(cause.map(|cause| cause.lost_ranks()), Some(vec![LOWER]), "what it has sent is lost");
+
+        let mut lower = Node::new();
+        lower.register();
+        let number = lower.accept(data(HIGHER, ConnectionRole::First));
+        lower.control.on_acknowledged(number, Err("reset".to_owned()), lower.now);
+        let effects = lower.control.take_effects(lower.now);
+        let dials = |effect: &Effect| matches!(effect, Effect::Dial { slot, .. } if slot.key == KEY);
+        assert!(effects.iter().any(dials), "only another connection tells the higher rank: {effects:?}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl ControlPlane {
     }
 
     /// Dials, unless a connection of this slot is on its way.
-    fn dial(&mut self, slot: Slot, pause: Duration) {
+    pub(super) fn dial(&mut self, slot: Slot, pause: Duration) {
         if !self.connections.slots.is_taken(slot) {
             self.effects.push(Effect::Dial { slot, pause, timeout: self.attempt_timeout(slot) });
         }

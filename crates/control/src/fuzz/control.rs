@@ -141,7 +141,7 @@ impl FuzzedNode {
         let slot = Slot::control(peer);
         let is_lost = self.control.plane.presence(peer) == Presence::Lost;
         let number = match is_dialled {
-            true => self.control.on_dialled(slot),
+            true => self.control.on_dialled(slot, self.now),
             false => self.control.on_accepted(slot, self.now),
         };
         assert_eq!(number.is_none(), is_lost, "a rank that counts as lost is not let in");

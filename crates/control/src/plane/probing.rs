@@ -26,23 +26,34 @@ impl Plane {
         }
     }
 
-    /// The hosts with a live rank whose watchers are all on hosts that may be gone.
+    /// The hosts with a live rank whose watchers may all have gone silently: they are on a host with a suspect, or lost
+    /// without a proof of their end. So hosts that have gone together are found one behind the other.
     fn hosts_without_watchers(&self) -> BTreeSet<u32> {
-        let may_be_gone =
-            |rank: &JobRank| self.hosts.number(*rank).is_some_and(|host| self.probes.has_suspect(host));
-        let is_unwatched = |rank: &JobRank| self.topology.watchers_of(*rank).iter().all(may_be_gone);
+        let is_silent = |rank: JobRank| {
+            let peer = &self.peers[rank.index()];
+            peer.presence == Presence::Lost && !peer.is_proven_gone
+        };
+        let may_be_gone = |rank: JobRank| {
+            is_silent(rank) || self.hosts.number(rank).is_some_and(|host| self.probes.has_suspect(host))
+        };
+        let takes_part = |rank: JobRank| is_silent(rank) || self.topology.is_live(rank);
+        let is_unwatched = |rank: &JobRank| self.topology.watchers_among(*rank, takes_part).all(may_be_gone);
         let ranks = JobRank::all(self.hosts.ranks()).filter(|rank| self.topology.is_live(*rank));
         ranks.filter(is_unwatched).filter_map(|rank| self.hosts.number(rank)).collect()
     }
 
-    /// Probes this rank's share of the ranks of a host that may be gone.
+    /// Probes this rank's share of the ranks of a host that may be gone, and those that it watches in the place of lost
+    /// ranks: the others that probe them may be gone too.
     fn probe(&mut self, host: u32, now: Instant) {
         let live = JobRank::all(self.hosts.ranks()).filter(|rank| self.presence(*rank) == Presence::Live);
         let live = live.filter_map(|rank| Some((rank, self.hosts.number(rank)?)));
         let (suspects, survivors): (Vec<_>, Vec<_>) = live.partition(|(_, number)| *number == host);
         let suspects = suspects.into_iter().map(|(rank, _)| rank);
-        let ours: Vec<JobRank> =
-            suspects.filter(|suspect| probers(*suspect, &survivors).any(|rank| rank == self.rank)).collect();
+        let watched = self.topology.watched();
+        let is_ours = |suspect: &JobRank| {
+            watched.contains(suspect) || probers(*suspect, &survivors).any(|rank| rank == self.rank)
+        };
+        let ours: Vec<JobRank> = suspects.filter(is_ours).collect();
         for rank in ours {
             if self.probes.begin(host, rank) {
                 // Any answer will do.
@@ -67,5 +78,47 @@ impl Plane {
     /// Whether this rank probes another one, which has not answered.
     pub fn is_probed(&self, rank: JobRank) -> bool {
         self.probes.unanswered().any(|probed| probed == rank)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::hosts::Hosts;
+    use crate::intervals::Intervals;
+    use crate::wire::Topic;
+
+    /// Ticks until so much time has passed.
+    fn pass(plane: &mut Plane, now: &mut Instant, span: Duration) {
+        let end = *now + span;
+        while plane.due() < end {
+            *now = plane.due();
+            plane.on_tick(*now);
+        }
+        *now = end;
+    }
+
+    #[test]
+    fn a_probed_rank_gets_the_patience_twice_when_another_one_of_its_host_answers() {
+        let patience = Intervals::default().suspect;
+        for answers in [true, false] {
+            let (mut now, [own, lost, speaks, silent]) = (Instant::now(), [0, 2, 3, 4].map(JobRank::new));
+            let hosts = Hosts::new([0, 1, 1, 1, 1].into());
+            let mut plane = Plane::new(own, hosts, Intervals::default(), now);
+            let certainty = Certainty::Suspected;
+            plane.publish(Topic::Lost { rank: lost, certainty, reason: String::new() }, now);
+            assert!(plane.is_probed(speaks) && plane.is_probed(silent));
+            pass(&mut plane, &mut now, patience * 3 / 4);
+            if answers {
+                plane.on_message(speaks, Message::Beat, now);
+            }
+            pass(&mut plane, &mut now, patience / 2);
+            let expected = if answers { Presence::Live } else { Presence::Lost };
+            assert_eq!(plane.presence(silent), expected, "answered: {answers}");
+            pass(&mut plane, &mut now, patience);
+            assert_eq!(plane.presence(silent), Presence::Lost);
+        }
     }
 }

@@ -273,7 +273,7 @@ impl Simulation {
         }
         let mut number = None;
         self.with_node(rank, |control, now| {
-            number = if side == 0 { control.on_dialled(slot) } else { control.on_accepted(slot, now) };
+            number = if side == 0 { control.on_dialled(slot, now) } else { control.on_accepted(slot, now) };
         });
         self.connections[connection].sides[side].number = number;
         match number {

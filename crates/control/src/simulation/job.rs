@@ -5,7 +5,7 @@
 //! whole control plane (`ControlPlane`: floods, detector, agreement, dials, verdicts). Not inside are sockets, bytes of
 //! handshakes, the records of checksums, the progress thread, and sends and receives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,8 +46,8 @@ pub(in super::super) enum Outside {
     Crash,
     /// A rank does nothing for a while.
     Stop(Duration),
-    /// The ranks below this one are cut off from the others for a while.
-    Cut { below: u32, span: Duration, cut: Cut },
+    /// These ranks are cut off from the others for a while.
+    Cut { side: BTreeSet<u32>, span: Duration, cut: Cut },
     /// A rank leaves its world, without some of its connections at that time.
     Leave { by: Instant },
     /// One of the control connections ends on its way.
@@ -410,17 +410,18 @@ impl Job {
             }
             Outside::Crash => self.crash(rank),
             Outside::Stop(span) => self.simulation.stop(rank, span),
-            Outside::Cut { below, span, cut } => self.cut_off(below, span, cut),
+            Outside::Cut { side, span, cut } => self.cut_off(side, span, cut),
             Outside::Break { number } => self.simulation.break_one(number),
         }
     }
 
-    /// The network separates the ranks below this one from the others for a while.
-    fn cut_off(&mut self, below: u32, span: Duration, cut: Cut) {
-        self.simulation.cut_off((0..below).collect(), span, cut);
+    /// The network separates these ranks from the others for a while.
+    fn cut_off(&mut self, side: BTreeSet<u32>, span: Duration, cut: Cut) {
+        self.simulation.cut_off(side.clone(), span, cut);
         for index in 0..self.pipes.len() {
             let (from, to) = (self.pipes[index].from, self.pipes[index].to);
-            if cut == Cut::Resets && (from < below) != (to < below) && !self.pipes[index].has_ended {
+            let crosses = side.contains(&from) != side.contains(&to);
+            if cut == Cut::Resets && crosses && !self.pipes[index].has_ended {
                 self.pipes[index].lose_tail(&mut self.simulation.random);
                 self.pipes[index].is_refused = true;
                 // Noticed when one of its sides next sends something, or checks it.

@@ -52,8 +52,8 @@ pub(in super::super) enum Moment {
     /// A call has failed, this long after the start of the job, after the start of the call, and after the last byte
     /// that this rank has moved.
     Failed { epoch: u32, step: u64, at: Duration, waited: Duration, still: Duration, error: Error },
-    /// The survivors, as ranks of the job, go on from that step.
-    Shrunk { epoch: u32, members: Vec<u32>, step: u64 },
+    /// The survivors, as ranks of the job, go on from that step; the agreement has taken so long.
+    Shrunk { epoch: u32, members: Vec<u32>, step: u64, took: Duration },
     /// The ranks of this side do not go on.
     Ended(Error),
     /// All calls are made.
@@ -177,12 +177,14 @@ impl Program {
             if matches!(error, Error::Mismatch { .. } | Error::Evicted { .. }) {
                 return story;
             }
+            let start = simulated_job.elapsed();
             match communicator.shrink() {
                 Ok(shrunk) => {
                     communicator = shrunk.communicator;
                     from += shrunk.last_common_call;
                     let (members, epoch) = (ranks_of_job(communicator.group()), communicator.group().epoch());
-                    story.push(Moment::Shrunk { epoch, members, step: from });
+                    let took = simulated_job.elapsed() - start;
+                    story.push(Moment::Shrunk { epoch, members, step: from, took });
                 }
                 Err(error) => {
                     story.push(Moment::Ended(error));

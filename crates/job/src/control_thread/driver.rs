@@ -229,7 +229,7 @@ impl Driver {
             TaskResult::Ended { peer, number, end } => self.on_ended(peer, number, end, now),
             TaskResult::ProcessEnded { peer, reason } => self.control.on_process_ended(peer, reason, now),
             TaskResult::Dialled { slot, result: Ok(stream) } => {
-                let number = self.control.on_dialled(slot);
+                let number = self.control.on_dialled(slot, now);
                 self.hold(number, stream);
             }
             TaskResult::Dialled { slot, result: Err(failure) } => {

@@ -1,0 +1,74 @@
+//! How long ranks may take to learn of a failure, and to agree on the survivors.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::simulation::departure::Way;
+use super::super::simulation::program::Moment;
+use super::{Case, Stories, Trouble};
+use crate::simulation::TWO_PATIENCES;
+
+/// How long the news of a failure may take, together with the time that a rank may wait for a better explanation.
+const SPREAD_MAX: Duration = Duration::from_millis(300);
+
+impl Case {
+    /// No rank finds out by its own deadline what another rank has found out before. A call goes on after a failure as
+    /// long as its bytes move, and over narrow and slow links that takes longer than the news.
+    pub(super) fn check_times(&self, stories: &Stories) {
+        let mut first: BTreeMap<u32, Duration> = BTreeMap::new();
+        // A rank that makes no call for long finds out when it calls.
+        let late = self.program.departure.filter(|departure| departure.way == Way::Silence);
+        let is_on_time = |entry: &(&u32, &Vec<Moment>)| late.is_none_or(|late| late.rank != *entry.0);
+        let failures = || {
+            stories.iter().filter(is_on_time).flat_map(|(_, story)| story).filter_map(|moment| match moment {
+                Moment::Failed { epoch, at, still, .. } => Some((*epoch, *at, *still)),
+                Moment::Done { .. }
+                | Moment::Shrunk { .. }
+                | Moment::Ended(_)
+                | Moment::Closed(_)
+                | Moment::Departed(_) => None,
+            })
+        };
+        for (epoch, at, _) in failures() {
+            let first = first.entry(epoch).or_insert(at);
+            *first = at.min(*first);
+        }
+        let is_late =
+            |(epoch, at, still): &(u32, Duration, Duration)| (*at - first[epoch]).min(*still) > SPREAD_MAX;
+        if let Some((epoch, at, still)) = failures().find(is_late) {
+            let since = first[&epoch];
+            let text =
+                format!("epoch {epoch} has failed after {since:?}, somewhere after {at:?}, {still:?} still");
+            self.fails(&text, stories);
+        }
+    }
+
+    /// No agreement on the survivors takes longer than two suspicions, one after the other: the first one ends the
+    /// call, and the ranks that may have gone with the suspected rank are found within the second one. A device that
+    /// resets connections may do so once more in between.
+    pub(super) fn check_agreements(&self, stories: &Stories) {
+        let limit = match self.trouble {
+            Trouble::ResetHosts => TWO_PATIENCES * 3 / 2,
+            Trouble::Calm
+            | Trouble::Crash
+            | Trouble::Crashes
+            | Trouble::Stop
+            | Trouble::CutLink
+            | Trouble::CutHosts
+            | Trouble::Deviation
+            | Trouble::Interruptions
+            | Trouble::Departure
+            | Trouble::Changes
+            | Trouble::SilentHosts => TWO_PATIENCES,
+        };
+        for (rank, moment) in
+            stories.iter().flat_map(|(rank, story)| story.iter().map(move |one| (rank, one)))
+        {
+            if let Moment::Shrunk { epoch, took, .. } = moment
+                && *took > limit
+            {
+                self.fails(&format!("rank {rank}: shrink to epoch {epoch} has taken {took:?}"), stories);
+            }
+        }
+    }
+}
