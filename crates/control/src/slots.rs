@@ -51,8 +51,8 @@ pub(crate) enum Placed {
     Parked(Option<ConnectionNumber>),
     /// Close it: this rank has left its communicator, and was told to keep it before.
     Close,
-    /// Close it, and fail the communicator. This rank has used the connection before it, whose end came before our
-    /// acknowledgement: what was sent on that one is lost.
+    /// Close it, and fail the communicator. This rank has used the connection before it, which ended before our
+    /// acknowledgement came through: its bytes are lost.
     Again,
 }
 

@@ -140,38 +140,8 @@ impl Case {
                 self.victims.extend([victim, other]);
                 job.cut_link = Some(CutLink { from: victim, to: other, after_bytes, ends });
             }
-            Trouble::CutHosts => {
-                let below = self.program.hosts.iter().filter(|&&host| host == 0).count() as u32;
-                self.is_short = random.below(3) == 0;
-                let span =
-                    if self.is_short { short_stop } else { MS * (LONG_STOP_MS + random.below(4000)) as u32 };
-                let side = (0..below).collect();
-                job.simulation.schedule(0, early, Outside::Cut { side, span, cut: Cut::Silence });
-            }
-            Trouble::ResetHosts => {
-                let below = self.program.hosts.iter().filter(|&&host| host == 0).count() as u32;
-                let span = MS * (1 + random.below(4000)) as u32;
-                let side = (0..below).collect();
-                job.simulation.schedule(0, early, Outside::Cut { side, span, cut: Cut::Resets });
-            }
-            Trouble::SilentHosts if random.below(4) == 0 => {
-                self.victims.insert(victim);
-                let span = MS * (LONG_STOP_MS + random.below(3000)) as u32;
-                job.simulation.schedule(victim, early, Outside::Stop(span));
-            }
-            Trouble::SilentHosts => {
-                let hosts = &self.program.hosts;
-                let number = hosts.last().map_or(0, |last| u64::from(last + 1));
-                let gone = [(); 2].map(|()| random.below(number) as u32);
-                self.victims =
-                    (0..).zip(hosts).filter(|(_, host)| gone.contains(host)).map(|(rank, _)| rank).collect();
-                let side = self.victims.clone();
-                // Ranks that have never been heard are given more time than a call has here.
-                job.simulation.schedule(
-                    0,
-                    CONNECTED + early,
-                    Outside::Cut { side, span: GONE, cut: Cut::Silence },
-                );
+            Trouble::CutHosts | Trouble::ResetHosts | Trouble::SilentHosts => {
+                self.plan_cut(job, random, (victim, early, short_stop));
             }
             Trouble::Deviation => {
                 let step = random.below(self.program.steps);
@@ -193,6 +163,40 @@ impl Case {
                 self.program.departure = Some(EarlyDeparture { rank: victim, step, way });
             }
         }
+    }
+
+    /// Plans a cut between hosts, or a stop of the victim.
+    fn plan_cut(
+        &mut self,
+        job: &mut Job,
+        random: &mut Random,
+        (victim, early, short_stop): (u32, Duration, Duration),
+    ) {
+        let hosts = &self.program.hosts;
+        let ranks_on = |gone: &[u32]| -> BTreeSet<u32> {
+            (0..).zip(hosts).filter(|(_, host)| gone.contains(host)).map(|(rank, _)| rank).collect()
+        };
+        let (at, side, span, cut) = match self.trouble {
+            Trouble::SilentHosts if random.below(4) == 0 => {
+                self.victims.insert(victim);
+                let span = MS * (LONG_STOP_MS + random.below(3000)) as u32;
+                return job.simulation.schedule(victim, early, Outside::Stop(span));
+            }
+            Trouble::SilentHosts => {
+                let number = hosts.last().map_or(0, |last| u64::from(last + 1));
+                self.victims = ranks_on(&[(); 2].map(|()| random.below(number) as u32));
+                // Ranks that have never been heard are given more time than a call has here.
+                (CONNECTED + early, self.victims.clone(), GONE, Cut::Silence)
+            }
+            Trouble::ResetHosts => (early, ranks_on(&[0]), MS * (1 + random.below(4000)) as u32, Cut::Resets),
+            _ => {
+                self.is_short = random.below(3) == 0;
+                let long = |random: &mut Random| MS * (LONG_STOP_MS + random.below(4000)) as u32;
+                let span = if self.is_short { short_stop } else { long(random) };
+                (early, ranks_on(&[0]), span, Cut::Silence)
+            }
+        };
+        job.simulation.schedule(0, at, Outside::Cut { side, span, cut });
     }
 
     /// Plans the end of a control connection, or a change of a control message.

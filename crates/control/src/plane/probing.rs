@@ -42,8 +42,8 @@ impl Plane {
         ranks.filter(is_unwatched).filter_map(|rank| self.hosts.number(rank)).collect()
     }
 
-    /// Probes this rank's share of the ranks of a host that may be gone, and those that it watches in the place of lost
-    /// ranks: the others that probe them may be gone too.
+    /// Probes this rank's share of the ranks of a host that may be gone, and every rank there that it watches in the
+    /// place of lost ranks: their other probers may be gone too.
     fn probe(&mut self, host: u32, now: Instant) {
         let live = JobRank::all(self.hosts.ranks()).filter(|rank| self.presence(*rank) == Presence::Live);
         let live = live.filter_map(|rank| Some((rank, self.hosts.number(rank)?)));
