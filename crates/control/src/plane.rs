@@ -363,7 +363,7 @@ impl Plane {
             }
         };
         if let Topic::Revoked { cause, .. } = &news.topic {
-            cause.lost_ranks().into_iter().for_each(|rank| self.look_for(rank));
+            cause.lost_ranks().into_iter().for_each(|rank| self.look_for(rank, now));
         }
         let by = news.origin;
         if let Some(gone) = self.hosts.proven_gone(&news).and_then(|rank| self.peers.get_mut(rank.index())) {

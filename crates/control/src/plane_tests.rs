@@ -323,7 +323,7 @@ fn dialled(plane: &mut Plane) -> Vec<JobRank> {
 }
 
 /// The cause that a rank has found another one lost.
-fn lost_by(reported_by: JobRank, rank: JobRank) -> Error {
+pub(super) fn lost_by(reported_by: JobRank, rank: JobRank) -> Error {
     let culprits = vec![Culprit { rank, process: None, last_call: None }];
     let (certainty, evidence) = (Certainty::Confirmed, "its stream ended".to_owned());
     Error::PeerLost { culprits, call: None, reported_by, certainty, evidence }

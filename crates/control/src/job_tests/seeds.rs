@@ -7,7 +7,7 @@ use super::{Trouble, number, run_one};
 const CASES: u64 = 240;
 
 /// Seeds that have found an error, here or in the tests themselves.
-pub(super) const FOUND: [(Trouble, u64); 10] = [
+pub(super) const FOUND: [(Trouble, u64); 11] = [
     // A rank that waited in `close` took the goodbye of one that had failed for other calls.
     (Trouble::CutLink, 334),
     // A call of long messages over narrow links went on after a failure for longer than the news of it may take.
@@ -33,6 +33,8 @@ pub(super) const FOUND: [(Trouble, u64); 10] = [
     // A data connection was reset between the verdict and its acknowledgement. The higher rank had sent its part of the
     // call on it, and took another connection as if nothing had happened.
     (Trouble::ResetHosts, 12_908_573_067_675_966_921),
+    // A cut came before the first word of a rank. The survivors of the call waited for its ballot until a dial failed.
+    (Trouble::CutHosts, 12_836_235_007_978_638_318),
 ];
 
 /// The low bits of a seed choose the program and the delays, the others choose the trouble: so each program can meet

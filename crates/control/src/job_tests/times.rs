@@ -1,6 +1,6 @@
 //! How long ranks may take to learn of a failure, and to agree on the survivors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::simulation::departure::Way;
@@ -44,29 +44,19 @@ impl Case {
     }
 
     /// No agreement on the survivors takes longer than two suspicions, one after the other: the first one ends the
-    /// call, and the ranks that may have gone with the suspected rank are found within the second one. A device that
-    /// resets connections may do so once more in between.
+    /// call, and the ranks that may have gone with the suspected rank are found within the second one. Three hosts that
+    /// go together take one more each, and a device that resets connections may do so once more in between.
     pub(super) fn check_agreements(&self, stories: &Stories) {
-        let limit = match self.trouble {
-            Trouble::ResetHosts => TWO_PATIENCES * 3 / 2,
-            Trouble::Calm
-            | Trouble::Crash
-            | Trouble::Crashes
-            | Trouble::Stop
-            | Trouble::CutLink
-            | Trouble::CutHosts
-            | Trouble::Deviation
-            | Trouble::Interruptions
-            | Trouble::Departure
-            | Trouble::Changes
-            | Trouble::SilentHosts => TWO_PATIENCES,
-        };
+        let resets = u32::from(self.trouble == Trouble::ResetHosts);
         for (rank, moment) in
             stories.iter().flat_map(|(rank, story)| story.iter().map(move |one| (rank, one)))
         {
-            if let Moment::Shrunk { epoch, took, .. } = moment
-                && *took > limit
-            {
+            let Moment::Shrunk { epoch, took, members, .. } = moment else { continue };
+            let is_gone = |(rank, _): &(u32, &u32)| !members.contains(rank);
+            let gone: BTreeSet<&u32> =
+                (0..).zip(&self.program.hosts).filter(is_gone).map(|(_, host)| host).collect();
+            let patiences = (gone.len() as u32).max(2) + resets;
+            if *took > TWO_PATIENCES / 2 * patiences {
                 self.fails(&format!("rank {rank}: shrink to epoch {epoch} has taken {took:?}"), stories);
             }
         }

@@ -54,15 +54,25 @@ impl Plane {
             watched.contains(suspect) || probers(*suspect, &survivors).any(|rank| rank == self.rank)
         };
         let ours: Vec<JobRank> = suspects.filter(is_ours).collect();
-        for rank in ours {
-            if self.probes.begin(host, rank) {
-                // Any answer will do.
-                let asked_ns = monotonic_ns(now);
-                if self.has_open(rank) {
-                    self.push(Action::Send(rank, Message::AskClock { asked_ns }));
-                }
-                self.connect(rank);
+        ours.into_iter().for_each(|rank| self.begin_to_probe(host, rank, now));
+    }
+
+    /// Probes one rank, wherever the others of its host are.
+    pub(super) fn probe_rank(&mut self, rank: JobRank, now: Instant) {
+        let host = self.hosts.number(rank).unwrap_or_default();
+        self.probes.add(host, now);
+        self.begin_to_probe(host, rank, now);
+        self.watch(now);
+    }
+
+    fn begin_to_probe(&mut self, host: u32, rank: JobRank, now: Instant) {
+        if self.probes.begin(host, rank) {
+            // Any answer will do.
+            let asked_ns = monotonic_ns(now);
+            if self.has_open(rank) {
+                self.push(Action::Send(rank, Message::AskClock { asked_ns }));
             }
+            self.connect(rank);
         }
     }
 

@@ -42,10 +42,14 @@ impl Plane {
     }
 
     /// A communicator has lost a rank that lives as far as the plane knows. If that rank should have dialled this one
-    /// and has not, only a dial tells whether it is gone, and the survivors wait for its ballot until then.
-    pub(super) fn look_for(&mut self, rank: JobRank) {
+    /// and has not, only a dial tells whether it is gone, and the survivors wait for its ballot until then. A rank of
+    /// another host from which nothing has ever come is probed, since no dial may ever be answered.
+    pub(super) fn look_for(&mut self, rank: JobRank, now: Instant) {
         if self.topology.wanted(self.rank).contains(&rank) {
             self.connect(rank);
+            if !self.is_on_this_host(rank) && !self.has_heard(rank) {
+                self.probe_rank(rank, now);
+            }
         }
     }
 
@@ -65,7 +69,8 @@ mod tests {
     use super::*;
     use crate::hosts::Hosts;
     use crate::intervals::Intervals;
-    use crate::wire::{JointNews, Message, Publisher, Topic};
+    use crate::plane_tests::lost_by;
+    use crate::wire::{CommunicatorKey, JointNews, Message, Publisher, Topic};
 
     fn dials(plane: &mut Plane) -> usize {
         plane.take_actions().iter().filter(|action| matches!(action, Action::Connect(_))).count()
@@ -94,5 +99,22 @@ mod tests {
     fn a_late_rank_dials_few_of_the_ranks_that_leave_before_it() {
         assert_eq!(dials_while_others_leave(false), 0, "nobody is left at the tick");
         assert!(dials_while_others_leave(true) > 500, "its goodbye must reach a rank that stays");
+    }
+
+    #[test]
+    fn a_rank_of_which_a_communicator_says_that_it_is_lost_is_probed_unless_it_was_heard() {
+        let (now, [own, other]) = (Instant::now(), [0, 1].map(JobRank::new));
+        for (hosts, is_heard, is_probed) in
+            [([0, 1], false, true), ([0, 1], true, false), ([0, 0], false, false)]
+        {
+            let mut plane = Plane::new(own, Hosts::new(hosts.into()), Intervals::default(), now);
+            if is_heard {
+                plane.on_message(other, Message::Beat, now);
+            }
+            let cause = lost_by(own, other);
+            let (key, members) = (CommunicatorKey { id: 0, epoch: 0 }, JobRank::all(2).collect());
+            plane.publish(Topic::Revoked { key, members, cause }, now);
+            assert_eq!(plane.is_probed(other), is_probed, "{hosts:?}, heard: {is_heard}");
+        }
     }
 }

@@ -321,6 +321,11 @@ pub(super) async fn until(is_over: impl Fn() -> bool, patience: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
+    use unisono_control::handshake::{JobId, Purpose};
+    use unisono_control::wire::{CommunicatorKey, ConnectionRole};
+
     use super::*;
 
     #[test]
@@ -349,5 +354,39 @@ mod tests {
             let (found, ()) = tokio::join!(find(60_000), async { drop(listener) });
             assert_eq!(found, Some(format!("nobody listens at {address}")));
         });
+    }
+
+    /// As in two containers that look like one host: another process has the name of the rank.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_dial_goes_over_tcp_where_a_unix_socket_says_nothing_or_nonsense() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (secret, purpose) = (Secret::random().unwrap(), Purpose::Data);
+        for says in [&b""[..], &[0x55; 4096]] {
+            let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let rank = LocalRank { secret: secret.clone(), address, process: None };
+            let listener = local::listen(&rank).unwrap();
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(says).unwrap();
+                // The dialler closes it.
+                while stream.read(&mut [0; 512]).is_ok_and(|bytes| bytes > 0) {}
+            });
+            let socket_options = SocketOptions { buffer_bytes: None, unsent_bytes: 0 };
+            let timeout = Duration::from_millis(100);
+            let dialler =
+                Dialler { secret: secret.clone(), within_host: Some(rank), socket_options, timeout };
+            let (job, role, peer) = (JobId::random().unwrap(), ConnectionRole::First, JobRank::new(1));
+            let key = CommunicatorKey { id: 1, epoch: 0 };
+            let hello =
+                Hello { purpose, job, communicator: 1, epoch: 0, lane: 0, world_size: 2, from: 0, to: 1 };
+            let dial = dialler.dial(Slot { key, role, peer }, address, hello, Duration::ZERO);
+            let watchdog = Duration::from_secs(60);
+            let ended = runtime.block_on(async { tokio::time::timeout(watchdog, dial).await });
+            let Ok(TaskResult::Dialled { result: Err(failure), .. }) = ended else {
+                panic!("nobody is there")
+            };
+            assert!(matches!(failure, DialFailure::Absent(_)), "TCP decides: {failure:?}");
+        }
     }
 }
