@@ -6,16 +6,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-#[path = "support/child.rs"]
-mod child;
-#[path = "support/network.rs"]
-mod network;
 mod support;
 
 use std::time::Duration;
 
-use child::{Rank, say, words};
-use network::{Cut, Network};
+use support::child::{Rank, say, words};
+use support::network::{Cut, Network};
 use unisono_communicator::{Collectives, Error, ReduceOp};
 use unisono_job::config::Config;
 use unisono_transport_tcp::Tcp;

@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn each_failed_test_has_a_command() {
         let text = "\
-     Running tests/tcp/main.rs (target/debug/deps/tcp-0)
+     Running tests/tcp.rs (target/debug/deps/tcp-0)
 UNISONO_TEST_SEED=1
 test worlds::a ... FAILED
 test worlds::b ... FAILED

@@ -2,6 +2,10 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub(crate) mod child;
+pub(crate) mod network;
+pub(crate) mod proxy;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread;

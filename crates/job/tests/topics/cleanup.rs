@@ -22,7 +22,7 @@ fn run_job() {
 
 #[test]
 fn ended_jobs_leave_no_descriptors_and_no_threads() {
-    alone("cleanup::ended_jobs_leave_no_descriptors_and_no_threads", || {
+    alone("topics::cleanup::ended_jobs_leave_no_descriptors_and_no_threads", || {
         run_job();
         let settled = || (count("/proc/self/fd"), count("/proc/self/task"));
         std::thread::sleep(Duration::from_millis(300));

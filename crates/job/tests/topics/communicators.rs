@@ -26,7 +26,7 @@ fn short_lives(communicator: &dyn Communicator) {
 
 #[test]
 fn short_lived_communicators_leave_no_descriptors() {
-    alone("communicators::short_lived_communicators_leave_no_descriptors", || {
+    alone("topics::communicators::short_lived_communicators_leave_no_descriptors", || {
         on_each(worlds(RANKS, &config(&[])), |_world, communicator| {
             short_lives(&*communicator);
             let is_counting = communicator.group().rank() == 0;

@@ -83,7 +83,7 @@ fn a_killed_rank_whose_child_holds_its_sockets_is_named_for_sure() {
                 ("UNISONO_RANK", rank.to_string()),
                 ("UNISONO_WORLD_SIZE", size.to_string()),
             ];
-            Rank::again(format!("rank {rank} of {size}"), "forked::one_rank", &variables)
+            Rank::again(format!("rank {rank} of {size}"), "topics::forked::one_rank", &variables)
         };
         kill((0..size).map(start).collect(), victim);
     }
@@ -96,7 +96,7 @@ fn another_host_learns_it_from_a_rank_on_the_host_of_the_killed() {
         let program = std::env::current_exe().unwrap();
         let start = |rank: usize| {
             let mut command = network.rank((rank / 2, 0), (rank, 4), &program);
-            Rank::start(format!("rank {rank}"), command.args(words("forked::one_rank")))
+            Rank::start(format!("rank {rank}"), command.args(words("topics::forked::one_rank")))
         };
         kill((0..4).map(start).collect(), victim);
     }

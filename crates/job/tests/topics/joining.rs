@@ -102,7 +102,7 @@ impl User {
     /// A rank in an environment that has nothing but this.
     fn start(&self, rank: u32, ranks: u32, variables: &[(&str, &str)]) -> Terminal {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(words("joining::one_rank")).env_clear();
+        command.args(words("topics::joining::one_rank")).env_clear();
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
         command.env("XDG_RUNTIME_DIR", self.home.path()).env("TMPDIR", self.home.path());
         command.env("UNISONO_WARN_AFTER_S", "0.2").env("UNISONO_JOIN_TIMEOUT_S", "100");

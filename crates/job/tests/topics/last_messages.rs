@@ -69,7 +69,7 @@ fn send_and_go(end: usize, (count, length): (usize, usize)) {
     let start = |rank: &str| {
         let settings = [("UNISONO_RANK", rank), ("UNISONO_WORLD_SIZE", "2"), ("UNISONO_JOB", &job)];
         let name = format!("rank {rank}, {count} messages of {length}, {}", ENDS[end]);
-        let mut rank = Rank::again(name, "last_messages::one_rank", &settings);
+        let mut rank = Rank::again(name, "topics::last_messages::one_rank", &settings);
         rank.tell(&format!("{end} {count} {length}"));
         rank
     };

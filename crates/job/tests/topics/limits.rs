@@ -207,7 +207,7 @@ fn job(test: &str, name: &str, ranks: u32) -> Vec<Rank> {
 #[test]
 fn who_cannot_join_for_want_of_descriptors_says_so_and_is_named() {
     let free = [0, 1, 2, 4, 5, 6, 7, 8, 10, 12, 16, 32];
-    shortage_is_named("limits::rank_that_joins", 2, &free, &["missing [1]", "lost [1]", "system: "]);
+    shortage_is_named("topics::limits::rank_that_joins", 2, &free, &["missing [1]", "lost [1]", "system: "]);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn who_cannot_begin_for_want_of_descriptors_says_so_and_is_named() {
     // Enough to join, and too few for the connections that carry news.
     let free = [5, 6, 7, 8, 9, 16, 32];
     shortage_is_named(
-        "limits::rank_that_begins",
+        "topics::limits::rank_that_begins",
         8,
         &free,
         &["missing [1]", "lost [1]", "system: ", "awaits [1]"],
@@ -280,17 +280,21 @@ fn fail_and_recover(test: &str, left: &[usize], no_more: &str) {
 
 #[test]
 fn a_communicator_without_descriptors_fails_and_the_next_one_is_well() {
-    fail_and_recover("limits::rank_that_duplicates", &[0, 1, 2, 3, 4, 5, 64], NO_MORE_FILES);
+    fail_and_recover("topics::limits::rank_that_duplicates", &[0, 1, 2, 3, 4, 5, 64], NO_MORE_FILES);
 }
 
 #[test]
 fn a_call_without_memory_fails_before_it_sends_and_the_next_one_is_well() {
-    fail_and_recover("limits::rank_that_scales", &[SCALED_BYTES / 4, SCALED_BYTES * 3], "no memory for the");
+    fail_and_recover(
+        "topics::limits::rank_that_scales",
+        &[SCALED_BYTES / 4, SCALED_BYTES * 3],
+        "no memory for the",
+    );
 }
 
 #[test]
 fn a_letter_without_memory_is_not_kept_and_nothing_else_is_amiss() {
-    let mut ranks = job("limits::rank_that_writes_to_itself", "letters", 2);
+    let mut ranks = job("topics::limits::rank_that_writes_to_itself", "letters", 2);
     ranks.iter_mut().for_each(|rank| rank.tell("begin"));
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
     for (left, is_short) in [(SCALED_BYTES / 4, true), (SCALED_BYTES * 2, false)] {

@@ -54,7 +54,7 @@ fn job(variables: impl Fn(usize) -> Vec<(&'static str, String)>) -> Option<[Stri
     let program = std::env::current_exe().unwrap();
     let ranks = [0, 1].map(|rank| {
         let mut command = network.rank((rank, 0), (rank, 2), &program);
-        command.args(words("link_local::one_rank")).envs(variables(rank));
+        command.args(words("topics::link_local::one_rank")).envs(variables(rank));
         Rank::start(format!("rank {rank}"), &mut command)
     });
     let said = ranks.map(|mut rank| {

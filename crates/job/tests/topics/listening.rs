@@ -45,7 +45,7 @@ fn one_rank() {
 
 /// A rank of a job of two, with these settings besides, and no secret of the user's.
 fn rank(job: &str, rank: usize, settings: &[(&str, &str)]) -> Rank {
-    rank_of("listening::one_rank", job, rank, settings)
+    rank_of("topics::listening::one_rank", job, rank, settings)
 }
 
 fn rank_of(test: &str, job: &str, rank: usize, settings: &[(&str, &str)]) -> Rank {
@@ -179,7 +179,7 @@ fn ranks_on_several_hosts_listen_where_the_others_are() {
     let program = std::env::current_exe().unwrap();
     let start = |one: usize| {
         let mut command = network.rank((one, 0), (one, 2), &program);
-        let mut rank = Rank::start(format!("rank {one}"), command.args(words("listening::one_rank")));
+        let mut rank = Rank::start(format!("rank {one}"), command.args(words("topics::listening::one_rank")));
         rank.tell("begin");
         rank
     };
@@ -195,7 +195,7 @@ fn a18_ranks_on_several_hosts_meet_in_a_file() {
     let start = |one: usize| {
         let mut command = network.rank((one, 1), (one, 2), &program);
         command.env_remove("UNISONO_SECRET_FILE");
-        let mut rank = Rank::start(format!("rank {one}"), command.args(words("listening::one_rank")));
+        let mut rank = Rank::start(format!("rank {one}"), command.args(words("topics::listening::one_rank")));
         rank.tell(&format!("begin file://{}", file.display()));
         rank
     };
@@ -206,7 +206,7 @@ fn a18_ranks_on_several_hosts_meet_in_a_file() {
 #[test]
 fn strangers_that_say_nothing_leave_descriptors_to_the_job() {
     let settings = [("UNISONO_HANDSHAKE_TIMEOUT_MS", "20000")];
-    let start = |one| rank_of("listening::rank_beside_strangers", "strangers", one, &settings);
+    let start = |one| rank_of("topics::listening::rank_beside_strangers", "strangers", one, &settings);
     let mut ranks: Vec<Rank> = (0..2).map(start).collect();
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "joined"));
     let doors = ranks.iter().flat_map(|rank| doors(rank.id()));

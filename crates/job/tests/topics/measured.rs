@@ -72,7 +72,7 @@ fn i6_a_rank_with_another_clock_is_on_another_host_and_its_clock_is_found() {
             command.args(TIME_NAMESPACE).arg(&program);
         }
         command
-            .args(words("measured::one_rank"))
+            .args(words("topics::measured::one_rank"))
             .env("UNISONO_RANK", rank.to_string())
             .env("UNISONO_WORLD_SIZE", "2")
             .env("UNISONO_JOB", format!("clocks-{}", std::process::id()));
@@ -123,7 +123,7 @@ fn i13_the_network_holds_bytes_on_the_slow_link_alone_however_busy_the_machine_i
     with_busy_machine(|| {
         let ranks = [0, 1, 2].map(|rank| {
             let mut command = network.rank((rank, 0), (rank, 3), &program);
-            command.args(words("measured::one_rank")).env("UNISONO_ALGORITHM", "ring");
+            command.args(words("topics::measured::one_rank")).env("UNISONO_ALGORITHM", "ring");
             let mut rank = Rank::start(format!("rank {rank}"), &mut command);
             rank.tell("60 262144");
             rank

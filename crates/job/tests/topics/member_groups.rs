@@ -97,13 +97,15 @@ fn count(config: Config, cycles: fn(&Job, u32)) {
 
 #[test]
 fn a7_a_thousand_cycles_with_options_leave_nothing() {
-    alone("member_groups::a7_a_thousand_cycles_with_options_leave_nothing", || count(config(&[]), cycles));
+    alone("topics::member_groups::a7_a_thousand_cycles_with_options_leave_nothing", || {
+        count(config(&[]), cycles)
+    });
 }
 
 /// The groups of all ranks fail, one after the other, in a job that writes flight records.
 #[test]
 fn a_thousand_failures_leave_nothing() {
-    alone("member_groups::a_thousand_failures_leave_nothing", || {
+    alone("topics::member_groups::a_thousand_failures_leave_nothing", || {
         let folder = std::env::temp_dir().join(format!("unisono-failures-{}", std::process::id()));
         count(config(&[("UNISONO_FLIGHT_DIR", &folder.to_string_lossy())]), |world, count| {
             let whole = world.communicator().expect("that of all ranks");

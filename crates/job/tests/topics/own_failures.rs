@@ -94,7 +94,7 @@ fn without_ports() {
 fn on_a_host_of_its_own(trouble: &str) {
     let Some(network) = Network::or_skip(1) else { return };
     let mut job = network.command(0, &std::env::current_exe().expect("this program"));
-    job.args(words("own_failures::job_on_a_host_in_trouble")).env(TROUBLE, trouble);
+    job.args(words("topics::own_failures::job_on_a_host_in_trouble")).env(TROUBLE, trouble);
     let output = job.output().expect("start");
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");

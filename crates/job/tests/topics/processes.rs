@@ -150,7 +150,7 @@ struct Rank {
 impl Rank {
     fn start() -> Rank {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "processes::one_rank", "--nocapture", "--test-threads=1"])
+            .args(["--ignored", "--exact", "topics::processes::one_rank", "--nocapture", "--test-threads=1"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

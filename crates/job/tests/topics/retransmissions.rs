@@ -81,7 +81,7 @@ fn talkers(network: &Network, errors: &[Errors; 2], way: &str) -> [Rank; 2] {
         let mut command = network.rank((rank, 0), (rank, 2), &program);
         let quiet = [("UNISONO_SUSPECT_AFTER_MS", "100000"), ("UNISONO_LOG", "warn")];
         command
-            .args(words("retransmissions::one_rank"))
+            .args(words("topics::retransmissions::one_rank"))
             .envs(quiet)
             .stderr(File::create(&errors[rank].0).unwrap());
         Rank::start(format!("rank {rank}"), &mut command)

@@ -12,9 +12,9 @@ use unisono_communicator::{Collectives, Communicator, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 
+use super::measured::with_busy_machine;
 use crate::TRANSPORT;
 use crate::child::{Rank, say, words};
-use crate::measured::with_busy_machine;
 use crate::network::Network;
 
 const RANKS: usize = 8;
@@ -67,7 +67,7 @@ fn verdict_of(
     let mut ranks: Vec<Rank> = (0..RANKS)
         .map(|rank| {
             let mut command = command(rank);
-            command.args(words("stragglers::one_rank")).env("UNISONO_COMMS_LOGGER", "on");
+            command.args(words("topics::stragglers::one_rank")).env("UNISONO_COMMS_LOGGER", "on");
             let mut started = Rank::start(format!("rank {rank}"), &mut command);
             let longer_ms = if rank == SLOW { longer_ms } else { 0 };
             started.tell(&format!("{calls} {elements} {longer_ms}"));

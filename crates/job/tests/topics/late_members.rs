@@ -3,7 +3,6 @@
 use unisono_communicator::{Certainty, Collectives, Error};
 use unisono_job::Job;
 
-use crate::BOTH_WAYS;
 use crate::support::{config, on_each, worlds};
 
 /// How many other groups both ranks make and leave before the late one comes.
@@ -27,22 +26,20 @@ fn finds_rank_0_gone(world: &Job, key: &str) {
 
 #[test]
 fn a_member_that_comes_late_hears_who_has_left_whatever_has_happened_since() {
-    for way in BOTH_WAYS {
-        on_each(worlds(2, &config(&[way])), |world, whole| {
-            let (own, both) = (whole.group().rank(), [0, 1]);
-            if own == 0 {
-                drop(world.make_group("late", &both).expect("a good list"));
-            }
-            for _ in 0..OTHER_GROUPS {
-                drop(world.make_group("others", &both).expect("a good list"));
-            }
-            whole.barrier().expect("both come");
-            if own == 1 {
-                finds_rank_0_gone(&world, "late");
-            }
-            whole.barrier().expect("the failure of a group is that of no other");
-        });
-    }
+    on_each(worlds(2, &config(&[])), |world, whole| {
+        let (own, both) = (whole.group().rank(), [0, 1]);
+        if own == 0 {
+            drop(world.make_group("late", &both).expect("a good list"));
+        }
+        for _ in 0..OTHER_GROUPS {
+            drop(world.make_group("others", &both).expect("a good list"));
+        }
+        whole.barrier().expect("both come");
+        if own == 1 {
+            finds_rank_0_gone(&world, "late");
+        }
+        whole.barrier().expect("the failure of a group is that of no other");
+    });
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_launcher_that_does_not_read_makes_no_rank_silent_and_has_the_reports_when_i
         let variables =
             [("UNISONO_RANK", &*number), ("UNISONO_WORLD_SIZE", &size), ("UNISONO_JOB", job), (name, pipe)];
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(words("launcher::one_rank")).envs(variables).env("UNISONO_LOG", "debug");
+        command.args(words("topics::launcher::one_rank")).envs(variables).env("UNISONO_LOG", "debug");
         Rank::start(format!("rank {rank}"), command.stderr(lines_written.try_clone().unwrap()))
     };
     let mut ranks: Vec<Rank> = (0..RANKS).map(start).collect();

@@ -40,7 +40,7 @@ fn live(copy: &dyn Communicator, uses_messages: bool) {
 
 #[test]
 fn communicators_that_come_and_go_leave_nothing() {
-    alone("cycles::communicators_that_come_and_go_leave_nothing", || {
+    alone("topics::cycles::communicators_that_come_and_go_leave_nothing", || {
         on_each(worlds(2, &config(&[])), |_world, communicator| {
             live(&*communicator, true);
             communicator.barrier().expect("barrier");

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp};
 
-use crate::BOTH_WAYS;
 use crate::support::{config, on_each, worlds};
 
 /// The deadline of the rank that gives up first. The others would wait for far longer.
@@ -29,8 +28,8 @@ fn receives(group: &dyn Communicator, timeout: Duration) -> Result<(), Error> {
 }
 
 /// The errors of the ranks, which leave all groups with it. Rank 0 gives up first.
-fn errors(parts: &'static [Part], way: (&str, &str)) -> Vec<String> {
-    on_each(worlds(parts.len() as u32, &config(&[way])), |world, whole| {
+fn errors(parts: &'static [Part]) -> Vec<String> {
+    on_each(worlds(parts.len() as u32, &config(&[])), |world, whole| {
         let rank = whole.group().rank() as usize;
         let Part { waits_in, has, act } = parts[rank];
         let other = world.make_group(has.0, &has.1).expect("a good list");
@@ -46,13 +45,11 @@ fn errors(parts: &'static [Part], way: (&str, &str)) -> Vec<String> {
 
 /// All ranks report the deadline of rank 0, and how the ranks wait for each other.
 fn all_tell(parts: &'static [Part], circle: &str) {
-    for way in BOTH_WAYS {
-        for (rank, error) in errors(parts, way).iter().enumerate() {
-            assert!(error.contains("timed out on rank 0 after"), "rank {rank}: {error}");
-            assert!(error.contains(&format!("ranks {circle} wait for each other")), "rank {rank}: {error}");
-            for false_text in ["has not called anything yet", "lost rank", "before its first call"] {
-                assert!(!error.contains(false_text), "rank {rank}: {error}");
-            }
+    for (rank, error) in errors(parts).iter().enumerate() {
+        assert!(error.contains("timed out on rank 0 after"), "rank {rank}: {error}");
+        assert!(error.contains(&format!("ranks {circle} wait for each other")), "rank {rank}: {error}");
+        for false_text in ["has not called anything yet", "lost rank", "before its first call"] {
+            assert!(!error.contains(false_text), "rank {rank}: {error}");
         }
     }
 }
@@ -99,21 +96,19 @@ fn rows_and_columns() {
 /// A rank whose asynchronous call goes on waits for nobody: it is only slow.
 #[test]
 fn a_rank_that_has_started_a_call_elsewhere_is_in_no_circle() {
-    for way in BOTH_WAYS {
-        let gives_up = Arc::new(Barrier::new(2));
-        let told = on_each(worlds(2, &config(&[way])), move |world, whole| {
-            let [first, second] =
-                ["first", "second"].map(|key| world.make_group(key, &[0, 1]).expect("a good list"));
-            if whole.group().rank() == 1 {
-                let started = second.all_reduce_async(vec![1u32], ReduceOp::Sum);
-                gives_up.wait();
-                drop(started);
-                return String::new();
-            }
-            let error = adds(&*first, FIRST_TIMEOUT).expect_err("rank 1 is slow").to_string();
+    let gives_up = Arc::new(Barrier::new(2));
+    let told = on_each(worlds(2, &config(&[])), move |world, whole| {
+        let [first, second] =
+            ["first", "second"].map(|key| world.make_group(key, &[0, 1]).expect("a good list"));
+        if whole.group().rank() == 1 {
+            let started = second.all_reduce_async(vec![1u32], ReduceOp::Sum);
             gives_up.wait();
-            error
-        });
-        assert!(!told[0].contains("each other"), "{}", told[0]);
-    }
+            drop(started);
+            return String::new();
+        }
+        let error = adds(&*first, FIRST_TIMEOUT).expect_err("rank 1 is slow").to_string();
+        gives_up.wait();
+        error
+    });
+    assert!(!told[0].contains("each other"), "{}", told[0]);
 }

@@ -11,7 +11,6 @@ use unisono_communicator::{
 };
 use unisono_job::Job;
 
-use crate::BOTH_WAYS;
 use crate::support::{config, on_each, worlds};
 
 /// How a rank leaves.
@@ -48,16 +47,16 @@ impl Signals {
     }
 }
 
-/// Runs a job of `ranks` ranks over memory and over TCP, with each way to leave. Rank 0 runs `stays`; the others run
+/// Runs a job of `ranks` ranks with each way to leave. Rank 0 runs `stays`; the others run
 /// `leaves`, leave, and live until rank 0 is done.
 fn with_leavers(
     ranks: u32,
     stays: impl Fn(&Arc<dyn Communicator>, &Signals) + Send + Sync + Copy + 'static,
     leaves: impl Fn(&Arc<dyn Communicator>, &Signals) + Send + Sync + Copy + 'static,
 ) {
-    for (medium, way) in BOTH_WAYS.into_iter().flat_map(|medium| WAYS.map(|way| (medium, way))) {
+    for way in WAYS {
         let signals = Signals::new(ranks);
-        on_each(worlds(ranks, &config(&[medium])), move |world: Job, comm| {
+        on_each(worlds(ranks, &config(&[])), move |world: Job, comm| {
             let rank = comm.group().rank();
             if rank == 0 {
                 stays(&comm, &signals);
