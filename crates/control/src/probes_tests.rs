@@ -155,3 +155,32 @@ fn a_host_that_comes_back_late_knows_that_it_is_lost() {
         }
     }
 }
+
+/// It is silent for about the patience, again and again. Whatever the others make of it, all make the same of it.
+#[test]
+fn a_host_that_comes_and_goes_costs_the_others_nobody_and_splits_nothing() {
+    for seed in 0..30 {
+        let hosts = hosts(3, 4, Placement::Blocks);
+        let mut simulation = Simulation::on_hosts(&hosts, seed);
+        simulation.run(MS * 450);
+        let flaps = ranks_of(&hosts, &[1]);
+        for _ in 0..8 {
+            let [gone_ms, there_ms] = [1200, 600].map(|below| 100 + simulation.random.below(below) as u32);
+            simulation.cut_off(flaps.clone(), MS * gone_ms, Cut::Silence);
+            simulation.run(MS * (gone_ms + there_ms));
+        }
+        simulation.run(TWO_PATIENCES * 2);
+        let lost = simulation.lost(0);
+        assert!(lost.is_subset(&flaps), "seed {seed}: {lost:?}");
+        let expected: Vec<u32> = lost.iter().copied().collect();
+        simulation.assert_lost(&expected, &expected, &format!("seed {seed}"));
+        // A rank that the others have lost knows that, or has lost them.
+        for rank in lost {
+            let knows = simulation.presence(rank, rank) == Presence::Lost;
+            let others = (0..12).filter(|other| !flaps.contains(other));
+            let has_lost_others =
+                others.into_iter().all(|other| simulation.presence(rank, other) == Presence::Lost);
+            assert!(knows || has_lost_others, "seed {seed}: rank {rank}");
+        }
+    }
+}

@@ -12,6 +12,7 @@ mod packages;
 mod source;
 mod tokens;
 mod types;
+mod unused;
 mod workspace;
 
 use std::path::{Path, PathBuf};
@@ -37,11 +38,12 @@ pub(crate) fn run(repository: &Path) -> bool {
 /// The number of files, and every violation.
 fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     let paths = text_files(repository)?;
-    let mut violations = workspace::check(repository)?;
+    let packages = workspace::packages(repository)?;
+    let mut violations = workspace::check(&packages, repository);
     violations.extend(packages::check(repository)?);
     violations.extend(names::check(repository, names::USERS_MAX)?);
     let (mut declarations, mut outlines, mut riddles) = (Vec::new(), Vec::new(), Vec::new());
-    let mut modules = Vec::new();
+    let (mut modules, mut words) = (Vec::new(), unused::Words::default());
     for path in &paths {
         let bytes =
             std::fs::read(repository.join(path)).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -56,9 +58,11 @@ fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
         if source.is_rust() {
             riddles.extend(english::riddles(&source));
             modules.push(orphans::declared(&source));
+            words.add(&source);
         }
     }
     let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    violations.extend(words.check(&packages));
     violations.extend(orphans::check(&names, &modules));
     violations.extend(types::check(&names, &declarations));
     violations.extend(circles::check(&names, &outlines));

@@ -8,32 +8,27 @@ use serde_json::Value;
 
 use super::source::Violation;
 
-/// What each package may use of the workspace. The command line is a leaf, so it stands in no list.
+/// What the code of each package may use of the workspace. The command line is a leaf, so it stands in no list.
 const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-schedule", &[]),
     ("unisono-communicator", &[SCHEDULE]),
     ("unisono-backend", &[COMMUNICATOR, SCHEDULE]),
     ("unisono-engine", &[COMMUNICATOR, SCHEDULE, BACKEND]),
-    // Its tests use its own feature `testing`.
-    ("unisono-kernels", &[KERNELS]),
-    // The engine is there for its tests.
-    ("unisono-compression", &[COMMUNICATOR, KERNELS, ENGINE]),
-    // Its tests make worlds, and use the inputs of the kernels' tests.
-    (COMPRESSION_WGPU, &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, TESTS]),
-    ("unisono-vendor-library", &[COMMUNICATOR, TESTS]),
-    // The test double of a library is for its example.
-    (OFFLOAD, &[COMMUNICATOR, SCHEDULE, BACKEND, TESTS]),
-    (OFFLOAD_CCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),
-    (OFFLOAD_NCCL, &[COMMUNICATOR, CUDA, KERNELS, OFFLOAD, VENDOR_LIBRARY, TESTS]),
-    (OFFLOAD_HCCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),
-    ("unisono-cuda", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
-    ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
-    (COMPRESSION_NPU, &[COMMUNICATOR, COMPRESSION, ENGINE, KERNELS, OFFLOAD, OFFLOAD_HCCL, TESTS]),
-    ("unisono-control", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
+    ("unisono-kernels", &[]),
+    ("unisono-compression", &[COMMUNICATOR, KERNELS]),
+    (COMPRESSION_WGPU, &[COMMUNICATOR, KERNELS, COMPRESSION]),
+    (VENDOR_LIBRARY, &[COMMUNICATOR]),
+    (OFFLOAD, &[COMMUNICATOR, SCHEDULE, BACKEND]),
+    (OFFLOAD_CCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY]),
+    (OFFLOAD_NCCL, &[COMMUNICATOR, CUDA, KERNELS, OFFLOAD, VENDOR_LIBRARY]),
+    (OFFLOAD_HCCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY]),
+    (CUDA, &[COMMUNICATOR, VENDOR_LIBRARY]),
+    (COMPRESSION_CUDA, &[COMMUNICATOR, COMPRESSION, CUDA, KERNELS]),
+    (COMPRESSION_NPU, &[COMMUNICATOR, COMPRESSION, KERNELS, OFFLOAD, OFFLOAD_HCCL]),
+    (CONTROL, &[COMMUNICATOR, BACKEND]),
     (SHARED_MEMORY, &[]),
-    // Its tests run whole jobs, which need a transport.
-    ("unisono-job", &[COMMUNICATOR, BACKEND, ENGINE, CONTROL, SHARED_MEMORY, TCP]),
-    (TCP, &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, CONTROL, JOB, SHARED_MEMORY]),
+    (JOB, &[COMMUNICATOR, BACKEND, ENGINE, CONTROL, SHARED_MEMORY]),
+    (TCP, &[COMMUNICATOR, BACKEND, ENGINE, CONTROL, JOB, SHARED_MEMORY]),
     (
         "unisono",
         &[
@@ -58,20 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "unisono-cli",
-        &[
-            COMMUNICATOR,
-            SCHEDULE,
-            KERNELS,
-            CONTROL,
-            JOB,
-            TCP,
-            OFFLOAD,
-            OFFLOAD_CCL,
-            OFFLOAD_HCCL,
-            OFFLOAD_NCCL,
-            "unisono",
-            TESTS,
-        ],
+        &[SCHEDULE, KERNELS, CONTROL, JOB, TCP, OFFLOAD, OFFLOAD_CCL, OFFLOAD_HCCL, OFFLOAD_NCCL, "unisono"],
     ),
     (
         "unisono-tests",
@@ -98,31 +80,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "unisono-vendor-tests",
-        &[
-            COMMUNICATOR,
-            BACKEND,
-            ENGINE,
-            KERNELS,
-            COMPRESSION,
-            COMPRESSION_CUDA,
-            COMPRESSION_NPU,
-            CONTROL,
-            JOB,
-            TCP,
-            OFFLOAD,
-            OFFLOAD_CCL,
-            OFFLOAD_HCCL,
-            OFFLOAD_NCCL,
-            CUDA,
-            "unisono",
-            TESTS,
-        ],
+        &[COMMUNICATOR, ENGINE, JOB, TCP, OFFLOAD, OFFLOAD_CCL, OFFLOAD_HCCL, OFFLOAD_NCCL, TESTS],
     ),
     // Doubles of vendors' libraries know nothing of this one.
     (DOUBLE_COMMON, &[]),
     (DOUBLE_HCCL, &[DOUBLE_COMMON]),
     (DOUBLE_NCCL, &[DOUBLE_COMMON]),
-    ("unisono-benches", LIBRARIES),
+    ("unisono-benches", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, JOB, TCP, OFFLOAD, OFFLOAD_CCL]),
     ("unisono-compare", &["unisono"]),
     ("unisono-converge", &["unisono"]),
     (
@@ -137,14 +101,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             OFFLOAD,
             OFFLOAD_NCCL,
             VENDOR_LIBRARY,
-            CONTROL,
             JOB,
             TCP,
             TESTS,
         ],
     ),
     ("unisono-soak", &["unisono", "unisono-tests", CONTROL, JOB, TCP]),
-    ("xtask", LIBRARIES),
+    ("xtask", &[]),
 ];
 
 const COMMUNICATOR: &str = "unisono-communicator";
@@ -170,40 +133,44 @@ const JOB: &str = "unisono-job";
 const SHARED_MEMORY: &str = "unisono-shared-memory";
 const TCP: &str = "unisono-transport-tcp";
 const VENDOR_LIBRARY: &str = "unisono-vendor-library";
-const LIBRARIES: &[&str] = &[
-    COMMUNICATOR,
-    SCHEDULE,
-    BACKEND,
-    ENGINE,
-    KERNELS,
-    COMPRESSION,
-    CONTROL,
-    JOB,
-    TCP,
-    OFFLOAD,
-    OFFLOAD_CCL,
-    "unisono",
-];
 
 /// One package of the workspace.
-struct Package {
-    name: String,
+pub(crate) struct Package {
+    pub(super) name: String,
     /// Of its manifest, relative to the repository.
-    path: String,
-    manifest: String,
+    pub(super) path: String,
+    pub(super) manifest: String,
     /// Its manifest does not say `publish = false`.
-    is_published: bool,
-    /// The packages of this workspace that it uses, in code, tests or build scripts.
-    uses: Vec<String>,
+    pub(super) is_published: bool,
+    /// The packages of this workspace that its code or its build script uses. Its tests may use any.
+    pub(super) uses: Vec<String>,
+    /// The names in its code of everything that it uses, in tests too.
+    pub(super) dependencies: Vec<String>,
+}
+
+impl Package {
+    /// Relative to the repository.
+    pub(super) fn folder(&self) -> &Path {
+        Path::new(&self.path).parent().unwrap_or(Path::new(""))
+    }
+
+    /// The last line of its manifest that names this dependency.
+    pub(super) fn line_of(&self, dependency: &str) -> usize {
+        let lines = (1..).zip(self.manifest.lines()).filter(|(_, line)| line.contains(dependency));
+        lines.map(|(number, _)| number).last().unwrap_or(1)
+    }
+
+    pub(super) fn violation(&self, line: usize, rule: &'static str, text: String) -> Violation {
+        Violation { path: self.path.clone(), line, rule, text }
+    }
 }
 
 /// Every rule of this file.
-pub(crate) fn check(repository: &Path) -> Result<Vec<Violation>, String> {
-    let packages = packages(repository)?;
+pub(crate) fn check(packages: &[Package], repository: &Path) -> Vec<Violation> {
     let rules = |package| {
         arrows(package).into_iter().chain(shared_lints(package)).chain(archive(package, repository))
     };
-    Ok(packages.iter().flat_map(rules).collect())
+    packages.iter().flat_map(rules).collect()
 }
 
 /// The names of the packages that are not published.
@@ -215,7 +182,11 @@ pub(crate) fn unpublished(repository: &Path) -> Result<Vec<String>, String> {
     Ok(packages.filter(|package| !package.is_published).map(|package| package.name).collect())
 }
 
-fn packages(repository: &Path) -> Result<Vec<Package>, String> {
+/// The packages of the workspace.
+///
+/// # Errors
+/// When cargo does not say.
+pub(crate) fn packages(repository: &Path) -> Result<Vec<Package>, String> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .current_dir(repository)
@@ -235,34 +206,29 @@ fn read_package(package: &Value, repository: &Path) -> Result<Package, String> {
     let path = Path::new(&file).strip_prefix(repository).unwrap_or(Path::new(&file));
     let dependencies = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
     // Only packages of this workspace come by path.
-    let own = dependencies.iter().filter(|dependency| dependency["path"].is_string());
+    let is_used = |one: &&Value| one["path"].is_string() && one["kind"].as_str() != Some("dev");
+    let name_in_code =
+        |one: &Value| text(if one["rename"].is_string() { &one["rename"] } else { &one["name"] });
     Ok(Package {
         name: text(&package["name"]),
         path: path.to_string_lossy().into_owned(),
         // `publish = false` is an empty list of registries.
         is_published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
         manifest: std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?,
-        uses: own.map(|dependency| text(&dependency["name"])).collect(),
+        uses: dependencies.iter().filter(is_used).map(|one| text(&one["name"])).collect(),
+        dependencies: dependencies.iter().map(name_in_code).collect(),
     })
-}
-
-fn violation(package: &Package, line: usize, rule: &'static str, text: String) -> Violation {
-    Violation { path: package.path.clone(), line, rule, text }
 }
 
 fn arrows(package: &Package) -> Vec<Violation> {
     let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == package.name) else {
         let text = format!("{} has no row in xtask's table of who may use whom", package.name);
-        return vec![violation(package, 1, "arrows", text)];
-    };
-    let line_of = |used: &str| {
-        let lines = (1..).zip(package.manifest.lines());
-        lines.filter(|(_, line)| line.contains(used)).map(|(number, _)| number).last().unwrap_or(1)
+        return vec![package.violation(1, "arrows", text)];
     };
     let forbidden = package.uses.iter().filter(|used| !allowed.contains(&used.as_str()));
     forbidden
         .map(|used| {
-            violation(package, line_of(used), "arrows", format!("{} may not use {used}", package.name))
+            package.violation(package.line_of(used), "arrows", format!("{} may not use {used}", package.name))
         })
         .collect()
 }
@@ -271,7 +237,7 @@ fn shared_lints(package: &Package) -> Option<Violation> {
     let mut lines = package.manifest.lines().map(str::trim).skip_while(|line| *line != "[lints]").skip(1);
     let shared = lines.next().is_some_and(|line| line.replace(' ', "") == "workspace=true");
     let text = "write [lints] workspace = true".to_owned();
-    (!shared).then(|| violation(package, 1, "lints", text))
+    (!shared).then(|| package.violation(1, "lints", text))
 }
 
 /// The texts of the licences, which each archive must hold.
@@ -291,7 +257,7 @@ fn archive(package: &Package, repository: &Path) -> Vec<Violation> {
     let readme = (!has_readme).then(|| "write readme.workspace = true, or publish = false".to_owned());
     let missing = LICENCES.iter().filter(|name| !is_like_ours(name));
     let licences = missing.map(|name| format!("link {name} of the repository into the package's folder"));
-    readme.into_iter().chain(licences).map(|text| violation(package, 1, "archive", text)).collect()
+    readme.into_iter().chain(licences).map(|text| package.violation(1, "archive", text)).collect()
 }
 
 #[cfg(test)]
@@ -301,7 +267,7 @@ mod tests {
     fn package(name: &str, manifest: &str, uses: &[&str]) -> Package {
         let uses = uses.iter().map(|&name| name.to_owned()).collect();
         let (path, manifest) = ("Cargo.toml".to_owned(), manifest.to_owned());
-        Package { name: name.to_owned(), path, manifest, is_published: true, uses }
+        Package { name: name.to_owned(), path, manifest, is_published: true, uses, dependencies: Vec::new() }
     }
 
     #[test]
