@@ -12,6 +12,7 @@ use unisono_schedule::{Algorithm, CostModel, Trust};
 
 use crate::drive::Shared;
 use crate::drive::call::{ActiveCall, Engine};
+use crate::drive::idling::Idling;
 use crate::drive::pending::OneCollective;
 use crate::links::Links;
 use crate::options::EngineOptions;
@@ -52,7 +53,9 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let stall_options = StallOptions { probe_after, warn_after, drop_timeout };
         let gate = CallGate::new(group, board, control, backend, options.timeout, stall_options);
         let messages = PointToPoint::new(gate.peers().clone());
-        let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());
+        let (heard, ranks, idling) =
+            (gate.board().heard().clone(), gate.group().size(), Idling::new(&options));
+        let engine = Engine::new(links, planner, heard, (ranks, idling));
         let shared = Shared::new(gate, options, selector, messages, engine);
         Arc::new_cyclic(|own| EngineCommunicator { own: own.clone(), shared })
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{CallOptions, Collectives, Error, UserOp};
 
+use crate::drive::idling::Idle;
 use crate::drive::time_slice::slice_ns;
 use crate::in_process::{InProcessCommunicator, world};
 
@@ -15,8 +16,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Makes a rank's threads believe that other work shares their core. For a second their waits sleep at once.
 fn crowd(comm: &InProcessCommunicator) {
     let (mut guard, now) = (comm.shared.lock_links(), Instant::now());
-    (0..10).for_each(|_| guard.crowding.gave_way(now, now + Duration::from_millis(10)));
-    assert!(guard.crowding.is_resting(now + Duration::from_millis(500)));
+    (0..10).for_each(|_| guard.idling.gave_way(now, now + Duration::from_millis(10)));
+    let later = now + Duration::from_millis(500);
+    assert_eq!(guard.idling.next(later, &mut None), Idle::Sleep);
 }
 
 /// Runs `late` on another thread, later than `early`, so that `early` has to wait.

@@ -11,8 +11,7 @@ use unisono_communicator::{
     Segments, Site, Sizes, monotonic_ns, reserve,
 };
 
-use crate::drive::crowding::Crowding;
-use crate::drive::looking::Looking;
+use crate::drive::idling::Idling;
 use crate::drive::pause::Pause;
 use crate::drive::step::Step;
 use crate::drive::time_slice;
@@ -34,17 +33,15 @@ pub(crate) struct Engine<L> {
     pub(crate) planner: Planner,
     /// Kept for the next sleep, so that sleeping allocates nothing.
     pub(crate) pause: Pause,
-    pub(crate) crowding: Crowding,
-    pub(crate) looking: Looking,
+    pub(crate) idling: Idling,
     staging: Staging,
     scratch: Vec<u8>,
 }
 
 impl<L: Links> Engine<L> {
-    pub(crate) fn new(links: L, planner: Planner, heard: Heard, ranks: u32) -> Engine<L> {
+    pub(crate) fn new(links: L, planner: Planner, heard: Heard, (ranks, idling): (u32, Idling)) -> Engine<L> {
         let (pause, staging) = (Pause::for_ranks(ranks), Staging::new(heard));
-        let (crowding, looking) = (Crowding::default(), Looking::default());
-        Engine { links, planner, pause, crowding, looking, staging, scratch: Vec::new() }
+        Engine { links, planner, pause, idling, staging, scratch: Vec::new() }
     }
 }
 

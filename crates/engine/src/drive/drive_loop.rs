@@ -1,7 +1,6 @@
 //! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
 //!
-//! While bytes move, the loop does not pause. When they stop, it looks for a moment (`looking`), then yields the core
-//! between polls, and then sleeps; beside other work it sleeps at once (`crowding`). It reads the clock only after a
+//! While bytes move, the loop does not pause. When they stop, it waits as `idling` says. It reads the clock only after a
 //! poll in which the task's own call did not move.
 
 use std::sync::Once;
@@ -12,7 +11,7 @@ use unisono_communicator::{Result, Severity, log};
 
 use crate::drive::LinksGuard;
 use crate::drive::call::Engine;
-use crate::drive::looking::LOOKS;
+use crate::drive::idling::{Idle, LOOKS};
 use crate::drive::pause::{Pause, SLEEP_MAX};
 use crate::drive::step::Step;
 use crate::drive::time_slice;
@@ -78,33 +77,31 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
                 self.let_others();
             } else if !is_quiet {
                 quiet_since = None;
-            } else if self.crowding.is_resting(now) {
-                time_slice::be_short(true);
-                woken = self.sleep(task, now, still_since)?;
-            } else if now.saturating_duration_since(*quiet_since.get_or_insert(now))
-                < self.shared.options.spin
-            {
-                if self.look(task) {
-                    continue;
-                }
-                std::thread::yield_now();
-                let after = self.links.now();
-                self.crowding.gave_way(now, after);
-                time_slice::be_short(self.crowding.is_crowded());
             } else {
-                woken = self.sleep(task, now, still_since)?;
+                match self.idling.next(now, &mut quiet_since) {
+                    Idle::Look if self.look(task) => {}
+                    Idle::Look | Idle::Yield => self.give_way(now),
+                    Idle::Sleep => {
+                        time_slice::be_short(self.idling.is_crowded());
+                        woken = self.sleep(task, now, still_since)?;
+                    }
+                }
             }
         }
         self.shared.gate.board().progress().await_rank(None);
         Ok(())
     }
 
+    /// Yields the core.
+    fn give_way(&mut self, now: Instant) {
+        std::thread::yield_now();
+        let after = self.links.now();
+        self.idling.gave_way(now, after);
+        time_slice::be_short(self.idling.is_crowded());
+    }
+
     /// Looks for a moment whether an edge is ready; true if one is, or if the task has something else to do.
     fn look(&mut self, task: &mut impl Task<L>) -> bool {
-        let ranks_share_cores = self.shared.options.cost_model.ranks_per_core_thousandths > 1000;
-        if ranks_share_cores || self.crowding.is_crowded() || !self.looking.is_due() {
-            return false;
-        }
         let mut pause = std::mem::take(&mut self.pause).emptied();
         if !task.pause(self, &mut pause) {
             // The task wants another poll, so nothing is known of the links.
@@ -121,7 +118,7 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
         }
         self.pause = pause;
         if let Some(is_ready) = seen {
-            self.looking.note(is_ready);
+            self.idling.looked(is_ready);
         }
         seen == Some(true)
     }

@@ -7,8 +7,8 @@
 //! | `behind_gate` | the same for calls that something else runs |
 //! | `drive_loop`, `step` | the one loop and its `Task`; what a poll has done |
 //! | `wait` | how long a call has waited, and what follows |
-//! | `looking` | whether a thread looks for a moment before it gives its core away |
-//! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
+//! | `idling` | whether an idle thread looks at its links, gives its core away, or sleeps |
+//! | `time_slice` | a short slice for a thread that waits beside other work on its core |
 //! | `call` | one collective in progress |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
 //! | `progress`, `progress_threads` | moves calls that no other thread moves; the threads of all communicators |
@@ -17,12 +17,11 @@
 mod behind_gate;
 pub(crate) mod call;
 pub(crate) mod callbacks;
-pub(crate) mod crowding;
 pub(crate) mod drive_loop;
 pub(crate) mod handle;
+pub(crate) mod idling;
 pub(crate) mod issue;
 pub(crate) mod links_guard;
-pub(crate) mod looking;
 pub(crate) mod monitor;
 pub(crate) mod pause;
 pub(crate) mod pending;
