@@ -2,17 +2,17 @@
 //! receives in which threads wait, and arrived messages without a receive. Each rank numbers its own messages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use unisono_communicator::{CallInfo, Descriptor, Site};
 
-use super::{Board, CALLS_REMEMBERED};
+use super::Board;
+use super::last::{LastCalls, remembered};
 use crate::lock;
 use crate::status::UnreadMessages;
 
 #[derive(Clone, Copy, Debug)]
 struct MessageEntry {
-    number: u64,
     descriptor: Descriptor,
     site: Site,
     is_done: bool,
@@ -21,10 +21,10 @@ struct MessageEntry {
 /// Room in the list of waits before it must grow.
 const WAITS_EXPECTED: usize = 4;
 
-/// The messages of one communicator. The ring is allocated at the first message, since most communicators send none.
+/// The messages of one communicator.
 pub struct Messages {
     entered: AtomicU64,
-    entries: OnceLock<Box<[Mutex<Option<MessageEntry>>]>>,
+    last: LastCalls<MessageEntry>,
     /// The sends and receives in which threads wait.
     waits: Mutex<Vec<(u64, Descriptor, Site)>>,
     waits_begun: AtomicU64,
@@ -57,7 +57,7 @@ impl Default for Messages {
     fn default() -> Messages {
         Messages {
             entered: AtomicU64::new(0),
-            entries: OnceLock::new(),
+            last: LastCalls::default(),
             waits: Mutex::new(Vec::with_capacity(WAITS_EXPECTED)),
             waits_begun: AtomicU64::new(0),
             unread: Mutex::default(),
@@ -69,18 +69,14 @@ impl Messages {
     /// Records the start of a send or receive, and returns its number. Any thread may call it.
     pub fn enter(&self, descriptor: &Descriptor, site: Site) -> u64 {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
-        let entry = MessageEntry { number, descriptor: *descriptor, site, is_done: false };
-        *lock(self.slot(number)) = Some(entry);
+        self.last.set(number, MessageEntry { descriptor: *descriptor, site, is_done: false });
         number
     }
 
     /// Records that the send or receive of this number has succeeded.
     #[inline]
     pub fn leave(&self, number: u64) {
-        let mut slot = lock(self.slot(number));
-        if let Some(entry) = slot.as_mut().filter(|entry| entry.number == number) {
-            entry.is_done = true;
-        }
+        self.last.with(number, |entry| entry.is_done = true);
     }
 
     /// How many sends and receives there have been.
@@ -90,10 +86,8 @@ impl Messages {
 
     /// The messages in the ring, oldest first, and whether each has succeeded.
     pub fn recent(&self) -> Vec<(CallInfo, bool)> {
-        let entered = self.entered.load(Ordering::Relaxed);
-        let numbers = entered.saturating_sub(CALLS_REMEMBERED as u64)..entered;
-        let entry = |number| lock(self.slot(number)).filter(|entry| entry.number == number);
-        numbers.filter_map(entry).map(|entry| (info(&entry), entry.is_done)).collect()
+        let shown = |number| self.last.with(number, |entry| (info(number, entry), entry.is_done));
+        remembered(self.entered()).filter_map(shown).collect()
     }
 
     /// The send or receive in which a thread has waited longest.
@@ -111,15 +105,10 @@ impl Messages {
     pub(crate) fn unread(&self) -> Vec<UnreadMessages> {
         lock(&self.unread).clone()
     }
-
-    fn slot(&self, number: u64) -> &Mutex<Option<MessageEntry>> {
-        let entries = self.entries.get_or_init(|| (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect());
-        &entries[(number % CALLS_REMEMBERED as u64) as usize]
-    }
 }
 
-fn info(entry: &MessageEntry) -> CallInfo {
-    CallInfo { site: Some(entry.site.into()), ..CallInfo::new(entry.number, entry.descriptor) }
+fn info(number: u64, entry: &MessageEntry) -> CallInfo {
+    CallInfo { site: Some(entry.site.into()), ..CallInfo::new(number, entry.descriptor) }
 }
 
 #[cfg(test)]
@@ -127,6 +116,7 @@ mod tests {
     use unisono_communicator::{DType, Operation, Peer};
 
     use super::*;
+    use crate::board::CALLS_REMEMBERED;
 
     #[test]
     fn the_last_messages_are_remembered_whatever_their_order_of_ending() {

@@ -3,7 +3,8 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `ring` | [`CallRing`]: the last calls, the digest of all |
+//! | `last` | the last 1,024 calls of any kind, by number |
+//! | `ring` | [`CallRing`]: the last collectives, the digest of all |
 //! | `progress` | [`Progress`]: numbers of returned and finished calls, and the rank that the running call waits for |
 //! | `first_cause` | [`FirstCause`]: why the communicator is revoked, if it is |
 //! | `messages` | [`Messages`]: the last sends and receives, and the messages without a receive |
@@ -18,6 +19,7 @@ mod answers;
 mod closings;
 mod first_cause;
 mod heard;
+mod last;
 mod messages;
 mod on_streams;
 mod progress;
@@ -34,12 +36,13 @@ pub(crate) use self::answers::{AnswerPlace, NextPlace};
 pub use self::closings::Closings;
 pub use self::first_cause::{FirstCause, Revocation, begin_thread_without_callers};
 pub use self::heard::Heard;
+pub use self::last::CALLS_REMEMBERED;
 pub use self::messages::{MessageWait, Messages};
 pub use self::on_streams::OnStreams;
 pub use self::progress::Progress;
 use self::recording::CallRecords;
 pub use self::recording::{Course, EnteredMessage};
-pub use self::ring::{CALLS_REMEMBERED, CallRing};
+pub use self::ring::CallRing;
 pub use self::unfinished::Unfinished;
 use crate::lock;
 use crate::status::{CallStatus, Doing};

@@ -2,7 +2,7 @@
 //! are kept with their times.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use unisono_communicator::{
@@ -10,7 +10,8 @@ use unisono_communicator::{
     Observations, ParentCall, RecordedCall, RecordedEnd, Recording, Site, Sizes,
 };
 
-use super::{Board, CALLS_REMEMBERED, CallRing};
+use super::last::{LastCalls, remembered};
+use super::{Board, CallRing};
 use crate::lock;
 
 /// The way of a call from its entry to its end, as its backend has seen it.
@@ -33,14 +34,11 @@ pub struct EnteredMessage {
 /// The recorded calls of one communicator.
 pub(super) struct CallRecords {
     group: Group,
-    collectives: RecordRing,
-    messages: RecordRing,
+    collectives: LastCalls<RecordedCall>,
+    messages: LastCalls<RecordedCall>,
     /// The work of the network until this time, which the last observations have told.
     told: Mutex<(Instant, Vec<LinkTime>)>,
 }
-
-/// The number and the record of a call.
-type Slot = Option<(u64, RecordedCall)>;
 
 impl CallRecords {
     /// A line about a call, on the first rank.
@@ -51,41 +49,9 @@ impl CallRecords {
     }
 }
 
-/// Recorded calls by number, the last ones. It is allocated for the first one.
-#[derive(Default)]
-struct RecordRing {
-    entries: OnceLock<Box<[Mutex<Slot>]>>,
-}
-
-impl RecordRing {
-    fn slot(&self, number: u64) -> &Mutex<Slot> {
-        let entries = self.entries.get_or_init(|| (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect());
-        &entries[(number % CALLS_REMEMBERED as u64) as usize]
-    }
-
-    fn set(&self, number: u64, call: RecordedCall) {
-        *lock(self.slot(number)) = Some((number, call));
-    }
-
-    /// Sets the record of this number anew, unless a later one has its place.
-    fn replace(&self, number: u64, call: RecordedCall) {
-        if let Some(slot) = lock(self.slot(number)).as_mut().filter(|(other, _)| *other == number) {
-            slot.1 = call;
-        }
-    }
-
-    fn get(&self, number: u64) -> Option<RecordedCall> {
-        self.entries.get()?;
-        lock(self.slot(number)).filter(|(other, _)| *other == number).map(|(_, call)| call)
-    }
-
-    /// Ends the call of this number by `end`, unless it has ended. Gives the call if `end` says that it is wanted.
-    fn end(&self, number: u64, end: impl FnOnce(&mut RecordedCall) -> bool) -> Option<RecordedCall> {
-        self.entries.get()?;
-        let mut slot = lock(self.slot(number));
-        let (_, call) = slot.as_mut().filter(|(other, call)| *other == number && !call.has_ended)?;
-        end(call).then_some(*call)
-    }
+/// Ends a recorded call by `end`, unless it has ended. Gives the call if `end` says that it is wanted.
+fn end_once(call: &mut RecordedCall, end: impl FnOnce(&mut RecordedCall) -> bool) -> Option<RecordedCall> {
+    (!call.has_ended && end(call)).then_some(*call)
 }
 
 /// A call for a line in the log, looked up only if the line is written.
@@ -109,8 +75,8 @@ impl Board {
     pub(crate) fn record_for(&self, group: &Group) {
         let records = CallRecords {
             group: group.clone(),
-            collectives: RecordRing::default(),
-            messages: RecordRing::default(),
+            collectives: LastCalls::default(),
+            messages: LastCalls::default(),
             told: Mutex::new((Instant::now(), Vec::new())),
         };
         // A second gate on the same board is of the same group.
@@ -175,9 +141,8 @@ impl Board {
         if self.recorder().is_none() {
             return;
         }
-        let entered = self.calls.entered();
-        let remembered = entered.saturating_sub(CALLS_REMEMBERED as u64);
-        for number in self.progress.finished().max(remembered)..entered {
+        let remembered = remembered(self.calls.entered());
+        for number in self.progress.finished().max(remembered.start)..remembered.end {
             self.record_end((number, None), Course::default(), RecordedEnd::Failed);
         }
     }
@@ -190,9 +155,9 @@ impl Board {
             call.first_byte_ns = if course.has_waited { course.first_byte_ns } else { call.entered_ns };
             log.end(call, ended)
         };
-        let told = match records.collectives.get(number) {
-            Some(_) => records.collectives.end(number, end),
-            None => kept.and_then(|mut call| end(&mut call).then_some(call)),
+        let told = match records.collectives.with(number, |call| end_once(call, end)) {
+            Some(told) => told,
+            None => kept.and_then(|mut call| end_once(&mut call, end)),
         };
         if let Some(call) = told {
             let shown = Shown { calls: &self.calls, number };
@@ -237,7 +202,7 @@ impl Board {
             && let Some((records, log)) = self.recorder()
         {
             let is_told = log.end(&mut call, ended);
-            records.messages.replace(number, call);
+            records.messages.with(number, |kept| *kept = call);
             if is_told {
                 records.tell(&call, &format_args!("{descriptor} at {site}"));
             }
@@ -254,9 +219,8 @@ impl Board {
     /// The recorded collectives that ended well and that the ring still has, by number.
     fn recorded_calls(&self) -> Vec<(u64, RecordedCall)> {
         let Some(records) = self.records.get() else { return Vec::new() };
-        let entered = self.calls.entered();
-        let numbers = entered.saturating_sub(CALLS_REMEMBERED as u64)..entered;
-        let recorded = numbers.filter_map(|number| Some((number, records.collectives.get(number)?)));
+        let record = |number| Some((number, records.collectives.with(number, |call| *call)?));
+        let recorded = remembered(self.calls.entered()).filter_map(record);
         recorded.filter(|(_, call)| call.ended_ns > 0 && !call.has_failed).collect()
     }
 
@@ -277,11 +241,11 @@ impl Board {
 
     /// The times of a collective that the ring still has, if they were recorded.
     pub fn recorded(&self, number: u64) -> Option<RecordedCall> {
-        self.records.get()?.collectives.get(number)
+        self.records.get()?.collectives.with(number, |call| *call)
     }
 
     /// The times of a send or receive that the ring still has, if they were recorded.
     pub fn recorded_message(&self, number: u64) -> Option<RecordedCall> {
-        self.records.get()?.messages.get(number)
+        self.records.get()?.messages.with(number, |call| *call)
     }
 }

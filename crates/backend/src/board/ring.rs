@@ -1,19 +1,15 @@
 //! The ring of a communicator's last calls, and the digest of all its calls.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use unisono_communicator::{CallAlgorithm, CallInfo, Descriptor, ParentCall, Site, Sizes};
 
-use crate::lock;
+use super::last::LastCalls;
 use crate::status::CallHistory;
-
-/// The number of calls that the ring remembers.
-pub const CALLS_REMEMBERED: usize = 1024;
 
 #[derive(Clone, Debug)]
 struct CallEntry {
-    number: u64,
     descriptor: Descriptor,
     /// The algorithm's name and the hash of its schedules; see [`CallAlgorithm`].
     algorithm: Option<(&'static str, u32)>,
@@ -26,7 +22,7 @@ struct CallEntry {
 
 /// The last entered collectives.
 pub struct CallRing {
-    entries: Box<[Mutex<Option<CallEntry>>]>,
+    entries: LastCalls<CallEntry>,
     entered: AtomicU64,
     /// The digest of all calls so far, over the fields that must be equal on all ranks.
     digest: AtomicU64,
@@ -34,11 +30,10 @@ pub struct CallRing {
 
 impl CallRing {
     pub(super) fn new() -> CallRing {
-        CallRing {
-            entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
-            entered: AtomicU64::new(0),
-            digest: AtomicU64::new(0),
-        }
+        let entries = LastCalls::default();
+        // A call allocates nothing.
+        entries.allocate();
+        CallRing { entries, entered: AtomicU64::new(0), digest: AtomicU64::new(0) }
     }
 
     /// Enters a collective and gives its number. Calls enter one at a time. `algorithm` is `None` if not known yet;
@@ -53,8 +48,7 @@ impl CallRing {
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
         let (sizes, parent) = (sizes.cloned(), parent.cloned());
-        let entry = CallEntry { number, descriptor: *descriptor, algorithm, site, sizes, parent };
-        *lock(self.slot(number)) = Some(entry);
+        self.entries.set(number, CallEntry { descriptor: *descriptor, algorithm, site, sizes, parent });
         self.entered.store(number + 1, Ordering::Release);
         number
     }
@@ -76,15 +70,11 @@ impl CallRing {
 
     /// The call with this number, if the ring remembers it.
     pub fn info(&self, number: u64) -> Option<CallInfo> {
-        let entry = lock(self.slot(number)).clone().filter(|entry| entry.number == number)?;
+        let entry = self.entries.with(number, |entry| entry.clone())?;
         let CallEntry { descriptor, sizes, parent, .. } = entry;
         let named = |(name, schedules): (&'static str, u32)| CallAlgorithm { name: name.into(), schedules };
         let (algorithm, site) = (entry.algorithm.map(named), Some(entry.site.into()));
         Some(CallInfo { number, descriptor, algorithm, site, sizes, parent })
-    }
-
-    fn slot(&self, number: u64) -> &Mutex<Option<CallEntry>> {
-        &self.entries[(number % CALLS_REMEMBERED as u64) as usize]
     }
 }
 
@@ -95,6 +85,7 @@ mod tests {
     use unisono_communicator::{Collective, Counts, DType};
 
     use super::*;
+    use crate::board::CALLS_REMEMBERED;
 
     #[test]
     fn the_sizes_of_a_call_are_remembered_with_it() {
