@@ -14,12 +14,17 @@ use unisono::compression::{Codec, Route, codec_by_name};
 use unisono::{BACKENDS, Backend, DType, Error, ReduceOp};
 
 use crate::bench::operations::BenchOperation;
-use crate::demo::{Kill, Method, Methods};
+use crate::demo::kill::Kill;
+use crate::demo::method::{Method, Methods};
 use crate::problem::Result;
 use crate::run::cores::Binding;
 
 /// The most ranks that are started on one host.
 pub(crate) const LOCAL_RANKS_MAX: u32 = 1024;
+
+/// The hidden commands: a rank of the demonstration, and the process beside a launcher.
+pub(crate) const DEMO_RANK: &str = "demo-rank";
+pub(crate) const GUARD: &str = "guard";
 
 /// Collective communication between the ranks of a job: try it, launch it, measure it, show its algorithms.
 #[derive(Debug, Parser)]
@@ -52,10 +57,10 @@ pub(crate) enum Commands {
     /// Prints every setting: name, unit, default, other names, meaning. docs/settings.md is this page.
     Settings,
     /// A rank of the demonstration.
-    #[command(name = crate::demo::RANK_COMMAND, hide = true)]
+    #[command(name = DEMO_RANK, hide = true)]
     DemoRank(DemoRankArguments),
     /// The process that outlives a killed launcher.
-    #[command(name = crate::run::guard::COMMAND, hide = true)]
+    #[command(name = GUARD, hide = true)]
     Guard {
         /// The folder that it removes at the end.
         folder: PathBuf,
@@ -97,7 +102,7 @@ pub(crate) struct VendorArguments {
     pub(crate) vendor_dir: Option<PathBuf>,
 }
 
-/// One rank of a [`crate::demo::demo`].
+/// One rank of a demonstration.
 #[derive(Debug, Args)]
 pub(crate) struct DemoRankArguments {
     /// Which rank dies, and at which step.

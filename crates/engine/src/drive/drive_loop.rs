@@ -1,7 +1,7 @@
 //! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
 //!
-//! While bytes move, the loop does not pause. When they stop, it waits as `idling` says. It reads the clock only after a
-//! poll in which the task's own call did not move.
+//! While bytes move, the loop does not pause. When they stop, it waits as `idling` says. It reads the clock only after
+//! a poll in which the task's own call did not move.
 
 use std::sync::Once;
 use std::time::{Duration, Instant};

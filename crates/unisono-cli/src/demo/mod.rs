@@ -6,8 +6,8 @@
 mod digits;
 mod idx;
 mod images;
-mod kill;
-mod method;
+pub(crate) mod kill;
+pub(crate) mod method;
 mod network;
 mod optimiser;
 mod parent;
@@ -27,14 +27,10 @@ use crate::bench::timing::Effort;
 use crate::bench::{Algorithms, Plan, measure};
 use crate::print;
 use crate::problem::{Problem, Result};
-pub(crate) use kill::Kill;
-pub(crate) use method::{Method, Methods};
+use kill::Kill;
 pub(crate) use parent::demo;
 use recipe::Task;
 use training::{Recovery, Trained, train};
-
-/// The hidden command of this program that is one rank of the demonstration.
-pub(crate) const RANK_COMMAND: &str = "demo-rank";
 
 /// The sizes that each collective is measured with, and for how long.
 struct Depth {

@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use indicatif::{ProgressBar, ProgressStyle};
 use unisono::Config;
 
+use super::kill::Kill;
+use super::method::Method;
 use super::recipe::Task;
 use super::report;
 use super::training::{Recovery, Trained};
-use super::{Depth, Kill, Method, Note, RANK_COMMAND};
-use crate::arguments::DemoArguments;
+use super::{Depth, Note};
+use crate::arguments::{DEMO_RANK, DemoArguments};
 use crate::bench::report::{Row, header};
 use crate::print;
 use crate::problem::{Problem, Result};
@@ -114,7 +116,7 @@ impl Run {
             bar: bar(),
             terminal: Terminal::default(),
         });
-        let mut words: Vec<OsString> = vec![RANK_COMMAND.into()];
+        let mut words: Vec<OsString> = vec![DEMO_RANK.into()];
         words.extend(only_training.then(|| "--only-training".into()));
         words.extend(kill.iter().flat_map(|kill| ["--kill".into(), kill.to_string().into()]));
         words.extend(method.iter().flat_map(|method| ["--method".into(), method.name().into()]));

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use super::kill::Kill;
+use super::method::Method;
 use super::parent::{Run, Screen};
 use super::training::{CurvePoint, Recovery, Trained};
-use super::{Kill, Method};
 use crate::bench::report::Row;
 use crate::print;
 use crate::problem::{Problem, Result};

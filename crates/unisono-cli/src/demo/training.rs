@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use unisono::{Collectives, Communicator, Error, Group, ReduceOp};
 
+use super::Note;
 use super::images::{DataSet, Images};
+use super::kill::Kill;
 use super::network::{Activations, Layers, Network};
 use super::optimiser::{Optimiser, Traffic};
 use super::recipe::{Recipe, Task};
-use super::{Kill, Note};
 use crate::combine::combine;
 use crate::problem::Result;
 use crate::random::Random;

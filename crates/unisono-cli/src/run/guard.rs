@@ -19,10 +19,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::meeting::SECRET_VARIABLE;
 use super::signals::survive_all;
+use crate::arguments::GUARD;
 use crate::problem::{Problem, Result};
-
-/// The hidden command that runs this program as the guard.
-pub(crate) const COMMAND: &str = "guard";
 
 /// What the kernel calls the process of the guard.
 const NAME: &CStr = c"rank-guard";
@@ -47,7 +45,7 @@ impl Guard {
     /// Starts the guard, in a process group of its own so that no signal to the launcher's group reaches it.
     pub(crate) fn start(folder: &Path, null: &File) -> io::Result<Guard> {
         let process = Command::new(std::env::current_exe()?)
-            .arg(COMMAND)
+            .arg(GUARD)
             .arg(folder)
             // A launcher that is a rank of another job has that one's: the guard of that job would end this one, which
             // has still its own ranks to end.
