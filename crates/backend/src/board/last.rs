@@ -4,7 +4,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::lock;
 
-/// How many calls are remembered.
+/// The number of calls that are remembered.
 pub const CALLS_REMEMBERED: usize = 1024;
 
 /// The value of a call, and its number.

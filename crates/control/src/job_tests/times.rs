@@ -1,4 +1,4 @@
-//! How long ranks may take to learn of a failure, and to agree on the survivors.
+//! Limits on the time until ranks have learned of a failure, and have agreed on the survivors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::super::simulation::program::Moment;
 use super::{Case, Stories, Trouble};
 use crate::simulation::TWO_PATIENCES;
 
-/// How long the news of a failure may take, together with the time that a rank may wait for a better explanation.
+/// The time that the news of a failure may take, together with the time that a rank may wait for a better explanation.
 const SPREAD_MAX: Duration = Duration::from_millis(300);
 
 impl Case {

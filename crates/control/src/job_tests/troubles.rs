@@ -1,4 +1,4 @@
-//! What happens to a simulated job of a seed, and to which program.
+//! The trouble of a seed: its kind, its victims, and the program that it meets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const GONE: Duration = Duration::from_secs(3600);
 /// Changed messages are drawn from so many: about as many as a job without a failure sends.
 const MESSAGES_PER_RANK: u64 = 25;
 
-/// What happens to a job.
+/// The kinds of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// Nothing, but delays, skewed clocks and short stops.

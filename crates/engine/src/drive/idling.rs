@@ -1,4 +1,4 @@
-//! How a thread waits whose task cannot move: it looks at its links for a moment, gives its core away, or sleeps.
+//! The waits of a thread whose task cannot move: it looks at its links for a moment, gives its core away, or sleeps.
 //!
 //! A thread that looks sees bytes tens of nanoseconds after they were written; a thread that calls `sched_yield`
 //! between two polls sees them hundreds of nanoseconds later. But where two ranks share a core, the other one can write
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::EngineOptions;
 
-/// How often a thread looks in succession: for a microsecond or a few, in which a rank on another core answers.
+/// Looks in succession: they take a microsecond or a few, in which a rank on another core answers.
 pub(super) const LOOKS: u32 = 150;
 
 /// Polls without a look after the first vain one.
@@ -28,7 +28,8 @@ const SKIPPED_MAX: u32 = 512;
 /// yields or sleeps at once.
 const YIELD_LONG: Duration = Duration::from_millis(2);
 
-/// How long threads sleep at once after the first long yield: as long as the yield, since the other work may be over.
+/// The time in which threads sleep at once after the first long yield: as long as the yield, since the other work may
+/// be over.
 const REST_MIN: Duration = Duration::from_millis(4);
 
 /// The longest such time; also how long a machine that has become quiet stays slower.
@@ -52,12 +53,12 @@ pub(crate) enum Idle {
 /// The state of this rank's waits, which decides about the next one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idling {
-    /// How long a thread polls before it sleeps.
+    /// The time for which a thread polls before it sleeps.
     spin: Duration,
     may_look: bool,
     /// The polls that go by before the next look.
     skips: u32,
-    /// How many went by after the last look; 0 if it was not vain.
+    /// The polls that went by after the last look; 0 if it was not vain.
     skipped: u32,
     /// `None` without other work on the core.
     rest: Option<Rest>,
