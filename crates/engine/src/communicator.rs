@@ -10,9 +10,9 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
+use crate::calls::call::{ActiveCall, Engine};
+use crate::calls::idling::Idling;
 use crate::drive::Shared;
-use crate::drive::call::{ActiveCall, Engine};
-use crate::drive::idling::Idling;
 use crate::drive::pending::OneCollective;
 use crate::links::Links;
 use crate::options::EngineOptions;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{CallOptions, Collectives, Error, UserOp};
 
-use crate::drive::idling::Idle;
-use crate::drive::time_slice::slice_ns;
+use crate::calls::idling::Idle;
+use crate::calls::time_slice::slice_ns;
 use crate::in_process::{InProcessCommunicator, world};
 
 /// Longer than any of these tests takes.

@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod calls;
 mod communicator;
 mod drive;
 #[cfg(any(test, fuzzing))]
@@ -22,8 +23,8 @@ mod run;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use calls::progress_threads::ProgressThreads;
 pub use communicator::{EngineCommunicator, Parts};
-pub use drive::progress_threads::ProgressThreads;
 pub use links::faulty::{FaultPlan, Faults, Faulty};
 pub use links::tapped::{Flow, Tap, Tapped, TappedLink};
 pub use links::traced::{TRACE_EVENTS_MAX, Trace, TraceEvent, Traced};

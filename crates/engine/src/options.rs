@@ -8,7 +8,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Algorithm, Choice, CostModel, Registry, Trust};
 
-use crate::drive::progress_threads::ProgressThreads;
+use crate::calls::progress_threads::ProgressThreads;
 use crate::lock;
 
 /// Settings of one communicator; equal on all its ranks.

@@ -95,7 +95,7 @@ fn calls_pass_few_functions() {
             work.as_work().on_done(move |_| ended.send(()).unwrap());
             end.recv().unwrap();
         });
-        let thread_loop = moved.iter().position(|frame| frame.starts_with("run (drive/progress_threads.rs"));
+        let thread_loop = moved.iter().position(|frame| frame.starts_with("run (calls/progress_threads.rs"));
         let moved = &moved[..=thread_loop.expect("the progress thread has moved it")];
         check("an all_reduce by a progress thread, from its loop", 13, moved);
     });

@@ -33,7 +33,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/cuda/src/raw.rs",
     "crates/cuda/src/stream.rs",
     "crates/cuda/tests/cuda/driver.rs",
-    "crates/engine/src/drive/time_slice.rs",
+    "crates/engine/src/calls/time_slice.rs",
     "crates/engine/src/reduce/dispatch.rs",
     "kernels/src/dispatch.rs",
     "kernels/src/simd/avx2.rs",

@@ -66,6 +66,8 @@ impl Plane {
 
 #[cfg(test)]
 mod tests {
+    use unisono_communicator::Certainty;
+
     use super::*;
     use crate::hosts::Hosts;
     use crate::intervals::Intervals;
@@ -99,6 +101,21 @@ mod tests {
     fn a_late_rank_dials_few_of_the_ranks_that_leave_before_it() {
         assert_eq!(dials_while_others_leave(false), 0, "nobody is left at the tick");
         assert!(dials_while_others_leave(true) > 500, "its goodbye must reach a rank that stays");
+    }
+
+    #[test]
+    fn a_connection_in_the_place_of_another_one_is_dialled_at_the_next_tick() {
+        let (now, [own, leaves, next]) = (Instant::now(), [0, 4, 5].map(JobRank::new));
+        let mut plane = Plane::new(own, Hosts::new([0; 64].into()), Intervals::default(), now);
+        dials(&mut plane);
+        plane.publish(
+            Topic::Lost { rank: leaves, certainty: Certainty::Suspected, reason: String::new() },
+            now,
+        );
+        assert_eq!(dials(&mut plane), 0, "others may follow");
+        plane.on_tick(now);
+        let dialled = |action: &Action| matches!(action, Action::Connect(peer) if *peer == next);
+        assert!(plane.take_actions().iter().any(dialled));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use unisono_communicator::{
     Call, CallOptions, Counts, Descriptor, Determinism, GroupOptions, Operation, Result, Sizes,
 };
 
+use crate::calls::call::enter;
 use crate::drive::Shared;
-use crate::drive::call::enter;
 use crate::links::Links;
 use crate::plan::header::{CallHeader, hash_named};
 

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use unisono_backend::IDLE_AFTER_CAUSE_MAX;
 use unisono_communicator::{Result, Severity, log};
 
+use crate::calls::call::Engine;
+use crate::calls::idling::{Idle, LOOKS};
+use crate::calls::pause::{Pause, SLEEP_MAX};
+use crate::calls::step::Step;
+use crate::calls::time_slice;
 use crate::drive::LinksGuard;
-use crate::drive::call::Engine;
-use crate::drive::idling::{Idle, LOOKS};
-use crate::drive::pause::{Pause, SLEEP_MAX};
-use crate::drive::step::Step;
-use crate::drive::time_slice;
 use crate::links::{Links, Wake};
 
 /// The work that the holder of the links drives.

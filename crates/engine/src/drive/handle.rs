@@ -10,8 +10,8 @@ use unisono_communicator::{
     Descriptor, DoneCallback, Error, Operation, Outcome, OwnedBuffers, Peer, Result, WorkSource, call_back,
 };
 
+use crate::calls::request::Request;
 use crate::drive::Shared;
-use crate::drive::request::Request;
 use crate::links::Links;
 
 /// How often a thread polls a call whose communicator another thread is dropping. The drop ends the call.

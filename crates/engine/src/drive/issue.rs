@@ -7,10 +7,10 @@ use unisono_communicator::{
     CallOptions, Collective, Descriptor, Error, MemoryKind, Operation, OwnedCall, Result, Work, check_request,
 };
 
+use crate::calls::queue::QueuedCollective;
+use crate::calls::request::Request;
 use crate::drive::Shared;
 use crate::drive::handle::RequestHandle;
-use crate::drive::queue::QueuedCollective;
-use crate::drive::request::Request;
 use crate::links::Links;
 
 impl<L: Links + 'static> Shared<L> {

@@ -6,8 +6,8 @@ use std::sync::MutexGuard;
 use unisono_backend::Failing;
 use unisono_communicator::{Error, Holding};
 
+use crate::calls::call::Engine;
 use crate::drive::Shared;
-use crate::drive::call::Engine;
 use crate::links::Links;
 use crate::lock;
 

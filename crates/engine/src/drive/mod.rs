@@ -1,37 +1,26 @@
-//! From an admitted call to its end: the holder of the links, the loop that moves calls, the state that threads share.
+//! From an admitted call to its end: who may move calls, and the loop that moves them.
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `monitor`, `links_guard` | who holds the links, and who waits for what; the links while they are held |
 //! | `issue` | admits calls, takes their turn, runs or queues them |
 //! | `behind_gate` | the same for calls that something else runs |
-//! | `drive_loop`, `step` | the one loop and its `Task`; what a poll has done |
-//! | `wait` | how long a call has waited, and what follows |
-//! | `idling` | whether an idle thread looks at its links, gives its core away, or sleeps |
-//! | `time_slice` | a short slice for a thread that waits beside other work on its core |
-//! | `call` | one collective in progress |
-//! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
-//! | `progress`, `progress_threads` | moves calls that no other thread moves; the threads of all communicators |
-//! | `callbacks` | the thread that calls functions of users |
+//! | `blocking` | blocking sends and receives on the memory of their callers |
+//! | `goodbye` | the end of a communicator's messages |
+//! | `links_guard` | the links while a thread holds them |
+//! | `drive_loop` | the one loop and its `Task` |
+//! | `pending` | the task that moves all asynchronous calls |
+//! | `handle` | the handle of an asynchronous call |
+//! | `progress` | moves calls that no other thread moves |
 
 mod behind_gate;
-pub(crate) mod call;
-pub(crate) mod callbacks;
+mod blocking;
 pub(crate) mod drive_loop;
+mod goodbye;
 pub(crate) mod handle;
-pub(crate) mod idling;
 pub(crate) mod issue;
 pub(crate) mod links_guard;
-pub(crate) mod monitor;
-pub(crate) mod pause;
 pub(crate) mod pending;
 pub(crate) mod progress;
-pub(crate) mod progress_threads;
-pub(crate) mod queue;
-pub(crate) mod request;
-pub(crate) mod step;
-pub(crate) mod time_slice;
-pub(crate) mod wait;
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,10 +30,10 @@ use std::time::Instant;
 use unisono_backend::{CallGate, Failing, ScopeTurn, Waker};
 use unisono_communicator::{CallOptions, Error, Holding, ParentCall, Result, deadline_after};
 
-use crate::drive::call::Engine;
-use crate::drive::monitor::Monitor;
-use crate::drive::progress_threads::Dropped;
-use crate::drive::queue::Queue;
+use crate::calls::call::Engine;
+use crate::calls::monitor::Monitor;
+use crate::calls::progress_threads::Dropped;
+use crate::calls::queue::Queue;
 use crate::links::Links;
 use crate::lock;
 use crate::options::EngineOptions;
@@ -54,8 +43,6 @@ use crate::point_to_point::PointToPoint;
 
 pub(crate) use drive_loop::Task;
 pub(crate) use links_guard::LinksGuard;
-pub(crate) use pause::Pause;
-pub(crate) use step::Step;
 
 /// What all handles and threads of one communicator share.
 pub(crate) struct Shared<L: Links + 'static> {

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use unisono_backend::CollectiveWait;
 use unisono_communicator::{Buffers, Result};
 
-use crate::drive::call::{ActiveCall, Engine};
-use crate::drive::queue::QueuedCollective;
-use crate::drive::request::{ActiveRequest, RequestState};
-use crate::drive::{LinksGuard, Pause, Shared, Step, Task};
+use crate::calls::call::{ActiveCall, Engine};
+use crate::calls::pause::Pause;
+use crate::calls::queue::QueuedCollective;
+use crate::calls::request::{ActiveRequest, RequestState};
+use crate::calls::step::Step;
+use crate::drive::{LinksGuard, Shared, Task};
 use crate::links::Links;
 use crate::lock;
 use crate::point_to_point::Borrowed;

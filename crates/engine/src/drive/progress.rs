@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Error, Severity, deadline_after, log};
 
+use crate::calls::monitor::{Command, Monitor, Progress};
+use crate::calls::progress_threads::{Pool, ProgressThreads};
 use crate::drive::Shared;
-use crate::drive::monitor::{Command, Monitor, Progress};
-use crate::drive::progress_threads::{Pool, ProgressThreads};
 use crate::links::Links;
 
 /// How long a thread stays away while another thread is at work.

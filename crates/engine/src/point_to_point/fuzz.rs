@@ -7,8 +7,8 @@ use unisono_communicator::{DType, Descriptor, Group, Operation, OwnedBuffers, Ow
 
 use super::frame::{EAGER_BYTES_MAX, FRAME_BYTES, Frame, Message};
 use super::{Borrowed, PointToPoint};
-use crate::drive::monitor::Monitor;
-use crate::drive::request::Request;
+use crate::calls::monitor::Monitor;
+use crate::calls::request::Request;
 use crate::fuzz::LONG_ONE_IN;
 use crate::fuzz::input::Input;
 use crate::links::doubles::WireDouble;

@@ -10,7 +10,7 @@ use unisono_communicator::{
 
 use super::frame::{Frame, Message};
 use super::{Borrowed, PointToPoint};
-use crate::drive::request::Request;
+use crate::calls::request::Request;
 use crate::links::doubles::WireDouble;
 
 /// A rank with a posted receive of tag 9 from its peer, rank 1.

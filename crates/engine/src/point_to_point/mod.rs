@@ -4,9 +4,8 @@
 //! A message of at most [`frame::EAGER_BYTES_MAX`] is sent at once if the receiver's queue has room for it (credits).
 //! Any other message starts with a request; once its receive is posted, its bytes go straight into the receive's
 //! buffer. The holder of the links moves all posted transfers, so a program may wait for them in any order. A blocking
-//! call that finds the links free lends its memory instead of copying it (`blocking.rs`).
+//! call that finds the links free lends its memory instead of copying it (`drive/blocking.rs`).
 
-mod blocking;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -27,9 +26,9 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Error, GroupRank, Operation, Outcome, Peer, Result, Segments};
 
-use crate::drive::Pause;
-use crate::drive::request::Request;
-use crate::drive::wait::Wait;
+use crate::calls::pause::Pause;
+use crate::calls::request::Request;
+use crate::calls::wait::Wait;
 use crate::links::{Broken, Edge, Interest, Lane, Links};
 use unisono_backend::Peers;
 
@@ -38,7 +37,8 @@ use matching::{Arrived, Matching};
 use transfer::{Owned, Sink, Transfer};
 use waits::Looks;
 
-pub(crate) use transfer::Borrowed;
+pub(crate) use transfer::{Borrowed, WaitingTransfer};
+pub(crate) use waits::{call_asked_about, pay};
 
 /// All unfinished sends and receives of one communicator.
 pub(crate) struct PointToPoint {
@@ -134,13 +134,17 @@ impl PointToPoint {
     }
 
     /// Begins the borrowed transfer, after all transfers that were posted earlier.
-    fn lend<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) {
+    pub(crate) fn lend<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) {
         self.begin_posted(links, borrowed);
         self.begin(Transfer::Borrowed, links, borrowed);
     }
 
     /// Moves the borrowed transfer. If it has a lane, no other lane is polled.
-    fn advance_borrowed<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
+    pub(crate) fn advance_borrowed<L: Links>(
+        &mut self,
+        links: &mut L,
+        borrowed: &mut Borrowed<'_>,
+    ) -> Result<bool> {
         match borrowed.descriptor.peer {
             _ if borrowed.is_over() => Ok(true),
             Some(Peer::Rank(peer)) if peer != self.rank.get() => {
@@ -151,7 +155,7 @@ impl PointToPoint {
     }
 
     /// Writes the remaining frames of a finished borrowed transfer. True if work is left.
-    fn leave<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
+    pub(crate) fn leave<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
         let (Some(Ok(Outcome { source, .. })), Some(peer)) = (&borrowed.result, borrowed.descriptor.peer)
         else {
             return self.is_pending();
@@ -169,7 +173,7 @@ impl PointToPoint {
     }
 
     /// Replaces the borrowed transfer by a request's transfer, which owns its memory.
-    fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait, since: Instant) {
+    pub(crate) fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait, since: Instant) {
         let Some(mut owned) = Owned::take(request, wait) else { return };
         if let Some(place) = self.matching.borrowed_mut(borrowed) {
             *place = Transfer::Owned(owned);

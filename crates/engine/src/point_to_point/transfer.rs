@@ -14,8 +14,8 @@ use unisono_communicator::{
     Outcome, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Result, Segments, Site, zeroed,
 };
 
-use crate::drive::request::{Request, RequestState};
-use crate::drive::wait::Wait;
+use crate::calls::request::{Request, RequestState};
+use crate::calls::wait::Wait;
 use crate::lock;
 
 use super::frame::Message;
@@ -53,7 +53,7 @@ pub(crate) struct Borrowed<'m> {
     /// Set when the transfer has ended.
     pub(crate) result: Option<Result<Outcome>>,
     /// Whether some of its bytes have moved since the last look.
-    pub(super) has_moved: bool,
+    pub(crate) has_moved: bool,
 }
 
 impl<'m> Borrowed<'m> {
@@ -73,14 +73,14 @@ impl<'m> Borrowed<'m> {
     }
 
     /// Whether there is a borrowed transfer.
-    pub(super) fn is_some(&self) -> bool {
+    pub(crate) fn is_some(&self) -> bool {
         match self.descriptor.operation {
             Operation::Send | Operation::Recv => true,
             Operation::Collective(_) => false,
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.result.is_some()
     }
 }
@@ -158,7 +158,7 @@ fn staged(call: &OwnedCall) -> Result<Option<Vec<u8>>> {
 }
 
 /// A send or receive that waits.
-pub(super) struct WaitingTransfer {
+pub(crate) struct WaitingTransfer {
     descriptor: Descriptor,
     site: Site,
     /// How many other sends and receives of this rank wait too.
@@ -178,7 +178,7 @@ impl fmt::Display for WaitingTransfer {
 
 impl WaitingTransfer {
     /// It waits alone.
-    pub(super) fn new(descriptor: Descriptor, site: Site) -> WaitingTransfer {
+    pub(crate) fn new(descriptor: Descriptor, site: Site) -> WaitingTransfer {
         WaitingTransfer { descriptor, site, others: 0 }
     }
 
@@ -188,7 +188,7 @@ impl WaitingTransfer {
     }
 
     /// The only rank that can end the wait; `None` if any rank can.
-    pub(super) fn awaited(&self) -> Option<GroupRank> {
+    pub(crate) fn awaited(&self) -> Option<GroupRank> {
         match self.descriptor.peer {
             Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),
             Some(Peer::Any) | None => None,
@@ -201,7 +201,7 @@ impl WaitingTransfer {
     }
 
     /// The timeout after this `wait`, on this rank of `peers`.
-    pub(super) fn late(&self, wait: &Wait, peers: &Peers, now: Instant) -> Error {
+    pub(crate) fn late(&self, wait: &Wait, peers: &Peers, now: Instant) -> Error {
         let (group, board) = (peers.group(), peers.board());
         let missing = match self.descriptor.operation {
             Operation::Send => "has not received",

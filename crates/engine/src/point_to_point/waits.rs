@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::CallGate;
 use unisono_communicator::Result;
 
-use crate::drive::wait::{ASKED_AT_ONCE_MAX, Attention, Due, Wait};
+use crate::calls::wait::{ASKED_AT_ONCE_MAX, Attention, Due, Wait};
 use crate::options::EngineOptions;
 
 use super::PointToPoint;
@@ -88,13 +88,13 @@ impl PointToPoint {
 
 /// The collective about which an awaited rank is asked: the one in progress here, or the next. The answer names the
 /// call in which that rank is.
-pub(super) fn call_asked_about(gate: &CallGate) -> u64 {
+pub(crate) fn call_asked_about(gate: &CallGate) -> u64 {
     gate.board().progress().finished()
 }
 
 /// Logs a warning and asks the awaited rank, as far as due. A closed rank is not asked: its stream shows all that it
 /// has sent.
-pub(super) fn pay(due: Attention, wait: &mut Wait, gate: &CallGate, waiting: &WaitingTransfer, number: u64) {
+pub(crate) fn pay(due: Attention, wait: &mut Wait, gate: &CallGate, waiting: &WaitingTransfer, number: u64) {
     let awaited = waiting.awaited();
     let asks = due.asks && awaited.is_some_and(|peer| !gate.board().closings().has_closed(peer));
     wait.pay(Attention { asks, ..due }, gate, waiting, awaited.as_slice(), number);

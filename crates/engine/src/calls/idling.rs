@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::options::EngineOptions;
 
 /// Looks in succession: they take a microsecond or a few, in which a rank on another core answers.
-pub(super) const LOOKS: u32 = 150;
+pub(crate) const LOOKS: u32 = 150;
 
 /// Polls without a look after the first vain one.
 const SKIPPED_MIN: u32 = 1;
@@ -101,12 +101,12 @@ impl Idling {
     }
 
     /// Whether the last yields showed other work on the core.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.rest.is_some()
     }
 
     /// Notes what a look has brought.
-    pub(super) fn looked(&mut self, has_found: bool) {
+    pub(crate) fn looked(&mut self, has_found: bool) {
         self.skipped = if has_found { 0 } else { (self.skipped * 2).clamp(SKIPPED_MIN, SKIPPED_MAX) };
         self.skips = self.skipped;
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use unisono_communicator::AfterEnd;
 
-use crate::drive::callbacks::Callbacks;
-use crate::drive::progress_threads::Pool;
+use crate::calls::callbacks::Callbacks;
+use crate::calls::progress_threads::Pool;
 use crate::lock;
 
 /// How long a progress thread leaves new work alone, because a caller that waits at once does the work itself. A

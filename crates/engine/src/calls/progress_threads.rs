@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use unisono_backend::Waker;
 use unisono_communicator::Error;
 
-use crate::drive::monitor::Monitor;
+use crate::calls::monitor::Monitor;
 use crate::lock;
 
 /// The most threads of one world.

@@ -11,11 +11,11 @@ use unisono_communicator::{
     Segments, Site, Sizes, monotonic_ns, reserve,
 };
 
-use crate::drive::idling::Idling;
-use crate::drive::pause::Pause;
-use crate::drive::step::Step;
-use crate::drive::time_slice;
-use crate::drive::wait::{Due, Wait};
+use crate::calls::idling::Idling;
+use crate::calls::pause::Pause;
+use crate::calls::step::Step;
+use crate::calls::time_slice;
+use crate::calls::wait::{Due, Wait};
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
 use crate::options::EngineOptions;

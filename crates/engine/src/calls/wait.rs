@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::CallGate;
 use unisono_communicator::{Awaited, Group, GroupRank, JobRank, Severity, deadline_after, log};
 
-use crate::drive::pause::SLEEP_MAX;
+use crate::calls::pause::SLEEP_MAX;
 use crate::options::EngineOptions;
 
 /// The pause between the first two questions about a call. Each later pause is twice as long as the previous one.

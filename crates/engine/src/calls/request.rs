@@ -9,8 +9,8 @@ use unisono_communicator::{
     Site,
 };
 
-use crate::drive::call::ActiveCall;
-use crate::drive::monitor::Monitor;
+use crate::calls::call::ActiveCall;
+use crate::calls::monitor::Monitor;
 use crate::lock;
 use unisono_backend::{Board, Enclosing, EnteredMessage};
 

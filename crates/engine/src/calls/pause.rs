@@ -16,7 +16,7 @@ pub(crate) struct Pause {
     /// The ranks that the call waits for, the next one first.
     pub(crate) awaited: Vec<GroupRank>,
     /// The next due time.
-    pub(super) until: Option<Instant>,
+    pub(crate) until: Option<Instant>,
 }
 
 impl Pause {
@@ -32,7 +32,7 @@ impl Pause {
     }
 
     /// The same memory, without events.
-    pub(super) fn emptied(mut self) -> Pause {
+    pub(crate) fn emptied(mut self) -> Pause {
         self.interest.clear();
         self.awaited.clear();
         Pause { until: None, ..self }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use unisono_communicator::Collective;
 
-use crate::drive::request::Request;
+use crate::calls::request::Request;
 use crate::lock;
 
 /// An asynchronous collective, and its kind.

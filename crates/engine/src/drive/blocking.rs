@@ -14,16 +14,15 @@ use unisono_communicator::{
     OwnedBuffers, OwnedCall, OwnedMemory, Result, Segments, SegmentsMut, Site, zeroed,
 };
 
-use crate::drive::call::Engine;
-use crate::drive::request::Request;
-use crate::drive::wait::{Due, Wait};
-use crate::drive::{Pause, Shared, Step, Task};
+use crate::calls::call::Engine;
+use crate::calls::pause::Pause;
+use crate::calls::request::Request;
+use crate::calls::step::Step;
+use crate::calls::wait::{Due, Wait};
+use crate::drive::{Shared, Task};
 use crate::links::Links;
 use crate::lock;
-
-use super::PointToPoint;
-use super::transfer::{Borrowed, WaitingTransfer};
-use super::waits::{call_asked_about, pay};
+use crate::point_to_point::{Borrowed, PointToPoint, WaitingTransfer, call_asked_about, pay};
 
 /// One in this many idle polls looks at all streams.
 const POLLS_PER_ROUND: u32 = 8;
