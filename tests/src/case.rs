@@ -420,12 +420,12 @@ pub fn assert_same<T: Sample>(got: &[T], expected: &[T], what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_communicator::{Outcome, OwnedCall, SegmentsMut, Solo, Work};
+    use unisono_communicator::{Executor, Life, Outcome, OwnedCall, SegmentsMut, Solo, Work};
 
     /// Flips a bit of every result.
     struct Wrong(Solo);
 
-    impl Communicator for Wrong {
+    impl Executor for Wrong {
         fn group(&self) -> &unisono_communicator::Group {
             self.0.group()
         }
@@ -444,6 +444,12 @@ mod tests {
             self.0.submit(call)
         }
 
+        fn life(&self) -> &dyn Life {
+            self
+        }
+    }
+
+    impl Life for Wrong {
         fn backend(&self) -> &'static str {
             "wrong"
         }

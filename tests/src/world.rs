@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, Error, GroupOptions, Outcome, OwnedCall, ParentCall, Result,
-    Scope, Shrunk, Ticket, Trust, Work, forward_communicator,
+    Algorithm, Call, CallOptions, Communicator, Error, Executor, Group, GroupOptions, Life, Outcome,
+    OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
 };
 use unisono_engine::EngineOptions;
 
@@ -70,7 +70,10 @@ pub fn run_job<R: Send>(
             if is_first {
                 eprintln!("the first failure was on {name} rank {rank} of {ranks}");
             }
-            let _ = watched.revoke(Error::invalid("test", format!("rank {rank} has failed its test")));
+            let _ = Communicator::revoke(
+                &watched,
+                Error::invalid("test", format!("rank {rank} has failed its test")),
+            );
         }
         let end = result.as_ref().err().map(|panic| format!("has failed: {}", panic_text(&**panic)));
         watched.seat.note(end.unwrap_or_else(|| "has ended".to_owned()));
@@ -124,9 +127,10 @@ impl Watched {
     }
 }
 
-impl Communicator for Watched {
-    forward_communicator!(self => self.inner; group, backend, native_collectives, cost_model, companion, observations,
-        supports, resolve, revoke, abort);
+impl Executor for Watched {
+    fn group(&self) -> &Group {
+        self.inner.group()
+    }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         self.noted(call.to_string(), || self.inner.execute(call))
@@ -134,6 +138,16 @@ impl Communicator for Watched {
 
     fn submit(&self, call: OwnedCall) -> Work {
         self.noted(format!("submit of {call}"), || self.inner.submit(call))
+    }
+
+    fn life(&self) -> &dyn Life {
+        self
+    }
+}
+
+impl Life for Watched {
+    fn under(&self) -> Option<&dyn Life> {
+        Some(self.inner.life())
     }
 
     fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {

@@ -4,7 +4,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{CallOptions, Collectives, CollectivesOnDevice, Communicator, Error, ReduceOp};
+use unisono_communicator::{
+    CallOptions, Collectives, CollectivesOnDevice, Communicator, Error, Executor, ReduceOp,
+};
 use unisono_offload_nccl::{Nccl, NcclCommunicator};
 use unisono_tests::on_device::moved::OnDevice;
 

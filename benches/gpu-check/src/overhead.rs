@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Collectives, CollectivesOnDevice, Communicator, DeviceSliceMut, Error, ReduceOp, Result,
+    Collectives, CollectivesOnDevice, Communicator, DeviceSliceMut, Error, Executor, ReduceOp, Result,
 };
 use unisono_cuda::Context;
 use unisono_offload::RawStream;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::Communicator;
+use unisono_communicator::{Communicator, Executor};
 use unisono_compression::{Codec, CompressionState};
 use unisono_compression_cuda::{CudaKernels, CudaOptions};
 use unisono_job::Job;

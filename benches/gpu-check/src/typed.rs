@@ -5,7 +5,8 @@
 use std::marker::PhantomData;
 
 use unisono_communicator::{
-    CollectivesOnDevice, Communicator, DType, DeviceSlice, DeviceSliceMut, Outcome, ReduceOp, Result,
+    CollectivesOnDevice, Communicator, DType, DeviceSlice, DeviceSliceMut, Executor, Outcome, ReduceOp,
+    Result,
 };
 use unisono_offload_nccl::{Nccl, NcclCommunicator};
 use unisono_tests::case::assert_same;

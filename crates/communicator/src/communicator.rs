@@ -1,6 +1,5 @@
-//! The trait of every backend, decorator and test double; scopes; the survivors of a failure.
+//! The trait of every communicator, as its users see it.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,25 +8,20 @@ use unisono_schedule::{Algorithm, Collective, CostModel, Trust};
 use crate::call::descriptor::Descriptor;
 use crate::call::options::CallOptions;
 use crate::call::outcome::{Outcome, Ticket};
-use crate::call::parent::{ParentCall, ScopeId};
-use crate::call::{Call, OwnedCall};
-use crate::check::check_request;
+use crate::call::parent::ParentCall;
 use crate::comms_log::observations::Observations;
 use crate::error::{Error, Result};
-use crate::forward_communicator;
-use crate::group::Group;
+use crate::executor::Executor;
 use crate::group::options::GroupOptions;
 use crate::memory::MemoryKind;
-use crate::work::Work;
+use crate::scope::Scope;
 
 /// A group of ranks that communicate.
 ///
-/// Users call the typed operations of [`crate::Collectives`]; backends implement this trait. Calls follow the order of
-/// issue, which must be the same on every rank. [`Communicator::execute`] gets checked arguments.
-pub trait Communicator: Send + Sync {
-    /// Rank, size, members.
-    fn group(&self) -> &Group;
-
+/// Every [`Executor`] is one, and no implementation writes a method of this trait: a backend implements `Executor` and
+/// [`Life`](crate::Life). Users call the typed operations of [`crate::Collectives`]. Calls follow the order of issue,
+/// which must be the same on every rank.
+pub trait Communicator: Executor {
     /// This rank's number in the group.
     fn rank(&self) -> u32 {
         self.group().rank()
@@ -38,21 +32,10 @@ pub trait Communicator: Send + Sync {
         self.group().size()
     }
 
-    /// Runs a call to its end on the calling thread. A call on device memory is only enqueued on its stream; the
-    /// outcome has a ticket ([`Outcome::ticket`]) for [`Communicator::resolve`]. A backend may take parts out of the
-    /// [`Call`], so make a new one for each call.
-    ///
-    /// # Errors
-    /// Any [`Error`]; [`Error::is_before_start`] tells whether the communicator is still usable. The ticket, and every
-    /// later call, reports an error that comes after the call was enqueued.
-    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome>;
-
-    /// Starts a call. Its buffers move in, and come back through the handle. A call on device memory ends when its
-    /// stream has completed it; the handle then knows a late error.
-    fn submit(&self, call: OwnedCall) -> Work;
-
     /// The backend's name, for messages.
-    fn backend(&self) -> &'static str;
+    fn backend(&self) -> &'static str {
+        self.life().backend()
+    }
 
     /// The collectives for which the backend has an operation of its own. It puts the others together from these and
     /// from messages; [`Communicator::supports`] tells which it can do at all.
@@ -62,26 +45,26 @@ pub trait Communicator: Send + Sync {
     /// assert!(Solo::new().native_collectives().contains(&Collective::AllReduce));
     /// ```
     fn native_collectives(&self) -> Vec<Collective> {
-        Collective::ALL.to_vec()
+        self.life().native_collectives()
     }
 
     /// The figures of the network for the planner, the same on all ranks. A backend without own figures gives
     /// loopback's.
     fn cost_model(&self) -> CostModel {
-        CostModel::LOOPBACK
+        self.life().cost_model()
     }
 
     /// The communicator beneath, if a vendor's library does the collectives of this one. It has the same ranks, order
     /// of calls and first cause. If a call hangs in the library, the survivors go on with the companion's
     /// [`Communicator::shrink`].
     fn companion(&self) -> Option<Arc<dyn Communicator>> {
-        None
+        self.life().companion()
     }
 
     /// What the communicator has recorded of its last calls, and what it knows of clocks and networks, for
     /// [`crate::CommsLogger::stragglers`]. Nothing by default.
     fn observations(&self) -> Observations {
-        Observations::default()
+        self.life().observations()
     }
 
     /// Whether this rank can make such a call on such memory, with these options and the options of
@@ -102,11 +85,7 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// The errors of the call: [`Error::InvalidArgument`], or [`Error::Unsupported`] with what to do instead.
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        check_request(descriptor, options, self.group())?;
-        match memory {
-            MemoryKind::Host => Ok(()),
-            MemoryKind::Device => Err(Error::no_device(self.backend())),
-        }
+        self.life().supports(self.group(), descriptor, options, memory)
     }
 
     /// Waits, at most for `timeout`, until the stream has completed the call of `ticket`. `None` when the call is still
@@ -119,9 +98,7 @@ pub trait Communicator: Send + Sync {
     /// The late error of the call. [`Error::InvalidArgument`] for a ticket of another communicator, or a forgotten one.
     /// [`Error::Unsupported`] from a backend that issues no tickets.
     fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
-        let _ = timeout;
-        let instead = Some("ask the communicator that has issued it".to_owned());
-        Err(Error::Unsupported { what: format!("{ticket}"), backend: self.backend(), instead })
+        self.life().resolve_within(ticket, timeout)
     }
 
     /// Waits until the stream has completed the call of `ticket`, at most until the call's deadline: then the call ends
@@ -149,8 +126,7 @@ pub trait Communicator: Send + Sync {
     /// [`Error::AlgorithmRefused`], which leaves the communicator as it was; [`Error::Unsupported`] from a backend
     /// without algorithms; errors of the calls that carry the digests.
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
-        let _ = (algorithm, trust);
-        Err(unsupported(self.backend(), "algorithms from outside"))
+        self.life().register(algorithm, trust)
     }
 
     /// A communicator of some of its ranks, in the order given. Collective: every rank of this communicator makes the
@@ -164,8 +140,7 @@ pub trait Communicator: Send + Sync {
     /// [`Error::InvalidArgument`] for a rank outside the communicator or twice, and for an option that no group can
     /// have. [`Error::Unsupported`] unless the backend has it.
     fn subgroup_with(&self, ranks: &[u32], options: &GroupOptions) -> Result<Option<Arc<dyn Communicator>>> {
-        let _ = (ranks, options);
-        Err(unsupported(self.backend(), "subgroups"))
+        self.life().subgroup_with(ranks, options)
     }
 
     /// [`Communicator::subgroup_with`] without options.
@@ -181,7 +156,7 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// [`Error::Unsupported`] unless the backend has it.
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        Err(unsupported(self.backend(), "duplicate"))
+        self.life().duplicate()
     }
 
     /// After a failure: agrees with the other survivors on who is left, and returns the communicator in which they go
@@ -194,7 +169,7 @@ pub trait Communicator: Send + Sync {
     /// go on without this one; [`Error::Timeout`] with the living ranks that have not called it (then call it again);
     /// [`Error::Closed`] after [`Communicator::close`]; [`Error::Unsupported`] unless the backend has it.
     fn shrink(&self) -> Result<Shrunk> {
-        Err(unsupported(self.backend(), "shrink"))
+        self.life().shrink()
     }
 
     /// The logical AND of the survivors' flags, the same on all. It works while ranks fail, and on a revoked
@@ -203,8 +178,7 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// As [`Communicator::shrink`].
     fn agree(&self, flag: bool) -> Result<bool> {
-        let _ = flag;
-        Err(unsupported(self.backend(), "agree"))
+        self.life().agree(flag)
     }
 
     /// Waits until all ranks have called it, at most for `timeout`, which is this rank's own. The error names exactly
@@ -229,8 +203,7 @@ pub trait Communicator: Send + Sync {
     /// [`Error::ConcurrentUse`] while another thread is in it; the first cause; [`Error::Closed`] after
     /// [`Communicator::close`]; [`Error::Unsupported`] unless the backend has it.
     fn monitored_barrier(&self, timeout: Duration) -> Result<()> {
-        let _ = timeout;
-        Err(unsupported(self.backend(), "monitored_barrier"))
+        self.life().monitored_barrier(timeout)
     }
 
     /// Opens a scope for the collectives that make up `parent`. It first waits for the asynchronous calls that were
@@ -264,8 +237,7 @@ pub trait Communicator: Send + Sync {
     /// a scope open. The first cause, on a revoked communicator. [`Error::Unsupported`] within a scope, and from a
     /// backend without scopes.
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
-        let _ = (parent, options);
-        Err(unsupported(self.backend(), "scopes"))
+        self.life().scope(parent, options)
     }
 
     /// Ends every call on every rank. `cause` becomes the first cause, which all later calls return.
@@ -273,8 +245,7 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// [`Error::Unsupported`] unless the backend has it.
     fn revoke(&self, cause: Error) -> Result<()> {
-        let _ = cause;
-        Err(unsupported(self.backend(), "revoke"))
+        self.life().revoke(cause)
     }
 
     /// Ends every call on every rank with [`Error::Aborted`] as the first cause, unless there is a first cause already.
@@ -299,7 +270,7 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// [`Error::Unsupported`] unless the backend has it.
     fn abort(&self) -> Result<()> {
-        Err(unsupported(self.backend(), "abort"))
+        self.life().abort()
     }
 
     /// Tells the other ranks that this one makes no more calls. Idempotent.
@@ -312,113 +283,11 @@ pub trait Communicator: Send + Sync {
     /// two ranks on every rank that closes meanwhile.
     /// [`Error::InvalidArgument`] when this thread has a [`Scope`] open.
     fn close(&self) -> Result<()> {
-        Err(unsupported(self.backend(), "close"))
+        self.life().close()
     }
 }
 
-/// A communicator for the calls that make up a parent call, until it is dropped; see [`Communicator::scope`]. It may
-/// move to another thread.
-///
-/// While a scope is open, the communicator runs no collective outside it. A collective with a label waits, at most for
-/// its timeout; any other collective gets [`Error::ConcurrentUse`]. Sends and receives go on. The same rule holds
-/// between two calls within the scope.
-///
-/// The thread that has opened the scope would wait for itself. Its collectives outside the scope, with or without a
-/// label, get [`Error::InvalidArgument`], which names the scope and its line, and so does [`Communicator::close`].
-/// [`Scope::hand_over`] is for a scope that ends on another thread.
-///
-/// The deadline of the scope bounds all its calls: each call gets the time that is left, or its own shorter timeout.
-/// Errors and logs name the parent.
-///
-/// Dropping the scope ends it, also in a panic, and reports neither success nor failure. A caller that has all data and
-/// rejects it returns its own error, and the communicator stays usable; all ranks must decide alike, for instance by a
-/// flag that travels with the data. After a failed call, every later call returns the first cause. An asynchronous call
-/// that still runs goes on, and the communicator's next call comes after it.
-///
-/// A ticket of a call within the scope belongs to the communicator, and outlives the scope.
-///
-/// [`Communicator::scope`] and [`Communicator::close`] of a scope are [`Error::Unsupported`].
-pub struct Scope {
-    // The first field is dropped first: it may hold the communicator's turn, its right to issue calls.
-    open: Box<dyn OpenScope>,
-    communicator: Arc<dyn Communicator>,
-    /// In place of the communicator's where operations are switched off: parts of a call are not skipped.
-    group: Option<Group>,
-}
-
-/// A backend's part of an open scope.
-pub trait OpenScope: Send + Sync {
-    /// The id that the scope's calls carry ([`Call::scope`]).
-    fn id(&self) -> ScopeId;
-
-    /// See [`Scope::parent`].
-    fn parent(&self) -> &Arc<ParentCall>;
-
-    /// See [`Scope::numbers`].
-    fn numbers(&self) -> Range<u64>;
-
-    /// See [`Scope::hand_over`].
-    fn hand_over(&self);
-
-    /// See [`Scope::note_size`].
-    fn note_size(&self, bytes: u64);
-}
-
-impl Scope {
-    /// A scope on `communicator`, which honours [`Call::scope`]. Dropping `open` ends the scope.
-    pub fn new(communicator: Arc<dyn Communicator>, open: Box<dyn OpenScope>) -> Scope {
-        let group = communicator.group().without_skipped();
-        Scope { open, communicator, group }
-    }
-
-    /// The same scope seen through `communicator`, which lies on top of the scope's communicator and passes calls on.
-    pub fn on(self, communicator: Arc<dyn Communicator>) -> Scope {
-        Scope { communicator, ..self }
-    }
-
-    /// The parent call.
-    pub fn parent(&self) -> &Arc<ParentCall> {
-        self.open.parent()
-    }
-
-    /// The numbers of its collectives so far, as in errors and in [`crate::Shrunk::last_common_call`]. All survivors
-    /// have completed the whole parent if the last common call is not below the end of this range.
-    pub fn numbers(&self) -> Range<u64> {
-        self.open.numbers()
-    }
-
-    /// Says that another thread ends the scope. From then on, the thread that has opened the scope may wait for it, as
-    /// any other thread may.
-    ///
-    /// ```
-    /// # use unisono_communicator as unisono;
-    /// # mod call { pub use unisono_communicator::*; }
-    /// use call::{Collective, DType, Descriptor, ParentCall};
-    /// use unisono::{CallOptions, Collectives, Communicator, Solo};
-    /// let comm = Solo::new();
-    /// let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
-    /// let scope = comm.scope(ParentCall::new("elsewhere", descriptor), &CallOptions::new())?;
-    /// scope.hand_over();
-    /// let elsewhere = std::thread::spawn(move || scope.barrier());
-    /// comm.with(CallOptions::new().label("afterwards")).barrier()?;
-    /// elsewhere.join().unwrap()?;
-    /// # Ok::<(), unisono::Error>(())
-    /// ```
-    pub fn hand_over(&self) {
-        self.open.hand_over();
-    }
-
-    /// Says what the size of the parent is for the communication log, in place of its descriptor's: for a parent whose
-    /// size is known only after its first call.
-    pub fn note_size(&self, bytes: u64) {
-        self.open.note_size(bytes);
-    }
-
-    fn unsupported<T>(&self, what: &str) -> Result<T> {
-        let (what, instead) = (format!("{what} within a scope"), Some("end the scope first".to_owned()));
-        Err(Error::Unsupported { what, backend: self.backend(), instead })
-    }
-}
+impl<E: Executor + ?Sized> Communicator for E {}
 
 /// The result of [`Communicator::shrink`].
 pub struct Shrunk {
@@ -430,40 +299,4 @@ pub struct Shrunk {
     /// more: at most one more after calls that need data from every rank (all_reduce, all_gather, reduce_scatter,
     /// all_to_all, barrier), any number more after rooted calls.
     pub last_common_call: u64,
-}
-
-fn unsupported(backend: &'static str, what: &str) -> Error {
-    Error::Unsupported { what: what.to_owned(), backend, instead: None }
-}
-
-impl Communicator for Scope {
-    forward_communicator!(self => self.communicator; backend, native_collectives, cost_model, companion, observations,
-        supports, resolve_within, resolve, subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort);
-
-    fn group(&self) -> &Group {
-        self.group.as_ref().unwrap_or_else(|| self.communicator.group())
-    }
-
-    fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        call.scope = Some(self.open.id());
-        // Past the `Arc`, whose forwarding is a function more.
-        (*self.communicator).execute(call)
-    }
-
-    fn submit(&self, mut call: OwnedCall) -> Work {
-        call.scope = Some(self.open.id());
-        self.communicator.submit(call)
-    }
-
-    fn register(&self, _: Arc<Algorithm>, _: Trust) -> Result<()> {
-        self.unsupported("register")
-    }
-
-    fn scope(&self, _: ParentCall, _: &CallOptions) -> Result<Scope> {
-        self.unsupported("scope")
-    }
-
-    fn close(&self) -> Result<()> {
-        self.unsupported("close")
-    }
 }

@@ -28,12 +28,14 @@ mod comms_log;
 mod communicator;
 mod elements;
 mod error;
-mod forward;
+mod executor;
 mod group;
+mod life;
 mod log;
 mod memory;
 mod monotonic;
 mod named_file;
+mod scope;
 pub mod settings;
 mod short_text;
 mod solo;
@@ -71,7 +73,7 @@ pub use comms_log::recording::Recording;
 pub use comms_log::report::{CommsReport, CommsRow, size_text};
 #[cfg(feature = "serde")]
 pub use comms_log::stragglers::report::{RankWaits, RowSpread, SlowLink, StragglerReport, Verdict};
-pub use communicator::{Communicator, OpenScope, Scope, Shrunk};
+pub use communicator::{Communicator, Shrunk};
 pub use elements::dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
@@ -79,10 +81,12 @@ pub use elements::dtype::{
 pub use elements::reduce_op::{ReduceOp, UserFunction, UserOp};
 pub use error::code::ErrorCode;
 pub use error::{Awaited, Certainty, Culprit, Error, Result};
+pub use executor::Executor;
 pub use group::Group;
 pub use group::options::{GroupBackend, GroupOptions};
 pub use group::process::Process;
 pub use group::rank::{GroupRank, JobRank};
+pub use life::Life;
 pub use log::{Holding, LogLevel, Severity, flush_log, is_logged, log, set_log_level};
 pub use memory::allocation::{reserve, zeroed};
 pub use memory::device::{DeviceBuffer, DeviceBufferMut, DeviceSpan, DeviceStream};
@@ -94,6 +98,7 @@ pub use memory::segments::{Division, Segment, SegmentList};
 pub use memory::{Buffer, BufferMut, Buffers, MemoryKind};
 pub use monotonic::monotonic_ns;
 pub use named_file::{open_regular, read_regular};
+pub use scope::{OpenScope, Scope};
 pub use short_text::{ShortText, beginning};
 pub use solo::Solo;
 pub use typed::asynchronous::CollectivesAsync;

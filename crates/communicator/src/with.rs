@@ -6,11 +6,13 @@ use crate::call::outcome::Outcome;
 use crate::call::parent::ParentCall;
 use crate::call::{Call, OwnedCall};
 use crate::check::{check_label, check_options};
-use crate::communicator::{Communicator, Scope};
+use crate::communicator::Communicator;
 use crate::error::Result;
-use crate::forward_communicator;
+use crate::executor::Executor;
 use crate::group::Group;
+use crate::life::Life;
 use crate::memory::MemoryKind;
+use crate::scope::Scope;
 use crate::work::Work;
 
 /// A communicator that adds the caller's options to every call; made by [`crate::Collectives::with`].
@@ -27,6 +29,11 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
         With { inner, options, group }
     }
 
+    /// Rank, size, members.
+    pub fn group(&self) -> &Group {
+        self.group.as_ref().unwrap_or_else(|| self.inner.group())
+    }
+
     fn merge(&self, own: &CallOptions, descriptor: &mut Descriptor) -> Result<CallOptions> {
         let options = own.or(&self.options);
         descriptor.label = descriptor.label.or(options.label);
@@ -36,13 +43,9 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
     }
 }
 
-impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
-    forward_communicator!(self => self.inner; backend, native_collectives, cost_model, companion, observations,
-        resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier, revoke, abort,
-        close);
-
+impl<C: Communicator + ?Sized> Executor for With<'_, C> {
     fn group(&self) -> &Group {
-        self.group.as_ref().unwrap_or_else(|| self.inner.group())
+        self.group()
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
@@ -60,13 +63,29 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
         }
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+    fn life(&self) -> &dyn Life {
+        self
+    }
+}
+
+impl<C: Communicator + ?Sized> Life for With<'_, C> {
+    fn under(&self) -> Option<&dyn Life> {
+        Some(self.inner.life())
+    }
+
+    fn supports(
+        &self,
+        group: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<()> {
         let options = options.or(&self.options);
         let descriptor = Descriptor { label: descriptor.label.or(options.label), ..*descriptor };
-        self.inner.supports(&descriptor, &options, memory)
+        self.inner.life().supports(group, &descriptor, &options, memory)
     }
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
-        self.inner.scope(parent, &options.or(&self.options))
+        self.inner.life().scope(parent, &options.or(&self.options))
     }
 }

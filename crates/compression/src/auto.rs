@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Buffers, Call, Collective, Collectives, Communicator, DType, Descriptor, Place, ReduceOp, Result, Scope,
-    Severity, Site, log, zeroed,
+    Buffers, Call, Collective, Collectives, DType, Descriptor, Place, ReduceOp, Result, Scope, Severity,
+    Site, log, zeroed,
 };
 
 use crate::elements::{Elements, FloatType};

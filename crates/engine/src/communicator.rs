@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use unisono_backend::{Board, CallGate, Companion, Control, StallOptions, Survivors};
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Descriptor, Error, Group, GroupOptions, MemoryKind, Observations,
-    Operation, Outcome, OwnedCall, ParentCall, RecordedEnd, Result, Scope, Shrunk, Work,
+    Call, CallOptions, Communicator, Descriptor, Error, Executor, Group, GroupOptions, Life, MemoryKind,
+    Observations, Operation, Outcome, OwnedCall, ParentCall, RecordedEnd, Result, Scope, Shrunk, Work,
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
@@ -75,7 +75,7 @@ impl<L: Links + 'static> EngineCommunicator<L> {
     /// # Errors
     /// Those of [`Communicator::register`].
     pub fn register_all(&self, algorithms: &[Arc<Algorithm>]) -> Result<()> {
-        algorithms.iter().try_for_each(|algorithm| self.register(algorithm.clone(), Trust::Prove))
+        algorithms.iter().try_for_each(|algorithm| Life::register(self, algorithm.clone(), Trust::Prove))
     }
 }
 
@@ -92,7 +92,7 @@ impl<L: Links + 'static> Drop for EngineCommunicator<L> {
     }
 }
 
-impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
+impl<L: Links + 'static> Executor for EngineCommunicator<L> {
     fn group(&self) -> &Group {
         self.shared.gate.group()
     }
@@ -130,6 +130,12 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         self.shared.submit(call)
     }
 
+    fn life(&self) -> &dyn Life {
+        self
+    }
+}
+
+impl<L: Links + 'static> Life for EngineCommunicator<L> {
     fn backend(&self) -> &'static str {
         self.shared.gate.backend()
     }
@@ -142,7 +148,13 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         self.shared.gate.observations()
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+    fn supports(
+        &self,
+        _: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<()> {
         self.shared.supports(descriptor, options, memory)
     }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use unisono_backend::{Companion, Course, Entered, Survivors};
 use unisono_communicator::{
     Algorithm, Call, CallBody, CallOptions, Collective, Communicator, CostModel, Counts, Descriptor, Error,
-    Group, GroupBackend, GroupOptions, MemoryKind, Observations, Outcome, OwnedCall, ParentCall, Result,
-    Scope, ScopeId, Shrunk, Ticket, Trust, Work, check_request, deadline_after,
+    Executor, Group, GroupBackend, GroupOptions, Life, MemoryKind, Observations, Outcome, OwnedCall,
+    ParentCall, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work, check_request, deadline_after,
 };
 
 use crate::body::VendorBody;
@@ -246,7 +246,7 @@ impl<V: Vendor> Offloaded<V> {
     }
 }
 
-impl<V: Vendor> Communicator for Offloaded<V> {
+impl<V: Vendor> Executor for Offloaded<V> {
     fn group(&self) -> &Group {
         self.companion.group()
     }
@@ -287,6 +287,12 @@ impl<V: Vendor> Communicator for Offloaded<V> {
         }
     }
 
+    fn life(&self) -> &dyn Life {
+        self
+    }
+}
+
+impl<V: Vendor> Life for Offloaded<V> {
     fn backend(&self) -> &'static str {
         V::BACKEND
     }
@@ -307,7 +313,13 @@ impl<V: Vendor> Communicator for Offloaded<V> {
         self.companion.gate().observations()
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+    fn supports(
+        &self,
+        _: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<()> {
         self.companion.gate().check_caller(descriptor)?;
         let (mut descriptor, mut options) = (*descriptor, *options);
         self.group().options().complete(&mut descriptor, &mut options);

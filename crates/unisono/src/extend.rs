@@ -5,24 +5,24 @@
 //!   connections of a job it implements [`tcp::Transport`] too, elsewhere [`control::Control`].
 //! * A vendor's library implements `library::Vendor`, on memory of a device also `library::Device`, and gets
 //!   `library::Offloaded` (feature `offload`).
-//! * A library with calls of its own implements [`Communicator`](crate::Communicator) with a [`gate::CallGate`]. A
-//!   decorator of a communicator hands calls on by [`forward_communicator`](calls::forward_communicator).
+//! * A library with calls of its own implements [`Executor`](calls::Executor) and [`Life`](calls::Life) with a
+//!   [`gate::CallGate`], and so does a decorator of a communicator.
 //! * A codec implements `compression::Codec`, a device for codecs `compression::KernelDevice`, both with the names of
 //!   `codecs` (feature `compression`).
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //! use unisono::call::{Call, OwnedCall};
-//! use unisono::extend::calls::forward_communicator;
-//! use unisono::{Collectives, Communicator, Outcome, Result, Work};
+//! use unisono::extend::calls::{Executor, Life};
+//! use unisono::{Collectives, Communicator, Group, Outcome, Result, Work};
 //!
 //! /// Counts the calls of a communicator.
 //! struct Counted<C>(C, AtomicU64);
 //!
-//! impl<C: Communicator> Communicator for Counted<C> {
-//!     forward_communicator!(self => self.0; group, backend, native_collectives, cost_model, companion, observations,
-//!         supports, resolve_within, resolve, register, subgroup_with, duplicate, shrink, agree, monitored_barrier,
-//!         scope, revoke, abort, close);
+//! impl<C: Communicator> Executor for Counted<C> {
+//!     fn group(&self) -> &Group {
+//!         self.0.group()
+//!     }
 //!
 //!     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
 //!         self.1.fetch_add(1, Ordering::Relaxed);
@@ -32,6 +32,10 @@
 //!     fn submit(&self, call: OwnedCall) -> Work {
 //!         self.1.fetch_add(1, Ordering::Relaxed);
 //!         self.0.submit(call)
+//!     }
+//!
+//!     fn life(&self) -> &dyn Life {
+//!         self.0.life()
 //!     }
 //! }
 //!
@@ -45,11 +49,11 @@
 pub mod calls {
     pub use unisono_communicator::{
         AfterEnd, AlgorithmName, CALL_TIMEOUT_DEFAULT, CallAlgorithm, Certainty, Completion, DeviceElements,
-        DeviceSpan, DoneCallback, Ending, FloatFormat, GroupRank, Holding, Kind, LENGTHS_KNOWN_MAX,
-        LengthList, Lengths, LogName, OpenScope, Operation, ParentCall, Process, Profile, ScopeId, Segment,
-        SegmentList, Segments, SegmentsMut, Severity, ShortText, Site, SiteText, Sizes, SkippedOperations,
-        UnknownCollective, With, WorkSource, call_back, check_request, deadline_after, flush_log,
-        forward_communicator, lengths, log, set_log_level, zeroed,
+        DeviceSpan, DoneCallback, Ending, Executor, FloatFormat, GroupRank, Holding, Kind, LENGTHS_KNOWN_MAX,
+        LengthList, Lengths, Life, LogName, OpenScope, Operation, ParentCall, Process, Profile, ScopeId,
+        Segment, SegmentList, Segments, SegmentsMut, Severity, ShortText, Site, SiteText, Sizes,
+        SkippedOperations, UnknownCollective, With, WorkSource, call_back, check_request, deadline_after,
+        flush_log, lengths, log, set_log_level, zeroed,
     };
 }
 

@@ -8,7 +8,8 @@ use std::sync::{Arc, Weak};
 
 use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{
-    CommsLogger, Communicator, Error, Group, GroupBackend, GroupOptions, Result, Solo, forward_communicator,
+    Call, CommsLogger, Communicator, Error, Executor, Group, GroupBackend, GroupOptions, Life, Outcome,
+    OwnedCall, Result, Solo, Work,
 };
 use unisono_job::Job;
 use unisono_job::comms_log::WorldLog;
@@ -286,15 +287,33 @@ impl Deref for World {
     }
 }
 
-/// A handle that is a communicator only keeps the world open all the same.
-impl Communicator for Shared {
-    forward_communicator!(self => (*self.communicator); all);
+/// The doors of a handle are those of the world's communicator.
+macro_rules! impl_executor {
+    ($handle:ty, $this:ident => $communicator:expr) => {
+        impl Executor for $handle {
+            fn group(&$this) -> &Group {
+                $communicator.group()
+            }
+
+            fn execute(&$this, call: &mut Call<'_>) -> Result<Outcome> {
+                $communicator.execute(call)
+            }
+
+            fn submit(&$this, call: OwnedCall) -> Work {
+                $communicator.submit(call)
+            }
+
+            fn life(&$this) -> &dyn Life {
+                $communicator.life()
+            }
+        }
+    };
 }
 
-/// So that `&world` goes where a `&dyn Communicator` is asked for.
-impl Communicator for World {
-    forward_communicator!(self => (*self.shared.communicator); all);
-}
+// A handle that is a communicator only keeps the world open all the same.
+impl_executor!(Shared, self => (*self.communicator));
+// So that `&world` goes where a `&dyn Communicator` is asked for.
+impl_executor!(World, self => (*self.shared.communicator));
 
 impl fmt::Debug for World {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

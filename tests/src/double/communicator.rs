@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use unisono_backend::Tickets;
 use unisono_communicator::{
     AfterEnd, Buffer, BufferMut, Buffers, Call, CallInfo, CallOptions, Communicator, DType, Descriptor,
-    DeviceBuffer, DeviceStream, DoneCallback, Ending, Error, Group, MemoryKind, Outcome, OwnedBuffer,
-    OwnedBuffers, OwnedCall, OwnedMemory, Result, SegmentList, Site, Ticket, Work, WorkSource, call_back,
+    DeviceBuffer, DeviceStream, DoneCallback, Ending, Error, Executor, Group, Life, MemoryKind, Outcome,
+    OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Result, SegmentList, Site, Ticket, Work, WorkSource,
+    call_back,
 };
 
 use super::device::Device;
@@ -187,7 +188,7 @@ fn on_host(call: &mut Call<'_>) -> Result<(OwnedCall, u64)> {
     Ok((call, bytes as u64))
 }
 
-impl Communicator for DeviceDouble {
+impl Executor for DeviceDouble {
     fn group(&self) -> &Group {
         self.shared.inner.group()
     }
@@ -222,11 +223,23 @@ impl Communicator for DeviceDouble {
         }
     }
 
+    fn life(&self) -> &dyn Life {
+        self
+    }
+}
+
+impl Life for DeviceDouble {
     fn backend(&self) -> &'static str {
         BACKEND
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+    fn supports(
+        &self,
+        _: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<()> {
         refuse_host(memory)?;
         self.shared.inner.supports(descriptor, options, MemoryKind::Host)
     }

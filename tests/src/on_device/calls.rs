@@ -8,7 +8,7 @@ use std::time::Duration;
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesOfObjects,
     CollectivesOnDevice, Communicator, DType, Descriptor, DeviceBufferMut, DeviceSliceMut, DeviceStream,
-    Division, Error, MemoryKind, Place, ReduceOp, Result,
+    Division, Error, Executor, MemoryKind, Place, ReduceOp, Result,
 };
 use unisono_compression::{CompressedCollectives, CompressionState, SignRms};
 use unisono_offload::{HostMemory, Vendor};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collectives, Communicator, Descriptor, DeviceBuffer,
-    DeviceBufferMut, DeviceStream, Error, Group, MemoryKind, Outcome, OwnedCall, Result, Segments,
-    SegmentsMut, Work,
+    DeviceBufferMut, DeviceStream, Error, Executor, Group, Life, MemoryKind, Outcome, OwnedCall, Result,
+    Segments, SegmentsMut, Work,
 };
 use unisono_offload::{Device, Offloaded, RawStream, Vendor};
 
@@ -142,7 +142,7 @@ fn written_to<'a, 'b>(buffer: &'b mut BufferMut<'a>) -> Result<&'b mut [u8]> {
     }
 }
 
-impl<V: Vendor> Communicator for OnDevice<V> {
+impl<V: Vendor> Executor for OnDevice<V> {
     fn group(&self) -> &Group {
         self.comm.group()
     }
@@ -192,6 +192,12 @@ impl<V: Vendor> Communicator for OnDevice<V> {
         self.comm.submit(call)
     }
 
+    fn life(&self) -> &dyn Life {
+        self
+    }
+}
+
+impl<V: Vendor> Life for OnDevice<V> {
     fn backend(&self) -> &'static str {
         self.comm.backend()
     }
@@ -200,7 +206,13 @@ impl<V: Vendor> Communicator for OnDevice<V> {
         self.comm.companion()
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, _memory: MemoryKind) -> Result<()> {
+    fn supports(
+        &self,
+        _: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        _memory: MemoryKind,
+    ) -> Result<()> {
         self.comm.supports(descriptor, options, MemoryKind::Device)
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Algorithm, Call, CallOptions, Collective, Communicator, CostModel, Descriptor, DeviceStream, Error,
-    Group, GroupOptions, MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall, Result, Scope, ScopeId,
-    Shrunk, Ticket, Trust, Work,
+    Executor, Group, GroupOptions, Life, MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall, Result,
+    Scope, ScopeId, Shrunk, Ticket, Trust, Work,
 };
 
 use super::memory::{message, owned_message, restore};
@@ -76,7 +76,7 @@ impl OpenScope for ProxyScope {
     }
 }
 
-impl Communicator for Proxy {
+impl Executor for Proxy {
     fn group(&self) -> &Group {
         &self.info.group
     }
@@ -120,6 +120,12 @@ impl Communicator for Proxy {
         }
     }
 
+    fn life(&self) -> &dyn Life {
+        self
+    }
+}
+
+impl Life for Proxy {
     fn backend(&self) -> &'static str {
         self.info.backend
     }
@@ -132,7 +138,13 @@ impl Communicator for Proxy {
         self.info.cost_model
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+    fn supports(
+        &self,
+        _: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<()> {
         let (on, descriptor, options) = (self.id(), *descriptor, *options);
         self.remote.result(&Request::Supports { on, descriptor, options, memory })
     }

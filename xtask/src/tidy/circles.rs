@@ -14,6 +14,8 @@ const CIRCLES: &[(&str, usize)] = &[
     ("benches/converge", 4),
     ("benches/soak", 16),
     ("crates/backend", 5),
+    // The traits of a communicator and its scopes: parts of one definition.
+    ("crates/communicator", 4),
     ("crates/compression", 8),
     ("crates/compression-cuda", 3),
     ("crates/compression-npu", 2),

@@ -15,13 +15,16 @@ use crate::call::parent::ParentCall;
 use crate::call::skipped::SkippedOperations;
 use crate::call::{Call, OwnedCall};
 use crate::comms_log::CommsLogger;
-use crate::communicator::{Communicator, Scope, Shrunk};
+use crate::communicator::{Communicator, Shrunk};
 use crate::elements::dtype::{DType, Kind};
 use crate::elements::reduce_op::ReduceOp;
 use crate::error::{Error, Result};
+use crate::executor::Executor;
 use crate::group::Group;
 use crate::group::options::GroupOptions;
+use crate::life::Life;
 use crate::memory::{Buffer, BufferMut, Buffers, MemoryKind};
+use crate::scope::Scope;
 use crate::solo::messages::{ALGORITHM, OWN, info};
 use crate::solo::world::World;
 use crate::work::{Finished, Work};
@@ -57,6 +60,11 @@ impl Solo {
         Solo { group: Group::world(0, 1), world: Arc::default() }
     }
 
+    /// Rank, size, members.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
     /// Another world, with the options of this one where `options` sets none.
     fn of_the_same_rank(&self, options: &GroupOptions) -> Solo {
         Solo {
@@ -66,9 +74,9 @@ impl Solo {
     }
 }
 
-impl Communicator for Solo {
+impl Executor for Solo {
     fn group(&self) -> &Group {
-        &self.group
+        self.group()
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
@@ -105,6 +113,12 @@ impl Communicator for Solo {
         }
     }
 
+    fn life(&self) -> &dyn Life {
+        self
+    }
+}
+
+impl Life for Solo {
     fn backend(&self) -> &'static str {
         BACKEND
     }

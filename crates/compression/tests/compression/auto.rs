@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::{bits, input, state};
 use unisono_communicator::{
-    Buffer, BufferMut, CallOptions, Collectives, Communicator, Element, Error, ReduceOp, Result,
+    Buffer, BufferMut, CallOptions, Collectives, Communicator, Element, Error, Executor, ReduceOp, Result,
 };
 use unisono_compression::{
     Codec, CodecKernels, CompressedCollectives, CompressionState, EncodeContext, Feedback, Int8, IntOptions,

@@ -172,16 +172,18 @@ fn wire_and_state_are_as_small_as_promised() {
 /// A group of several ranks that cannot communicate.
 struct Described(Group);
 
-impl Communicator for Described {
+impl unisono_communicator::Executor for Described {
     fn group(&self) -> &Group {
         &self.0
     }
+
     fn execute(
         &self,
         _: &mut unisono_communicator::Call<'_>,
     ) -> unisono_communicator::Result<unisono_communicator::Outcome> {
         Err(Error::closed())
     }
+
     fn submit(&self, call: unisono_communicator::OwnedCall) -> unisono_communicator::Work {
         let buffers = Some(call.buffers);
         unisono_communicator::Work::finished(unisono_communicator::Finished {
@@ -189,6 +191,13 @@ impl Communicator for Described {
             buffers,
         })
     }
+
+    fn life(&self) -> &dyn unisono_communicator::Life {
+        self
+    }
+}
+
+impl unisono_communicator::Life for Described {
     fn backend(&self) -> &'static str {
         "described"
     }

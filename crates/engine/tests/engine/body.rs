@@ -8,7 +8,7 @@ use crate::clocked::{Clock, Clocked};
 use crate::support::watched;
 use unisono_backend::Waker;
 use unisono_communicator::{
-    BodyStage, Buffers, Call, CallBody, Collective, Communicator, DType, Descriptor, OwnedBuffers, Result,
+    BodyStage, Buffers, Call, CallBody, Collective, DType, Descriptor, Executor, OwnedBuffers, Result,
 };
 use unisono_engine::{EngineOptions, Interest, in_process};
 

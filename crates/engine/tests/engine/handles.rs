@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use crate::clocked::{Clock, Clocked};
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
-    Communicator, DType, Descriptor, Error, Finished, Group, Peer, Place, ReduceOp, SegmentsMut, Solo,
-    TypedWork, check,
+    Communicator, DType, Descriptor, Error, Executor, Finished, Group, Peer, Place, ReduceOp, SegmentsMut,
+    Solo, TypedWork, check,
 };
 use unisono_engine::{EngineOptions, in_process};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Peer, ReduceOp};
+use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Executor, Peer, ReduceOp};
 use unisono_engine::{EngineOptions, in_process};
 
 use crate::support::watched;

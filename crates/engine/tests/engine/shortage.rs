@@ -7,8 +7,8 @@ use crate::support::watched;
 use unisono_backend::Waker;
 use unisono_communicator::{
     BodyStage, Buffer, BufferMut, Buffers, Call, CallBody, CallOptions, Collective, Collectives,
-    CollectivesAsync, Communicator, DType, Descriptor, Division, Error, JobRank, Operation, OwnedBuffers,
-    Peer, Result, Solo,
+    CollectivesAsync, DType, Descriptor, Division, Error, Executor, JobRank, Operation, OwnedBuffers, Peer,
+    Result, Solo,
 };
 use unisono_engine::in_process::{self, InProcessCommunicator};
 

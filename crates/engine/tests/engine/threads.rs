@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor,
-    Error, JobRank, ParentCall, Peer, ReduceOp, Result,
+    Error, Executor, JobRank, ParentCall, Peer, ReduceOp, Result,
 };
 use unisono_engine::{EngineOptions, in_process};
 use unisono_schedule::{Algorithm, Trust};

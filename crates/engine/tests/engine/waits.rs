@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, Work, flush_log,
+    CallOptions, Collectives, CollectivesAsync, Error, Executor, Peer, ReduceOp, Work, flush_log,
 };
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 

@@ -167,7 +167,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{Collectives, Communicator, ReduceOp, Solo};
+    use unisono_communicator::{Collectives, ReduceOp, Solo};
 
     use super::*;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice,
     Communicator, DType, Descriptor, DeviceBuffer, DeviceBufferMut, DeviceSlice, DeviceSliceMut,
-    DeviceStream, Division, Error, Outcome, Place, ReduceOp, Result,
+    DeviceStream, Division, Error, Executor, Outcome, Place, ReduceOp, Result,
 };
 use unisono_job::Job;
 use unisono_job::config::Config;
