@@ -5,7 +5,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use unisono_benches::replay;
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, Executor, ReduceOp, Solo};
+use unisono_collectives::{Collectives, Solo};
+use unisono_communicator::{CallOptions, Communicator, Error, Executor, ReduceOp};
 use unisono_schedule::{Collective, Shape, find};
 
 const COUNT: usize = 64;

@@ -7,7 +7,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use unisono_benches::replay;
-use unisono_communicator::{Collectives, Element, ReduceOp, bf16, f16};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Element, ReduceOp, bf16, f16};
 
 /// Fits into the second-level cache of most machines together with its destination.
 const BYTES: usize = 1 << 20;

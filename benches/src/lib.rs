@@ -260,7 +260,8 @@ impl Control for NoControl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_communicator::{CallOptions, Collectives, ReduceOp};
+    use unisono_collectives::Collectives;
+    use unisono_communicator::{CallOptions, ReduceOp};
 
     #[test]
     fn a_recording_gives_the_same_results_again_and_again() {

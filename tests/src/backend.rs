@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Communicator, DType, Result, Solo};
+use unisono_collectives::Solo;
+use unisono_communicator::{CallOptions, Communicator, DType, Result};
 use unisono_control::handshake::JobId;
 use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_engine::in_process::Groups;

@@ -3,9 +3,10 @@
 
 #![allow(unsafe_code)]
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, DType, Descriptor, Kind,
-    Place, ReduceOp, Result,
+    BufferMut, Buffers, Call, CallOptions, Collective, Communicator, DType, Descriptor, Kind, Place,
+    ReduceOp, Result,
 };
 use unisono_engine::in_process;
 use unisono_offload::{Combination, Device, Scale};

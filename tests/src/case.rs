@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType,
-    Descriptor, Division, Error, MemoryKind, ParentCall, Place, ReduceOp, Result, UserFunction,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
+    Division, Error, MemoryKind, ParentCall, Place, ReduceOp, Result, UserFunction,
 };
 use unisono_schedule::canonical_tree;
 
@@ -420,7 +421,8 @@ pub fn assert_same<T: Sample>(got: &[T], expected: &[T], what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_communicator::{Executor, Life, Outcome, OwnedCall, SegmentsMut, Solo, Work};
+    use unisono_collectives::Solo;
+    use unisono_communicator::{Executor, Life, Outcome, OwnedCall, SegmentsMut, Work};
 
     /// Flips a bit of every result.
     struct Wrong(Solo);

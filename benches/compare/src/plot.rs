@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use plotters::prelude::*;
-use unisono::algorithms_cli::axis::power_of_two;
+use unisono_algorithms_cli::axis::power_of_two;
 use unisono_compare::ComparedOperation;
 
 use crate::picture::{Line, OURS, Panel, chart, legend, undrawn};

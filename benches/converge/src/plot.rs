@@ -1,7 +1,7 @@
 //! A picture: the training loss against the bytes on the wire, both logarithmic, a line for each method.
 
 use plotters::prelude::*;
-use unisono::algorithms_cli::axis::{COLOURS, FONT, plain, power_of_two, range};
+use unisono_algorithms_cli::axis::{COLOURS, FONT, plain, power_of_two, range};
 
 use crate::report::{Line, Report};
 

@@ -5,7 +5,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use unisono_communicator::{Collectives, Communicator, Error, Result};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Error, Result};
 use unisono_offload::RawStream;
 use unisono_offload_nccl::NcclLibrary;
 use unisono_vendor_library::{Library, functions};

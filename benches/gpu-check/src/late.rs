@@ -4,9 +4,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesOnDevice, Communicator, Error, Executor, ReduceOp,
-};
+use unisono_collectives::{Collectives, CollectivesOnDevice};
+use unisono_communicator::{CallOptions, Communicator, Error, Executor, ReduceOp};
 use unisono_offload_nccl::{Nccl, NcclCommunicator};
 use unisono_tests::on_device::moved::OnDevice;
 

@@ -4,9 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    Collectives, CollectivesOnDevice, Communicator, DeviceSliceMut, Error, Executor, ReduceOp, Result,
-};
+use unisono_collectives::{Collectives, CollectivesOnDevice};
+use unisono_communicator::{Communicator, DeviceSliceMut, Error, Executor, ReduceOp, Result};
 use unisono_cuda::Context;
 use unisono_offload::RawStream;
 use unisono_offload_nccl::{Nccl, NcclCommunicator};

@@ -4,9 +4,9 @@
 
 use std::marker::PhantomData;
 
+use unisono_collectives::CollectivesOnDevice;
 use unisono_communicator::{
-    CollectivesOnDevice, Communicator, DType, DeviceSlice, DeviceSliceMut, Executor, Outcome, ReduceOp,
-    Result,
+    Communicator, DType, DeviceSlice, DeviceSliceMut, Executor, Outcome, ReduceOp, Result,
 };
 use unisono_offload_nccl::{Nccl, NcclCommunicator};
 use unisono_tests::case::assert_same;

@@ -7,7 +7,8 @@
 use std::time::Instant;
 
 use unisono_benches::replay;
-use unisono_communicator::{Collectives, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::ReduceOp;
 
 /// Elements of the vector: one short message in each direction.
 const COUNT: usize = 64;

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collectives, Communicator, DType, Executor, ReduceOp, Result};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, DType, Executor, ReduceOp, Result};
 use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_offload::{Elements, NativeCall, NativeOp, OffloadOptions, RawStream, Vendor};

@@ -41,7 +41,8 @@ pub trait Communicator: Executor {
     /// from messages; [`Communicator::supports`] tells which it can do at all.
     ///
     /// ```
-    /// use unisono_communicator::{Collective, Communicator, Solo};
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collective, Communicator, Solo};
     /// assert!(Solo::new().native_collectives().contains(&Collective::AllReduce));
     /// ```
     fn native_collectives(&self) -> Vec<Collective> {
@@ -72,7 +73,8 @@ pub trait Communicator: Executor {
     /// buffers, of uneven counts and of the order of calls. It sends nothing, and waits for no other call.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
+    /// # pub use unisono_communicator as call; }
     /// use unisono::{CallOptions, Collective, Communicator, DType, ReduceOp, Solo};
     /// use unisono::call::{Descriptor, MemoryKind};
     /// let sum = |dtype| Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, dtype, 8) };
@@ -191,7 +193,7 @@ pub trait Communicator: Executor {
     /// that their data connections work.
     ///
     /// ```
-    /// # use unisono_communicator as unisono;
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use std::time::Duration;
     /// use unisono::{Communicator, Solo};
     /// Solo::new().monitored_barrier(Duration::from_secs(10))?;
@@ -212,7 +214,8 @@ pub trait Communicator: Executor {
     /// only the scope's calls.
     ///
     /// ```
-    /// use unisono_communicator::{
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{
     ///     CallOptions, Collective, Collectives, Communicator, DType, Descriptor, Error, ParentCall, ReduceOp, Result,
     /// };
     ///
@@ -227,7 +230,7 @@ pub trait Communicator: Executor {
     ///     assert_eq!(scope.numbers().count(), 2);
     ///     Ok([sum[0], largest[0]])
     /// }
-    /// assert_eq!(sum_and_largest(&unisono_communicator::Solo::new(), 3.0)?, [3.0, 3.0]);
+    /// assert_eq!(sum_and_largest(&unisono::Solo::new(), 3.0)?, [3.0, 3.0]);
     /// # Ok::<(), Error>(())
     /// ```
     ///
@@ -255,7 +258,7 @@ pub trait Communicator: Executor {
     /// failure.
     ///
     /// ```
-    /// # use unisono_communicator as unisono;
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, Communicator, Error, Peer, Solo};
     /// let comm = Solo::new();
     /// std::thread::scope(|threads| {

@@ -15,8 +15,9 @@ use crate::work::Work;
 /// A decorator hands calls on, and gives a [`Life`] that names the communicator beneath:
 ///
 /// ```
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// use unisono_communicator::{
+/// use unisono::{
 ///     Call, Collectives, Communicator, Executor, Group, Life, Outcome, OwnedCall, ReduceOp, Result, Solo, Work,
 /// };
 ///
@@ -47,7 +48,7 @@ use crate::work::Work;
 /// let counted = Counted(Solo::new(), AtomicU64::new(0));
 /// counted.all_reduce(&mut [1.0f32], ReduceOp::Sum)?;
 /// assert_eq!(counted.1.into_inner(), 1);
-/// # Ok::<(), unisono_communicator::Error>(())
+/// # Ok::<(), unisono::Error>(())
 /// ```
 pub trait Executor: Send + Sync {
     /// Rank, size, members.
@@ -101,25 +102,3 @@ macro_rules! impl_behind {
 }
 
 impl_behind!(&E, Box<E>, Arc<E>);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Collectives, Communicator, ReduceOp, Solo};
-
-    #[test]
-    fn a_reference_a_box_and_an_arc_go_where_a_communicator_is_asked_for() {
-        fn length<C: Communicator>(comm: C, own: usize) -> usize {
-            let mut sum = [own];
-            comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
-            sum[0]
-        }
-        let (solo, boxed): (_, Box<dyn Communicator>) = (Solo::new(), Box::new(Solo::new()));
-        let shared: Arc<dyn Communicator> = Arc::new(Solo::new());
-        let borrowed: &dyn Communicator = &solo;
-        assert_eq!(
-            [length(&solo, 1), length(borrowed, 2), length(boxed, 3), length(shared, 4)],
-            [1, 2, 3, 4]
-        );
-    }
-}

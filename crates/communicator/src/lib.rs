@@ -4,7 +4,7 @@
 //! options. Users write the typed calls of [`Collectives`], which check arguments once, above all backends:
 //!
 //! ```
-//! # use unisono_communicator as unisono;
+//! # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
 //! use unisono::{Collectives, ReduceOp, Solo};
 //! let comm = Solo::new();
 //! let mut gradients = vec![0.5f32; 8];
@@ -38,9 +38,6 @@ mod named_file;
 mod scope;
 pub mod settings;
 mod short_text;
-mod solo;
-mod typed;
-mod with;
 mod work;
 
 pub use aside::{Aside, NotTaken};
@@ -59,7 +56,7 @@ pub use call::parent::{ParentCall, ScopeId};
 pub use call::site::Site;
 pub use call::skipped::SkippedOperations;
 pub use call::{Call, OwnedCall};
-pub use check::{Lengths, check, check_request, lengths};
+pub use check::{Lengths, check, check_label, check_options, check_request, lengths};
 pub use comms_log::CommsLogger;
 pub use comms_log::clocks::{ClockOffset, HostClock, host_clocks};
 pub use comms_log::config::CommsLoggerConfig;
@@ -70,9 +67,7 @@ pub use comms_log::link_time::LinkTime;
 pub use comms_log::observations::Observations;
 pub use comms_log::recorded::{EnteredCall, RecordedCall, RecordedEnd};
 pub use comms_log::recording::Recording;
-pub use comms_log::report::{CommsReport, CommsRow, size_text};
-#[cfg(feature = "serde")]
-pub use comms_log::stragglers::report::{RankWaits, RowSpread, SlowLink, StragglerReport, Verdict};
+pub use comms_log::report::{CommsReport, CommsRow, size_text, write_table};
 pub use communicator::{Communicator, Shrunk};
 pub use elements::dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
@@ -100,19 +95,6 @@ pub use monotonic::monotonic_ns;
 pub use named_file::{open_regular, read_regular};
 pub use scope::{OpenScope, Scope};
 pub use short_text::{ShortText, beginning};
-pub use solo::Solo;
-pub use typed::asynchronous::CollectivesAsync;
-pub use typed::lists::CollectivesOfLists;
-pub use typed::objects::CollectivesOfObjects;
-pub use typed::objects::exchange::OBJECT_BYTES_MAX;
-pub use typed::objects::object::Object;
-#[cfg(feature = "serde")]
-pub use typed::objects::object::Serialized;
-pub use typed::on_device::{CollectivesOnDevice, OnStream};
-pub use typed::skip::skips;
-pub use typed::uneven::CollectivesUneven;
-pub use typed::{Collectives, Received};
 pub use unisono_schedule::{Algorithm, Collective, CostModel, Trust, UnknownCollective};
-pub use with::With;
 pub use work::ending::{AfterEnd, DoneCallback, Ending, call_back};
-pub use work::{Finished, TypedWork, Work, WorkSource};
+pub use work::{Finished, FromMemory, TypedWork, Work, WorkSource};

@@ -138,7 +138,3 @@ fn beneath<'a, L: Life + ?Sized>(life: &'a L, what: &str) -> Result<&'a dyn Life
     let unsupported = || Error::Unsupported { what: what.to_owned(), backend: life.backend(), instead: None };
     life.under().ok_or_else(unsupported)
 }
-
-#[cfg(test)]
-#[path = "life_tests.rs"]
-mod tests;

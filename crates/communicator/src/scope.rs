@@ -96,7 +96,7 @@ impl Scope {
     /// any other thread may.
     ///
     /// ```
-    /// # use unisono_communicator as unisono;
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// # mod call { pub use unisono_communicator::*; }
     /// use call::{Collective, DType, Descriptor, ParentCall};
     /// use unisono::{CallOptions, Collectives, Communicator, Solo};

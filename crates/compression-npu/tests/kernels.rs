@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use unisono_communicator::{Buffer, BufferMut, Error, Result, Solo};
+use unisono_collectives::Solo;
+use unisono_communicator::{Buffer, BufferMut, Error, Result};
 use unisono_compression::{
     Bf16, Codec, CodecKernels, CompressionState, DeviceMemory, Feedback, HostKernels, Int4, Int8,
     KernelDevice, SignL1, SignRms, View, ViewMut,

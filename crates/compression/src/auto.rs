@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    Buffers, Call, Collective, Collectives, DType, Descriptor, Place, ReduceOp, Result, Scope, Severity,
-    Site, log, zeroed,
+    Buffers, Call, Collective, DType, Descriptor, Place, ReduceOp, Result, Scope, Severity, Site, log, zeroed,
 };
 
 use crate::elements::{Elements, FloatType};

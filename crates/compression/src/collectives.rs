@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use unisono_collectives::skips;
 use unisono_communicator::{
     CallOptions, Communicator, DType, Descriptor, Element, Error, ParentCall, Place, ReduceOp, Result, Scope,
-    Site, skips,
+    Site,
 };
 
 use crate::auto;

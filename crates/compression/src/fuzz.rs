@@ -13,7 +13,8 @@ mod replay;
 use std::sync::Arc;
 
 use input::Input;
-use unisono_communicator::{Buffer, BufferMut, Communicator, DType, ReduceOp, Solo};
+use unisono_collectives::Solo;
+use unisono_communicator::{Buffer, BufferMut, Communicator, DType, ReduceOp};
 use unisono_kernels::Kernels;
 
 use crate::message::{self, Fault, message_words};

@@ -7,9 +7,8 @@
 
 use std::ops::Range;
 
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesUneven, Communicator, Error, Group, JobRank, Result, Shrunk, zeroed,
-};
+use unisono_collectives::{Collectives, CollectivesUneven};
+use unisono_communicator::{CallOptions, Communicator, Error, Group, JobRank, Result, Shrunk, zeroed};
 
 use crate::auto::Auto;
 use crate::device::{DeviceMemory, KernelDevice};

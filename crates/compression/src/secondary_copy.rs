@@ -5,7 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use unisono_communicator::{CollectivesUneven, Communicator, Element, Error, Result, zeroed};
+use unisono_collectives::CollectivesUneven;
+use unisono_communicator::{Communicator, Element, Error, Result, zeroed};
 
 /// A copy of a whole vector on each host, divided among the ranks of the host: the secondary partition of ZeRO++ (hpZ;
 /// Wang et al. 2023, section 4.2).

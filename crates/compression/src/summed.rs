@@ -8,7 +8,8 @@
 //! grows as the root of the number of ranks, as the sum does. (Summable codes: THC, Li et al., NSDI 2024.) A ring that
 //! encodes each hop's sum again rounds p times, each time with the larger scale of a longer sum.
 
-use unisono_communicator::{Collectives, Error, ReduceOp, Result};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Error, ReduceOp, Result};
 use unisono_kernels::CodeSize;
 
 use crate::codec::{EncodeContext, Summable};

@@ -1,9 +1,10 @@
 //! The calls that a compressed one is made of.
 
+use unisono_collectives::{Collectives, CollectivesAsync, CollectivesOnDevice};
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, Collective, Collectives, CollectivesAsync,
-    CollectivesOnDevice, Communicator, Counts, DType, Descriptor, Error, Finished, OwnedBuffer, OwnedBuffers,
-    OwnedCall, OwnedMemory, ReduceOp, Result, Scope, Site, Work,
+    Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, Collective, Communicator, Counts, DType,
+    Descriptor, Error, Finished, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, ReduceOp, Result, Scope,
+    Site, Work,
 };
 
 use unisono_kernels::CodeSize;

@@ -60,6 +60,11 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         Arc::new_cyclic(|own| EngineCommunicator { own: own.clone(), shared })
     }
 
+    /// Rank, size, members.
+    pub fn group(&self) -> &Group {
+        self.shared.gate.group()
+    }
+
     /// This communicator, beneath a vendor's.
     pub fn as_companion(&self) -> Companion {
         Companion::new(self.own(), self.shared.clone())
@@ -94,7 +99,7 @@ impl<L: Links + 'static> Drop for EngineCommunicator<L> {
 
 impl<L: Links + 'static> Executor for EngineCommunicator<L> {
     fn group(&self) -> &Group {
-        self.shared.gate.group()
+        self.group()
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{CallOptions, Collectives, Error, UserOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Error, UserOp};
 
 use crate::calls::idling::Idle;
 use crate::calls::time_slice::slice_ns;

@@ -10,7 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, Result, beginning};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Communicator, Error, Result, beginning};
 use unisono_schedule::{
     Algorithm, Cost, Digest, Facts, Fraction, PROOF_STEPS_MAX, Refusal, Refused, Registry, Shape, Totals,
     Trust, prove,

@@ -1,6 +1,7 @@
 //! Calls allocate nothing, once their buffers have grown.
 
-use unisono_communicator::{BufferMut, Collectives, Division, Peer, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{BufferMut, Division, Peer, ReduceOp};
 use unisono_engine::in_process;
 
 const WARM_UP: usize = 50;

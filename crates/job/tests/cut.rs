@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use support::child::{Rank, say, words};
 use support::network::{Cut, Network};
-use unisono_communicator::{Collectives, Error, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Error, ReduceOp};
 use unisono_job::config::Config;
 use unisono_transport_tcp::Tcp;
 

@@ -7,7 +7,8 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
-use unisono_communicator::{Collectives, Communicator, Peer, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Peer, ReduceOp};
 use unisono_control::handshake::JobId;
 use unisono_control::secret::Secret;
 use unisono_job::config::Config;

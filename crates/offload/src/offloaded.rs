@@ -111,6 +111,11 @@ struct Dispatch {
 }
 
 impl<V: Vendor> Offloaded<V> {
+    /// Rank, size, members.
+    pub fn group(&self) -> &Group {
+        self.companion.group()
+    }
+
     /// The library's communicator of the ranks of `companion`, with the library of this rank, or why there is none.
     /// Collective.
     ///
@@ -248,7 +253,7 @@ impl<V: Vendor> Offloaded<V> {
 
 impl<V: Vendor> Executor for Offloaded<V> {
     fn group(&self) -> &Group {
-        self.companion.group()
+        self.group()
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {

@@ -7,7 +7,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use unisono_backend::Companion;
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, ReduceOp, Result, deadline_after};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Communicator, Error, ReduceOp, Result, deadline_after};
 
 use crate::capabilities::{CAPABILITY_WORDS, Capabilities};
 use crate::signal::Slot;

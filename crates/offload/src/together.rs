@@ -3,9 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    Awaited, CallInfo, CallOptions, Collectives, Descriptor, Error, ReduceOp, Result,
-};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Awaited, CallInfo, CallOptions, Descriptor, Error, ReduceOp, Result};
 
 use crate::device_turn::{DevicePass, DeviceTurn, Purpose, User};
 use crate::thread::{VendorShared, stuck};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
-use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, ranks_within};
-use unisono::algorithms_cli::print::unprinted;
-use unisono::algorithms_cli::sizes::parse_size;
 use unisono::compression::{Codec, Route, codec_by_name};
 use unisono::{BACKENDS, Backend, DType, Error, ReduceOp};
+use unisono_algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, ranks_within};
+use unisono_algorithms_cli::print::unprinted;
+use unisono_algorithms_cli::sizes::parse_size;
 
 use crate::bench::operations::BenchOperation;
 use crate::demo::kill::Kill;

@@ -17,8 +17,8 @@ use std::process::ExitCode;
 
 use arguments::{Commands, parse};
 use problem::Result;
-use unisono::algorithms_cli::{self, forecast, problem};
 use unisono::config::settings_page;
+use unisono_algorithms_cli::{self as algorithms_cli, forecast, problem};
 
 fn main() -> ExitCode {
     let done = parse(std::env::args_os()).and_then(|command| command.map_or(Ok(()), execute));
@@ -39,7 +39,12 @@ fn execute(command: Commands) -> Result<()> {
         Commands::Run(arguments) => run::run(arguments),
         Commands::Bench(arguments) => bench::command::bench(arguments),
         Commands::Calibrate(arguments) => calibrate::calibrate(&arguments),
-        Commands::Algo { command } => algorithms_cli::execute(command, &[], &mut std::io::stdout().lock()),
+        Commands::Algo { command } => algorithms_cli::execute(
+            command,
+            &[],
+            &unisono::algorithms::figures_here,
+            &mut std::io::stdout().lock(),
+        ),
         Commands::Doctor(arguments) => doctor::doctor(&arguments),
         Commands::Settings => print::line(settings_page().trim_end()),
         Commands::DemoRank(arguments) => demo::rank(arguments),

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio;
 use serde::Serialize;
-use unisono::algorithms_cli::print;
+use unisono_algorithms_cli::print;
 
 use crate::problem::{Problem, Result};
 

@@ -18,8 +18,9 @@
 //! });
 //! ```
 
+pub use unisono_collectives::{CollectivesOnDevice, OnStream};
 pub use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CollectivesOnDevice, Counts, Descriptor, DeviceBuffer, DeviceBufferMut,
-    DeviceSlice, DeviceSliceMut, DeviceStream, Division, Finished, Keeper, MemoryKind, OnStream, OwnedBuffer,
-    OwnedBuffers, OwnedCall, OwnedMemory, Place, Ticket,
+    Buffer, BufferMut, Buffers, Call, Counts, Descriptor, DeviceBuffer, DeviceBufferMut, DeviceSlice,
+    DeviceSliceMut, DeviceStream, Division, Finished, Keeper, MemoryKind, OwnedBuffer, OwnedBuffers,
+    OwnedCall, OwnedMemory, Place, Ticket,
 };

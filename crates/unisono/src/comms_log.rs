@@ -23,8 +23,8 @@
 //! # Ok::<(), unisono::Error>(())
 //! ```
 
+#[cfg(feature = "serde")]
+pub use unisono_collectives::{RankWaits, RowSpread, SlowLink, StragglerReport, Stragglers, Verdict};
 pub use unisono_communicator::{
     Bandwidth, CommsLogger, CommsLoggerConfig, CommsReport, CommsRow, Counted, Counters, Histogram, shares,
 };
-#[cfg(feature = "serde")]
-pub use unisono_communicator::{RankWaits, RowSpread, SlowLink, StragglerReport, Verdict};

@@ -64,7 +64,7 @@
 
 #[cfg(feature = "cli")]
 #[doc(hidden)]
-pub mod algorithms_cli;
+pub mod algorithms;
 pub mod call;
 pub mod comms_log;
 #[cfg(feature = "compression")]
@@ -84,7 +84,7 @@ mod world;
 
 #[cfg(feature = "cli")]
 #[doc(inline)]
-pub use algorithms_cli::algorithms_main;
+pub use algorithms::algorithms_main;
 /// Casts between plain types and bytes: its derives make a plain type of yours an [`Element`].
 ///
 /// ```
@@ -116,13 +116,16 @@ pub use mesh::{DeviceMesh, MeshWorld};
 pub use open_worlds::{SecondInit, is_initialized};
 pub use selection::{BACKENDS, is_available};
 #[cfg(feature = "serde")]
-pub use unisono_communicator::Serialized;
+pub use unisono_collectives::Serialized;
+pub use unisono_collectives::{
+    Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesUneven,
+    OBJECT_BYTES_MAX, Object, Received, Solo,
+};
 pub use unisono_communicator::{
-    Awaited, Bool, Bytes, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync,
-    CollectivesOfLists, CollectivesOfObjects, CollectivesUneven, Communicator, Complex, Culprit, DType,
-    Determinism, Element, Error, ErrorCode, Group, GroupBackend, GroupOptions, JobRank, LogLevel,
-    OBJECT_BYTES_MAX, Object, Outcome, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
-    TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
+    Awaited, Bool, Bytes, CallInfo, CallOptions, Collective, Communicator, Complex, Culprit, DType,
+    Determinism, Element, Error, ErrorCode, Group, GroupBackend, GroupOptions, JobRank, LogLevel, Outcome,
+    Peer, ReduceOp, Result, Scope, Shrunk, Trust, TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16,
+    f8e4m3, f8e5m2, f16,
 };
 pub use world::World;
 

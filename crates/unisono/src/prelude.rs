@@ -9,6 +9,8 @@
 //! # Ok::<(), unisono::Error>(())
 //! ```
 
+#[cfg(feature = "serde")]
+pub use crate::comms_log::Stragglers;
 pub use crate::{
     CallOptions, Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesUneven,
     Communicator, Config, DType, Element, Error, Peer, Received, ReduceOp, TypedWork, UserOp, World,

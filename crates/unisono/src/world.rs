@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use unisono_backend::{Companion, GroupKeys};
+use unisono_collectives::Solo;
 use unisono_communicator::{
     Call, CommsLogger, Communicator, Error, Executor, Group, GroupBackend, GroupOptions, Life, Outcome,
-    OwnedCall, Result, Solo, Work,
+    OwnedCall, Result, Work,
 };
 use unisono_job::Job;
 use unisono_job::comms_log::WorldLog;

@@ -8,7 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Error, ReduceOp, Result};
 use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_offload::{OffloadOptions, Vendor};

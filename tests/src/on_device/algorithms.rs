@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use unisono_communicator::{
-    CallOptions, Collective, Collectives, CollectivesOnDevice, Communicator, Determinism, Error, ReduceOp,
-    Trust,
-};
+use unisono_collectives::{Collectives, CollectivesOnDevice};
+use unisono_communicator::{CallOptions, Collective, Communicator, Determinism, Error, ReduceOp, Trust};
 use unisono_engine::in_process;
 use unisono_offload::{HostMemory, Vendor};
 use unisono_schedule::Algorithm;

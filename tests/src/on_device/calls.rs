@@ -5,10 +5,12 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use unisono_collectives::{
+    Collectives, CollectivesAsync, CollectivesOfObjects, CollectivesOnDevice, Stragglers,
+};
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesOfObjects,
-    CollectivesOnDevice, Communicator, DType, Descriptor, DeviceBufferMut, DeviceSliceMut, DeviceStream,
-    Division, Error, Executor, MemoryKind, Place, ReduceOp, Result,
+    BufferMut, Buffers, Call, CallOptions, Collective, Communicator, DType, Descriptor, DeviceBufferMut,
+    DeviceSliceMut, DeviceStream, Division, Error, Executor, MemoryKind, Place, ReduceOp, Result,
 };
 use unisono_compression::{CompressedCollectives, CompressionState, SignRms};
 use unisono_offload::{HostMemory, Vendor};

@@ -6,10 +6,8 @@ use std::fs::DirEntry;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesOnDevice, Communicator, Error, OnStream, Outcome, ReduceOp, Result,
-    With,
-};
+use unisono_collectives::{Collectives, CollectivesOnDevice, OnStream, With};
+use unisono_communicator::{CallOptions, Communicator, Error, Outcome, ReduceOp, Result};
 use unisono_double_common::control::Control;
 use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
 

@@ -22,10 +22,10 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use unisono_collectives::{Collectives, CollectivesOnDevice, OnStream};
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, Counts,
-    DType, Descriptor, DeviceBuffer, DeviceBufferMut, DeviceSlice, DeviceSliceMut, DeviceStream, OnStream,
-    Outcome, Result,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Counts, DType, Descriptor, DeviceBuffer,
+    DeviceBufferMut, DeviceSlice, DeviceSliceMut, DeviceStream, Outcome, Result,
 };
 use unisono_double_common::control::Control;
 use unisono_offload::{Device, HostMemory, OffloadOptions, Offloaded, RawStream, Vendor};

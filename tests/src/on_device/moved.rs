@@ -4,10 +4,11 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collectives, Communicator, Descriptor, DeviceBuffer,
-    DeviceBufferMut, DeviceStream, Error, Executor, Group, Life, MemoryKind, Outcome, OwnedCall, Result,
-    Segments, SegmentsMut, Work,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Communicator, Descriptor, DeviceBuffer, DeviceBufferMut,
+    DeviceStream, Error, Executor, Group, Life, MemoryKind, Outcome, OwnedCall, Result, Segments,
+    SegmentsMut, Work,
 };
 use unisono_offload::{Device, Offloaded, RawStream, Vendor};
 

@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesOnDevice, Communicator, DeviceStream, Error, Outcome, ReduceOp,
-    Result,
-};
+use unisono_collectives::{Collectives, CollectivesOnDevice};
+use unisono_communicator::{CallOptions, Communicator, DeviceStream, Error, Outcome, ReduceOp, Result};
 use unisono_offload::{HostMemory, OffloadOptions};
 
 use super::{Array, DeviceRank, TestStream, VendorDouble};

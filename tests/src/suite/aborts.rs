@@ -3,9 +3,8 @@
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, Result,
-};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{CallOptions, Communicator, Error, Peer, ReduceOp, Result};
 
 use crate::backend::Backend;
 use crate::world::{options, run};

@@ -1,7 +1,8 @@
 //! Forced algorithms, and what the order of reduction promises.
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    CallOptions, Collective, Collectives, Communicator, DType, Determinism, Error, Kind, Place, ReduceOp,
+    CallOptions, Collective, Communicator, DType, Determinism, Error, Kind, Place, ReduceOp,
 };
 use unisono_engine::EngineOptions;
 use unisono_schedule::{Algorithm, Shape, algorithms};

@@ -1,10 +1,10 @@
 //! Wrong arguments: each is answered by an error that names it, before anything is sent.
 
 use bytemuck::Zeroable;
+use unisono_collectives::{Collectives, CollectivesAsync, CollectivesUneven};
 use unisono_communicator::{
-    Bool, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync,
-    CollectivesUneven, Communicator, Complex, DType, Descriptor, Error, ParentCall, Peer, ReduceOp, Result,
-    UserOp,
+    Bool, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Complex, DType,
+    Descriptor, Error, ParentCall, Peer, ReduceOp, Result, UserOp,
 };
 
 use crate::backend::Backend;

@@ -1,6 +1,7 @@
 //! Where reductions of floats may differ between backends: each does what it says of itself.
 
-use unisono_communicator::{Collective, Collectives, Communicator, DType, FloatFormat, Kind, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Collective, Communicator, DType, FloatFormat, Kind, ReduceOp};
 
 use crate::backend::Backend;
 use crate::capabilities::{Arithmetic, NanInMinMax};

@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 use std::time::Duration;
 
+use unisono_collectives::{Collectives, CollectivesAsync, Received};
 use unisono_communicator::{
-    Collectives, CollectivesAsync, Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers,
-    OwnedCall, OwnedMemory, Peer, Received, ReduceOp, TypedWork,
+    Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer,
+    ReduceOp, TypedWork,
 };
 
 use crate::backend::Backend;

@@ -6,10 +6,11 @@ use std::any::Any;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
-    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, DeviceBufferMut,
-    DeviceStream, Error, Keeper, MemoryKind, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory,
-    ParentCall, Peer, Place, ReduceOp, Ticket, Work,
+    CallOptions, Collective, Communicator, DType, Descriptor, DeviceBufferMut, DeviceStream, Error, Keeper,
+    MemoryKind, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, ParentCall, Peer, Place,
+    ReduceOp, Ticket, Work,
 };
 
 use crate::backend::Backend;

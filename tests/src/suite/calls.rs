@@ -2,9 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use unisono_communicator::{
-    Collective, Collectives, CollectivesUneven, Communicator, DType, Place, ReduceOp, bf16,
-};
+use unisono_collectives::{Collectives, CollectivesUneven};
+use unisono_communicator::{Collective, Communicator, DType, Place, ReduceOp, bf16};
 
 use crate::backend::Backend;
 use crate::case::{Amount, Case, assert_same};

@@ -3,10 +3,8 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono_communicator::{
-    Bytes, CallOptions, Collectives, CollectivesAsync, CollectivesOfObjects, CollectivesUneven, CommsLogger,
-    Communicator, Error, Peer, ReduceOp,
-};
+use unisono_collectives::{Collectives, CollectivesAsync, CollectivesOfObjects, CollectivesUneven};
+use unisono_communicator::{Bytes, CallOptions, CommsLogger, Communicator, Error, Peer, ReduceOp};
 use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
 
 use crate::backend::Backend;

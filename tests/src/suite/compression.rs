@@ -4,9 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use unisono_communicator::{
-    CallOptions, Collective, Collectives, Communicator, DType, Element, Error, ReduceOp, Result,
-};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Collective, Communicator, DType, Element, Error, ReduceOp, Result};
 use unisono_compression::{
     CODECS, Codec, CompressedCollectives, CompressionState, Route, SignRms, codec_by_name,
 };

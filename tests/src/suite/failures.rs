@@ -3,7 +3,8 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Error, Peer, ReduceOp, UserOp};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{CallOptions, Error, Peer, ReduceOp, UserOp};
 
 use crate::backend::Backend;
 use crate::suite::reductions::has_user_operators;

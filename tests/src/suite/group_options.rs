@@ -3,9 +3,10 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, DType, Descriptor,
-    Determinism, Error, GroupBackend, GroupOptions, Place, ReduceOp, ShortText,
+    BufferMut, Buffers, Call, CallOptions, Collective, Communicator, DType, Descriptor, Determinism, Error,
+    GroupBackend, GroupOptions, Place, ReduceOp, ShortText,
 };
 
 use crate::backend::Backend;

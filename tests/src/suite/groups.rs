@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, UserOp,
-};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{CallOptions, Communicator, Error, Peer, ReduceOp, UserOp};
 
 use crate::backend::Backend;
 use crate::suite::reductions::has_user_operators;

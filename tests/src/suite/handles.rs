@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
-use unisono_communicator::{
-    Collectives, CollectivesAsync, Communicator, Error, OwnedBuffers, Peer, ReduceOp, Work,
-};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{Communicator, Error, OwnedBuffers, Peer, ReduceOp, Work};
 
 use crate::backend::Backend;
 use crate::world::{options, run, run_each};

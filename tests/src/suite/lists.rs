@@ -1,6 +1,7 @@
 //! Collectives on lists of buffers: a buffer for each rank, even and uneven, and many buffers in one call.
 
-use unisono_communicator::{Collectives, CollectivesOfLists, Communicator, Error, ReduceOp, Result};
+use unisono_collectives::{Collectives, CollectivesOfLists};
+use unisono_communicator::{Communicator, Error, ReduceOp, Result};
 
 use crate::backend::Backend;
 use crate::suite::arguments::WrongCall;

@@ -3,7 +3,8 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Communicator, Error, ReduceOp};
 use unisono_engine::EngineOptions;
 
 use crate::backend::Backend;

@@ -4,9 +4,10 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
+use unisono_collectives::{Collectives, CollectivesUneven};
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallInfo, CallOptions, Collective, Collectives, CollectivesUneven,
-    Communicator, DType, Descriptor, Element, Error, MemoryKind, Place, ReduceOp, Result, UserOp,
+    BufferMut, Buffers, Call, CallInfo, CallOptions, Collective, Communicator, DType, Descriptor, Element,
+    Error, MemoryKind, Place, ReduceOp, Result, UserOp,
 };
 
 use crate::backend::Backend;

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collectives, Error};
+use unisono_collectives::Collectives;
+use unisono_communicator::Error;
 
 use crate::backend::Backend;
 use crate::world::{options, run, run_each};

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use unisono_collectives::{
+    Collectives, CollectivesAsync, CollectivesOfObjects, OBJECT_BYTES_MAX, Object, Serialized,
+};
 use unisono_communicator::{
-    Bytes, CallOptions, Collectives, CollectivesAsync, CollectivesOfObjects, Communicator, DType, Descriptor,
-    Error, OBJECT_BYTES_MAX, Object, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Peer,
-    ReduceOp, Result, Serialized, Work,
+    Bytes, CallOptions, Communicator, DType, Descriptor, Error, Operation, OwnedBuffer, OwnedBuffers,
+    OwnedCall, OwnedMemory, Peer, ReduceOp, Result, Work,
 };
 
 use crate::backend::Backend;

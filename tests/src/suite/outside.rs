@@ -4,9 +4,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    Algorithm, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts,
-    DType, Descriptor, Error, Place, ReduceOp, Trust,
+    Algorithm, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType,
+    Descriptor, Error, Place, ReduceOp, Trust,
 };
 use unisono_schedule::{Builder, Cost, Layout, Own, Requires};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use unisono_communicator::{Collectives, CollectivesAsync, Element, Error, Peer, ReduceOp, Work};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{Element, Error, Peer, ReduceOp, Work};
 
 use crate::backend::Backend;
 use crate::sample::{Parcel, Sample};

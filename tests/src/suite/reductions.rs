@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    BufferMut, Buffers, Call, Collective, Collectives, Communicator, DType, Descriptor, Element, Error,
-    OPAQUE_BYTES_MAX, Place, ReduceOp, UserFunction, UserOp,
+    BufferMut, Buffers, Call, Collective, Communicator, DType, Descriptor, Element, Error, OPAQUE_BYTES_MAX,
+    Place, ReduceOp, UserFunction, UserOp,
 };
 
 use crate::backend::Backend;

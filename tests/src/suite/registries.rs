@@ -5,8 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    Algorithm, CallOptions, Collective, Collectives, Communicator, Error, ReduceOp, Result, Trust,
+    Algorithm, CallOptions, Collective, Communicator, Error, ReduceOp, Result, Trust,
 };
 use unisono_engine::EngineOptions;
 use unisono_schedule::Builder;

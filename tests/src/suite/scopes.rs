@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
-    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, Error,
-    ParentCall, Peer, ReduceOp, Result, Scope,
+    CallOptions, Collective, Communicator, DType, Descriptor, Error, ParentCall, Peer, ReduceOp, Result,
+    Scope,
 };
 
 use crate::backend::Backend;

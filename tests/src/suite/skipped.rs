@@ -1,8 +1,9 @@
 //! Operations that are switched off for the whole job (row A16).
 
+use unisono_collectives::{Collectives, CollectivesAsync, CollectivesOfObjects};
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesOfObjects,
-    Communicator, Completion, DType, Descriptor, Error, ParentCall, Peer, Place, ReduceOp,
+    BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Completion, DType, Descriptor, Error,
+    ParentCall, Peer, Place, ReduceOp,
 };
 use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
 use unisono_engine::EngineOptions;

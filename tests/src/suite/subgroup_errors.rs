@@ -3,9 +3,8 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, Communicator, Error, JobRank, Peer, ReduceOp, UserOp,
-};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{CallOptions, Communicator, Error, JobRank, Peer, ReduceOp, UserOp};
 use unisono_engine::EngineOptions;
 
 use crate::backend::Backend;

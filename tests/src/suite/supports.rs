@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType,
-    Descriptor, Determinism, Error, MemoryKind, Operation, Peer, Place, ReduceOp, Result, UserFunction,
-    UserOp, lengths,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
+    Determinism, Error, MemoryKind, Operation, Peer, Place, ReduceOp, Result, UserFunction, UserOp, lengths,
 };
 
 use crate::backend::Backend;

@@ -7,11 +7,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use unisono_collectives::{Collectives, CollectivesAsync, Solo};
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, Communicator,
-    Completion, DType, Descriptor, DeviceBufferMut, DeviceStream, Division, Error, JobRank, Keeper,
-    MemoryKind, Operation, Outcome, OwnedBuffers, OwnedCall, OwnedMemory, ParentCall, Peer, Place, ReduceOp,
-    Result, Solo, Ticket, Work,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Completion, DType, Descriptor,
+    DeviceBufferMut, DeviceStream, Division, Error, JobRank, Keeper, MemoryKind, Operation, Outcome,
+    OwnedBuffers, OwnedCall, OwnedMemory, ParentCall, Peer, Place, ReduceOp, Result, Ticket, Work,
 };
 use unisono_engine::in_process;
 use unisono_tests::double::{Device, DeviceArray, DeviceDouble};

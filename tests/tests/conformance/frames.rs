@@ -8,7 +8,8 @@ use std::fmt::Write;
 use std::io;
 use std::sync::{Arc, Mutex, mpsc};
 
-use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Peer, ReduceOp};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{Communicator, Peer, ReduceOp};
 use unisono_compression::{CompressedCollectives, CompressionState, Int8};
 use unisono_engine::{Edge, EngineOptions, Flow, Tap, Tapped, in_process};
 use unisono_tests::watchdog;

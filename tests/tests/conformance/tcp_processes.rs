@@ -6,9 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, Result,
-};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{CallOptions, Communicator, Error, Peer, ReduceOp, Result};
 use unisono_tests::capabilities::COMMON_TYPES;
 use unisono_tests::processes::ProcessJob;
 use unisono_tests::suite::SECONDS_MAX;

@@ -12,13 +12,15 @@ use super::source::Violation;
 const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-schedule", &[]),
     ("unisono-communicator", &[SCHEDULE]),
+    (COLLECTIVES, &[COMMUNICATOR, SCHEDULE]),
+    (ALGORITHMS_CLI, &[COMMUNICATOR, SCHEDULE]),
     ("unisono-backend", &[COMMUNICATOR, SCHEDULE]),
-    ("unisono-engine", &[COMMUNICATOR, SCHEDULE, BACKEND]),
+    ("unisono-engine", &[COMMUNICATOR, COLLECTIVES, SCHEDULE, BACKEND]),
     ("unisono-kernels", &[]),
-    ("unisono-compression", &[COMMUNICATOR, KERNELS]),
+    ("unisono-compression", &[COMMUNICATOR, COLLECTIVES, KERNELS]),
     (COMPRESSION_WGPU, &[COMMUNICATOR, KERNELS, COMPRESSION]),
     (VENDOR_LIBRARY, &[COMMUNICATOR]),
-    (OFFLOAD, &[COMMUNICATOR, SCHEDULE, BACKEND]),
+    (OFFLOAD, &[COMMUNICATOR, COLLECTIVES, SCHEDULE, BACKEND]),
     (OFFLOAD_CCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY]),
     (OFFLOAD_NCCL, &[COMMUNICATOR, CUDA, KERNELS, OFFLOAD, VENDOR_LIBRARY]),
     (OFFLOAD_HCCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY]),
@@ -32,7 +34,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "unisono",
         &[
+            ALGORITHMS_CLI,
             COMMUNICATOR,
+            COLLECTIVES,
             SCHEDULE,
             BACKEND,
             ENGINE,
@@ -53,12 +57,25 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "unisono-cli",
-        &[SCHEDULE, KERNELS, CONTROL, JOB, TCP, OFFLOAD, OFFLOAD_CCL, OFFLOAD_HCCL, OFFLOAD_NCCL, "unisono"],
+        &[
+            ALGORITHMS_CLI,
+            SCHEDULE,
+            KERNELS,
+            CONTROL,
+            JOB,
+            TCP,
+            OFFLOAD,
+            OFFLOAD_CCL,
+            OFFLOAD_HCCL,
+            OFFLOAD_NCCL,
+            "unisono",
+        ],
     ),
     (
         "unisono-tests",
         &[
             COMMUNICATOR,
+            COLLECTIVES,
             SCHEDULE,
             BACKEND,
             ENGINE,
@@ -80,19 +97,34 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "unisono-vendor-tests",
-        &[COMMUNICATOR, ENGINE, JOB, TCP, OFFLOAD, OFFLOAD_CCL, OFFLOAD_HCCL, OFFLOAD_NCCL, TESTS],
+        &[
+            COMMUNICATOR,
+            COLLECTIVES,
+            ENGINE,
+            JOB,
+            TCP,
+            OFFLOAD,
+            OFFLOAD_CCL,
+            OFFLOAD_HCCL,
+            OFFLOAD_NCCL,
+            TESTS,
+        ],
     ),
     // Doubles of vendors' libraries know nothing of this one.
     (DOUBLE_COMMON, &[]),
     (DOUBLE_HCCL, &[DOUBLE_COMMON]),
     (DOUBLE_NCCL, &[DOUBLE_COMMON]),
-    ("unisono-benches", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, JOB, TCP, OFFLOAD, OFFLOAD_CCL]),
-    ("unisono-compare", &["unisono"]),
-    ("unisono-converge", &["unisono"]),
+    (
+        "unisono-benches",
+        &[COMMUNICATOR, COLLECTIVES, SCHEDULE, BACKEND, ENGINE, JOB, TCP, OFFLOAD, OFFLOAD_CCL],
+    ),
+    ("unisono-compare", &[ALGORITHMS_CLI, "unisono"]),
+    ("unisono-converge", &[ALGORITHMS_CLI, "unisono"]),
     (
         "unisono-gpu-check",
         &[
             COMMUNICATOR,
+            COLLECTIVES,
             SCHEDULE,
             COMPRESSION,
             COMPRESSION_CUDA,
@@ -110,7 +142,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
+const COLLECTIVES: &str = "unisono-collectives";
 const COMMUNICATOR: &str = "unisono-communicator";
+const ALGORITHMS_CLI: &str = "unisono-algorithms-cli";
 const BACKEND: &str = "unisono-backend";
 const SCHEDULE: &str = "unisono-schedule";
 const ENGINE: &str = "unisono-engine";

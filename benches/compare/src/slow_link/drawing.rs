@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use plotters::prelude::*;
-use unisono::algorithms_cli::axis::plain;
+use unisono_algorithms_cli::axis::plain;
 
 use super::model::Job;
 use super::summary::Summary;

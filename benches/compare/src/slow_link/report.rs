@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
-use unisono::algorithms_cli::axis::plain;
+use unisono_algorithms_cli::axis::plain;
 
 use super::drawing;
 use super::record::{MeasuredCall, SlowLinkRecord};

@@ -95,13 +95,13 @@ impl<'a> Call<'a> {
 
     /// [`Call::new`] from one buffer to another.
     #[track_caller]
-    pub(crate) fn separate(descriptor: Descriptor, input: Buffer<'a>, output: BufferMut<'a>) -> Call<'a> {
+    pub fn separate(descriptor: Descriptor, input: Buffer<'a>, output: BufferMut<'a>) -> Call<'a> {
         Call::new(descriptor, Buffers::Separate { input, output })
     }
 
     /// [`Call::new`] on one buffer.
     #[track_caller]
-    pub(crate) fn in_place(descriptor: Descriptor, buffer: BufferMut<'a>) -> Call<'a> {
+    pub fn in_place(descriptor: Descriptor, buffer: BufferMut<'a>) -> Call<'a> {
         Call::new(Descriptor { place: Place::InPlace, ..descriptor }, Buffers::InOut(buffer))
     }
 

@@ -151,7 +151,7 @@ impl CallOptions {
     /// asynchronous call waits before its handle is returned.
     ///
     /// ```
-    /// # use unisono_communicator as unisono;
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CallOptions, Collectives, ReduceOp, Solo};
     /// let comm = Solo::new();
     /// let queued = comm.with(CallOptions::new().queued());

@@ -75,7 +75,7 @@ impl Outcome {
     }
 
     /// The outcome of a call of an operation that is switched off, of this message's source.
-    pub(crate) const fn skipped(source: Option<u32>, tag: u32) -> Outcome {
+    pub const fn skipped(source: Option<u32>, tag: u32) -> Outcome {
         Outcome { completion: Completion::Skipped, source, tag, bytes: 0, algorithm: "skipped" }
     }
 

@@ -56,7 +56,7 @@ impl SkippedOperations {
     }
 }
 
-pub(crate) fn bit(operation: Operation) -> u16 {
+fn bit(operation: Operation) -> u16 {
     1 << operation.code()
 }
 

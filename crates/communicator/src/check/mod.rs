@@ -154,9 +154,11 @@ fn check_peer(descriptor: &Descriptor, group: &Group) -> Result<()> {
     }
 }
 
+/// Refuses a label that is too long.
+///
 /// # Errors
 /// [`Error::InvalidArgument`].
-pub(crate) fn check_label(descriptor: &Descriptor) -> Result<()> {
+pub fn check_label(descriptor: &Descriptor) -> Result<()> {
     match descriptor.label {
         Some(label) if label.is_too_long() => Err(too_long("label", label)),
         Some(_) | None => Ok(()),
@@ -167,7 +169,7 @@ pub(crate) fn check_label(descriptor: &Descriptor) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::InvalidArgument`].
-pub(crate) fn check_options(options: &CallOptions) -> Result<()> {
+pub fn check_options(options: &CallOptions) -> Result<()> {
     match options.log_name.map(LogName::text) {
         Some(name) if name.is_too_long() => return Err(too_long("log_name", name)),
         Some(_) | None => {}

@@ -12,8 +12,7 @@
 //! | `recorded`, `recording` | one recorded call; the same where no board remembers it |
 //! | `counters` | counts by operation, for a monitoring system |
 //! | `report` | the rows as data and as a table |
-//! | `stragglers` | the rank that the others wait for, from the records of all ranks |
-//! | `observations`, `clocks`, `link_time` | the facts of a backend for that: calls, clocks of hosts, the network |
+//! | `observations`, `clocks`, `link_time` | a backend's facts for the search for stragglers |
 
 pub(crate) mod clocks;
 pub(crate) mod config;
@@ -26,8 +25,6 @@ pub(crate) mod recorded;
 pub(crate) mod recording;
 pub(crate) mod report;
 mod rows;
-#[cfg(feature = "serde")]
-pub(crate) mod stragglers;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -63,7 +60,8 @@ const COUNTING: u32 = 1 << 20;
 /// ([`crate::SkippedOperations`]) or refused is no call here.
 ///
 /// ```
-/// use unisono_communicator::{Collectives, Communicator, ReduceOp, Solo};
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+/// use unisono::{Collectives, Communicator, ReduceOp, Solo};
 /// let comm = Solo::new();
 /// let log = comm.group().comms_logger();
 /// log.start();
@@ -73,7 +71,7 @@ const COUNTING: u32 = 1 << 20;
 /// assert!(report.to_string().contains("all_reduce"));
 /// log.reset();
 /// assert!(!log.has_calls());
-/// # Ok::<(), unisono_communicator::Error>(())
+/// # Ok::<(), unisono::Error>(())
 /// ```
 #[derive(Clone, Default)]
 #[doc(alias = "comms_logger")]
@@ -361,6 +359,3 @@ fn tell_names(names: &BTreeSet<String>) {
         log(Severity::Warn, None, text);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,6 +6,7 @@ use crate::call::Call;
 use crate::call::counts::Counts;
 use crate::call::descriptor::Descriptor;
 use crate::call::log_name::LogName;
+use crate::call::operation::Operation;
 use crate::call::options::CallOptions;
 use crate::call::outcome::Outcome;
 use crate::call::parent::ParentCall;
@@ -119,6 +120,11 @@ pub enum RecordedEnd {
 }
 
 impl RecordedCall {
+    /// The operation. Of a parent call the operation that it stands for.
+    pub fn operation(&self) -> Operation {
+        self.key.operation
+    }
+
     /// How long it took; 1 ns at least.
     pub fn duration_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.entered_ns).max(1)

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::call::operation::Operation;
 use crate::comms_log::figures::Bandwidth;
 use crate::comms_log::histogram::Histogram;
-use crate::comms_log::rows::{Key, Row, Rows};
+use crate::comms_log::rows::{Key, Row, Rows, size_class};
 
 /// What a rank has recorded.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +67,12 @@ impl CommsReport {
 }
 
 impl CommsRow {
+    /// The number n of the powers of two between which its sizes lie: from 2^(n-1) on, below 2^n. 0 in the row of calls
+    /// for which no row was left.
+    pub fn size_class(&self) -> u8 {
+        if self.ranks == 0 { 0 } else { size_class(self.bytes_max) }
+    }
+
     fn of(key: &Key, row: &Row) -> CommsRow {
         let Key { operation, uneven, ranks, parent, is_rest, .. } = *key;
         let seconds = row.times.sum_ns() as f64 / 1e9;
@@ -113,7 +119,7 @@ impl fmt::Display for CommsReport {
             let rows = lines[1..].iter_mut().zip(&self.rows);
             rows.for_each(|(line, row)| line.push(row.errors.to_string()));
         }
-        table(f, &lines)?;
+        write_table(f, &lines)?;
         if self.without_calls.is_empty() {
             return Ok(());
         }
@@ -122,7 +128,7 @@ impl fmt::Display for CommsReport {
 }
 
 /// Writes lines of cells, the first line with the headings: the first column flush left, the others flush right.
-pub(super) fn table(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
+pub fn write_table(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
     for line in lines {

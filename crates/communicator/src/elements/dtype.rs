@@ -22,7 +22,7 @@ pub struct Bool(pub u8);
 /// One line makes a program's own plain type an element. A function of the program then reduces it:
 ///
 /// ```
-/// # use unisono_communicator as unisono;
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
 /// use bytemuck::{Pod, Zeroable};
 /// use unisono::{Collectives, DType, Element, Solo, UserOp};
 ///

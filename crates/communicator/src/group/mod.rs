@@ -3,7 +3,6 @@
 pub(crate) mod options;
 pub(crate) mod process;
 pub(crate) mod rank;
-pub(crate) mod split;
 
 use std::sync::Arc;
 
@@ -194,7 +193,7 @@ impl Group {
     }
 
     /// The same group, in which every operation works; `None` when that holds for this one.
-    pub(crate) fn without_skipped(&self) -> Option<Group> {
+    pub fn without_skipped(&self) -> Option<Group> {
         (!self.skipped.is_empty()).then(|| self.clone().with_skipped(SkippedOperations::default()))
     }
 

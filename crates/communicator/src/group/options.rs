@@ -23,7 +23,7 @@ pub enum GroupBackend {
 /// its options in turn.
 ///
 /// ```
-/// # use unisono_communicator as unisono;
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
 /// use std::time::Duration;
 /// use unisono::{Communicator, GroupOptions, Solo};
 /// let options = GroupOptions::new().timeout(Duration::from_secs(20)).label("evaluation");

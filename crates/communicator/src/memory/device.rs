@@ -119,7 +119,8 @@ impl DeviceBuffer {
 /// maker has promised that nobody else uses the address.
 ///
 /// ```no_run
-/// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
+/// # pub use unisono_communicator as call; }
 /// use unisono::{Collective, Collectives, Communicator, DType, ReduceOp, Result};
 /// use unisono::call::{BufferMut, Buffers, Call, Descriptor, DeviceBufferMut, DeviceStream, Division, Place};
 ///

@@ -181,7 +181,7 @@ impl OwnedBuffers {
     }
 
     /// An element type in the buffers that is not `dtype`.
-    pub(crate) fn other_dtype(&self, dtype: DType) -> Option<DType> {
+    pub fn other_dtype(&self, dtype: DType) -> Option<DType> {
         self.each().find_map(|memory| memory.other_dtype(dtype))
     }
 

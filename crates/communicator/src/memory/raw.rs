@@ -122,7 +122,8 @@ impl OwnedBuffer {
     /// The receive's count is 0. A message of more than `bytes_max` bytes is [`Error::Truncated`].
     ///
     /// ```
-    /// use unisono_communicator::{
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{
     ///     Collectives, CollectivesAsync, DType, Descriptor, Operation, OwnedBuffer, OwnedBuffers, OwnedCall,
     ///     OwnedMemory, Peer, Solo,
     /// };
@@ -133,7 +134,7 @@ impl OwnedBuffer {
     /// let output = OwnedMemory::One(OwnedBuffer::for_message::<u16>(1000));
     /// let buffers = OwnedBuffers::Separate { input: OwnedMemory::of(Vec::<u16>::new()), output };
     /// assert_eq!(comm.start(OwnedCall::new(descriptor, buffers)).wait()?.bytes, 6);
-    /// # Ok::<(), unisono_communicator::Error>(())
+    /// # Ok::<(), unisono::Error>(())
     /// ```
     pub fn for_message<T: Element>(bytes_max: u64) -> OwnedBuffer {
         OwnedBuffer { room_bytes_max: Some(bytes_max), ..OwnedBuffer::new(Vec::<T>::new()) }
@@ -171,7 +172,8 @@ impl OwnedBuffer {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
+    /// # pub use unisono_communicator as call; }
     /// use unisono::{Collective, CollectivesAsync, DType, ReduceOp, Solo};
     /// use unisono::call::{Descriptor, OwnedBuffer, OwnedBuffers, OwnedCall, Place};
     /// let mut memory = vec![1.0f32, 2.0];

@@ -49,7 +49,7 @@ pub trait WorkSource: Send + Sync {
 /// [`Work::cancel`] revokes the communicator, since the other ranks cannot go on without this one.
 ///
 /// ```
-/// # use unisono_communicator as unisono;
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
 /// use std::time::Duration;
 /// use unisono::{CollectivesAsync, Solo};
 /// let work = Solo::new().send_async(vec![1u8, 2], 0, 7).into_work();
@@ -116,7 +116,7 @@ impl Work {
     /// but no call. A panic is logged. A forked child runs no callbacks of its parent.
     ///
     /// ```
-    /// # use unisono_communicator as unisono;
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use std::sync::mpsc;
     /// use unisono::{CollectivesAsync, Solo};
     /// let (sender, received) = mpsc::channel();
@@ -193,7 +193,7 @@ impl WorkSource for Ready {
 }
 
 /// The memory of a [`TypedWork`]'s result: a vector of elements, or a list of vectors.
-pub(crate) trait FromMemory: Default {
+pub trait FromMemory: Default {
     /// Takes the value out of the memory; `None` when the memory holds another type.
     fn from_memory(memory: OwnedMemory) -> Option<Self>;
 }

@@ -228,7 +228,7 @@ fn a_card_that_fails_ends_the_call_on_all_ranks() {
 fn a_card_that_is_opened_twice_has_one_memory() {
     let (Some(card), Some(other)) = (crate::common::open(), crate::common::open()) else { return };
     let mut vector = other.allocate(64).unwrap();
-    let comm = unisono_communicator::Solo::new();
+    let comm = unisono_collectives::Solo::new();
     let mut state = CompressionState::on(&comm, card, Arc::new(Int8::default()), 64).unwrap();
     comm.compressed_all_reduce_on(&mut vector, ReduceOp::Sum, &mut state).unwrap();
 }
@@ -250,7 +250,7 @@ fn addresses_of_users_are_checked() {
     has(&from_raw(address + 2, 4).unwrap_err(), is_invalid, &["multiple of 4"]);
     has(&from_raw(address, usize::MAX / 2).unwrap_err(), is_invalid, &["exceed the address space"]);
     let mut tensor = from_raw(address, 64).unwrap();
-    let comm = unisono_communicator::Solo::new();
+    let comm = unisono_collectives::Solo::new();
     let mut state = CompressionState::on(&comm, card.clone(), Arc::new(SignL1::default()), 64).unwrap();
     comm.compressed_all_reduce_on(&mut tensor, ReduceOp::Sum, &mut state).unwrap();
     drop(tensor);

@@ -21,9 +21,10 @@ mod checkpoint;
 
 use std::iter::zip;
 
+use unisono_collectives::{Collectives, skips};
 use unisono_communicator::{
-    CallInfo, CallOptions, Collective, Collectives, Communicator, DType, Descriptor, Error, ParentCall,
-    Place, ReduceOp, Result, Scope, Shrunk, skips, zeroed,
+    CallInfo, CallOptions, Collective, Communicator, DType, Descriptor, Error, ParentCall, Place, ReduceOp,
+    Result, Scope, Shrunk, zeroed,
 };
 
 pub use adam::{Adam, AdamOptions};

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::{bits, input, state};
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    Buffer, BufferMut, CallOptions, Collectives, Communicator, Element, Error, Executor, ReduceOp, Result,
+    Buffer, BufferMut, CallOptions, Communicator, Element, Error, Executor, ReduceOp, Result,
 };
 use unisono_compression::{
     Codec, CodecKernels, CompressedCollectives, CompressionState, EncodeContext, Feedback, Int8, IntOptions,

@@ -1,7 +1,8 @@
 //! Compressed calls between ranks that are threads: what they give, what they refuse, what they leave as it was.
 
 use crate::common::{codecs, noise};
-use unisono_communicator::{Collectives, Communicator, DType, Error, Group, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, DType, Error, Group, ReduceOp};
 use unisono_compression::{
     CompressedCollectives, CompressionState, Int4, Int8, SignL1, codec_by_name, wire_bytes,
 };

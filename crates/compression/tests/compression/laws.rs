@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::common::{Owed, bits, codecs, feedback_codecs, input, noise, noises, owed, state, total_owed};
 use proptest::prelude::*;
-use unisono_communicator::{DType, ReduceOp, Solo, bf16, f16};
+use unisono_collectives::Solo;
+use unisono_communicator::{DType, ReduceOp, bf16, f16};
 use unisono_compression::{
     Bf16, Codec, CompressedCollectives, CompressionState, Int4, Int8, IntOptions, SignL1, SignRms,
 };

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{bits, input, noises};
-use unisono_communicator::{Collectives, Communicator, DType, Error, ReduceOp, Solo};
+use unisono_collectives::{Collectives, Solo};
+use unisono_communicator::{Communicator, DType, Error, ReduceOp};
 use unisono_compression::{
     Bf16, Codec, CompressedCollectives, CompressionState, Int4, IntOptions, LoCo, Route, SignL1, SignRms,
 };

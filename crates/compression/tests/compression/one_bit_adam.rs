@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::auto::Slow;
-use unisono_communicator::{CallOptions, Collectives, Communicator, DType, Error, Shrunk, Solo};
+use unisono_collectives::{Collectives, Solo};
+use unisono_communicator::{CallOptions, Communicator, DType, Error, Shrunk};
 use unisono_compression::one_bit_adam::{Exchanged, OneBitAdam, OneBitAdamOptions};
 use unisono_compression::{Codec, CompressionState, Int8, SignL1};
 use unisono_engine::in_process;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{bits, clean, input, input_at, noise, state};
-use unisono_communicator::{Communicator, DType, Error, JobRank, ReduceOp, Solo};
+use unisono_collectives::Solo;
+use unisono_communicator::{Communicator, DType, Error, JobRank, ReduceOp};
 use unisono_compression::{
     Bf16, Codec, CompressedCollectives, CompressionState, Int4, Int8, IntOptions, LoCo, Route, SignL1,
 };

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Barrier};
 
 use crate::common::{bits, input, owed, state};
-use unisono_communicator::{Collectives, Communicator, Error, JobRank, ReduceOp, Result, Solo};
+use unisono_collectives::{Collectives, Solo};
+use unisono_communicator::{Communicator, Error, JobRank, ReduceOp, Result};
 use unisono_compression::{
     Bf16, Codec, CompressedCollectives, CompressionState, Int8, Rebound, SignL1, SignRms,
 };

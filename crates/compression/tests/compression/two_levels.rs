@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{bits, codecs, feedback_codecs, input, noise, state};
-use unisono_communicator::{Collectives, Communicator, CostModel, DType, Error, JobRank, ReduceOp, bf16};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, CostModel, DType, Error, JobRank, ReduceOp, bf16};
 use unisono_compression::{Codec, CompressedCollectives, CompressionState, Int4, Int8, Route, SignL1};
 use unisono_engine::in_process::{self, EngineOptions};
 

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::links::{Counter, Damage, DamagedLinks};
 use crate::common::{bits, codecs, input, owed, state};
-use unisono_communicator::{
-    CallOptions, Collectives, Communicator, Error, Executor, JobRank, ReduceOp, Result,
-};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Communicator, Error, Executor, JobRank, ReduceOp, Result};
 use unisono_compression::{
     Bf16, Codec, CompressedCollectives, Int4, Int8, IntOptions, Rebound, SignL1, SignRms, wire_bytes,
 };

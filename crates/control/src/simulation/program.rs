@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use unisono_collectives::Collectives;
 use unisono_communicator::{
-    CallOptions, Collective, Collectives, Communicator, Determinism, Element, Error, Group, ReduceOp, Result,
+    CallOptions, Collective, Communicator, Determinism, Element, Error, Group, ReduceOp, Result,
 };
 
 use super::departure::EarlyDeparture;

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier, Weak, mpsc};
 use std::time::Duration;
 
-use unisono_communicator::{Collectives, Communicator, Executor, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Executor, ReduceOp};
 
 use super::world::World;
 use super::*;

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
-    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, Error,
-    MemoryKind, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Place, ReduceOp, UserOp, Work,
+    CallOptions, Collective, Communicator, DType, Descriptor, Error, MemoryKind, OwnedBuffers, OwnedCall,
+    OwnedMemory, Peer, Place, ReduceOp, UserOp, Work,
 };
 use unisono_engine::in_process;
 

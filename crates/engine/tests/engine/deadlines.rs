@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clocked::{Clock, Clocked};
-use unisono_communicator::{CallOptions, Collectives, Error, Peer, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Error, Peer, ReduceOp};
 use unisono_engine::in_process::InProcessLinks;
 use unisono_engine::{EngineCommunicator, EngineOptions, in_process};
 

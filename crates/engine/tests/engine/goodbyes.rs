@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::support::watched;
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Executor, JobRank, Peer,
-};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{CallOptions, Communicator, Error, Executor, JobRank, Peer};
 use unisono_engine::{Edge, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
 /// How many received messages of 8 bytes make the receiver return credit in a frame of its own.

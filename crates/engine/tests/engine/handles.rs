@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::clocked::{Clock, Clocked};
+use unisono_collectives::{Collectives, CollectivesAsync, CollectivesUneven, Solo};
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
-    Communicator, DType, Descriptor, Error, Executor, Finished, Group, Peer, Place, ReduceOp, SegmentsMut,
-    Solo, TypedWork, check,
+    BufferMut, Buffers, Call, CallOptions, Collective, Communicator, DType, Descriptor, Error, Executor,
+    Finished, Group, Peer, Place, ReduceOp, SegmentsMut, TypedWork, check,
 };
 use unisono_engine::{EngineOptions, in_process};
 

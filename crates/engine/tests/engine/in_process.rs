@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
-use unisono_communicator::{
-    Certainty, Collectives, CollectivesAsync, Communicator, Error, GroupOptions, JobRank, Peer, ReduceOp,
-    Result,
-};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{Certainty, Communicator, Error, GroupOptions, JobRank, Peer, ReduceOp, Result};
 use unisono_engine::in_process::{self, EngineOptions};
 
 /// Longer than any test takes on a busy machine, and far less than the deadline of a call.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{CallOptions, Collectives, Error, Peer};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Error, Peer};
 use unisono_engine::{EngineOptions, Interest, in_process};
 
 use crate::clocked::{Clock, Clocked};

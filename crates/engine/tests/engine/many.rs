@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Executor, Peer, ReduceOp};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{Communicator, Executor, Peer, ReduceOp};
 use unisono_engine::{EngineOptions, in_process};
 
 use crate::support::watched;

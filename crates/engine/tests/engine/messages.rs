@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Peer, ReduceOp, Work};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{Communicator, Peer, ReduceOp, Work};
 use unisono_engine::{
     Edge, EngineCommunicator, EngineOptions, FaultPlan, Faulty, Flow, Lane, Tap, Tapped, Trace, TraceEvent,
     Traced, in_process,

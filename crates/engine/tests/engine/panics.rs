@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::support::watched;
-use unisono_communicator::{Collectives, CollectivesAsync, Error, Peer, ReduceOp, Result, Work};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{Error, Peer, ReduceOp, Result, Work};
 use unisono_engine::in_process::InProcessLinks;
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, in_process};
 

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use crate::clocked::{Clock, Clocked};
 use crate::support::watched;
-use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Error, Result};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{Communicator, Error, Result};
 use unisono_engine::{EngineCommunicator, EngineOptions, in_process};
 
 /// A clock that stands still, so that no call ends because time has passed.

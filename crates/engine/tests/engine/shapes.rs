@@ -4,7 +4,8 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Error, ReduceOp, Result};
 use unisono_engine::in_process;
 
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -152,7 +153,7 @@ fn factors_are_told_apart_by_their_bits() {
 #[test]
 fn uneven_counts_that_differ_are_shown() {
     let errors = on_each(2, |comm| {
-        use unisono_communicator::CollectivesUneven;
+        use unisono_collectives::CollectivesUneven;
         let counts = [[3, 4], [3, 9]][comm.group().rank() as usize];
         let own = vec![1u8; counts[comm.group().rank() as usize]];
         let mut all = vec![0u8; counts[0] + counts[1]];

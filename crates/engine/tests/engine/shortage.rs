@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::support::watched;
 use unisono_backend::Waker;
+use unisono_collectives::{Collectives, CollectivesAsync, Solo};
 use unisono_communicator::{
-    BodyStage, Buffer, BufferMut, Buffers, Call, CallBody, CallOptions, Collective, Collectives,
-    CollectivesAsync, DType, Descriptor, Division, Error, Executor, JobRank, Operation, OwnedBuffers, Peer,
-    Result, Solo,
+    BodyStage, Buffer, BufferMut, Buffers, Call, CallBody, CallOptions, Collective, DType, Descriptor,
+    Division, Error, Executor, JobRank, Operation, OwnedBuffers, Peer, Result,
 };
 use unisono_engine::in_process::{self, InProcessCommunicator};
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
-    Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor,
-    Error, Executor, JobRank, ParentCall, Peer, ReduceOp, Result,
+    Buffers, Call, CallOptions, Collective, Communicator, DType, Descriptor, Error, Executor, JobRank,
+    ParentCall, Peer, ReduceOp, Result,
 };
 use unisono_engine::{EngineOptions, in_process};
 use unisono_schedule::{Algorithm, Trust};

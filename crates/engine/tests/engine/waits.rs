@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    CallOptions, Collectives, CollectivesAsync, Error, Executor, Peer, ReduceOp, Work, flush_log,
-};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{CallOptions, Error, Executor, Peer, ReduceOp, Work, flush_log};
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
 use crate::clocked::{Clock, Clocked};

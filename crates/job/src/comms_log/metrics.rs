@@ -167,7 +167,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{Collectives, ReduceOp, Solo};
+    use unisono_collectives::{Collectives, Solo};
+    use unisono_communicator::ReduceOp;
 
     use super::*;
 

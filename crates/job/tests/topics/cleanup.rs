@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::child::alone;
 use crate::support::{config, on_each, worlds};
-use unisono_communicator::{Collectives, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::ReduceOp;
 
 fn count(directory: &str) -> usize {
     std::fs::read_dir(directory).expect("a directory of this process").count()

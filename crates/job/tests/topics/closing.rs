@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use unisono_communicator::{Collectives, Communicator};
+use unisono_collectives::Collectives;
+use unisono_communicator::Communicator;
 
 use crate::support::{config, on_each, worlds};
 

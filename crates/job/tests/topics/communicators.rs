@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::child::alone;
 use crate::support::{config, on_each, worlds};
-use unisono_communicator::{Collectives, Communicator};
+use unisono_collectives::Collectives;
+use unisono_communicator::Communicator;
 
 const RANKS: u32 = 4;
 const ROUND: usize = 150;

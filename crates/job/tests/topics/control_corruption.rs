@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::proxy::Meddler;
-use unisono_communicator::{Collectives, Communicator, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, ReduceOp};
 
 const RANKS: u32 = 4;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::proxy::Meddler;
-use unisono_communicator::{Collectives, Communicator, Error, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Error, ReduceOp};
 
 const RANKS: u32 = 3;
 

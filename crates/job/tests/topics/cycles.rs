@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collectives, Communicator, Peer, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Peer, ReduceOp};
 use unisono_shared_memory::Segment;
 
 use crate::child::alone;

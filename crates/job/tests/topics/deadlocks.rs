@@ -3,7 +3,8 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{CallOptions, Communicator, Error, Peer, ReduceOp};
 
 use crate::support::{config, on_each, worlds};
 

@@ -6,9 +6,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use unisono_communicator::{
-    Collectives, CollectivesAsync, CollectivesOfObjects, Communicator, Error, JobRank, Peer, Result,
-};
+use unisono_collectives::{Collectives, CollectivesAsync, CollectivesOfObjects};
+use unisono_communicator::{Communicator, Error, JobRank, Peer, Result};
 use unisono_job::Job;
 
 use crate::support::{config, on_each, worlds};

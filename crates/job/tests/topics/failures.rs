@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{CallOptions, Collectives, Error, JobRank, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Error, JobRank, ReduceOp};
 use unisono_job::Job;
 use unisono_job::rendezvous::Membership;
 

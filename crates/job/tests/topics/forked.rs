@@ -4,7 +4,8 @@
 use crate::child::{Rank, leave_sockets_to_a_child, say, words};
 use crate::network::{self, Network};
 use rustix::process::{Pid, Signal, kill_process};
-use unisono_communicator::{Collectives, Error, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Error, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 

@@ -3,7 +3,8 @@
 //!
 //! The sender is a process of its own, and so is the receiver: only then does an end close sockets.
 
-use unisono_communicator::{Collectives, CollectivesAsync, Peer};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::Peer;
 use unisono_job::Job;
 use unisono_job::config::Config;
 

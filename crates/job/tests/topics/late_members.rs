@@ -1,6 +1,7 @@
 //! Groups that one member has left before another one makes them, perhaps long before.
 
-use unisono_communicator::{Certainty, Collectives, Error};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Certainty, Error};
 use unisono_job::Job;
 
 use crate::support::{config, on_each, worlds};

@@ -8,7 +8,8 @@ use std::time::Instant;
 use crate::child::{Rank, say};
 use crate::support::{config, on_each, worlds};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use unisono_communicator::{Collectives, CollectivesUneven, Communicator, Error, Peer, ReduceOp, Result};
+use unisono_collectives::{Collectives, CollectivesUneven};
+use unisono_communicator::{Communicator, Error, Peer, ReduceOp, Result};
 use unisono_job::Job;
 use unisono_job::config::Config;
 

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use unisono_communicator::{Collectives, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::ReduceOp;
 use unisono_job::Job;
 use unisono_job::config::Config;
 

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use unisono_communicator::{Collectives, Communicator, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 

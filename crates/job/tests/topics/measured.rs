@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collectives, LinkTime, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{LinkTime, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 

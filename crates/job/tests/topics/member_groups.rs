@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collectives, Communicator, Error, GroupOptions, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Error, GroupOptions, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::process::Command;
 
-use unisono_communicator::{Collectives, Error, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Error, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 use unisono_job::rendezvous::Membership;

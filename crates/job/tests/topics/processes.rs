@@ -11,7 +11,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Error, ReduceOp, Result};
 use unisono_control::handshake::JobId;
 use unisono_control::secret::{SECRET_BYTES, Secret};
 use unisono_job::Job;

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::proxy::Meddler;
-use unisono_communicator::{Collectives, Communicator, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, ReduceOp};
 
 const RANKS: u32 = 4;
 

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collectives, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::ReduceOp;
 use unisono_job::Job;
 use unisono_job::config::Config;
 

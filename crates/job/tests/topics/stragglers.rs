@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use unisono_collectives::{Collectives, Stragglers};
 use unisono_communicator::settings::environment;
-use unisono_communicator::{Collectives, Communicator, ReduceOp};
+use unisono_communicator::{Communicator, ReduceOp};
 use unisono_job::Job;
 use unisono_job::config::Config;
 

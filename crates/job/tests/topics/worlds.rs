@@ -4,7 +4,8 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use unisono_communicator::{Collectives, Communicator, Error, Peer, ReduceOp};
+use unisono_collectives::Collectives;
+use unisono_communicator::{Communicator, Error, Peer, ReduceOp};
 use unisono_job::Job;
 use unisono_job::flight::FlightRecord;
 use unisono_job::rendezvous::Membership;

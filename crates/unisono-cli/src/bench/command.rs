@@ -279,7 +279,7 @@ fn algorithms_fit(plan: &Plan, ranks: u32) -> Result<()> {
         let choice = Choice::named(&Registry::built_in(), collective, name, &Shape::new(ranks));
         let Choice { algorithm, shape } = choice.map_err(|unknown| Problem::usage(unknown.to_string()))?;
         if !algorithm.supports(&shape) {
-            return Err(Problem::usage(unisono::algorithms_cli::misfit(&algorithm, &shape)));
+            return Err(Problem::usage(unisono_algorithms_cli::misfit(&algorithm, &shape)));
         }
     }
     Ok(())

@@ -135,7 +135,7 @@ pub(crate) fn measure(
     plan: &Plan,
     mut report: impl FnMut(&Row, &str),
 ) -> Result<Vec<Row>> {
-    let forecast = Forecast::of_group(comm.group())?;
+    let forecast = unisono::algorithms::forecast_of_group(comm.group())?;
     let all = plan.turns(comm, &forecast);
     let cases = all.iter().flat_map(|turns| match turns {
         Turns::Algorithms(cases) => &cases[..],

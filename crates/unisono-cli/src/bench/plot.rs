@@ -5,7 +5,7 @@ use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use unisono::algorithms_cli::axis::{COLOURS, FONT, plain, power_of_two, range};
+use unisono_algorithms_cli::axis::{COLOURS, FONT, plain, power_of_two, range};
 
 use super::report::Row;
 use crate::problem::{Problem, Result};

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use unisono::algorithms_cli::forecast::Forecast;
 use unisono::{Collective, Group};
 use unisono_schedule::Admit;
 
@@ -36,7 +35,7 @@ fn predictions_choose_well() {
     let (mut good, count) = (0, cells.len());
     for ((op, ranks, bytes), mut rows) in cells {
         rows.sort_by(|a, b| a.median_us.total_cmp(&b.median_us));
-        let forecast = Forecast::of_group(&Group::world(0, ranks)).unwrap();
+        let forecast = unisono::algorithms::forecast_of_group(&Group::world(0, ranks)).unwrap();
         let collective = op.parse().unwrap();
         let predicted = |row: &Row| {
             forecast.microseconds(&forecast.ran(collective, None, &row.algorithm).unwrap(), bytes).unwrap()

@@ -161,7 +161,10 @@ fn exact_bytes(group: &Group, elements: u64) -> u64 {
     let pick = |forecast: Forecast| {
         forecast.pick(Collective::AllReduce, elements * size_of::<f32>() as u64, &in_place)
     };
-    Forecast::of_group(group).ok().and_then(pick).map_or(0, |choice| bytes_sent(&choice, elements))
+    unisono::algorithms::forecast_of_group(group)
+        .ok()
+        .and_then(pick)
+        .map_or(0, |choice| bytes_sent(&choice, elements))
 }
 
 /// The sum over the sends of an all-reduce's schedule.

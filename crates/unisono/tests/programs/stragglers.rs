@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use unisono::comms_log::{CommsLoggerConfig, Verdict};
+use unisono::comms_log::{CommsLoggerConfig, Stragglers, Verdict};
 use unisono::{Collectives, Communicator, Error, ReduceOp};
 use unisono_communicator::settings::environment;
 

@@ -10,9 +10,8 @@ mod judge;
 use std::sync::Barrier;
 use std::time::{Duration, SystemTime};
 
-use unisono_communicator::{
-    CallOptions, Collective, Collectives, Communicator, DType, Error, ReduceOp, Result,
-};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Collective, Communicator, DType, Error, ReduceOp, Result};
 use unisono_engine::EngineOptions;
 use unisono_tests::case::Case;
 use unisono_tests::sample::mix;

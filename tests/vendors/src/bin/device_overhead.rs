@@ -11,7 +11,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{CollectivesOnDevice, Communicator, DeviceSliceMut, DeviceStream, ReduceOp};
+use unisono_collectives::CollectivesOnDevice;
+use unisono_communicator::{Communicator, DeviceSliceMut, DeviceStream, ReduceOp};
 use unisono_offload::{OffloadOptions, Vendor};
 use unisono_offload_ccl::{Ccl, CclOptions};
 use unisono_offload_hccl::{Hccl, HcclOptions};

@@ -6,9 +6,8 @@ mod queues;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono_communicator::{
-    CALL_TIMEOUT_DEFAULT, CallOptions, Collectives, CollectivesAsync, Communicator, Error, ReduceOp, Result,
-};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{CALL_TIMEOUT_DEFAULT, CallOptions, Communicator, Error, ReduceOp, Result};
 use unisono_engine::EngineOptions;
 use unisono_tests::backend::Job;
 use unisono_tests::capabilities::COMMON_TYPES;

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use unisono_collectives::{Collectives, CollectivesOnDevice};
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice,
-    Communicator, DType, Descriptor, DeviceBuffer, DeviceBufferMut, DeviceSlice, DeviceSliceMut,
-    DeviceStream, Division, Error, Executor, Outcome, Place, ReduceOp, Result,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, DType, Descriptor, DeviceBuffer,
+    DeviceBufferMut, DeviceSlice, DeviceSliceMut, DeviceStream, Division, Error, Executor, Outcome, Place,
+    ReduceOp, Result,
 };
 use unisono_job::Job;
 use unisono_job::config::Config;

@@ -1,6 +1,7 @@
 //! Algorithms by name, over the double's sends and receives, with our kernels on its streams.
 
-use unisono_communicator::{CallOptions, Collectives, Determinism, Error, ReduceOp, Result};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Determinism, Error, ReduceOp, Result};
 use unisono_cuda::KernelCode;
 use unisono_offload::HostMemory;
 use unisono_offload_nccl::{Nccl, NcclOptions};

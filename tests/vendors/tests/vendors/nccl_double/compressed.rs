@@ -4,7 +4,8 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, JobRank, ReduceOp, Result};
+use unisono_collectives::Collectives;
+use unisono_communicator::{CallOptions, Communicator, Error, JobRank, ReduceOp, Result};
 use unisono_compression::{
     Bf16, BitOrder, Codec, CompressedCollectives, CompressionState, HostKernels, Int8, KernelDevice, LoCo,
     Route, SignL1, SignRms,

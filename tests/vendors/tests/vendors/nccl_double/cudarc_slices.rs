@@ -7,7 +7,8 @@ use std::env;
 use std::process::Command;
 
 use cudarc::driver::{CudaContext, CudaSlice};
-use unisono_communicator::{CollectivesOnDevice, DeviceSlice, DeviceSliceMut, DeviceStream, ReduceOp};
+use unisono_collectives::CollectivesOnDevice;
+use unisono_communicator::{DeviceSlice, DeviceSliceMut, DeviceStream, ReduceOp};
 use unisono_offload::HostMemory;
 use unisono_tests::{doubles, watchdog};
 

@@ -6,9 +6,8 @@
 use std::time::Duration;
 
 use unisono::World;
-use unisono_communicator::{
-    CollectivesOnDevice, Communicator, DeviceSliceMut, DeviceStream, Error, Outcome, ReduceOp, Result,
-};
+use unisono_collectives::CollectivesOnDevice;
+use unisono_communicator::{Communicator, DeviceSliceMut, DeviceStream, Error, Outcome, ReduceOp, Result};
 use unisono_cuda::{Context, Driver, Memory, Stream};
 use unisono_tests::{doubles, watchdog};
 

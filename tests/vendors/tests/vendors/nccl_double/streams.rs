@@ -7,7 +7,8 @@ use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use unisono_communicator::{CollectivesOnDevice, Communicator, DeviceStream, Error, ReduceOp};
+use unisono_collectives::CollectivesOnDevice;
+use unisono_communicator::{Communicator, DeviceStream, Error, ReduceOp};
 use unisono_cuda::{Context, Driver, Stream};
 use unisono_offload::HostMemory;
 use unisono_tests::doubles::{self, Control, NcclDouble};

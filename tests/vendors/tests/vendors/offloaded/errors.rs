@@ -5,7 +5,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use unisono_backend::Companion;
-use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Error, Executor, ReduceOp, Result};
+use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_communicator::{Communicator, Error, Executor, ReduceOp, Result};
 use unisono_engine::EngineOptions;
 use unisono_offload::{OffloadOptions, Offloaded};
 use unisono_tests::double::{Fault, LibraryDouble, LibraryRoom, Moment};

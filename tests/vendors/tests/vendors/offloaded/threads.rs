@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use unisono_backend::Companion;
+use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
-    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, ParentCall,
-    Place, ReduceOp, Result,
+    CallOptions, Collective, Communicator, DType, Descriptor, ParentCall, Place, ReduceOp, Result,
 };
 use unisono_engine::EngineOptions;
 use unisono_offload::{Native, OffloadOptions, Offloaded};

@@ -1,0 +1,340 @@
+//! The asynchronous operations: they take owned buffers and return a handle.
+
+use unisono_communicator::{
+    CallOptions, Communicator, DType, Descriptor, Division, Element, Error, Finished, FromMemory, MemoryKind,
+    Operation, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Place, ReduceOp, Result,
+    TypedWork, Work, check, zeroed,
+};
+use unisono_schedule::Collective;
+
+use crate::arguments::{point_to_point, reducing, rooted, share_of};
+use crate::collectives::{Collectives, Received};
+use crate::skip::skip;
+
+/// Operations that return at once. The vector moves in and comes back through the handle, so no call works on memory
+/// that its caller may free. The handle also gives the error of a refused call.
+///
+/// Asynchronous and blocking calls follow one order of issue. If a rank has no memory for a call's output, the calls of
+/// all ranks end, because the others would wait for it.
+pub trait CollectivesAsync: Communicator {
+    /// [`crate::Collectives::all_reduce`]; the handle gives the reduced vector.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesAsync, ReduceOp, Solo};
+    /// let work = Solo::new().all_reduce_async(vec![1.0f32, 2.0], ReduceOp::Sum);
+    /// assert_eq!(work.wait()?, [1.0, 2.0]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce_async<T: Element>(&self, buffer: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
+        in_place(self, descriptor, OwnedMemory::of(buffer))
+    }
+
+    /// [`crate::Collectives::all_reduce_coalesced`]; the handle gives the list of reduced vectors.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesAsync, ReduceOp, Solo};
+    /// let (weights, biases) = (vec![1.0f32; 6], vec![2.0f32; 2]);
+    /// let work = Solo::new().all_reduce_coalesced_async(vec![weights, biases], ReduceOp::Sum);
+    /// assert_eq!(work.wait()?, [vec![1.0; 6], vec![2.0; 2]]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce_coalesced_async<T: Element>(
+        &self,
+        buffers: Vec<Vec<T>>,
+        op: ReduceOp,
+    ) -> TypedWork<Vec<Vec<T>>> {
+        let count = buffers.iter().map(Vec::len).sum();
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, count, op);
+        in_place(self, descriptor, OwnedMemory::of_list(buffers, Division::Coalesced))
+    }
+
+    /// [`crate::Collectives::reduce_scatter_list`]: `inputs[r]` goes to rank r; the handle gives this rank's share.
+    #[track_caller]
+    fn reduce_scatter_list_async<T: Element>(&self, inputs: Vec<Vec<T>>, op: ReduceOp) -> TypedWork<Vec<T>> {
+        let share = inputs.get(self.group().rank() as usize).map_or(0, Vec::len);
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
+        let inputs = OwnedMemory::of_list(inputs, Division::Shares);
+        separate_memory(self, descriptor, inputs, || zeroed::<T>(share).map(OwnedMemory::of))
+    }
+
+    /// [`crate::Collectives::all_gather_list`]; the handle gives a vector for each rank.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesAsync, Solo};
+    /// assert_eq!(Solo::new().all_gather_list_async(vec![7u8, 8]).wait()?, [[7, 8]]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_gather_list_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<Vec<T>>> {
+        let (count, ranks) = (input.len(), self.group().size());
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, count as u64);
+        separate_memory(self, descriptor, OwnedMemory::of(input), || {
+            let outputs = (0..ranks).map(|_| zeroed::<T>(count)).collect::<Result<Vec<_>>>()?;
+            Ok(OwnedMemory::of_list(outputs, Division::Shares))
+        })
+    }
+
+    /// [`crate::Collectives::reduce_scatter`]. `input` has p shares; the handle gives this rank's share of the
+    /// reduction.
+    #[track_caller]
+    fn reduce_scatter_async<T: Element>(&self, input: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
+        match share_of(self, Collective::ReduceScatter, T::DTYPE, input.len(), "input") {
+            Ok(share) => {
+                separate(self, reducing(Collective::ReduceScatter, T::DTYPE, share, op), input, share)
+            }
+            Err(error) => TypedWork::new(ended_before(OwnedMemory::of(input), error), output),
+        }
+    }
+
+    /// [`crate::Collectives::all_gather`]; the handle gives all inputs in rank order.
+    #[track_caller]
+    fn all_gather_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<T>> {
+        let output = input.len() * self.group().size() as usize;
+        separate(self, Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64), input, output)
+    }
+
+    /// [`crate::Collectives::all_to_all`].
+    #[track_caller]
+    fn all_to_all_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<T>> {
+        let elements = input.len();
+        match share_of(self, Collective::AllToAll, T::DTYPE, elements, "input") {
+            Ok(share) => {
+                let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
+                separate(self, descriptor, input, elements)
+            }
+            Err(error) => TypedWork::new(ended_before(OwnedMemory::of(input), error), output),
+        }
+    }
+
+    /// [`crate::Collectives::broadcast`].
+    #[track_caller]
+    fn broadcast_async<T: Element>(&self, buffer: Vec<T>, root: u32) -> TypedWork<Vec<T>> {
+        let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
+        in_place(self, descriptor, OwnedMemory::of(buffer))
+    }
+
+    /// [`crate::Collectives::reduce`]; the handle gives the reduction at the root, an empty vector elsewhere.
+    #[track_caller]
+    fn reduce_async<T: Element>(&self, input: Vec<T>, op: ReduceOp, root: u32) -> TypedWork<Vec<T>> {
+        let output = if self.group().rank() == root { input.len() } else { 0 };
+        let descriptor =
+            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, input.len(), root) };
+        separate(self, descriptor, input, output)
+    }
+
+    /// [`crate::Collectives::gather`]; the handle gives all inputs at the root, an empty vector elsewhere.
+    #[track_caller]
+    fn gather_async<T: Element>(&self, input: Vec<T>, root: u32) -> TypedWork<Vec<T>> {
+        let ranks = if self.group().rank() == root { self.group().size() as usize } else { 0 };
+        let output = input.len() * ranks;
+        separate(self, rooted(Collective::Gather, T::DTYPE, input.len(), root), input, output)
+    }
+
+    /// [`crate::Collectives::scatter`] of shares of `count` elements; `input` is empty except at the root.
+    #[track_caller]
+    fn scatter_async<T: Element>(&self, input: Vec<T>, count: usize, root: u32) -> TypedWork<Vec<T>> {
+        separate(self, rooted(Collective::Scatter, T::DTYPE, count, root), input, count)
+    }
+
+    /// [`crate::Collectives::barrier`].
+    #[track_caller]
+    fn barrier_async(&self) -> TypedWork<()> {
+        let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        TypedWork::new(submit(self, descriptor, OwnedBuffers::None), |_, _| ())
+    }
+
+    /// [`crate::Collectives::send`]; the handle gives the message back.
+    #[track_caller]
+    fn send_async<T: Element>(&self, message: Vec<T>, peer: u32, tag: u32) -> TypedWork<Vec<T>> {
+        let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
+        let buffers = OwnedBuffers::Separate {
+            input: OwnedMemory::of(message),
+            output: OwnedMemory::of(Vec::<T>::new()),
+        };
+        TypedWork::new(submit(self, descriptor, buffers), input)
+    }
+
+    /// [`crate::Collectives::recv`]; the handle gives the buffer, and the source, tag and length of the message.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, CollectivesAsync, Peer, Solo};
+    /// let comm = Solo::new();
+    /// comm.send(&[1u8, 2], 0, 7)?;
+    /// let (buffer, received) = comm.recv_async(vec![0u8; 4], Peer::Any, 7).wait()?;
+    /// assert_eq!((received.source, &buffer[..received.count]), (0, &[1, 2][..]));
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn recv_async<T: Element>(&self, buffer: Vec<T>, peer: Peer, tag: u32) -> TypedWork<(Vec<T>, Received)> {
+        let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
+        let buffers = OwnedBuffers::Separate {
+            input: OwnedMemory::of(Vec::<T>::new()),
+            output: OwnedMemory::of(buffer),
+        };
+        let take = |outcome: &Outcome, buffers| (output(outcome, buffers), Received::of::<T>(outcome));
+        TypedWork::new(submit(self, descriptor, buffers), take)
+    }
+
+    /// [`crate::CollectivesOfObjects::recv_vec`]; the handle gives the message, and its source, tag and length.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, CollectivesAsync, Peer, Solo};
+    /// let comm = Solo::new();
+    /// let work = comm.recv_vec_async::<u8>(Peer::Any, 7);
+    /// comm.send(&[1u8, 2], 0, 7)?;
+    /// assert_eq!(work.wait()?.0, [1, 2]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn recv_vec_async<T: Element>(&self, peer: Peer, tag: u32) -> TypedWork<(Vec<T>, Received)> {
+        message_of_any_length(self, peer, tag, u64::MAX, CallOptions::new())
+    }
+
+    /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
+    /// ([`crate::OwnedBuffer::from_raw`]). The handle gives the error of a bad argument.
+    fn start(&self, call: OwnedCall) -> Work {
+        checked(self, call)
+    }
+}
+
+impl<C: Communicator + ?Sized> CollectivesAsync for C {}
+
+#[track_caller]
+fn in_place<R: FromMemory, C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    buffer: OwnedMemory,
+) -> TypedWork<R> {
+    let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
+    TypedWork::new(submit(comm, descriptor, OwnedBuffers::InOut(buffer)), output)
+}
+
+#[track_caller]
+fn separate<T: Element, C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    input: Vec<T>,
+    output_elements: usize,
+) -> TypedWork<Vec<T>> {
+    let output = || zeroed::<T>(output_elements).map(OwnedMemory::of);
+    separate_memory(comm, descriptor, OwnedMemory::of(input), output)
+}
+
+#[track_caller]
+fn separate_memory<R: FromMemory, C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    input: OwnedMemory,
+    made: impl FnOnce() -> Result<OwnedMemory>,
+) -> TypedWork<R> {
+    let work = match made() {
+        Ok(output) => submit(comm, descriptor, OwnedBuffers::Separate { input, output }),
+        Err(shortage) => {
+            ended_before(input, end_everywhere(comm, &descriptor, &CallOptions::new(), shortage))
+        }
+    };
+    TypedWork::new(work, output)
+}
+
+/// A receive of a message of at most `bytes_max` bytes, whose memory is taken when the message is known.
+#[track_caller]
+pub(super) fn message_of_any_length<T: Element, C: Communicator + ?Sized>(
+    comm: &C,
+    peer: Peer,
+    tag: u32,
+    bytes_max: u64,
+    options: CallOptions,
+) -> TypedWork<(Vec<T>, Received)> {
+    let buffers = OwnedBuffers::Separate {
+        input: OwnedMemory::of(Vec::<T>::new()),
+        output: OwnedMemory::One(OwnedBuffer::for_message::<T>(bytes_max)),
+    };
+    let take = |outcome: &Outcome, buffers| {
+        let received = Received::of::<T>(outcome);
+        let mut message: Vec<T> = output(outcome, buffers);
+        message.truncate(received.count);
+        (message, received)
+    };
+    let descriptor = point_to_point(Operation::Recv, T::DTYPE, 0, peer, tag);
+    let call = OwnedCall { options, ..OwnedCall::new(descriptor, buffers) };
+    TypedWork::new(checked(comm, call), take)
+}
+
+/// A call that ended before it was issued. Its input comes back.
+fn ended_before(input: OwnedMemory, error: Error) -> Work {
+    let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
+    Work::finished(Finished { result: Err(error), buffers: Some(buffers) })
+}
+
+/// The input of a call that has ended.
+fn input<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
+    let memory = match buffers {
+        Some(OwnedBuffers::InOut(memory) | OwnedBuffers::Separate { input: memory, .. }) => Some(memory),
+        Some(OwnedBuffers::None) | None => None,
+    };
+    memory.and_then(R::from_memory).unwrap_or_default()
+}
+
+/// The output of a call that has ended, or the buffer that was input and output.
+fn output<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
+    let memory = match buffers {
+        Some(OwnedBuffers::InOut(memory) | OwnedBuffers::Separate { output: memory, .. }) => Some(memory),
+        Some(OwnedBuffers::None) | None => None,
+    };
+    memory.and_then(R::from_memory).unwrap_or_default()
+}
+
+/// Ends every call on every rank when this rank has no memory for its output, since the others would wait for it. Gives
+/// the error of the call. A call that would be refused anyway ends nothing.
+pub(super) fn end_everywhere<C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: &Descriptor,
+    options: &CallOptions,
+    shortage: Error,
+) -> Error {
+    if let Err(refused) = comm.supports(descriptor, options, MemoryKind::Host) {
+        return refused;
+    }
+    match comm.revoke(shortage.clone()) {
+        // The first cause, which may be an earlier error.
+        Ok(()) => comm.with(CallOptions::new().needed()).barrier().err().unwrap_or(shortage),
+        // `revoke` is not supported, so there is no other rank to tell.
+        Err(_) => shortage,
+    }
+}
+
+#[track_caller]
+fn submit<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor, buffers: OwnedBuffers) -> Work {
+    checked(comm, OwnedCall::new(descriptor, buffers))
+}
+
+fn checked<C: Communicator + ?Sized>(comm: &C, mut call: OwnedCall) -> Work {
+    call.descriptor.label = call.descriptor.label.or(call.options.label);
+    match check(&call.borrow(), comm.group()).and_then(|()| check_dtype(&call)) {
+        Ok(()) => match skip(comm, &call.descriptor, &call.options) {
+            None => comm.submit(call),
+            Some(result) => {
+                let result = result.map_err(|error| error.in_call(&call));
+                Work::finished(Finished { result, buffers: Some(call.buffers) })
+            }
+        },
+        Err(error) => Work::refused(call, error),
+    }
+}
+
+/// Refuses buffers of another element type than the descriptor's.
+fn check_dtype(call: &OwnedCall) -> Result<()> {
+    let dtype = call.descriptor.dtype;
+    match call.buffers.other_dtype(dtype) {
+        Some(other) => Err(Error::invalid("dtype", format!("{dtype}, but a buffer has elements of {other}"))),
+        None => Ok(()),
+    }
+}

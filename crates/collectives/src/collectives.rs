@@ -1,0 +1,465 @@
+//! The typed operations of every communicator. They check the arguments once, above all backends.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use unisono_communicator::{
+    Buffer, BufferMut, Call, CallOptions, Communicator, DType, Descriptor, Division, Element, Error,
+    Operation, Outcome, Peer, ReduceOp, Result, UserOp, check,
+};
+use unisono_schedule::Collective;
+
+use crate::arguments::{
+    operation_named, optional, point_to_point, reducing, rooted, share_of, typed_function,
+};
+use crate::skip::skip;
+use crate::split::{NO_COLOUR, own_row, ranks_of_colour};
+use crate::with::With;
+
+/// The result of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The sender's rank.
+    pub source: u32,
+    /// The message's tag.
+    pub tag: u32,
+    /// Elements received; the rest of the buffer is untouched.
+    pub count: usize,
+}
+
+impl Received {
+    pub(crate) fn of<T: Element>(outcome: &Outcome) -> Received {
+        let count = outcome.bytes as usize / size_of::<T>();
+        Received { source: outcome.source.unwrap_or_default(), tag: outcome.tag, count }
+    }
+}
+
+/// The blocking operations.
+///
+/// Every rank of the group must call them in the same order; `send` and `recv` concern two ranks only. `n` is the
+/// length of the named slice, `p` the number of ranks.
+///
+/// # Errors
+/// [`crate::Error::InvalidArgument`] before anything is sent when lengths, root, peer or op do not fit;
+/// [`crate::Error::Mismatch`] when ranks make different calls; [`crate::Error::PeerLost`], [`crate::Error::Timeout`] or
+/// [`crate::Error::Revoked`] when the job fails. After such a failure inputs are intact and outputs indeterminate.
+pub trait Collectives: Communicator {
+    /// Adds options to every call on the result.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use std::time::Duration;
+    /// use unisono::{CallOptions, Collectives, ReduceOp, Solo};
+    /// let comm = Solo::new();
+    /// let patient = comm.with(CallOptions::new().timeout(Duration::from_secs(60)).label("loss"));
+    /// patient.all_reduce(&mut [1u32], ReduceOp::Max)?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    fn with(&self, options: CallOptions) -> With<'_, Self> {
+        With::new(self, options)
+    }
+
+    /// Every rank's `buffer` becomes the reduction of all ranks' buffers, the same bits everywhere.
+    ///
+    /// Cost: about 2 (p-1)/p n elements sent per rank for long buffers, log2 p messages for short ones.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, ReduceOp, Solo};
+    /// let mut values = [3i64, -1];
+    /// Solo::new().all_reduce(&mut values, ReduceOp::Sum)?;
+    /// assert_eq!(values, [3, -1]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+    }
+
+    /// [`Collectives::all_reduce`] from `input` to `output`, both of n elements.
+    #[track_caller]
+    fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, input.len(), op);
+        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
+    }
+
+    /// One all-reduce over many buffers, without copying them together. All ranks must give the same number of buffers
+    /// with the same lengths. A list of one buffer matches [`Collectives::all_reduce`].
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, ReduceOp, Solo};
+    /// let (mut weights, mut biases) = ([1.0f32; 6], [2.0f32; 2]);
+    /// Solo::new().all_reduce_coalesced(&mut [&mut weights, &mut biases], ReduceOp::Sum)?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce_coalesced<T: Element>(&self, buffers: &mut [&mut [T]], op: ReduceOp) -> Result<()> {
+        let count = buffers.iter().map(|buffer| buffer.len()).sum();
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, count, op);
+        let list = buffers.iter_mut().map(|buffer| &mut **buffer);
+        self.issue(Call::in_place(descriptor, BufferMut::of_list(list, Division::Coalesced))).map(drop)
+    }
+
+    /// [`Collectives::all_reduce`] with the caller's own operator: `function(left, right, out)` over slices of equal
+    /// length. It must be associative; the order of ranks is kept unless `op.commutative`. The algorithm decides on
+    /// which ranks it runs, and how often: on some ranks it may never run.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Solo, UserOp};
+    /// let op = UserOp::commutative("smallest");
+    /// Solo::new().all_reduce_user(&mut [12u32, 8], op, |a, b, out| {
+    ///     for i in 0..out.len() { out[i] = a[i].min(b[i]); }
+    /// })?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce_user<T: Element>(
+        &self,
+        buffer: &mut [T],
+        op: UserOp,
+        function: impl Fn(&[T], &[T], &mut [T]) + Send + Sync + 'static,
+    ) -> Result<()> {
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), ReduceOp::User(op));
+        let mut call = Call::in_place(descriptor, BufferMut::of(buffer));
+        call.user_function = Some(typed_function(function));
+        self.issue(call).map(drop)
+    }
+
+    /// Rank r's `output` (n elements) becomes share r of the reduction of all inputs (p n elements).
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, ReduceOp, Solo};
+    /// let mut share = [0.0f64; 2];
+    /// Solo::new().reduce_scatter(&[1.0, 2.0], &mut share, ReduceOp::Sum)?;
+    /// assert_eq!(share, [1.0, 2.0]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
+        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
+    }
+
+    /// [`Collectives::reduce_scatter`] on one buffer of p n elements. On rank r, share r becomes the result, and the
+    /// other shares are indeterminate.
+    #[track_caller]
+    fn reduce_scatter_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
+        let share = share_of(self, Collective::ReduceScatter, T::DTYPE, buffer.len(), "buffer")?;
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+    }
+
+    /// [`Collectives::reduce_scatter`] with a list as input: `inputs[r]`, as long as `output`, goes to rank r. Other
+    /// ranks may give one slice.
+    #[track_caller]
+    fn reduce_scatter_list<T: Element>(&self, inputs: &[&[T]], output: &mut [T], op: ReduceOp) -> Result<()> {
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
+        self.issue(Call::separate(
+            descriptor,
+            Buffer::of_list(inputs, Division::Shares),
+            BufferMut::of(output),
+        ))
+        .map(drop)
+    }
+
+    /// Every rank's `output` (p n elements) becomes the inputs (n elements) of all ranks in rank order.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Solo};
+    /// let mut all = [0u8; 3];
+    /// Solo::new().all_gather(&[1, 2, 3], &mut all)?;
+    /// assert_eq!(all, [1, 2, 3]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
+        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
+    }
+
+    /// [`Collectives::all_gather`] on one buffer of p n elements in which rank r has filled share r.
+    #[track_caller]
+    fn all_gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
+        let share = share_of(self, Collective::AllGather, T::DTYPE, buffer.len(), "buffer")?;
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, share as u64);
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+    }
+
+    /// [`Collectives::all_gather`] into a list: `outputs[r]`, as long as `input`, receives rank r's input. Other ranks
+    /// may give one slice.
+    #[track_caller]
+    fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
+        let output = BufferMut::of_list(outputs.iter_mut().map(|output| &mut **output), Division::Shares);
+        self.issue(Call::separate(descriptor, Buffer::of(input), output)).map(drop)
+    }
+
+    /// Part j of every rank's `input` goes to rank j. `output` holds the received parts in rank order. Both have p n
+    /// elements.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Solo};
+    /// let mut output = [0i8; 2];
+    /// Solo::new().all_to_all(&[5, 6], &mut output)?;
+    /// assert_eq!(output, [5, 6]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        let share = share_of(self, Collective::AllToAll, T::DTYPE, input.len(), "input")?;
+        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
+        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
+    }
+
+    /// [`Collectives::all_to_all`] in place: the part from a rank replaces the part for that rank.
+    #[track_caller]
+    fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
+        let share = share_of(self, Collective::AllToAll, T::DTYPE, buffer.len(), "buffer")?;
+        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+    }
+
+    /// Every rank's `buffer` becomes the root's.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Solo};
+    /// Solo::new().broadcast(&mut [1.5f32], 0)?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
+        let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+    }
+
+    /// The root's `output` becomes the reduction of all inputs; the other ranks give `None`.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, ReduceOp, Solo};
+    /// let mut sum = [0u16];
+    /// Solo::new().reduce(&[7], Some(&mut sum), ReduceOp::Sum, 0)?;
+    /// assert_eq!(sum, [7]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn reduce<T: Element>(
+        &self,
+        input: &[T],
+        output: Option<&mut [T]>,
+        op: ReduceOp,
+        root: u32,
+    ) -> Result<()> {
+        let descriptor =
+            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, input.len(), root) };
+        self.issue(Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
+    }
+
+    /// [`Collectives::reduce`] in place: the root's `buffer` becomes the reduction; the others' buffers do not change.
+    #[track_caller]
+    fn reduce_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp, root: u32) -> Result<()> {
+        let descriptor =
+            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, buffer.len(), root) };
+        if self.group().rank() == root {
+            self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+        } else {
+            self.issue(Call::separate(descriptor, Buffer::of(buffer), BufferMut::empty())).map(drop)
+        }
+    }
+
+    /// The root's `output` (p n elements) becomes all inputs (n elements) in rank order; the other ranks give `None`.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Solo};
+    /// let mut all = [0u64; 1];
+    /// Solo::new().gather(&[9], Some(&mut all), 0)?;
+    /// assert_eq!(all, [9]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: u32) -> Result<()> {
+        let descriptor = rooted(Collective::Gather, T::DTYPE, input.len(), root);
+        self.issue(Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
+    }
+
+    /// Rank r's `output` (n elements) becomes share r of the root's `input` (p n elements); other ranks give `None`.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Solo};
+    /// let mut share = [0i16; 2];
+    /// Solo::new().scatter(Some(&[3, 4]), &mut share, 0)?;
+    /// assert_eq!(share, [3, 4]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: u32) -> Result<()> {
+        let descriptor = rooted(Collective::Scatter, T::DTYPE, output.len(), root);
+        self.issue(Call::separate(descriptor, Buffer::of(input.unwrap_or(&[])), BufferMut::of(output)))
+            .map(drop)
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Solo};
+    /// Solo::new().barrier()?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn barrier(&self) -> Result<()> {
+        let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        self.issue(Call::separate(descriptor, Buffer::empty(), BufferMut::empty())).map(drop)
+    }
+
+    /// Sends `message` to `peer`, and returns when the buffer may be used again. A message above 512 KiB waits until
+    /// its receive is posted; a shorter one only if streams and queue are full. Messages of one pair and tag arrive in
+    /// order.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Peer, Solo};
+    /// let comm = Solo::new();
+    /// comm.send(&[1u8, 2], 0, 7)?;
+    /// let mut buffer = [0u8; 4];
+    /// assert_eq!(comm.recv(&mut buffer, Peer::Any, 7)?.count, 2);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn send<T: Element>(&self, message: &[T], peer: u32, tag: u32) -> Result<()> {
+        let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
+        self.issue(Call::separate(descriptor, Buffer::of(message), BufferMut::empty())).map(drop)
+    }
+
+    /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message.
+    ///
+    /// # Errors
+    /// [`crate::Error::Truncated`] when the message is larger, [`crate::Error::InvalidArgument`] when it has another
+    /// element type. The message is dropped; nothing else is affected. [`crate::Error::PeerLost`] when the peer, or
+    /// each other rank for [`crate::Peer::Any`], is lost or has left, and all its messages were received.
+    #[track_caller]
+    fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
+        let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
+        let outcome = self.issue(Call::separate(descriptor, Buffer::empty(), BufferMut::of(buffer)))?;
+        Ok(Received::of::<T>(&outcome))
+    }
+
+    /// Any call, made by hand: lists, uneven counts, device memory ([`crate::DeviceBufferMut`] has an example).
+    /// [`crate::CollectivesAsync::start`] is the same for memory that moves in.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
+    /// # pub use unisono_communicator as call; }
+    /// use unisono::{Collective, Collectives, DType, Solo};
+    /// use unisono::call::{Buffer, BufferMut, Buffers, Call, Descriptor, Division};
+    /// let mut all = [0u16; 3];
+    /// let input = Buffer::of_list(&[&[1u16][..], &[2, 3]], Division::Anywhere);
+    /// let buffers = Buffers::Separate { input, output: BufferMut::of(&mut all) };
+    /// let descriptor = Descriptor::new(Collective::AllGather, DType::U16, 3);
+    /// assert_eq!(Solo::new().issue(Call::new(descriptor, buffers))?.bytes, 6);
+    /// assert_eq!(all, [1, 2, 3]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    fn issue(&self, mut call: Call<'_>) -> Result<Outcome> {
+        call.descriptor.label = call.descriptor.label.or(call.options.label);
+        if let Err(error) = check(&call, self.group()) {
+            return Err(error.in_call(&call));
+        }
+        if let Some(skipped) = skip(self, &call.descriptor, &call.options) {
+            return skipped.map_err(|error| error.in_call(&call));
+        }
+        self.execute(&mut call).map_err(|error| error.in_call(&call))
+    }
+
+    /// [`Collectives::issue`] of the operation of this name, as reports and `UNISONO_SKIP` write it, in place of the
+    /// descriptor's: for programs that read names from a table.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
+    /// # pub use unisono_communicator as call; }
+    /// use unisono::{Collective, Collectives, DType, Error, Solo};
+    /// use unisono::call::{BufferMut, Buffers, Call, Descriptor, Place};
+    /// let descriptor = Descriptor { root: Some(0), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };
+    /// let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
+    /// let mut one = [1u8];
+    /// let mut run = |name| {
+    ///     Solo::new().run_collective(name, Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut one))))
+    /// };
+    /// assert_eq!(run("broadcast")?.bytes, 1);
+    /// let error = run("brodcast").unwrap_err();
+    /// assert!(matches!(error, Error::InvalidArgument { argument: "name", .. }));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a name that is none; else as [`Collectives::issue`].
+    fn run_collective(&self, name: &str, mut call: Call<'_>) -> Result<Outcome> {
+        call.descriptor.operation = operation_named(name).map_err(|error| error.in_call(&call))?;
+        self.issue(call)
+    }
+
+    /// Memory of this many bytes on each rank that all ranks address directly, as NVSHMEM and torch's symmetric memory
+    /// have it. No backend has any, and nothing else is given in its place.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], with the reason.
+    #[doc(alias = "enable_symm_mem_for_group")]
+    fn symmetric_memory(&self, bytes: u64) -> Result<Infallible> {
+        let what = format!("symmetric memory ({bytes} bytes): no rank reads the memory of another");
+        let instead = Some("a call, which moves the bytes".to_owned());
+        Err(Error::Unsupported { what, backend: self.backend(), instead })
+    }
+
+    /// The group of this rank's row, if it is in one: rows are lists of ranks without a common rank, as for
+    /// `new_subgroups_by_enumeration` of torch. Collective; a rank may give its own row alone, or none.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Communicator, Solo};
+    /// let rows: [&[u32]; 1] = [&[0]];
+    /// assert_eq!(Solo::new().subgroups(&rows)?.map(|row| row.size()), Some(1));
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for rows with a common rank; otherwise as [`Communicator::subgroup_with`].
+    fn subgroups(&self, rows: &[&[u32]]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.subgroup(own_row(rows, self.rank())?)
+    }
+
+    /// Divides the ranks into groups of one colour each, as `MPI_Comm_split` (MPI 4.1, section 7.4.2). The ranks of a
+    /// group stand in the order of their keys, and by rank where keys are equal. A rank with `None` gets no group.
+    ///
+    /// Collective. Cost: one all-gather of 16 bytes a rank, whose label is `split`; no connection is made before the
+    /// first call of a group.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Collectives, Communicator, Solo};
+    /// assert_eq!(Solo::new().split(Some(3), 0)?.map(|group| group.size()), Some(1));
+    /// assert!(Solo::new().split(None, 0)?.is_none());
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Errors of the all-gather; [`Error::Unsupported`] unless the backend has subgroups.
+    #[track_caller]
+    fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Arc<dyn Communicator>>> {
+        let own = [colour.map_or(NO_COLOUR, i64::from), key];
+        let mut all = vec![[0i64; 2]; self.size() as usize];
+        let labelled = CallOptions::new().label("split").needed().host_by_companion();
+        self.with(labelled).all_gather(&own, all.as_flattened_mut())?;
+        self.subgroup(&ranks_of_colour(&all, own[0]))
+    }
+}
+
+impl<C: Communicator + ?Sized> Collectives for C {}

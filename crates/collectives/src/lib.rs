@@ -1,0 +1,58 @@
+//! The typed collectives over any [`Communicator`](unisono_communicator::Communicator), and the world of one rank.
+//!
+//! Users write these calls. They check the arguments once, above all backends, make a
+//! [`Call`](unisono_communicator::Call) of them, and hand it to the communicator:
+//!
+//! ```
+//! # mod unisono { pub use unisono_collectives::*; pub use unisono_communicator::*; }
+//! use unisono::{Collectives, ReduceOp, Solo};
+//! let comm = Solo::new();
+//! let mut gradients = vec![0.5f32; 8];
+//! comm.all_reduce(&mut gradients, ReduceOp::Sum)?;
+//! # Ok::<(), unisono::Error>(())
+//! ```
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `collectives` | [`Collectives`]: the blocking calls on slices |
+//! | `uneven`, `lists`, `objects` | the same with counts that differ, on lists of buffers, and on values |
+//! | `asynchronous` | [`CollectivesAsync`]: calls with handles |
+//! | `on_device` | [`CollectivesOnDevice`]: calls on elements on a device |
+//! | `arguments`, `skip`, `split` | what these are made of |
+//! | `with` | a communicator with a caller's options |
+//! | `solo` | [`Solo`]: the world of one rank |
+//! | `stragglers` | the search for the rank that all others wait for |
+
+#![deny(unsafe_code)]
+
+mod arguments;
+mod asynchronous;
+mod collectives;
+mod lists;
+mod objects;
+mod on_device;
+mod skip;
+mod solo;
+mod split;
+#[cfg(feature = "serde")]
+mod stragglers;
+mod uneven;
+mod with;
+
+pub use asynchronous::CollectivesAsync;
+pub use collectives::{Collectives, Received};
+pub use lists::CollectivesOfLists;
+pub use objects::CollectivesOfObjects;
+pub use objects::exchange::OBJECT_BYTES_MAX;
+pub use objects::object::Object;
+#[cfg(feature = "serde")]
+pub use objects::object::Serialized;
+pub use on_device::{CollectivesOnDevice, OnStream};
+pub use skip::skips;
+pub use solo::Solo;
+#[cfg(feature = "serde")]
+pub use stragglers::Stragglers;
+#[cfg(feature = "serde")]
+pub use stragglers::report::{RankWaits, RowSpread, SlowLink, StragglerReport, Verdict};
+pub use uneven::CollectivesUneven;
+pub use with::With;
