@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use unisono_collectives::{Collectives, CollectivesOnDevice};
-use unisono_communicator::{Communicator, DeviceSliceMut, Error, Executor, ReduceOp, Result};
+use unisono_communicator::{Communicator, DeviceSliceMut, Error, ReduceOp, Result};
 use unisono_cuda::Context;
 use unisono_offload::RawStream;
 use unisono_offload_nccl::{Nccl, NcclCommunicator};

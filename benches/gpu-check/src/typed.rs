@@ -5,9 +5,7 @@
 use std::marker::PhantomData;
 
 use unisono_collectives::CollectivesOnDevice;
-use unisono_communicator::{
-    Communicator, DType, DeviceSlice, DeviceSliceMut, Executor, Outcome, ReduceOp, Result,
-};
+use unisono_communicator::{Communicator, DType, DeviceSlice, DeviceSliceMut, Outcome, ReduceOp, Result};
 use unisono_offload_nccl::{Nccl, NcclCommunicator};
 use unisono_tests::case::assert_same;
 use unisono_tests::on_device::moved::{DeviceBytes, OnDevice};

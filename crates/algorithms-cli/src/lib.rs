@@ -7,7 +7,7 @@
 //! | [`arguments`], [`sizes`] | the command line |
 //! | `commands`, `choices`, `price` | the answers |
 //! | [`forecast`], `figures` | the choices of the library, and the figures of a machine |
-//! | [`problem`], [`print`], `panics` | the lines for a user when something is wrong |
+//! | [`problem`], [`mod@print`], `panics` | the lines for a user when something is wrong |
 //! | [`axis`] | axes of pictures |
 
 #![forbid(unsafe_code)]

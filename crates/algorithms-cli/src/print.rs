@@ -26,7 +26,7 @@ pub fn unprinted(error: &Error) -> Problem {
 /// Prints a JSON document with line breaks, for people.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn document(out: &mut dyn Write, document: &impl Serialize) -> Result<()> {
     let text =
         serde_json::to_string_pretty(document).map_err(|error| Problem::failed("the document", error))?;

@@ -199,7 +199,7 @@ pub trait CollectivesAsync: Communicator {
     }
 
     /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
-    /// ([`crate::OwnedBuffer::from_raw`]). The handle gives the error of a bad argument.
+    /// ([`OwnedBuffer::from_raw`]). The handle gives the error of a bad argument.
     fn start(&self, call: OwnedCall) -> Work {
         checked(self, call)
     }

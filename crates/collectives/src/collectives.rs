@@ -40,9 +40,9 @@ impl Received {
 /// length of the named slice, `p` the number of ranks.
 ///
 /// # Errors
-/// [`crate::Error::InvalidArgument`] before anything is sent when lengths, root, peer or op do not fit;
-/// [`crate::Error::Mismatch`] when ranks make different calls; [`crate::Error::PeerLost`], [`crate::Error::Timeout`] or
-/// [`crate::Error::Revoked`] when the job fails. After such a failure inputs are intact and outputs indeterminate.
+/// [`Error::InvalidArgument`] before anything is sent when lengths, root, peer or op do not fit;
+/// [`Error::Mismatch`] when ranks make different calls; [`Error::PeerLost`], [`Error::Timeout`] or
+/// [`Error::Revoked`] when the job fails. After such a failure inputs are intact and outputs indeterminate.
 pub trait Collectives: Communicator {
     /// Adds options to every call on the result.
     ///
@@ -343,9 +343,9 @@ pub trait Collectives: Communicator {
     /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message.
     ///
     /// # Errors
-    /// [`crate::Error::Truncated`] when the message is larger, [`crate::Error::InvalidArgument`] when it has another
-    /// element type. The message is dropped; nothing else is affected. [`crate::Error::PeerLost`] when the peer, or
-    /// each other rank for [`crate::Peer::Any`], is lost or has left, and all its messages were received.
+    /// [`Error::Truncated`] when the message is larger, [`Error::InvalidArgument`] when it has another
+    /// element type. The message is dropped; nothing else is affected. [`Error::PeerLost`] when the peer, or
+    /// each other rank for [`Peer::Any`], is lost or has left, and all its messages were received.
     #[track_caller]
     fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
         let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
@@ -353,7 +353,7 @@ pub trait Collectives: Communicator {
         Ok(Received::of::<T>(&outcome))
     }
 
-    /// Any call, made by hand: lists, uneven counts, device memory ([`crate::DeviceBufferMut`] has an example).
+    /// Any call, made by hand: lists, uneven counts, device memory (`DeviceBufferMut` has an example).
     /// [`crate::CollectivesAsync::start`] is the same for memory that moves in.
     ///
     /// ```

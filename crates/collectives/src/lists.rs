@@ -253,7 +253,7 @@ impl Coalesced<'_> {
         Coalesced { collective, dtype, ranks, own_rank, whole, names, site: Site::caller() }
     }
 
-    /// Checks the lengths of this rank's shares, which [`crate::check`] cannot see in the call.
+    /// Checks the lengths of this rank's shares, which [`check`](unisono_communicator::check) cannot see in the call.
     fn check_own(&self, shares: &[usize]) -> Result<()> {
         let Coalesced { collective, dtype, own_rank, whole, names, site, .. } = self;
         let problem = if shares.len() != whole.len() {

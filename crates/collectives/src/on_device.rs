@@ -23,8 +23,8 @@ impl<C: Communicator + ?Sized> CollectivesOnDevice for C {}
 /// The collectives in the order of a stream. A call returns when it is enqueued, and work behind it on the stream sees
 /// its result. [`OnStream::wait`] waits on the host for the end of the call.
 ///
-/// Lengths and errors are as on the host ([`Collectives`]). Besides, [`crate::Error::InvalidArgument`] for memory or a
-/// stream of another device, and [`crate::Error::Unsupported`] from a backend for host memory.
+/// Lengths and errors are as on the host ([`Collectives`]). Besides, `Error::InvalidArgument` for memory or a
+/// stream of another device, and `Error::Unsupported` from a backend for host memory.
 ///
 /// ```no_run
 /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};

@@ -14,7 +14,7 @@ static WARNED: AtomicU16 = AtomicU16::new(0);
 /// that consists of others, with the operation that it stands in for.
 ///
 /// # Errors
-/// [`crate::Error::Forked`]. No other: a call that does nothing notices neither a failure nor `close`.
+/// `Error::Forked`. No other: a call that does nothing notices neither a failure nor `close`.
 pub fn skips<C: Communicator + ?Sized>(comm: &C, operation: Operation) -> Result<bool> {
     if !comm.group().skips(operation) {
         return Ok(false);

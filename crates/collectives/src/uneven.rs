@@ -13,7 +13,7 @@ use crate::collectives::Collectives;
 /// `counts[r]` is rank r's share in elements. Every rank gives the same list.
 ///
 /// # Errors
-/// As [`crate::Collectives`]; a list that differs between ranks is a [`crate::Error::Mismatch`].
+/// As [`crate::Collectives`]; a list that differs between ranks is a `Error::Mismatch`.
 pub trait CollectivesUneven: Communicator {
     /// [`crate::Collectives::all_gather`] with `counts[r]` elements from rank r.
     ///

@@ -19,7 +19,7 @@ use crate::scope::Scope;
 /// A group of ranks that communicate.
 ///
 /// Every [`Executor`] is one, and no implementation writes a method of this trait: a backend implements `Executor` and
-/// [`Life`](crate::Life). Users call the typed operations of [`crate::Collectives`]. Calls follow the order of issue,
+/// [`Life`](crate::Life). Users call the typed operations of `Collectives`. Calls follow the order of issue,
 /// which must be the same on every rank.
 pub trait Communicator: Executor {
     /// This rank's number in the group.
@@ -63,13 +63,13 @@ pub trait Communicator: Executor {
     }
 
     /// What the communicator has recorded of its last calls, and what it knows of clocks and networks, for
-    /// [`crate::CommsLogger::stragglers`]. Nothing by default.
+    /// `CommsLogger::stragglers`. Nothing by default.
     fn observations(&self) -> Observations {
         self.life().observations()
     }
 
     /// Whether this rank can make such a call on such memory, with these options and the options of
-    /// [`crate::Collectives::with`]. It refuses what the call would refuse before it sends, except for faults of
+    /// `Collectives::with`. It refuses what the call would refuse before it sends, except for faults of
     /// buffers, of uneven counts and of the order of calls. It sends nothing, and waits for no other call.
     ///
     /// ```

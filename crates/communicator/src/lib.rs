@@ -1,7 +1,7 @@
 //! The types that every part of unisono shares: calls, ranks, memory, errors, [`settings`].
 //!
 //! A [`Communicator`] executes a [`Call`]: a [`Descriptor`] (operation, dtype, count, op, root, ...) plus buffers and
-//! options. Users write the typed calls of [`Collectives`], which check arguments once, above all backends:
+//! options. Users write the typed calls of `Collectives`, which check arguments once, above all backends:
 //!
 //! ```
 //! # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -12,9 +12,9 @@
 //! # Ok::<(), unisono::Error>(())
 //! ```
 //!
-//! Typed calls take slices; the calls of [`CollectivesOnDevice`] take elements on a device. For lists, uneven counts
-//! and foreign memory, make a [`Call`] or an [`OwnedCall`] and pass it to [`Collectives::issue`] or
-//! [`CollectivesAsync::start`].
+//! Typed calls take slices; the calls of `CollectivesOnDevice` take elements on a device. For lists, uneven counts
+//! and foreign memory, make a [`Call`] or an [`OwnedCall`] and pass it to `Collectives::issue` or
+//! `CollectivesAsync::start`.
 //!
 //! This crate opens only files that its caller names. It starts at most one thread, which writes log lines of threads
 //! that must not wait.

@@ -20,8 +20,8 @@ use crate::objects::object::Object;
 /// Operations on objects, and on messages of unknown length. Objects need no agreement on their lengths.
 ///
 /// A collective of objects is one call for objects of up to 1,000 bytes. If some object is longer, a second call
-/// carries the rest of the longer ones. Both calls are in one [`crate::Scope`], so each method is
-/// [`Error::Unsupported`] on a [`crate::Scope`].
+/// carries the rest of the longer ones. Both calls are in one [`Scope`](unisono_communicator::Scope), so each method is
+/// [`Error::Unsupported`] on a [`Scope`](unisono_communicator::Scope).
 ///
 /// The collectives have no asynchronous forms, because each rank decides between the two calls; a thread with a
 /// [`Communicator::duplicate`] of its own makes them beside other work.

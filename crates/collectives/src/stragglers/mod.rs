@@ -46,7 +46,7 @@ pub trait Stragglers {
     /// ```
     ///
     /// # Errors
-    /// Errors of [`Communicator::duplicate`] and of the calls, such as [`crate::Error::PeerLost`] for a rank that dies
+    /// Errors of [`Communicator::duplicate`] and of the calls, such as `Error::PeerLost` for a rank that dies
     /// meanwhile.
     #[doc(alias = "log_summary")]
     #[track_caller]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use unisono_communicator::{size_text, write_table};
 
-/// The waits of a communicator's ranks for each other; the same on every rank. [`crate::CommsLogger::stragglers`] gives
+/// The waits of a communicator's ranks for each other; the same on every rank. `Stragglers::stragglers` gives
 /// it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct StragglerReport {
@@ -84,9 +84,9 @@ pub enum Verdict {
 /// The durations of one kind of call on all ranks that have recorded it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct RowSpread {
-    /// As [`crate::CommsRow::name`].
+    /// As [`CommsRow::name`](unisono_communicator::CommsRow::name).
     pub name: String,
-    /// As [`crate::CommsRow::parent`].
+    /// As [`CommsRow::parent`](unisono_communicator::CommsRow::parent).
     pub parent: Option<String>,
     /// The number of ranks of the group.
     pub ranks: u32,

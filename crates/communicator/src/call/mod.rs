@@ -26,7 +26,7 @@ use crate::memory::device::DeviceStream;
 use crate::memory::owned::OwnedBuffers;
 use crate::memory::{Buffer, BufferMut, Buffers, MemoryKind};
 
-/// A call on borrowed memory: blocking on the host, enqueued on a device. [`crate::Collectives::issue`] makes it.
+/// A call on borrowed memory: blocking on the host, enqueued on a device. `Collectives::issue` makes it.
 pub struct Call<'a> {
     /// The operation and its arguments.
     pub descriptor: Descriptor,
@@ -48,7 +48,7 @@ pub struct Call<'a> {
     pub site: Site,
 }
 
-/// An asynchronous call on owned memory. [`crate::CollectivesAsync::start`] makes it.
+/// An asynchronous call on owned memory. `CollectivesAsync::start` makes it.
 pub struct OwnedCall {
     /// The operation and its arguments.
     pub descriptor: Descriptor,

@@ -85,7 +85,7 @@ pub enum Profile {
     Never,
 }
 
-/// A caller's options for one call; see [`crate::Collectives::with`].
+/// A caller's options for one call; see `Collectives::with`.
 ///
 /// ```
 /// # use unisono_communicator as unisono;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Names a call that [`crate::Communicator::execute`] has enqueued on a stream. [`crate::Communicator::resolve`] waits
+/// Names a call that [`crate::Executor::execute`] has enqueued on a stream. [`crate::Communicator::resolve`] waits
 /// for the call's end, and gives its late error; any thread may ask, any number of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {

@@ -12,7 +12,7 @@ use crate::call::operation::Operation;
 /// skipped receive has no elements. A call that consists of others is skipped with the operation that it stands in for,
 /// such as a compressed all-reduce with `all_reduce`, and its parts are never skipped alone: so objects, `split` and
 /// the calls of a [`crate::Scope`] work in any case. An object that is sent is then received as an object only: a
-/// [`crate::Collectives::recv`] of its bytes does nothing.
+/// `Collectives::recv` of its bytes does nothing.
 ///
 /// ```
 /// use unisono_communicator::{Collective, SkippedOperations};

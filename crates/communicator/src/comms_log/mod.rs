@@ -1,7 +1,7 @@
 //! The communication log of a rank: which calls it has made, of which sizes, how long they took.
 //!
 //! Every communicator's group carries the log of its rank, as it carries the operations that are switched off. The code
-//! before and after a call (`backend`'s board, [`crate::Solo`]) asks the log with [`CommsLogger::enter`] whether to
+//! before and after a call (`backend`'s board, `Solo`) asks the log with [`CommsLogger::enter`] whether to
 //! record the call, and gives it back with [`CommsLogger::end`].
 //!
 //! | file | what it holds |

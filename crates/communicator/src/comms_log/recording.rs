@@ -1,4 +1,4 @@
-//! Recorded calls that no board remembers: parent calls, and calls of [`crate::Solo`].
+//! Recorded calls that no board remembers: parent calls, and calls of `Solo`.
 
 use crate::call::descriptor::Descriptor;
 use crate::call::site::Site;

@@ -131,7 +131,7 @@ impl<L: Links + 'static> Shared<L> {
     /// A blocking send or receive.
     ///
     /// # Errors
-    /// As [`unisono_communicator::Communicator::execute`].
+    /// As [`unisono_communicator::Executor::execute`].
     pub(crate) fn exchange(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
         let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
         let Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } =
