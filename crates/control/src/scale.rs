@@ -1,6 +1,6 @@
 //! The cost of jobs with many ranks: messages and simulated time until the ranks are connected, until they have agreed
 //! to begin, until all of them name a killed rank, and until they know that a whole host has gone silently and have
-//! agreed on the survivors. `cargo xtask scale` runs this, and docs/measurements.md has the
+//! agreed on the survivors. `cargo xtask scale` runs this, and benches/lab/measurements.md has the
 //! table.
 
 #![allow(clippy::print_stdout, reason = "a measurement for people at a terminal")]

@@ -1,5 +1,5 @@
 //! How many functions of ours a call passes, from the typed call to the link that takes its first bytes: the figures of
-//! docs/measurements.md.
+//! benches/lab/measurements.md.
 //!
 //! Functions that the compiler has inlined count, as the lines of the backtrace show them.
 

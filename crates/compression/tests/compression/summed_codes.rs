@@ -89,7 +89,7 @@ fn errors(codec: &Arc<dyn Codec>, ranks: u32, elements: usize) -> [f64; 2] {
     })
 }
 
-/// The figures of docs/measurements.md: `cargo test -p unisono-compression summed_codes -- --nocapture`.
+/// The figures of benches/lab/measurements.md: `cargo test -p unisono-compression summed_codes -- --nocapture`.
 #[test]
 fn the_error_does_not_grow_with_the_number_of_ranks() {
     for codec in &codecs()[..2] {

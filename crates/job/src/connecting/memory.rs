@@ -20,7 +20,7 @@ use super::Stream;
 /// The bytes of the ring of one direction of a connection.
 ///
 /// A direction must hold the largest element and a header, or calls in place wait for each other. A longer ring is not
-/// faster (docs/measurements.md), and takes longer to make.
+/// faster (benches/lab/measurements.md), and takes longer to make.
 pub const RING_BYTES: usize = 256 << 10;
 
 /// What a rank may still need for itself when it has joined: stacks, buffers of sockets, plans.

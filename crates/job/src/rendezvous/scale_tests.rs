@@ -1,5 +1,5 @@
 //! The cost of a meeting of many ranks for its host: bytes, and processor time. `cargo xtask scale` runs this, and
-//! docs/measurements.md has the table.
+//! benches/lab/measurements.md has the table.
 
 #![allow(clippy::print_stdout, reason = "a measurement for people at a terminal")]
 

@@ -11,7 +11,7 @@ pub(crate) enum Binding {
     /// `Core` where every core then has the same number of ranks, at least two; otherwise `None`, as where the kernel
     /// refuses to bind.
     // Ranks of one core pass each other data that its cache holds, as long as the kernel does not move them to
-    // another core (docs/measurements.md). With a core for each rank, bound ranks wait behind other work; with uneven
+    // another core (benches/lab). With a core for each rank, bound ranks wait behind other work; with uneven
     // shares, the fullest core computes last.
     Auto,
     /// Its share of those that the launcher may use; ranks share evenly when there are more ranks than cores.
