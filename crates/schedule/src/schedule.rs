@@ -123,6 +123,7 @@ impl Lists {
         made
     }
 
+    #[inline]
     fn get(&self, list: usize) -> &[StepIndex] {
         &self.items[self.starts[list] as usize..self.starts[list + 1] as usize]
     }

@@ -29,6 +29,7 @@ pub struct SkippedOperations {
 
 impl SkippedOperations {
     /// Whether calls of `operation` do nothing.
+    #[inline]
     pub fn contains(self, operation: Operation) -> bool {
         self.bits & bit(operation) != 0
     }
@@ -56,6 +57,7 @@ impl SkippedOperations {
     }
 }
 
+#[inline]
 fn bit(operation: Operation) -> u16 {
     1 << operation.code()
 }

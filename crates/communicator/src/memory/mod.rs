@@ -55,6 +55,7 @@ impl<'a> Buffer<'a> {
     }
 
     /// The division of a list, and where its segments end; `None` for one segment.
+    #[inline]
     pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
         match self {
             Buffer::Host(segments) => segments.divided(),
@@ -68,6 +69,7 @@ impl<'a> Buffer<'a> {
     }
 
     /// Size in bytes.
+    #[inline]
     pub fn bytes(&self) -> usize {
         match self {
             Buffer::Host(segments) => segments.bytes(),
@@ -92,6 +94,7 @@ impl<'a> BufferMut<'a> {
     }
 
     /// The division of a list, and where its segments end; `None` for one segment.
+    #[inline]
     pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
         match self {
             BufferMut::Host(segments) => segments.divided(),
@@ -105,6 +108,7 @@ impl<'a> BufferMut<'a> {
     }
 
     /// Size in bytes.
+    #[inline]
     pub fn bytes(&self) -> usize {
         match self {
             BufferMut::Host(segments) => segments.bytes(),

@@ -69,6 +69,7 @@ pub(crate) enum Command {
 }
 
 impl Monitor {
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, MonitorState> {
         lock(&self.state)
     }
@@ -84,6 +85,7 @@ impl Monitor {
     }
 
     /// Takes the links; `wake` wakes their holder, if there is one.
+    #[inline]
     pub(crate) fn take_links(&self, wake: impl FnOnce()) {
         let mut state = self.lock();
         if state.is_held {
@@ -147,6 +149,7 @@ impl Monitor {
         }
     }
 
+    #[inline]
     fn notify(&self, state: MutexGuard<'_, MonitorState>) {
         let is_awaited = state.sleepers > 0;
         drop(state);
