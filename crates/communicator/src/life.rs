@@ -25,7 +25,7 @@ use crate::scope::Scope;
 ///
 /// Do not import it beside [`Communicator`]: the methods have the same names.
 pub trait Life: Send + Sync {
-    /// The communicator beneath, of a decorator.
+    /// The life of the communicator beneath, for a decorator.
     fn under(&self) -> Option<&dyn Life> {
         None
     }
