@@ -11,7 +11,7 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! # mod unisono {
-//! #     pub use unisono_communicator::*;
+//! #     pub use {unisono_collectives::*, unisono_communicator::*};
 //! #     pub mod compression { pub use unisono_compression::*; pub use unisono_compression_cuda as cuda; }
 //! # }
 //! use unisono::{ReduceOp, Solo};

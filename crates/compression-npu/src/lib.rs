@@ -26,7 +26,7 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! # mod unisono {
-//! #     pub use unisono_communicator::*;
+//! #     pub use {unisono_collectives::*, unisono_communicator::*};
 //! #     pub mod compression { pub use unisono_compression::*; pub use unisono_compression_npu as npu; }
 //! # }
 //! use unisono::{ReduceOp, Solo};

@@ -31,7 +31,7 @@ impl CompressionState {
     /// does not read.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
     /// use unisono::{ReduceOp, Solo};
     /// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
     /// let comm = Solo::new();

@@ -53,7 +53,7 @@ impl<D: KernelDevice> CompressionState<D> {
     /// when there is no memory.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
     /// use unisono::{ReduceOp, Solo};
     /// use unisono::compression::{CompressedCollectives, CompressionState, LoCo, SignL1};
     /// let comm = Solo::new();

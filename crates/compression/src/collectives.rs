@@ -38,7 +38,7 @@ pub trait CompressedCollectives: Communicator {
     /// decoding read and write each element about as often as three copies do. docs/compression.md says when it pays.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
     /// use unisono::{ReduceOp, Solo};
     /// use unisono::compression::{CompressedCollectives, CompressionState, Int8};
     /// let comm = Solo::new();
@@ -70,7 +70,7 @@ pub trait CompressedCollectives: Communicator {
     /// copying them together. The state is for their total length.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
     /// use unisono::{ReduceOp, Solo};
     /// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
     /// let comm = Solo::new();
@@ -129,7 +129,7 @@ pub trait CompressedCollectives: Communicator {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
     /// use unisono::{ReduceOp, Solo};
     /// use unisono::compression::{CompressedCollectives, CompressionState, Int8};
     /// let comm = Solo::new();
@@ -173,7 +173,7 @@ pub trait CompressedCollectives: Communicator {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
     /// use unisono::Solo;
     /// use unisono::compression::{CompressedCollectives, CompressionState, Int8};
     /// let comm = Solo::new();
@@ -222,7 +222,7 @@ pub trait CompressedCollectives: Communicator {
     /// ([`CallOptions::queued`]); see [`Scope`]. It waits for asynchronous calls that were submitted before.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
     /// use unisono::{ReduceOp, Solo};
     /// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
     /// let comm = Solo::new();

@@ -16,7 +16,7 @@ impl CompressionState {
     /// Changes nothing. A call sends the same numbers in pieces: the scales and codes of each piece of each share.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
     /// use unisono::Solo;
     /// use unisono::compression::{CompressionState, SignL1};
     /// let state = CompressionState::new::<f32>(&Solo::new(), SignL1::default(), 4)?;

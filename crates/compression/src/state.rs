@@ -123,7 +123,7 @@ pub(crate) fn chunk(length: usize, rank: usize, ranks: usize) -> Range<usize> {
 /// owner are what the encoder of the sum left out, and are in units of the sum also if calls average.
 ///
 /// ```
-/// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
 /// use unisono::{ReduceOp, Solo};
 /// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
 /// let comm = Solo::new();

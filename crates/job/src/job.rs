@@ -325,7 +325,8 @@ impl Job {
     /// list are remembered.
     ///
     /// ```no_run
-    /// # use unisono_communicator::{Collectives, ReduceOp};
+    /// # use unisono_collectives::Collectives;
+    /// # use unisono_communicator::ReduceOp;
     /// # let world = unisono_job::Job::joined().remove(0);
     /// let rank = world.group().rank();
     /// if [3, 5].contains(&rank) {

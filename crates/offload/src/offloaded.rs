@@ -78,7 +78,8 @@ enum Route {
 /// use std::sync::{Arc, Weak};
 /// use std::time::Duration;
 /// use unisono_offload::{OffloadOptions, Offloaded};
-/// use unisono_communicator::{Collectives, Communicator, ReduceOp};
+/// use unisono_collectives::Collectives;
+/// use unisono_communicator::{Communicator, ReduceOp};
 /// use unisono_tests::double::{LibraryDouble, LibraryRoom};
 /// use unisono_tests::companions;
 ///

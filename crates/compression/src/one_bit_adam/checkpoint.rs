@@ -19,7 +19,7 @@ impl OneBitAdam {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
     /// use unisono::Solo;
     /// use unisono::compression::{CompressionState, SignL1};
     /// use unisono::compression::one_bit_adam::{OneBitAdam, OneBitAdamOptions};

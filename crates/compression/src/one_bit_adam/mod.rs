@@ -96,7 +96,7 @@ impl OneBitAdamOptions {
 /// [`CompressionState`] has.
 ///
 /// ```
-/// # mod unisono { pub use unisono_communicator::*; pub use unisono_compression as compression; }
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
 /// use unisono::{Communicator, Solo};
 /// use unisono::compression::{CompressionState, SignL1};
 /// use unisono::compression::one_bit_adam::{OneBitAdam, OneBitAdamOptions};
@@ -305,7 +305,8 @@ impl OneBitAdam {
     /// and must do the same with their parameters ([`Resumed::undone`]). Collective over the survivors.
     ///
     /// ```no_run
-    /// # use unisono_communicator::{Communicator, Error, Solo};
+    /// # use unisono_collectives::Solo;
+    /// # use unisono_communicator::{Communicator, Error};
     /// # use unisono_compression::one_bit_adam::OneBitAdam;
     /// # fn go_on(comm: &Solo, mut optimizer: OneBitAdam, mut parameters: Vec<f32>) -> Result<(), Error> {
     /// # let (mut gradient, before) = (parameters.clone(), parameters.clone());

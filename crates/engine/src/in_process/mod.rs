@@ -76,7 +76,7 @@ impl Groups {
     /// different lists get [`Error::Refused`] with both lists.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_engine::in_process; pub use unisono_communicator::*; }
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_engine::in_process}; }
     /// use unisono::{Collectives, Communicator, ReduceOp};
     /// let ranks = unisono::in_process::world_with_groups(3).into_iter().map(|(comm, groups)| {
     ///     std::thread::spawn(move || {
@@ -167,7 +167,7 @@ pub type InProcessCommunicator = EngineCommunicator<InProcessLinks>;
 /// A world of `ranks` communicators, one for each thread to take.
 ///
 /// ```
-/// # mod unisono { pub use unisono_engine::in_process; pub use unisono_communicator::*; }
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_engine::in_process}; }
 /// use unisono::{Collectives, ReduceOp};
 /// let world = unisono::in_process::world(3);
 /// let ranks = world.into_iter().map(|comm| {

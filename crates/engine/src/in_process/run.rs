@@ -20,7 +20,7 @@ type Panic = Box<dyn Any + Send>;
 /// Runs `body` once per rank of a new world, each on its own thread, and gives their results in rank order.
 ///
 /// ```
-/// # mod unisono { pub use unisono_engine::in_process; pub use unisono_communicator::*; }
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_engine::in_process}; }
 /// use unisono::{Collectives, ReduceOp};
 ///
 /// let sums = unisono::in_process::run(4, |comm| {
@@ -35,7 +35,7 @@ type Panic = Box<dyn Any + Send>;
 /// [`PeerLost`](unisono_communicator::Error::PeerLost) and the panic's text:
 ///
 /// ```
-/// # mod unisono { pub use unisono_engine::in_process; pub use unisono_communicator::*; }
+/// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_engine::in_process}; }
 /// use unisono::Collectives;
 ///
 /// let result = std::panic::catch_unwind(|| {
@@ -61,7 +61,8 @@ pub fn run<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Communicator>) -> R + Sync
 ///
 /// ```
 /// use std::time::Duration;
-/// use unisono_communicator::{Collectives, Error};
+/// use unisono_collectives::Collectives;
+/// use unisono_communicator::Error;
 /// use unisono_engine::in_process::{self, EngineOptions};
 ///
 /// let options = EngineOptions { timeout: Duration::from_millis(50), ..EngineOptions::default() };
@@ -87,7 +88,8 @@ pub fn run_with<R: Send>(
 /// [`run_with`] with wrapped links, for instance [`crate::Faulty`], to test a program under faults.
 ///
 /// ```
-/// use unisono_communicator::{Collectives, ReduceOp};
+/// use unisono_collectives::Collectives;
+/// use unisono_communicator::ReduceOp;
 /// use unisono_engine::in_process::{self, EngineOptions};
 /// use unisono_engine::{FaultPlan, Faulty};
 ///

@@ -40,7 +40,8 @@ struct Log {
 /// Links that write into a [`Trace`].
 ///
 /// ```
-/// use unisono_communicator::{Collectives, ReduceOp};
+/// use unisono_collectives::Collectives;
+/// use unisono_communicator::ReduceOp;
 /// use unisono_engine::{EngineOptions, Trace, Traced, in_process};
 /// let trace = Trace::default();
 /// let world = in_process::world_of(2, &EngineOptions::default(), |_, links| Traced::new(links, trace.clone()));
