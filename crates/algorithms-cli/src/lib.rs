@@ -35,7 +35,7 @@ use unisono_schedule::{Algorithm, Registry, Trust};
 
 use arguments::{AlgoCommands, AlgorithmsArguments, Asked, ask, program_name};
 pub use choices::misfit;
-pub use figures::{FiguresHere, Here};
+pub use figures::{FiguresHere, MachineFigures};
 use panics::TellOnce;
 use problem::{Problem, Result};
 

@@ -7,7 +7,7 @@ use unisono_schedule::{Admit, Choice, Collective, Cost, CostModel, Registry};
 
 use crate::arguments::PriceArguments;
 use crate::choices::fitting;
-use crate::figures::{FiguresHere, Here};
+use crate::figures::{FiguresHere, MachineFigures};
 use crate::forecast::Forecast;
 use crate::print;
 use crate::problem::{Problem, Result};
@@ -121,7 +121,7 @@ impl Figures {
     /// Those of the network that the arguments describe, else of `UNISONO_COST_MODEL`, else the built-in ones.
     fn asked_for(arguments: &PriceArguments, here: &FiguresHere) -> Result<Figures> {
         let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
-        let Here { cost_model: here, is_measured } = here(ranks)?;
+        let MachineFigures { cost_model: here, is_measured } = here(ranks)?;
         let (whose, are_built_in) = match is_measured {
             true => ("UNISONO_COST_MODEL".to_owned(), false),
             false => (format!("built in, {}", CostModel::LOOPBACK_MACHINE), true),

@@ -12,7 +12,7 @@ use crate::work::Work;
 /// A backend's part of a communicator: everything that users call is made of it, see
 /// [`Communicator`](crate::Communicator). [`Executor::execute`] and [`Executor::submit`] get checked arguments.
 ///
-/// A decorator hands calls on, and gives a [`Life`] that names the communicator beneath:
+/// A decorator hands calls on, and gives the [`Life`] of the communicator beneath:
 ///
 /// ```
 /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -39,7 +39,7 @@ use crate::work::Work;
 ///         self.0.submit(call)
 ///     }
 ///
-///     /// All else is as beneath. A decorator that changes more implements `Life` itself, with `Life::under`.
+///     // A decorator that changes more implements `Life` too, with `Life::under`.
 ///     fn life(&self) -> &dyn Life {
 ///         self.0.life()
 ///     }
@@ -75,7 +75,7 @@ pub trait Executor: Send + Sync {
     fn life(&self) -> &dyn Life;
 }
 
-/// An executor behind a pointer is one.
+/// The doors of an executor behind a pointer.
 macro_rules! impl_behind {
     ($($pointer:ty),+) => {
         $(impl<E: Executor + ?Sized> Executor for $pointer {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use unisono_algorithms_cli::Here;
+use unisono_algorithms_cli::MachineFigures;
 use unisono_algorithms_cli::forecast::Forecast;
 use unisono_job::Job;
 use unisono_schedule::{Algorithm, Registry};
@@ -50,10 +50,10 @@ pub fn algorithms_main(own: &[Arc<Algorithm>]) -> ExitCode {
 ///
 /// # Errors
 /// For settings that cannot be obeyed.
-pub fn figures_here(ranks: u32) -> Result<Here> {
+pub fn figures_here(ranks: u32) -> Result<MachineFigures> {
     let config = Config::from_environment()?;
     let cost_model = config.job_settings()?.cost_model(&Group::world(0, ranks), &[]);
-    Ok(Here { cost_model, is_measured: config.cost_model.is_some() })
+    Ok(MachineFigures { cost_model, is_measured: config.cost_model.is_some() })
 }
 
 /// The choices of the library in `group`: with the figures of the job of this process, if it has joined one, else with

@@ -6,7 +6,7 @@
 //! * A vendor's library implements `library::Vendor`, on memory of a device also `library::Device`, and gets
 //!   `library::Offloaded` (feature `offload`).
 //! * A library with calls of its own implements [`Executor`](calls::Executor) and [`Life`](calls::Life) with a
-//!   [`gate::CallGate`], and so does a decorator of a communicator.
+//!   [`gate::CallGate`]. A decorator of a communicator implements `Executor`, and has the `Life` of the one beneath.
 //! * A codec implements `compression::Codec`, a device for codecs `compression::KernelDevice`, both with the names of
 //!   `codecs` (feature `compression`).
 //!

@@ -86,6 +86,7 @@ impl fmt::Display for OwnedCall {
 
 impl<'a> Call<'a> {
     /// A call with even counts, no stream and no options. Its site is the caller's line.
+    #[inline]
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: Buffers<'a>) -> Call<'a> {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
@@ -94,12 +95,14 @@ impl<'a> Call<'a> {
     }
 
     /// [`Call::new`] from one buffer to another.
+    #[inline]
     #[track_caller]
     pub fn separate(descriptor: Descriptor, input: Buffer<'a>, output: BufferMut<'a>) -> Call<'a> {
         Call::new(descriptor, Buffers::Separate { input, output })
     }
 
     /// [`Call::new`] on one buffer.
+    #[inline]
     #[track_caller]
     pub fn in_place(descriptor: Descriptor, buffer: BufferMut<'a>) -> Call<'a> {
         Call::new(Descriptor { place: Place::InPlace, ..descriptor }, Buffers::InOut(buffer))

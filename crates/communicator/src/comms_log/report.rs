@@ -127,10 +127,12 @@ impl fmt::Display for CommsReport {
     }
 }
 
-/// Writes lines of cells, the first line with the headings: the first column flush left, the others flush right.
+/// Writes lines of cells, the first line with the headings: the first column flush left, the others flush right. Every
+/// line has as many cells as the first.
 pub fn write_table(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
+    let Some(headings) = lines.first() else { return Ok(()) };
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
     for line in lines {
         write!(f, "{:<1$}", line[0], widths[0])?;
         for (cell, width) in line.iter().zip(&widths).skip(1) {
