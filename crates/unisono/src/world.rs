@@ -321,3 +321,75 @@ impl fmt::Debug for World {
         write!(formatter, "World(rank {} of {}, {})", self.rank(), self.size(), self.backend())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+    use std::sync::atomic::AtomicUsize;
+
+    use unisono_communicator::{
+        Buffers, Collective, CommsLoggerConfig, DType, Descriptor, Finished, OwnedBuffers,
+    };
+
+    use super::*;
+
+    /// A backend that counts the calls of its doors.
+    struct Counting {
+        group: Group,
+        executed: AtomicUsize,
+        submitted: AtomicUsize,
+    }
+
+    impl Life for Counting {}
+
+    impl Executor for Counting {
+        fn group(&self) -> &Group {
+            &self.group
+        }
+
+        fn execute(&self, _: &mut Call<'_>) -> Result<Outcome> {
+            self.executed.fetch_add(1, Ordering::Relaxed);
+            Ok(Outcome::done(0, ""))
+        }
+
+        fn submit(&self, call: OwnedCall) -> Work {
+            self.submitted.fetch_add(1, Ordering::Relaxed);
+            Work::finished(Finished { result: Ok(Outcome::done(0, "")), buffers: Some(call.buffers) })
+        }
+
+        fn life(&self) -> &dyn Life {
+            self
+        }
+    }
+
+    fn world_on(communicator: Arc<Counting>) -> World {
+        let alone = Alone {
+            solo: Arc::new(Solo::new()),
+            keys: GroupKeys::default(),
+            _log: WorldLog::start(0, &CommsLoggerConfig::default(), None).unwrap(),
+        };
+        World::new(communicator, Kind::Alone(alone))
+    }
+
+    /// Each kind of handle reaches the communicator's own doors, by one way only.
+    #[test]
+    fn handles_of_a_world_have_the_doors_of_its_communicator() {
+        let counting = Arc::new(Counting {
+            group: Group::world(0, 1),
+            executed: AtomicUsize::new(0),
+            submitted: AtomicUsize::new(0),
+        });
+        let world = world_on(counting.clone());
+        let (again, shared) = (world.clone(), world.communicator());
+        let handles: [&dyn Communicator; 5] = [&world, &*world, &again, &*shared, &shared];
+        let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        for (index, handle) in handles.into_iter().enumerate() {
+            assert!(ptr::eq(handle.group(), &counting.group), "{index}");
+            assert!(ptr::addr_eq(handle.life(), &*counting), "{index}");
+            handle.execute(&mut Call::new(barrier, Buffers::none())).unwrap();
+            assert_eq!(counting.executed.load(Ordering::Relaxed), index + 1);
+            handle.submit(OwnedCall::new(barrier, OwnedBuffers::None)).wait().unwrap();
+            assert_eq!(counting.submitted.load(Ordering::Relaxed), index + 1);
+        }
+    }
+}
