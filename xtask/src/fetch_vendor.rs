@@ -6,8 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::compare::succeed;
-
 /// What can be fetched.
 struct Vendor {
     name: &'static str,
@@ -154,6 +152,16 @@ fn pip(verb: &str) -> Command {
         "--disable-pip-version-check",
     ]);
     command
+}
+
+fn succeed(command: &mut Command) -> Result<(), String> {
+    let status = command.status();
+    let name = command.get_program().display();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name}: {status}")),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
 }
 
 /// Makes an empty folder of what is there or not.

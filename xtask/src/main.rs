@@ -9,16 +9,11 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 
-mod compare;
-mod converge;
 mod fetch_vendor;
 mod fuzz;
-mod gpu_check;
-mod launchers;
+mod lab;
 mod names;
 mod scale;
-mod slow_link;
-mod soak;
 mod test;
 mod tidy;
 
@@ -82,15 +77,12 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(repository()),
         ["names"] => names::run(repository()),
         ["package"] => test::package(repository()),
-        ["compare", options @ ..] => compare::run(repository(), options),
-        ["converge", options @ ..] => converge::run(repository(), options),
         ["fetch-vendor", options @ ..] => fetch_vendor::run(repository(), options),
         ["fuzz", options @ ..] => fuzz::run(repository(), options),
-        ["gpu-check", options @ ..] => gpu_check::run(repository(), options),
-        ["launchers", options @ ..] => launchers::run(repository(), options),
+        ["compare" | "converge" | "gpu-check" | "launchers" | "slow-link" | "soak", ..] => {
+            lab::run(repository(), &words)
+        }
         ["scale"] => scale::run(repository()),
-        ["soak", options @ ..] => soak::run(repository(), options),
-        ["slow-link", options @ ..] => slow_link::run(repository(), options),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -14,27 +14,23 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
-use crate::tidy;
+use crate::{lab, tidy};
 use report::Report;
 
 /// What the default form leaves out, with all that only these packages depend on: kernels on devices, vendors'
-/// libraries and the doubles of these, programs that measure.
-const LEFT_OUT: [&str; 16] = [
+/// libraries and the doubles of these, micro-benchmarks.
+const LEFT_OUT: [&str; 12] = [
     "unisono-benches",
-    "unisono-compare",
     "unisono-compression-cuda",
     "unisono-compression-npu",
     "unisono-compression-wgpu",
-    "unisono-converge",
     "unisono-cuda",
     "unisono-double-common",
     "unisono-double-hccl",
     "unisono-double-nccl",
-    "unisono-gpu-check",
     "unisono-offload-ccl",
     "unisono-offload-hccl",
     "unisono-offload-nccl",
-    "unisono-soak",
     "unisono-vendor-tests",
 ];
 
@@ -90,6 +86,14 @@ const CARGO_IN_EXAMPLE: [&[&str]; 4] = [
     &["clippy", "--all-targets", "--", "--deny", "warnings"],
     &["test", NO_FAIL_FAST],
     &["check", "--no-default-features", "--all-targets"],
+];
+
+/// What is asked of cargo in the laboratory. Its tests are short forms of its programs.
+const CARGO_IN_LAB: [&[&str]; 4] = [
+    &["fmt", "--check"],
+    &["clippy", "--all-targets", "--", "--deny", "warnings"],
+    &["test", "--no-run"],
+    &["test", NO_FAIL_FAST],
 ];
 
 /// One run shows everything that fails.
@@ -179,13 +183,18 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<String>)> {
     }
     let checks = CHECKS.map(|words| within(words.to_vec()));
     let example = CARGO_IN_EXAMPLE.map(|words| (repository.join(EXAMPLE), owned(words)));
+    let lab = CARGO_IN_LAB.map(|words| (repository.join(lab::FOLDER), owned(words)));
     let tests = tests.map(within).into_iter().chain([within(LOOM.to_vec())]);
-    checks.into_iter().chain(tests).chain(example).collect()
+    checks.into_iter().chain(tests).chain(example).chain(lab).collect()
 }
 
-/// The features with which a target was tested, for cargo: the program brings these of the library's.
+/// What cargo must be told of a target besides: its workspace, or the features with which it was tested. The program
+/// brings these of the library's.
 fn features(target: &str, is_full: bool) -> &'static str {
     match is_full {
+        true if lab::PACKAGES.iter().any(|package| target.starts_with(&format!("-p {package} "))) => {
+            " --manifest-path benches/lab/Cargo.toml"
+        }
         true => " --all-features",
         false if target.starts_with("-p unisono ") => " --features ccl,cli,compression,hccl,nccl",
         false => "",
@@ -231,8 +240,15 @@ fn shown(arguments: &[String]) -> String {
     }
 }
 
-/// Asks cargo in one folder. The example is checked with the versions and in the target folder of the workspace, so
-/// that what both use is compiled once.
+/// Gives a workspace of its own the versions of the root's.
+pub(crate) fn seed_lock(folder: &Path) -> Result<(), String> {
+    let lock = "Cargo.lock";
+    let copied = std::fs::copy(crate::repository().join(lock), folder.join(lock));
+    copied.map(drop).map_err(|error| format!("{}: {error}", folder.join(lock).display()))
+}
+
+/// Asks cargo in one folder. The example and the laboratory are checked with the versions and in the target folder of
+/// the workspace, so that a package that two of them use alike is compiled once.
 fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report) -> Part {
     let place = folder.strip_prefix(crate::repository()).unwrap_or(folder).display();
     let command = format!("cargo {} {place}", shown(arguments));
@@ -244,10 +260,8 @@ fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report
         } else {
             target_folder()
         };
-        let lock = "Cargo.lock";
         if folder != crate::repository() {
-            std::fs::copy(crate::repository().join(lock), folder.join(lock))
-                .map_err(|error| format!("{lock}: {error}"))?;
+            seed_lock(folder)?;
         }
         let mut started = Command::new(env!("CARGO"));
         started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target);

@@ -5,9 +5,9 @@ use super::tokens::Token;
 
 /// Where memory is touched without the compiler's proof, and nowhere else.
 const UNSAFE_FILES: &[&str] = &[
-    "benches/gpu-check/src/direct.rs",
-    "benches/gpu-check/src/overhead.rs",
-    "benches/gpu-check/src/typed.rs",
+    "benches/lab/gpu-check/src/direct.rs",
+    "benches/lab/gpu-check/src/overhead.rs",
+    "benches/lab/gpu-check/src/typed.rs",
     "benches/src/bin/ccl_overhead.rs",
     "crates/communicator/src/check/memory_tests.rs",
     "crates/communicator/src/memory/cudarc_elements.rs",

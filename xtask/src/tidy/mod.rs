@@ -39,7 +39,7 @@ pub(crate) fn run(repository: &Path) -> bool {
 fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     let paths = text_files(repository)?;
     let packages = workspace::packages(repository)?;
-    let mut violations = workspace::check(&packages, repository);
+    let mut violations = workspace::check(&packages, repository)?;
     violations.extend(packages::check(repository)?);
     violations.extend(names::check(repository, names::USERS_MAX)?);
     let (mut declarations, mut outlines, mut riddles) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
 //! Rules over the packages: which may use which, that all share the workspace's lints, and what the archives of the
 //! published packages hold.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -8,167 +9,35 @@ use serde_json::Value;
 
 use super::source::Violation;
 
-/// What the code of each package may use of the workspace. The command line is a leaf, so it stands in no list.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("unisono-schedule", &[]),
-    ("unisono-communicator", &[SCHEDULE]),
-    (COLLECTIVES, &[COMMUNICATOR, SCHEDULE]),
-    (ALGORITHMS_CLI, &[COMMUNICATOR, SCHEDULE]),
-    ("unisono-backend", &[COMMUNICATOR, SCHEDULE]),
-    ("unisono-engine", &[COMMUNICATOR, COLLECTIVES, SCHEDULE, BACKEND]),
-    ("unisono-kernels", &[]),
-    ("unisono-compression", &[COMMUNICATOR, COLLECTIVES, KERNELS]),
-    (COMPRESSION_WGPU, &[COMMUNICATOR, KERNELS, COMPRESSION]),
-    (VENDOR_LIBRARY, &[COMMUNICATOR]),
-    (OFFLOAD, &[COMMUNICATOR, COLLECTIVES, SCHEDULE, BACKEND]),
-    (OFFLOAD_CCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY]),
-    (OFFLOAD_NCCL, &[COMMUNICATOR, CUDA, KERNELS, OFFLOAD, VENDOR_LIBRARY]),
-    (OFFLOAD_HCCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY]),
-    (CUDA, &[COMMUNICATOR, VENDOR_LIBRARY]),
-    (COMPRESSION_CUDA, &[COMMUNICATOR, COMPRESSION, CUDA, KERNELS]),
-    (COMPRESSION_NPU, &[COMMUNICATOR, COMPRESSION, KERNELS, OFFLOAD, OFFLOAD_HCCL]),
-    (CONTROL, &[COMMUNICATOR, BACKEND]),
-    (SHARED_MEMORY, &[]),
-    (JOB, &[COMMUNICATOR, BACKEND, ENGINE, CONTROL, SHARED_MEMORY]),
-    (TCP, &[COMMUNICATOR, BACKEND, ENGINE, CONTROL, JOB, SHARED_MEMORY]),
-    (
-        "unisono",
-        &[
-            ALGORITHMS_CLI,
-            COMMUNICATOR,
-            COLLECTIVES,
-            SCHEDULE,
-            BACKEND,
-            ENGINE,
-            CONTROL,
-            JOB,
-            TCP,
-            KERNELS,
-            COMPRESSION,
-            COMPRESSION_CUDA,
-            COMPRESSION_NPU,
-            COMPRESSION_WGPU,
-            CUDA,
-            OFFLOAD,
-            OFFLOAD_CCL,
-            OFFLOAD_HCCL,
-            OFFLOAD_NCCL,
-        ],
-    ),
-    (
-        "unisono-cli",
-        &[
-            ALGORITHMS_CLI,
-            SCHEDULE,
-            KERNELS,
-            CONTROL,
-            JOB,
-            TCP,
-            OFFLOAD,
-            OFFLOAD_CCL,
-            OFFLOAD_HCCL,
-            OFFLOAD_NCCL,
-            "unisono",
-        ],
-    ),
-    (
-        "unisono-tests",
-        &[
-            COMMUNICATOR,
-            COLLECTIVES,
-            SCHEDULE,
-            BACKEND,
-            ENGINE,
-            KERNELS,
-            COMPRESSION,
-            CONTROL,
-            JOB,
-            TCP,
-            OFFLOAD,
-            OFFLOAD_CCL,
-            OFFLOAD_HCCL,
-            OFFLOAD_NCCL,
-            CUDA,
-            "unisono",
-            DOUBLE_COMMON,
-            DOUBLE_HCCL,
-            DOUBLE_NCCL,
-        ],
-    ),
-    (
-        "unisono-vendor-tests",
-        &[
-            COMMUNICATOR,
-            COLLECTIVES,
-            ENGINE,
-            JOB,
-            TCP,
-            OFFLOAD,
-            OFFLOAD_CCL,
-            OFFLOAD_HCCL,
-            OFFLOAD_NCCL,
-            TESTS,
-        ],
-    ),
-    // Doubles of vendors' libraries know nothing of this one.
-    (DOUBLE_COMMON, &[]),
-    (DOUBLE_HCCL, &[DOUBLE_COMMON]),
-    (DOUBLE_NCCL, &[DOUBLE_COMMON]),
-    (
-        "unisono-benches",
-        &[COMMUNICATOR, COLLECTIVES, SCHEDULE, BACKEND, ENGINE, JOB, TCP, OFFLOAD, OFFLOAD_CCL],
-    ),
-    ("unisono-compare", &[ALGORITHMS_CLI, "unisono"]),
-    ("unisono-converge", &[ALGORITHMS_CLI, "unisono"]),
-    (
-        "unisono-gpu-check",
-        &[
-            COMMUNICATOR,
-            COLLECTIVES,
-            SCHEDULE,
-            COMPRESSION,
-            COMPRESSION_CUDA,
-            CUDA,
-            KERNELS,
-            OFFLOAD,
-            OFFLOAD_NCCL,
-            VENDOR_LIBRARY,
-            JOB,
-            TCP,
-            TESTS,
-        ],
-    ),
-    ("unisono-soak", &["unisono", "unisono-tests", CONTROL, JOB, TCP]),
-    ("xtask", &[]),
+/// The packages, floor above floor: the code of each may use packages of lower floors only.
+const FLOORS: &[&[&str]] = &[
+    &[
+        "unisono-schedule",
+        "unisono-kernels",
+        "unisono-shared-memory",
+        "unisono-double-common",
+        "xtask",
+        "unisono-lab",
+    ],
+    &["unisono-communicator", "unisono-double-hccl", "unisono-double-nccl"],
+    &["unisono-collectives", "unisono-algorithms-cli", "unisono-backend", "unisono-vendor-library"],
+    &["unisono-engine", "unisono-control", "unisono-compression", "unisono-offload", "unisono-cuda"],
+    &[
+        "unisono-job",
+        "unisono-compression-cuda",
+        "unisono-compression-wgpu",
+        "unisono-offload-ccl",
+        "unisono-offload-hccl",
+        "unisono-offload-nccl",
+    ],
+    &["unisono-transport-tcp", "unisono-compression-npu"],
+    &["unisono"],
+    &["unisono-cli", "unisono-tests", "unisono-benches", "unisono-compare", "unisono-converge"],
+    &["unisono-vendor-tests", "unisono-gpu-check", "unisono-soak"],
 ];
 
-const COLLECTIVES: &str = "unisono-collectives";
-const COMMUNICATOR: &str = "unisono-communicator";
-const ALGORITHMS_CLI: &str = "unisono-algorithms-cli";
-const BACKEND: &str = "unisono-backend";
-const SCHEDULE: &str = "unisono-schedule";
-const ENGINE: &str = "unisono-engine";
-const KERNELS: &str = "unisono-kernels";
-const COMPRESSION: &str = "unisono-compression";
-const COMPRESSION_CUDA: &str = "unisono-compression-cuda";
-const COMPRESSION_NPU: &str = "unisono-compression-npu";
-const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
-const DOUBLE_COMMON: &str = "unisono-double-common";
-const DOUBLE_HCCL: &str = "unisono-double-hccl";
-const DOUBLE_NCCL: &str = "unisono-double-nccl";
-const CUDA: &str = "unisono-cuda";
-const OFFLOAD: &str = "unisono-offload";
-const OFFLOAD_CCL: &str = "unisono-offload-ccl";
-const OFFLOAD_HCCL: &str = "unisono-offload-hccl";
-const OFFLOAD_NCCL: &str = "unisono-offload-nccl";
-const TESTS: &str = "unisono-tests";
-const CONTROL: &str = "unisono-control";
-const JOB: &str = "unisono-job";
-const SHARED_MEMORY: &str = "unisono-shared-memory";
-const TCP: &str = "unisono-transport-tcp";
-const VENDOR_LIBRARY: &str = "unisono-vendor-library";
-
-/// One package of the workspace.
+/// One package of ours.
+#[derive(Clone)]
 pub(crate) struct Package {
     pub(super) name: String,
     /// Of its manifest, relative to the repository.
@@ -199,30 +68,61 @@ impl Package {
     }
 }
 
+/// The manifest of the laboratory's workspace.
+const LAB: &str = "benches/lab/Cargo.toml";
+
 /// Every rule of this file.
-pub(crate) fn check(packages: &[Package], repository: &Path) -> Vec<Violation> {
+///
+/// # Errors
+/// When a manifest cannot be read.
+pub(crate) fn check(packages: &[Package], repository: &Path) -> Result<Vec<Violation>, String> {
     let rules = |package| {
         arrows(package).into_iter().chain(shared_lints(package)).chain(archive(package, repository))
     };
-    packages.iter().flat_map(rules).collect()
+    let read = |path: &str| {
+        std::fs::read_to_string(repository.join(path)).map_err(|error| format!("{path}: {error}"))
+    };
+    let differing = same_settings(&read("Cargo.toml")?, &read(LAB)?);
+    Ok(packages.iter().flat_map(rules).chain(differing).collect())
 }
 
-/// The names of the packages that are not published.
+/// Finds lints, profiles or a version of a dependency in which the laboratory differs from the product.
+fn same_settings(root: &str, lab: &str) -> Option<Violation> {
+    let settings = |text: &str| text.find("[workspace.lints").map(|start| text[start..].to_owned());
+    let versions = |text: &str| -> BTreeSet<String> {
+        let list = text.split("[workspace.dependencies]").nth(1).unwrap_or_default();
+        let lines = list.lines().take_while(|line| !line.starts_with('['));
+        lines.filter(|line| line.contains(" = ")).map(|line| line.replace("../../", "")).collect()
+    };
+    let text = if settings(root) != settings(lab) {
+        "the lints and profiles are not those of the root".to_owned()
+    } else {
+        format!("not as in the root: {}", versions(lab).difference(&versions(root)).next()?)
+    };
+    Some(Violation { path: LAB.to_owned(), line: 1, rule: "lab", text })
+}
+
+/// The names of the packages of the workspace that are not published.
 ///
 /// # Errors
 /// When cargo does not say.
 pub(crate) fn unpublished(repository: &Path) -> Result<Vec<String>, String> {
-    let packages = packages(repository)?.into_iter();
+    let packages = packages_of(repository, "Cargo.toml")?.into_iter();
     Ok(packages.filter(|package| !package.is_published).map(|package| package.name).collect())
 }
 
-/// The packages of the workspace.
+/// The packages of the workspace, and those of the laboratory.
 ///
 /// # Errors
 /// When cargo does not say.
 pub(crate) fn packages(repository: &Path) -> Result<Vec<Package>, String> {
+    let both = ["Cargo.toml", LAB].map(|manifest| packages_of(repository, manifest));
+    Ok(both.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+fn packages_of(repository: &Path, manifest: &str) -> Result<Vec<Package>, String> {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest])
         .current_dir(repository)
         .output()
         .map_err(|error| format!("cargo metadata: {error}"))?;
@@ -254,15 +154,20 @@ fn read_package(package: &Value, repository: &Path) -> Result<Package, String> {
     })
 }
 
+fn floor(name: &str) -> Option<usize> {
+    FLOORS.iter().position(|floor| floor.contains(&name))
+}
+
 fn arrows(package: &Package) -> Vec<Violation> {
-    let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == package.name) else {
-        let text = format!("{} has no row in xtask's table of who may use whom", package.name);
+    let Some(own) = floor(&package.name) else {
+        let text = format!("{} has no floor in xtask/src/tidy/workspace.rs", package.name);
         return vec![package.violation(1, "arrows", text)];
     };
-    let forbidden = package.uses.iter().filter(|used| !allowed.contains(&used.as_str()));
+    let forbidden = package.uses.iter().filter(|used| floor(used).is_none_or(|floor| floor >= own));
     forbidden
         .map(|used| {
-            package.violation(package.line_of(used), "arrows", format!("{} may not use {used}", package.name))
+            let text = format!("{} may not use {used}, which is not on a lower floor", package.name);
+            package.violation(package.line_of(used), "arrows", text)
         })
         .collect()
 }
@@ -313,14 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_use_the_command_line() {
-        for (name, _) in ARROWS {
-            assert_eq!(arrows(&package(name, "", &["unisono-cli"])).len(), 1, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_package_without_a_row_is_found() {
+    fn a_package_without_a_floor_is_found() {
         assert_eq!(arrows(&package("unisono-new", "", &[])).len(), 1);
     }
 
@@ -329,6 +227,17 @@ mod tests {
         assert!(shared_lints(&package("x", "[package]\n", &[])).is_some());
         assert!(shared_lints(&package("x", "[lints]\nrust = {}\n", &[])).is_some());
         assert!(shared_lints(&package("x", "[lints]\nworkspace = true\n", &[])).is_none());
+    }
+
+    #[test]
+    fn the_laboratory_has_the_versions_lints_and_profiles_of_the_root() {
+        let root =
+            "[workspace.dependencies]\na = { path = \"a\" }\nb = \"1\"\n[workspace.lints.rust]\nx = 1\n";
+        let lab = root.replace("b = \"1\"\n", "").replace("\"a\"", "\"../../a\"");
+        assert_eq!(same_settings(root, &lab), None);
+        for (own, other) in [("x = 1", "x = 2"), ("../../a", "../a")] {
+            assert!(same_settings(root, &lab.replace(own, other)).is_some(), "{other}");
+        }
     }
 
     #[test]
@@ -349,8 +258,8 @@ mod tests {
     fn a_package_that_says_so_is_not_published() {
         let names = unpublished(crate::repository()).unwrap();
         let is_in = |name: &str| names.iter().any(|one| one == name);
-        assert!(["xtask", TESTS, DOUBLE_HCCL].into_iter().all(is_in), "{names:?}");
-        assert!(!["unisono", "unisono-cli", KERNELS].into_iter().any(is_in), "{names:?}");
+        assert!(["xtask", "unisono-tests", "unisono-double-hccl"].into_iter().all(is_in), "{names:?}");
+        assert!(!["unisono", "unisono-cli", "unisono-kernels"].into_iter().any(is_in), "{names:?}");
     }
 
     #[test]
@@ -359,5 +268,6 @@ mod tests {
         let engine = list.iter().find(|package| package.name == "unisono-engine").unwrap();
         assert_eq!(engine.path, "crates/engine/Cargo.toml");
         assert!(engine.uses.contains(&"unisono-schedule".to_owned()), "{:?}", engine.uses);
+        assert!(list.iter().any(|package| package.name == "unisono-soak"));
     }
 }

@@ -1,14 +1,14 @@
 //! `cargo xtask compare`: installs and builds the peers, builds the comparison, and hands over to it.
 //!
-//! Peers are Python packages, because all of them exist as such in pinned versions: pip is all that is needed. What pip
-//! brings and what is built from `benches/compare/peers` lies in one folder, `target/peers` unless `--peers-dir` or
+//! Peers are Python packages, because all of them exist as such in pinned versions: pip is all that is needed. The
+//! packages and the programs of `benches/lab/compare/peers` lie in one folder, `target/peers` unless `--peers-dir` or
 //! `UNISONO_PEERS` says otherwise.
 
-use std::ffi::OsStr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
+
+use crate::workspaces::{become_program, cargo, lab_cargo, repository, succeed};
 
 /// Folders of the peers and what pip is to install there. `v_dev` has the headers for `v_oneccl-cpu`.
 const PACKAGES: &[(&str, &[&str])] = &[
@@ -21,23 +21,24 @@ const PACKAGES: &[(&str, &[&str])] = &[
 
 pub(crate) const TORCH: &str = "venv";
 
-const SOURCES: &str = "benches/compare/peers";
+const COMPARISON: &str = "unisono-compare";
+const SOURCES: &str = "benches/lab/compare/peers";
 const BUILT: &str = "compare-bin";
 const OPTIMISED: &[&str] = &["-O3", "-march=native", "-Wall", "-Wextra"];
 
-/// Does what `words` ask for. With `--install`, what is absent is installed; with `--install` alone, nothing is
+/// Obeys `words`. `--install` installs the peers that are absent; with `--install` alone, nothing is
 /// measured. Everything else is for the comparison itself; see its `--help`.
-pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
+pub(crate) fn run(words: &[&str]) -> bool {
     let is_install = words.contains(&"--install");
     let words: Vec<&str> = words.iter().copied().filter(|word| *word != "--install").collect();
-    let peers = peers_folder(repository, &words);
+    let peers = peers_folder(&words);
     let needs_peers =
         !words.iter().any(|word| ["--report", "--help", "-h", "--version", "-V"].contains(word));
     let outcome = (if is_install { install(&peers) } else { Ok(()) })
-        .and_then(|()| if needs_peers { build_peers(repository, &peers) } else { Ok(()) });
+        .and_then(|()| if needs_peers { build_peers(&peers) } else { Ok(()) });
     match outcome {
         Ok(()) if is_install && words.is_empty() => true,
-        Ok(()) => hand_over(repository, &peers, &words),
+        Ok(()) => hand_over(&peers, &words),
         Err(problem) => {
             println!("compare: {problem}");
             false
@@ -46,16 +47,16 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
 }
 
 /// As the comparison itself reads it.
-pub(crate) fn peers_folder(repository: &Path, words: &[&str]) -> PathBuf {
+pub(crate) fn peers_folder(words: &[&str]) -> PathBuf {
     let flag = "--peers-dir";
     let next = words.iter().position(|word| *word == flag).and_then(|place| words.get(place + 1).copied());
     let joined = words.iter().find_map(|word| word.strip_prefix(flag)?.strip_prefix('='));
     let named = next.or(joined).map(PathBuf::from);
     let folder = named.or_else(|| std::env::var_os("UNISONO_PEERS").map(PathBuf::from));
-    repository.join(folder.unwrap_or_else(|| "target/peers".into()))
+    repository().join(folder.unwrap_or_else(|| "target/peers".into()))
 }
 
-/// Repeats what was interrupted; pip itself leaves alone what is there.
+/// Goes on after an interruption: pip itself leaves alone the packages that are there.
 fn install(peers: &Path) -> Result<(), String> {
     std::fs::create_dir_all(peers).map_err(|error| format!("{}: {error}", peers.display()))?;
     PACKAGES.iter().try_for_each(|(name, packages)| install_packages(&peers.join(name), packages))
@@ -71,8 +72,8 @@ pub(crate) fn install_packages(folder: &Path, packages: &[&str]) -> Result<(), S
     succeed(Command::new(python).args(pip).args(packages))
 }
 
-/// Builds what is older than its sources.
-fn build_peers(repository: &Path, peers: &Path) -> Result<(), String> {
+/// Builds the programs that are older than their sources.
+fn build_peers(peers: &Path) -> Result<(), String> {
     if let Some((name, _)) = PACKAGES.iter().find(|(name, _)| !peers.join(name).exists()) {
         let folder = peers.join(name);
         return Err(format!(
@@ -80,7 +81,7 @@ fn build_peers(repository: &Path, peers: &Path) -> Result<(), String> {
             folder.display()
         ));
     }
-    let (sources, built) = (repository.join(SOURCES), peers.join(BUILT));
+    let (sources, built) = (repository().join(SOURCES), peers.join(BUILT));
     std::fs::create_dir_all(&built).map_err(|error| format!("{}: {error}", built.display()))?;
     let at = |path: &str| peers.join(path);
     let (mpi, ccl) = (sources.join("mpi_rank.c"), sources.join("ccl_rank.cc"));
@@ -110,14 +111,14 @@ fn build_peers(repository: &Path, peers: &Path) -> Result<(), String> {
         command.arg("-o").arg(built.join("ccl")).args(&linked);
         succeed(command.args(["-lccl", "-lmpi", "-l:libintlc.so.5"]).args(&found))?;
     }
-    copy_torch_rank(repository, peers)
+    copy_torch_rank(peers)
 }
 
-/// What torch's ranks run needs no compiler.
-pub(crate) fn copy_torch_rank(repository: &Path, peers: &Path) -> Result<(), String> {
+/// The program of torch's ranks needs no compiler.
+pub(crate) fn copy_torch_rank(peers: &Path) -> Result<(), String> {
     let (name, built) = ("torch_rank.py", peers.join(BUILT));
     std::fs::create_dir_all(&built)
-        .and_then(|()| std::fs::copy(repository.join(SOURCES).join(name), built.join(name)))
+        .and_then(|()| std::fs::copy(repository().join(SOURCES).join(name), built.join(name)))
         .map(drop)
         .map_err(|error| format!("{name}: {error}"))
 }
@@ -126,39 +127,16 @@ fn changed(file: &Path) -> Option<SystemTime> {
     std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Builds the comparison and `unisono`, whose launcher and relays it starts, and becomes the comparison, so that Ctrl-C
-/// reaches the one who cleans up.
-pub(crate) fn hand_over(repository: &Path, peers: &Path, words: &[&str]) -> bool {
-    let cargo = env!("CARGO");
-    let mut build = Command::new(cargo);
-    build.args(["build", "--release", "--package", "unisono-compare", "--package", "unisono-cli", "--bins"]);
-    if let Err(problem) = succeed(build.current_dir(repository)) {
+/// Builds the comparison and `unisono`, whose launcher and relays it starts, and becomes the comparison.
+pub(crate) fn hand_over(peers: &Path, words: &[&str]) -> bool {
+    let own = ["--release", "--package", COMPARISON, "--bins"];
+    let built = succeed(cargo("build").args(["--release", "--package", "unisono-cli"]))
+        .and_then(|()| succeed(lab_cargo("build").args(own)));
+    if let Err(problem) = built {
         println!("compare: {problem}");
         return false;
     }
-    let mut command = Command::new(cargo);
-    command.args([
-        "run",
-        "--release",
-        "--quiet",
-        "--package",
-        "unisono-compare",
-        "--bin",
-        "unisono-compare",
-        "--",
-    ]);
-    let error = command.args(words).env("UNISONO_PEERS", peers).current_dir(repository).exec();
-    println!("compare: {error}");
-    false
-}
-
-pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
-    let name = Path::new(command.get_program()).file_name().map(OsStr::to_os_string).unwrap_or_default();
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{}: {status}", name.display())),
-        Err(error) => Err(format!("{}: {error}", name.display())),
-    }
+    become_program(COMPARISON, |command| command.args(words).env("UNISONO_PEERS", peers))
 }
 
 #[cfg(test)]
@@ -167,14 +145,13 @@ mod tests {
 
     #[test]
     fn the_folder_of_the_peers_is_what_the_user_names() {
-        let repository = Path::new("/x");
-        assert_eq!(peers_folder(repository, &["--peers-dir", "/a"]), Path::new("/a"));
-        assert_eq!(peers_folder(repository, &["--ranks", "2", "--peers-dir=b"]), Path::new("/x/b"));
+        assert_eq!(peers_folder(&["--peers-dir", "/a"]), Path::new("/a"));
+        assert_eq!(peers_folder(&["--ranks", "2", "--peers-dir=b"]), repository().join("b"));
     }
 
     #[test]
     fn without_its_packages_a_peer_is_not_built() {
-        let problem = build_peers(crate::repository(), Path::new("/no/such/folder")).unwrap_err();
+        let problem = build_peers(Path::new("/no/such/folder")).unwrap_err();
         assert!(problem.contains("--install"), "{problem}");
     }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use super::{Outcome, command, judge};
-use crate::compare::succeed;
+use crate::workspaces::succeed;
 
 const PROGRAMS: [&str; 5] = ["slurmctld", "slurmd", "srun", "sbatch", "munged"];
 const NODES: [&str; 2] = ["node07", "node08"];
@@ -29,7 +29,7 @@ impl Drop for Cluster {
         for file in files.iter().map(String::as_str).chain(["slurmctld.pid", "munged.pid"]) {
             let pid = fs::read_to_string(self.folder.join(file)).unwrap_or_default();
             if !pid.is_empty() {
-                // One that has ended already is what is wanted.
+                // A process that has ended already needs no signal.
                 let _ = Command::new("kill").arg(pid.trim()).status();
             }
         }

@@ -5,8 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::compare::succeed;
-use crate::{fetch_vendor, test};
+use crate::workspaces::{cargo, lab_cargo, repository, succeed, target_folder};
 
 const PACKAGE: &str = "unisono-gpu-check";
 
@@ -14,8 +13,8 @@ const PACKAGE: &str = "unisono-gpu-check";
 const PROGRAM_BYTES_MAX: u64 = 64 << 20;
 
 /// Builds the program; runs it with `words` if there are any.
-pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
-    let outcome = build(repository).and_then(|program| {
+pub(crate) fn run(words: &[&str]) -> bool {
+    let outcome = build().and_then(|program| {
         if words.is_empty() {
             println!("{}", usage(&program));
             return Ok(());
@@ -45,25 +44,23 @@ Here, without a card, the checks run on test doubles: cargo xtask gpu-check --do
 
 /// Where Cargo puts it.
 fn built_program() -> PathBuf {
-    test::target_folder().join("release").join(PACKAGE)
+    target_folder().join("release").join(PACKAGE)
 }
 
 /// Builds the program twice: the first one compiles the kernels, the second one holds them.
-fn build(repository: &Path) -> Result<PathBuf, String> {
-    if !fetch_vendor::run(repository, &["nvrtc"]) {
-        return Err("NVRTC, which compiles the kernels, is not there".to_owned());
-    }
-    let nvrtc = repository.join("target/vendor/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
-    let folder = test::target_folder().join("gpu-check");
+fn build() -> Result<PathBuf, String> {
+    succeed(cargo("run").args(["--package", "xtask", "--", "fetch-vendor", "nvrtc"]))?;
+    let nvrtc = repository().join("target/vendor/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+    let folder = target_folder().join("gpu-check");
     let (built, program) = (built_program(), folder.join(PACKAGE));
-    let cargo = || {
-        let mut command = Command::new(env!("CARGO"));
-        command.args(["build", "--release", "--quiet", "-p", PACKAGE]).current_dir(repository);
+    let build = || {
+        let mut command = lab_cargo("build");
+        command.args(["--release", "--package", PACKAGE]);
         command
     };
-    succeed(cargo().env_remove("GPU_CHECK_CUBINS"))?;
+    succeed(build().env_remove("GPU_CHECK_CUBINS"))?;
     succeed(Command::new(&built).arg("--compile-to").arg(&folder).arg("--nvrtc").arg(nvrtc))?;
-    succeed(cargo().env("GPU_CHECK_CUBINS", &folder))?;
+    succeed(build().env("GPU_CHECK_CUBINS", &folder))?;
     let problem = |error: std::io::Error| format!("{}: {error}", program.display());
     let bytes = std::fs::copy(&built, &program).map_err(problem)?;
     if bytes > PROGRAM_BYTES_MAX {

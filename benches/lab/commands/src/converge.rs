@@ -4,11 +4,10 @@
 //! it with apt-get and unpacks it under `target/`, for which nobody has to be root.
 
 use std::ffi::OsStr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::test::target_folder;
+use crate::workspaces::{become_program, cargo, succeed, target_folder};
 
 const PACKAGE: &str = "dataset-fashion-mnist";
 /// Where the package puts its files, below a root.
@@ -16,20 +15,19 @@ const IN_PACKAGE: &str = "usr/share/datasets/fashion-mnist";
 
 /// Does what `words` ask for. With `--install`, the data set is fetched if it is absent. Everything else is for the
 /// comparison itself; see its `--help`.
-pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
+pub(crate) fn run(words: &[&str]) -> bool {
     let is_install = words.contains(&"--install");
     let words: Vec<&str> = words.iter().copied().filter(|word| *word != "--install").collect();
     let is_help = words.iter().any(|word| ["--help", "-h"].contains(word));
     let prepared = (|| {
         let data = data(&words, is_install && !is_help)?;
         if !is_help {
-            let build = ["build", "--release", "--quiet", "--package", "unisono-cli"];
-            succeed(Command::new(env!("CARGO")).args(build).current_dir(repository))?;
+            succeed(cargo("build").args(["--release", "--package", "unisono-cli"]))?;
         }
         Ok(data)
     })();
     match prepared {
-        Ok(data) => hand_over(repository, data, &words),
+        Ok(data) => hand_over(data, &words),
         Err(problem) => {
             let problem: String = problem;
             println!("converge: {problem}");
@@ -72,26 +70,14 @@ fn install(folder: &Path) -> Result<(), String> {
     succeed(Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder))
 }
 
-/// Becomes the comparison, so that Ctrl-C reaches it.
-fn hand_over(repository: &Path, data: Option<PathBuf>, words: &[&str]) -> bool {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["run", "--release", "--quiet", "--package", "unisono-converge", "--"]);
-    command.arg("--program").arg(target_folder().join("release/unisono"));
-    if let Some(folder) = data {
-        command.arg("--data").arg(folder);
-    }
-    let error = command.args(words).current_dir(repository).exec();
-    println!("converge: {error}");
-    false
-}
-
-fn succeed(command: &mut Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{name}: {status}")),
-        Err(error) => Err(format!("{name}: {error}")),
-    }
+fn hand_over(data: Option<PathBuf>, words: &[&str]) -> bool {
+    become_program("unisono-converge", |command| {
+        command.arg("--program").arg(target_folder().join("release/unisono"));
+        if let Some(folder) = data {
+            command.arg("--data").arg(folder);
+        }
+        command.args(words)
+    })
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ mod slurm;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::{compare, test};
+use crate::compare;
+use crate::workspaces::{cargo, succeed, target_folder};
 
 const EXAMPLE: &str = "hello";
 const RANKS: usize = 4;
@@ -59,18 +60,17 @@ enum Outcome {
 }
 
 /// Tries all of them; false when one has failed.
-pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
+pub(crate) fn run(words: &[&str]) -> bool {
     if !words.is_empty() {
         println!("launchers: {words:?} is not understood; there are no options");
         return false;
     }
-    let build = ["build", "--quiet", "-p", "unisono", "--example", EXAMPLE];
-    if let Err(problem) = compare::succeed(Command::new(env!("CARGO")).args(build).current_dir(repository)) {
+    if let Err(problem) = succeed(cargo("build").args(["--package", "unisono", "--example", EXAMPLE])) {
         println!("launchers: {problem}");
         return false;
     }
-    let program = test::target_folder().join("debug/examples").join(EXAMPLE);
-    let peers = compare::peers_folder(repository, &[]);
+    let program = target_folder().join("debug/examples").join(EXAMPLE);
+    let peers = compare::peers_folder(&[]);
     let mut outcomes = vec![("variables".to_owned(), by_hand(&program))];
     let mut managers = Vec::new();
     for Manager { name, folder, pin, here, on_two } in MANAGERS {
@@ -85,7 +85,7 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
         outcomes.push((name.to_owned(), outcome));
     }
     outcomes.push(("torchrun".to_owned(), torchrun(&peers.join(compare::TORCH), &program)));
-    outcomes.extend(slurm::jobs(&test::target_folder().join("slurm"), &program, &managers));
+    outcomes.extend(slurm::jobs(&target_folder().join("slurm"), &program, &managers));
     for (name, outcome) in &outcomes {
         match outcome {
             Outcome::Passed => println!("{name}: passed"),
@@ -212,6 +212,6 @@ mod tests {
         lines.push("rank 3 of 4: the sum is 10".to_owned());
         assert!(!printed(&lines));
         assert!(!printed(&vec!["rank 0 of 1: the sum is 1".to_owned(); 4]));
-        assert!(!run(Path::new("/nowhere"), &["--all"]));
+        assert!(!run(&["--all"]));
     }
 }

@@ -12,7 +12,7 @@ use unisono::{Collectives, Communicator, Error, ReduceOp};
 use crate::Problem;
 use crate::job::{Job, Process, now_ns};
 
-#[path = "../../../crates/job/tests/support/network.rs"]
+#[path = "../../../../crates/job/tests/support/network.rs"]
 mod network;
 
 use network::{Cut, Network};

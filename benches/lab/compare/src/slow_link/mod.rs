@@ -9,7 +9,7 @@ mod arguments;
 mod drawing;
 mod gloo;
 mod model;
-#[path = "../../../../crates/job/tests/support/network.rs"]
+#[path = "../../../../../crates/job/tests/support/network.rs"]
 mod network;
 mod ours;
 mod record;

@@ -1,0 +1,34 @@
+//! The commands of `cargo xtask` that measure or start other systems: each finds or fetches its needs, builds its
+//! program and hands over to it.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
+
+mod compare;
+mod converge;
+mod gpu_check;
+mod launchers;
+mod slow_link;
+mod workspaces;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let passed = match words.as_slice() {
+        ["compare", options @ ..] => compare::run(options),
+        ["converge", options @ ..] => converge::run(options),
+        ["gpu-check", options @ ..] => gpu_check::run(options),
+        ["launchers", options @ ..] => launchers::run(options),
+        ["slow-link", options @ ..] => slow_link::run(options),
+        ["soak", options @ ..] => workspaces::become_program("unisono-soak", |command| command.args(options)),
+        _ => {
+            eprintln!(
+                "usage: cargo xtask compare | converge | gpu-check | launchers | slow-link | soak [options]"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,36 @@
+//! The commands that measure: those of `benches/lab`, a workspace of its own.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::test;
+
+/// Its folder in the repository.
+pub(crate) const FOLDER: &str = "benches/lab";
+
+pub(crate) const PACKAGES: [&str; 5] =
+    ["unisono-compare", "unisono-converge", "unisono-gpu-check", "unisono-lab", "unisono-soak"];
+
+/// Becomes the laboratory's program, which understands `words`. False when it did not start.
+pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
+    let problem = test::seed_lock(&repository.join(FOLDER)).map_or_else(
+        |problem| problem,
+        |()| {
+            let mut command = Command::new(env!("CARGO"));
+            command.args([
+                "run",
+                "--quiet",
+                "--manifest-path",
+                "benches/lab/Cargo.toml",
+                "--package",
+                "unisono-lab",
+                "--",
+            ]);
+            command.args(words).current_dir(repository).env("CARGO_TARGET_DIR", test::target_folder());
+            command.exec().to_string()
+        },
+    );
+    println!("{}: {problem}", words.join(" "));
+    false
+}
