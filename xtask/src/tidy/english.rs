@@ -33,7 +33,6 @@ const LIMITS: &[(&str, usize)] = &[
     ("crates/offload-ccl", 8),
     ("crates/offload-hccl", 17),
     ("crates/offload-nccl", 22),
-    ("crates/unisono", 3),
     ("crates/unisono-cli", 76),
     ("crates/vendor-library", 19),
     ("kernels", 11),
