@@ -347,7 +347,7 @@ fn entry(
 /// their differences stay.
 #[derive(Clone, Copy)]
 struct UnixClock {
-    /// The difference of Unix time and [`monotonic_ns`].
+    /// Unix time minus the time of [`monotonic_ns`].
     ahead_ns: u64,
 }
 

@@ -63,7 +63,7 @@ const DEVICE: &str = "check the device with npu-smi info, and restart the proces
 const LATE: &str =
     "a rank was too late, or is stuck: see the other ranks' errors, or raise HCCL_CONNECT_TIMEOUT";
 const NO_DEVICE: &str = "this machine has no Ascend device: see npu-smi info, or take UNISONO_BACKEND=tcp";
-/// Where a device may be that is not there.
+/// The likely place of a device that is not there.
 pub(crate) const HIDDEN: &str = "npu-smi info lists the devices; ASCEND_RT_VISIBLE_DEVICES hides some";
 const FINALISED: &str = "ACL was finalised by somebody else in this process: close communicators first";
 const OF_ANOTHER: &str = "the stream is of another device: give one of the communicator's device";

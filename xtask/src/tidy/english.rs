@@ -37,8 +37,6 @@ const LIMITS: &[Row] = &[
     ("benches/soak", 66, 45),
     ("crates/compression", 295, 126),
     ("crates/compression-wgpu", 64, 30),
-    ("crates/job", 1, 1),
-    ("crates/offload-hccl", 0, 1),
     ("crates/unisono-cli", 293, 170),
     ("examples/bidirectional-ring", 10, 5),
     ("fuzz", 6, 4),

@@ -340,7 +340,7 @@ mod tests {
         });
     }
 
-    /// Where pidfd is refused, a rank that others have named is found to be gone in this way.
+    /// Without pidfd, this finds the end of a rank that others have named.
     #[test]
     fn who_does_not_listen_is_absent_and_who_does_is_not() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -157,9 +157,9 @@ impl StoreHost {
     /// Says that the process of a rank has ended and that no other will take its place; `how` goes on after "it":
     /// "exited with status 0".
     ///
-    /// If the ranks have not met yet, the wait of all others ends in [`Error::Rendezvous`] at once, also that of ranks
-    /// that come later. A rank that is there all the same, by a process that the ended one left behind, is
-    /// waited with until its connection ends. Ranks that have met notice nothing.
+    /// If the ranks have not met yet, the wait of all others ends in [`Error::Rendezvous`] at once, also the wait of
+    /// ranks that come later. A rank that is there all the same, by a process that the ended one left behind, is waited
+    /// with until its connection ends. Ranks that have met notice nothing.
     pub fn rank_ended(&self, rank: u32, how: &str) {
         let mut store = lock(&self.store);
         let answer = store.roster.rank_ended(rank, how);
