@@ -1,4 +1,4 @@
-//! A call's bytes as three flat regions, in any segments: input, output, scratch.
+//! A call's bytes as three flat regions, over any segments: input, output, scratch.
 //!
 //! An access yields a prefix: the longest contiguous run from an offset. Segments hold whole elements, so a run that
 //! starts at an element also ends at one.
