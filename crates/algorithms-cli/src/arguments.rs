@@ -29,7 +29,7 @@ pub(crate) struct AlgorithmsArguments {
 /// The questions about algorithms.
 #[derive(Debug, Subcommand)]
 pub enum AlgoCommands {
-    /// Every algorithm, or those of one collective: what it implements, requires and costs.
+    /// Every algorithm, or all of one collective, with its collective, requirements and costs.
     List {
         /// The collective: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather, scatter,
         /// barrier.
@@ -71,7 +71,7 @@ pub enum AlgoCommands {
         #[arg(long)]
         json: bool,
     },
-    /// What a call is expected to take, and which algorithm the library would choose.
+    /// The expected time of a call, and the algorithm that the library would choose.
     ///
     /// Uses the parameters of UNISONO_COST_MODEL, else the built-in ones, and says whose they are. Any of alpha, beta
     /// and gamma describes another network: then only rounds, bytes on the link and reductions count, not processor
@@ -270,7 +270,7 @@ fn commands(command: &Command) -> String {
     visible.map(Command::get_name).collect::<Vec<_>>().join(", ")
 }
 
-/// How the command is used, with all its options.
+/// The usage of the command, with all its options.
 fn usage(mut command: Command) -> String {
     let usage: StyledStr = command.render_usage();
     let options: Vec<String> = command

@@ -1,5 +1,5 @@
-//! The look of pictures of times against sizes: colours, and the labels beside an axis. The program's and those of the
-//! comparison with other libraries look the same; who draws them is no dependency of this crate.
+//! The look of pictures of times against sizes: colours, and the labels beside an axis. The program's pictures and the
+//! pictures of the comparison with other libraries look the same; who draws them is no dependency of this crate.
 
 /// Okabe and Ito, as red, green and blue: told apart also by eyes that see fewer colours.
 pub const COLOURS: [(u8, u8, u8); 8] = [

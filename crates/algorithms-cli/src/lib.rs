@@ -2,7 +2,7 @@
 //!
 //! It reads no settings: the caller gives the figures of its machine ([`FiguresHere`]).
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`arguments`], [`sizes`] | the command line |
 //! | `commands`, `choices`, `price` | the answers |

@@ -12,7 +12,7 @@ use crate::forecast::Forecast;
 use crate::print;
 use crate::problem::{Problem, Result};
 
-/// One algorithm; messages and bytes are those of the rank that has the most.
+/// One algorithm; messages and bytes count on the rank that has the most.
 #[derive(Serialize)]
 struct Prediction {
     collective: &'static str,
@@ -26,7 +26,7 @@ struct Prediction {
     received_bytes: u64,
     reduced_bytes: u64,
     predicted_us: f64,
-    /// Whose figures these are computed from.
+    /// The source of the figures for these times.
     figures: String,
     /// Whether a call that names no algorithm runs this one.
     chosen: bool,
@@ -118,7 +118,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Those of the network that the arguments describe, else of `UNISONO_COST_MODEL`, else the built-in ones.
+    /// The figures of the network that the arguments describe, else of `UNISONO_COST_MODEL`, else the built-in ones.
     fn asked_for(arguments: &PriceArguments, here: &FiguresHere) -> Result<Figures> {
         let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
         let MachineFigures { cost_model: here, is_measured } = here(ranks)?;

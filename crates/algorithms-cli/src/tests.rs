@@ -100,7 +100,7 @@ fn a_name_that_is_taken_or_none_and_a_bad_command_line_are_one_line() {
     assert!(status == 0 && help.contains("Usage: prog <COMMAND>"), "{help}");
 }
 
-/// Whichever of its functions panics, each command says so in a line, and the other algorithms are answered about.
+/// If any of its functions panics, each command says so in a line, and the other algorithms are answered about.
 #[test]
 fn an_algorithm_that_panics_ends_no_command() {
     let good = || (*pair("pair", true)).clone();

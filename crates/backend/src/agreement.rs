@@ -1,4 +1,4 @@
-//! What survivors do after a failure: they agree on a flag, and go on without the ranks that are lost.
+//! The steps of survivors after a failure: they agree on a flag, and go on without the ranks that are lost.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -20,7 +20,7 @@ pub struct Companion {
     engine: Arc<dyn CallEngine>,
 }
 
-/// What runs the calls of a communicator behind its gate, as far as a [`Companion`] needs it.
+/// The engine that runs the calls of a communicator behind its gate, as far as a [`Companion`] needs it.
 pub trait CallEngine: Send + Sync {
     /// The gate of the communicator.
     fn gate(&self) -> &CallGate;
@@ -176,13 +176,13 @@ impl WeakCompanion {
     }
 }
 
-/// What [`Companion::survivors`] gives; as [`Shrunk`].
+/// The result of [`Companion::survivors`]; as [`Shrunk`].
 pub struct Survivors {
     /// The communicator of the survivors.
     pub companion: Companion,
     /// The new rank of each old one.
     pub new_ranks: Vec<Option<u32>>,
-    /// How many collectives every survivor has completed without a gap.
+    /// The number of collectives that every survivor has completed without a gap.
     pub last_common_call: u64,
 }
 

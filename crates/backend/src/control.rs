@@ -178,12 +178,13 @@ fn doing(answer: &CallStatus) -> Option<&Doing> {
     }
 }
 
-/// Where an answer leads: to the rank for which the asked call waits, or else the thread of the answering rank.
+/// The next question: about the call for which the asked call waits, or else about the call of the answering rank's
+/// thread.
 fn leads_to(asked: Asked, answer: &CallStatus) -> Option<Asked> {
     let doing = doing(answer)?;
     let is_in_call = match answer {
         CallStatus::Running { .. } => !asked.is_message,
-        // Its part is over, whatever it does now.
+        // Its part is over; it may do anything now.
         CallStatus::Done { .. } if !asked.is_message => return None,
         CallStatus::Done { .. } | CallStatus::NotYet { .. } | CallStatus::Forgotten => false,
     };

@@ -4,7 +4,7 @@ use unisono_communicator::{
     CallInfo, Collective, Descriptor, Group, GroupRank, LENGTHS_KNOWN_MAX, LengthList, Place, ReduceOp, Sizes,
 };
 
-/// How a list of differences names a difference in earlier calls, as its last item.
+/// The name of a difference in earlier calls, as the last item of a list of differences.
 pub const EARLIER_CALLS: &str = "earlier calls";
 
 /// The longest list of lengths that is shown whole.
@@ -74,7 +74,8 @@ fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
 }
 
 /// Says where the uneven counts of two ranks disagree. If every rank gives the counts of all ranks, this compares the
-/// whole lists. Otherwise it compares what each of the two ranks sends to the other with what the other rank expects.
+/// whole lists. Otherwise it compares the counts that each of the two ranks sends to the other with the counts that the
+/// other rank expects.
 pub(crate) fn counts_difference(
     group: &Group,
     ours: &CallInfo,

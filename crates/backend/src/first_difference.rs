@@ -13,7 +13,7 @@ use crate::control::{RankHistory, history_difference};
 use crate::peers::Peers;
 use crate::status::{CallHistory, CallStatus};
 
-/// How long ranks that have closed after different calls wait for the result of the search.
+/// The longest wait of ranks that have closed after different calls for the result of the search.
 pub const SEARCH_MAX: Duration = Duration::from_secs(1);
 
 /// The most ranks that the search asks. If there are more histories, it may miss an earlier difference.

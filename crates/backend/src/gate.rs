@@ -1,4 +1,5 @@
-//! The gate that every call passes on any backend: which thread may issue it and when, and what its failure means.
+//! The gate that every call passes on any backend: the threads that may issue it, the time when they may, and the
+//! meaning of its failure.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
@@ -18,7 +19,7 @@ use crate::peers::Peers;
 use crate::scope::OpenScopeSlot;
 use crate::turnstile::Turnstile;
 
-/// How long a failure waits for a better explanation: after a broken stream for the cause that another rank may be
+/// The time that a failure waits for a better explanation: after a broken stream for the cause that another rank may be
 /// spreading, after a mismatch for the description of the other rank's call. Each takes about a millisecond on an idle
 /// machine, and may take more than 200 where ten processes share two cores.
 const FIRST_CAUSE_WINDOW: Duration = Duration::from_secs(1);
@@ -27,7 +28,7 @@ const FIRST_CAUSE_WINDOW: Duration = Duration::from_secs(1);
 /// on its way before the end is; the others' deadlines run meanwhile.
 const LIBRARY_WINDOW: Duration = Duration::from_millis(100);
 
-/// How long a call goes on without a byte after another rank's failure; see [`CallGate::must_end`].
+/// The time for which a call goes on without a byte after another rank's failure; see [`CallGate::must_end`].
 pub const IDLE_AFTER_CAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// When a communicator looks after calls that do not move.
@@ -37,7 +38,7 @@ pub struct StallOptions {
     pub probe_after: Duration,
     /// After how long without progress a line in the log names the ranks.
     pub warn_after: Duration,
-    /// How long the drop of a communicator may take.
+    /// The time that the drop of a communicator may take.
     pub drop_timeout: Duration,
 }
 
@@ -60,7 +61,7 @@ pub struct CallGate {
     pub(crate) open_scope: OpenScopeSlot,
 }
 
-/// What the gate needs from a backend whose call has failed.
+/// The services that the gate needs from a backend whose call has failed.
 pub trait Failing {
     /// The backend's clock.
     fn now(&self) -> Instant;
@@ -76,8 +77,8 @@ pub trait Failing {
 }
 
 thread_local! {
-    /// How many user's functions this thread is running inside calls. It has no destructor, so that the handler at the
-    /// exit of the process can read it.
+    /// The number of user's functions that this thread is running inside calls. It has no destructor, so that the
+    /// handler at the exit of the process can read it.
     static CALLBACKS: Cell<u32> = const { Cell::new(0) };
 
     /// The boards of the communicators in whose calls this thread is running a user's function.
@@ -154,7 +155,7 @@ impl CallGate {
         &self.peers
     }
 
-    /// What this communicator shows to the thread that answers questions about it.
+    /// The state that this communicator shows to the thread that answers questions about it.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }

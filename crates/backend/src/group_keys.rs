@@ -64,7 +64,7 @@ pub(crate) fn members(ranks: &[u32], size: u32) -> Result<Vec<GroupRank>> {
     Ok(ranks.iter().copied().map(GroupRank::new).collect())
 }
 
-/// What its members must ask for alike, as a person reads it.
+/// The request of its members, which must be the same for all, as a person reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupText {
     /// The list of ranks.

@@ -2,7 +2,7 @@
 //! calls, deadlines, the first cause of a failure. It knows no links, so a vendor's library can use it as the engine
 //! does.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `gate` | [`CallGate`]: the checks of callers, and the handling of failures |
 //! | `order` | [`CallOrder`], [`Turn`]: the call that may be issued next |

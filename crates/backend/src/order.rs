@@ -160,7 +160,7 @@ impl CallGate {
         }
     }
 
-    /// How long a call may wait for its turn; `None` if it is refused instead.
+    /// The time that a call may wait for its turn; `None` if it is refused instead.
     #[inline]
     pub(crate) fn patience(&self, label: Option<ShortText>, options: &CallOptions) -> Option<Duration> {
         match (options.when_busy, label) {

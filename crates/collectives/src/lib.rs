@@ -12,13 +12,13 @@
 //! # Ok::<(), unisono::Error>(())
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `collectives` | [`Collectives`]: the blocking calls on slices |
 //! | `uneven`, `lists`, `objects` | the same with counts that differ, on lists of buffers, and on values |
 //! | `asynchronous` | [`CollectivesAsync`]: calls with handles |
 //! | `on_device` | [`CollectivesOnDevice`]: calls on elements on a device |
-//! | `arguments`, `skip`, `split` | what these are made of |
+//! | `arguments`, `skip`, `split` | the parts of these |
 //! | `with` | a communicator with a caller's options |
 //! | `solo` | [`Solo`]: the world of one rank |
 //! | `stragglers` | the search for the rank that all others wait for |

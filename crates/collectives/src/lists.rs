@@ -12,8 +12,8 @@ use crate::arguments::rooted;
 use crate::collectives::Collectives;
 use crate::uneven::{per_rank, uneven};
 
-/// Collectives on lists of buffers that lie apart. Each link carries one message, whatever the number of buffers, and
-/// nothing is copied together. Lengths are in elements; `p` is the number of ranks.
+/// Collectives on lists of buffers that lie apart. Each link carries one message for any number of buffers, and nothing
+/// is copied together. Lengths are in elements; `p` is the number of ranks.
 ///
 /// # Errors
 /// As [`crate::Collectives`]. A list with another number of buffers, and a buffer of another length, is an

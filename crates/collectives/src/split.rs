@@ -1,8 +1,8 @@
-//! Which ranks of a communicator form a group: by colour and key, or by rows.
+//! The ranks of a communicator that form a group: by colour and key, or by rows.
 
 use unisono_communicator::{Error, Result};
 
-/// What a rank sends that wants no group: no colour is negative.
+/// The colour of a rank that wants no group: no other colour is negative.
 pub(crate) const NO_COLOUR: i64 = -1;
 
 /// The ranks with this colour, in the order of their keys; equal keys stay in the order of ranks. `all` has the colour

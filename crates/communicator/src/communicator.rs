@@ -62,15 +62,15 @@ pub trait Communicator: Executor {
         self.life().companion()
     }
 
-    /// What the communicator has recorded of its last calls, and what it knows of clocks and networks, for
+    /// The records of the last calls of the communicator, and the times of clocks and networks, for
     /// `CommsLogger::stragglers`. Nothing by default.
     fn observations(&self) -> Observations {
         self.life().observations()
     }
 
     /// Whether this rank can make such a call on such memory, with these options and the options of
-    /// `Collectives::with`. It refuses what the call would refuse before it sends, except for faults of
-    /// buffers, of uneven counts and of the order of calls. It sends nothing, and waits for no other call.
+    /// `Collectives::with`. It refuses all that the call would refuse before it sends, except for faults of buffers, of
+    /// uneven counts and of the order of calls. It sends nothing, and waits for no other call.
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
@@ -85,7 +85,7 @@ pub trait Communicator: Executor {
     /// ```
     ///
     /// # Errors
-    /// The errors of the call: [`Error::InvalidArgument`], or [`Error::Unsupported`] with what to do instead.
+    /// The errors of the call: [`Error::InvalidArgument`], or [`Error::Unsupported`] with an alternative.
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
         self.life().supports(self.group(), descriptor, options, memory)
     }

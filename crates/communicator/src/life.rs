@@ -1,4 +1,4 @@
-//! The life of a communicator beside its calls: what it can do, its groups, failures, and its end.
+//! The life of a communicator beside its calls: its abilities, its groups, failures, and its end.
 
 use std::any::type_name;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::group::options::GroupOptions;
 use crate::memory::MemoryKind;
 use crate::scope::Scope;
 
-/// A backend's part of a communicator beside its calls. Each method does what [`Communicator`] promises for the method
-/// of the same name. It defaults to the method of the communicator beneath ([`Life::under`]), and without one to a
-/// plain answer or to [`Error::Unsupported`], which names the call and the backend.
+/// A backend's part of a communicator beside its calls. Each method keeps the promise of [`Communicator`]'s method of
+/// the same name. It defaults to the method of the communicator beneath ([`Life::under`]), and without one to a plain
+/// answer or to [`Error::Unsupported`], which names the call and the backend.
 ///
 /// Do not import it beside [`Communicator`]: the methods have the same names.
 pub trait Life: Send + Sync {
@@ -133,7 +133,7 @@ pub trait Life: Send + Sync {
     }
 }
 
-/// The communicator beneath, which does `what` for a communicator that does not do it itself.
+/// The communicator beneath, which does the call for a communicator that does not do it itself.
 fn beneath<'a, L: Life + ?Sized>(life: &'a L, what: &str) -> Result<&'a dyn Life> {
     let unsupported = || Error::Unsupported { what: what.to_owned(), backend: life.backend(), instead: None };
     life.under().ok_or_else(unsupported)

@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 /// The system's, and `InvalidInput` for a folder, a pipe, a socket or a device.
 pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
     let unusual = || io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
-    // What happens when such a file is opened depends on its kind: some devices act.
+    // The opening of such a file has an effect that depends on its kind: some devices act.
     if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
         return Err(unusual());
     }

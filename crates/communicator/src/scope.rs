@@ -113,8 +113,8 @@ impl Scope {
         self.open.hand_over();
     }
 
-    /// Says what the size of the parent is for the communication log, in place of its descriptor's: for a parent whose
-    /// size is known only after its first call.
+    /// Gives the communication log the size of the parent, in place of its descriptor's: for a parent whose size is
+    /// known only after its first call.
     pub fn note_size(&self, bytes: u64) {
         self.open.note_size(bytes);
     }

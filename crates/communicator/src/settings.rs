@@ -26,14 +26,14 @@ pub struct Knob {
     /// Variables of other tools that are read when ours is not set, first match wins. Their values have the same form;
     /// only `DEEPSPEED_TIMEOUT` is in minutes.
     pub also: &'static [&'static str],
-    /// What it does.
+    /// The purpose of the setting.
     pub doc: &'static str,
 }
 
 /// Settings that belong together, of one owner. Groups of one title stand together.
 #[derive(Clone, Copy, Debug)]
 pub struct KnobGroup {
-    /// What they are about.
+    /// The common subject of the settings.
     pub title: &'static str,
     /// These settings.
     pub knobs: &'static [Knob],
@@ -58,7 +58,7 @@ pub fn knobs(groups: &[KnobGroup]) -> impl Iterator<Item = &'static Knob> {
 /// The longest duration, in its unit: far from every overflow, and longer than anybody waits.
 const DURATION_UNITS_MAX: f64 = 1e9;
 
-/// Variables of other tools whose times are in minutes, whatever the unit of the row.
+/// Variables of other tools whose times are in minutes, although the row has another unit.
 const IN_MINUTES: [&str; 1] = ["DEEPSPEED_TIMEOUT"];
 
 const SECONDS_PER_MINUTE: f64 = 60.0;
@@ -213,7 +213,7 @@ fn lossy(value: OsString) -> String {
     value.to_string_lossy().into_owned()
 }
 
-/// Parses a value, whatever its variable.
+/// Parses the value of any variable.
 ///
 /// # Errors
 /// As [`Source::parse`].

@@ -1,4 +1,4 @@
-//! Which implementation each method reaches, behind each pointer and each decorator.
+//! The implementation that each method reaches, behind each pointer and each decorator.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -12,23 +12,23 @@ use unisono_cuda::{Context, Driver, Event, Function, KernelCode, Memory, Stream}
 use crate::code::{KERNELS, source};
 use crate::memory::CudaMemory;
 
-/// How a card is opened.
+/// The options with which a card is opened.
 #[derive(Clone, Debug, Default)]
 pub struct CudaOptions {
     /// The driver's library; the system's, else.
     pub driver: Option<PathBuf>,
     /// The number of the card, as the driver counts.
     pub device: u32,
-    /// Where the kernels come from.
+    /// The source of the kernels.
     pub code: KernelCode,
 }
 
 /// The kernels of one card, on a stream of their own. Clones share the stream; ranks of one process that are to run
 /// side by side open their own.
 ///
-/// Calls that encode, and those that write what a user reads, return when the card is done, so that what goes wrong
-/// there is their error. The stream waits for earlier work on the legacy default stream, and later work there waits for
-/// it; work on streams that do not block must be ordered by the caller.
+/// Calls that encode, and calls whose result a user reads, return when the card is done, so that a failure there is
+/// their error. The stream waits for earlier work on the legacy default stream, and later work there waits for it; work
+/// on streams that do not block must be ordered by the caller.
 #[derive(Clone)]
 pub struct CudaKernels(pub(crate) Arc<Card>);
 
@@ -43,7 +43,7 @@ pub(crate) struct Card {
     pub(crate) pool: DevicePool<Memory>,
 }
 
-/// What launches of one stream write beside their results, one call after the other.
+/// The memory that launches of one stream write beside their results, one call after the other.
 pub(crate) struct Scratch {
     /// The first block that cannot be encoded: one word.
     pub(crate) first_bad: Memory,
@@ -54,7 +54,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// At least so many bytes. What was there is lost.
+    /// At least so many bytes. The content is lost.
     pub(crate) fn grown<'a>(
         context: &Context,
         memory: &'a mut Memory,
@@ -94,11 +94,11 @@ impl CudaKernels {
         Ok(CudaKernels(Arc::new(Card { context, stream, functions, scratch, times, pool })))
     }
 
-    /// Runs `calls`, and gives the milliseconds that their kernels and copies took on the card, without what is
-    /// around them.
+    /// Runs `calls`, and gives the milliseconds that their kernels and copies took on the card, without the time around
+    /// them.
     ///
     /// # Errors
-    /// Those of `calls`; [`Vendor`](unisono_communicator::Error::Vendor).
+    /// The errors of `calls`; [`Vendor`](unisono_communicator::Error::Vendor).
     pub fn timed<R>(&self, calls: impl FnOnce() -> Result<R>) -> Result<(R, f32)> {
         *self.0.times() = Some(Vec::new());
         let result = calls();
@@ -131,7 +131,7 @@ impl Card {
         Ok(())
     }
 
-    /// Memory of any content. What the pool keeps is given up if there is not enough.
+    /// Memory of any content. The pool's memory is given up if there is not enough.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
         let first = self.context.allocate(bytes);
         if first.is_err() && !self.pool.take_all().is_empty() { self.context.allocate(bytes) } else { first }
@@ -139,7 +139,7 @@ impl Card {
 
     /// For one call.
     pub(crate) fn scratch(&self) -> MutexGuard<'_, Scratch> {
-        // What a call that panicked has left there is written before it is read.
+        // Another call writes the memory before it reads it, so a panic has left nothing of use or harm there.
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -41,7 +41,7 @@ pub fn source() -> Source<'static> {
 /// Compiles the kernels for a kind of card. It takes seconds.
 ///
 /// # Errors
-/// Those of [`Nvrtc::compile`].
+/// As [`Nvrtc::compile`].
 pub fn compile(nvrtc: &Nvrtc, capability: Capability) -> Result<Code> {
     nvrtc.compile(&source(), capability)
 }

@@ -26,7 +26,7 @@ fn int_part_words(elements: usize, format: IntFormat) -> usize {
     format.scales(elements) + format.width.code_bytes(elements).div_ceil(4)
 }
 
-/// Refuses what no encoder has.
+/// Refuses a block that no encoder has.
 fn check_block(block: usize) -> Result<usize> {
     if block == 0 || !block.is_multiple_of(LANES) {
         return Err(Error::invalid("block", format!("{block} elements, which is no multiple of {LANES}")));
@@ -55,7 +55,7 @@ fn mean_factors(elements: usize, block: usize) -> [f32; 2] {
 }
 
 impl CudaKernels {
-    /// Starts a kernel that ends with `sum`, `elements`, `squares` and `shifts`, and adds up what the tiles give.
+    /// Starts a kernel that ends with `sum`, `elements`, `squares` and `shifts`, and adds up the sums of the tiles.
     fn sum_of_squares(
         &self,
         launch: Launch,

@@ -13,7 +13,7 @@ use crate::spans::Span;
 /// Threads of a block: `THREADS` in `kernels/cuda/warp.cuh`.
 const THREADS: u32 = 128;
 const WARPS: usize = THREADS as usize / 32;
-/// What no block of elements has as its number.
+/// A number that no block of elements has.
 const NO_BLOCK: u32 = u32::MAX;
 
 /// A kernel's launch in the making: arguments in the order of its signature in `kernels/cuda`.

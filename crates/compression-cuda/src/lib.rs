@@ -5,8 +5,7 @@
 //!
 //! Nothing of NVIDIA's is needed to build. At run time the driver is opened, and the kernels in `kernels/cuda` are
 //! compiled for the card by NVRTC (seconds, once for each process and kind of card), or were compiled before
-//! ([`KernelCode::Compiled`]). Whatever is missing is an error that says what to do; nothing falls back to the
-//! processor.
+//! ([`KernelCode::Compiled`]). A missing library is an error with a remedy; nothing falls back to the processor.
 //!
 //! ```no_run
 //! use std::sync::Arc;

@@ -89,7 +89,7 @@ impl CudaMemory {
     }
 }
 
-/// Refuses what is no address of words.
+/// Refuses an address that is none of words.
 fn check_address(address: u64, words: usize) -> Result<()> {
     if !address.is_multiple_of(WORD_BYTES as u64) {
         return Err(Error::invalid("address", format!("{address:#x}, which is no multiple of 4")));

@@ -13,7 +13,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// What there is not: a null pointer.
+    /// An absent span: a null pointer.
     pub(crate) const NONE: Span = Span { address: 0, words: 0 };
 
     /// Whether it has at least so many words.

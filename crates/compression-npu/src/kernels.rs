@@ -9,12 +9,12 @@ use crate::npu::{NpuKernels, unsupported};
 use crate::spans::part_words;
 use crate::steps::tiles;
 
-/// What only the codec of blocks of signs needs.
+/// The error of kernels that only the codec of blocks of signs needs.
 fn no_blocks() -> Error {
     unsupported("signs with a scale for each block (the codec sign)")
 }
 
-/// What only the codecs of integers need.
+/// The error of kernels that only the codecs of integers need.
 fn no_integers() -> Error {
     unsupported("integer codes (the codecs int8 and int4)")
 }

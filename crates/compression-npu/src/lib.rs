@@ -7,18 +7,17 @@
 //! **Never run on a device.** The tests use a test double of ACL and aclnn that was written from their public
 //! documentation.
 //!
-//! # Which bytes
+//! # The bytes
 //!
-//! Given the same scale, bits, results and residuals are those of the processor, byte for byte: signs are 1 and -1, so
-//! every product with a scale is exact, and every sum is rounded once, in the same order. The exceptions are numbers
-//! below 2^-126, which the processor takes for zero and these operators may keep, and the sign of a zero.
+//! Given the same scale, bits, results and residuals equal the processor's, byte for byte: signs are 1 and -1, so every
+//! product with a scale is exact, and every sum is rounded once, in the same order. The exceptions are numbers below
+//! 2^-126, which the processor takes for zero and these operators may keep, and the sign of a zero.
 //!
 //! **The scale may differ from the processor's in its last bits**: the order in which `aclnnNorm` adds squares is not
 //! documented, and may differ from run to run. Any order of sums in f32 of the 2^20 elements that a call of it takes
 //! stays within 1 part in 32 of the exact scale; by trees, as devices add, it is within some parts in 2^20. Ranks do
-//! not differ: a scale travels with the bits, and all ranks, the one that has made it too, use what has travelled. So
-//! ranks with these devices and ranks without take part in one call. What error feedback owes is what this scale has
-//! left.
+//! not differ: a scale travels with the bits, and all ranks, its maker too, use the copy that has travelled. So ranks
+//! with these devices and ranks without take part in one call. Error feedback owes the rest that this scale has left.
 //!
 //! Devices must be in the mode in which an overflow is an infinity, the default of Atlas A2 and A3; where it is the
 //! largest number (`aclrtSetDeviceSatMode`), elements that are not finite are not found.
@@ -41,7 +40,7 @@
 //! # Ok::<(), unisono_communicator::Error>(())
 //! ```
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `npu` | [`NpuKernels`]: the device, its stream, how vectors come and go |
 //! | `memory` | words in the device's memory, and allocations that are used again |

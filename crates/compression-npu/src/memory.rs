@@ -14,7 +14,7 @@ use crate::npu::{Npu, NpuKernels};
 
 pub(crate) const WORD_BYTES: usize = size_of::<u32>();
 
-/// Memory of the device's. Whoever has it frees it.
+/// Memory of the device's. Its holder frees it.
 pub(crate) struct Allocation {
     address: usize,
     bytes: usize,
@@ -36,7 +36,7 @@ impl Allocation {
     }
 }
 
-/// Whose memory it is.
+/// The owner of the memory.
 enum Owner {
     /// Somebody else's.
     Lent,
@@ -90,7 +90,7 @@ impl NpuMemory {
         Ok(NpuMemory::of(npu, words, memory, Owner::Own))
     }
 
-    /// Words of any content that go back to the pool: what uses them is on the stream before what uses them next.
+    /// Words of any content that go back to the pool: their users are on the stream before their next users.
     pub(crate) fn pooled(npu: Arc<Npu>, words: usize) -> Result<NpuMemory> {
         let memory = npu.pool.take(words * WORD_BYTES).map_or_else(|| npu.allocate(words), Ok)?;
         Ok(NpuMemory::of(npu, words, memory, Owner::Pool))

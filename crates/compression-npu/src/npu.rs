@@ -58,7 +58,7 @@ impl Npu {
         self.vectors.device()
     }
 
-    /// Memory of any content. What the pool keeps is given up if there is not enough.
+    /// Memory of any content. The pool's memory is given up if there is not enough.
     pub(crate) fn allocate(&self, words: usize) -> Result<Allocation> {
         let first = Allocation::new(self.device(), words * WORD_BYTES);
         if first.is_ok() {
@@ -74,7 +74,7 @@ impl Npu {
         Allocation::new(self.device(), words * WORD_BYTES)
     }
 
-    /// Gives memory back behind what uses it. After an error nobody knows what still does, and it stays.
+    /// Gives memory back behind its users. After an error nobody knows its users, and it stays.
     pub(crate) fn free(&self, memory: Allocation) {
         // SAFETY: the stream is this value's.
         if unsafe { self.device().synchronize(self.stream) }.is_ok() {
@@ -107,7 +107,7 @@ impl Npu {
 impl Drop for Npu {
     fn drop(&mut self) {
         let kept = self.pool.take_all();
-        // SAFETY: the stream is this value's. An error helps nobody: what it may still use is kept then.
+        // SAFETY: the stream is this value's. An error helps nobody: memory that it may still use is kept then.
         unsafe {
             if self.device().synchronize(self.stream).is_ok() {
                 kept.into_iter().for_each(|one| one.free(self.device()));
@@ -170,7 +170,7 @@ impl KernelDevice for NpuKernels {
     }
 }
 
-/// What there is no kernel for.
+/// The error of an operation without a kernel.
 pub(crate) fn unsupported(what: &str) -> Error {
     Error::Unsupported {
         what: what.to_owned(),

@@ -1,4 +1,4 @@
-//! Operators on spans, and what is made of several: sums of signs, and of squares.
+//! Operators on spans, and compositions of several: sums of signs, and of squares.
 
 #![allow(unsafe_code)]
 
@@ -18,8 +18,8 @@ pub(crate) const TILE: usize = 1 << 20;
 /// Elements of a word of signs.
 const SIGNS_PER_WORD: usize = 32;
 
-/// Norms of which the squares of elements neither vanish in f32 nor come near its end, and what elements are multiplied
-/// by for the others: by this or by its reciprocal.
+/// Norms of which the squares of elements neither vanish in f32 nor come near its end, and the factor of elements for
+/// other norms: this or its reciprocal.
 const NORMS: Range<f32> = power_of_two(-40)..power_of_two(60);
 const FACTOR: f32 = power_of_two(100);
 
@@ -79,7 +79,7 @@ impl Npu {
 pub(crate) struct Signs(NpuMemory);
 
 impl Signs {
-    /// Those of `tile` in the bits of a part.
+    /// The signs of `tile` in the bits of a part.
     pub(crate) fn of(&self, npu: &Npu, bits: Span, tile: &Range<usize>) -> Result<Span> {
         let words = tile.len().div_ceil(SIGNS_PER_WORD);
         let all = span_of(&self.0, words * SIGNS_PER_WORD);
@@ -118,7 +118,7 @@ impl NpuKernels {
         Ok(floats)
     }
 
-    /// The sum of what parts with one scale each decode to: by fours, and the fours in their order, as
+    /// The sum of the decoded values of parts with one scale each: by fours, and the fours in their order, as
     /// [`unisono_kernels::reference::sign_decode_sum`] adds.
     pub(crate) fn sum_signs(&self, parts: &[Span], to: Span) -> Result<()> {
         if to.words == 0 {
@@ -165,7 +165,7 @@ impl NpuKernels {
         }
         let rest = values.words - whole;
         if rest > 0 {
-            // What stands behind the last element is negative.
+            // The elements behind the last one are negative.
             let last = self.scratch(SIGNS_PER_WORD)?;
             npu.upload(last.at(0), &[(-1.0f32).to_bits(); SIGNS_PER_WORD])?;
             npu.copy(last.at(0), values.part(whole, rest).address, rest)?;

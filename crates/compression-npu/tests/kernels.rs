@@ -71,7 +71,7 @@ fn take<D: KernelDevice>(device: &D, memory: &D::Memory) -> Vec<u32> {
     words
 }
 
-/// A kernel on words: what it gives, and the words that it writes.
+/// A kernel on words: its result, and the words that it writes.
 type Run = fn(&dyn CodecKernels, &[Buffer<'_>], [BufferMut<'_>; 2]) -> Result<f64>;
 
 /// Runs it on inputs and on two outputs that begin with these words.
@@ -141,7 +141,7 @@ fn again<'a>(buffer: &'a Buffer<'_>) -> Buffer<'a> {
 fn decoders_and_owners_have_the_bytes_of_the_processor() {
     let random = &mut Random::new(2);
     for elements in LENGTHS {
-        // Fours of parts, and what is left of them.
+        // Fours of parts, and their rest.
         for ranks in if elements > 10_000 { 5..=5 } else { 1..=9 } {
             let parts: Vec<_> = (0..ranks).map(|_| part(random, elements)).collect();
             let what = format!("{elements} elements of {ranks} ranks");

@@ -1,5 +1,5 @@
-//! How the survivors of a communicator agree: on a flag, on the ranks that are left, on the calls that all of them have
-//! finished. Pure: ballots and news in, ballots and decisions out.
+//! The agreement of the survivors of a communicator: on a flag, on the ranks that are left, on the calls that all of
+//! them have finished. Pure: ballots and news in, ballots and decisions out.
 //!
 //! Every rank publishes a ballot for the set of ranks that it counts as gone, and another one when that set has grown.
 //! The second and later ballots wait until the set grows no more for a while: when a host with many ranks goes, the
@@ -67,7 +67,7 @@ pub(crate) struct Agreement {
     own: Option<(bool, u64)>,
     /// The last ballot of every rank, ours included.
     ballots: Vec<Option<Ballot>>,
-    /// How many live ranks of our own ballot have a ballot for the same live ranks.
+    /// The number of live ranks of our own ballot that have a ballot for the same live ranks.
     in_favour: usize,
     decision: Option<Ballot>,
     /// Another rank cannot decide by itself any more; see the top of this file.

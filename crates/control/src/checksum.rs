@@ -2,8 +2,8 @@
 //!
 //! | byte | field |
 //! | --- | --- |
-//! | 0 | length of what follows `u32` |
-//! | 4 | CRC32C of what follows `u32` |
+//! | 0 | length of the rest `u32` |
+//! | 4 | CRC32C of the rest `u32` |
 //! | 8 | CRC32C of the 8 bytes before `u32`, so that a wrong length is not waited for |
 //!
 //! All little-endian. TCP's own checksum has 16 bits, and devices on the way compute it anew; CRC32C finds every burst
@@ -17,10 +17,10 @@ pub const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc32Iscsi;
 /// Length of the header.
 pub const HEADER_BYTES: usize = 12;
 
-/// What a header says of the bytes behind it.
+/// The fields of a header, about the bytes behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckedHeader {
-    /// How many there are.
+    /// The number of these bytes.
     pub length: usize,
     /// Their checksum.
     pub checksum: u32,

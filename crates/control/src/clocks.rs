@@ -1,4 +1,4 @@
-//! How far the clocks of other hosts are ahead of ours: a state machine that asks other ranks for their time, as NTP
+//! The offsets of the clocks of other hosts against ours: a state machine that asks other ranks for their time, as NTP
 //! does, and keeps the quickest answer. The other side has read its clock between our question and its answer, so half
 //! of the round trip bounds the error, however late either side was.
 
@@ -9,7 +9,7 @@ use unisono_communicator::{ClockOffset, JobRank};
 /// From one measurement of a clock to the next.
 const INTERVAL_NS: u64 = 2_000_000_000;
 
-/// How many questions a measurement has, one after the other's answer.
+/// The number of questions of a measurement, one after the other's answer.
 const QUESTIONS: u32 = 8;
 
 /// After this long a question counts as lost.
@@ -19,7 +19,7 @@ const ANSWER_MAX_NS: u64 = 1_000_000_000;
 /// further has jumped.
 const DRIFT_MAX_PPB: i128 = 1_000_000;
 
-/// What a rank does next about the clock of another rank.
+/// The next step of a rank about the clock of another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClockStep {
     /// Ask it, at this time of our clock.

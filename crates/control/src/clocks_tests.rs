@@ -122,7 +122,7 @@ fn no_answer_of_a_broken_rank_is_a_panic() {
 }
 
 proptest! {
-    /// Whatever the delays, and however they differ between the ways.
+    /// For any delays, which may differ between the ways.
     #[test]
     fn an_offset_is_found_within_its_error_until_the_next_measurement(
         ahead_ns in -100_000_000_000i64..100_000_000_000, drift_ppb in -50_000i64..=50_000,
@@ -145,7 +145,7 @@ proptest! {
     }
 }
 
-/// Every rank is a host. Nobody is lost, and every clock is found from what the ranks have measured.
+/// Every rank is a host. Nobody is lost, and every clock is found from the measurements of the ranks.
 #[test]
 fn the_ranks_of_a_simulated_job_find_all_clocks() {
     for seed in 0..20 {

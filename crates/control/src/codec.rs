@@ -13,7 +13,7 @@ pub const ADDRESS_BYTES: usize = 19;
 const FAMILY_V4: u8 = 4;
 const FAMILY_V6: u8 = 6;
 
-/// A message that is not what its type says.
+/// A message that does not fit its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// The part that is wrong.

@@ -46,7 +46,7 @@ pub enum ConnectionStep {
     Close,
 }
 
-/// How a control connection has ended.
+/// The end of a control connection.
 #[derive(Debug)]
 pub enum End {
     /// The other side's host, or the network between, has ended it.

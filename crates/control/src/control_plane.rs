@@ -1,6 +1,6 @@
-//! The control plane of one rank as one state machine. What comes from other ranks, from this rank's engines and from
-//! the clock goes in; [`Effect`]s come out. It knows no socket, thread or clock, so the control thread, the simulated
-//! jobs and the fuzzer drive the same code.
+//! The control plane of one rank as one state machine. Messages of other ranks, requests of this rank's engines, and
+//! time go in; [`Effect`]s come out. It knows no socket, thread or clock, so the control thread, the simulated jobs and
+//! the fuzzer drive the same code.
 
 mod agreeing;
 mod connecting;
@@ -27,25 +27,25 @@ use super::wire::{CommunicatorKey, Message, News, RankSet, Topic};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Caller(pub u64);
 
-/// What the engines of this rank ask for. Ranks are those of the group.
+/// The requests of this rank's engines. Ranks are ranks of the group.
 pub enum Request {
     /// A communicator exists from now on.
     Register(Box<LocalCommunicator>),
     /// A thread that panics drops it; asynchronous calls may keep it for longer.
     Abandon {
-        /// Which one.
+        /// The communicator.
         key: CommunicatorKey,
     },
     /// It is gone.
     Unregister {
-        /// Which one.
+        /// The communicator.
         key: CommunicatorKey,
         /// After these collectives.
         ours: CallHistory,
     },
     /// Its engine found the first cause; its board is revoked.
     Revoke {
-        /// Which one.
+        /// The communicator.
         key: CommunicatorKey,
         /// All its ranks.
         members: RankSet,
@@ -61,7 +61,7 @@ pub enum Request {
     },
     /// Its call `number` waits for that rank.
     Ask {
-        /// Which one.
+        /// The communicator.
         key: CommunicatorKey,
         /// The rank.
         awaited: GroupRank,
@@ -70,16 +70,16 @@ pub enum Request {
     },
     /// Its survivors are to agree; see [`unisono_backend::Control::agree`].
     Agree {
-        /// Which one.
+        /// The communicator.
         key: CommunicatorKey,
-        /// On what.
+        /// The question, and this rank's part of the answer.
         ask: Ask,
         /// The caller that waits.
         caller: Caller,
     },
     /// It closes; the answer says whether the others made the same calls.
     Close {
-        /// Which one.
+        /// The communicator.
         key: CommunicatorKey,
         /// After these collectives.
         ours: CallHistory,
@@ -90,16 +90,16 @@ pub enum Request {
     },
 }
 
-/// What the owner is to do, in this order.
+/// The tasks of the owner, in this order.
 #[derive(Debug)]
 pub enum Effect {
     /// Dial a connection after this pause.
     Dial {
         /// The connection.
         slot: Slot,
-        /// How long to wait before.
+        /// The time to wait before.
         pause: Duration,
-        /// How long each part of the attempt may take.
+        /// The time that each part of the attempt may take.
         timeout: Duration,
     },
     /// Do this with the connection of this number.
@@ -145,7 +145,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// That of `rank` in a job on these hosts. It has no communicators, and wants its first connections at once.
+    /// The control plane of `rank` in a job on these hosts. It has no communicators, and wants its first connections at
+    /// once.
     pub fn new(
         rank: JobRank,
         hosts: Hosts,
@@ -164,7 +165,7 @@ impl ControlPlane {
         }
     }
 
-    /// Takes what an engine asks for.
+    /// Takes a request of an engine.
     pub fn request(&mut self, request: Request, now: Instant) {
         match request {
             Request::Register(communicator) => {

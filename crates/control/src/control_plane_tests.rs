@@ -1,4 +1,4 @@
-//! What the control plane of one rank does with requests and news, and what it ignores.
+//! The reactions of one rank's control plane to requests and news, and the news that it ignores.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -199,7 +199,7 @@ fn the_detector_ticks_when_it_is_due() {
     assert!(matches!(control.take_effects(now)[..], [Effect::Send(_, Message::Beat)]));
 }
 
-/// What others fail of then comes from this rank's leaving.
+/// Later failures of others come from this rank's leaving.
 #[test]
 fn who_has_left_the_job_hears_nothing_of_its_communicators() {
     let (mut control, board, now) = control_plane();

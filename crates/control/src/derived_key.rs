@@ -6,7 +6,7 @@ use super::hash::hash;
 use super::local_communicators::ID_LIST_BITS;
 use super::wire::CommunicatorKey;
 
-/// How a communicator was made from another one, and which of that kind it is, counted from 0.
+/// The way in which a communicator was made from another one, and its number among communicators of that kind, from 0.
 #[derive(Clone, Copy)]
 pub enum Origin {
     /// A subgroup or a duplicate.
@@ -17,7 +17,7 @@ pub enum Origin {
     Named {
         /// The hash of its name.
         name: u64,
-        /// How often the name was used before.
+        /// The number of earlier uses of the name.
         uses: u64,
     },
 }

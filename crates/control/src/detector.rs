@@ -1,4 +1,4 @@
-//! Which ranks have been silent for too long: a state machine of heartbeats and time, which is passed in.
+//! The ranks that have been silent for too long: a state machine of heartbeats and time, which is passed in.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use unisono_communicator::JobRank;
 pub(crate) struct Silence {
     /// The rank in the job.
     pub(crate) rank: JobRank,
-    /// How long nothing has come from it.
+    /// The time for which nothing has come from it.
     pub(crate) silent: Duration,
 }
 

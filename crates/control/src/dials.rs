@@ -67,7 +67,7 @@ pub(crate) enum AfterFailure {
 struct WantedConnection {
     until: Instant,
     pause: Duration,
-    /// How the connection before it ended, if the other side would have said goodbye before it left.
+    /// The end of the connection before it, if the other side would have said goodbye before it left.
     ended: Option<String>,
     /// Since when dials have failed in a way that news would explain, which has not come.
     unexplained_since: Option<Instant>,
@@ -79,7 +79,7 @@ struct WantedConnection {
 #[derive(Debug)]
 pub(crate) struct Dials {
     timeouts: DialTimeouts,
-    /// How long news may be on its way: as long as the detector waits.
+    /// The time that news may be on its way: as long as the detector waits.
     patience: Duration,
     wanted: BTreeMap<Slot, WantedConnection>,
 }
@@ -101,7 +101,7 @@ impl Dials {
         }
     }
 
-    /// How long news may be on its way.
+    /// The time that news may be on its way.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }

@@ -1,10 +1,10 @@
 //! News that every rank must learn. Each rank accepts each piece once and forwards it once.
 //!
 //! A connection keeps the order of its messages, and every rank forwards news in the order of arrival. So the news of
-//! one origin arrives in the order of its sequence, whatever path it takes: a sequence that is not higher than the
-//! highest so far is a repetition. News is kept for connections and communicators that are made later:
+//! one origin arrives in the order of its sequence, on any path: a sequence that is not higher than the highest so far
+//! is a repetition. News is kept for connections and communicators that are made later:
 //!
-//! | news | how long it is kept |
+//! | news | time for which it is kept |
 //! | --- | --- |
 //! | first causes and departures of a communicator | until all its members have left or gone: one may make it late |
 //! | the loss or the goodbye of a rank | always, once for each origin and certainty |
@@ -16,25 +16,25 @@ use unisono_communicator::JobRank;
 
 use crate::wire::{CommunicatorKey, News, RankSet, Topic};
 
-/// How much news about communicators is kept that no member waits for.
+/// The number of pieces of news about communicators that are kept although no member waits for them.
 const KEPT_MAX: usize = 1024;
 
-/// How many first causes of one origin are kept. A further one replaces the oldest of that origin, so that a rank that
-/// revokes without end takes bounded memory, and no room from other ranks.
+/// The number of first causes of one origin that are kept. A further one replaces the oldest of that origin, so that a
+/// rank that revokes without end takes bounded memory, and no room from other ranks.
 const CAUSES_MAX: usize = 1024;
 
-/// How many departures are kept for members that may still come, shared by all ranks of the job. A rank has at least
-/// [`DEPARTURES_MIN`] of them; a further one replaces its oldest.
+/// The number of departures that are kept for members that may still come, shared by all ranks of the job. A rank has
+/// at least [`DEPARTURES_MIN`] of them; a further one replaces its oldest.
 const DEPARTURES_MAX: usize = 1 << 16;
 const DEPARTURES_MIN: usize = 1024;
 
-/// What a rank knows of the news so far.
+/// A rank's knowledge of the news so far.
 #[derive(Debug)]
 pub(crate) struct Flood {
     rank: JobRank,
     highest: Vec<u64>,
     said_goodbye: Vec<bool>,
-    /// How much news has been accepted.
+    /// The number of pieces of news that have been accepted.
     arrivals: u64,
     /// By arrival.
     kept: BTreeMap<u64, News>,

@@ -1,4 +1,4 @@
-//! How long news is kept, and who reports it.
+//! The time for which news is kept, and its reporters.
 
 use unisono_communicator::{Certainty, Culprit, Error};
 
@@ -39,7 +39,7 @@ fn lost(rank: u32, certainty: Certainty) -> Topic {
     Topic::Lost { rank: JobRank::new(rank), certainty, reason: "silent".into() }
 }
 
-/// What rank 0 of a job of four has heard, and the news of the others.
+/// The news that rank 0 of a job of four has heard, and the news of the others.
 struct Heard {
     flood: Flood,
     told: [u64; 4],
@@ -149,7 +149,7 @@ fn a_first_cause_is_forgotten_when_all_members_have_closed_or_gone() {
             before.iter().for_each(|(origin, topic)| heard.hear(*origin, topic.clone()));
             heard.hear(3, revoked(KEY, Error::closed()));
             then.iter().for_each(|(origin, topic)| heard.hear(*origin, topic.clone()));
-            // What passes is forgotten after a while.
+            // News that passes is forgotten after a while.
             (0..KEPT_MAX).for_each(|_| heard.hear(0, closed(CommunicatorKey { id: 5, epoch: 0 })));
             heard.causes(KEY)
         };
@@ -198,7 +198,7 @@ fn a_rank_that_publishes_without_end_takes_bounded_memory_and_harms_no_other() {
     assert!(kept <= 2 * CAUSES_MAX, "{kept} pieces are kept");
 }
 
-/// The word of one rank may be proof, and that of another is not.
+/// The word of one rank may be proof, and the word of another is not.
 #[test]
 fn a_loss_is_kept_once_for_each_origin_and_certainty() {
     let mut heard = Heard::new();

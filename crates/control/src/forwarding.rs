@@ -19,7 +19,7 @@ pub(crate) struct Forwarding {
     origins: Vec<JobRank>,
 }
 
-/// Where a piece of news is: its kind, and its place among the origins of that kind.
+/// The place of a piece of news: its kind, and its place among the origins of that kind.
 #[derive(Clone, Copy, Debug)]
 struct NewsPlace {
     sequence: u64,

@@ -1,8 +1,8 @@
-//! Which ranks share a host, and whose report of a loss is proof.
+//! The ranks that share a host, and the ranks whose report of a loss is proof.
 //!
 //! A refused dial or a reset may come from a router that separates two hosts. On the same host it comes from the
-//! kernel, which has seen the process end. So a rank that is reported as lost is lost at once, whatever the evidence,
-//! but only the report of a rank on the same host proves that it is gone; see [`crate::wire::Fate`].
+//! kernel, which has seen the process end. So a rank that is reported as lost is lost at once, for any evidence, but
+//! only the report of a rank on the same host proves that it is gone; see [`crate::wire::Fate`].
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Hosts {
         Hosts(hosts)
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn ranks(&self) -> u32 {
         self.0.len() as u32
     }

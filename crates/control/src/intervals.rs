@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How many heartbeats fit in the time after which a silent rank counts as lost, at least.
+/// The number of heartbeats in the time after which a silent rank counts as lost, at least.
 pub const BEATS_MIN: u32 = 3;
 
 /// The intervals of the failure detector.
@@ -10,7 +10,7 @@ pub const BEATS_MIN: u32 = 3;
 pub struct Intervals {
     /// From beat to beat.
     pub beat: Duration,
-    /// How long a rank may be silent.
+    /// The time that a rank may be silent.
     pub suspect: Duration,
 }
 

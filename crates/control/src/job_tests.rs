@@ -27,7 +27,7 @@ impl Case {
         panic!("UNISONO_TEST_SEED={seed} ({trouble:?}): {why}; victims {victims:?}, {program:?}");
     }
 
-    /// Checks what must hold whatever happens.
+    /// Checks the properties that hold after any event.
     fn check(&self, simulated_job: &SimulatedJob, stories: &Stories) {
         let hung = simulated_job.job().hung.clone();
         if !hung.is_empty() {
@@ -169,7 +169,7 @@ impl Case {
         }
     }
 
-    /// The greater side of a cut that does not end; of two sides alike, the one with the lowest rank.
+    /// The greater side of a cut that does not end; of two sides alike, the side with the lowest rank.
     fn majority(&self) -> BTreeSet<u32> {
         let others: BTreeSet<u32> = (0..self.size()).filter(|rank| !self.victims.contains(rank)).collect();
         let key = |side: &BTreeSet<u32>| (side.len(), side.contains(&0));
@@ -314,7 +314,7 @@ fn a_departure_is_told_alike_also_when_everybody_ends_at_once() {
     run(Trouble::Departure);
 }
 
-/// Seeds beyond those of every run.
+/// Seeds beyond the seeds of every run.
 #[test]
 fn what_was_found_once_stays_right() {
     for (trouble, seed) in FOUND {

@@ -1,4 +1,4 @@
-//! The communicators that this rank has left without `close`: what the ranks say when they leave is compared, since a
+//! The communicators that this rank has left without `close`: the reports of ranks that leave are compared, since a
 //! broadcast from two roots shares no message and shows in nothing else.
 
 use std::collections::VecDeque;
@@ -41,10 +41,10 @@ impl LeftCommunicator {
     }
 }
 
-/// Those of one rank.
+/// The communicators of one rank that it has left so.
 #[derive(Default)]
 pub struct LeftCommunicators {
-    /// The oldest first; without those in which all ranks have made the same calls.
+    /// The oldest first; without communicators in which all ranks have made the same calls.
     open: VecDeque<LeftCommunicator>,
     unread: u64,
     calls_failed: u64,
@@ -52,7 +52,7 @@ pub struct LeftCommunicators {
 }
 
 impl LeftCommunicators {
-    /// Counts what one leaves behind that has been dropped.
+    /// Counts the unread messages and failed calls of a communicator that has been dropped.
     pub(super) fn count(&mut self, board: &Board) {
         self.has_failed |= board.first_cause().is_revoked();
         self.unread += board.unfinished().unread();
@@ -109,12 +109,12 @@ impl LeftCommunicators {
         self.open.iter().filter_map(|left| Some((left.key, left.difference()?)))
     }
 
-    /// How many messages in dropped communicators nobody has received.
+    /// The number of messages in dropped communicators that nobody has received.
     pub(super) fn unread(&self) -> u64 {
         self.unread
     }
 
-    /// How many started calls have failed in dropped ones.
+    /// The number of started calls that have failed in dropped communicators.
     pub(super) fn calls_failed(&self) -> u64 {
         self.calls_failed
     }

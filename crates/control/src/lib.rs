@@ -1,9 +1,10 @@
-//! How the ranks of a job stay one job: what they say to each other, and what each of them concludes. State machines
-//! without sockets, threads or a clock of their own: bytes, requests and time go in, messages and [`Effect`]s come out.
+//! The means by which the ranks of a job stay one job: their messages to each other, and the conclusions of each. State
+//! machines without sockets, threads or a clock of their own: bytes, requests and time go in, messages and [`Effect`]s
+//! come out.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `control_plane` | [`ControlPlane`]: all of one rank; what its engines ask for, what its owner is to do |
+//! | `control_plane` | [`ControlPlane`]: all of one rank; the requests of its engines, the tasks of its owner |
 //! | `topology`, `detector`, `flood`, `forwarding`, `plane` | connections, live ranks, forwarded news |
 //! | `dials` | connections that are wanted and not there: when they are dialled, and given up |
 //! | `probes` | the ranks of a host that may have gone silently, and which survivor looks for which of them |
@@ -12,14 +13,14 @@
 //! | [`hosts`] | which ranks share a host, and whose report proves a loss |
 //! | `connections` | the connections whose two sides know each other, until they carry messages |
 //! | [`slots`] | which of two simultaneous connections is kept |
-//! | [`local_communicator`], [`local_communicators`] | what news means to one communicator of this rank, and to all |
+//! | [`local_communicator`], [`local_communicators`] | the effect of news on one or all of this rank's |
 //! | `communicator_map` | the communicators of this rank by key, and which of them have changed |
 //! | [`left_communicators`] | the communicators that this rank has left: whether all ranks made the same calls |
 //! | [`derived_key`] | the key of a communicator that was made from another one |
 //! | `agreement`, `survival` | how survivors agree on a flag and on the ranks that are left |
 //! | [`wire`] | the messages between control planes, byte by byte |
-//! | [`handshake`], [`secret`] | mutual authentication of every connection, and what it proves |
-//! | [`roster`] | who has come to the meeting of a job, and what all are told |
+//! | [`handshake`], [`secret`] | mutual authentication of every connection, and its proof |
+//! | [`roster`] | the ranks that have come to the meeting of a job, and the answer to all |
 //! | [`hash`] | a hash that all ranks compute alike |
 //! | [`codec`] | bounded reading and writing of fixed little-endian messages |
 //! | [`checksum`] | the header before messages and data that are checked |

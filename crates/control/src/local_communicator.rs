@@ -1,4 +1,4 @@
-//! One communicator of this rank as the control thread sees it, and what news means to it.
+//! One communicator of this rank as the control thread sees it, and the effect of news on it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ impl LocalCommunicator {
 
     /// Revokes with a cause found by the rank of the job `origin`.
     fn revoke(&mut self, origin: JobRank, cause: Error) {
-        // A rank that has reported its own failure stays the culprit, whatever it reports later: it may live, and lose
+        // A rank that has reported its own failure stays the culprit after any later report: it may live, and lose
         // other ranks that have left because of its failure.
         let has_told_of_itself =
             |first: Revocation| first.by == origin && first.cause.lost_ranks() == [origin];
@@ -241,8 +241,8 @@ impl LocalCommunicator {
         self.finish_closing(now);
     }
 
-    /// Another rank takes no part any more. What it has sent stays valid, so calls go on. Returns the failure to
-    /// publish: the loss of that rank if a call of this one has met the end of its stream, or the ranks' difference.
+    /// Another rank takes no part any more. Its messages stay valid, so calls go on. Returns the failure to publish:
+    /// the loss of that rank if a call of this one has met the end of its stream, or the ranks' difference.
     fn note_closed(&mut self, origin: JobRank, departure: Departure, now: Instant) -> Option<Topic> {
         let mut found = None;
         if let Some(peer) = self.group.group_rank_of(origin) {
@@ -322,7 +322,7 @@ impl LocalCommunicator {
         }
     }
 
-    /// What the ranks said that have closed.
+    /// The histories of the ranks that have closed.
     fn closed_histories(&self) -> Vec<Option<CallHistory>> {
         let by_close =
             |one: &Option<Box<Departure>>| one.as_ref().filter(|one| one.by_close).map(|one| one.history);

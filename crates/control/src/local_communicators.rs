@@ -23,7 +23,7 @@ use crate::wire::{CommunicatorKey, ConnectionRole, News, OtherGroup, Topic};
 /// about.
 pub const ID_LIST_BITS: u32 = 24;
 
-/// How many are remembered.
+/// The number of deadlocks that are remembered.
 const DEADLOCKS_MAX: usize = 16;
 
 /// A deadline that has passed because ranks wait for each other in several communicators.
@@ -31,12 +31,12 @@ struct Deadlock {
     cause: Arc<Error>,
     /// Another communicator, in which this rank was awaited.
     communicator: CommunicatorKey,
-    /// How many collectives and messages this rank had made there.
+    /// The numbers of collectives and of messages that this rank had made there.
     made: (u64, u64),
 }
 
 impl Deadlock {
-    /// How many collectives and messages this rank has made in a communicator.
+    /// The numbers of collectives and of messages that this rank has made in a communicator.
     fn made(communicator: &LocalCommunicator) -> (u64, u64) {
         (communicator.board.calls().entered(), communicator.board.messages().entered())
     }
@@ -133,13 +133,13 @@ impl LocalCommunicators {
         self.communicators.values().filter(|one| one.goes_on()).all(LocalCommunicator::awaits_left)
     }
 
-    /// How many started calls have failed.
+    /// The number of started calls that have failed.
     pub fn calls_failed(&self) -> u64 {
         let open: u64 = self.communicators.values().map(|one| one.board.unfinished().failed()).sum();
         open + self.left.calls_failed()
     }
 
-    /// How many started calls are not over.
+    /// The number of started calls that are not over.
     pub fn calls_started(&self) -> u64 {
         self.communicators.values().map(|one| one.board.unfinished().started()).sum()
     }
@@ -154,7 +154,7 @@ impl LocalCommunicators {
         self.left.have_failed() || self.communicators.values().any(|one| one.board.first_cause().is_revoked())
     }
 
-    /// How many messages have arrived that nobody has received.
+    /// The number of messages that have arrived and that nobody has received.
     pub fn unread(&self) -> u64 {
         let open: u64 = self.communicators.values().map(|one| one.board.unfinished().unread()).sum();
         open + self.left.unread()
@@ -182,7 +182,7 @@ impl LocalCommunicators {
     pub fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
         self.left.happened(news);
         if self.has_left_all {
-            // What others fail of now comes from this rank's leaving.
+            // Later failures of others come from this rank's leaving.
             return Vec::new();
         }
         let hosts = &self.hosts;
@@ -333,7 +333,7 @@ impl LocalCommunicators {
         communicator.find(cause)
     }
 
-    /// What this rank answers about its call.
+    /// This rank's answer about its call.
     pub fn status(&self, key: CommunicatorKey, number: u64) -> CallStatus {
         let all = || self.communicators.values().map(LocalCommunicator::membership);
         let nothing = CallStatus::NotYet { last: None, doing: Box::default() };
@@ -381,8 +381,8 @@ impl LocalCommunicators {
         touched.flat_map(|communicator| communicator.questions.drain(..)).collect()
     }
 
-    /// A connection for `slot` came. What to tell its other side, if this rank has a communicator that was made in the
-    /// same way for other ranks, or with other options.
+    /// A connection for `slot` came. The message for its other side, if this rank has a communicator that was made in
+    /// the same way for other ranks, or with other options.
     pub fn other_group(&self, slot: Slot) -> Option<OtherGroup> {
         let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
         let communicator = self.communicators.values().find(|communicator| {

@@ -1,4 +1,4 @@
-//! What news means to a communicator.
+//! The effect of news on a communicator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,6 @@
 //! The control plane of one rank as a state machine: messages, connections and time go in, actions come out. It knows
-//! which ranks live, which connections this rank needs, and what it must forward; it knows no socket, thread or clock.
+//! the ranks that live, the connections that this rank needs, and the news that it must forward; it knows no socket,
+//! thread or clock.
 
 mod peer;
 mod probing;
@@ -22,7 +23,7 @@ use crate::wire::{CommunicatorKey, JointNews, Message, News, OtherGroup, Publish
 pub use peer::Presence;
 use peer::{ConnectionState, Peer};
 
-/// What the driver is to do for the plane.
+/// The tasks of the driver for the plane.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Connect to that rank.
@@ -48,7 +49,7 @@ pub enum Action {
         key: CommunicatorKey,
         /// And which call.
         number: u64,
-        /// What it says.
+        /// The answer.
         status: CallStatus,
     },
     /// That rank has made a communicator in the same way as this one, for other ranks.

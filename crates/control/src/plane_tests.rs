@@ -1,4 +1,4 @@
-//! The control planes of whole jobs, simulated: which ranks learn of what.
+//! The control planes of whole jobs, simulated: the ranks that learn of each event.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -329,7 +329,7 @@ pub(super) fn lost_by(reported_by: JobRank, rank: JobRank) -> Error {
     Error::PeerLost { culprits, call: None, reported_by, certainty, evidence }
 }
 
-/// What a plane tells its communicators and other ranks.
+/// The news for a plane's communicators, and its messages to other ranks.
 fn told(plane: &mut Plane) -> (Vec<News>, Vec<(JobRank, Message)>) {
     let (mut news, mut messages) = (Vec::new(), Vec::new());
     for action in plane.take_actions() {

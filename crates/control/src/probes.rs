@@ -1,4 +1,4 @@
-//! Which ranks of a suspected host this rank probes, and which of them have answered.
+//! The ranks of a suspected host that this rank probes, and the ranks among them that have answered.
 //!
 //! Each rank has two watchers, and they may be on its own host. So when a host goes silently, the ranks that others
 //! watch are suspected, and nobody looks for the rest. Then the survivors divide the ranks of that host among them: two
@@ -17,7 +17,8 @@ use unisono_communicator::JobRank;
 
 use crate::hash::hash;
 
-/// How long after the last suspicion a host is probed by ranks that take the place of lost probers, in patiences.
+/// The time after the last suspicion for which a host is probed by ranks that take the place of lost probers, in
+/// patiences.
 const PATIENCES: u32 = 4;
 
 /// The hosts that are probed, and the ranks there that this rank probes.
@@ -135,7 +136,7 @@ pub(crate) fn probers(suspect: JobRank, survivors: &[(JobRank, u32)]) -> impl It
 mod tests {
     use super::*;
 
-    /// How many of 64 suspects each survivor probes, of so many hosts with 16 ranks each.
+    /// The number of suspects, of 64, that each survivor probes, of so many hosts with 16 ranks each.
     fn shares(survivors: &[(JobRank, u32)]) -> BTreeMap<JobRank, usize> {
         let mut shares = BTreeMap::new();
         for suspect in (1000..1064).map(JobRank::new) {

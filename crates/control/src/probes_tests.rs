@@ -11,7 +11,7 @@ use super::simulation::{Cut, MS, Simulation, TWO_PATIENCES};
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// How the ranks lie on the hosts.
+/// The placement of the ranks on the hosts.
 #[derive(Clone, Copy, Debug)]
 enum Placement {
     /// A host has neighbouring ranks.
@@ -157,7 +157,7 @@ fn a_host_that_comes_back_late_knows_that_it_is_lost() {
 }
 
 /// It is silent for about the patience, again and again, so that it may lose ranks of the others in the moment in which
-/// they lose its own. Whatever comes of that, all that go on make the same of it.
+/// they lose its own. All ranks that go on come to the same result.
 #[test]
 fn a_host_that_comes_and_goes_splits_nothing() {
     for seed in 0..30 {

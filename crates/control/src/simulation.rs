@@ -73,7 +73,7 @@ enum SimulatedEvent {
 }
 
 impl SimulatedEvent {
-    /// Whether the event waits while its rank is stopped. What the kernel does goes on.
+    /// Whether the event waits while its rank is stopped. The kernel's work goes on.
     fn needs_its_rank(&self) -> bool {
         match self {
             SimulatedEvent::Connection(..)
@@ -96,7 +96,7 @@ struct SimulatedRank {
     clock: Clock,
 }
 
-/// What an engine has of its control thread.
+/// An engine's ends of the channels to its control thread.
 pub(super) struct EngineSide {
     pub(super) not_connected: Sender<Error>,
     pub(super) waker: Waker,
@@ -121,7 +121,7 @@ pub(super) struct Simulation {
     numbers: BTreeMap<(u32, ConnectionNumber), SideIndex>,
     /// The side of the control connection on which a rank sends to another one.
     open: BTreeMap<(u32, u32), SideIndex>,
-    /// How many messages have been sent, and which bits change in later messages.
+    /// The number of messages that have been sent, and the bits that change in later messages.
     sent: u64,
     flips: BTreeMap<u64, u64>,
     /// The ranks on one side of a cut, until when it lasts, and its kind.
@@ -203,7 +203,7 @@ impl Simulation {
         simulation
     }
 
-    /// How many ranks there were at first.
+    /// The number of ranks at first.
     pub(super) fn size(&self) -> u32 {
         self.nodes.len() as u32
     }
@@ -237,7 +237,7 @@ impl Simulation {
         self.with_control(rank, |control, now| control.request(request, now));
     }
 
-    /// What a rank that lives knows of another one.
+    /// The knowledge of a live rank about another one.
     pub(super) fn presence(&self, rank: u32, other: u32) -> Presence {
         self.nodes[rank as usize]
             .as_ref()
@@ -298,7 +298,7 @@ impl Simulation {
         self.queue.insert((self.now + after, rank, self.count), (to, event));
     }
 
-    /// Carries out what the control plane of a rank wants, until there is nothing left.
+    /// Carries out the effects that the control plane of a rank wants, until there is none left.
     fn act(&mut self, rank: u32) {
         loop {
             let now = self.now;

@@ -1,7 +1,7 @@
-//! Which connection a slot keeps, when both sides may dial at once and either may make the communicator first.
+//! The connection that a slot keeps, when both sides may dial at once and either may make the communicator first.
 //!
 //! A slot is one (communicator, epoch, role, peer). Of the two ranks of a slot only the lower decides, on every
-//! connection, whichever rank dialled it; the higher one waits for that verdict and acknowledges it. Connections of
+//! connection, by either rank's dial; the higher one waits for that verdict and acknowledges it. Connections of
 //! communicators that do not exist here yet are parked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,10 +11,10 @@ use unisono_communicator::JobRank;
 use crate::connections::ConnectionNumber;
 use crate::wire::{CommunicatorKey, ConnectionRole};
 
-/// How many connections of unknown communicators wait here; one more replaces the oldest.
+/// The number of connections of unknown communicators that wait here; one more replaces the oldest.
 const PARKED_MAX: usize = 1024;
 
-/// How many left communicators are remembered. A rank that dials an older one has heard of its end.
+/// The number of left communicators that are remembered. A rank that dials an older one has heard of its end.
 const LEFT_MAX: usize = 4096;
 
 /// The key of control connections, which belong to no communicator.
@@ -25,7 +25,7 @@ pub const CONTROL_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 pub struct Slot {
     /// The communicator.
     pub key: CommunicatorKey,
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub role: ConnectionRole,
     /// The other side.
     pub peer: JobRank,

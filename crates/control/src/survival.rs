@@ -18,8 +18,8 @@ struct Asking {
     caller: Caller,
 }
 
-/// How long after the loss of a rank another ballot waits for further losses. The ranks of a silent host are suspected
-/// within a heartbeat of each other, at the ticks of several detectors.
+/// The time after the loss of a rank for which another ballot waits for further losses. The ranks of a silent host are
+/// suspected within a heartbeat of each other, at the ticks of several detectors.
 const SETTLES_AFTER_SUSPICION: Duration = Duration::from_millis(150);
 /// The same, where the end of the rank is certain: the news of ranks that end together comes at once.
 const SETTLES_AFTER_END: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ pub(super) struct Survival {
     /// Until when further losses are expected.
     settles_at: Option<Instant>,
     agreements: BTreeMap<(Question, u64), Agreement>,
-    /// How many agreements this rank has taken part in, by question.
+    /// The number of agreements that this rank has taken part in, by question.
     joined: BTreeMap<Question, u64>,
     asking: Vec<Asking>,
     /// The answers that have not been taken.

@@ -13,13 +13,13 @@ use super::simulation::{Cut, MS, Random, Simulation, WORLD};
 /// Runs of each kind of fault.
 const RUNS: u64 = 3334;
 
-/// How long everything may take in the time of the simulation, far beyond the detector's patience.
+/// The time that everything may take in the simulation, far beyond the detector's patience.
 const SPAN: Duration = Duration::from_secs(30);
 
-/// What happens to a job while it agrees.
+/// The faults of a job while it agrees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Faults {
-    /// Ranks die, and part of what they have sent is lost.
+    /// Ranks die, and part of their messages is lost.
     Crashes,
     /// Ranks die, and others stop for a while.
     CrashesAndStops,
@@ -50,7 +50,7 @@ impl Asker {
     }
 }
 
-/// What happens, and when.
+/// The acts of a test.
 enum Act {
     Ask(u32),
     Crash(u32),

@@ -1,5 +1,5 @@
-//! Which ranks a control plane keeps connections to, and which ranks send heartbeats to which. Pure functions of the
-//! set of live ranks.
+//! The ranks that a control plane keeps connections to, and the pairs of ranks that exchange heartbeats. Pure functions
+//! of the set of live ranks.
 
 use unisono_communicator::JobRank;
 
@@ -7,7 +7,7 @@ use unisono_communicator::JobRank;
 /// left.
 pub(crate) const WATCHERS: usize = 2;
 
-/// Which ranks of the job take part.
+/// The ranks of the job that take part.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
     rank: JobRank,
@@ -59,8 +59,8 @@ impl Topology {
         ours.into_iter().filter(is_ours).collect()
     }
 
-    /// Every connection that `rank` needs: those at distance 1, 2, 4, ... both ways, so that news reaches all ranks in
-    /// log2 steps, where the next live successor replaces a dead rank; and those of heartbeats.
+    /// Every connection that `rank` needs: to the ranks at distance 1, 2, 4, ... both ways, so that news reaches all
+    /// ranks in log2 steps, where the next live successor replaces a dead rank; and the connections of heartbeats.
     pub(crate) fn wanted(&self, rank: JobRank) -> Vec<JobRank> {
         let size = self.live.len();
         let mut list = Vec::new();
@@ -77,7 +77,7 @@ impl Topology {
         list
     }
 
-    /// The live ranks other than `rank` from the one at `distance` on, upwards and around.
+    /// The live ranks other than `rank` from the rank at `distance` on, upwards and around.
     fn from(&self, rank: JobRank, distance: usize) -> impl Iterator<Item = JobRank> + '_ {
         let size = self.live.len();
         let ranks = (0..size).map(move |step| upwards(rank, distance + step, size));

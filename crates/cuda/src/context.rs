@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::module::{Code, Module};
 use crate::stream::{Event, Stream};
 
-/// What a card can do, as NVIDIA counts: 9.0 is `sm_90`.
+/// The compute capability of a card, as NVIDIA counts: 9.0 is `sm_90`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Capability {
     /// 9 of 9.0: code for one major version does not run on another.
@@ -93,7 +93,7 @@ const RELAXED: c_int = 2;
 /// The context is current on this thread until it is dropped, and nothing that the thread does meanwhile voids the
 /// capture of a stream into a graph. The driver refuses questions about events, allocations and others, and voids the
 /// capture, while any thread captures in global mode, or the own thread in any but relaxed mode; no capture of the
-/// program's is meant to have what is done here.
+/// program's is meant to have the work of this crate.
 pub(crate) struct Current<'a> {
     /// `None` within [`Context::hold`], which has made it current.
     driver: Option<&'a Driver>,
@@ -105,8 +105,8 @@ impl Drop for Current<'_> {
     fn drop(&mut self) {
         let Some(driver) = self.driver else { return };
         let mut popped = ptr::null_mut();
-        // SAFETY: it takes the mode back that `Context::enter` has changed on this thread, and pops what that has
-        // pushed.
+        // SAFETY: it takes the mode back that `Context::enter` has changed on this thread, and pops the context that it
+        // has pushed.
         unsafe {
             (driver.table.thread_exchange_capture_mode)(&mut self.capture_mode);
             (driver.table.ctx_pop_current)(&mut popped);
@@ -119,7 +119,7 @@ thread_local! {
     static HELD: Cell<Handle> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// What [`HELD`] was before, and is again when this is dropped.
+/// The earlier value of [`HELD`], which returns when this is dropped.
 struct Held(Handle);
 
 impl Held {
@@ -165,7 +165,7 @@ impl Context {
         &self.0.name
     }
 
-    /// What the device can do.
+    /// The compute capability of the device.
     pub fn capability(&self) -> Capability {
         self.0.capability
     }
@@ -182,7 +182,7 @@ impl Context {
         let code = unsafe { (driver.table.thread_exchange_capture_mode)(&mut mode) };
         if code != 0 {
             let mut popped = ptr::null_mut();
-            // SAFETY: it pops what was just pushed.
+            // // SAFETY: it pops the context that was just pushed.
             unsafe { (driver.table.ctx_pop_current)(&mut popped) };
             driver.check("cuThreadExchangeStreamCaptureMode", code)?;
         }
@@ -204,7 +204,7 @@ impl Context {
     /// them, the current device is this one.
     ///
     /// # Errors
-    /// [`Error::Vendor`], and those of `work`.
+    /// [`Error::Vendor`], and the errors of `work`.
     pub fn with_current<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let _current = self.enter()?;
         let _held = Held::set(ptr::null_mut());

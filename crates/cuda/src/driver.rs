@@ -86,7 +86,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The oldest driver and compiler that are used: the first that share code among minor versions with those of today.
+/// The oldest driver and compiler that are used: the first that share code among minor versions with today's.
 pub(crate) const VERSION_MIN: Version = Version { major: 12, minor: 0 };
 
 const REMEDY: &str =
@@ -141,7 +141,7 @@ impl Driver {
         self.table.library.file()
     }
 
-    /// How many devices there are.
+    /// The number of devices.
     ///
     /// # Errors
     /// [`Error::Vendor`].
@@ -183,7 +183,7 @@ impl Driver {
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// Makes an error of the code that `call` returned, unless it is that of success.
+    /// Makes an error of the code that `call` returned, unless it is the code of success.
     pub(crate) fn check(&self, call: &str, code: c_int) -> Result<()> {
         if code == 0 {
             return Ok(());
@@ -209,7 +209,7 @@ impl Driver {
     }
 }
 
-/// What to do about a `CUresult`.
+/// The remedy for a `CUresult`.
 fn remedy(code: c_int) -> &'static str {
     match code {
         2 => "free memory of the device, or give it a smaller vector",

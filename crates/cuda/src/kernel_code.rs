@@ -1,4 +1,4 @@
-//! Where the code of kernels comes from: compiled now for the card, or before for several kinds of cards.
+//! The source of the code of kernels: compiled now for the card, or before for several kinds of cards.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use crate::driver::Driver;
 use crate::module::Code;
 use crate::nvrtc::{Nvrtc, Source};
 
-/// Where the code of kernels comes from.
+/// The source of the code of kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelCode {
     /// Compiled now, by NVRTC at this path, or else by the system's.
     Nvrtc(Option<PathBuf>),
-    /// Compiled before, for several kinds of cards; of those that the card runs, the newest.
+    /// Compiled before, for several kinds of cards; the newest that the card runs counts.
     Compiled(Vec<Compiled>),
 }
 
@@ -29,9 +29,9 @@ impl Default for KernelCode {
 /// Code for a kind of cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// The oldest that runs it; those of the same major version and a later minor one do too.
+    /// The oldest capability that runs it; later minor versions of the same major version do too.
     pub capability: Capability,
-    /// What [`Nvrtc::compile`] has made.
+    /// The output of [`Nvrtc::compile`].
     pub code: Code,
 }
 
@@ -40,7 +40,7 @@ impl KernelCode {
     /// kind of card.
     ///
     /// # Errors
-    /// Those of [`Nvrtc::open`] and [`Nvrtc::compile`]; [`Error::Unsupported`] when all code is for other cards.
+    /// As [`Nvrtc::open`] and [`Nvrtc::compile`]; [`Error::Unsupported`] when all code is for other cards.
     pub fn of(&self, source: &Source<'static>, driver: &Driver, card: Capability) -> Result<Code> {
         match self {
             KernelCode::Nvrtc(path) => compiled_now(source, path.clone(), driver.version().major, card),
@@ -55,7 +55,7 @@ impl KernelCode {
     /// Whether there is code for this card, or a compiler, which is opened.
     ///
     /// # Errors
-    /// Those of [`KernelCode::of`], but for those of compiling.
+    /// As [`KernelCode::of`], without the errors of compiling.
     pub fn check(&self, source: &Source<'static>, driver: &Driver, card: Capability) -> Result<()> {
         match self {
             KernelCode::Nvrtc(path) => Nvrtc::open(path.as_deref(), driver.version().major).map(drop),
@@ -83,7 +83,7 @@ fn compiled_now(
 ) -> Result<Code> {
     type Key = (&'static str, Option<PathBuf>, u32, Capability);
     static DONE: LazyLock<Mutex<HashMap<Key, Code>>> = LazyLock::new(Mutex::default);
-    // Those that ask at the same time wait for the first, which is quicker than compiling twice.
+    // Threads that ask at the same time wait for the first, which is quicker than compiling twice.
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (source.name, path, major, card);
     if let Some(code) = done.get(&key) {

@@ -1,8 +1,8 @@
 //! NVIDIA's driver and run-time compiler, opened when a program asks for them.
 //!
-//! Nothing here is needed to build or to link: the libraries are found at run time, and what is missing is an error
-//! that names the files that were tried, the function, its code, and what to do. Only what this workspace needs is
-//! here: devices, memory, streams, kernels ([`Driver`]), and a compiler from CUDA C++ to the code of a card
+//! Nothing here is needed to build or to link: the libraries are found at run time, and a missing one is an error that
+//! names the files that were tried, the function, its code, and a remedy. Only the functions that this workspace needs
+//! are here: devices, memory, streams, kernels ([`Driver`]), and a compiler from CUDA C++ to the code of a card
 //! ([`Nvrtc`]).
 //!
 //! ```no_run

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::driver::Address;
 use crate::stream::Stream;
 
-/// Bytes on a device. What was allocated is freed on drop, after all work that is under way on the device.
+/// Bytes on a device. Memory of its own is freed on drop, after all work that is under way on the device.
 #[derive(Debug)]
 pub struct Memory {
     context: Context,
@@ -40,7 +40,7 @@ impl Memory {
     ///
     /// # Safety
     /// The bytes must be valid memory of the context's device as long as this value lives and work with it is under
-    /// way, and whoever else uses them must do so in the order of the streams that this value is used with.
+    /// way, and every other user must use them in the order of the streams that this value is used with.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for an address that the driver knows on another device or not at all.
@@ -52,7 +52,7 @@ impl Memory {
         Ok(Memory { context: context.clone(), address, bytes, is_own: false })
     }
 
-    /// Where it is; 0 if it is empty.
+    /// The address; 0 if it is empty.
     pub fn address(&self) -> u64 {
         self.address
     }

@@ -12,7 +12,7 @@ use unisono_communicator::{Error, Result};
 use crate::context::Context;
 use crate::driver::Handle;
 
-/// Code for a device: what NVRTC makes, or what was compiled before. Clones share it.
+/// Code for a device, from NVRTC or compiled before. Clones share it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Code(Arc<[u8]>);
 

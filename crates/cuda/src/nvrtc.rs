@@ -64,7 +64,7 @@ pub struct Source<'a> {
     pub name: &'a str,
     /// CUDA C++.
     pub text: &'a str,
-    /// What it includes: names and texts.
+    /// The files that it includes: names and texts.
     pub headers: &'a [(&'a str, &'a str)],
     /// Options, such as `--fmad=false`; the architecture is added.
     pub options: &'a [&'a str],
@@ -84,8 +84,8 @@ impl Drop for Program<'_> {
 }
 
 impl Nvrtc {
-    /// Opens the library at `path`, or else the system's, of `major` or the newest before it: what a newer compiler
-    /// makes, a driver of `major` may not load.
+    /// Opens the library at `path`, or else the system's, of `major` or the newest before it: a driver of `major` may
+    /// not load the code of a newer compiler.
     ///
     /// # Errors
     /// [`Error::LibraryMissing`] when there is none from CUDA 12.0 on.
@@ -219,7 +219,7 @@ type GetSize = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
 type GetBytes = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
 
 impl Program<'_> {
-    /// What a pair of functions of the compiler gives.
+    /// The bytes that a pair of functions of the compiler gives.
     fn bytes(&self, call: &str, size: GetSize, get: GetBytes) -> Result<Vec<u8>> {
         let mut bytes = 0;
         // SAFETY: it writes one number.
@@ -234,7 +234,7 @@ impl Program<'_> {
         self.bytes(call, size, get).map(Code::new)
     }
 
-    /// What the compiler says, up to the first zero, cut to a length that errors can have.
+    /// The messages of the compiler, up to the first zero, cut to a length that errors can have.
     fn log(&self) -> Result<String> {
         let bytes =
             self.bytes("nvrtcGetProgramLog", self.nvrtc.table.get_log_size, self.nvrtc.table.get_log)?;

@@ -20,7 +20,7 @@ pub type StreamHandle = Handle;
 /// An event as C has it, a `CUevent` or `cudaEvent_t`.
 pub type EventHandle = Handle;
 
-/// What a stream waits for besides its own work.
+/// The work that a stream waits for besides its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamKind {
     /// Work on the legacy default stream, which waits for it in turn (`CU_STREAM_DEFAULT`).
@@ -29,7 +29,7 @@ pub enum StreamKind {
     NonBlocking = 1,
 }
 
-/// What an event notes.
+/// The fact that an event notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The time (`CU_EVENT_DEFAULT`).
@@ -38,9 +38,9 @@ pub enum EventKind {
     Done = 2,
 }
 
-/// Functions on what others own. Every unsafe one requires that streams and events live and are of this context, that
-/// addresses are of its device's memory for as many bytes as the call says, and that nobody else uses these bytes until
-/// the work on the stream is done.
+/// Functions on handles and memory that others own. Every unsafe one requires that streams and events live and are of
+/// this context, that addresses are of its device's memory for as many bytes as the call says, and that nobody else
+/// uses these bytes until the work on the stream is done.
 impl Context {
     /// `bytes` bytes of the device's memory, more than none, of any content.
     ///
@@ -53,13 +53,13 @@ impl Context {
         Ok(address)
     }
 
-    /// Frees memory, after all work that is under way on the device. What goes wrong then is an error of a later call.
+    /// Frees memory, after all work that is under way on the device. A failure then is an error of a later call.
     ///
     /// # Safety
     /// It is of [`Context::allocate_raw`], and not used again.
     pub unsafe fn free_raw(&self, address: Address) {
         let Ok(_current) = self.enter() else { return };
-        // SAFETY: the caller's; the driver waits for what is under way.
+        // SAFETY: the caller's; the driver waits for work that is under way.
         unsafe { (self.driver().table.mem_free)(address) };
     }
 
@@ -115,7 +115,7 @@ impl Context {
     /// See above; the kernel is of this context, and the arguments are its own, in number and types.
     ///
     /// # Errors
-    /// [`unisono_communicator::Error::Vendor`]. What goes wrong while it runs is an error of a later call.
+    /// [`unisono_communicator::Error::Vendor`]. A failure while it runs is an error of a later call.
     pub unsafe fn launch(
         &self,
         function: &Function,
@@ -155,13 +155,13 @@ impl Context {
         Ok(handle)
     }
 
-    /// Gives a stream back; what is under way on it goes on.
+    /// Gives a stream back; work that is under way on it goes on.
     ///
     /// # Safety
     /// It is of [`Context::create_stream`], and not used again.
     pub unsafe fn destroy_stream(&self, stream: StreamHandle) {
         let Ok(_current) = self.enter() else { return };
-        // SAFETY: the caller's; the driver keeps it until what is under way on it is done.
+        // SAFETY: the caller's; the driver keeps it until the work on it is done.
         unsafe { (self.driver().table.stream_destroy)(stream) };
     }
 
@@ -243,8 +243,8 @@ impl Context {
         driver.check("cuEventRecord", unsafe { (driver.table.event_record)(event, stream) })
     }
 
-    /// Whether the event is done; does not wait. One that was never recorded is. While a capture of a stream forbids
-    /// the question, it is not known to be.
+    /// Whether the event is done; does not wait. An event that was never recorded is. While a capture of a stream
+    /// forbids the question, it is not known to be.
     ///
     /// # Safety
     /// See above.
@@ -260,8 +260,8 @@ impl Context {
         }
     }
 
-    /// The number of the device in whose memory the address is; `None` for memory of the host, and for what the driver
-    /// does not know.
+    /// The number of the device in whose memory the address is; `None` for memory of the host, and for addresses that
+    /// the driver does not know.
     pub fn device_of(&self, address: Address) -> Option<u32> {
         let (_current, driver) = (self.enter().ok()?, self.driver());
         // CU_POINTER_ATTRIBUTE_MEMORY_TYPE and _DEVICE_ORDINAL: memory of the host that is locked has a device too.

@@ -31,7 +31,7 @@ impl Drop for Stream {
     }
 }
 
-/// How many threads run a kernel.
+/// The number of threads that run a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Blocks, up to 2^31 - 1.
@@ -56,7 +56,7 @@ pub enum Argument {
 }
 
 impl Argument {
-    /// Where its bytes are.
+    /// The place of its bytes.
     pub(crate) fn bytes(&self) -> *mut c_void {
         match self {
             Argument::Address(value) | Argument::Long(value) => ptr::from_ref(value).cast_mut().cast(),
@@ -94,12 +94,12 @@ impl Stream {
     /// Enqueues a kernel, and returns at once.
     ///
     /// # Safety
-    /// The arguments must be those of the kernel, in number and types, and what it does with the memory that they point
-    /// to must be valid in the order of this stream.
+    /// The arguments must fit the kernel, in number and types, and its accesses to the memory that they point to must
+    /// be valid in the order of this stream.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a kernel of another device; [`Error::Vendor`]. What goes wrong while it runs is
-    /// an error of a later call.
+    /// [`Error::InvalidArgument`] for a kernel of another device; [`Error::Vendor`]. A failure while it runs is an
+    /// error of a later call.
     pub unsafe fn launch(&self, function: &Function, grid: Grid, arguments: &[Argument]) -> Result<()> {
         if function.context().ordinal() != self.context.ordinal() {
             let problem =

@@ -78,7 +78,7 @@ impl<L: Links + 'static> EngineCommunicator<L> {
     /// Registers algorithms one after the other, with proofs.
     ///
     /// # Errors
-    /// Those of [`Communicator::register`].
+    /// As [`Communicator::register`].
     pub fn register_all(&self, algorithms: &[Arc<Algorithm>]) -> Result<()> {
         algorithms.iter().try_for_each(|algorithm| Life::register(self, algorithm.clone(), Trust::Prove))
     }

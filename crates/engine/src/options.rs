@@ -22,13 +22,13 @@ pub struct EngineOptions {
     pub piece_bytes: Option<u64>,
     /// Operations that do nothing, in a world of the caller's own threads; a job says them to its ranks.
     pub skipped: SkippedOperations,
-    /// How long an idle call spins, yielding, before it sleeps.
+    /// The time for which an idle call spins, yielding, before it sleeps.
     pub spin: Duration,
     /// The time without progress after which the awaited rank is asked.
     pub probe_after: Duration,
     /// The time without progress after which a line in the log names the awaited ranks.
     pub warn_after: Duration,
-    /// How long the drop of a communicator may wait until all sent messages are on their way.
+    /// The time that the drop of a communicator may wait until all sent messages are on their way.
     pub drop_timeout: Duration,
     /// Predicts the times of algorithms, to choose the fastest.
     pub cost_model: CostModel,

@@ -1,4 +1,5 @@
-//! How a group registers an algorithm from outside. All ranks get the same verdict. The messages are ordinary calls.
+//! The registration of an algorithm from outside by a group. All ranks get the same verdict. The messages are ordinary
+//! calls.
 //!
 //! 1. Rank 0 proves the algorithm for as many roots as the budget allows. It broadcasts their number, or the refusal.
 //! 2. Every rank builds its own schedules for these roots and sends their digest.
@@ -23,7 +24,7 @@ const NUMBERS: usize = 24;
 /// The longest text of a refusal, in bytes.
 const TEXT_BYTES: usize = 2048;
 
-/// How long the other ranks wait for rank 0's proof.
+/// The longest wait of the other ranks for rank 0's proof.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(300);
 
 type Numbers = [u64; NUMBERS];

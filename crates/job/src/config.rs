@@ -1,5 +1,5 @@
-//! What a process is told about its job: by its environment, or in code. `check.rs` has what can be checked only on
-//! this machine, or of several settings together.
+//! The settings of a process for its job: from its environment, or in code. `check.rs` has the checks that are possible
+//! only on this machine, or of several settings together.
 
 mod check;
 mod init_method;
@@ -65,15 +65,15 @@ impl Interfaces {
 pub struct Config {
     /// The place of this process in the job, and the launcher that gave it.
     pub placement: Placement,
-    /// Where ranks meet, as `host:port`.
+    /// The meeting place of the ranks, as `host:port`.
     pub store: Option<String>,
     /// The file through which ranks meet, if the program names one; see [`Config::set_init_method`].
     pub meeting_file: Option<PathBuf>,
-    /// Where the job's secret comes from, if that is said.
+    /// The source of the job's secret, if a setting names one.
     pub secret: Option<SecretSource>,
-    /// Where the user's own secret is, if there is one.
+    /// The file of the user's own secret, if there is one.
     pub user_secret_file: Option<PathBuf>,
-    /// What the ranks of this job have in common, said by the user or the launcher.
+    /// The mark that the ranks of this job have in common, said by the user or the launcher.
     pub job_key: Option<String>,
     /// The launcher's name of this run, if it has started all ranks and says so.
     pub launcher_run: Option<String>,
@@ -87,7 +87,7 @@ pub struct Config {
     pub interfaces: Option<Interfaces>,
     /// The address to listen on.
     pub address: Option<IpAddr>,
-    /// What tells this host from others.
+    /// The mark that tells this host from others.
     pub host_id: Option<String>,
     /// The backend asked for, by the name of the user's setting. Ranks with different ones do not meet.
     pub backend: String,
@@ -104,7 +104,7 @@ pub struct Config {
     pub call_timeout: Duration,
     /// Whether somebody has set [`Config::call_timeout`], be it to its default; see [`Config::has_call_timeout`].
     pub is_call_timeout_set: bool,
-    /// Which lines reach standard error while the program has no `tracing` subscriber.
+    /// The lines that reach standard error while the program has no `tracing` subscriber.
     pub log: LogLevel,
     /// After how long without progress a call warns.
     pub warn_after: Duration,
@@ -112,29 +112,29 @@ pub struct Config {
     pub join_timeout: Duration,
     /// Deadline of one handshake.
     pub handshake_timeout: Duration,
-    /// How long the end of a world waits until the sent bytes have arrived.
+    /// The time that the end of a world waits until the sent bytes have arrived.
     pub drop_timeout: Duration,
     /// Interval of heartbeats.
     pub heartbeat: Duration,
     /// Silence after which a rank counts as lost.
     pub suspect_after: Duration,
-    /// Where a rank writes its last calls when one fails; `None` for nowhere.
+    /// The folder into which a rank writes its last calls when one fails; `None` for nowhere.
     pub flight_directory: Option<PathBuf>,
-    /// What the communication log of this rank records. If it is enabled, rank 0 prints a table at the end.
+    /// The configuration of this rank's communication log. If it is enabled, rank 0 prints a table at the end.
     pub comms_logger: CommsLoggerConfig,
-    /// Where a rank writes counts of its calls; `None` for nowhere.
+    /// The folder into which a rank writes counts of its calls; `None` for nowhere.
     pub metrics_directory: Option<PathBuf>,
     /// Time without progress after which the awaited rank is asked.
     pub probe_delay: Duration,
-    /// How long a wait polls.
+    /// The time for which a wait polls.
     pub spin: Duration,
     /// Send and receive buffer of a data socket; `None` leaves them to the system.
     pub socket_buffer_bytes: Option<u32>,
-    /// What a data socket may hold that the kernel has not sent yet.
+    /// The bytes that a data socket may hold and the kernel has not sent yet.
     pub unsent_bytes: u32,
     /// Congestion control of sockets within a host; `None` leaves the system's.
     pub congestion_control: Option<String>,
-    /// Which data streams carry checksums.
+    /// The data streams that carry checksums.
     pub checksum: Checksum,
     /// Whether data goes through memory between ranks of one host.
     pub shares_memory: bool,
@@ -151,7 +151,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What this process's environment says.
+    /// The settings in this process's environment.
     ///
     /// # Errors
     /// [`Error::Configuration`] for the first value that cannot be obeyed.
@@ -179,13 +179,13 @@ impl Config {
         }
     }
 
-    /// The variable that gave the setting `name`: itself, or that of another tool.
+    /// The variable that gave the setting `name`: itself, or a variable of another tool.
     pub fn variable<'a>(&'a self, name: &'a str) -> &'a str {
         let found = self.found_as.iter().find(|(knob, _)| *knob == name);
         found.map_or(name, |(_, variable)| variable)
     }
 
-    /// What rank 0 decides for all ranks, if this is rank 0.
+    /// The decisions of rank 0 for all ranks, if this is rank 0.
     ///
     /// # Errors
     /// [`Error::Configuration`] for a `UNISONO_COST_MODEL` that is not parameters of the cost model.
@@ -206,7 +206,7 @@ impl Config {
         configuration(self.variable(name), value, problem)
     }
 
-    /// What `lookup` says, in place of the environment.
+    /// The settings that `lookup` gives, in place of the environment's.
     ///
     /// # Errors
     /// As [`Config::from_environment`].
@@ -214,7 +214,7 @@ impl Config {
         Config::from_source(&Source::new(&|name| lookup(name).map(OsString::from), &GROUPS))
     }
 
-    /// What a source with the rows of [`GROUPS`] says.
+    /// The settings in a source with the rows of [`GROUPS`].
     ///
     /// # Errors
     /// As [`Config::from_environment`].
@@ -274,8 +274,8 @@ impl Config {
     }
 }
 
-/// The settings that were found under a name of another tool. The address of rank 0 may be that of a platform, and the
-/// number of ranks on this host that of a launcher; their variables are no names of a setting.
+/// The settings that were found under a name of another tool. The address of rank 0 may come from a platform, and the
+/// number of ranks on this host from a launcher; their variables are no names of a setting.
 fn found_as(
     source: &Source<'_>,
     address_by: Option<String>,

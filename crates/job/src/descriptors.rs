@@ -1,5 +1,5 @@
-//! The descriptors of this process: how many go to what a job can do without, connections of strangers and watches of
-//! processes; and a limit that is raised for a while, where a meeting of many ranks needs it.
+//! The descriptors of this process: the share of things that a job can do without, connections of strangers and watches
+//! of processes; and a limit that is raised for a while, where a meeting of many ranks needs it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// One such purpose gets this part of the limit on descriptors.
 const SHARE: u64 = 8;
 
-/// What it gets where the limit is very low.
+/// Its share where the limit is very low.
 const SHARE_MIN: u64 = 4;
 
 /// The number of descriptors that one such purpose may use, if it could use `wanted`.
@@ -23,8 +23,8 @@ fn share_of(limit: Option<u64>, wanted: usize) -> usize {
     usize::try_from(share).map_or(wanted, |share| wanted.min(share))
 }
 
-/// How many descriptors this process has open. Where the system does not tell, or has none left to ask with, as many as
-/// the limit allows count as open.
+/// The number of descriptors that this process has open. Where the system does not tell, or has none left to ask with,
+/// as many as the limit allows count as open.
 pub(crate) fn open_descriptors() -> u64 {
     let own = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
     match std::fs::read_dir(own) {
@@ -59,7 +59,7 @@ fn raises() -> MutexGuard<'static, Raises> {
     RAISES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A soft limit on descriptors that is as high as somebody needs it, and that is what it was when the last such need is
+/// A soft limit on descriptors that is as high as somebody needs it, and that falls back when the last such need is
 /// dropped. A limit that somebody else sets meanwhile stays.
 #[derive(Debug)]
 pub(crate) struct RaisedLimit {
@@ -103,7 +103,7 @@ impl Drop for RaisedLimit {
         let Some((before, raised)) = raises.changed.take() else { return };
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         if current == Some(raised) {
-            // What fails leaves a limit that is higher than it was, which harms nobody.
+            // A failure leaves a limit that is higher than it was, which harms nobody.
             let _ = setrlimit(Resource::Nofile, Rlimit { current: before, maximum });
         }
     }

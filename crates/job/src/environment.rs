@@ -1,4 +1,4 @@
-//! What launchers say: our rank and the size of the job, whether all ranks are on one host, what the job is called.
+//! The words of launchers: our rank and the size of the job, whether all ranks are on one host, the name of the job.
 //!
 //! | launcher | rank, size, local rank, local size | name of the job |
 //! | --- | --- | --- |
@@ -10,22 +10,23 @@
 //! | srun | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` | job and step |
 //!
 //! The first row whose rank is set counts: a launcher started within another one sets its own. Slurm counts only within
-//! a step, because a batch script has its variables too, and runs once. What `srun --mpi=pmi2` says as PMI is its own
-//! row. Where no name is given, the parent process is the job. With `UNISONO_DISCOVERY=off` only the first row counts.
+//! a step, because a batch script has its variables too, and runs once. The PMI variables of `srun --mpi=pmi2` are a
+//! row of their own. Where no name is given, the parent process is the job. With `UNISONO_DISCOVERY=off` only the first
+//! row counts.
 //!
 //! Two rows that do not agree are nested launchers, or one of them is left over. They are known to be nested when the
 //! row that counts is of a larger world (each process of the outer one has started several), when a launcher that is
-//! itself started by others has left its mark, and when the other row is that of a Slurm step in which a process
+//! itself started by others has left its mark, and when the other row belongs to a Slurm step in which a process
 //! manager has its daemons. Everything else is refused: a `RANK=0 WORLD_SIZE=1` of somebody's shell would make each
 //! process of `mpirun` a world of its own, without a word. Of another PMIx server no size is known outside of Slurm, so
 //! a world of one is refused beside its rank.
 //!
-//! | file | what it finds |
+//! | file | contents |
 //! | --- | --- |
 //! | `rows` | the names of all variables |
 //! | `placement` | rank and sizes |
 //! | `meeting` | the host of rank 0, its port, the name of the job |
-//! | `slurm`, `platform` | what Slurm, and Azure ML, SageMaker and DLTS say of both |
+//! | `slurm`, `platform` | the words of Slurm, and of Azure ML, SageMaker and DLTS, about both |
 //! | `lost` | the variables that changed nothing |
 
 mod lost;
@@ -64,7 +65,7 @@ pub struct Discovery {
     pub platform: Option<Platform>,
     /// The variables that changed nothing.
     pub lost: Vec<Lost>,
-    /// What the ranks of this job have in common, said by the user or the launcher.
+    /// The mark that the ranks of this job have in common, said by the user or the launcher.
     pub(crate) job_key: Option<String>,
     /// The launcher's name of this run, if it has started all ranks and says so.
     pub(crate) launcher_run: Option<String>,
@@ -73,7 +74,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// What this process's environment says.
+    /// The words of this process's environment.
     ///
     /// ```
     /// use unisono_job::environment::Discovery;
@@ -91,7 +92,7 @@ impl Discovery {
     }
 }
 
-/// What a source with the rows of [`GROUPS`] says.
+/// The words of a source with the rows of [`GROUPS`].
 pub(crate) fn discover(source: &Source<'_>) -> Result<Discovery> {
     source.choice("UNISONO_DISCOVERY", &["auto", "off"])?;
     let ranked = placement::ranked(source)?;

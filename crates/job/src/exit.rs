@@ -1,6 +1,6 @@
 //! The end of a process that has not left its jobs: a world in a static, or `exit` in the middle of the program.
 //!
-//! Without a goodbye the others would take such a rank for dead, and what lies in its sockets might be taken back. So a
+//! Without a goodbye the others would take such a rank for dead, and the bytes in its sockets might be taken back. So a
 //! handler at the exit of the process leaves every job in its place, bounded by the settings of each.
 
 #![allow(unsafe_code)]

@@ -1,11 +1,10 @@
-//! The flight record: what a rank remembers of its last calls, as a document that survives the process.
+//! The flight record: a rank's memory of its last calls, as a document that survives the process.
 //!
-//! The names are those of version 2.10 of PyTorch's flight recorder, and what they mean is what they mean there, with
-//! these differences:
+//! The names come from version 2.10 of PyTorch's flight recorder, and have the same meanings, with these differences:
 //!
 //! * `collective_seq_id`, `op_id` and `record_id` are the number of the call on its communicator, from 0, as in our
 //!   errors. There the first starts at 1, and the last counts the calls of all communicators. Of a send or receive
-//!   they, and `p2p_seq_id`, are its number among those of this rank.
+//!   they, and `p2p_seq_id`, are its number among the messages of this rank.
 //! * `state` is "started" or "completed". A call of an asynchronous handle is recorded when it starts, not before.
 //! * Times are null unless the communication log is on ([`unisono_communicator::CommsLogger`]): otherwise a call reads
 //!   no clock until it has to wait. `timeout_ms` and the `name` of a frame are null. `frames` holds the one line that
@@ -59,7 +58,7 @@ pub struct FlightRecord {
     pub version: String,
     /// [`LIBRARY`] and its version.
     pub comm_lib_version: String,
-    /// Which run of which job: records of two runs do not belong together.
+    /// The run and the job: records of two runs do not belong together.
     pub job: String,
     /// The rank in the job.
     pub rank: u32,
@@ -71,7 +70,7 @@ pub struct FlightRecord {
     pub written_ms: u64,
     /// Its communicators, by name. Of the dropped ones, only the last that were revoked are there.
     pub pg_config: BTreeMap<String, GroupConfig>,
-    /// How far each of them is, by `pg_id`.
+    /// The progress of each of them, by `pg_id`.
     pub pg_status: BTreeMap<u32, GroupStatus>,
     /// The last collectives of each, at most [`CALLS_REMEMBERED`], oldest first, then as many sends and receives.
     pub entries: Vec<Entry>,
@@ -88,11 +87,11 @@ pub struct GroupConfig {
     /// The ranks in the job, in group order.
     #[cfg_attr(feature = "serde", serde(with = "list_text"))]
     pub ranks: Vec<u32>,
-    /// What this rank calls it in `pg_status` and in entries.
+    /// This rank's number for it in `pg_status` and in entries.
     pub pg_id: u32,
 }
 
-/// How far a rank is in a communicator; -1 stands for no call.
+/// The progress of a rank in a communicator; -1 stands for no call.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct GroupStatus {
@@ -128,9 +127,9 @@ pub struct Entry {
     pub pg_id: u32,
     /// Name and description of its communicator.
     pub process_group: (String, String),
-    /// Which collective of its communicator it is, counted from 0; for a message the same as `p2p_seq_id`.
+    /// The number of the collective in its communicator, counted from 0; for a message the same as `p2p_seq_id`.
     pub collective_seq_id: u64,
-    /// Which send or receive of this rank in its communicator it is, counted from 0; for a collective 0.
+    /// The number of the send or receive of this rank in its communicator, counted from 0; for a collective 0.
     pub p2p_seq_id: u64,
     /// As `collective_seq_id`.
     pub op_id: u64,
@@ -146,7 +145,7 @@ pub struct Entry {
     pub output_sizes: Vec<Vec<u64>>,
     /// Their type.
     pub output_dtypes: Vec<String>,
-    /// How far it got.
+    /// The state of the call.
     pub state: CallState,
     /// When the first of its bytes came from another rank, or as [`Entry::time_created_ns`] if it never waited; null
     /// until it has ended, and for sends and receives.
@@ -163,11 +162,11 @@ pub struct Entry {
     pub frames: Vec<Frame>,
     /// The call as errors print it.
     pub call: String,
-    /// What of the call must be equal on all ranks.
+    /// The parts of the call that must be equal on all ranks.
     pub compared: String,
 }
 
-/// How far a call got.
+/// The state of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
@@ -212,7 +211,7 @@ impl FlightRecord {
         }
     }
 
-    /// Adds what the board of a communicator shows.
+    /// Adds the entries that the board of a communicator shows.
     fn add(&mut self, pg_id: u32, (key, group): (CommunicatorKey, &Group), board: &Board, clock: UnixClock) {
         let (name, desc) = group_names(key, group);
         let entered = board.calls().entered();
@@ -285,7 +284,7 @@ impl FlightRecord {
             fs::rename(&partial, &path)
         });
         if done.is_err() {
-            // The first problem is the one to report; the file may not even be there.
+            // The first problem is reported; the file may not even be there.
             let _ = fs::remove_file(&partial);
         }
         done.map_err(|error| Error::system(format!("write the flight record {}", path.display()), &error))?;
@@ -348,7 +347,7 @@ fn entry(
 /// their differences stay.
 #[derive(Clone, Copy)]
 struct UnixClock {
-    /// Unix time minus that of [`monotonic_ns`].
+    /// Unix time minus the time of [`monotonic_ns`].
     ahead_ns: u64,
 }
 
@@ -412,13 +411,13 @@ fn sizes(descriptor: &Descriptor, group: &Group) -> (Vec<Vec<u64>>, Vec<Vec<u64>
     (list(has_input, input), list(has_output, output))
 }
 
-/// What the call is a part of, if it is in a scope, with the parent's descriptor as `text` shows it.
+/// The parent of a call in a scope, with the parent's descriptor as `text` shows it.
 fn part_text(call: &CallInfo, text: fn(&Descriptor) -> String) -> String {
     let text = |parent: &ParentCall| format!(" of {} {}", parent.name, text(&parent.descriptor));
     call.parent.as_deref().map(text).unwrap_or_default()
 }
 
-/// The call without what may differ between its ranks; the headers of calls leave out the same.
+/// The call without the parts that may differ between its ranks; the headers of calls leave out the same.
 fn compared(descriptor: &Descriptor) -> String {
     let mut equal = *descriptor;
     if equal.operation.collective().is_some_and(Collective::is_rooted) {

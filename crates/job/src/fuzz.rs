@@ -1,4 +1,4 @@
-//! The fuzz target `store`: what comes to the meeting of a job, under cargo-fuzz and as a plain test.
+//! The fuzz target `store`: the input of the meeting of a job, under cargo-fuzz and as a plain test.
 //!
 //! Compiled for tests and for cargo-fuzz alone.
 

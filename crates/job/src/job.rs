@@ -33,9 +33,9 @@ use crate::sockets::{SocketOptions, listen};
 use crate::task_thread::TaskThread;
 use crate::transport::{NewCommunicator, Transport};
 
-/// How long the end of the process waits for the list of its jobs.
+/// The time that the end of the process waits for the list of its jobs.
 const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
-/// How long the end of a process waits for a flight record: its disk may be slow, or gone.
+/// The time that the end of a process waits for a flight record: its disk may be slow, or gone.
 const RECORD_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
@@ -97,7 +97,7 @@ impl Job {
     /// [`Error::Refused`] when this process does not belong to the job that it finds; [`Error::Configuration`] when the
     /// settings do not say how to meet; [`Error::System`] when no thread or descriptor is left.
     pub fn join(config: &Config, transport: &'static dyn Transport) -> Result<Job> {
-        // Before anything else: what this process starts while it joins does not inherit the pipe.
+        // Before anything else: processes that this one starts while it joins do not inherit the pipe.
         let reporter = config.report_to.and_then(Reporter::take);
         let joined = TaskThread::start(THREAD_NAME).and_then(|thread| {
             let ended = thread.ended();
@@ -391,7 +391,7 @@ impl Job {
         self.shared.recorder.groups()
     }
 
-    /// What this rank remembers of its last calls in all its communicators.
+    /// This rank's record of its last calls in all its communicators.
     pub fn flight_record(&self) -> FlightRecord {
         self.shared.recorder.record()
     }
@@ -405,8 +405,8 @@ impl Job {
         self.flight_record().write(directory)
     }
 
-    /// The algorithms of a group that its members make by themselves: those of the settings, proved by each rank at
-    /// first use.
+    /// The algorithms of a group that its members make by themselves: the algorithms of the settings, proved by each
+    /// rank at first use.
     pub(crate) fn configured(&self) -> Result<SharedRegistry> {
         self.shared.options.configured()
     }
@@ -427,7 +427,7 @@ impl Job {
         self.shared.thread.measurements()
     }
 
-    /// Which streams to the ranks of a group carry checksums.
+    /// The streams to the ranks of a group that carry checksums.
     pub(crate) fn checked(&self, group: &Group) -> Vec<bool> {
         let own = group.hosts()[group.rank() as usize];
         group.hosts().iter().map(|host| self.shared.job_settings.checksum().applies(*host != own)).collect()
@@ -440,7 +440,7 @@ impl Job {
         group.hosts().iter().map(|host| shares && *host == own).collect()
     }
 
-    /// How many cores the ranks of a host have together, as the chooser of algorithms counts them.
+    /// The number of cores that the ranks of a host have together, as the chooser of algorithms counts them.
     pub fn cores(&self, host: u32) -> u64 {
         self.shared.job_settings.cores(host, &self.shared.cores)
     }

@@ -1,7 +1,7 @@
-//! What rank 0 decides for all ranks of the job: the cost model, the cores of a host, which streams carry checksums,
-//! whether data within a host goes through memory, the operations that do nothing, and the intervals of heartbeats.
-//! Rank 0 sends it with the rendezvous. So ranks cannot choose different algorithms, and no rank is silent for longer
-//! than another rank waits.
+//! The decisions of rank 0 for all ranks of the job: the cost model, the cores of a host, the streams that carry
+//! checksums, whether data within a host goes through memory, the operations that do nothing, and the intervals of
+//! heartbeats. Rank 0 sends it with the rendezvous. So ranks cannot choose different algorithms, and no rank is silent
+//! for longer than another rank waits.
 //!
 //! As bytes: version `u8`, then one little-endian `u64` for each parameter in the order of the table, the piece size
 //! as `u64`, which streams carry checksums and whether memory is shared as `u8` each, the set of operations as `u32`,
@@ -23,7 +23,7 @@ const VERSION: u8 = 7;
 /// Of a piece, as `UNISONO_PIECE_BYTES` can be.
 const PIECE_BYTES_LIMIT: u64 = 1 << 32;
 
-/// Which data streams carry checksums.
+/// The data streams that carry checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
     /// The streams that leave a host: within a host, bytes pass no wire.
@@ -46,7 +46,7 @@ impl Checksum {
     }
 }
 
-/// What rank 0 decides for all ranks.
+/// The decisions of rank 0 for all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobSettings {
     /// Without the ranks per core, which [`JobSettings::cost_model`] computes for each group. It holds the piece size.
@@ -111,7 +111,7 @@ impl JobSettings {
     /// From the rendezvous.
     ///
     /// # Errors
-    /// [`Malformed`] when rank 0 is of another version, or says what [`JobSettings::encode`] never does.
+    /// [`Malformed`] when rank 0 is of another version, or the bytes never come from [`JobSettings::encode`].
     pub fn decode(bytes: &[u8]) -> Result<JobSettings, Malformed> {
         let mut reader = Reader::new(bytes);
         if reader.u8()? != VERSION {
@@ -165,7 +165,7 @@ impl JobSettings {
         self.intervals
     }
 
-    /// Which streams are checked.
+    /// The streams that are checked.
     pub fn checksum(&self) -> Checksum {
         self.checksum
     }

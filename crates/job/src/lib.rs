@@ -1,20 +1,20 @@
-//! How processes become the ranks of a job, and stay connected: the environments of launchers, the secret, the meeting,
-//! the thread that connects and watches, flight records. The conclusions of the ranks are in `unisono_control`; a
-//! [`transport`] moves the data.
+//! The steps by which processes become the ranks of a job, and stay connected: the environments of launchers, the
+//! secret, the meeting, the thread that connects and watches, flight records. The conclusions of the ranks are in
+//! `unisono_control`; a [`transport`] moves the data.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! | --- | --- |
 //! | [`config`], [`settings`] | the settings of a rank, and their rows |
 //! | [`environment`] | the variables of launchers about this process |
-//! | [`secret`], [`private_files`] | where the secret comes from; files that are closed to other users |
+//! | [`secret`], [`private_files`] | the source of the secret; files that are closed to other users |
 //! | [`rendezvous`] | the store that ranks use once, to join |
-//! | [`job_settings`] | what rank 0 decides for all ranks: the cost model, cores, checksums |
+//! | [`job_settings`] | the decisions of rank 0 for all ranks: the cost model, cores, checksums |
 //! | [`job`](Job) | the job as this process sees it |
 //! | [`transport`] | the seam for transports |
 //! | `connecting`, [`sockets`] | connections up to the end of their handshake; sockets and their options |
 //! | `control_thread` | the thread that connects, watches the other ranks and spreads failures |
 //! | [`report`] | the first error of a rank, for the launcher that started it |
-//! | [`flight`] | what a rank remembers of its last calls, as a file |
+//! | [`flight`] | a rank's record of its last calls, as a file |
 //! | [`comms_log`] | the communication log of a process, from its settings to its end |
 //! | `task_thread` | a thread for asynchronous tasks |
 //! | `descriptors`, `size_limit`, `exit` | few descriptors, files that would become too large, the end of the process |

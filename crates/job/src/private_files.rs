@@ -13,13 +13,13 @@ const ROOT: u32 = 0;
 
 pub(crate) const FILE_MODE: u32 = 0o600;
 pub(crate) const DIRECTORY_MODE: u32 = 0o700;
-/// What nobody but the owner of a private file may do with it.
+/// The permissions on a private file that nobody but its owner may have.
 pub(crate) const OTHERS_MODE: u32 = 0o077;
 /// The same for a file that the group may read.
 pub(crate) const NO_GROUP_READER_MODE: u32 = 0o037;
 
 /// Opens a file with `options` and checks that it is a regular file, ours, and closed to others. A created file gets
-/// mode 0600; a pipe or device is not waited for. `unopened` makes an error of what the system says.
+/// mode 0600; a pipe or device is not waited for. `unopened` makes an error of the system's error.
 pub(crate) fn open_private(
     path: &Path,
     options: &mut OpenOptions,
@@ -33,13 +33,13 @@ pub(crate) fn open_private(
 /// The directory for files that processes of this user on this host share: `unisono` in `runtime` (XDG_RUNTIME_DIR)
 /// when that is there, private and writable, else one named after the user under `temporary`. It is made if need be.
 ///
-/// All ranks of a job must find the same one. So the choice depends only on properties that are the same for all
+/// All ranks of a job must find the same directory. So the choice depends only on properties that are the same for all
 /// processes of a user on a host: owner, mode, and whether the file system is read-only. That a directory is full is a
 /// matter of the moment: one rank may find room where another has found none. It is an error, not a reason to go
 /// elsewhere.
 ///
 /// # Errors
-/// [`Error::System`] with the directory and what to do about it.
+/// [`Error::System`] with the directory and a remedy.
 pub fn runtime_directory(runtime: Option<&Path>, temporary: &Path) -> Result<PathBuf> {
     let is_private =
         |path: &Path| path.symlink_metadata().is_ok_and(|m| m.is_dir() && check_private(path, &m).is_ok());

@@ -1,5 +1,5 @@
-//! What a rank reports to the launcher that started it: the first error of each of its communicators, so that nobody
-//! has to parse what programs print.
+//! The report of a rank to the launcher that started it: the first error of each of its communicators, so that nobody
+//! has to parse the output of programs.
 //!
 //! The launcher makes a pipe, and each rank inherits its writing end (`UNISONO_REPORT_FD`). A report is one message,
 //! short enough to be written whole or not at all, so the reports of many ranks do not mix. The variable names the
@@ -28,7 +28,7 @@ pub(crate) const VARIABLE: &str = "UNISONO_REPORT_FD";
 /// No report is longer: so much a pipe takes whole or not at all (`PIPE_BUF` of Linux).
 pub const REPORT_BYTES_MAX: usize = 4096;
 
-/// What a report begins with; no text has the first byte. Its length in 2 bytes is next.
+/// The beginning of a report; no text has the first byte. Its length in 2 bytes is next.
 const MAGIC: [u8; 4] = *b"\xffurp";
 const HEADER_BYTES: usize = MAGIC.len() + 2;
 
@@ -40,7 +40,7 @@ const NAME_BYTES_MAX: usize = 64;
 /// More culprits are left out.
 const CULPRITS_MAX: usize = 48;
 
-/// How long a rank that leaves waits for a launcher that does not read: a program must not hang because of that.
+/// The time that a rank that leaves waits for a launcher that does not read: a program must not hang because of that.
 const WRITE_WAIT: Duration = Duration::from_millis(100);
 
 /// More reports of a process do not wait for the launcher.
@@ -49,7 +49,7 @@ const WAITING_MAX: usize = 1024;
 /// No descriptor of the standard streams.
 const FIRST_OTHER: i32 = 3;
 
-/// The first error of one communicator, as one rank has it. Ranks are those of the job.
+/// The first error of one communicator, as one rank has it. Ranks are ranks of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorReport {
     /// The rank that reports.
@@ -62,7 +62,7 @@ pub struct ErrorReport {
     pub culprits: Vec<u32>,
     /// The call that failed, if the error knows one.
     pub call: Option<String>,
-    /// What a vendor's function returned.
+    /// The code that a vendor's function returned.
     pub code: Option<i32>,
     /// The error in words.
     pub text: String,
@@ -77,7 +77,7 @@ const AT_EXIT: u8 = 1;
 const RETURNED: u8 = 2;
 
 impl ErrorReport {
-    /// What `rank` reports of an error that the rank `by` has seen first.
+    /// The report of `rank` about an error that the rank `by` has seen first.
     fn new(rank: u32, communicator: Option<String>, by: JobRank, error: &Error) -> ErrorReport {
         let mut culprits = culprits(error, by);
         culprits.truncate(CULPRITS_MAX);
@@ -99,7 +99,7 @@ impl ErrorReport {
     }
 
     /// Takes the whole reports out of the bytes from the pipe. Other processes may have its writing end, and write
-    /// what they like.
+    /// any bytes.
     pub fn take_all(held: &mut Vec<u8>) -> Vec<ErrorReport> {
         let (mut reports, mut at) = (Vec::new(), 0);
         while let Some(rest) = held.get(at..).filter(|rest| rest.len() >= HEADER_BYTES) {

@@ -1,5 +1,5 @@
-//! Where a process gets the secret of its job from: a file that others cannot read, or a pipe that the process has
-//! inherited. Never an argument or an environment variable.
+//! The source from which a process gets the secret of its job: a file that others cannot read, or a pipe that the
+//! process has inherited. Never an argument or an environment variable.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -15,13 +15,13 @@ use zeroize::Zeroizing;
 use crate::private_files::{FILE_MODE, NO_GROUP_READER_MODE, OTHERS_MODE, bad_file, check_secret};
 use crate::size_limit::write_limited;
 
-/// How long the writer of a pipe may take.
+/// The time that the writer of a pipe may take.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Between two looks into it.
 const PIPE_PAUSE: Duration = Duration::from_millis(1);
 
-/// Where the secret of a job comes from.
+/// The source of a job's secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
     /// A regular file of exactly [`SECRET_BYTES`] bytes, of this user or of root, and closed to all others.

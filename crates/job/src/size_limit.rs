@@ -10,7 +10,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Does what writes a file, so that a file that would become too large is an error and nothing else.
+/// Runs a function that writes a file, so that a file that would become too large is an error and nothing else.
 pub(crate) fn write_limited<R: Send>(write: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
     std::thread::scope(|scope| {
         let write = || {
@@ -73,7 +73,7 @@ mod tests {
         drop(recorder);
         let meeting = meet(&config, ([127, 0, 0, 1], 1).into(), Vec::new()).unwrap_err().to_string();
         assert!(meeting.contains(".store") && meeting.contains("File too large"), "{meeting}");
-        // What the signal does has not changed, and none is pending: the next write of the program ends it.
+        // The action of the signal has not changed, and none is pending: the next write of the program ends it.
         fs::write(folder.join("own"), "x").unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! A thread that runs asynchronous tasks: those of a job, or those of a store that a launcher hosts.
+//! A thread that runs asynchronous tasks: the tasks of a job, or of a store that a launcher hosts.
 
 use std::convert::Infallible;
 

@@ -59,7 +59,7 @@ impl NewCommunicator<'_> {
     /// The communicator over the links that `links` makes of its connections; `backend` is its backend's name.
     ///
     /// # Errors
-    /// Those of `links`.
+    /// The errors of `links`.
     pub fn over<L: Links + 'static>(
         self,
         backend: &'static str,

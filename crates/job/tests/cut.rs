@@ -98,7 +98,7 @@ impl Job {
         Some(Job { hosts, ranks, network })
     }
 
-    /// The ranks on a host, or those on all others.
+    /// The ranks on a host, or the ranks on all others.
     fn ranks_of(&self, host: usize, is_there: bool) -> Vec<usize> {
         (0..self.hosts.len()).filter(|rank| (self.hosts[*rank] == host) == is_there).collect()
     }
@@ -203,7 +203,7 @@ fn a_host_that_comes_back_too_late_stays_out() {
         job.name_only(&[0, 1, 3], &[2], cut);
         job.network.heal(1, cut).unwrap();
         job.go_on(&[0, 1, 3]);
-        // What comes first decides: that it has heard from nobody, or that the others say they have taken it for dead.
+        // The first error decides: that it has heard from nobody, or that the others say they have taken it for dead.
         let first = job.ranks[2].hear();
         assert!(
             first == "evicted" || first.starts_with("lost [") && !first.contains('2'),

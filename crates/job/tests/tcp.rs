@@ -1,4 +1,4 @@
-//! Jobs over TCP: who meets whom, what calls do, and what becomes of a job in trouble.
+//! Jobs over TCP: meetings, calls, and the fate of a job in trouble.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -1,4 +1,4 @@
-//! Which pairs of ranks share memory. The ranks are threads of this process, which counts the bytes of its rings; so
+//! The pairs of ranks that share memory. The ranks are threads of this process, which counts the bytes of its rings; so
 //! there is one test.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -23,7 +23,7 @@ const WATCHDOG: Duration = Duration::from_secs(60);
 /// Each ring has this many bytes.
 const RING_BYTES: u64 = 256 << 10;
 
-/// Listening sockets for a rank on each of these hosts, and what every rank knows of them.
+/// Listening sockets for a rank on each of these hosts, and every rank's knowledge of them.
 struct Met {
     listeners: Vec<Listener>,
     membership: Membership,

@@ -1,4 +1,4 @@
-//! Where oneCCL comes from, which versions of it are taken, and that a process opens it once.
+//! The search for oneCCL, and the check of its version. A process opens it once.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use unisono_vendor_library::{Failure, Library, Process, Resident, check_file};
 
 use crate::sys::Table;
 
-/// How oneCCL is found.
+/// The options for the search for oneCCL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CclOptions {
     /// The folder with `libccl.so.2`, `libccl.so.1` and `libccl_legacy_cpu.so`, by an absolute path. It may have
@@ -46,7 +46,7 @@ const REMEDY: &str = "let UNISONO_CCL_DIR be a folder with libccl.so.2, libccl.s
 
 const FRONT: &str = "libccl.so.2";
 const FABRIC: &str = "libfabric.so.1";
-/// What the front opens by these names, in an order in which each finds what it needs.
+/// The files that the front opens by these names, in an order in which each finds the files that it needs.
 const BEHIND: [&str; 2] = ["libccl.so.1", "libccl_legacy_cpu.so"];
 /// A provider of the libfabric that oneCCL comes with, which finds such files only by `FI_PROVIDER_PATH`.
 const PROVIDER: &str = "libtcp-fi.so";
@@ -58,7 +58,7 @@ pub struct Ccl {
     _behind: Vec<Library>,
     version: Version,
     options: CclOptions,
-    /// Where libfabric has providers in files of their own.
+    /// The place of libfabric's providers in files of their own.
     pub(crate) providers: Option<PathBuf>,
 }
 
@@ -91,13 +91,13 @@ impl Resident for Ccl {
 }
 
 impl Ccl {
-    /// oneCCL in this process, which is opened by the first call. Without a folder, it is the one that is open.
+    /// oneCCL in this process, which is opened by the first call. Without a folder, it is the open library.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a folder by a relative path, and for another than the one from which this process
-    /// has opened oneCCL. [`Error::LibraryMissing`] when a file is missing or is no library; and when the files do not
-    /// belong together or are older than 2022.1, or [`Error::Vendor`] when their version cannot be told: in these cases
-    /// parts of oneCCL stay in the process, and every later call has the same error.
+    /// [`Error::InvalidArgument`] for a folder by a relative path, and for another than the folder from which this
+    /// process has opened oneCCL. [`Error::LibraryMissing`] when a file is missing or is no library; and when the files
+    /// do not belong together or are older than 2022.1, or [`Error::Vendor`] when their version cannot be told: in
+    /// these cases parts of oneCCL stay in the process, and every later call has the same error.
     ///
     /// # Cost
     /// Some 20 ms once.
@@ -115,7 +115,7 @@ impl Ccl {
         self.table.library.file()
     }
 
-    /// Opens what is behind the front, and asks for the version.
+    /// Opens the files behind the front, and asks for the version.
     fn load(front: Library, fabric: Option<Library>, options: &CclOptions) -> Result<Ccl> {
         let table = Table::new(front)?;
         let mut behind: Vec<Library> = fabric.into_iter().collect();
@@ -152,8 +152,8 @@ impl Ccl {
     }
 }
 
-/// Opens what may fail without a trace: while the front is not open, nothing of oneCCL stays in the process. Looks at
-/// all files of the folder before it opens the first.
+/// Opens the files that may fail without a trace: while the front is not open, nothing of oneCCL stays in the process.
+/// Looks at all files of the folder before it opens the first.
 fn open_first(options: &CclOptions) -> Result<(Library, Option<Library>)> {
     let Some(directory) = &options.directory else {
         return Ok((Library::open_global(NAME, &[FRONT], REMEDY)?, None));

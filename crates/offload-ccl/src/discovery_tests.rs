@@ -32,7 +32,7 @@ NOTHING(onecclAllGather) NOTHING(onecclAllToAll) NOTHING(onecclSend) NOTHING(one
 NOTHING(onecclGroupStart) NOTHING(onecclGroupEnd) NOTHING(onecclRedOpCreatePreMulSum) NOTHING(onecclRedOpDestroy)
 "#;
 
-/// A folder with what looks like oneCCL, but for the front.
+/// A folder with files that look like oneCCL, but for the front.
 fn folder_without_front() -> Option<TempDir> {
     let folder = TempDir::new().unwrap();
     let empty = shared_library(folder.path(), "libccl.so.1", "int nothing;", &[])?;
@@ -42,7 +42,7 @@ fn folder_without_front() -> Option<TempDir> {
     Some(folder)
 }
 
-/// A folder with what looks like oneCCL of this version, which `options` of the compiler change.
+/// A folder with files that look like oneCCL of this version, which `options` of the compiler change.
 fn folder(version: u32, options: &[&str]) -> Option<TempDir> {
     let folder = folder_without_front()?;
     let version = format!("-DVERSION={version}");
@@ -66,7 +66,7 @@ fn open(directory: &Path) -> Result<&'static Ccl> {
     Process::Fresh.open(&options(directory))
 }
 
-/// What opening this folder says: every file that was tried, and the whole text.
+/// The error of opening this folder: every file that was tried, and the whole text.
 fn missing(directory: &Path) -> (Vec<String>, String) {
     let error = open(directory).unwrap_err();
     let Error::LibraryMissing { tried, .. } = &error else { panic!("{error}") };
@@ -206,7 +206,7 @@ fn a_process_opens_one_for_all_its_threads() {
     assert!(error.to_string().contains(one.path().to_str().unwrap()), "{error}");
 }
 
-/// A folder that cannot be right says so every time anew; one that was opened and is of no use stays.
+/// A folder that cannot be right says so every time anew; a folder that was opened and is of no use stays.
 #[test]
 fn errors_stay_when_parts_of_oneccl_do() {
     let (Some(old), Some(good)) = (folder(20_210_100, &[]), folder(20_220_200, &[])) else { return };
@@ -225,7 +225,7 @@ fn errors_stay_when_parts_of_oneccl_do() {
     assert_eq!(second.to_string(), first.to_string());
 }
 
-/// The real library, in processes of their own: it stays in the one that opens it.
+/// The real library, in processes of their own: it stays in the process that opens it.
 mod real {
     use super::*;
 
@@ -298,7 +298,7 @@ mod real {
     #[ignore = "the_real_library_is_opened_and_tells_its_errors starts it"]
     fn process_tells_what_is_wrong() {
         let ccl = real();
-        // SAFETY: it looks at the communicator first, and refuses one that is null.
+        // SAFETY: it looks at the communicator first, and refuses a null pointer.
         let code = unsafe { (ccl.table.comm_destroy)(ptr::null_mut()) };
         let error = ccl.check("onecclCommDestroy", code).unwrap_err();
         let (call, code, text, _) = vendor(&error);
@@ -310,7 +310,7 @@ mod real {
         assert!(matches!(other, Error::InvalidArgument { .. }), "{other}");
     }
 
-    /// What is meant by the codes that `error.rs` has names for.
+    /// The meaning of the codes that `error.rs` has names for.
     #[test]
     #[ignore = "the_real_library_is_opened_and_tells_its_errors starts it"]
     fn process_knows_the_codes() {
@@ -326,7 +326,7 @@ mod real {
         assert!(text(13).starts_with("a code that the header"), "{}", text(13));
     }
 
-    /// A `libccl.so.1` of an older version lacks what the plugin needs; this one lacks everything.
+    /// A `libccl.so.1` of an older version lacks the functions that the plugin needs; this one lacks everything.
     #[test]
     fn files_of_different_versions_are_refused() {
         let Some(directory) = ccl_directory() else { return };

@@ -1,4 +1,4 @@
-//! What oneCCL's codes mean, and what to do.
+//! The meanings of oneCCL's codes, and their remedies.
 
 #![allow(unsafe_code)]
 
@@ -10,11 +10,11 @@ use unisono_vendor_library::{VendorCode, text_at};
 
 use crate::discovery::Ccl;
 
-/// What `onecclGetErrorString` says of codes that it does not know, of which it returns one, 11.
+/// The text of `onecclGetErrorString` for codes that it does not know, of which oneCCL returns one, 11.
 const UNKNOWN: &str = "Unknown error code";
 
 impl Ccl {
-    /// Makes an error of the code that `call` has just returned, unless it is that of success.
+    /// Makes an error of the code that `call` has just returned, unless it is the code of success.
     ///
     /// # Errors
     /// [`Error::Vendor`] with the code's name, oneCCL's words for it, and its words for the last error of this process.
@@ -73,7 +73,7 @@ fn name(code: c_int) -> &'static str {
     }
 }
 
-/// What to do about an `onecclResult_t`.
+/// The remedy for an `onecclResult_t`.
 fn remedy(code: c_int) -> &'static str {
     match code {
         2 => "check the limits of the process (ulimit -n, -l) and the room in /dev/shm",

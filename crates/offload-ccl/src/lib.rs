@@ -1,17 +1,17 @@
 //! Intel's oneCCL, opened at run time: nothing of it is needed to build or to link. Its plugin for processors reaches
 //! other ranks over libfabric's TCP provider, so that it needs no MPI.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `sys` | the C API of oneCCL 2022: types, constants, the table of functions |
 //! | `settings` | [`CclSettings`]: where its files are, and the variables that it reads itself |
 //! | `discovery` | [`Ccl`]: where its files come from ([`CclOptions`]), and which versions are taken |
-//! | `vendor` | what it does: its calls, [`CclCommunicator`] |
+//! | `vendor` | its calls, [`CclCommunicator`] |
 //! | `queue` | [`SyclFunctions`]: memory of SYCL's devices, for programs that have SYCL |
-//! | `error` | what its codes mean, and what to do |
+//! | `error` | the meanings of its codes, and their remedies |
 //!
 //! oneCCL reads its own variables from the environment when it is opened, and a process must not change its environment
-//! while others of its threads read it. So whoever starts the process sets them: `CCL_WORKER_OFFLOAD=0` and
+//! while others of its threads read it. So the starter of the process sets them: `CCL_WORKER_OFFLOAD=0` and
 //! `CCL_YIELD=sched_yield` where ranks share cores, and `FI_PROVIDER_PATH` for a libfabric that has its providers in
 //! files of their own.
 

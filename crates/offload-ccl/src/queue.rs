@@ -10,7 +10,7 @@ use unisono_offload::{Device, RawEvent, RawStream, Scale};
 
 use crate::vendor::BACKEND;
 
-/// What a program can do with a `sycl::queue`, behind functions that C++ exports:
+/// The operations that a program offers on a `sycl::queue`, behind functions that C++ exports:
 ///
 /// ```c++
 /// sycl::queue &of(void *queue) { return *static_cast<sycl::queue *>(queue); }
@@ -81,7 +81,7 @@ impl Device for SyclDevice {
     }
 
     fn allocate(&self, bytes: usize) -> Result<*mut c_void> {
-        // SAFETY: the maker of the functions has promised what they do.
+        // SAFETY: the maker of the functions has promised their effects.
         let start = unsafe { (self.functions.allocate)(bytes) };
         if start.is_null() {
             return Err(Error::System {
@@ -92,13 +92,13 @@ impl Device for SyclDevice {
         Ok(start)
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn free(&self, address: *mut c_void) {
         // SAFETY: the caller's.
         unsafe { (self.functions.free)(address) };
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn upload(&self, to: *mut c_void, from: &[u8], stream: RawStream) -> Result<()> {
         // SAFETY: the caller's; the bytes are borrowed until the queue is done.
         unsafe {
@@ -107,7 +107,7 @@ impl Device for SyclDevice {
         }
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn download(&self, to: &mut [u8], from: *const c_void, stream: RawStream) -> Result<()> {
         // SAFETY: the caller's; the bytes are borrowed until the queue is done.
         unsafe {
@@ -116,7 +116,7 @@ impl Device for SyclDevice {
         }
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn copy(
         &self,
         to: *mut c_void,
@@ -128,7 +128,7 @@ impl Device for SyclDevice {
         check("copy", unsafe { (self.functions.copy)(stream.as_pointer(), to, from, bytes) })
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn scale(&self, _: *mut c_void, _: usize, _: DType, _: Scale, _: RawStream) -> Result<()> {
         lacks("arithmetic on a queue", "sum, and a kernel of the program's own")
     }
@@ -137,10 +137,10 @@ impl Device for SyclDevice {
         lacks("host memory that is staged", "calls on memory of the queue's device")
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn destroy_stream(&self, _: RawStream) {}
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn synchronize(&self, stream: RawStream) -> Result<()> {
         // SAFETY: the caller's.
         check("wait", unsafe { (self.functions.wait)(stream.as_pointer()) })
@@ -150,21 +150,21 @@ impl Device for SyclDevice {
         Ok(RawEvent(0))
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn destroy_event(&self, _: RawEvent) {}
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn record(&self, _: RawEvent, stream: RawStream) -> Result<()> {
         // SAFETY: the caller's.
         unsafe { self.synchronize(stream) }
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn is_done(&self, _: RawEvent) -> Result<bool> {
         Ok(true)
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn check_stream(&self, stream: RawStream) -> Result<()> {
         if stream == RawStream::HOST {
             return Err(Error::invalid("stream", "null, which is no sycl::queue"));

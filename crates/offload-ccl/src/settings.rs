@@ -1,4 +1,4 @@
-//! What a process is told about Intel's oneCCL: where its libraries are, and the variables that it reads itself.
+//! The settings of Intel's oneCCL: the place of its libraries, and the variables that it reads itself.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ pub const SETTINGS: KnobGroup = KnobGroup { title: HOW_CALLS_ARE_DONE, knobs: &[
 /// takes some 30 ms in place of some 20 us.
 const QUICK: [(&str, &str); 2] = [("CCL_WORKER_OFFLOAD", "0"), ("CCL_YIELD", "sched_yield")];
 
-/// Where libfabric looks for providers in files of their own.
+/// The place at which libfabric looks for providers in files of their own.
 const PROVIDER_PATH: &str = "FI_PROVIDER_PATH";
 /// The provider that comes with the libfabric of oneCCL.
 const PROVIDER: &str = "libtcp-fi.so";
 
-/// What a process with oneCCL of this folder is to find in its environment.
+/// The variables that a process with oneCCL of this folder must find in its environment.
 fn variables(directory: Option<&Path>) -> Vec<(&'static str, OsString)> {
     let quick = QUICK.map(|(name, value)| (name, OsString::from(value)));
     let has_provider = |folder: &&Path| folder.is_absolute() && folder.join(PROVIDER).exists();
@@ -31,7 +31,7 @@ fn variables(directory: Option<&Path>) -> Vec<(&'static str, OsString)> {
     quick.into_iter().chain(providers).collect()
 }
 
-/// Where oneCCL's libraries lie, and what it finds in the environment.
+/// The place of oneCCL's libraries, and its variables in the environment.
 #[derive(Clone, Debug, Default)]
 pub struct CclSettings {
     /// The folder with its libraries; an absolute path.
@@ -41,12 +41,12 @@ pub struct CclSettings {
 }
 
 impl CclSettings {
-    /// What the environment of this process says.
+    /// The settings in the environment of this process.
     pub fn of_environment() -> CclSettings {
         CclSettings::from_source(&Source::of_environment(&[SETTINGS]))
     }
 
-    /// What a source with the rows of [`SETTINGS`] says.
+    /// The settings in a source with the rows of [`SETTINGS`].
     pub fn from_source(source: &Source<'_>) -> CclSettings {
         let names = QUICK.iter().map(|(name, _)| *name).chain([PROVIDER_PATH]);
         CclSettings {
@@ -55,7 +55,7 @@ impl CclSettings {
         }
     }
 
-    /// Checks what can be known without the library.
+    /// Checks all that can be known without the library.
     ///
     /// # Errors
     /// As [`check_absolute`].

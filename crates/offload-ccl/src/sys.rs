@@ -1,5 +1,5 @@
-//! The C API of oneCCL: `oneapi/ccl.h` and `oneapi/ccl/v2/types.h` of 2022.2.0. Those of 2022.1.2 differ only in the
-//! functions that they lack.
+//! The C API of oneCCL: `oneapi/ccl.h` and `oneapi/ccl/v2/types.h` of 2022.2.0. The headers of 2022.1.2 differ only in
+//! the functions that they lack.
 
 #![allow(unsafe_code)]
 
@@ -62,8 +62,8 @@ const _: () = assert!(size_of::<UniqueId>() == 4096 && align_of::<UniqueId>() ==
 const _: () = assert!(size_of::<CommHandle>() == size_of::<usize>());
 
 functions! {
-    /// oneCCL's functions. All but those that make strings return an `onecclResult_t`. Lengths are in elements, of what
-    /// goes to or comes from one rank.
+    /// oneCCL's functions. All but the makers of strings return an `onecclResult_t`. Lengths are in elements, of the
+    /// data to or from one rank.
     Table {
         required {
             get_version: "onecclGetVersion" (*mut c_int);

@@ -23,7 +23,7 @@ pub const BACKEND: &str = "ccl";
 /// A communicator whose collectives oneCCL does.
 pub type CclCommunicator = Offloaded<CclVendor>;
 
-/// oneCCL on memory of the host, or on that of a program's SYCL queues.
+/// oneCCL on memory of the host, or on memory of a program's SYCL queues.
 #[derive(Debug)]
 pub struct CclVendor {
     ccl: &'static Ccl,
@@ -44,7 +44,7 @@ impl CclVendor {
     /// It has not run on a GPU.
     ///
     /// # Safety
-    /// The functions must do what [`SyclFunctions`] says, on any thread, as long as the process lives.
+    /// The functions must keep the promises of [`SyclFunctions`], on any thread, as long as the process lives.
     pub unsafe fn on_queues(ccl: &'static Ccl, functions: SyclFunctions, device: u32) -> CclVendor {
         CclVendor { ccl, queues: Some(SyclDevice::new(functions, device)) }
     }
@@ -53,7 +53,7 @@ impl CclVendor {
 /// With `CCL_WORKER_OFFLOAD=0` calls of two threads break each other's state, also on two communicators.
 static TURN: LazyLock<LibraryTurn> = LazyLock::new(LibraryTurn::new);
 
-/// What the plugin for processors reduces.
+/// The types that the plugin for processors reduces.
 const REDUCIBLE: [DType; 10] = [
     DType::I8,
     DType::U8,
@@ -67,8 +67,8 @@ const REDUCIBLE: [DType; 10] = [
     DType::F64,
 ];
 
-/// How that plugin adds and compares on this processor. Without AVX-512 it cuts the sums of bf16 off (measured with
-/// oneCCL 2022.2).
+/// The arithmetic of that plugin on this processor. Without AVX-512 it cuts the sums of bf16 off (measured with oneCCL
+/// 2022.2).
 pub fn arithmetic() -> Arithmetic {
     #[cfg(target_arch = "x86_64")]
     let has_avx512 = std::arch::is_x86_feature_detected!("avx512f");
@@ -211,12 +211,12 @@ impl Vendor for CclVendor {
         self.ccl.check("onecclCommDestroy", unsafe { (self.ccl.table.comm_destroy)(comm.handle) })
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn call(&self, comm: &CclComm, call: &NativeCall<'_>, stream: RawStream) -> Result<()> {
         let (table, comm, queue) = (&self.ccl.table, comm.handle, stream.as_pointer());
         let bytes_of = DataType::Uint8;
-        // SAFETY: the caller's. The input of an all-reduce is only read, whatever the header says; lists have a length
-        // for each rank.
+        // SAFETY: the caller's. The input of an all-reduce is only read, although the header says no `const`; lists
+        // have a length for each rank.
         let (name, code) = unsafe {
             match *call {
                 NativeCall::AllReduce { input, output, elements: Elements { count, dtype, op } } => {

@@ -1,7 +1,8 @@
 //! An Ascend device, as collectives on its memory need it: bring-up, memory, streams, events, tear-down.
 //!
 //! The order is CANN's: `aclInit`, `aclrtSetDevice`, streams, communicators; then communicators, streams,
-//! `aclrtResetDevice`, `aclFinalize`. What somebody else in the process has initialised is left to them at the end.
+//! `aclrtResetDevice`, `aclFinalize`. Libraries and devices that somebody else in the process has initialised are left
+//! to them at the end.
 
 #![allow(unsafe_code)]
 
@@ -71,14 +72,14 @@ impl fmt::Debug for AclDevice {
     }
 }
 
-/// What was current on this thread, and is again when this is dropped.
+/// The context that was current on this thread, and is again when this is dropped.
 pub(crate) struct Current {
     library: &'static HcclLibrary,
     before: Handle,
 }
 
 impl Current {
-    /// Remembers what is current now: null for nothing.
+    /// Remembers the current context: null for nothing.
     fn remember(library: &'static HcclLibrary) -> Result<Current> {
         let mut before = ptr::null_mut();
         // SAFETY: it writes one handle.
@@ -94,7 +95,7 @@ impl Drop for Current {
     fn drop(&mut self) {
         // ACL has no way to make none current again.
         if !self.before.is_null() {
-            // SAFETY: it was current when this value was made, and whoever owns it knows that.
+            // SAFETY: it was current when this value was made, and its owner knows that.
             unsafe { (self.library.acl.set_current_context)(self.before) };
         }
     }
@@ -161,7 +162,7 @@ fn take(library: &'static HcclLibrary, ordinal: i32) -> Result<Used> {
 }
 
 impl HcclLibrary {
-    /// How many devices this process sees.
+    /// The number of devices that this process sees.
     ///
     /// # Errors
     /// [`Error::Vendor`], with `ACL_ERROR_RT_NO_DEVICE` or a count of none where there is none.
@@ -260,7 +261,7 @@ impl AclDevice {
     }
 }
 
-// SAFETY of all that is unsafe here: the terms are those of the trait.
+// SAFETY of all that is unsafe here: the terms are the trait's.
 impl Device for AclDevice {
     fn ordinal(&self) -> u32 {
         self.ordinal.unsigned_abs()
@@ -396,7 +397,7 @@ impl Device for AclDevice {
         self.library.check_acl("aclrtRecordEvent", code)
     }
 
-    /// One that was never recorded is not done.
+    /// An event that was never recorded is not done.
     // SAFETY: see above.
     unsafe fn is_done(&self, of: RawEvent) -> Result<bool> {
         let (_current, mut status) = (self.enter()?, 0);

@@ -1,4 +1,4 @@
-//! Where HCCL and ACL come from, and that a process opens them once.
+//! The search for HCCL and ACL. A process opens them once.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -22,7 +22,7 @@ const ACL: &str = "libascendcl.so";
 const TENSORS: &str = "libnnopbase.so";
 /// Since CANN 8.5, and before.
 const OPERATORS: [&str; 2] = ["libopapi_math.so", "libopapi.so"];
-/// Those of signs, and the norm, may be in another one of them.
+/// The operators of signs, and the norm, may be in another one of them.
 const OTHERS: [&str; 3] = ["libopapi_nn.so", "libopapi_math.so", "libopapi.so"];
 
 /// HCCL and ACL, open as long as the process: they have threads, and memory of devices.
@@ -36,7 +36,7 @@ pub struct HcclLibrary {
     directory: Option<PathBuf>,
 }
 
-/// aclnn's operators, and what they take.
+/// aclnn's operators, and their arguments.
 pub(crate) struct Aclnn {
     pub(crate) tensors: Tensors,
     pub(crate) operators: Operators,
@@ -63,7 +63,7 @@ impl Resident for HcclLibrary {
     const ARGUMENT: &'static str = "directory";
 
     fn load(directory: &Option<PathBuf>) -> Result<HcclLibrary, Failure> {
-        // What is of no use is closed: nothing of it has run.
+        // A library that is of no use is closed: nothing of it has run.
         HcclLibrary::load(directory.clone()).map_err(Failure::Absent)
     }
 
@@ -78,11 +78,11 @@ impl Resident for HcclLibrary {
 
 impl HcclLibrary {
     /// HCCL in this process, which is opened by the first call. It needs no device. `directory` is the folder with its
-    /// files, by an absolute path; without it, HCCL is the one that is open, else what the system's loader finds.
+    /// files, by an absolute path; without it, HCCL is the open library, else the first that the system's loader finds.
     ///
     /// # Errors
     /// [`Error::LibraryMissing`] with every file that was tried: when one is not there, or lacks a function.
-    /// [`Error::InvalidArgument`] for another folder than the one from which this process has opened HCCL.
+    /// [`Error::InvalidArgument`] for another folder than the folder from which this process has opened HCCL.
     pub fn open(directory: &Option<PathBuf>) -> Result<&'static HcclLibrary> {
         Process::open_shared(&PROCESS, directory)
     }
@@ -107,7 +107,7 @@ impl HcclLibrary {
             directory.as_ref().map_or_else(|| file.into(), |folder| folder.join(file).into())
         };
         let open = |file: &str| Library::open(NAME, &[path(file)], REMEDY);
-        // What HCCL needs comes first, so that it is found by its name.
+        // The libraries that HCCL needs come first, so that it finds them by their names.
         let acl = Acl::new(open(ACL)?)?;
         let collectives = Collectives::new(open(HCCL)?)?;
         let management = Management::new(open(HCCL)?).or_else(|first| {
@@ -134,7 +134,7 @@ impl HcclLibrary {
     }
 }
 
-/// What is wrong with both files in which a function may be.
+/// The faults of both files in which a function may be.
 fn joined(first: &Error, second: Error) -> Error {
     match (first, second) {
         (Error::LibraryMissing { tried: one, .. }, Error::LibraryMissing { library, tried, remedy }) => {

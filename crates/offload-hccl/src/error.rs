@@ -1,4 +1,4 @@
-//! What the codes of HCCL and ACL mean, and what to do.
+//! The meanings of the codes of HCCL and ACL, and their remedies.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ pub(crate) const CONTEXT_NULL: c_int = 107_002;
 pub(crate) const STREAM_CONTEXT: c_int = 107_003;
 
 impl HcclLibrary {
-    /// Makes an error of the `HcclResult` that `call` has just returned, unless it is that of success.
+    /// Makes an error of the `HcclResult` that `call` has just returned, unless it is the code of success.
     ///
     /// # Errors
     /// [`Error::Vendor`] with the code's name, HCCL's words for it, and ACL's words for the last error of this thread.
@@ -48,7 +48,7 @@ impl HcclLibrary {
         Err(Error::from(VendorCode { library, call, code, name, texts: vec![self.recent()], remedy }))
     }
 
-    /// What ACL says about the last error of this thread, which it then forgets.
+    /// ACL's text about the last error of this thread, which it then forgets.
     fn recent(&self) -> String {
         // SAFETY: it gives a string that lives until the next call on this thread, or null: it is copied at once.
         unsafe { text_at((self.acl.get_recent_err_msg)()) }
@@ -63,14 +63,14 @@ const DEVICE: &str = "check the device with npu-smi info, and restart the proces
 const LATE: &str =
     "a rank was too late, or is stuck: see the other ranks' errors, or raise HCCL_CONNECT_TIMEOUT";
 const NO_DEVICE: &str = "this machine has no Ascend device: see npu-smi info, or take UNISONO_BACKEND=tcp";
-/// Where a device may be that is not there.
+/// The likely place of a device that is not there.
 pub(crate) const HIDDEN: &str = "npu-smi info lists the devices; ASCEND_RT_VISIBLE_DEVICES hides some";
 const FINALISED: &str = "ACL was finalised by somebody else in this process: close communicators first";
 const OF_ANOTHER: &str = "the stream is of another device: give one of the communicator's device";
 const NOT_HERE: &str = "this device or driver does not have it: UNISONO_BACKEND=tcp has";
 const FULL: &str = "free memory of the device, give it a smaller vector, or lower HCCL_BUFFSIZE";
 
-/// The name of an `HcclResult`, and what to do about it.
+/// The name of an `HcclResult`, and its remedy.
 fn hccl(code: c_int) -> (&'static str, &'static str) {
     match code {
         0 => ("HCCL_SUCCESS", ""),
@@ -112,7 +112,7 @@ fn hccl(code: c_int) -> (&'static str, &'static str) {
     }
 }
 
-/// The name of an `aclError`, and what to do about it.
+/// The name of an `aclError`, and its remedy.
 fn acl(code: c_int) -> (&'static str, &'static str) {
     match code {
         100_000 => ("ACL_ERROR_INVALID_PARAM", WRONG_CALL),

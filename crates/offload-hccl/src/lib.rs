@@ -1,12 +1,12 @@
 //! Huawei's HCCL, opened at run time: nothing of it is needed to build or to link. Memory and streams of its devices
 //! come from ACL, which is opened with it.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `sys` | the C API of HCCL, ACL and aclnn: types, constants, the tables of functions |
-//! | `settings` | [`HcclSettings`]: which folder a process is to open |
-//! | `discovery` | [`HcclLibrary`]: where its files come from |
-//! | `product` | which devices reduce what, and which calls they have |
+//! | `settings` | [`HcclSettings`]: the folder that a process opens |
+//! | `discovery` | [`HcclLibrary`]: the search for its files |
+//! | `product` | the reductions and the calls of each device |
 //! | `device` | the device with its memory and streams, through ACL: bring-up and tear-down |
 //! | `operator` | aclnn's operators: tensors and the two phases |
 //! | `signs` | signs of floats as bits, by aclnn |
@@ -14,11 +14,11 @@
 //! | `scaling` | multiplication and division on the device, by aclnn |
 //! | `vectors` | [`Vectors`]: arithmetic on f32 and their signs, of which kernels of compression are made |
 //! | `workspace` | memory that operators need while they run |
-//! | `vendor` | what it does: its calls on a stream, [`HcclCommunicator`] |
-//! | `error` | what its codes mean, and what to do |
+//! | `vendor` | its calls on a stream, [`HcclCommunicator`] |
+//! | `error` | the meanings of its codes, and their remedies |
 //!
-//! **Never run on a device.** The signatures are those of public headers, and the tests use a test double of HCCL and
-//! ACL that was written from them too. What Huawei's libraries make of these calls, nobody has seen.
+//! **Never run on a device.** The signatures come from public headers, and the tests use a test double of HCCL and ACL
+//! that was written from them too. Nobody has seen the effect of these calls on Huawei's libraries.
 
 #![deny(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! aclnn's operators: tensors, and the two phases. The first says how much workspace the operator needs and makes what
-//! the second enqueues.
+//! aclnn's operators: tensors, and the two phases. The first tells the workspace that the operator needs, and makes the
+//! launch that the second enqueues.
 
 #![allow(unsafe_code)]
 
@@ -32,7 +32,7 @@ fn made(what: &'static str, handle: Handle, destroy: unsafe extern "C" fn(Handle
     Ok(Operand(handle, destroy))
 }
 
-/// What this library or product lacks.
+/// The error of a library or product without an operator.
 pub(crate) fn unsupported(what: String) -> Error {
     Error::Unsupported { what, backend: BACKEND, instead: None }
 }
@@ -128,7 +128,7 @@ impl AclDevice {
         let (mut workspace_bytes, mut executor) = (0, ptr::null_mut());
         self.library.check_acl(names[0], prepare(&mut workspace_bytes, &mut executor))?;
         let code = |workspace| -> c_int {
-            // SAFETY: the caller's; the executor is the one that was just made for this operator.
+            // SAFETY: the caller's; the executor was just made for this operator.
             unsafe { launch(workspace, workspace_bytes, executor, stream.as_pointer()) }
         };
         if workspace_bytes == 0 {

@@ -1,5 +1,5 @@
-//! What HCCL does on which devices, by its documentation (hicann/hccl, `docs/zh/api_ref/comm_op_interface` and
-//! `docs/zh/user_guide/constraints.md`). What cannot be reduced can be moved, as bytes.
+//! HCCL's abilities on each device, by its documentation (hicann/hccl, `docs/zh/api_ref/comm_op_interface` and
+//! `docs/zh/user_guide/constraints.md`). Types that cannot be reduced can be moved, as bytes.
 
 use unisono_communicator::{DType, ReduceOp};
 use unisono_offload::{Arithmetic, Capabilities, Native, NativeOp};
@@ -51,7 +51,7 @@ impl Product {
         }
     }
 
-    /// What it reduces.
+    /// Its reductions.
     fn reductions(self) -> Reductions {
         use DType::{BF16, F16, F32, F64, I8, I16, I32, I64, U64};
         match self {
@@ -78,17 +78,17 @@ impl Product {
         self.packs_signs() && self != Product::Atlas310P
     }
 
-    /// What aclnn's operators do for schedules with the bits that the engine defines, as far as their documentation
-    /// and source say so (hicann/ops-math); the rest is not claimed:
+    /// The combinations that aclnn's operators make for schedules with the bits that the engine defines, as far as
+    /// their documentation and source say so (hicann/ops-math); the rest is not claimed:
     ///
     /// * floats on 910: its overflow gives the largest finite number, not an infinity;
     /// * sums and products of 8- and 16-bit integers: they may end at the largest number, or go through f16;
-    /// * the least and largest of floats: what becomes of a NaN and of -0.0 is not said;
+    /// * the least and largest of floats: the fate of a NaN and of -0.0 is not said;
     /// * means: the quotient of `aclnnDivs` may not be the nearest;
     /// * pre-multiplied sums of narrow floats: the factor may be rounded to their type;
     /// * anything on 310P, which has neither messages nor `aclnnAdd`.
     ///
-    /// Wider integers are claimed, although nobody has seen what their overflow gives, as for HCCL's own sums.
+    /// Wider integers are claimed, although nobody has seen the result of their overflow, as for HCCL's own sums.
     fn combinations(self) -> &'static [(&'static [ReduceOp], &'static [DType])] {
         use DType::{BF16, F16, F32, F64, I8, I16, I32, I64, U8};
         const SUM_PROD: &[ReduceOp] = &[ReduceOp::Sum, ReduceOp::Prod];
@@ -107,12 +107,12 @@ impl Product {
         }
     }
 
-    /// With what its operators combine for schedules.
+    /// With the combinations that its operators make for schedules.
     pub(crate) fn combining(self, known: Capabilities) -> Capabilities {
         self.combinations().iter().fold(known, |known, (ops, dtypes)| known.combining(ops, dtypes))
     }
 
-    /// What HCCL does on it.
+    /// HCCL's abilities on it.
     pub fn capabilities(self, arithmetic: Arithmetic) -> Capabilities {
         let known = self.natives().iter().copied().fold(Capabilities::new(arithmetic), Capabilities::with);
         self.reductions().iter().fold(known, |known, (ops, dtypes)| {

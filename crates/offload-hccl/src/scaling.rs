@@ -12,7 +12,7 @@ use crate::discovery::Aclnn;
 use crate::operator::unsupported;
 use crate::sys::{AclDataType, Handle, Launch};
 
-/// What can be scaled: a division of integers is one of floats for aclnn.
+/// The types that can be scaled: a division of integers is a division of floats for aclnn.
 pub(crate) const SCALABLE: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
 
 type Prepare = unsafe extern "C" fn(Handle, Handle, Handle, *mut u64, *mut Handle) -> i32;

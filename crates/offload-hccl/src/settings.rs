@@ -1,4 +1,4 @@
-//! What a process is told about HCCL: where the libraries of CANN are.
+//! The settings of HCCL: the place of CANN's libraries.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub const SETTINGS: KnobGroup = KnobGroup { title: HOW_CALLS_ARE_DONE, knobs: &[
          finds them"),
 ] };
 
-/// Where the libraries lie.
+/// The place of the libraries.
 #[derive(Clone, Debug, Default)]
 pub struct HcclSettings {
     /// The folder with the libraries of CANN, HCCL's among them; an absolute path.
@@ -21,12 +21,12 @@ pub struct HcclSettings {
 }
 
 impl HcclSettings {
-    /// What a source with the rows of [`SETTINGS`] says.
+    /// The settings in a source with the rows of [`SETTINGS`].
     pub fn from_source(source: &Source<'_>) -> HcclSettings {
         HcclSettings { directory: source.path("UNISONO_HCCL_DIR") }
     }
 
-    /// Checks what can be known without the libraries.
+    /// Checks all that can be known without the libraries.
     ///
     /// # Errors
     /// As [`check_absolute`].

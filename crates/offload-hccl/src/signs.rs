@@ -102,7 +102,7 @@ impl Hccl {
             self.device.check_address(argument, span.address() + span.bytes() - 1)?;
         }
         let stream = RawStream(stream.handle());
-        // SAFETY: whoever made the `DeviceStream` has promised that it lives.
+        // SAFETY: the maker of the `DeviceStream` has promised that it lives.
         unsafe { self.device.check_stream(stream) }?;
         let [floats, bytes] =
             [floats, bytes].map(|span| std::ptr::with_exposed_provenance_mut(span.address()));
@@ -179,7 +179,7 @@ impl AclDevice {
     }
 }
 
-/// What a call works on.
+/// The operands of a call.
 struct SignCall {
     floats: *mut c_void,
     bytes: *mut c_void,

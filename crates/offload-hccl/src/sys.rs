@@ -1,6 +1,7 @@
-//! The C API of HCCL, and what it needs of ACL, the run-time library of Ascend devices, and of aclnn, their operators.
-//! The signatures are those of the public headers of CANN 9: `hccl.h` of hicann/hccl, `hccl_comm.h` and `hccl_types.h`
-//! of hicann/hcomm, `acl_rt.h` and `acl_base.h` of hicann/runtime. Nobody has called Huawei's libraries by them here.
+//! The C API of HCCL, and the parts that it needs of ACL, the run-time library of Ascend devices, and of aclnn, their
+//! operators. The signatures come from the public headers of CANN 9: `hccl.h` of hicann/hccl, `hccl_comm.h` and
+//! `hccl_types.h` of hicann/hcomm, `acl_rt.h` and `acl_base.h` of hicann/runtime. Nobody has called Huawei's libraries
+//! by them here.
 
 #![allow(unsafe_code)]
 
@@ -79,7 +80,7 @@ pub(crate) enum CopyKind {
     DeviceToDevice = 3,
 }
 
-/// `aclDataType`, whose numbers are not those of [`DataType`].
+/// `aclDataType`, whose numbers differ from [`DataType`]'s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) enum AclDataType {
@@ -120,9 +121,8 @@ const _: () = assert!(size_of::<PointerAttributes>() == 28);
 const _: () = assert!(size_of::<usize>() == 8);
 
 functions! {
-    /// HCCL's collectives, of `libhccl.so`. All return an `HcclResult`. Lengths are in elements, of what goes to or
-    /// comes from one rank. An operator stands before a root; what is received by an all-to-all is `const` in the
-    /// header.
+    /// HCCL's collectives, of `libhccl.so`. All return an `HcclResult`. Lengths are in elements, of the data to or from
+    /// one rank. An operator stands before a root; the output of an all-to-all is `const` in the header.
     Collectives {
         required {
             all_reduce: "HcclAllReduce" (*mut c_void, *mut c_void, u64, DataType, ReduceOp, Handle, Handle);
@@ -148,7 +148,7 @@ functions! {
 }
 
 functions! {
-    /// What makes and ends communicators: in newer versions it may be in `libhcomm.so`.
+    /// The makers and enders of communicators: in newer versions they may be in `libhcomm.so`.
     Management {
         required {
             get_root_info: "HcclGetRootInfo" (*mut RootInfo);
@@ -163,7 +163,7 @@ functions! {
 }
 
 functions! {
-    /// ACL's functions. All but those that make strings return an `aclError`. A context is current on one thread.
+    /// ACL's functions. All but the makers of strings return an `aclError`. A context is current on one thread.
     Acl {
         required {
             init: "aclInit" (*const c_char);
@@ -199,7 +199,7 @@ functions! {
 }
 
 functions! {
-    /// What aclnn's operators take (`libnnopbase.so`).
+    /// The arguments of aclnn's operators (`libnnopbase.so`).
     Tensors {
         required {
             create_tensor: "aclCreateTensor" (
@@ -229,7 +229,7 @@ functions! {
     }
 }
 
-/// The first phase of an operator on two tensors: both, the result, which may be one of them, and what it gives.
+/// The first phase of an operator on two tensors: both, the result, which may be one of them, and its outputs.
 pub(crate) type PreparePair = unsafe extern "C" fn(Handle, Handle, Handle, *mut u64, *mut Handle) -> i32;
 
 functions! {

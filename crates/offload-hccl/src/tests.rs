@@ -44,7 +44,7 @@ fn open(folder: &Path) -> Result<&'static HcclLibrary> {
     Process::<HcclLibrary>::Fresh.open(&Some(folder.to_owned()))
 }
 
-/// What opening this folder says, which names what to do.
+/// The error of opening this folder, which names a remedy.
 fn missing(folder: &Path) -> Vec<String> {
     let error = open(folder).unwrap_err();
     let Error::LibraryMissing { tried, .. } = &error else { panic!("{error}") };

@@ -1,4 +1,4 @@
-//! Arithmetic on vectors of f32 and their signs, by aclnn: what kernels of compression are made of.
+//! Arithmetic on vectors of f32 and their signs, by aclnn: the parts of kernels of compression.
 
 #![allow(unsafe_code)]
 
@@ -130,7 +130,7 @@ impl Vectors {
         stream: RawStream,
     ) -> Result<()> {
         let _current = self.device.enter()?;
-        // SAFETY: the caller's. What is at `from` is only read.
+        // SAFETY: the caller's. The values at `from` are only read.
         let (input, output) = unsafe {
             (self.aclnn.tensor(from.cast_mut(), &[elements as i64], F32)?, self.aclnn.tensor(to, &[1], F32)?)
         };

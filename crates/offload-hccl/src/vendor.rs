@@ -27,13 +27,13 @@ pub const BACKEND: &str = "hccl";
 /// A communicator whose collectives HCCL does.
 pub type HcclCommunicator = Offloaded<Hccl>;
 
-/// How HCCL is found, and the device that it is used on.
+/// The options for the search for HCCL, and the device that it is used on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HcclOptions {
     /// The folder with CANN's libraries, by an absolute path. Without it the system's loader finds them, as it does
     /// after CANN's `set_env.sh`.
     pub directory: Option<PathBuf>,
-    /// The number of the device, among those that `ASCEND_RT_VISIBLE_DEVICES` shows.
+    /// The number of the device, among the devices that `ASCEND_RT_VISIBLE_DEVICES` shows.
     pub device: u32,
 }
 
@@ -97,7 +97,7 @@ impl Hccl {
         self.product
     }
 
-    /// One call of HCCL's: its name, and what it returned.
+    /// One call of HCCL's: its name, and its code.
     ///
     /// # Safety
     /// As [`Vendor::call`]; the device is current.
@@ -111,8 +111,8 @@ impl Hccl {
         let kind = |elements: unisono_offload::Elements| {
             Ok::<_, Error>((elements.count as u64, data_type(elements.dtype)?, reduction(elements.op)?))
         };
-        // SAFETY: the caller's. What is read is only read, whatever the header says, and what an all-to-all receives is
-        // written.
+        // SAFETY: the caller's. The input is only read, and the output of an all-to-all is written, although the header
+        // says otherwise.
         Ok(unsafe {
             match *call {
                 NativeCall::AllReduce { input, output, elements } => {
@@ -178,7 +178,7 @@ fn apart(input: (*const c_void, usize), output: (*mut c_void, usize)) -> (*const
     (if input.1 == 0 { ptr::null() } else { input.0 }, if output.1 == 0 { ptr::null_mut() } else { output.0 })
 }
 
-/// Where each part begins: parts follow each other.
+/// The place at which each part begins: parts follow each other.
 fn starts(lengths: &[usize]) -> Vec<u64> {
     let next = |at: &mut u64, length: &usize| {
         let start = *at;
@@ -326,7 +326,7 @@ impl Vendor for Hccl {
             return Err(Error::invalid("id", format!("{} bytes, not {ROOT_INFO_BYTES}", id.len())));
         };
         let (_current, root, mut handle) = (self.device.enter()?, RootInfo { bytes }, ptr::null_mut());
-        // SAFETY: it reads what the group's first rank has from `HcclGetRootInfo`, and writes one handle.
+        // SAFETY: it reads the value that the group's first rank has from `HcclGetRootInfo`, and writes one handle.
         let code = unsafe { (self.library.management.comm_init_root_info)(ranks, &root, rank, &mut handle) };
         self.library.check("HcclCommInitRootInfo", code)?;
         Ok(HcclComm { handle })
@@ -348,7 +348,7 @@ impl Vendor for Hccl {
         self.library.check(CALL, code)
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn call(&self, comm: &HcclComm, call: &NativeCall<'_>, stream: RawStream) -> Result<()> {
         let stream = stream.as_pointer();
         if let Some(noted) = note(comm.handle, call, stream) {

@@ -1,5 +1,5 @@
-//! HCCL's calls, errors and refusals, by the test double of HCCL, ACL and aclnn. It proves that the calls are those of
-//! the public headers and what becomes of errors; nothing of what Huawei's libraries do on a device.
+//! HCCL's calls, errors and refusals, by the test double of HCCL, ACL and aclnn. It proves that the calls fit the
+//! public headers, and the fate of errors; nothing about Huawei's libraries on a device.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use crate::product::Product;
 use crate::vendor::{Hccl, HcclOptions};
 
 functions! {
-    /// What the double has besides the functions of HCCL, ACL and aclnn.
+    /// The functions of the double besides HCCL's, ACL's and aclnn's.
     Control {
         required {
             inject: "unisono_double_inject" (*const c_char, u32, c_int) -> ();
@@ -39,7 +39,7 @@ impl Double {
         Double::without(settings, &[])
     }
 
-    /// One that lacks these functions.
+    /// A double that lacks these functions.
     pub(crate) fn without(settings: &str, functions: &[&str]) -> Double {
         let folder = TempDir::new().unwrap();
         let file = doubles::hccl_with(folder.path(), settings, functions);
@@ -259,7 +259,7 @@ fn sums_are_scaled_on_the_device() {
     });
 }
 
-/// The first two of six numbers with the next two, into those from number `to`.
+/// The first two of six numbers with the next two, into the numbers from `to` on.
 fn combine(rank: &Rank<'_>, memory: *mut c_void, to: usize, by: Combination) -> Result<()> {
     let operands = [memory.cast_const(), at(memory, 2).cast_const()];
     // SAFETY: two numbers each, of six.
@@ -319,7 +319,7 @@ fn without_an_operator_nothing_is_combined() {
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
 }
 
-/// Every code of every function becomes the error of that function, with its name and what to do.
+/// Every code of every function becomes the error of that function, with its name and a remedy.
 #[test]
 fn every_code_of_every_call_is_its_error() {
     watchdog(120, "every_code_of_every_call_is_its_error", || {
@@ -398,7 +398,7 @@ fn what_a_product_lacks_is_not_claimed_and_not_done() {
     });
 }
 
-/// The order of CANN: what was brought up is torn down, and can be brought up again.
+/// The order of CANN: a device that was brought up is torn down, and can be brought up again.
 #[test]
 fn devices_come_and_go() {
     watchdog(60, "devices_come_and_go", || {

@@ -29,7 +29,7 @@ impl AclDevice {
     /// As [`Device::scale`]; the operator uses no more of the workspace.
     ///
     /// # Errors
-    /// Those of `launch` and of the device.
+    /// The errors of `launch` and of the device.
     pub(crate) unsafe fn with_workspace(
         &self,
         bytes: usize,
@@ -45,7 +45,7 @@ impl AclDevice {
         Ok(())
     }
 
-    /// One that serves nobody.
+    /// A workspace that serves nobody.
     fn workspace(&self, bytes: usize) -> Result<Workspace> {
         let mut kept = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
         for index in 0..kept.len() {
@@ -63,7 +63,7 @@ impl AclDevice {
         Ok(Workspace { address, bytes, event })
     }
 
-    /// Frees the workspaces whose operators are done, as all are but those of work that was left.
+    /// Frees the workspaces whose operators are done, as all are but the workspaces of work that was left.
     pub(crate) fn drop_workspaces(&mut self) {
         for workspace in std::mem::take(self.workspaces.get_mut().unwrap_or_else(PoisonError::into_inner)) {
             // SAFETY: both are this value's, and the event was recorded.

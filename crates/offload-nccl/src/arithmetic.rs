@@ -38,7 +38,7 @@ const TYPES: [DType; 12] = [
     DType::F64,
 ];
 
-/// Those of them that are multiplied.
+/// The types among them that are multiplied.
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
 /// Threads of a block, and the bytes that each of them takes.
@@ -114,7 +114,7 @@ impl DeviceArithmetic {
         let [dtype_number, by, ranks] = numbers;
         let arguments = [to, left, right, Argument::Long(count as u64), dtype_number, by, ranks];
         let kernels = self.kernels(context)?;
-        // SAFETY: the caller's; the arguments are those of the kernel.
+        // SAFETY: the caller's; the arguments fit the kernel.
         unsafe { context.launch(&kernels.combine, grid(count, dtype)?, &arguments, stream) }
     }
 
@@ -133,7 +133,7 @@ impl DeviceArithmetic {
         let (address, factor) = (Argument::Address(address), Argument::Double(factor));
         let arguments = [address, Argument::Long(count as u64), Argument::Word(number_of(dtype)?), factor];
         let kernels = self.kernels(context)?;
-        // SAFETY: the caller's; the arguments are those of the kernel.
+        // SAFETY: the caller's; the arguments fit the kernel.
         unsafe { context.launch(&kernels.multiply, grid(count, dtype)?, &arguments, stream) }
     }
 }

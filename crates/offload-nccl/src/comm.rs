@@ -1,12 +1,12 @@
 //! A communicator of NCCL's, which any thread may abort while others are in a call on it. Abort frees it, so it waits a
-//! little until they have left: functions of a communicator that does not block return at once, and those who wait for
-//! what these have begun look for the abort. A thread that stays is stuck in NCCL, and abort is what gets it out.
+//! little until they have left: functions of a communicator that does not block return at once, and threads that wait
+//! for work that these have begun look for the abort. A thread that stays is stuck in NCCL, and only abort gets it out.
 //!
 //! Every other function of a communicator is an [`Operation`], of which there is one at a time: NCCL allows one thread
-//! in a communicator, and since 2.26 `ncclCommGetAsyncError` completes and frees what calls have begun. Whoever only
-//! looks for errors does not wait for its turn: while another thread is in the communicator there is nothing new. An
-//! abort waits for no operation, and ends the wait for one. The turn on the device (`unisono_offload`) is taken
-//! before.
+//! in a communicator, and since 2.26 `ncclCommGetAsyncError` completes and frees the work that calls have begun. A
+//! thread that only looks for errors does not wait for its turn: while another thread is in the communicator there is
+//! nothing new. An abort waits for no operation, and ends the wait for one. The turn on the device (`unisono_offload`)
+//! is taken before.
 
 #![allow(unsafe_code)]
 
@@ -22,12 +22,12 @@ use crate::discovery::NcclLibrary;
 use crate::error::IN_PROGRESS;
 use crate::sys::CommHandle;
 
-/// How long an abort waits for threads that are in a call: much longer than a [`NAP`].
+/// The time that an abort waits for threads that are in a call: much longer than a [`NAP`].
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// How long a thread that waits for NCCL only gives its core away before it sleeps, and for how long it sleeps. NCCL
-/// makes a thread for each call of several ranks on a communicator that does not block, which takes longer than to
-/// enqueue the call.
+/// The time for which a thread that waits for NCCL only gives its core away before it sleeps, and the time for which it
+/// sleeps. NCCL makes a thread for each call of several ranks on a communicator that does not block, which takes longer
+/// than to enqueue the call.
 const SPIN: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_micros(100);
 
@@ -47,7 +47,7 @@ struct State {
     inside: usize,
     /// A thread is in a function of NCCL's.
     is_operated: bool,
-    /// Those who wait until no thread is.
+    /// The threads that wait until no thread is in one.
     waiting: usize,
     /// Nobody may enter any more.
     is_ending: bool,
@@ -104,7 +104,7 @@ impl Shared {
         Ok(Operation(self))
     }
 
-    /// The next operation, unless another thread is in one, or waits for its own: those who only look come again.
+    /// The next operation, unless another thread is in one, or waits for its own: threads that only look come again.
     ///
     /// # Errors
     /// As [`Shared::operate`].
@@ -140,7 +140,7 @@ impl Operation<'_> {
         self.0.handle
     }
 
-    /// What the communicator says about what is under way.
+    /// The communicator's state of work that is under way.
     fn async_error(&self, library: &NcclLibrary) -> Result<c_int> {
         let mut code = 0;
         // SAFETY: the communicator lives while somebody is inside, and nobody else is in a function of it; this writes
@@ -169,7 +169,7 @@ impl Inside<'_> {
         self.0.operate()
     }
 
-    /// What the communicator says about what is under way: that it goes on, if another thread is in the communicator.
+    /// The communicator's state of work that is under way: it goes on, if another thread is in the communicator.
     ///
     /// # Errors
     /// [`Error::Vendor`]; [`Error::Closed`] when another thread aborts the communicator.
@@ -177,10 +177,10 @@ impl Inside<'_> {
         self.0.try_operate()?.map_or(Ok(IN_PROGRESS), |operation| operation.async_error(library))
     }
 
-    /// Waits until what `call` has begun, and returned `code` for, is done.
+    /// Waits for the end of the work that `call` has begun, and returned `code` for.
     ///
     /// # Errors
-    /// That of the call; [`Error::Closed`] when another thread aborts the communicator, or `gives_up` is true.
+    /// The error of the call; [`Error::Closed`] when another thread aborts the communicator, or `gives_up` is true.
     pub(crate) fn settle(
         &self,
         library: &NcclLibrary,
@@ -219,7 +219,7 @@ impl NcclComm {
         Ok(Inside(&self.0))
     }
 
-    /// Ends what is under way, and frees the communicator. False when NCCL has not: what is under way may go on.
+    /// Ends the work that is under way, and frees the communicator. False when NCCL has not: the work may go on.
     pub(crate) fn abort(&self, library: &NcclLibrary) -> bool {
         let mut state = self.await_leave();
         if std::mem::replace(&mut state.is_freed, true) {
@@ -311,7 +311,7 @@ pub(crate) fn group_ends(library: &NcclLibrary, end: impl FnOnce() -> c_int) -> 
         let mut comms = std::mem::take(&mut group.comms);
         // Two threads that end groups on the same communicators take their turns in one order.
         comms.sort_by_key(Arc::as_ptr);
-        // One that is being aborted has none: the group is closed all the same.
+        // A communicator that is being aborted has none: the group is closed all the same.
         let operations: Vec<Operation<'_>> = comms.iter().filter_map(|comm| comm.operate().ok()).collect();
         let code = end();
         drop(operations);

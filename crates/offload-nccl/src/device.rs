@@ -32,7 +32,7 @@ impl CudaDevice {
     /// there. It needs no NCCL.
     ///
     /// # Errors
-    /// As those that [`crate::Nccl::open`] has for the driver and the device.
+    /// The errors of [`crate::Nccl::open`] for the driver and the device.
     pub fn open(driver: Option<&Path>, ordinal: u32, kernels: &KernelCode) -> Result<CudaDevice> {
         let context = Driver::open(driver)?.context(ordinal)?;
         let arithmetic = DeviceArithmetic::new(&context, kernels);
@@ -64,7 +64,7 @@ fn event(event: RawEvent) -> EventHandle {
     ptr::with_exposed_provenance_mut(event.0)
 }
 
-// SAFETY of all that is unsafe here: the terms are those of the trait, and the same as those of the context.
+// SAFETY of all that is unsafe here: the terms are the trait's, and the context has the same.
 impl Device for CudaDevice {
     fn ordinal(&self) -> u32 {
         self.context.ordinal()

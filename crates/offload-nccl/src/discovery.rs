@@ -1,4 +1,4 @@
-//! Where NCCL comes from, which versions of it are taken, and that a process opens it once.
+//! The search for NCCL, and the check of its version. A process opens it once.
 
 #![allow(unsafe_code)]
 
@@ -37,8 +37,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// The oldest that is used: in 2.18 a call on a communicator that does not block could be lost, since what it has begun
-/// belongs to the thread, and not yet to the communicator (`comm->groupJob`, 2.19).
+/// The oldest that is used: in 2.18 a call on a communicator that does not block could be lost, since its work belongs
+/// to the thread, and not yet to the communicator (`comm->groupJob`, 2.19).
 const VERSION_MIN: Version = Version { major: 2, minor: 19, patch: 0 };
 
 const NAME: &str = "NCCL";
@@ -74,7 +74,7 @@ impl Resident for NcclLibrary {
     const ARGUMENT: &'static str = "library";
 
     fn load(named: &Option<PathBuf>) -> Result<NcclLibrary, Failure> {
-        // What is of no use is closed: nothing of it has run but a function that returns a number.
+        // A library that is of no use is closed: nothing of it has run but a function that returns a number.
         NcclLibrary::load(named).map_err(Failure::Absent)
     }
 
@@ -89,13 +89,13 @@ impl Resident for NcclLibrary {
 
 impl NcclLibrary {
     /// NCCL in this process, which is opened by the first call. It needs no device. `named` is the library's file, by
-    /// an absolute path or by a bare name that the system's loader knows; without it, NCCL is the one that is open,
-    /// else the first of its usual names that the loader finds, or of those of RCCL.
+    /// an absolute path or by a bare name that the system's loader knows; without it, NCCL is the open library, else
+    /// the first of its usual names, or of RCCL's, that the loader finds.
     ///
     /// # Errors
     /// [`unisono_communicator::Error::LibraryMissing`] with every file that was tried: when there is none, it lacks a
-    /// function, or is older than 2.19. [`unisono_communicator::Error::InvalidArgument`] for another file than the one
-    /// that this process has opened.
+    /// function, or is older than 2.19. [`unisono_communicator::Error::InvalidArgument`] for another file than this
+    /// process has opened.
     ///
     /// # Cost
     /// Some 15 ms once, and less than 1 ms when it is not there.
@@ -113,7 +113,7 @@ impl NcclLibrary {
         self.table.library.file()
     }
 
-    /// Whether it is AMD's, whose streams and memory are those of HIP.
+    /// Whether it is AMD's, whose streams and memory are HIP's.
     pub fn is_rccl(&self) -> bool {
         self.is_rccl
     }

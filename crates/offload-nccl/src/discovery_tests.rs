@@ -30,7 +30,7 @@ NOTHING(ncclAllToAllv)
 #endif
 "#;
 
-/// What looks like NCCL of this version, which `options` of the compiler change.
+/// A file that looks like NCCL of this version, which `options` of the compiler change.
 fn library(folder: &TempDir, version: u32, options: &[&str]) -> Option<PathBuf> {
     let version = format!("-DVERSION={version}");
     let code = if options.iter().any(|option| option.starts_with("-DCODE=")) { "-DOK" } else { "-DCODE=0" };
@@ -47,7 +47,7 @@ fn open(file: &Path) -> Result<&'static NcclLibrary> {
     Process::<NcclLibrary>::Fresh.open(&named(file))
 }
 
-/// What opening this file says, which names what to do.
+/// The error of opening this file, which names a remedy.
 fn missing(file: &Path) -> Vec<String> {
     let error = open(file).unwrap_err();
     let Error::LibraryMissing { tried, .. } = &error else { panic!("{error}") };
@@ -93,7 +93,7 @@ fn a_missing_function_is_named() {
 
 #[test]
 fn an_old_version_is_refused() {
-    // 2.18.6 is the last one that can lose a call which does not block.
+    // 2.18.6 is the last version that can lose a call which does not block.
     for (code, version) in [(21_701, "2.17.1"), (21_806, "2.18.6")] {
         let folder = TempDir::new().unwrap();
         let Some(old) = library(&folder, code, &[]) else { return };
@@ -145,7 +145,7 @@ fn a_process_has_one() {
         return;
     };
     let mut process = Process::<NcclLibrary>::Fresh;
-    // What was refused leaves nothing behind.
+    // A refused file leaves nothing behind.
     process.open(&named(Path::new("/nowhere/libnccl.so.2"))).unwrap_err();
     let nccl = process.open(&named(&one)).unwrap();
     assert!(ptr::eq(nccl, process.open(&None).unwrap()));
@@ -194,7 +194,7 @@ mod real {
         assert!(one.bytes != other.bytes, "two communicators would be taken for one");
     }
 
-    /// What is meant by the codes that `error.rs` has names for.
+    /// The meaning of the codes that `error.rs` has names for.
     #[test]
     fn it_knows_the_codes() {
         let Some(nccl) = real() else { return };
@@ -218,7 +218,7 @@ mod real {
     #[test]
     fn it_tells_what_is_wrong_with_a_call() {
         let Some(nccl) = real() else { return };
-        // SAFETY: it looks at the communicator first, and refuses one that is null.
+        // SAFETY: it looks at the communicator first, and refuses a null pointer.
         let code = unsafe {
             let (null, sum) = (ptr::null_mut(), ReductionOp::SUM);
             (nccl.table.all_reduce)(null, null, 0, DataType::Float32, sum, null, null)

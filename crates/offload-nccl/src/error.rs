@@ -1,4 +1,4 @@
-//! What NCCL's codes mean, and what to do.
+//! The meanings of NCCL's codes, and their remedies.
 
 #![allow(unsafe_code)]
 
@@ -13,10 +13,10 @@ use crate::discovery::NcclLibrary;
 /// `ncclInProgress`, with which a function of a communicator that does not block says that it goes on.
 pub(crate) const IN_PROGRESS: c_int = 7;
 
-/// What `ncclGetErrorString` says of codes that it does not know: in 2.19 that is 8, of later versions.
+/// The text of `ncclGetErrorString` for codes that it does not know: for 2.19, code 8 of later versions.
 const UNKNOWN: &str = "unknown result code";
 
-/// What NCCL has from CUDA's run-time library on a machine without a device, or with a driver that is too old.
+/// The text that NCCL has from CUDA's run-time library on a machine without a device, or with a driver that is too old.
 const NO_DEVICE: [&str; 3] = [
     "CUDA driver version is insufficient for CUDA runtime version",
     "no CUDA-capable device is detected",
@@ -24,11 +24,11 @@ const NO_DEVICE: [&str; 3] = [
 ];
 
 impl NcclLibrary {
-    /// Makes an error of the code that `call` has just returned, unless it is that of success.
+    /// Makes an error of the code that `call` has just returned, unless it is the code of success.
     ///
     /// # Errors
     /// [`Error::Vendor`] with the code's name, NCCL's words for it, and its words for the last error of this process,
-    /// which NCCL keeps until another one comes: it may be that of an earlier call.
+    /// which NCCL keeps until another one comes: it may belong to an earlier call.
     pub(crate) fn check(&self, call: &'static str, code: c_int) -> Result<()> {
         if code == 0 { Ok(()) } else { Err(self.error(call, code)) }
     }
@@ -64,7 +64,7 @@ fn name(code: c_int) -> &'static str {
     }
 }
 
-/// What to do about an `ncclResult_t`, of which `last` says more.
+/// The remedy for an `ncclResult_t`, of which `last` says more.
 fn remedy(code: c_int, last: &str) -> &'static str {
     match code {
         1 if NO_DEVICE.iter().any(|words| last.contains(words)) => {

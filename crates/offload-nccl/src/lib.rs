@@ -1,19 +1,19 @@
-//! NVIDIA's NCCL, opened at run time: nothing of it is needed to build or to link. What it works on, memory and streams
-//! of a device, comes from the driver (`unisono-cuda`), which is opened at run time too.
+//! NVIDIA's NCCL, opened at run time: nothing of it is needed to build or to link. Memory and streams of a device come
+//! from the driver (`unisono-cuda`), which is opened at run time too.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `sys` | the C API of NCCL 2.19 to 2.32: types, constants, the table of functions |
-//! | `settings` | [`NcclSettings`]: which files a process is to open |
-//! | `discovery` | [`NcclLibrary`]: where its file comes from, and which versions are taken |
+//! | `settings` | [`NcclSettings`]: the files that a process opens |
+//! | `discovery` | [`NcclLibrary`]: the search for its file, and the check of its version |
 //! | `device` | the device with its memory and streams, through the driver |
 //! | `arithmetic` | the kernels that add messages, for algorithms by name |
 //! | `comm` | a communicator, which any thread may abort; the group that a thread has open |
-//! | `vendor` | what it does: its calls on a stream, [`NcclCommunicator`] |
-//! | `error` | what its codes mean, and what to do |
+//! | `vendor` | its calls on a stream, [`NcclCommunicator`] |
+//! | `error` | the meanings of its codes, and their remedies |
 //!
 //! AMD's RCCL has the same functions by the same names, and is found by its own file name. Its memory and streams are
-//! those of HIP, which nothing here opens, so [`Nccl::open`] refuses it.
+//! HIP's, which nothing here opens, so [`Nccl::open`] refuses it.
 
 #![deny(unsafe_code)]
 

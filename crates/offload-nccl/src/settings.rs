@@ -1,4 +1,4 @@
-//! What a process is told about NCCL: the files of its library and of NVIDIA's driver and compiler.
+//! The settings of NCCL: the files of its library and of NVIDIA's driver and compiler.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub const SETTINGS: KnobGroup = KnobGroup { title: HOW_CALLS_ARE_DONE, knobs: &[
          NCCL needs it for algorithms by name"),
 ] };
 
-/// Where the libraries lie; absolute paths.
+/// The places of the libraries; absolute paths.
 #[derive(Clone, Debug, Default)]
 pub struct NcclSettings {
     /// NCCL's library.
@@ -29,7 +29,7 @@ pub struct NcclSettings {
 }
 
 impl NcclSettings {
-    /// What a source with the rows of [`SETTINGS`] says.
+    /// The settings in a source with the rows of [`SETTINGS`].
     pub fn from_source(source: &Source<'_>) -> NcclSettings {
         NcclSettings {
             library: source.path("UNISONO_NCCL_LIB"),
@@ -38,7 +38,7 @@ impl NcclSettings {
         }
     }
 
-    /// Checks what can be known without the libraries.
+    /// Checks all that can be known without the libraries.
     ///
     /// # Errors
     /// As [`check_absolute`].

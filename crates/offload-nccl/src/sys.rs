@@ -1,5 +1,5 @@
-//! The C API of NCCL: what `nccl.h` of 2.19, the oldest version that is used, has had since 2.18.1, and what later ones
-//! up to 2.32.3 have added.
+//! The C API of NCCL: the parts that `nccl.h` of 2.19, the oldest version that is used, has had since 2.18.1, and the
+//! additions of later versions up to 2.32.3.
 
 #![allow(unsafe_code)]
 
@@ -25,8 +25,8 @@ pub(crate) struct UniqueId {
     pub(crate) bytes: [u8; UNIQUE_ID_BYTES],
 }
 
-/// `ncclDataType_t`. Since 2.24 there are two types of 8 bits, for cards from `sm_90` on: what NCCL makes of sums that
-/// they cannot hold is not documented, so they travel as bytes only.
+/// `ncclDataType_t`. Since 2.24 there are two types of 8 bits, for cards from `sm_90` on: the result for sums that they
+/// cannot hold is not documented, so they travel as bytes only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum DataType {
@@ -108,8 +108,8 @@ const _: () = assert!(size_of::<Config>() == 48 && std::mem::offset_of!(Config, 
 const _: () = assert!(std::mem::offset_of!(Config, blocking) == 16);
 
 functions! {
-    /// NCCL's functions. All but those that make strings return an `ncclResult_t`. Lengths are in elements; that of an
-    /// all-gather, a reduce-scatter, an all-to-all, a gather and a scatter is what goes to or comes from one rank.
+    /// NCCL's functions. All but the makers of strings return an `ncclResult_t`. Lengths are in elements; for an
+    /// all-gather, a reduce-scatter, an all-to-all, a gather and a scatter, of the data to or from one rank.
     Table {
         required {
             get_version: "ncclGetVersion" (*mut c_int);

@@ -29,7 +29,7 @@ pub const BACKEND: &str = "nccl";
 /// A communicator whose collectives NCCL does.
 pub type NcclCommunicator = Offloaded<Nccl>;
 
-/// How NCCL is found, and the device that it is used on.
+/// The options for the search for NCCL, and the device that it is used on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NcclOptions {
     /// The library's file, by an absolute path, or by a bare name that the system's loader knows. Without it the loader
@@ -37,9 +37,9 @@ pub struct NcclOptions {
     pub library: Option<PathBuf>,
     /// The driver's file; without it, the system's `libcuda.so.1`.
     pub driver: Option<PathBuf>,
-    /// The number of the device, among those that `CUDA_VISIBLE_DEVICES` shows.
+    /// The number of the device, among the devices that `CUDA_VISIBLE_DEVICES` shows.
     pub device: u32,
-    /// Where the kernels come from that add messages, for algorithms by name. Without any there are none.
+    /// The source of the kernels that add messages, for algorithms by name. Without any there are none.
     pub kernels: KernelCode,
     /// Whether NCCL's functions block. Then making a communicator cannot be given up when a rank does not come.
     pub blocking: bool,
@@ -64,8 +64,7 @@ impl Nccl {
     /// # Errors
     /// As [`NcclLibrary::open`]. [`Error::LibraryMissing`] without a driver, [`Error::Vendor`] with
     /// `CUDA_ERROR_NO_DEVICE` without a device, and [`Error::InvalidArgument`] for a number that none has.
-    /// [`Error::Unsupported`] for RCCL: the memory and the streams that it takes are those of HIP, and what is opened
-    /// here is NVIDIA's driver.
+    /// [`Error::Unsupported`] for RCCL: it takes the memory and the streams of HIP, and this opens NVIDIA's driver.
     pub fn open(options: &NcclOptions) -> Result<Nccl> {
         Nccl::on(NcclLibrary::open(&options.library)?, options)
     }
@@ -91,8 +90,8 @@ impl Nccl {
         function.require(BACKEND, &self.library.version().to_string(), "UNISONO_BACKEND=tcp")
     }
 
-    /// Gives `call` NCCL's operator. One that NCCL does not have is made for this call: NCCL keeps it as long as it
-    /// needs it.
+    /// Gives `call` NCCL's operator. An operator that NCCL does not have is made for this call: NCCL keeps it as long
+    /// as it needs it.
     fn with_operator(
         &self,
         comm: CommHandle,
@@ -130,7 +129,7 @@ impl Nccl {
         Ok(call(count, data_type, operator))
     }
 
-    /// One call of NCCL's: its name, and what it returned.
+    /// One call of NCCL's: its name, and its code.
     ///
     /// # Safety
     /// As [`Vendor::call`]; the communicator lives, and the device is current.
@@ -197,9 +196,9 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 const UNSIGNED: [DType; 3] = [DType::U8, DType::U32, DType::U64];
 const SIGNED: [DType; 3] = [DType::I8, DType::I32, DType::I64];
 
-/// How NCCL adds and compares, by its source (`src/device/reduce_kernel.h`). It compares with CUDA's `fmin` and `fmax`,
-/// which drop a NaN; since other ways of reduction, by switches of NVLink, are not in the source, nothing is promised.
-/// It adds with one rounding to nearest. A sum is made once and copied to all ranks.
+/// NCCL's additions and comparisons, by its source (`src/device/reduce_kernel.h`). It compares with CUDA's `fmin` and
+/// `fmax`, which drop a NaN; since other ways of reduction, by switches of NVLink, are not in the source, nothing is
+/// promised. It adds with one rounding to nearest. A sum is made once and copied to all ranks.
 pub const ARITHMETIC: Arithmetic = Arithmetic {
     nan_in_min_max: NanInMinMax::AnyOperand,
     orders_zeros: false,
@@ -345,7 +344,7 @@ impl Vendor for Nccl {
         }
     }
 
-    // SAFETY: the terms are those of the trait.
+    // SAFETY: the terms are the trait's.
     unsafe fn call(&self, comm: &NcclComm, call: &NativeCall<'_>, stream: RawStream) -> Result<()> {
         self.device.context.with_current(|| {
             let inside = comm.enter()?;

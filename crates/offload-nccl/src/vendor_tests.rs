@@ -1,5 +1,5 @@
-//! NCCL's calls, errors and hangs, by the test double of NCCL and of the CUDA driver. It proves that the calls are
-//! those of the public headers and what becomes of errors; nothing of what NCCL does on a device.
+//! NCCL's calls, errors and hangs, by the test double of NCCL and of the CUDA driver. It proves that the calls fit the
+//! public headers, and the fate of errors; nothing about NCCL on a device.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ use crate::discovery::NcclLibrary;
 use crate::vendor::{Nccl, NcclOptions};
 
 functions! {
-    /// What the double has besides the functions of NCCL and of the driver.
+    /// The functions of the double besides NCCL's and the driver's.
     Control {
         required {
             inject: "unisono_double_inject" (*const c_char, u32, c_int) -> ();
@@ -81,7 +81,7 @@ fn call(rank: &Rank<'_>, call: &NativeCall<'_>) -> Result<()> {
     unsafe { rank.call(call) }
 }
 
-/// What the ranks' numbers become: 1, 2, 3 and so on, and -2 of each.
+/// The results for the ranks' numbers: 1, 2, 3 and so on, and -2 of each.
 fn reduced(rank: &Rank<'_>, op: NativeOp) -> Vec<f32> {
     let elements = Elements { count: 2, dtype: DType::F32, op };
     rank.result(&[rank.rank as f32 + 1.0, -2.0], |memory| {
@@ -198,7 +198,7 @@ fn messages_of_a_group_are_one_call() {
     });
 }
 
-/// Every code of every function becomes the error of that function, with its name and what to do.
+/// Every code of every function becomes the error of that function, with its name and a remedy.
 #[test]
 fn every_code_of_every_call_is_its_error() {
     watchdog(120, "every_code_of_every_call_is_its_error", || {
@@ -275,7 +275,7 @@ fn a_call_that_fails_fails_its_group() {
                 call(rank, &NativeCall::AllGather { input: memory, output: at(memory, 1), bytes: 4 })?;
                 Ok(())
             });
-            // What had been noted is not made.
+            // The message that had been noted is not sent.
             assert_eq!(found[0], 5.0);
         });
     });

@@ -1,4 +1,4 @@
-//! The kernels that add messages compile for cards of three generations, and hold what they work on in registers.
+//! The kernels that add messages compile for cards of three generations, and hold their values in registers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

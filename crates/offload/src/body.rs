@@ -193,7 +193,7 @@ fn copied(buffers: &Buffers<'_>, backend: &'static str) -> Result<OwnedBuffers> 
     }
 }
 
-/// Copies what the call has written from its copy of the memory.
+/// Copies the results of the call back from its copy of the memory.
 fn write_back(mut copy: OwnedBuffers, buffers: &mut Buffers<'_>) {
     let (copied, target) = match (copy.borrow(), buffers) {
         (Buffers::InOut(copied), Buffers::InOut(target)) => (copied, target),

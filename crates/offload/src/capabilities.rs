@@ -205,7 +205,7 @@ impl Capabilities {
         agreed
     }
 
-    /// How elements of `dtype` are reduced by `op`: an operator of the library, and the arithmetic around it.
+    /// The reduction of elements of `dtype` by `op`: an operator of the library, and the arithmetic around it.
     pub(crate) fn reduction(&self, op: ReduceOp, dtype: DType) -> Option<Reduction> {
         let native = |op: NativeOp| self.reduces(op, dtype).then_some(op);
         let only = |op| native(op).map(|op| Reduction { op, around: Around::Nothing });
@@ -229,7 +229,7 @@ impl Capabilities {
     /// of the library and arithmetic of the device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with what to do instead.
+    /// [`Error::Unsupported`] with an alternative.
     pub(crate) fn check_wishes(
         &self,
         backend: &'static str,
@@ -248,7 +248,7 @@ impl Capabilities {
     /// Refuses `wish` if no schedule can run.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with what to do instead.
+    /// [`Error::Unsupported`] with an alternative.
     pub(crate) fn check_schedules(&self, backend: &'static str, wish: &str) -> Result<()> {
         if self.runs_schedules() {
             return Ok(());
@@ -264,7 +264,7 @@ impl Capabilities {
     /// Refuses a call that a schedule cannot run.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with what to do instead.
+    /// [`Error::Unsupported`] with an alternative.
     pub(crate) fn check_scheduled(&self, backend: &'static str, descriptor: &Descriptor) -> Result<()> {
         self.check_schedules(backend, "UNISONO_ALGORITHM")?;
         let (Some(op), dtype) = (descriptor.op, descriptor.dtype) else { return Ok(()) };
@@ -288,7 +288,7 @@ impl Capabilities {
     /// Refuses a call that neither the library nor a composition of its calls can do.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with what to do instead.
+    /// [`Error::Unsupported`] with an alternative.
     pub(crate) fn check(&self, backend: &'static str, descriptor: &Descriptor) -> Result<()> {
         let unsupported = |what: String| Err(Error::Unsupported { what, backend, instead: over_tcp() });
         match (descriptor.operation, descriptor.op) {

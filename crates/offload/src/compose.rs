@@ -338,7 +338,7 @@ impl<'a> Composer<'a> {
             }
             return program.push(Step::GroupEnd);
         }
-        // Ranks handle their pairs in one global order, that of (lower rank, higher rank). Both ranks of the first
+        // Ranks handle their pairs in one global order, by (lower rank, higher rank). Both ranks of the first
         // unfinished pair are at this pair, so progress is certain.
         for peer in others {
             let sent = sends(peer).map(|(from, peer)| Step::Send { from, peer });

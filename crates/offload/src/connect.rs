@@ -24,7 +24,7 @@ use crate::vendor::{Elements, NativeOp, Vendor};
 /// The largest group in which every pair of ranks connects for messages. A pair costs memory on both devices.
 const MESSAGE_RANKS_MAX: u32 = 64;
 
-/// How long a thread sleeps before it asks again whether the calls are done.
+/// The time that a thread sleeps before it asks again whether the calls are done.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// The first of these element types that the library sums is used.

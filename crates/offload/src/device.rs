@@ -79,8 +79,8 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Runs `work`, which calls functions of this value, one after the other, and of the library. What each of them
-    /// needs of the thread, such as that the device is current, may be done once for all.
+    /// Runs `work`, which calls functions of this value, one after the other, and of the library. The needs of each on
+    /// the thread, such as that the device is current, may be met once for all.
     fn hold(&self, work: &mut dyn FnMut()) {
         work();
     }

@@ -68,7 +68,7 @@ enum Piece {
 }
 
 impl Piece {
-    /// That of one side; lists take their place behind `end` of the scratch memory.
+    /// The piece of one side; lists take their place behind `end` of the scratch memory.
     fn of(side: Option<&DeviceBuffer>, end: &mut usize) -> Piece {
         match side.map(|side| (side.spans(), side.bytes())) {
             None | Some((_, 0)) => Piece::Own(Start::NOTHING),
@@ -100,7 +100,7 @@ pub(crate) struct Enqueued<V: Vendor> {
     pub(crate) scratch: Option<Allocation<V>>,
     /// Of its larger side.
     pub(crate) bytes: u64,
-    /// By what it runs.
+    /// The algorithm that runs it.
     pub(crate) algorithm: &'static str,
 }
 
@@ -111,14 +111,14 @@ struct NotEnqueued {
     is_in_use: bool,
 }
 
-/// Where a call is enqueued.
+/// The place at which a call is enqueued.
 struct Target<'a> {
     device: &'a dyn Device,
     stream: RawStream,
 }
 
 impl Target<'_> {
-    /// Copies between a list and a piece: what `parts` of the piece says, or all.
+    /// Copies between a list and a piece: the `parts` of the piece, or all.
     fn copy_list(&self, list: &DeviceBuffer, piece: Start, parts: &[Span], into_piece: bool) -> Result<()> {
         let mut at = 0;
         for span in list.spans() {
@@ -176,7 +176,7 @@ impl<V: Vendor> VendorShared<V> {
     /// Enqueues call `number`, and an event behind it.
     ///
     /// # Errors
-    /// Those of the library and of the device.
+    /// The errors of the library and of the device.
     pub(crate) fn enqueue(&self, call: &Call<'_>, number: u64, means: &Means) -> Result<Enqueued<V>> {
         let (device, stream) = self.device_and_stream(call.stream)?;
         self.companion.gate().board().on_streams().note(number, stream);
@@ -229,7 +229,7 @@ impl<V: Vendor> Offloaded<V> {
     /// Enqueues a call; its ticket tells its end.
     ///
     /// # Errors
-    /// Those of the arguments, before the call has a number; those of the library and of the device; the first cause.
+    /// The errors of the arguments, before the call has a number; of the library and of the device; the first cause.
     pub(crate) fn issue(&self, call: &mut Call<'_>, means: &Means, timeout: Duration) -> Result<Outcome> {
         let (enqueued, entered) = self.put_on_stream(call, means, timeout).map_err(|failed| failed.error)?;
         let (bytes, algorithm) = (enqueued.bytes, enqueued.algorithm);

@@ -4,12 +4,12 @@
 //! makes a communicator of it, on top of another communicator of the same ranks, its companion. Nothing here knows a
 //! particular library.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `settings` | [`DeviceSettings`]: the settings of all libraries that work on a device |
-//! | `vendor` | [`Vendor`]: what a library is |
-//! | `device` | [`Device`]: what its device is, if it has one |
-//! | `capabilities` | [`Capabilities`]: what it can do, and how its arithmetic behaves |
+//! | `vendor` | [`Vendor`]: the calls of a library |
+//! | `device` | [`Device`]: the calls of its device, if it has one |
+//! | `capabilities` | [`Capabilities`]: its operations, and the behaviour of its arithmetic |
 //! | `compose`, `program` | from a call to the library's calls, copies and scalings: pure functions |
 //! | `scheduled` | from a schedule to such a program: algorithms by name over the library's sends and receives |
 //! | `run`, `scale` | a program on the memory of its call |
@@ -19,10 +19,10 @@
 //! | `open` | how the ranks of a group agree on a library and get a communicator of it |
 //! | `offloaded` | the communicator |
 //! | `thread`, `body` | the thread that runs calls whose ranks have met; such a call |
-//! | `signal` | what threads wait at for others |
+//! | `signal` | the slots at which threads wait for others |
 //! | `turn` | [`LibraryTurn`]: libraries that serve one thread at a time |
 //! | `device_turn` | [`DeviceTurn`]: devices on which one communicator is served at a time |
-//! | `together` | how a call takes its turns, and a communicator that is made those of all ranks |
+//! | `together` | the turns of a call, and the turns on all ranks of a communicator that is made |
 //! | `connect` | the first calls of a communicator, in which ranks connect |
 //! | `watch` | calls that make no progress in the library |
 

@@ -18,16 +18,16 @@ use crate::thread::{VendorShared, VendorThread, stuck};
 use crate::vendor::Vendor;
 use crate::watch::Inline;
 
-/// How a vendor's communicator is made.
+/// The options of a vendor's communicator.
 #[derive(Clone, Copy, Debug)]
 pub struct OffloadOptions {
-    /// How long making it, or deriving another one from it, may take.
+    /// The time that its making, or the making of one derived from it, may take.
     pub init_timeout: Duration,
-    /// Whether blocking calls without a deadline of their own have that of the communicator. Else they run on their
-    /// caller's thread. They are faster there, but a call that hangs in the library does not end. The same on every
-    /// rank.
+    /// Whether blocking calls without a deadline of their own have the deadline of the communicator. Else they run on
+    /// their caller's thread. They are faster there, but a call that hangs in the library does not end. The same on
+    /// every rank.
     pub deadlines: bool,
-    /// How a library that works on a device reaches memory of the host.
+    /// The way of a library that works on a device to memory of the host.
     pub host_memory: HostMemory,
 }
 
@@ -38,7 +38,7 @@ impl OffloadOptions {
     }
 }
 
-/// How a library that works on a device reaches memory of the host.
+/// The way of a library that works on a device to memory of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostMemory {
     /// Calls on it are refused, but for a barrier, and for calls that say that the companion may make them
@@ -50,7 +50,7 @@ pub enum HostMemory {
     Companion,
 }
 
-/// Which way a call goes.
+/// The way of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     /// The companion does it: a message, or a call on memory of the host that is none of the library's.
@@ -65,12 +65,12 @@ enum Route {
 /// companion, which gives calls their order and numbers, compares them, hears of failures, and does sends and
 /// receives.
 ///
-/// A blocking call runs on its caller's thread. One with a deadline (its own, that of its scope, or
-/// [`OffloadOptions::deadlines`]), and every asynchronous one, first meets the other ranks: a mismatch, or a rank
-/// that is dead or late, ends it as it ends a call of the companion's. Then a thread of the communicator runs it, on
-/// memory that is a copy of the caller's unless it has moved in. Blocking calls without a deadline and the others do
-/// not go together: all ranks make a call in the same way. Calls that have not met, by two threads on two communicators
-/// of one library, need the same order on all ranks. On a device whose library serves one communicator at a time
+/// A blocking call runs on its caller's thread. One with a deadline (its own, its scope's, or
+/// [`OffloadOptions::deadlines`]), and every asynchronous one, first meets the other ranks: a mismatch, or a rank that
+/// is dead or late, ends it as it ends a call of the companion's. Then a thread of the communicator runs it, on memory
+/// that is a copy of the caller's unless it has moved in. Blocking calls without a deadline and the others do not go
+/// together: all ranks make a call in the same way. Calls that have not met, by two threads on two communicators of one
+/// library, need the same order on all ranks. On a device whose library serves one communicator at a time
 /// ([`Device::turn`](crate::Device::turn)) any order will do: a call waits for its turn while others are enqueued, at
 /// most until its deadline.
 ///
@@ -101,11 +101,11 @@ pub struct Offloaded<V: Vendor> {
     options: OffloadOptions,
 }
 
-/// How a call is made.
+/// The decisions about a call.
 struct Dispatch {
     route: Route,
     means: Means,
-    /// Its own timeout, or that of its scope; else that of the communicator.
+    /// Its own timeout, or its scope's; else the communicator's.
     timeout: Duration,
     /// Whether it has one of its own, or its scope has one.
     has_deadline: bool,
@@ -121,7 +121,7 @@ impl<V: Vendor> Offloaded<V> {
     /// Collective.
     ///
     /// # Errors
-    /// The same on every rank: that of `library` on the first rank that has none, as the cause of an
+    /// The same on every rank: the error of `library` on the first rank that has none, as the cause of an
     /// [`Error::Revoked`]; [`Error::Unsupported`] when ranks have several versions, or a call hangs in the library of
     /// one; [`Error::Vendor`] of the library; [`Error::Timeout`] and errors of the companion.
     pub fn open(
@@ -134,7 +134,7 @@ impl<V: Vendor> Offloaded<V> {
         Ok(Arc::new_cyclic(|own| Offloaded { own: own.clone(), companion, thread, options }))
     }
 
-    /// What the library can do on every rank.
+    /// The operations that the library can do on every rank.
     pub fn capabilities(&self) -> &Capabilities {
         &self.thread.shared.capabilities
     }
@@ -147,8 +147,8 @@ impl<V: Vendor> Offloaded<V> {
         Ok(Offloaded::open(companion, Ok(self.thread.shared.vendor.clone()), &self.options)?)
     }
 
-    /// Which way a call goes, and by what means. Refuses what the library cannot do or reach, before the call has a
-    /// number.
+    /// The way of a call, and its means. Refuses a call that the library cannot do, or memory that it cannot reach,
+    /// before the call has a number.
     fn route(
         &self,
         descriptor: &Descriptor,
@@ -191,7 +191,7 @@ impl<V: Vendor> Offloaded<V> {
         Ok((route, Means::schedule::<V>(schedule)?))
     }
 
-    /// How a call with these options is made. Refuses what cannot be done, before the call has a number.
+    /// The decisions about a call with these options. Refuses a call that cannot be done, before it has a number.
     fn dispatch(
         &self,
         scope: Option<ScopeId>,
@@ -208,7 +208,7 @@ impl<V: Vendor> Offloaded<V> {
         Ok(Dispatch { route, means, timeout: options.timeout.unwrap_or(gate.timeout()), has_deadline })
     }
 
-    /// What runs a call whose ranks have met.
+    /// The body of a call whose ranks have met.
     fn body(&self, means: Means, descriptor: &Descriptor, counts: &Counts) -> Box<dyn CallBody> {
         Box::new(VendorBody::new(&self.thread, means, descriptor, counts))
     }

@@ -1,5 +1,5 @@
-//! How the ranks of a group get a communicator of the library. They learn whether all of them have the library, in one
-//! version, and agree on its capabilities. One rank makes the id.
+//! The steps by which the ranks of a group get a communicator of the library. They learn whether all of them have the
+//! library, in one version, and agree on its capabilities. One rank makes the id.
 
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use crate::thread::{VendorThread, panicked, stuck};
 use crate::turn::LibraryPass;
 use crate::vendor::Vendor;
 
-/// How many bytes of a version's text ranks compare.
+/// The number of bytes of a version's text that ranks compare.
 const VERSION_BYTES: usize = 96;
 
 /// Makes the library's communicator for the group of `companion`, within `timeout`. Collective.
@@ -54,7 +54,7 @@ fn end_with(companion: &Companion, inner: &Companion) {
     }));
 }
 
-/// The options of calls in which ranks agree until then, whatever operations the job skips.
+/// The options of calls in which ranks agree until then, although the job may skip operations.
 fn asking(until: Instant) -> CallOptions {
     CallOptions::new().timeout(until.saturating_duration_since(Instant::now())).needed().profiled(false)
 }

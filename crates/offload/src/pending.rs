@@ -65,7 +65,7 @@ impl Over {
 pub(crate) struct Pending<V: Vendor> {
     vendor: Arc<V>,
     tickets: Arc<Tickets>,
-    /// How many calls are not over, for readers without the lock.
+    /// The number of calls that are not over, for readers without the lock.
     open: AtomicUsize,
     /// Whether the library was told to end its work. Work that is done afterwards may have been cut off.
     is_aborted: AtomicBool,

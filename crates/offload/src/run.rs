@@ -118,7 +118,7 @@ impl Memory {
     }
 }
 
-/// Where a program runs.
+/// The place at which a program runs.
 pub(crate) struct Place<'a, V: Vendor> {
     pub(crate) vendor: &'a V,
     pub(crate) comm: &'a V::Comm,

@@ -16,7 +16,7 @@ use crate::program::{Program, Region, Span, Step};
 use crate::thread::VendorShared;
 use crate::vendor::Vendor;
 
-/// What a call runs by.
+/// The means by which a call runs.
 #[derive(Clone)]
 pub(crate) enum Means {
     /// The library's own collectives.
@@ -85,7 +85,7 @@ struct Binder<'a> {
     ranks: u32,
     call: &'a ScheduledCall,
     program: Program,
-    /// Where steps read the input: in the call's, or in a copy.
+    /// The place at which steps read the input: in the call's, or in a copy.
     input: Span,
     /// By scratch chunk.
     scratch: Vec<Span>,
@@ -203,7 +203,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// What the operator does with two values; `completes` where the last contribution is added.
+    /// The operator's effect on two values; `completes` where the last contribution is added.
     fn combination(&self, completes: bool) -> Combination {
         match self.descriptor.op {
             Some(ReduceOp::Avg) if completes && self.ranks > 1 => Combination::Mean { ranks: self.ranks },

@@ -1,4 +1,4 @@
-//! Settings of libraries that work on a device: which device, and what becomes of memory of the host.
+//! Settings of libraries that work on a device: the device, and the treatment of memory of the host.
 
 use unisono_communicator::Result;
 use unisono_communicator::settings::{HOW_CALLS_ARE_DONE, KnobGroup, Source, knob};
@@ -16,7 +16,7 @@ pub const SETTINGS: KnobGroup = KnobGroup { title: HOW_CALLS_ARE_DONE, knobs: &[
          tcp if UNISONO_BACKEND is auto"),
 ] };
 
-/// What backends for devices are given.
+/// The settings of backends for devices.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceSettings {
     /// The device's number; else one device for each rank of the host in turn.
@@ -27,7 +27,7 @@ pub struct DeviceSettings {
 }
 
 impl DeviceSettings {
-    /// What a source with the rows of [`SETTINGS`] says.
+    /// The settings in a source with the rows of [`SETTINGS`].
     ///
     /// # Errors
     /// [`unisono_communicator::Error::Configuration`] for the first value that cannot be obeyed.

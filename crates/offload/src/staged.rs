@@ -100,13 +100,13 @@ pub(crate) struct Turns<'a, 't> {
     pub(crate) gives_up: &'a dyn Fn() -> Result<()>,
 }
 
-/// How long a thread polls without sleeping, and how long it sleeps between two polls afterwards.
+/// The time that a thread polls without sleeping, and the limits of its sleeps between two polls afterwards.
 const SPIN: Duration = Duration::from_micros(100);
 const SLEEP_MIN: Duration = Duration::from_micros(10);
 const SLEEP_MAX: Duration = Duration::from_millis(2);
 
-/// How long a call goes on after `gives_up` has failed for the first time: news of a failure may overtake work that is
-/// nearly done.
+/// The time for which a call goes on after `gives_up` has failed for the first time: news of a failure may overtake
+/// work that is nearly done.
 const GOES_ON_MAX: Duration = Duration::from_millis(20);
 
 impl<V: Vendor> Staging<V> {

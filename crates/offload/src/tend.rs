@@ -15,7 +15,8 @@ use crate::signal::Slot;
 use crate::thread::VendorShared;
 use crate::vendor::Vendor;
 
-/// How long a thread that waits for a call polls without sleeping, and how long it sleeps between two polls afterwards.
+/// The time that a thread that waits for a call polls without sleeping, and the limits of its sleeps between two polls
+/// afterwards.
 const SPIN: Duration = Duration::from_micros(50);
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
@@ -23,7 +24,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 /// The age from which a call is checked for more than its end.
 const LOOK_AFTER: Duration = Duration::from_millis(20);
 
-/// How long the library may take to end its work.
+/// The time that the library may take to end its work.
 const ABORT_MAX: Duration = Duration::from_secs(3);
 
 /// The most ranks that the error of a late call names.
@@ -119,7 +120,7 @@ impl<V: Vendor> VendorShared<V> {
         }
     }
 
-    /// How the call of a ticket ended; `None` if it has not ended within `timeout`.
+    /// The end of a ticket's call; `None` if it has not ended within `timeout`.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::resolve_within`].

@@ -26,17 +26,17 @@ use crate::staged::{Staging, Turns};
 use crate::vendor::Vendor;
 use crate::watch::{Inline, InlineWatch, Stall, Visit};
 
-/// How often calls on streams are looked at, if nobody waits for them.
+/// The pause between two looks at calls on streams, if nobody waits for them.
 const TEND_PAUSE: Duration = Duration::from_micros(500);
 
-/// What the thread and its users share.
+/// The state that the thread and its users share.
 pub(crate) struct VendorShared<V: Vendor> {
     /// This value, for threads of its own.
     pub(crate) own: Weak<VendorShared<V>>,
     pub(crate) vendor: Arc<V>,
     /// The communicator beneath.
     pub(crate) companion: Companion,
-    /// A second one, for what ranks tell each other about the library.
+    /// A second one, for messages between ranks about the library.
     pub(crate) inner: Companion,
     pub(crate) capabilities: Capabilities,
     comm: OnceLock<V::Comm>,
@@ -73,7 +73,7 @@ impl<V: Vendor> VendorThread<V> {
     /// Starts the thread, which makes the communicator of this id, at most until `until`.
     ///
     /// # Errors
-    /// That of the library; [`Error::System`] when there is no thread left; the first cause; [`Error::Timeout`].
+    /// The error of the library; [`Error::System`] when there is no thread left; the first cause; [`Error::Timeout`].
     pub(crate) fn start(
         vendor: Arc<V>,
         companions: [Companion; 2],
@@ -141,7 +141,7 @@ impl<V: Vendor> VendorThread<V> {
             Some(result) => return result,
             None => {}
         }
-        // The cause first: giving up aborts what others may wait for.
+        // The cause first: giving up aborts calls that others may wait for.
         let error = known().err().unwrap_or_else(|| shared.late("init", started));
         shared.inner.gate().fail(error.clone());
         shared.give_up();
@@ -284,12 +284,12 @@ impl<V: Vendor> VendorShared<V> {
         }
     }
 
-    /// Whether nobody waits any more for what the thread is doing.
+    /// Whether nobody waits any more for the thread's work.
     pub(crate) fn is_given_up(&self) -> bool {
         self.inner.gate().board().first_cause().is_revoked()
     }
 
-    /// Gives up what the thread is doing.
+    /// Gives up the thread's work.
     pub(crate) fn give_up(&self) {
         // A thread that waits for the other ranks beneath stops.
         let _ = self.inner.abort();
@@ -329,7 +329,7 @@ impl<V: Vendor> VendorShared<V> {
         is_ended
     }
 
-    /// Frees the communicator, unless a thread hangs in the library: what failed before or after is no reason to keep
+    /// Frees the communicator, unless a thread hangs in the library: an earlier or later failure is no reason to keep
     /// its connections.
     fn free(&self) {
         let until = deadline_after(Instant::now(), self.companion.gate().stall_options().drop_timeout);
@@ -381,7 +381,7 @@ impl Drop for AtEnd {
     }
 }
 
-/// Of a library, or of what calls it.
+/// The panic of a library, or of its caller.
 pub(crate) fn panicked() -> Error {
     let (what, text) = ("the executor of a call".to_owned(), "its thread has panicked".to_owned());
     Error::System { what, text }
@@ -403,7 +403,7 @@ impl<V: Vendor> Drop for VendorThread<V> {
         }
         if std::thread::panicking() {
             // Where ranks are threads, this one is dying: the others must learn it, although the library's thread
-            // still has what lies beneath.
+            // still has the communicators beneath.
             let both = [&self.shared.companion, &self.shared.inner];
             both.into_iter().for_each(|companion| companion.gate().control().abandon());
         }

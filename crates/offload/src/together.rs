@@ -11,7 +11,7 @@ use crate::thread::{VendorShared, stuck};
 use crate::turn::LibraryPass;
 use crate::vendor::Vendor;
 
-/// How long a rank waits for its turns before it compares its state with the others.
+/// The time that a rank waits for its turns before it compares its state with the others.
 const TURN_WAIT_MIN: Duration = Duration::from_millis(1);
 const TURN_WAIT_MAX: Duration = Duration::from_millis(64);
 

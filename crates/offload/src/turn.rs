@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use unisono_backend::{Pass, Turnstile};
 
-/// Lets one thread at a time into the library, whatever its communicator. The others follow in the order in which they
+/// Lets one thread at a time into the library, over all communicators. The others follow in the order in which they
 /// came.
 ///
 /// A thread with the turn waits for other ranks inside the library. Threads of two ranks that had the turn for two

@@ -39,7 +39,7 @@ impl NativeOp {
         NativeOp::PreMulSum(1.0),
     ];
 
-    /// The index of its kind in [`NativeOp::KINDS`], whatever its factor.
+    /// The index of its kind in [`NativeOp::KINDS`], for any factor.
     pub(crate) const fn kind(self) -> usize {
         match self {
             NativeOp::Sum => 0,

@@ -91,7 +91,7 @@ pub(crate) struct InlineWatch {
 #[derive(Clone, Copy)]
 pub(crate) struct Inline {
     pub(crate) number: u64,
-    /// How long the call may take.
+    /// The time that the call may take.
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -130,7 +130,7 @@ struct Looks {
     number: u64,
     since: Instant,
     asked: Instant,
-    /// How many questions have been asked. A rank may be asked more than once.
+    /// The number of questions that have been asked. A rank may be asked more than once.
     asked_ranks: usize,
     has_warned: bool,
 }

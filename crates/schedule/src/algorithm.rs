@@ -120,13 +120,13 @@ pub struct Algorithm {
     pub name: &'static str,
     /// The collective that it implements.
     pub collective: Collective,
-    /// What it requires of a call.
+    /// The requirements on a call.
     pub requires: Requires,
     /// Whether the algorithm claims the canonical tree ([`crate::canonical_tree`]) for every result.
     pub canonical: bool,
     /// Its publication or software.
     pub source: Cow<'static, str>,
-    /// What it does, in a sentence.
+    /// A description, in a sentence.
     pub summary: Cow<'static, str>,
     fits: Option<Fits>,
     chunks: Option<Count>,

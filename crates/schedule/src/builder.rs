@@ -29,7 +29,7 @@ pub enum Own {
 /// let sent = builder.send(1, 0);
 /// let received = builder.recv_reduce(1, 0, Own::Left, true);
 /// let schedule = builder.finish();
-/// // In place the receive overwrites what the send reads.
+/// /// // In place the receive overwrites the bytes that the send reads.
 /// assert_eq!(schedule.dependencies(received), [sent]);
 /// ```
 #[derive(Debug)]

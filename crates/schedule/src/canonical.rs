@@ -1,4 +1,4 @@
-//! The canonical reduction tree: one tree for each number of ranks, whatever the root, size and algorithm.
+//! The canonical reduction tree: one tree for each number of ranks, for any root, size and algorithm.
 
 use std::fmt;
 

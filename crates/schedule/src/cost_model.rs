@@ -33,8 +33,8 @@ pub struct CostModel {
     pub switch_ns: u64,
     /// The number of ranks that share a core, in thousandths; values below 1000 count as 1000.
     pub ranks_per_core_thousandths: u64,
-    /// How much longer a byte takes for each peer of a rank beyond two, in thousandths: many streams compete for caches
-    /// and buffers. Measured: with 4 ranks, direct exchange takes 5 to 20 % longer than a ring.
+    /// The extra time of a byte for each peer of a rank beyond two, in thousandths: many streams compete for caches and
+    /// buffers. Measured: with 4 ranks, direct exchange takes 5 to 20 % longer than a ring.
     pub per_peer_thousandths: u64,
     /// The largest size of a piece, the part of a chunk that a rank of a pipeline receives before it passes it on.
     pub piece_bytes: u64,
@@ -125,7 +125,7 @@ impl CostModel {
     ///
     /// ```text
     /// max(rounds * latency, cpu per message * work(messages sent and received) + rounds * (r - 1) * switch)
-    ///   + max(wire * max(sent, received, rounds * one piece, what leaves a host),
+    ///   + max(wire * max(sent, received, rounds * one piece, bytes that leave a host),
     ///         cpu per byte * work(sent + received))
     ///     * (1 + per peer * (peers beyond 2))
     ///   + reduce * work(reduced)

@@ -42,7 +42,7 @@ impl Hazards {
                 self.together.entry(location).or_default().read(index, &mut found);
             }
             if let Some(location) = written.and_then(|slot| self.location(slot, step.extent)) {
-                // In place, a location has one length, whichever extent names it.
+                // In place, a location has one length, under each of its extents.
                 self.together.entry(location).or_default().write(index, location, &mut found);
             }
         }

@@ -1,4 +1,4 @@
-//! Which chunks a rank's input and output hold, and which of these are the same bytes in place.
+//! The chunks in a rank's input and output, and the chunks among these that are the same bytes in place.
 //!
 //! A *location* is the number of a chunk in a rank's buffer. In a call in place, `Input` and `Output` of one location
 //! are the same bytes. The location is the extent itself, except in all-to-all.
@@ -12,7 +12,7 @@ use crate::{Collective, Shape};
 /// ```
 /// use unisono_schedule::{Collective, Layout, Shape};
 /// let layout = Layout::new(Collective::AllToAll, &Shape::new(4), 1, 16);
-/// // In place, what rank 1 sends to rank 3 is where it receives what rank 3 sends.
+/// // In place, the bytes from rank 1 to rank 3 lie where rank 1 receives the bytes from rank 3.
 /// assert_eq!(layout.input(1 * 4 + 3), Some(3));
 /// assert_eq!(layout.output(3 * 4 + 1), Some(3));
 /// assert_eq!(layout.input(2 * 4 + 3), None);

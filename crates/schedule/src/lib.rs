@@ -11,7 +11,7 @@
 //! j` of an all-to-all goes from rank i to rank j. [`Layout`] says which extents a rank holds, and which are the same
 //! bytes in a call in place.
 //!
-//! # What order means
+//! # The meaning of order
 //! * Step i waits for `dependencies(i)` piece by piece: its piece k waits for piece min(k, last) of each. A *piece* is
 //!   a part of a chunk, of a fixed size. An empty chunk counts as one piece, piece 0, without bytes.
 //! * Per link and direction, piece 0 of every step comes first, in list order, then piece 1 of every step, and so on.

@@ -12,7 +12,7 @@ pub const PROOF_STEPS_MAX: u64 = 10_000_000;
 /// The most steps of a proof that a rank makes alone, when a group first uses an algorithm.
 pub const FIRST_USE_STEPS_MAX: u64 = 1_000_000;
 
-/// How many similar names the answer to an unknown name gives.
+/// The number of similar names in the answer to an unknown name.
 const NEAREST_MAX: usize = 3;
 
 /// The check of an algorithm from outside, before its first use.

@@ -1,8 +1,8 @@
-//! How much memory the rings of all ranks of a host may have together: a ring is memory that is there from the start,
+//! The memory that the rings of all ranks of a host may have together: a ring is memory that is there from the start,
 //! and a process that exceeds a limit on memory is killed.
 //!
-//! The limits are the machine's own and those of control groups: of both versions, of this process's group and of all
-//! groups above it (`memory.max`, `memory.high`, `memory.limit_in_bytes`; cgroups(7)).
+//! The limits are the machine's own and the limits of control groups: of both versions, of this process's group and of
+//! all groups above it (`memory.max`, `memory.high`, `memory.limit_in_bytes`; cgroups(7)).
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const PART: u64 = 8;
 /// So many times the budget stays free beside the rings when one more is made.
 const FREE: u64 = 2;
 
-/// What the rings of a host may have.
+/// The memory that the rings of a host may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     limits: Vec<MemoryLimit>,
@@ -25,9 +25,10 @@ pub struct Budget {
 /// A limit on the memory of this process and of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// How much they may have.
+    /// The bytes that they may have.
     pub bytes: u64,
-    /// Where the system tells it: the folder of a control group, or the file with the memory of the machine.
+    /// The place at which the system tells it: the folder of a control group, or the file with the memory of the
+    /// machine.
     pub place: PathBuf,
 }
 
@@ -58,7 +59,7 @@ impl Budget {
         self.limits.iter().min_by_key(|limit| limit.bytes)
     }
 
-    /// What all rings of the host may have.
+    /// The bytes that all rings of the host may have.
     pub fn bytes(&self) -> u64 {
         self.limit().map_or(BYTES_MAX, |limit| BYTES_MAX.min(limit.bytes / PART))
     }
@@ -102,12 +103,12 @@ struct Mount<'a> {
     /// The group that is mounted.
     root: &'a str,
     point: &'a str,
-    /// What `/proc/self/cgroup` calls the hierarchy.
+    /// The name of the hierarchy in `/proc/self/cgroup`.
     controller: &'static str,
 }
 
 impl Mount<'_> {
-    /// What a line of `/proc/self/mountinfo` tells, if it is about one.
+    /// The hierarchy in a line of `/proc/self/mountinfo`, if it is about one.
     fn of_memory(line: &str) -> Option<Mount<'_>> {
         let (mount, system) = line.split_once(" - ")?;
         let (mut mount, mut system) = (mount.split(' '), system.split(' '));

@@ -1,12 +1,12 @@
-//! How far each side of a ring is, when a side sleeps, and when it must be woken.
+//! The progress of each side of a ring, the time when a side sleeps, and the time when it must be woken.
 //!
 //! Indices count bytes from the start of the stream. Each side keeps its own in private memory, and publishes it on
 //! its page; from the other side's page it reads, and believes an index only if it can be one.
 //!
-//! A side that finds nothing to do says on its page for what it waits, and looks once more before it sleeps. A side
-//! that has moved its index looks at the other's page. Between its store and its load each of the two has a fence. So
-//! of two sides that do this at the same time, at least one sees the other's store: the sleeper finds something to do,
-//! or the other side rings. This is Dekker's argument; the tests below try every order under loom.
+//! A side that finds nothing to do notes its wait on its page, and looks once more before it sleeps. A side that has
+//! moved its index looks at the other's page. Between its store and its load each of the two has a fence. So of two
+//! sides that do this at the same time, at least one sees the other's store: the sleeper finds something to do, or the
+//! other side rings. This is Dekker's argument; the tests below try every order under loom.
 //!
 //! A short message (`short`) tells of itself, and of all bytes before it. A reader that has seen an index behind a
 //! message sees the message too, because the writer published it before that index. So a reader looks for the next
@@ -24,16 +24,16 @@ pub(crate) const FOR_BYTES: u32 = 1;
 /// A side that sleeps waits for room.
 pub(crate) const FOR_ROOM: u32 = 2;
 
-/// What one side writes and the other one only reads. Each word has a cache line of its own, or the two sides would
-/// take each other's.
+/// The words that one side writes and the other one only reads. Each word has a cache line of its own, or the two sides
+/// would take each other's.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Page {
-    /// How many bytes this side has written into its ring.
+    /// The number of bytes that this side has written into its ring.
     written: Line<AtomicU64>,
-    /// How many bytes this side has read from the other side's ring.
+    /// The number of bytes that this side has read from the other side's ring.
     read: Line<AtomicU64>,
-    /// What this side waits for in its sleep.
+    /// The events that this side waits for in its sleep.
     awaited: Line<AtomicU32>,
     /// Not zero: this side writes no more.
     ended: Line<AtomicU32>,
@@ -62,7 +62,7 @@ impl Page {
         self.ended.0.store(1, Ordering::Release);
     }
 
-    /// How many bytes this side has written that the other one has not read, if both keep the rules.
+    /// The number of bytes that this side has written and the other one has not read, if both keep the rules.
     #[cfg(not(loom))]
     #[inline]
     pub(crate) fn unread_by(&self, other: &Page) -> u64 {
@@ -70,7 +70,7 @@ impl Page {
         written.saturating_sub(other.read.0.load(Ordering::Relaxed))
     }
 
-    /// Whether this side writes no more. What it has written before is there.
+    /// Whether this side writes no more. Its bytes from before are there.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.0.load(Ordering::Acquire) != 0
@@ -123,7 +123,7 @@ fn checked(index: u64, possible: (u64, u64)) -> Result<u64, Impossible> {
 pub(crate) struct Writer {
     capacity: u64,
     written: u64,
-    /// How much the reader had read when this end looked last.
+    /// The bytes that the reader had read when this end looked last.
     read: u64,
     /// The number of short messages so far.
     messages: usize,
@@ -170,8 +170,8 @@ impl Writer {
         Ok(())
     }
 
-    /// How many bytes fit. Looks at the reader's page only when its last index leaves room
-    /// for less than `wanted`.
+    /// The number of bytes that fit. Looks at the reader's page only when its last index leaves room for less than
+    /// `wanted`.
     #[inline]
     pub(crate) fn room(&mut self, reader: &Page, wanted: u64) -> Result<u64, Impossible> {
         let known = self.capacity - (self.written - self.read);
@@ -202,7 +202,7 @@ impl Writer {
 pub(crate) struct Reader {
     capacity: u64,
     read: u64,
-    /// How much the writer had written when this end looked last.
+    /// The bytes that the writer had written when this end looked last.
     written: u64,
     /// The number of short messages that have begun.
     messages: usize,
@@ -220,7 +220,7 @@ pub(crate) enum Next {
 }
 
 impl Next {
-    /// How many bytes there are.
+    /// The number of bytes.
     #[inline]
     pub(crate) fn count(self) -> u64 {
         match self {
@@ -259,14 +259,14 @@ impl Reader {
         Ok(Next::Ring(self.written.saturating_sub(self.read)))
     }
 
-    /// How many bytes of one piece are known to be there, without a look at the writer's page.
+    /// The number of bytes of one piece that are known to be there, without a look at the writer's page.
     #[cfg(not(loom))]
     #[inline]
     pub(crate) fn known(&self) -> u64 {
         self.message.1.max(self.written).saturating_sub(self.read)
     }
 
-    /// What comes before the end of the next short message, if it is there.
+    /// The bytes before the end of the next short message, if it is there.
     #[inline]
     fn before_message(&mut self, writer: &Page) -> Result<Option<Next>, Impossible> {
         let place = self.messages % PLACES;

@@ -5,7 +5,7 @@
 //! never blocks, and it trusts nothing that the other side writes: a process that follows no rule ends the stream, and
 //! does nothing else here.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `indices` | how far each side is, when a side sleeps, and when it must be woken; checked under loom |
 //! | `memory` | all `unsafe`: the memory, and copies into it and out of it |

@@ -17,10 +17,10 @@ pub const HEADER_BYTES: usize = if cfg!(loom) { 1 } else { 64 };
 /// The most bytes behind the header: with the words before them they fill two cache lines.
 pub const PAYLOAD_BYTES_MAX: usize = 100;
 
-/// How many short messages can be under way: so many fit on the page of the indices.
+/// The number of short messages that can be under way: so many fit on the page of the indices.
 pub(crate) const PLACES: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// What stands for a header: two headers with equal keys are equal.
+/// A stand-in for a header: two headers with equal keys are equal.
 pub type Key = [u64; 2];
 
 /// The places of one direction, in whose order messages are written, again and again.
@@ -104,14 +104,14 @@ impl Places {
         }
     }
 
-    /// Where the header of a place is.
+    /// The header of a place.
     #[cfg(not(loom))]
     #[inline]
     pub(crate) fn header(&self, place: usize) -> &[AtomicU8; HEADER_BYTES] {
         &self.headers[place]
     }
 
-    /// Where the bytes behind the header are.
+    /// The bytes behind the header.
     #[cfg(not(loom))]
     #[inline]
     pub(crate) fn payload(&self, place: usize) -> &[AtomicU8; PAYLOAD_BYTES_MAX] {

@@ -9,12 +9,12 @@ use crate::indices::{FOR_BYTES, FOR_ROOM, Impossible, Next, Reader, Writer};
 use crate::memory::{OtherSegment, Segment, copy_out};
 use crate::short::{HEADER_BYTES, Key, PAYLOAD_BYTES_MAX};
 
-/// How many bytes are copied before the other side learns of them: it copies out while this side copies in.
+/// The number of bytes that are copied before the other side learns of them: it copies out while this side copies in.
 const PUBLISHED_BYTES: usize = 64 << 10;
 
 /// Wakes the other side, which sleeps.
 pub trait Bell {
-    /// Ends the sleep of the other side: the one in which it is, or its next one.
+    /// Ends the sleep of the other side: its present sleep, or its next one.
     fn ring(&self);
 }
 
@@ -45,7 +45,7 @@ impl Segments {
         self.own.page().end();
     }
 
-    /// How many bytes have come that this side has not read.
+    /// The number of bytes that have come and that this side has not read.
     pub fn unread_bytes(&self) -> u64 {
         self.other.page().unread_by(self.own.page()).min(self.other.capacity() as u64)
     }
@@ -60,7 +60,7 @@ pub enum Peeked<'a> {
     Behind(&'a [AtomicU8]),
 }
 
-/// What a thread waits for on one stream.
+/// The events that a thread waits for on one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Bytes, or the end of the stream.
@@ -76,7 +76,7 @@ pub struct Stream<B> {
     writer: Writer,
     reader: Reader,
     bell: B,
-    /// What this side waits for in its sleep.
+    /// The events that this side waits for in its sleep.
     awaited: u32,
     /// The other side's process has ended, or its connection.
     has_hung_up: bool,
@@ -258,8 +258,8 @@ impl<B: Bell> Stream<B> {
         if has_ended { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// The other side's process has ended, or its connection. What it has written before can still be read. If it has
-    /// ended the stream before, it may still read.
+    /// The other side's process has ended, or its connection. Its earlier bytes can still be read. If it has ended the
+    /// stream before, it may still read.
     pub fn hang_up(&mut self) {
         self.has_hung_up = !self.segments.other.page().has_ended();
     }

@@ -5,7 +5,7 @@
 //! ([`unisono_job::sockets::Way`]). A pair without memory uses the sockets themselves. It is slower then, and plans
 //! nothing differently.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! | --- | --- |
 //! | `communicator` | the transport, and the communicator that users get |
 //! | `links` | the connections of a communicator, as the engine's links |

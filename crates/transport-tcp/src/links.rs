@@ -81,7 +81,7 @@ impl DataLinks {
     }
 }
 
-/// Where the link of an edge is.
+/// The place of an edge's link.
 fn place(links: &[Option<DataLink>], edge: Edge) -> usize {
     let short = Edge { lane: Lane::Small, ..edge }.index();
     let is_shared = || links[short].as_ref().is_some_and(|link| link.memory().is_some());

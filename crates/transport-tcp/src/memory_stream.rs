@@ -33,7 +33,7 @@ impl MemoryStream {
         self.stream.arm(self.possible(interest));
     }
 
-    /// What of it can still happen.
+    /// The part of the interest that can still come true.
     fn possible(&self, interest: &Interest) -> shared_memory::Interest {
         shared_memory::Interest {
             readable: interest.readable && !self.cannot_receive,
@@ -67,14 +67,14 @@ impl MemoryStream {
         }
     }
 
-    /// Takes as many bytes as fit, from the first slice on. Errors are those of `Link::try_send`.
+    /// Takes as many bytes as fit, from the first slice on. Errors are as for `Link::try_send`.
     pub(crate) fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
         let sent = self.stream.try_write(bytes);
         self.cannot_send |= matches!(&sent, Err(error) if error.kind() != ErrorKind::WouldBlock);
         sent
     }
 
-    /// Fills the slices in order. Errors are those of `Link::try_recv`.
+    /// Fills the slices in order. Errors are as for `Link::try_recv`.
     pub(crate) fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let received = self.stream.try_read(into);
         self.cannot_receive |= match &received {

@@ -10,7 +10,7 @@ use unisono_backend::Waker;
 use unisono_communicator::{Error, Result};
 use unisono_engine::Wake;
 
-/// Where a thread sleeps. If it is signalled before the sleep, the sleep ends at once: no signal is lost between a
+/// The sleep of a thread. If it is signalled before the sleep, the sleep ends at once: no signal is lost between a
 /// check and the sleep.
 pub(crate) struct Sleep {
     alarm: Arc<OwnedFd>,

@@ -41,12 +41,12 @@ impl SocketStream {
         }
     }
 
-    /// Takes as many bytes as fit, from the first slice on. Errors are those of `Link::try_send`.
+    /// Takes as many bytes as fit, from the first slice on. Errors are as for `Link::try_send`.
     pub(crate) fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
         self.sender.send(bytes)
     }
 
-    /// Fills the slices in order. Errors are those of `Link::try_recv`.
+    /// Fills the slices in order. Errors are as for `Link::try_recv`.
     pub(crate) fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.receiver.recv(into)
     }

@@ -80,7 +80,7 @@ impl Sockets {
         let mut found = self.roles(edge).iter().map(|&role| self.sockets[index(edge.peer, role)].clone());
         let first = found.next()??;
         let second = found.next().unwrap_or_else(|| Some(first.clone()))?;
-        // The second one carries what the higher rank sends.
+        // The second one carries the bytes of the higher rank.
         Some(if self.own < edge.peer { (first, second) } else { (second, first) })
     }
 
@@ -121,7 +121,7 @@ impl Sockets {
 
 impl Drop for Sockets {
     fn drop(&mut self) {
-        // The sent bytes must arrive, whatever becomes of this process.
+        // The sent bytes must arrive, even if this process ends.
         let sockets: Vec<_> = self.sockets.drain(..).flatten().collect();
         if !sockets.is_empty() {
             self.connections.linger(sockets);

@@ -11,7 +11,7 @@ const PARAMETERS: usize = 10_000;
 const STEPS: u64 = 300;
 const WARMUP_STEPS: u64 = 60;
 
-/// What each parameter should become.
+/// The value that each parameter should reach.
 fn target(index: usize) -> f32 {
     (index as f32).sin()
 }

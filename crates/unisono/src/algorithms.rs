@@ -10,14 +10,14 @@ use unisono_schedule::{Algorithm, Registry};
 
 use crate::{Config, Group, Result};
 
-/// The whole `main` of a program that answers questions about its own algorithms, beside those of this crate, as
-/// `unisono algo` does:
+/// The whole `main` of a program that answers questions about its own algorithms, beside the algorithms of this crate,
+/// as `unisono algo` does:
 ///
 /// ```text
 /// program list                              every algorithm; the program's own are marked
 /// program show all_reduce/pair -n 2         the steps of every rank
 /// program verify pair --ranks 1..16         a proof, or a counterexample
-/// program price --all --ranks 64 --bytes 1M what each is expected to take, and which one is chosen
+/// program price --all --ranks 64 --bytes 1M the expected time of each, and which one is chosen
 /// ```
 ///
 /// The exit status is 0; 1 when an algorithm is wrong or something failed; 2 for a command line that is not valid, and
@@ -28,7 +28,7 @@ use crate::{Config, Group, Result};
 /// use unisono::schedule::{Algorithm, Own};
 /// use unisono::Collective;
 ///
-/// // Both ranks send their whole vector, and add what comes, the lower rank's on the left.
+/// // Both ranks send their whole vector, and add the arriving one, the lower rank's on the left.
 /// fn pair() -> Arc<Algorithm> {
 ///     let pair = Algorithm::new("pair", Collective::AllReduce, |builder| {
 ///         let (peer, own) = (1 - builder.rank(), if builder.rank() == 0 { Own::Left } else { Own::Right });
@@ -57,7 +57,7 @@ pub fn figures_here(ranks: u32) -> Result<MachineFigures> {
 }
 
 /// The choices of the library in `group`: with the figures of the job of this process, if it has joined one, else with
-/// those of its settings. For the program `unisono`.
+/// the figures of its settings. For the program `unisono`.
 ///
 /// # Errors
 /// For settings that cannot be obeyed.

@@ -6,7 +6,7 @@
 //! use unisono::call::{Buffer, BufferMut, Buffers, Call, Descriptor, Division};
 //! use unisono::{Collective, Collectives, DType, in_process};
 //!
-//! // What each rank gives lies in two pieces.
+//! // The input of each rank lies in two pieces.
 //! in_process::run(2, |comm| {
 //!     let first = [comm.rank() as u16];
 //!     let mut all = [0u16; 6];

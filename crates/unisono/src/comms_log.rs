@@ -1,5 +1,5 @@
-//! The communication log: what a rank's calls have cost, as data and as a table. [`World::comms_logger`] gives it, and
-//! so does [`Group::comms_logger`] for any communicator.
+//! The communication log: the cost of a rank's calls, as data and as a table. [`World::comms_logger`] gives it, and so
+//! does [`Group::comms_logger`] for any communicator.
 //!
 //! [`World::comms_logger`]: crate::World::comms_logger
 //! [`Group::comms_logger`]: crate::Group::comms_logger

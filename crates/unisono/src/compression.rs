@@ -1,6 +1,6 @@
 //! Compressed collectives: an all-reduce that sends 1, 4, 8 or 16 bits for each element; docs/compression.md says when
-//! it pays, and a state with [`or_exact`](CompressionState::or_exact) measures that at its first call, on
-//! all ranks, and goes on with exact calls where it does not pay.
+//! it pays, and a state with [`or_exact`](CompressionState::or_exact) measures this at its first call, on all ranks,
+//! and goes on with exact calls where it does not pay.
 //!
 //! ```
 //! use unisono::ReduceOp;

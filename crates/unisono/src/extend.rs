@@ -1,12 +1,13 @@
-//! What authors of transports, vendors' backends, codecs and kernel devices need beside the names for users. Programs
-//! that only call collectives need nothing of it, and it changes more often than the rest.
+//! Names for authors of transports, vendors' backends, codecs and kernel devices, beside the names for users. Programs
+//! that only call collectives need none of them, and they change more often than the rest.
 //!
 //! * A transport implements [`links::Links`], and gets a whole communicator, [`links::EngineCommunicator`]. Over the
 //!   connections of a job it implements [`tcp::Transport`] too, elsewhere [`control::Control`].
 //! * A vendor's library implements `library::Vendor`, on memory of a device also `library::Device`, and gets
 //!   `library::Offloaded` (feature `offload`).
 //! * A library with calls of its own implements [`Executor`](calls::Executor) and [`Life`](calls::Life) with a
-//!   [`gate::CallGate`]. A decorator of a communicator implements `Executor`, and has the `Life` of the one beneath.
+//!   [`gate::CallGate`]. A decorator of a communicator implements `Executor`, and has the `Life` of the communicator
+//!   beneath.
 //! * A codec implements `compression::Codec`, a device for codecs `compression::KernelDevice`, both with the names of
 //!   `codecs` (feature `compression`).
 //!
@@ -69,7 +70,7 @@ pub mod gate {
     pub use unisono_communicator::{BodyStage, CallBody};
 }
 
-/// The control plane of a transport: what ranks ask and tell each other about calls and failures, the state that a
+/// The control plane of a transport: the questions and answers of ranks about calls and failures, the state that a
 /// communicator shows for it, and the search for calls that differ.
 pub mod control {
     pub use unisono_backend::{
@@ -83,7 +84,7 @@ pub mod control {
     };
 }
 
-/// What a backend records of calls for the communication log and the analysis of stragglers.
+/// The records of calls that a backend makes for the communication log and the analysis of stragglers.
 pub mod records {
     pub use unisono_backend::Course;
     pub use unisono_communicator::{

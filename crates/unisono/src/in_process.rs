@@ -14,7 +14,7 @@
 //! assert_eq!(sums, [6; 4]);
 //! ```
 //!
-//! What a program does after a failure is tested in the same way. Here rank 2 leaves, and the others go on:
+//! The work of a program after a failure is tested in the same way. Here rank 2 leaves, and the others go on:
 //!
 //! ```
 //! use unisono::{Collectives, Error, ReduceOp, in_process};
@@ -36,7 +36,7 @@
 //!
 //! [`run_with`] takes deadlines and other settings ([`EngineOptions`]); [`run_of`] wraps the links of each rank, for
 //! instance in [`Faulty`] ones, which deliver a few bytes at a time or break. [`world`] gives the communicators to
-//! threads of your own; [`world_with_groups`] does so with what makes groups by key.
+//! threads of your own; [`world_with_groups`] does so with a maker of groups by key.
 
 use std::sync::Arc;
 

@@ -41,10 +41,10 @@
 //!   [`shrink`](Communicator::shrink) and [`register`](Communicator::register). `unisono demo --kill 2@300` shows a
 //!   training that goes on after the death of a rank.
 //! * **Several kinds of parallelism at once**: [`DeviceMesh`] has a group for each named dimension, as torch's.
-//! * **What calls cost**: [`comms_log`] records operations, sizes, times and bandwidths, and finds the rank that all
-//!   others wait for; `unisono run --comms`, docs/logging.md.
-//! * **What went wrong**: an [`Error`] says which rank, in which call, and how it was noticed; [`flight`] keeps the
-//!   last calls for `unisono doctor`.
+//! * **The cost of calls**: [`comms_log`] records operations, sizes, times and bandwidths, and finds the rank that
+//!   all others wait for; `unisono run --comms`, docs/logging.md.
+//! * **The causes of failures**: an [`Error`] says which rank, in which call, and how it was noticed; [`flight`]
+//!   keeps the last calls for `unisono doctor`.
 //! * **Elements and operators**: [`DType`], [`Element`], [`ReduceOp`]; [`UserOp`] for operators of your own.
 //! * **Tests** with ranks as threads, without a network: [`in_process`].
 //! * **Algorithms** of your own, and the proofs of all: [`schedule`].
@@ -163,9 +163,9 @@ pub fn init() -> Result<World> {
     init_with(&Config::from_environment()?)
 }
 
-/// [`init`] with these settings, which mostly come from the environment and are changed in code: what code sets wins.
-/// Algorithms of the program's own may fit several ranks only; a world of one takes them all the same, unless a backend
-/// is named.
+/// [`init`] with these settings, which mostly come from the environment and are changed in code: a value that code sets
+/// wins. Algorithms of the program's own may fit several ranks only; a world of one takes them all the same, unless a
+/// backend is named.
 ///
 /// # Errors
 /// As [`init`]; [`Error::AlgorithmRefused`] for one of [`JobConfig::algorithms`](config::JobConfig::algorithms).

@@ -1,9 +1,9 @@
 //! Device meshes: the ranks of a world as an array with named dimensions, and a group for each dimension.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `arrangement` | which ranks differ in which dimensions only: arithmetic |
-//! | `maker` | what makes the groups: a world, or the ranks of `in_process` |
+//! | `maker` | the maker of the groups: a world, or the ranks of `in_process` |
 
 mod arrangement;
 mod maker;
@@ -16,8 +16,8 @@ use unisono_communicator::{Communicator, Error, GroupOptions, Result, Site};
 use arrangement::Arrangement;
 use maker::Maker;
 
-/// What a [`DeviceMesh`] can be made over: a [`World`](crate::World), or, in tests, the
-/// [`Groups`](crate::in_process::Groups) of a rank that is a thread, in an [`Arc`].
+/// A base for a [`DeviceMesh`]: a [`World`](crate::World), or, in tests, the [`Groups`](crate::in_process::Groups) of a
+/// rank that is a thread, in an [`Arc`].
 pub trait MeshWorld: Maker + Clone + 'static {}
 
 impl<M: Maker + Clone + 'static> MeshWorld for M {}
@@ -102,7 +102,7 @@ struct Whole {
     /// Keeps the keys of this mesh and of other meshes of its world apart.
     number: u64,
     arrangement: Arrangement,
-    /// All dimensions that have a name: those of the arrangement, then the flattened ones.
+    /// All dimensions that have a name: the dimensions of the arrangement, then the flattened ones.
     axes: Mutex<Vec<Arc<Axis>>>,
 }
 
@@ -215,7 +215,7 @@ impl DeviceMesh {
         self.axes.len()
     }
 
-    /// How many ranks the mesh has; for a submesh, how many ranks the submesh of this rank has.
+    /// The number of ranks of the mesh; for a submesh, the number of ranks of this rank's submesh.
     pub fn size(&self) -> u32 {
         self.shape().into_iter().product()
     }
@@ -293,7 +293,7 @@ impl DeviceMesh {
     /// submeshes; this rank gets the submesh that it is in. A submesh of one dimension is one group of it. Its groups
     /// are the groups of this mesh.
     ///
-    /// A name may also be that of a dimension that [`DeviceMesh::flatten`] has made.
+    /// A name may also stand for a dimension that [`DeviceMesh::flatten`] has made.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What programs use: `use unisono::prelude::*;` brings the calls, the types that they take, and the worlds.
+//! The names that programs use: `use unisono::prelude::*;` brings the calls, the types that they take, and the worlds.
 //!
 //! ```
 //! use unisono::prelude::*;

@@ -6,7 +6,7 @@
 //! use unisono::schedule::{Algorithm, Own, Shape, verify};
 //! use unisono::{CallOptions, Collective, Collectives, ReduceOp, Trust, in_process};
 //!
-//! // Both ranks send their whole vector, and add what comes, the lower rank's on the left.
+//! // Both ranks send their whole vector, and add the arriving one, the lower rank's on the left.
 //! let pair = Algorithm::new("pair", Collective::AllReduce, |builder| {
 //!     let (peer, own) = (1 - builder.rank(), if builder.rank() == 0 { Own::Left } else { Own::Right });
 //!     builder.send(peer, 0);

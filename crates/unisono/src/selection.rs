@@ -1,4 +1,4 @@
-//! Which backend a world gets: what the settings name, or what `auto` takes.
+//! The backend of a world: the backend that the settings name, or the choice of `auto`.
 
 #[cfg(any(feature = "ccl", feature = "nccl", feature = "hccl"))]
 mod on_vendor;

@@ -53,14 +53,14 @@ pub(crate) struct Shared {
     // there when the job looks for messages that nobody has received.
     kind: Kind,
     communicator: Arc<dyn Communicator>,
-    /// How many meshes this rank has made.
+    /// The number of meshes that this rank has made.
     meshes: AtomicU64,
 }
 
 /// Puts a vendor's communicator on top of one over TCP.
 type OnCompanion = dyn Fn(Companion) -> Result<Arc<dyn Communicator>> + Send + Sync;
 
-/// How a world makes groups.
+/// The way in which a world makes groups.
 enum Kind {
     /// One rank without a network.
     Alone(Alone),
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// The communication log of this rank: what its calls in all communicators of the world have cost.
+    /// The communication log of this rank: the cost of its calls in all communicators of the world.
     ///
     /// ```
     /// use unisono::prelude::*;
@@ -288,7 +288,7 @@ impl Deref for World {
     }
 }
 
-/// The doors of a handle are those of the world's communicator.
+/// A handle passes each call on to the doors of the world's communicator.
 macro_rules! impl_executor {
     ($handle:ty, $this:ident => $communicator:expr) => {
         impl Executor for $handle {

@@ -1,6 +1,6 @@
-//! What is wrong with a library's file and the loader does not say: it maps what an ELF file says about itself, and the
-//! process dies of SIGBUS where the file has ended before, as after an interrupted download; and a library of another
-//! machine it calls "no such file".
+//! The faults of a library's file that the loader does not name: it maps the parts that an ELF file claims to have, and
+//! the process dies of SIGBUS where the file has ended before, as after an interrupted download; and a library of
+//! another machine it calls "no such file".
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,12 +12,12 @@ use unisono_communicator::open_regular;
 const HEADER_BYTES: usize = 64;
 const SEGMENT_BYTES: usize = 56;
 
-/// What ELF files begin with, and then the class and the byte order of those that are read here.
+/// The beginning of ELF files, and then the class and the byte order of files that are read here.
 const ELF: &[u8] = b"\x7fELF";
 const BITS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 
-/// This machine's number; 0 for those that are not told apart.
+/// This machine's number; 0 for machines that are not told apart.
 const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
     62
 } else if cfg!(target_arch = "aarch64") {
@@ -29,12 +29,12 @@ const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
 /// `PT_LOAD`: a part of the file that is mapped.
 const LOAD: u64 = 1;
 
-/// What keeps the file at `path` from being opened as a library, found without opening it as one: it is not there or
-/// cannot be read, is no ELF file, is one of another machine, or is cut off. Whether the loader finds what the library
-/// needs, only the loader knows.
+/// Finds the fault that keeps the file at `path` from being opened as a library, without opening it as one: it is not
+/// there or cannot be read, is no ELF file, is one of another machine, or is cut off. Whether the loader finds the
+/// libraries that it needs, only the loader knows.
 ///
 /// # Errors
-/// What is wrong, in words that follow the name of the file.
+/// The fault, in words that follow the name of the file.
 pub fn check_file(path: &Path) -> Result<(), String> {
     let opened = open_regular(path, OpenOptions::new().read(true));
     let (mut file, metadata) = opened.map_err(|error| error.to_string())?;
@@ -54,7 +54,7 @@ pub fn check_file(path: &Path) -> Result<(), String> {
     }
 }
 
-/// What a file says about itself.
+/// The claims of a file about itself.
 #[derive(Debug, PartialEq)]
 enum Kind {
     /// No ELF file.

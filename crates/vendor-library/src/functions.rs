@@ -14,7 +14,7 @@ pub struct Optional<F> {
 }
 
 impl<F: Copy> Optional<F> {
-    /// A pointer to it. `backend` is the library in the error, `version` its version, and `instead` what can be done
+    /// A pointer to it. `backend` is the library in the error, `version` its version, and `instead` an alternative
     /// without this function.
     ///
     /// # Errors
@@ -29,14 +29,14 @@ impl<F: Copy> Optional<F> {
 }
 
 /// A struct of the functions of a library, one field for each: `name: "symbol" (arguments) -> output`. Without an
-/// output a function returns an `i32`. Those of `required` must be there; those of `optional`, which stand behind the
-/// first version that has them, are [`Optional`].
+/// output a function returns an `i32`. The functions of `required` must be there; the functions of `optional`, which
+/// stand behind the first version that has them, are [`Optional`].
 ///
 /// The struct is visible in the crate that declares it, and has the library as its field `library`, so that this stays
-/// open as long as the pointers. `new(library)` finds all functions; its error is that of [`Library::unusable`] with
-/// the first symbol that is missing.
+/// open as long as the pointers. `new(library)` finds all functions; its error is [`Library::unusable`]'s, with the
+/// first symbol that is missing.
 ///
-/// The signatures must be those of the vendor's header: nothing checks them, and the struct trusts them.
+/// The signatures must equal the signatures in the vendor's header: nothing checks them, and the struct trusts them.
 ///
 /// [`Library::unusable`]: crate::Library::unusable
 #[macro_export]
@@ -68,7 +68,7 @@ macro_rules! functions {
             pub(crate) fn new(library: $crate::Library) -> unisono_communicator::Result<$table> {
                 Ok($table {
                     $(
-                        // SAFETY: the signature is that of the vendor's header, and the library stays beside it.
+                        // SAFETY: the signature comes from the vendor's header, and the library stays beside it.
                         $field: unsafe { library.function($symbol) }
                             .ok_or_else(|| library.unusable(concat!("has no ", $symbol)))?,
                     )*

@@ -1,9 +1,9 @@
 //! A vendor's library, opened at run time: nothing of a vendor is needed to build or to link.
 //!
 //! [`Library`] is the open file, and [`functions!`] makes the struct of its functions, of which some may be newer than
-//! the oldest version that is supported ([`Optional`]). What is missing is an error that says which files were tried,
-//! what is wrong with each, and what to do. A [`Resident`] is a library that a process opens once, and [`VendorCode`]
-//! makes an error of what one of its functions returned.
+//! the oldest version that is supported ([`Optional`]). A missing library is an error that names the files that were
+//! tried, the fault of each, and a remedy. A [`Resident`] is a library that a process opens once, and [`VendorCode`]
+//! makes an error of the code that one of its functions returned.
 //!
 //! ```
 //! # #![allow(unsafe_code)]
@@ -11,7 +11,7 @@
 //! use unisono_vendor_library::{Library, functions};
 //!
 //! functions! {
-//!     /// Two functions of the C library, and one that it may lack.
+//!     /// Two functions of the C library, and a third that it may lack.
 //!     Table {
 //!         required {
 //!             absolute: "abs" (c_int);

@@ -22,11 +22,11 @@ pub struct Library {
 impl Library {
     /// Opens the first of `candidates` that can be opened, and binds all that it needs at once. A candidate is an
     /// absolute path, or the bare name of a file, which the system's loader looks for; a path that depends on the
-    /// working directory is refused. `name` is the library's in errors, `remedy` what to do when there is none.
+    /// working directory is refused. `name` is the library's in errors, `remedy` the advice when there is none.
     ///
     /// # Errors
-    /// [`Error::LibraryMissing`] with what is wrong with each candidate: a file that is not there or cannot be read,
-    /// is no library, is one of another machine, or needs what is not there.
+    /// [`Error::LibraryMissing`] with the fault of each candidate: a file that is not there or cannot be read, is no
+    /// library, is one of another machine, or needs a library that is not there.
     ///
     /// # Cost
     /// Runs the library's initialisation.
@@ -38,7 +38,7 @@ impl Library {
         Library::open_with(unix::RTLD_LOCAL, name, candidates, remedy)
     }
 
-    /// The same, for a library that others need: those that are opened later find it and its symbols, by its
+    /// The same, for a library that others need: libraries that are opened later find it and its symbols, by its
     /// `DT_SONAME`, wherever it lies.
     ///
     /// # Errors
@@ -75,8 +75,8 @@ impl Library {
         &self.file
     }
 
-    /// The error of a library that was opened and is of no use, such as one that is too old. `problem` follows the
-    /// name of the file: `is of version 1.0, older than 2.0`.
+    /// The error of a library that was opened and is of no use, such as a library that is too old. `problem` follows
+    /// the name of the file: `is of version 1.0, older than 2.0`.
     pub fn unusable(&self, problem: &str) -> Error {
         Error::LibraryMissing {
             library: self.name.into(),
@@ -97,7 +97,7 @@ impl Library {
     }
 }
 
-/// Opens one candidate; what is wrong with it, else.
+/// Opens one candidate; its fault, else.
 fn load(candidate: &OsStr, visibility: c_int) -> Result<unix::Library, String> {
     let path = Path::new(candidate);
     if candidate.is_empty() {

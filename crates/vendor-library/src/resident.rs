@@ -6,7 +6,7 @@ use unisono_communicator::{Error, Result};
 
 /// A library of which a process has one, as long as it lives.
 pub trait Resident: Sized + Sync {
-    /// Where it is found. The default names nothing, and stands for whatever is open.
+    /// The place of the library. The default names nothing, and stands for the open library.
     type Options: Default + PartialEq;
 
     /// Its name in errors.
@@ -37,7 +37,7 @@ pub enum Failure {
     Spoilt(Error),
 }
 
-/// What a process has of a library.
+/// A process's state of a library.
 #[derive(Debug, Default)]
 pub enum Process<T: 'static> {
     /// Nothing was opened.
@@ -50,11 +50,11 @@ pub enum Process<T: 'static> {
 }
 
 impl<T: Resident> Process<T> {
-    /// The library, which the first call opens. With options that name nothing, it is the one that is open.
+    /// The library, which the first call opens. With options that name nothing, it is the open library.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for other files than those that are open. The error of [`Resident::load`], which is
-    /// that of every later call if parts of the library have stayed.
+    /// [`Error::InvalidArgument`] for other files than the open ones. The error of [`Resident::load`], which every
+    /// later call gives too if parts of the library have stayed.
     pub fn open(&mut self, options: &T::Options) -> Result<&'static T> {
         match self {
             Process::Open(library) if *options == T::Options::default() || options == library.options() => {
@@ -83,7 +83,7 @@ impl<T: Resident> Process<T> {
         }
     }
 
-    /// The same of the one that all threads share.
+    /// The same for the value that all threads share.
     ///
     /// # Errors
     /// As [`Process::open`].

@@ -1,4 +1,4 @@
-//! What a library says about its errors.
+//! A library's words about its errors.
 
 #![allow(unsafe_code)]
 
@@ -18,20 +18,20 @@ pub unsafe fn text_at(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
 }
 
-/// A code that a function of a library returned, and what is known about it.
+/// A code that a function of a library returned, and the facts that are known about it.
 #[derive(Clone, Debug)]
 pub struct VendorCode<'a> {
     /// The library's name, version and file.
     pub library: String,
     /// The function.
     pub call: &'a str,
-    /// What it returned.
+    /// The error code that it returned.
     pub code: i32,
     /// The code's name in the vendor's header.
     pub name: &'a str,
-    /// What the library says about it, from the general to the special; empty texts are left out.
+    /// The library's texts about it, from the general to the special; empty texts are left out.
     pub texts: Vec<String>,
-    /// What to do.
+    /// The remedy: an action of the user.
     pub remedy: &'a str,
 }
 

@@ -1,5 +1,5 @@
-//! Small libraries, made by the system's compiler: how they are opened, what is wrong with files that are none, and
-//! which functions they have.
+//! Small libraries, made by the system's compiler: their opening, the faults of files that are none, and their
+//! functions.
 
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -16,7 +16,7 @@ use unisono_tests::compiled::shared_library;
 use unisono_vendor_library::{Library, functions};
 
 functions! {
-    /// What the library of [`SOURCE`] has.
+    /// The functions of the library of [`SOURCE`].
     Sums {
         required {
             sum: "vendor_sum" (c_int, c_int);
@@ -61,7 +61,7 @@ fn open(file: &Path) -> Result<Library, Error> {
     Library::open("Sums", &[file], REMEDY)
 }
 
-/// What is wrong with this file, which is the only one that is tried.
+/// The fault of this file, the only candidate.
 fn problem(file: &Path) -> String {
     let error = open(file).unwrap_err();
     let Error::LibraryMissing { library, tried, remedy } = error else { panic!("{error}") };
@@ -77,7 +77,7 @@ fn functions_are_found_and_give_what_they_are_declared_to() {
     let table = Sums::new(open(&file).unwrap()).unwrap();
     assert_eq!(table.library.file(), file.to_str().unwrap());
     let twice = table.twice.require("Sums", "2.1", "a sum").unwrap();
-    // SAFETY: the signatures are those of the text, which returns a string that lives as long as the library.
+    // SAFETY: the signatures come from the text, which returns a string that lives as long as the library.
     unsafe {
         assert_eq!((table.sum)(3, 4), 7);
         assert_eq!(CStr::from_ptr((table.name)()), c"sums");
@@ -143,7 +143,7 @@ fn what_is_no_file_is_refused() {
     if Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()) {
         assert_eq!(problem(&pipe), "it is not a regular file");
     }
-    // As root everything can be read, so a name beyond the system's limit stands for what cannot be looked at.
+    // As root everything can be read, so a name beyond the system's limit stands for a file that cannot be looked at.
     assert!(problem(&folder.path().join("x".repeat(300))).contains("too long"));
 }
 
@@ -207,6 +207,6 @@ fn a_library_finds_those_that_were_opened_for_all() {
     assert!(error.contains("libunisono-needed.so.1: cannot open shared object file"), "{error}");
     let _needed = Library::open_global("Sums", &[&needed], REMEDY).unwrap();
     let table = Needing::new(open(&needing).unwrap()).unwrap();
-    // SAFETY: the signature is that of the text.
+    // SAFETY: the signature comes from the text.
     assert_eq!(unsafe { (table.sum_of_three)(1, 2, 3) }, 6);
 }

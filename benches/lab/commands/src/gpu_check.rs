@@ -42,7 +42,7 @@ Here, without a card, the checks run on test doubles: cargo xtask gpu-check --do
     )
 }
 
-/// Where Cargo puts it.
+/// Its place in Cargo's folder.
 fn built_program() -> PathBuf {
     target_folder().join("release").join(PACKAGE)
 }

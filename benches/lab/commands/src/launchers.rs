@@ -16,7 +16,7 @@ use crate::workspaces::{cargo, succeed, target_folder};
 const EXAMPLE: &str = "hello";
 const RANKS: usize = 4;
 
-/// A process manager from a wheel. What it is told besides is for a machine with fewer cores than ranks, and for root.
+/// A process manager from a wheel. Its further words are for a machine with fewer cores than ranks, and for root.
 struct Manager {
     name: &'static str,
     /// Its folder among the peers.
@@ -52,7 +52,7 @@ const MANAGERS: [Manager; 3] = [
     },
 ];
 
-/// Why a launcher has not shown what it should.
+/// The verdict on a launcher.
 enum Outcome {
     Passed,
     Skipped(String),
@@ -123,7 +123,7 @@ fn command(program: &Path, bin: Option<&Path>) -> Command {
     command
 }
 
-/// What 4 ranks have printed.
+/// The verdict on the output of 4 ranks.
 fn judge(output: std::io::Result<Output>) -> Outcome {
     let output = match output {
         Ok(output) => output,
@@ -162,7 +162,7 @@ fn of_wheel(bin: &Path, words: &str, program: &Path) -> Outcome {
     }
 }
 
-/// What torchrun sets, for ranks that are started one by one.
+/// Ranks that are started one by one, with the variables of torchrun.
 fn by_hand(program: &Path) -> Outcome {
     let ranks = (0..RANKS).map(|rank| {
         let mut command = command(program, None);

@@ -1,4 +1,4 @@
-//! The two workspaces, that of the product and that of the laboratory, and cargo in each.
+//! The workspace of the product, the workspace of the laboratory, and cargo in each.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use unisono_communicator::{Awaited, Group, GroupRank, JobRank};
 use crate::lock;
 use crate::status::CommunicatorKey;
 
-/// How many answers about calls of other communicators are kept. A broken rank could lead on without end.
+/// The number of answers about calls of other communicators that are kept. A broken rank could lead on without end.
 const ELSEWHERE_MAX: usize = 256;
 
 /// The answers that one rank has received.
@@ -84,7 +84,7 @@ impl Answers {
     pub fn begin_round(&self, number: u64, awaited: &[GroupRank]) {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         *lock(&self.asked) = (number, awaited.to_vec());
-        // Answers of the last round stay until those of the new one have come.
+        // Answers of the last round stay until the answers of the new round have come.
         let is_recent = |place: &AnswerPlace, note: &mut Note| {
             matches!(place, AnswerPlace::Here(_)) || note.round == round
         };
@@ -135,7 +135,7 @@ impl Answers {
         status.unwrap_or_else(|| "has not answered".to_owned())
     }
 
-    /// Where the last answer of a rank about call `number` leads.
+    /// The place to which the last answer of a rank about call `number` leads.
     fn next_of(&self, (place, number): (AnswerPlace, u64)) -> Option<(AnswerPlace, u64)> {
         let notes = lock(&self.notes);
         let next = notes.get(&place).filter(|note| note.number == number)?.next?;
@@ -225,12 +225,12 @@ impl Answers {
         list
     }
 
-    /// Records a difference between our call `number` and that of `rank`, which a header has shown.
+    /// Records a difference between our call `number` and the call of `rank`, which a header has shown.
     pub(crate) fn suspect(&self, rank: GroupRank, number: u64, difference: &str) {
         *lock(&self.suspicion) = Some(Suspicion { rank, number, difference: difference.to_owned() });
     }
 
-    /// The recorded difference between our call `number` and that of `rank`.
+    /// The recorded difference between our call `number` and the call of `rank`.
     pub(crate) fn suspicion(&self, rank: GroupRank, number: u64) -> Option<String> {
         let suspicion = lock(&self.suspicion);
         let is_it = |one: &&Suspicion| (one.rank, one.number) == (rank, number);
@@ -261,7 +261,7 @@ mod tests {
         Group::new(GroupRank::new(0), [5, 6, 7, 8].map(JobRank::new).into(), [0; 4].into(), 0)
     }
 
-    /// What rank 5 of the job hears: the ranks 5 to 8 are those of its communicator.
+    /// The answers that rank 5 of the job hears: its communicator has the ranks 5 to 8.
     struct HeardAnswers(Answers);
 
     impl HeardAnswers {

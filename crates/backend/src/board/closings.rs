@@ -52,8 +52,8 @@ impl Closings {
         self.set_and_tell(&self.message_streams, rank);
     }
 
-    /// Notes that the streams for messages of a closed rank have all been handed to the engine. What it has not sent on
-    /// them, it will never send.
+    /// Notes that the streams for messages of a closed rank have all been handed to the engine. It will send nothing
+    /// more on them.
     pub fn note_complete(&self, rank: GroupRank) {
         let Some(flag) = self.complete.get(rank.index()) else { return };
         if !flag.swap(true, Ordering::SeqCst) {

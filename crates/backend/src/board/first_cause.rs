@@ -35,7 +35,7 @@ struct SharedCause {
 }
 
 thread_local! {
-    /// Whether this thread is one of our own: what it is told, no call returns.
+    /// Whether this thread is one of our own: no call returns the errors that it gets.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -1,4 +1,4 @@
-//! The last calls of a communicator by their numbers, with whatever is known of each.
+//! The last calls of a communicator by their numbers, with all that is known of each.
 
 use std::sync::{Mutex, OnceLock};
 

@@ -79,7 +79,7 @@ impl Messages {
         self.last.with(number, |entry| entry.is_done = true);
     }
 
-    /// How many sends and receives there have been.
+    /// The number of sends and receives that there have been.
     pub fn entered(&self) -> u64 {
         self.entered.load(Ordering::Relaxed)
     }

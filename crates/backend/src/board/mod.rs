@@ -1,7 +1,7 @@
 //! The board of one communicator: its last calls, the rank that it waits for, and its first cause. The thread that
 //! answers questions of other ranks reads it.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `last` | the last 1,024 calls of any kind, by number |
 //! | `ring` | [`CallRing`]: the last collectives, the digest of all |
@@ -60,7 +60,7 @@ pub struct Board {
     answers: Answers,
     /// The board of the survivors, once they have gone on without the lost ranks.
     survivors: Mutex<Option<Arc<Board>>>,
-    /// The board of the communicator from which this one was made, unless it is that of all ranks.
+    /// The board of the communicator from which this one was made, unless this one has all ranks.
     parent: OnceLock<Weak<Board>>,
     /// The ranks of the communicator, once they are known.
     ranks: OnceLock<Box<[JobRank]>>,
@@ -158,7 +158,7 @@ impl Board {
         &self.answers
     }
 
-    /// This communicator was made from the one of `parent`.
+    /// This communicator was made from the communicator of `parent`.
     pub(crate) fn set_parent(&self, parent: &Arc<Board>) {
         self.parent.get_or_init(|| Arc::downgrade(parent));
     }

@@ -71,7 +71,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 impl Board {
-    /// Calls of this board are those of `group`, whose log records them.
+    /// Calls of this board belong to `group`, whose log records them.
     pub(crate) fn record_for(&self, group: &Group) {
         let records = CallRecords {
             group: group.clone(),

@@ -6,13 +6,15 @@ use std::fmt;
 use serde::de::value::U32Deserializer;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
 
-/// How many options, enums, sequences and maps may lie in each other.
+/// The number of options, enums, sequences and maps that may lie in each other.
 const LEVELS_MAX: u32 = 128;
 
-/// How many structs and tuples may lie in each other without one of them. Only a type that has no values exceeds it.
+/// The number of structs and tuples that may lie in each other without one of them. Only a type that has no values
+/// exceeds it.
 const FIELDS_MAX: u32 = 128;
 
-/// How many elements of an object's sequences may have no bytes: a length of a few bytes names any number of them.
+/// The number of elements of an object's sequences that may have no bytes: a length of a few bytes names any number of
+/// them.
 const EMPTY_ELEMENTS_MAX: u32 = 1 << 20;
 
 /// The value of these bytes.
@@ -63,7 +65,7 @@ impl<'de> Input<'de> {
     }
 }
 
-/// How much deeper a value may nest.
+/// The depth to which a value may still nest.
 #[derive(Clone, Copy)]
 struct Depth {
     levels_left: u32,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EMPTY_ELEMENTS_MAX, LEVELS_MAX, decode};
 
-/// A quarter of what Rust gives to a thread: the tests are not optimised, so their frames are large.
+/// A quarter of Rust's stack for a thread: the tests are not optimised, so their frames are large.
 const STACK_BYTES: usize = 512 << 10;
 
 /// The bytes of an attack: each of them says "one more level".

@@ -17,7 +17,7 @@ use crate::uneven::uneven;
 /// The most bytes of an object.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 30;
 
-/// How many bytes of each object the first call carries.
+/// The number of bytes of each object that the first call carries.
 const FIRST_BYTES: usize = 1000;
 
 const SIZE_BYTES: usize = size_of::<u64>();

@@ -157,7 +157,7 @@ pub trait CollectivesOfObjects: Communicator {
         Ok((decoded(self, call, bytes.into(), received.source)?, received))
     }
 
-    /// Receives the next message of `peer` with `tag`, whatever its length: memory for it is taken when the message is
+    /// Receives the next message of `peer` with `tag`, of any length: memory for it is taken when the message is
     /// matched. Of two threads that receive, each gets a whole message.
     ///
     /// ```

@@ -14,10 +14,10 @@ use crate::stragglers::report::{RankWaits, RowSpread, SlowLink, StragglerReport,
 /// A cost below this part of all time within calls is not worth a verdict.
 const NOTABLE_PART: f64 = 0.1;
 
-/// One rank is the culprit if it has at least this part of what all ranks have.
+/// One rank is the culprit if it has at least this part of the sum over all ranks.
 const CULPRITS_PART: f64 = 0.5;
 
-/// The clock of a rank against that of rank 0.
+/// The clock of a rank, compared with the clock of rank 0.
 type Clock = Option<HostClock>;
 
 /// The report of all ranks' times, in rank order.
@@ -161,7 +161,7 @@ fn add(sum: &mut u64, ns: i64) {
     *sum = sum.saturating_add(ns.max(0) as u64);
 }
 
-/// How much longer a rank was outside of calls before this one than the median of the others.
+/// The time by which a rank was outside of calls before this one for longer than the median of the others.
 fn excess_between(rank: usize, calls: &[CallTimes], previous: &[CallTimes]) -> i64 {
     let between =
         |rank: usize| (calls[rank].entered_ns as i64).saturating_sub(previous[rank].ended_ns as i64);

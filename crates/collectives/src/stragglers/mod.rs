@@ -72,7 +72,7 @@ fn times(log: &CommsLogger, group: &Group, observed: &Observations) -> RankTimes
     let Observations { calls, clocks, links, links_ns } = observed;
     let ppm = |network_us: u64| network_us.saturating_mul(1_000_000_000) / links_ns.max(&1);
     let own_host = group.hosts()[group.rank() as usize];
-    // Within a host there is no network, whatever its kernel says of its sockets.
+    // Within a host there is no network, although its kernel has figures for its sockets.
     let network = links.iter().filter_map(|link| {
         let peer = group.group_rank_of(link.rank)?;
         (group.hosts()[peer.index()] != own_host).then(|| (peer.get(), ppm(link.network_us)))

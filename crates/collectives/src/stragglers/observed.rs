@@ -1,4 +1,4 @@
-//! What one rank has seen of a communicator's calls, as the analysis of stragglers gathers it.
+//! One rank's observations of a communicator's calls, as the analysis of stragglers gathers them.
 
 use unisono_communicator::{ClockOffset, CommsRow, RecordedCall};
 

@@ -29,16 +29,16 @@ pub struct RankWaits {
     pub rank: u32,
     /// In how many calls it was the last, by more than the clocks' error.
     pub came_last: u64,
-    /// How long the others waited for it alone because it had been outside of calls for longer than they.
+    /// The time for which the others waited for it alone because it had been outside of calls for longer than they.
     pub late_ns: u64,
-    /// How long they waited for it alone because its previous call had ended later than theirs.
+    /// The time for which they waited for it alone because its previous call had ended later than theirs.
     pub carried_ns: u64,
-    /// How long it waited for the last rank.
+    /// The time for which it waited for the last rank.
     pub waited_ns: u64,
     /// The part of the time in which the network held bytes on the slowest TCP connection from or to it.
     pub network_part: f64,
-    /// By how much its entry times may be wrong against those of rank 0. `None` if nobody has measured its host's
-    /// clock; calls are not analysed then.
+    /// The possible error of its entry times against the entry times of rank 0. `None` if nobody has measured its
+    /// host's clock; calls are not analysed then.
     pub clock_error_ns: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ pub struct RowSpread {
     pub bytes_max: u64,
     /// By how many ranks such calls were recorded.
     pub recorded_by: u32,
-    /// How many there are, on the rank with the most.
+    /// The number of calls, on the rank with the most.
     pub count: u64,
     /// The mean duration on the rank where it is least.
     pub mean_min_ns: f64,

@@ -103,7 +103,8 @@ fn i13_a_rank_that_is_stopped_now_and_then_came_late() {
 
 #[test]
 fn i13_a_rank_whose_bytes_come_late_did_not_come_late_itself() {
-    // Its calls end 20 ms after those of the others, so it enters the next call late without having computed longer.
+    // Its calls end 20 ms after the calls of the others, so it enters the next call late without having computed
+    // longer.
     let moves =
         |rank: usize, _, chance: &mut Chance| 1.0 + chance.next() + if rank == 2 { 20.0 } else { 0.0 };
     let made = Made { moves_ms: Box::new(moves), ..even() };

@@ -25,7 +25,7 @@ pub(crate) fn total(list: &[u64]) -> u64 {
     list.iter().fold(0, |sum, &count| sum.saturating_add(count))
 }
 
-/// How many lengths of a list are kept.
+/// The number of lengths of a list that are kept.
 pub const LENGTHS_KNOWN_MAX: usize = 64;
 
 const DIGEST_START: u64 = 0xcbf2_9ce4_8422_2325;
@@ -70,7 +70,7 @@ impl LengthList {
         &self.known
     }
 
-    /// How many lengths there are, the forgotten ones included.
+    /// The number of lengths, the forgotten ones included.
     pub fn count(&self) -> u64 {
         self.count
     }

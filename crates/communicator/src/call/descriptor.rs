@@ -7,7 +7,7 @@ use crate::elements::dtype::DType;
 use crate::elements::reduce_op::ReduceOp;
 use crate::short_text::ShortText;
 
-/// Where the result goes.
+/// The place of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// Input and output are separate buffers; the input is left as it was.
@@ -32,7 +32,7 @@ pub enum Peer {
 /// recv. With uneven counts it is the total that this rank contributes or receives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Descriptor {
-    /// What it does.
+    /// The operation of the call.
     pub operation: Operation,
     /// The element type.
     pub dtype: DType,

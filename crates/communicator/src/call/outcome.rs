@@ -33,7 +33,7 @@ impl fmt::Display for Ticket {
     }
 }
 
-/// How far the call got.
+/// The state of a call at its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The result is in the buffer.
@@ -48,7 +48,7 @@ pub enum Completion {
 /// The outcome of a call that has ended, or that was enqueued on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How far it got.
+    /// The state of the call.
     pub completion: Completion,
     /// The rank that sent the message (receives).
     pub source: Option<u32>,

@@ -27,7 +27,7 @@ pub struct ParentCall {
     pub name: ShortText,
     /// The arguments, for comparison and errors only.
     pub descriptor: Descriptor,
-    /// Lengths besides the descriptor's count, such as those of several vectors; `None` when there are none.
+    /// Lengths besides the descriptor's count, such as the lengths of several vectors; `None` when there are none.
     pub sizes: Option<Arc<Sizes>>,
     /// The line that opens its scope; `None` for a call of another rank.
     pub site: Option<Site>,

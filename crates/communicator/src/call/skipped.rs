@@ -1,11 +1,11 @@
-//! Operations that are switched off for a whole job, to measure what they cost (an ablation).
+//! Operations that are switched off for a whole job, to measure their cost (an ablation).
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::call::operation::Operation;
 
-/// A set of operations that do nothing; `UNISONO_SKIP` gives that of a job.
+/// A set of operations that do nothing; `UNISONO_SKIP` gives the set of a job.
 ///
 /// A call of such an operation checks its arguments, warns once in the process, and ends at once: nothing is sent, no
 /// buffer changes, no number is taken, no failure is noticed, and the outcome is [`crate::Completion::Skipped`]. A

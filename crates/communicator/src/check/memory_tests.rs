@@ -1,4 +1,4 @@
-//! Tests of the check of a call's memory: which places it refuses, and what the message names.
+//! Tests of the check of a call's memory: the refused places, and the names in the message.
 
 #![allow(unsafe_code)]
 

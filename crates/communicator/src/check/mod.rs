@@ -24,7 +24,7 @@ use crate::group::options::GroupOptions;
 use crate::memory::Buffers;
 use crate::short_text::ShortText;
 
-/// How many elements a rank's input and output hold.
+/// The number of elements in a rank's input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
     /// Elements read.
@@ -182,7 +182,7 @@ fn too_long(argument: &'static str, text: ShortText) -> Error {
 }
 
 impl GroupOptions {
-    /// Refuses what no group can have. Whether there is an algorithm of the name, the backend knows.
+    /// Refuses options that no group can have. Whether there is an algorithm of the name, the backend knows.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a timeout of zero, and for a name or a label that is too long.

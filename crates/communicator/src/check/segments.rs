@@ -24,7 +24,7 @@ struct Segmented<'a> {
     /// Its name in errors.
     argument: &'static str,
     division: Division,
-    /// Where its segments end, in bytes.
+    /// The ends of its segments, in bytes.
     ends: &'a [usize],
 }
 

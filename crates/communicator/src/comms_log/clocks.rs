@@ -1,11 +1,11 @@
-//! How far the clocks of hosts are apart, from measurements between pairs of ranks.
+//! The offsets between the clocks of hosts, from measurements between pairs of ranks.
 
 use std::collections::BTreeMap;
 
 use crate::group::rank::JobRank;
 
-/// How fast two clocks may drift apart beyond a measured drift, in billionths. Crystals differ less, but the kernel may
-/// slew either clock by up to 500 ppm at any time (adjtimex(2)).
+/// The speed at which two clocks may drift apart beyond a measured drift, in billionths. Crystals differ less, but the
+/// kernel may slew either clock by up to 500 ppm at any time (adjtimex(2)).
 const UNKNOWN_DRIFT_PPB: i128 = 1_000_000;
 
 /// A measurement of `CLOCK_MONOTONIC` on another host.
@@ -20,7 +20,7 @@ pub struct ClockOffset {
     pub offset_ns: i64,
     /// The offset is wrong by at most this much.
     pub error_ns: u64,
-    /// How fast the offset grows, in billionths.
+    /// The growth of the offset, in billionths of the time.
     pub drift_ppb: i64,
     /// The time of the measurement, by the clock of this rank.
     pub measured_ns: u64,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was measured between whom: a clock is found exactly where there is a way, and within its error.
+        /// For any measurements between any hosts: a clock is found exactly where there is a way, and within its error.
         #[test]
         fn clocks_are_found_within_their_errors(
             clocks in vec((-1_000_000_000_000i64..1_000_000_000_000, -490_000i64..490_000), 1..9),

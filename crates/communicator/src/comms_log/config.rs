@@ -1,11 +1,11 @@
-//! What the communication log is to record: the five keys of DeepSpeed's `comms_logger`.
+//! The configuration of the communication log: the five keys of DeepSpeed's `comms_logger`.
 
 use std::collections::BTreeSet;
 
 use crate::call::operation::Operation;
 
-/// What the communication log records. The keys and their defaults are those of DeepSpeed's configuration block
-/// `comms_logger`, and each does what its name says: `enabled: false` switches the log off.
+/// The configuration of the communication log. The keys and their defaults come from DeepSpeed's configuration block
+/// `comms_logger`, and each does the work of its name: `enabled: false` switches the log off.
 ///
 /// ```
 /// use unisono_communicator::CommsLoggerConfig;
@@ -20,7 +20,7 @@ pub struct CommsLoggerConfig {
     pub enabled: bool,
     /// Whether each call is a line in the log too, on the first rank of its communicator.
     pub verbose: bool,
-    /// Whether calls of all operations are recorded; else those of `prof_ops`, and calls with
+    /// Whether calls of all operations are recorded; else calls of the operations in `prof_ops`, and calls with
     /// [`crate::CallOptions::profiled`].
     pub prof_all: bool,
     /// Whether calls of different lines of the program have rows of their own, which name the line.

@@ -1,7 +1,7 @@
-//! The figures of operations: what the size S of a call is, and what bandwidth means. The communication log and
-//! `unisono bench` share them.
+//! The figures of operations: the size S of a call, and bandwidths. The communication log and `unisono bench` share
+//! them.
 //!
-//! The definitions are those of nccl-tests (`doc/PERFORMANCE.md`): S is the larger buffer of a rank, the algorithm's
+//! The definitions come from nccl-tests (`doc/PERFORMANCE.md`): S is the larger buffer of a rank, the algorithm's
 //! bandwidth (`algbw`) is S divided by the time, and the bus's (`busbw`) is this times a factor, which makes numbers of
 //! ranks comparable: the load of the busiest link if the algorithm is the best.
 //!
@@ -24,7 +24,7 @@ use crate::call::operation::Operation;
 
 const GIGABYTE: f64 = 1e9;
 
-/// How many shares the size S of a call has: 1, or one for each of the ranks.
+/// The number of shares in the size S of a call: 1, or one for each of the ranks.
 ///
 /// ```
 /// use unisono_communicator::{Collective, shares};

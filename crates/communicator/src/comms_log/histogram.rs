@@ -9,8 +9,8 @@ const FIRST_BITS: u32 = 6;
 /// The number of buckets: up to 2^40 ns, 18 minutes. The last bucket has everything above.
 const BUCKETS: usize = ((40 - FIRST_BITS) * PER_OCTAVE) as usize;
 
-/// How many durations lie in each of a fixed number of buckets (log-linear, as in HdrHistogram), with the exact number,
-/// sum, minimum and maximum. It never grows.
+/// The number of durations in each of a fixed number of buckets (log-linear, as in HdrHistogram), with the exact
+/// number, sum, minimum and maximum of all. It never grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[u32; BUCKETS]>,
@@ -35,7 +35,7 @@ impl Histogram {
         (self.min_ns, self.max_ns) = (self.min_ns.min(ns), self.max_ns.max(ns));
     }
 
-    /// How many durations there are.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.count
     }

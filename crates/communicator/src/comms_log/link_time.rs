@@ -1,4 +1,4 @@
-//! What the kernel tells about the connections to another rank.
+//! The kernel's figures about the connections to another rank.
 
 use crate::group::rank::JobRank;
 
@@ -10,9 +10,9 @@ pub struct LinkTime {
     pub rank: JobRank,
     /// Bytes that were sent there and acknowledged.
     pub acknowledged_bytes: u64,
-    /// How long the network has held these bytes: at most as long as bytes were unacknowledged, and no longer than it
-    /// takes at the rate at which the kernel has seen the network deliver. Bytes that arrive and wait for a busy
-    /// receiver hardly count. Several connections at once may add up to more than the time that has passed.
+    /// The time for which the network has held these bytes: at most as long as bytes were unacknowledged, and no longer
+    /// than it takes at the rate at which the kernel has seen the network deliver. Bytes that arrive and wait for a
+    /// busy receiver hardly count. Several connections at once may add up to more than the time that has passed.
     pub network_us: u64,
     /// The shortest round trip of the last minutes on one of the connections; 0 before the first. A busy host hardly
     /// changes it.

@@ -4,7 +4,7 @@
 //! before and after a call (`backend`'s board, `Solo`) asks the log with [`CommsLogger::enter`] whether to
 //! record the call, and gives it back with [`CommsLogger::end`].
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `config` | the five keys, the selection of operations |
 //! | `figures` | the size of a call, bandwidth |
@@ -43,7 +43,7 @@ use crate::log::{Severity, log};
 use crate::monotonic::monotonic_ns;
 use crate::short_text::ShortText;
 
-/// The bits above those of operations.
+/// The bits above the bits of operations.
 const NAMES: u32 = 1 << 16;
 const ENABLED: u32 = 1 << 17;
 const VERBOSE: u32 = 1 << 18;
@@ -81,7 +81,7 @@ pub struct CommsLogger {
 
 #[derive(Default)]
 struct LogShared {
-    /// What a call looks at before anything else; 0 when nothing is recorded.
+    /// The word that a call reads before anything else; 0 when nothing is recorded.
     switches: AtomicU32,
     state: Mutex<LogState>,
     counters: Counters,
@@ -134,7 +134,7 @@ impl LogState {
     }
 }
 
-/// Groups of the same ranks are equal whatever records their calls.
+/// Groups of the same ranks are equal, even with different logs.
 impl PartialEq for CommsLogger {
     fn eq(&self, _: &CommsLogger) -> bool {
         true
@@ -151,8 +151,8 @@ impl fmt::Debug for CommsLogger {
 
 /// Switches and selection.
 impl CommsLogger {
-    /// Does what `config` says from now on. Earlier records stay. A name in `prof_ops` that is no operation's
-    /// is a line in the log, because it may be the name of a call.
+    /// Obeys `config` from now on. Earlier records stay. A name in `prof_ops` that is no operation's is a line in the
+    /// log, because it may be the name of a call.
     ///
     /// DeepSpeed's `start_profiling_comms` and `stop_profiling_comms` set `prof_all`, and so does this:
     ///
@@ -236,7 +236,7 @@ impl CommsLogger {
         let mut state = self.lock();
         change(&mut state);
         let switches = state.switches();
-        // Under the lock, so that the switches are those of the last change.
+        // Under the lock, so that the switches come from the last change.
         let keep = |old: u32| Some(old & COUNTING | switches);
         let _ = self.shared.switches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, keep);
     }

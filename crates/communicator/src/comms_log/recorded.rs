@@ -90,7 +90,7 @@ impl<'a> EnteredCall<'a> {
     }
 }
 
-/// A recorded call. Times are those of [`crate::monotonic_ns`], and 0 while they are not known.
+/// A recorded call. Times come from [`crate::monotonic_ns`], and are 0 while they are not known.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedCall {
     pub(super) key: Key,
@@ -113,7 +113,7 @@ pub struct RecordedCall {
 /// The end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedEnd {
-    /// It has moved its bytes: so many, if they are not those of its arguments, as of a receive.
+    /// It has moved its bytes: so many, where the arguments do not tell, as for a receive.
     Done(Option<u64>),
     /// With an error.
     Failed,
@@ -125,7 +125,7 @@ impl RecordedCall {
         self.key.operation
     }
 
-    /// How long it took; 1 ns at least.
+    /// The duration of the call; 1 ns at least.
     pub fn duration_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.entered_ns).max(1)
     }

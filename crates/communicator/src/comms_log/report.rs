@@ -7,7 +7,7 @@ use crate::comms_log::figures::Bandwidth;
 use crate::comms_log::histogram::Histogram;
 use crate::comms_log::rows::{Key, Row, Rows, size_class};
 
-/// What a rank has recorded.
+/// The records of a rank.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CommsReport {
@@ -38,9 +38,9 @@ pub struct CommsRow {
     pub bytes_min: u64,
     /// See [`CommsRow::bytes_min`].
     pub bytes_max: u64,
-    /// How many calls ended well.
+    /// The number of calls that ended well.
     pub count: u64,
-    /// How many ended with an error. Nothing else in the row is about them.
+    /// The number of calls that ended with an error. Nothing else in the row is about them.
     pub errors: u64,
     /// The durations.
     pub times: Histogram,
@@ -56,7 +56,7 @@ fn by_name<S: serde::Serializer>(operation: &Operation, serializer: S) -> Result
 impl CommsReport {
     pub(super) fn of(rows: &Rows, without_calls: Vec<String>, written_ms: u64) -> CommsReport {
         let mut rows: Vec<CommsRow> = rows.iter().map(|(key, row)| CommsRow::of(key, row)).collect();
-        // The parts of a parent call behind it, whatever they are called.
+        // The parts of a parent call behind it, under any name.
         let order = |row: &CommsRow| {
             let family = row.parent.clone().unwrap_or_else(|| row.name.clone());
             (family, row.parent.is_some(), row.name.clone(), row.ranks, row.bytes_min)

@@ -16,7 +16,7 @@ pub(super) fn size_class(bytes: u64) -> u8 {
     (u64::BITS - bytes.leading_zeros()) as u8
 }
 
-/// What the calls of a row have in common. Quickly compared fields come first.
+/// The common properties of the calls of a row. Quickly compared fields come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) size_class: u8,

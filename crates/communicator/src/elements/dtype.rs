@@ -1,4 +1,4 @@
-//! The one list of element types: name, size, wire code, kind and Rust type of each.
+//! The only list of element types: name, size, wire code, kind and Rust type of each.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -54,7 +54,7 @@ pub struct Bool(pub u8);
             vectors the coalesced calls"
 )]
 pub trait Element: Pod + Send + Sync + PartialEq + fmt::Debug {
-    /// The element type in descriptors and headers. Its size must be that of `Self`, else calls are refused.
+    /// The element type in descriptors and headers. Its size must equal the size of `Self`, else calls are refused.
     const DTYPE: DType;
 }
 

@@ -83,8 +83,8 @@ macro_rules! float8 {
                 let bounded = if magnitude < Self::OVERFLOWS { magnitude } else { Self::OVERFLOWS };
                 let exponent = bounded & INFINITE;
                 let exponent = if exponent > Self::NORMAL { exponent } else { Self::NORMAL };
-                // At `around`, f32 has the spacing of this format, so the addition rounds. The sum's bits minus those
-                // of `around` count the spacings; in a normal number they include the leading bit.
+                // At `around`, f32 has the spacing of this format, so the addition rounds. The sum's bits minus the
+                // bits of `around` count the spacings; in a normal number they include the leading bit.
                 let around = exponent + Self::SPACING;
                 let sum = f32::from_bits(bounded as u32) + f32::from_bits(around as u32);
                 let steps = sum.to_bits() as i32 - around;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::elements::dtype::{DType, Kind};
 use crate::short_text::ShortText;
 
-/// How the contributions of the ranks are combined.
+/// The operator that combines the contributions of the ranks.
 ///
 /// | op | floats of 64 to 8 bits | complex | integers | bool | opaque |
 /// | --- | --- | --- | --- | --- | --- |

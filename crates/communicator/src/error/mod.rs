@@ -1,4 +1,4 @@
-//! The errors of a communicator. Each says what a rank expected, what came instead, and from which rank.
+//! The errors of a communicator. Each names the expected and the actual event, and the rank from which it came.
 
 pub(crate) mod code;
 
@@ -16,7 +16,7 @@ use crate::group::rank::{GroupRank, JobRank};
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// How sure a failure report is.
+/// The certainty of a failure report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
     /// The peer's process has ended, or its host has closed or reset the connection.
@@ -69,7 +69,7 @@ impl fmt::Display for Awaited {
 ///
 /// One failure is the same error on all ranks: the same kind, culprits, and calls of a mismatch. A rank that learns of
 /// a failure from another rank returns that rank's error. When several ranks notice a failure at once, `reported_by`,
-/// the evidence and the noticing call may differ. `Debug` prints what `Display` prints, because `main() ->
+/// the evidence and the noticing call may differ. `Debug` prints the text of `Display`, because `main() ->
 /// unisono::Result<()>` shows `Debug`.
 ///
 /// If [`Error::is_before_start`] is true, the communicator stays usable. After any other error it is revoked on every
@@ -103,7 +103,7 @@ pub enum Error {
         what: String,
         /// The backend.
         backend: &'static str,
-        /// What to do instead, if there is something.
+        /// An alternative, if there is one.
         instead: Option<String>,
     },
     /// Two threads issued calls on one communicator at once; nothing was sent.
@@ -141,7 +141,7 @@ pub enum Error {
         reported_by: JobRank,
         /// Whether the connection ended, or the rank is only silent.
         certainty: Certainty,
-        /// How it was noticed.
+        /// The evidence of the loss.
         evidence: String,
     },
     /// Bytes changed between two ranks that both live, as their checksum shows. No changed byte was returned as data.
@@ -164,7 +164,7 @@ pub enum Error {
     Evicted {
         /// The rank that noticed first.
         reported_by: JobRank,
-        /// How it was noticed.
+        /// The evidence for its death.
         evidence: String,
     },
     /// Too many ranks of other hosts seem lost, and no rank on those hosts confirms the loss. They may go on without
@@ -190,7 +190,7 @@ pub enum Error {
         call: Box<CallInfo>,
         /// The rank whose deadline it was.
         reported_by: JobRank,
-        /// How long the call ran.
+        /// The time that the call had run.
         waited: Duration,
         /// The awaited ranks, and the ranks for which these wait in turn. Ranks that wait for no rank come first, since
         /// they hold up the others.
@@ -229,7 +229,7 @@ pub enum Error {
     Rendezvous {
         /// The ranks that did not arrive.
         missing: Vec<JobRank>,
-        /// What happened.
+        /// The reason.
         problem: String,
     },
     /// A connection was refused, by us or by the other side.
@@ -304,7 +304,7 @@ pub enum Error {
     System {
         /// The action that failed.
         what: String,
-        /// What the system said.
+        /// The system's message.
         text: String,
     },
     /// A vendor's library, or a function in it, is not there; nothing was sent.
@@ -314,7 +314,7 @@ pub enum Error {
         library: Box<str>,
         /// Each file that was tried, and its fault, in the order of the attempts.
         tried: Vec<String>,
-        /// What to do.
+        /// The remedy: an action of the user.
         remedy: Box<str>,
     },
     /// A function of a vendor's library failed.
@@ -324,11 +324,11 @@ pub enum Error {
         library: Box<str>,
         /// The function.
         call: Box<str>,
-        /// What it returned.
+        /// The error code that it returned.
         code: i32,
-        /// What the library says about this code.
+        /// The library's text for this code.
         text: Box<str>,
-        /// What to do.
+        /// The remedy: an action of the user.
         remedy: Box<str>,
     },
 }

@@ -115,7 +115,7 @@ impl Group {
         self.rank.get()
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn size(&self) -> u32 {
         self.job_ranks.len() as u32
     }
@@ -176,7 +176,7 @@ impl Group {
         self.ranks_on_host().take_while(|rank| *rank != self.rank).count() as u32
     }
 
-    /// How many ranks of this group are on this rank's host.
+    /// The number of ranks of this group on this rank's host.
     pub fn local_size(&self) -> u32 {
         self.ranks_on_host().count() as u32
     }
@@ -197,7 +197,7 @@ impl Group {
         (!self.skipped.is_empty()).then(|| self.clone().with_skipped(SkippedOperations::default()))
     }
 
-    /// What it has of its own, or from the communicator from which it was made.
+    /// Its options: its own, or from the communicator from which it was made.
     #[inline]
     pub fn options(&self) -> &GroupOptions {
         &self.options
@@ -208,7 +208,7 @@ impl Group {
         self.processes.get(rank.index())
     }
 
-    /// How many different hosts the group spans.
+    /// The number of different hosts that the group spans.
     pub fn host_count(&self) -> u32 {
         let mut hosts = self.hosts.to_vec();
         hosts.sort_unstable();
@@ -216,8 +216,8 @@ impl Group {
         hosts.len() as u32
     }
 
-    /// What tells it from the other groups of its job that this rank is in: 0 for all ranks. All its members have the
-    /// same id, as long as the group is there; flight records and the log show it.
+    /// A number that tells the group from the other groups of its job that this rank is in: 0 for all ranks. All its
+    /// members have the same id, as long as the group is there; flight records and the log show it.
     pub fn id(&self) -> u64 {
         self.id
     }

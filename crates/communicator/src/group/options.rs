@@ -1,4 +1,4 @@
-//! What a new group has of its own, beside its ranks.
+//! The options that a new group has of its own, beside its ranks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::call::descriptor::Descriptor;
 use crate::call::options::{AlgorithmName, CallOptions, Determinism};
 use crate::short_text::ShortText;
 
-/// What does the collectives of a new group.
+/// The backend of a new group's collectives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupBackend {
     /// The same as for the communicator from which it is made.
@@ -33,7 +33,7 @@ pub enum GroupBackend {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupOptions {
-    /// What does its collectives.
+    /// The backend of its collectives.
     pub backend: GroupBackend,
     /// The deadline of its calls, from their start.
     pub timeout: Option<Duration>,
@@ -54,7 +54,7 @@ impl GroupOptions {
         GroupOptions::default()
     }
 
-    /// Chooses what does its collectives.
+    /// Chooses the backend of its collectives.
     pub fn backend(mut self, backend: GroupBackend) -> GroupOptions {
         self.backend = backend;
         self
@@ -99,7 +99,7 @@ impl GroupOptions {
         }
     }
 
-    /// Gives a call what it does not set itself.
+    /// Gives a call the options that it does not set itself.
     #[inline]
     pub fn complete(&self, descriptor: &mut Descriptor, options: &mut CallOptions) {
         if self.label.is_some() {

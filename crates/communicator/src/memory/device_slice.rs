@@ -15,7 +15,7 @@ use crate::memory::raw::Keeper;
 /// ```
 /// use unisono_communicator::DeviceElements;
 ///
-/// /// What a framework has: an address and a length.
+/// /// A framework's tensor: an address and a length.
 /// struct Tensor { address: u64, elements: usize, device: u32 }
 ///
 /// // SAFETY: the tensor is contiguous, and owns its memory.
@@ -91,7 +91,7 @@ impl<'a, T: Element> DeviceSlice<'a, T> {
         unsafe { DeviceSlice::from_raw(value.address(), value.elements(), value.device()) }
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.elements
     }
@@ -133,7 +133,7 @@ impl<'a, T: Element> DeviceSliceMut<'a, T> {
         unsafe { DeviceSliceMut::from_raw(value.address(), value.elements(), value.device()) }
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.elements
     }

@@ -146,7 +146,7 @@ impl Buffers<'_> {
         }
     }
 
-    /// Where the segments of a coalesced call end, in bytes. `None` for any other call, and for one segment.
+    /// The ends of the segments of a coalesced call, in bytes. `None` for any other call, and for one segment.
     #[inline]
     pub fn segment_ends(&self) -> Option<&[usize]> {
         let (input, output) = match self {

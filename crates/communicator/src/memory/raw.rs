@@ -50,7 +50,7 @@ struct RawMemory {
     keeper: Keeper,
 }
 
-// SAFETY: the maker of the buffer has promised that nothing else touches the bytes, whatever thread runs the call.
+// SAFETY: the maker of the buffer has promised that nothing else touches the bytes. This holds on any thread.
 unsafe impl Send for RawMemory {}
 
 // SAFETY: through a shared reference the bytes are only read, and the keeper is out of reach.

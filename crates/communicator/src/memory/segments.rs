@@ -67,7 +67,7 @@ impl<S: Segment> SegmentList<S> {
         self.division
     }
 
-    /// Where the slices end, in bytes.
+    /// The ends of the slices, in bytes.
     pub fn ends(&self) -> &[usize] {
         &self.ends
     }

@@ -1,4 +1,4 @@
-//! What goes wrong on a card is an error that names it and says what to do.
+//! A failure on a card is an error that names it and a remedy.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn a_card_needs_its_own_code() {
             assert!(error.to_string().contains(&format!("sm_{card}")), "{error}");
         }
     }
-    // A later minor version runs what is for an earlier one.
+    // A later minor version runs the code of an earlier one.
     let newer = crate::common::failing("capability=89.minor").unwrap();
     let options = |cards: &[u32]| CudaOptions { driver: Some(newer.clone()), ..with(cards) };
     assert!(CudaKernels::open(&options(&[80])).is_ok());
@@ -187,7 +187,7 @@ fn memory_that_there_is_not_is_an_error() {
     let card = crate::common::open_on(&driver).unwrap();
     let error = card.allocate(1 << 20).unwrap_err();
     has(&error, is_vendor, &["cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", "smaller vector"]);
-    // Nor is what the pool keeps lost for others.
+    // Nor is the pool's memory lost for others.
     drop(card.to_read(vec![1; 15_000]).unwrap());
     assert_eq!(card.allocate(16_000).unwrap().words(), 16_000);
     drop(card.to_read(vec![1; 9_000]).unwrap());
@@ -244,7 +244,7 @@ fn addresses_of_users_are_checked() {
         unisono_compression::View::Device(buffer) => buffer.spans()[0].address() as u64,
         unisono_compression::View::Host(_) => panic!("on a device"),
     };
-    // SAFETY: what is no memory of the card is refused, and the rest is `own`, which lives longer.
+    // SAFETY: an address that is no memory of the card is refused, and the rest is `own`, which lives longer.
     let from_raw = |address, words| unsafe { card.from_raw(address, words) };
     has(&from_raw(16, 4).unwrap_err(), is_invalid, &["address", "0x10", "no memory of"]);
     has(&from_raw(address + 2, 4).unwrap_err(), is_invalid, &["multiple of 4"]);

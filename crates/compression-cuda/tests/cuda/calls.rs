@@ -29,7 +29,7 @@ fn codecs() -> Vec<Arc<dyn Codec>> {
     ]
 }
 
-/// The bits of all calls' results and of what is owed in the end.
+/// The bits of all calls' results and of the residuals in the end.
 fn train<D: KernelDevice>(
     comm: &dyn Communicator,
     device: &D,

@@ -1,11 +1,11 @@
-//! The kernels compile for cards of three generations, and hold what they work on in registers.
+//! The kernels compile for cards of three generations, and hold their values in registers.
 
 use unisono_communicator::Error;
 use unisono_compression_cuda::cuda::{Capability, Nvrtc, Source};
 use unisono_compression_cuda::{KERNELS, compile, source};
 use unisono_tests::cuda::{nvrtc_file, resource_usage};
 
-/// What cards are compiled for: A100, H100 and B200.
+/// The cards that code is compiled for: A100, H100 and B200.
 const CARDS: [u32; 3] = [80, 90, 100];
 
 /// The most registers that a thread of a kernel may have. A card has 65,536 for each of its processors, so 64 allow

@@ -31,7 +31,7 @@ fn blocks_may_be_any_multiple_of_64() {
     }
 }
 
-/// The words of a part, of signs or of integers, and what is left out.
+/// The words of a part, of signs or of integers, and the residuals.
 fn encoded<D: KernelDevice>(
     device: &D,
     input: &[f32],

@@ -1,5 +1,5 @@
-//! Which connections the two ranks of a slot keep: connections whose two sides have proven their identity go in, then
-//! verdicts and acknowledgements; the steps of each connection come out. The owner has the streams.
+//! The connections that the two ranks of a slot keep: connections whose two sides have proven their identity go in,
+//! then verdicts and acknowledgements; the steps of each connection come out. The owner has the streams.
 
 use std::time::Instant;
 
@@ -108,8 +108,8 @@ impl ControlPlane {
                 self.connections.slots.release(slot);
                 self.on_dial_failed(slot, DialFailure::Transient(problem), now);
                 if slot.role != ConnectionRole::Control && !self.dials.are_wanted(slot) {
-                    // The higher rank may have sent on it what it has to send, and only the next connection tells it
-                    // that this is lost.
+                    // The higher rank may have sent its news on it, and only the next connection tells it that they are
+                    // lost.
                     self.dial(slot, self.dials.patience());
                 }
             }

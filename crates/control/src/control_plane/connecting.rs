@@ -1,5 +1,5 @@
-//! The connections of one rank, from the wish to the end: which are dialled, and what a failure means to the plane and
-//! to the communicators. The owner dials, and says what came of it.
+//! The connections of one rank, from the wish to the end: the dials, and the meaning of a failure for the plane and the
+//! communicators. The owner dials, and reports the result.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! How a rank concludes that other ranks on its host are gone. A rank on another host that reports an end may only have
-//! been separated from this host by the network; see [`crate::hosts`].
+//! The ways in which a rank concludes that other ranks on its host are gone. A rank on another host that reports an end
+//! may only have been separated from this host by the network; see [`crate::hosts`].
 
 use std::time::{Duration, Instant};
 

@@ -29,14 +29,14 @@ const RANK: JobRank = JobRank::new(1);
 
 const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
-/// How long a caller waits for an agreement, or in its close.
+/// The time that a caller waits for an agreement, or in its close.
 const PATIENCE: Duration = Duration::from_millis(700);
 
 /// The callers of this rank.
 const CLOSING: Caller = Caller(9);
 
-/// Target `control`: what the other ranks send over their control connections, while connections come and go, time
-/// passes, and this rank calls, asks, agrees and closes.
+/// Target `control`: the messages of the other ranks over their control connections, while connections come and go,
+/// time passes, and this rank calls, asks, agrees and closes.
 pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut node = FuzzedNode::new();
@@ -66,7 +66,7 @@ struct FuzzedNode {
     waiting: Vec<(ConnectionNumber, JobRank, Awaited)>,
     /// The ranks that were found to have gone.
     gone: [bool; SIZE as usize],
-    /// How much news of each rank has come.
+    /// The number of pieces of news that have come from each rank.
     heard: [u64; SIZE as usize],
     first_cause: Option<Revocation>,
     /// Whether a caller has been told the first cause, which nothing may replace from then on.
@@ -74,7 +74,7 @@ struct FuzzedNode {
     /// Agreements on a flag and on survivors, which have the callers 0 and 1: how many there were, and whether one is
     /// waited for.
     agreements: [(u64, bool); 2],
-    /// How far the close is.
+    /// The progress of the close.
     closing: Option<Poll<()>>,
     /// By rank: the last question about its clock.
     asked_ns: [u64; SIZE as usize],
@@ -358,7 +358,7 @@ impl FuzzedNode {
         }
     }
 
-    /// Checks what must hold after every event.
+    /// Checks the invariants after every event.
     fn check(&mut self) {
         for (rank, gone) in JobRank::all(SIZE).zip(&mut self.gone) {
             let is_gone = self.control.plane.presence(rank) != Presence::Live;
@@ -368,7 +368,7 @@ impl FuzzedNode {
         let revocation = self.board.first_cause().revocation();
         if let Some(first) = &self.first_cause {
             let Some(Revocation { by, cause }) = &revocation else { panic!("{} is taken back", first.cause) };
-            // What a rank reports replaces the loss of that rank, unless it has told that itself.
+            // The report of a rank replaces the loss of that rank, unless it has told that itself.
             let may_change = !self.is_told && *by != first.by && first.cause.lost_ranks() == [*by];
             let is_same = Arc::ptr_eq(cause, &first.cause);
             assert!(is_same || may_change, "the first cause is {}, then {cause}", first.cause);
@@ -405,7 +405,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
     [&CheckedHeader::of(body).encode(), body].concat()
 }
 
-/// Frames with what the bytes give as their lengths, a `u32` before each, and contents. The rest stays as it is.
+/// Frames with lengths that the bytes give, a `u32` before each, and contents. The rest stays as it is.
 fn in_frames(mut bytes: &[u8]) -> Vec<u8> {
     let mut frames = Vec::new();
     while let Some((length, behind)) = bytes.split_first_chunk()

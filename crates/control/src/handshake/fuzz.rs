@@ -65,7 +65,8 @@ fn responder(expected: Expected, nonce: Nonce) -> Handshake {
     Handshake::responder(&secret(), expected, nonce, deadline())
 }
 
-/// Feeds a side in pieces; how many bytes it has taken. What it wants, keeps and sends has its cap after each of them.
+/// Feeds a side in pieces, and gives the number of bytes that it has taken. The bytes that it wants, keeps and sends
+/// have their caps after each of them.
 fn feed(side: &mut Handshake, bytes: &[u8], piece: usize) -> usize {
     let mut taken = 0;
     while taken < bytes.len() && side.wants() > 0 {
@@ -99,8 +100,8 @@ fn unauthenticated(mut side: Handshake, input: &mut Input<'_>) {
     assert_eq!(side.receive(&[0; REPLY_BYTES]), 0, "reads on behind its end");
 }
 
-/// A real exchange that an attacker edits on its way: a side authenticates the other exactly when it has read what the
-/// other has sent, and the other could authenticate it.
+/// A real exchange that an attacker edits on its way: a side authenticates the other exactly when it has read all that
+/// the other has sent, and the other could authenticate it.
 fn relayed(input: &mut Input<'_>) {
     let piece = 1 + usize::from(input.u8());
     let (mut dialling, mut listening) = (initiator(&hello(), INITIATORS), responder(expected(), RESPONDERS));
@@ -136,8 +137,7 @@ fn relayed(input: &mut Input<'_>) {
     }
 }
 
-/// Two sides that know the secret, whatever they send: both come to the same result, and succeed only if all fields
-/// fit.
+/// Two sides that know the secret, with any messages: both come to the same result, and succeed only if all fields fit.
 fn members(input: &mut Input<'_>) {
     let (world_size, rank) = (u32::from(input.below(6)), u32::from(input.below(6)));
     let lost = u32::from(input.below(6));

@@ -1,4 +1,4 @@
-//! The hello: what each side says of itself, as users see it and as it travels.
+//! The hello: the claims of each side about itself, as users see them and as they travel.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ const ROLE_RESPONDER: u8 = 2;
 /// The rank that a store has in handshakes.
 pub const RANK_STORE: u32 = u32::MAX;
 
-/// Which job a process belongs to.
+/// The job that a process belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JobId(pub [u8; 16]);
 
@@ -51,7 +51,7 @@ impl fmt::Debug for JobId {
     }
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// The payload of one (communicator, epoch, lane, pair).
@@ -80,10 +80,11 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// What one side of a connection says of itself. Of a finished handshake it is the other side's: `from` is its rank.
+/// The claims of one side of a connection about itself. Of a finished handshake they are the other side's: `from` is
+/// its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What the connection is for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
     /// The job.
     pub job: JobId,
@@ -91,7 +92,7 @@ pub struct Hello {
     pub communicator: u64,
     /// The communicator's epoch; 0 when the purpose has none.
     pub epoch: u32,
-    /// Which of the parallel connections of this pair.
+    /// The number of this one among the parallel connections of the pair.
     pub lane: u8,
     /// The number of ranks of the job.
     pub world_size: u32,

@@ -103,10 +103,10 @@ enum HandshakeState {
 
 /// One side of one handshake: bytes and time in, bytes and a result out.
 ///
-/// The owner of the socket sends what [`Handshake::output`] holds, also after the result is there, reads exactly
+/// The owner of the socket sends the bytes of [`Handshake::output`], also after the result is there, reads exactly
 /// [`Handshake::wants`] bytes at a time, so that the first byte of the next protocol stays in the socket, and calls
-/// [`Handshake::on_time`] when its deadline passes. It allocates a few hundred bytes and never depends on a length
-/// that came from the wire.
+/// [`Handshake::on_time`] when its deadline passes. It allocates a few hundred bytes and never depends on a length that
+/// came from the wire.
 #[derive(Debug)]
 pub struct Handshake {
     secret: Secret,
@@ -159,7 +159,7 @@ impl Handshake {
         self.sent = (self.sent + bytes).min(self.output.len());
     }
 
-    /// How many bytes to read now, exactly; 0 when nothing more is to be read.
+    /// The number of bytes to read now, exactly; 0 when nothing more is to be read.
     pub fn wants(&self) -> usize {
         self.message_bytes() - self.filled
     }

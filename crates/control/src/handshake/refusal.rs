@@ -24,7 +24,7 @@ pub enum Refusal {
     },
     /// The listener does not serve this purpose.
     Purpose {
-        /// What the initiator asked for; `None` when it is unknown here.
+        /// The purpose that the initiator asked for; `None` when it is unknown here.
         asked: Option<Purpose>,
     },
     /// The two belong to different jobs.
@@ -65,7 +65,7 @@ pub enum Refusal {
     Deadline,
     /// The connection ended within the handshake.
     Closed {
-        /// What the system said.
+        /// The system's message.
         text: String,
     },
 }

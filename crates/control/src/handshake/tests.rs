@@ -48,7 +48,7 @@ fn pair(hello: &Hello, expected: Expected) -> (Handshake, Handshake) {
     (initiator, Handshake::responder(&secret(1), expected, [2; NONCE_BYTES], deadline))
 }
 
-/// Moves what `from` has to send to `to`, at most `piece` bytes at a time, each changed by `alter(position)`.
+/// Moves the output of `from` to `to`, at most `piece` bytes at a time, each changed by `alter(position)`.
 fn carry(from: &mut Handshake, to: &mut Handshake, piece: usize, alter: &mut impl FnMut(u8) -> u8) -> usize {
     let mut moved = 0;
     while !from.output().is_empty() && to.wants() > 0 {

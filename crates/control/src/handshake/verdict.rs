@@ -1,8 +1,8 @@
-//! What the lower rank says about an authenticated data connection before any data moves on it.
+//! The verdict of the lower rank about an authenticated data connection before any data moves on it.
 //!
 //! Either side of a pair dials when it first needs the edge. If both do, two connections exist; the lower rank alone
-//! answers [`Verdict::Keep`] on one and [`Verdict::Drop`] on the other, whichever side dialled, so that both sides keep
-//! the same one. It answers [`Verdict::Refuse`] when the two ranks mean different communicators.
+//! answers [`Verdict::Keep`] on one and [`Verdict::Drop`] on the other, although either side may have dialled, so that
+//! both sides keep the same one. It answers [`Verdict::Refuse`] when the two ranks mean different communicators.
 
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -19,7 +19,7 @@ const REFUSE: u8 = 3;
 pub enum Verdict {
     /// This is the connection; data may follow at once.
     Keep,
-    /// Another connection of the same pair is the one; close this.
+    /// Another connection of the same pair stays; close this.
     Drop,
     /// There will be no connection, for this reason.
     Refuse(String),

@@ -1,4 +1,4 @@
-//! What must hold when one rank ends, in whatever way, and every other rank that gets an error ends at once.
+//! The properties of a job in which one rank ends, in any way, and every other rank that gets an error ends at once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::simulation::departure::{EarlyDeparture, Way};
 use super::super::simulation::program::Moment;
 use super::{Case, Stories, culprits, errors};
 
-/// How long nothing may move in a call after a failure, on the fastest clock.
+/// The time for which nothing may move in a call after a failure, on the fastest clock.
 const STILL_MIN: Duration = Duration::from_nanos(IDLE_AFTER_CAUSE_MAX.as_nanos() as u64 * 98 / 100);
 
 impl Case {

@@ -1,4 +1,4 @@
-//! Which cases the tests of whole jobs run.
+//! The cases that the tests of whole jobs run.
 
 use super::super::simulation::program::mixed;
 use super::{Trouble, number, run_one};
@@ -8,7 +8,7 @@ const CASES: u64 = 240;
 
 /// Seeds that have found an error, here or in the tests themselves.
 pub(super) const FOUND: [(Trouble, u64); 11] = [
-    // A rank that waited in `close` took the goodbye of one that had failed for other calls.
+    // A rank that waited in `close` took the goodbye of a rank that had failed for other calls.
     (Trouble::CutLink, 334),
     // A call of long messages over narrow links went on after a failure for longer than the news of it may take.
     (Trouble::Departure, 3 << 32 | 334),

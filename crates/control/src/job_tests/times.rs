@@ -12,8 +12,8 @@ use crate::simulation::TWO_PATIENCES;
 const SPREAD_MAX: Duration = Duration::from_millis(300);
 
 impl Case {
-    /// No rank finds out by its own deadline what another rank has found out before. A call goes on after a failure as
-    /// long as its bytes move, and over narrow and slow links that takes longer than the news.
+    /// No rank finds out by its own deadline about a failure that another rank has found before. A call goes on after a
+    /// failure as long as its bytes move, and over narrow and slow links that takes longer than the news.
     pub(super) fn check_times(&self, stories: &Stories) {
         let mut first: BTreeMap<u32, Duration> = BTreeMap::new();
         // A rank that makes no call for long finds out when it calls.

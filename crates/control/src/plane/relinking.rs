@@ -1,4 +1,4 @@
-//! Which connections the plane of a rank makes, and when.
+//! The connections that the plane of a rank makes, and the time when it makes them.
 
 use std::time::Instant;
 
@@ -14,7 +14,8 @@ impl Plane {
     }
 
     /// A rank is gone, and this rank needs other connections. They may wait for the next tick where other ranks may
-    /// soon follow: those of a host that has gone, or of a job that ends. Else each of them would be dialled in turn.
+    /// soon follow: the ranks of a host that has gone, or of a job that ends. Else each of them would be dialled in
+    /// turn.
     pub(super) fn relink(&mut self, may_wait: bool) {
         self.is_relink_due |= may_wait;
         if !self.is_relink_due || self.is_leaving {

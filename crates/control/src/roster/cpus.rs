@@ -1,7 +1,7 @@
-//! Which CPUs a process may run on, and how many cores the ranks of a host have together.
+//! The CPUs that a process may run on, and the number of cores that the ranks of a host have together.
 //!
 //! Launchers bind ranks to CPUs: under `mpirun`'s default binding every rank of a host may use one CPU, and each of
-//! them another. So no rank can count the cores of its host alone; the store unites what the ranks say.
+//! them another. So no rank can count the cores of its host alone; the store unites the reports of the ranks.
 //!
 //! As bytes: the mask as a byte string, bit `c % 8` of byte `c / 8` for CPU c, without zero bytes at its end, at most
 //! `MASK_BYTES_MAX` long; then as `u32` how many of these CPUs the process can keep busy.
@@ -22,12 +22,12 @@ pub const CPUS_BYTES_MAX: usize = 4 + MASK_BYTES_MAX + 4;
 pub struct Cpus {
     /// Ends with a byte that is not zero.
     mask: Vec<u8>,
-    /// How many of them it can keep busy: fewer than are in the mask where a CPU quota (cgroups) limits it.
+    /// The number of them that it can keep busy: fewer than are in the mask where a CPU quota (cgroups) limits it.
     usable: u32,
 }
 
 impl Cpus {
-    /// Those of `cpus` that fit into a mask, of which `usable` can be kept busy.
+    /// The numbers in `cpus` that fit into a mask, of which `usable` can be kept busy.
     pub fn new(cpus: impl IntoIterator<Item = usize>, usable: usize) -> Cpus {
         let mut mask = Vec::new();
         for cpu in cpus.into_iter().filter(|cpu| *cpu < CPUS_MAX) {
@@ -41,8 +41,8 @@ impl Cpus {
         Cpus { mask, usable }
     }
 
-    /// How many cores these processes of one host have together. A quota counts only if all of them have one: then it
-    /// is the quota of the container that they share.
+    /// The number of cores that these processes of one host have together. A quota counts only if all of them have one:
+    /// then it is the quota of the container that they share.
     pub fn cores_of<'a>(processes: impl IntoIterator<Item = &'a Cpus>) -> u32 {
         let (mut all, mut quota, mut is_free) = ([0; MASK_BYTES_MAX], 0, false);
         for Cpus { mask, usable } in processes {

@@ -1,4 +1,4 @@
-//! Which ranks share a host, as far as what they say can be believed. Where it is doubtful they count as on several:
+//! The ranks that share a host, as far as their reports can be believed. Where it is doubtful they count as on several:
 //! then their streams have checksums, and the loss of a rank is proven less easily. The other mistake splits a job in
 //! two.
 
@@ -7,11 +7,12 @@ use std::net::IpAddr;
 
 use super::message::{Arrival, HostId, ranges, ranges_text};
 
-/// What ranks of one host have in common.
+/// The common properties of ranks of one host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     id: HostId,
-    /// Where they listen, and which of the launchers there has started them; `None` for a host that a person has named.
+    /// The address at which they listen, and the launcher there that has started them; `None` for a host that a person
+    /// has named.
     found: Option<(IpAddr, usize)>,
 }
 

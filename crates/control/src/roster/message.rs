@@ -1,8 +1,8 @@
-//! The messages of the store: what a rank sends when it arrives, how far the round is, and what all ranks receive.
+//! The messages of the store: the arrival of a rank, the progress of the round, and the answer to all ranks.
 //!
-//! Each follows its length of 4 bytes. A rank that waits may send [`QUESTION`], a bare byte, at any time; how far the
-//! round is answers it. With [`TAKEN`], another one, it confirms the last answer. Before that, the handshake has told
-//! both sides rank and world size.
+//! Each follows its length of 4 bytes. A rank that waits may send [`QUESTION`], a bare byte, at any time; the progress
+//! of the round answers it. With [`TAKEN`], another one, it confirms the last answer. Before that, the handshake has
+//! told both sides rank and world size.
 
 use std::net::SocketAddr;
 
@@ -14,13 +14,13 @@ use crate::RANKS_MAX;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::handshake::JobId;
 
-/// Length of what identifies a host.
+/// The length of a host's identity.
 pub const HOST_ID_BYTES: usize = 16;
 
 /// The most bytes of the settings that rank 0 distributes with the addresses.
 pub const JOB_SETTINGS_BYTES_MAX: usize = 4096;
 
-/// The most bytes of what a launcher calls a run.
+/// The most bytes of a launcher's name for a run.
 pub const RUN_BYTES_MAX: usize = 128;
 
 /// The most bytes of a host's name in a message; Linux allows no longer name.
@@ -48,7 +48,7 @@ const REFUSED: u8 = 3;
 const FAILED: u8 = 4;
 const WAITING: u8 = 5;
 
-/// What a rank sends to be told how far the round is.
+/// The question of a rank about the progress of the round.
 pub const QUESTION: u8 = 1;
 
 /// The byte with which a rank confirms the answer of its round. Without it the store keeps the answer: the end of a
@@ -58,26 +58,26 @@ pub const TAKEN: u8 = 2;
 /// The most ranges of ranks in a message about a round.
 pub const RANGES_MAX: usize = 8;
 
-/// What identifies a host: equal for all processes of one, different for two.
+/// The identity of a host: equal for all processes of one, different for two.
 pub type HostId = [u8; HOST_ID_BYTES];
 
 /// The host that a rank says it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostClaim {
-    /// What identifies it.
+    /// Its identity.
     pub id: HostId,
     /// A person has named it, and so vouches for it.
     pub is_named: bool,
-    /// How many ranks the launcher has started on it, if that is known.
+    /// The number of ranks that the launcher has started on it, if that is known.
     pub local_ranks: Option<u32>,
 }
 
 /// The process that a rank is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankProcess {
-    /// How a person finds it.
+    /// The process, as a person finds it.
     pub process: Process,
-    /// What distinguishes it from every other process; `None` if it does not know that itself.
+    /// The mark that distinguishes it from every other process; `None` if it does not know that itself.
     pub birth: Option<ProcessBirth>,
 }
 
@@ -90,26 +90,26 @@ pub struct ProcessBirth {
     pub start_ticks: u64,
 }
 
-/// What a rank sends about itself.
+/// The message of a rank about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
     /// The host it is on.
     pub host: HostClaim,
-    /// Which process it is.
+    /// Its process.
     pub process: RankProcess,
     /// The name of the run by its launcher; empty when it is not known.
     pub run: String,
-    /// Which wait of its process this is. A rank whose answer is lost comes again with the same number.
+    /// The number of this wait of its process. A rank whose answer is lost comes again with the same number.
     pub wait: u64,
-    /// How long it will wait, from now.
+    /// The time that it will wait, from now.
     pub wait_ms: u64,
-    /// What it would distribute if it were rank 0.
+    /// The settings that it would distribute if it were rank 0.
     pub job_settings: Vec<u8>,
     /// The backend of its collectives, by `UNISONO_BACKEND`; the same on all ranks.
     pub backend: String,
-    /// Which CPUs it may run on.
+    /// The CPUs that it may run on.
     pub cpus: Cpus,
 }
 
@@ -176,22 +176,22 @@ fn read_process(reader: &mut Reader<'_>) -> Result<RankProcess, Malformed> {
     Ok(RankProcess { process, birth })
 }
 
-/// What the store says to a rank.
+/// The store's answer to a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// All ranks came.
     Welcome {
         /// A fresh id, the same for all ranks that have met.
         job: JobId,
-        /// Where each rank listens.
+        /// The address at which each rank listens.
         addresses: Vec<SocketAddr>,
         /// The number of the host of each rank; hosts are numbered by their first rank.
         hosts: Vec<u32>,
-        /// Which process each rank is.
+        /// The process of each rank.
         processes: Vec<RankProcess>,
-        /// Those of rank 0.
+        /// The settings of rank 0.
         job_settings: Vec<u8>,
-        /// How many cores the ranks of each host have together, by the number of the host.
+        /// The number of cores that the ranks of each host have together, by the number of the host.
         cores: Vec<u32>,
         /// Why ranks count as on several hosts that may share one; empty when none do.
         doubt: String,
@@ -215,25 +215,25 @@ pub enum Answer {
         /// Why.
         reason: String,
     },
-    /// The round goes on: what a rank has asked for.
+    /// The round goes on: the answer to a question of a rank.
     Waiting(Progress),
 }
 
 /// First and last rank of each of at most [`RANGES_MAX`] ranges, ascending. If there are more, the others are left out.
 pub type RankRanges = Vec<(u32, u32)>;
 
-/// How far a round is.
+/// The progress of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// How many ranks are there.
+    /// The number of ranks that are there.
     pub present: u32,
     /// The ranks that are not.
     pub missing: RankRanges,
-    /// Those of them that came, and left.
+    /// The ranks among them that came, and left.
     pub left: RankRanges,
     /// The lowest rank that is there: it speaks for all where one does.
     pub speaker: u32,
-    /// How often all ranks have met here before.
+    /// The number of earlier meetings of all ranks here.
     pub meetings: u32,
 }
 
@@ -450,7 +450,7 @@ mod tests {
         #[test]
         fn junk_is_refused_without_a_panic(kind in 0u8..7, mut junk: Vec<u8>) {
             junk.insert(0, kind);
-            // Whatever decodes at all is a message: it encodes to the same bytes.
+            // Junk that decodes at all is a message: it encodes to the same bytes.
             if let Ok(answer) = Answer::decode(&junk) {
                 prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
             }

@@ -1,5 +1,5 @@
-//! Which ranks have come: the store's whole logic, without sockets and clock. [`message`] has what ranks and store say,
-//! [`cpus`] the cores that ranks may use, `host_numbers` which ranks share a host.
+//! The ranks that have come: the store's whole logic, without sockets and clock. [`message`] has the words of ranks and
+//! store, [`cpus`] the cores that ranks may use, `host_numbers` which ranks share a host.
 
 pub mod cpus;
 mod host_numbers;
@@ -22,7 +22,8 @@ use last_round::LastRound;
 use message::{Answer, Arrival, Progress, ranges, ranges_text};
 use runs::runs_differ;
 
-/// How long the ranks that come after a conflict are told of it. Those of a job come within seconds of each other.
+/// The time for which ranks that come after a conflict are told of it. The ranks of a job come within seconds of each
+/// other.
 pub const CONFLICT_MEMORY: Duration = Duration::from_secs(10);
 
 /// One connection to the store, as the roster sees it.
@@ -33,13 +34,13 @@ pub type ConnectionId = u64;
 pub struct Newcomer {
     /// The rank that it says it is.
     pub rank: u32,
-    /// How many ranks it says there are.
+    /// The number of ranks, as it says.
     pub world_size: u32,
     /// Over which connection it has come.
     pub connection: ConnectionId,
     /// From where.
     pub from: SocketAddr,
-    /// What else it says.
+    /// The rest of its message.
     pub arrival: Arrival,
 }
 
@@ -81,7 +82,7 @@ pub struct Roster {
     ended: Vec<(u32, String)>,
     /// The ranks that came to this round, and left.
     left: BTreeSet<u32>,
-    /// How often all ranks have met.
+    /// The number of meetings of all ranks.
     meetings: u32,
     /// The end of the last round in which two processes contradicted each other, and until when late processes are
     /// told; `None` for ever.
@@ -90,7 +91,7 @@ pub struct Roster {
     last: Option<LastRound>,
 }
 
-/// What follows from an arrival.
+/// The consequence of an arrival.
 #[derive(Debug, PartialEq)]
 pub enum Arrived {
     /// The rank has been added and waits for the others, at most until this time.
@@ -171,7 +172,7 @@ impl Roster {
         (self.present > 0).then(|| self.end_round(answer))
     }
 
-    /// How many ranks meet.
+    /// The number of ranks that meet.
     pub fn world_size(&self) -> usize {
         self.members.len()
     }
@@ -213,7 +214,7 @@ impl Roster {
         }
     }
 
-    /// How far the round is.
+    /// The progress of the round.
     pub fn progress(&self) -> Progress {
         let absent = (0u32..).zip(&self.members).filter(|(_, member)| member.is_none()).map(|(rank, _)| rank);
         let speaker = self.members.iter().position(Option::is_some).unwrap_or_default() as u32;
@@ -230,8 +231,8 @@ impl Roster {
         self.end_without_the_ended()
     }
 
-    /// Notes that the process of a rank has ended, and how: a verb and what belongs to it. If others wait and the rank
-    /// is not there, the answer to them follows.
+    /// Notes that the process of a rank has ended, and how: a verb and its complement. If others wait and the rank is
+    /// not there, the answer to them follows.
     pub fn rank_ended(&mut self, rank: u32, how: &str) -> Option<Answer> {
         let is_new = self.ended.iter().all(|(ended, _)| *ended != rank);
         if is_new && (rank as usize) < self.members.len() {
@@ -272,7 +273,7 @@ impl Roster {
 /// The longest that a rank may want to wait: about 30 years, far from every overflow.
 const WAIT_MS_MAX: u64 = 1_000_000_000_000;
 
-/// Which ranks have which backend, if not all have the same: they would make calls of which the others never hear. They
+/// The ranks by their backends, if not all have the same: they would make calls of which the others never hear. They
 /// are told when all are there, so that none comes later and waits.
 fn backends_differ(arrivals: &[Arrival]) -> Option<String> {
     let mut ranks_of = BTreeMap::<&str, Vec<u32>>::new();
@@ -287,7 +288,7 @@ fn backends_differ(arrivals: &[Arrival]) -> Option<String> {
     differ.then(|| format!("the backends differ: {}; set the same on all ranks", all.join(", ")))
 }
 
-/// Which two ranks listen at one address: a rank that dials one would reach the other, or itself.
+/// Two ranks that listen at one address: a rank that dials one would reach the other, or itself.
 fn address_repeats(arrivals: &[Arrival]) -> Option<String> {
     let mut ranks = BTreeMap::new();
     let mut found =
@@ -299,7 +300,7 @@ fn address_repeats(arrivals: &[Arrival]) -> Option<String> {
     ))
 }
 
-/// Which two hosts have one address at which ranks say that they listen, as the bridges of container engines have.
+/// Two hosts with one address at which ranks say that they listen, as the bridges of container engines have.
 ///
 /// Containers with names of their own count as hosts and may share one network. The connections of such containers come
 /// from one address, and the connections of two hosts from two.

@@ -3,7 +3,7 @@
 
 use super::Newcomer;
 
-/// Why a process is of another run than `ours`, that of the store's host. It alone is told: the others go on.
+/// Why a process is of another run than `ours`, the run of the store's host. It alone is told: the others go on.
 pub(super) fn runs_differ(ours: Option<&str>, newcomer: &Newcomer) -> Option<String> {
     let (rank, theirs) = (newcomer.rank, &newcomer.arrival.run);
     let ours = ours.filter(|ours| !theirs.is_empty() && ours != theirs)?;

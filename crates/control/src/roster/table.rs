@@ -28,7 +28,7 @@ const ROW_BYTES_MIN: usize = 4;
 const IS_V6: u8 = 1;
 const HAS_BIRTH: u8 = 2;
 
-/// What a table says of each rank.
+/// The columns of a table, with a value for each rank.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub(super) addresses: Vec<SocketAddr>,
@@ -36,7 +36,7 @@ pub(super) struct Rows {
     pub(super) processes: Vec<RankProcess>,
 }
 
-/// What ranks of one site have in common.
+/// The common properties of ranks of one site.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Site {
     ip: IpAddr,
@@ -46,7 +46,7 @@ struct Site {
 }
 
 impl Site {
-    /// What the first site of a table is compared with.
+    /// The predecessor with which the first site of a table is compared.
     fn before_the_first() -> Site {
         Site { ip: Ipv4Addr::UNSPECIFIED.into(), host: 0, name: "".into(), pid_namespace: None }
     }

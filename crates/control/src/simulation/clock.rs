@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// A rank's own clock: it began at another time than those of the others, and is a little fast or slow.
+/// A rank's own clock: it began at another time than the others' clocks, and is a little fast or slow.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Clock {
     pub(super) start: Instant,
     pub(super) ahead: Duration,
-    /// How many of its nanoseconds pass in a millisecond.
+    /// The number of its nanoseconds that pass in a millisecond.
     pub(super) nanos_per_ms: u32,
 }
 
@@ -17,7 +17,7 @@ impl Clock {
         Clock { start, ahead: Duration::ZERO, nanos_per_ms: 1_000_000 }
     }
 
-    /// What it shows at a time of the simulation.
+    /// Its time at a time of the simulation.
     pub(in super::super) fn shows(&self, now: Instant) -> Instant {
         self.start + self.ahead + (now - self.start) * self.nanos_per_ms / 1_000_000
     }

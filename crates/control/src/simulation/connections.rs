@@ -38,7 +38,7 @@ struct Side {
     last_arrival: Instant,
 }
 
-/// How far one side of a connection is.
+/// The progress of one side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The handshake goes on.

@@ -15,7 +15,7 @@ use super::{Random, WORLD};
 /// Longer than the deadline of any call of the others.
 const LONGER_THAN_CALLS_MS: u64 = 10_000;
 
-/// How a rank ends.
+/// The end of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Way {
     /// Its thread panics, which drops its communicator. Its process may end with it or go on.
@@ -45,7 +45,7 @@ impl Way {
     }
 }
 
-/// Which rank ends, before which call, and how.
+/// The rank that ends, the call before which it does, and the way.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct EarlyDeparture {
     pub(in super::super) rank: u32,

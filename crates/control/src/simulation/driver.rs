@@ -15,10 +15,10 @@ use crate::slots::Slot;
 use crate::wire::{CommunicatorKey, ConnectionRole};
 use crate::{ControlPlane, Request};
 
-/// How long a rank that leaves waits for its first connections, as over sockets.
+/// The time that a rank that leaves waits for its first connections, as over sockets.
 const CONNECTED_WAIT: Duration = Duration::from_secs(5);
 
-/// What an engine's thread sends to its control thread.
+/// The commands of an engine's thread to its control thread.
 pub(in super::super) enum Command {
     Request(Request),
     /// [`Request::Revoke`]. The sender is dropped once it has been handled.
@@ -28,7 +28,7 @@ pub(in super::super) enum Command {
     Leave,
 }
 
-/// Each lane has one stream here, whichever way its data goes.
+/// Each lane has one stream here, although its data may go either way.
 fn role_of(lane: Lane) -> ConnectionRole {
     match lane {
         Lane::Small => ConnectionRole::First,

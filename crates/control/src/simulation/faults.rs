@@ -1,4 +1,4 @@
-//! What goes wrong in a simulated job: ranks die or stop, connections end, the network separates hosts.
+//! The faults of a simulated job: ranks die or stop, connections end, the network separates hosts.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::connections::{ConnectionEvent, SideIndex, SimulatedConnection};
 use super::{MS, SimulatedEvent, Simulation};
 use crate::wire::{Message, encode};
 
-/// How a cut separates two sides.
+/// The kind of a cut between two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Cut {
     /// Nothing passes.
@@ -61,7 +61,7 @@ impl Simulation {
         }
     }
 
-    /// A rank dies. On every connection a random part of what it has sent lately still arrives.
+    /// A rank dies. On every connection a random part of its latest messages still arrives.
     pub(in super::super) fn crash(&mut self, rank: u32) {
         for (connection, side) in self.sides_of(rank) {
             self.lose_tail((connection, 1 - side));
@@ -119,12 +119,12 @@ impl Simulation {
         self.flips.insert(self.sent + 1 + number, bit);
     }
 
-    /// How many messages that were to change have not been sent.
+    /// The number of messages that were to change and have not been sent.
     pub(in super::super) fn unchanged(&self) -> usize {
         self.flips.len()
     }
 
-    /// What arrives of a message.
+    /// The part of a message that arrives.
     pub(super) fn pass(&mut self, message: Message) -> ConnectionEvent {
         self.sent += 1;
         let Some(bit) = self.flips.remove(&self.sent) else {

@@ -63,7 +63,7 @@ impl Outside {
 /// The connection of a rank to another one, for one role in a communicator.
 pub(super) type Connection = (u32, CommunicatorKey, u32, ConnectionRole);
 
-/// What a rank's thread waits for.
+/// The event that a rank's thread waits for.
 pub(super) enum Wait {
     /// Nothing: it goes on at that time.
     Nap(Instant),
@@ -278,19 +278,19 @@ impl SimulatedJob {
         }
     }
 
-    /// How much time has passed since the start.
+    /// The time that has passed since the start.
     pub(super) fn elapsed(&self) -> Duration {
         let job = self.job();
         job.simulation.now - job.simulation.start
     }
 
-    /// How long no byte of a rank's calls has moved.
+    /// The time for which no byte of a rank's calls has moved.
     pub(super) fn still_for(&self, rank: u32) -> Duration {
         let job = self.job();
         job.simulation.now - job.seats[rank as usize].moved_at
     }
 
-    /// What a rank's clock shows.
+    /// The time on a rank's clock.
     pub(super) fn now(&self, rank: u32) -> Instant {
         let job = self.job();
         job.simulation.clock(rank).shows(job.simulation.now)
@@ -349,7 +349,7 @@ impl Job {
         self.seats.iter_mut().for_each(|seat| seat.is_gone = true);
     }
 
-    /// Counts what ranks do, so that an endless loop is found too.
+    /// Counts the acts of ranks, so that an endless loop is found too.
     fn count_act(&mut self) {
         self.acts += 1;
         if self.acts == ACTS_MAX {
@@ -473,7 +473,7 @@ impl Job {
         }
     }
 
-    /// A rank dies in the middle of whatever it does: of what it has written lately a random part arrives.
+    /// A rank dies in the middle of any act: a random part of its latest bytes arrives.
     fn crash(&mut self, rank: u32) {
         if !self.simulation.is_alive(rank) {
             return;

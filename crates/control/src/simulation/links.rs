@@ -1,4 +1,4 @@
-//! What an engine in a simulated job holds: its links, and its control plane.
+//! An engine's side of a simulated job: its links, and its control plane.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::derived_key::{Origin, derived_key};
 use crate::local_communicator::LocalCommunicator;
 use crate::wire::CommunicatorKey;
 
-/// How long a goodbye waits for the goodbyes of the others, as over sockets.
+/// The time that a goodbye waits for the goodbyes of the others, as over sockets.
 pub(in super::super) const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 
-/// How much longer than its deadline an answer of the control plane may take.
+/// The time that an answer of the control plane may take beyond its deadline.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// Makes one rank's part of a communicator, as `communicator::create` does.

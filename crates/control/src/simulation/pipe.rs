@@ -29,7 +29,7 @@ pub(in super::super) struct Pipe {
     accepted: u64,
     /// After so many bytes nothing arrives any more.
     pub(super) lost_after: Option<u64>,
-    /// How many bytes have been accepted and will never arrive.
+    /// The number of bytes that have been accepted and will never arrive.
     vanished: usize,
     /// The reader finds the end of the stream after the last byte.
     pub(super) has_ended: bool,

@@ -145,7 +145,8 @@ impl Program {
         }
     }
 
-    /// In what another call than that of `step` may differ. Nothing in common is left to choose an algorithm by.
+    /// The ways in which another call may differ from the call of `step`. Nothing in common is left to choose an
+    /// algorithm by.
     pub(in super::super) fn others(&self, number: u64) -> Vec<Other> {
         let members: Vec<u32> = (0..self.hosts.len() as u32).collect();
         let collective = self.step(number, &members, 0).collective;
@@ -218,7 +219,7 @@ impl Program {
         None
     }
 
-    /// Makes one call; returns what happened, and the first cause when it has failed.
+    /// Makes one call; returns its event, and the first cause when it has failed.
     pub(super) fn make(
         &self,
         simulated_job: &SimulatedJob,

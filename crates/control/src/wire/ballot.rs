@@ -1,4 +1,4 @@
-//! What a rank says in an agreement between survivors, as a value and on the wire.
+//! The ballot of a rank in an agreement between survivors, as a value and on the wire.
 
 use unisono_backend::Question;
 use unisono_communicator::GroupRank;
@@ -17,9 +17,9 @@ const FATES_PER_BYTE: usize = 4;
 pub struct AgreementKey {
     /// The communicator.
     pub communicator: CommunicatorKey,
-    /// What its ranks agree on.
+    /// The question that its ranks agree on.
     pub question: Question,
-    /// The number of the agreement among those on that question, counted from 0.
+    /// The number of the agreement among the agreements on that question, counted from 0.
     pub number: u64,
 }
 

@@ -11,13 +11,13 @@
 //! | 5 | panicked | rank `u32`, call, words text |
 //! | 6 | closed | none |
 //! | 7 | refused | problem text |
-//! | 8 | system | what text, words text |
+//! | 8 | system | action text, words text |
 //! | 9 | evicted | reported by `u32`, evidence text |
 //! | 10 | corrupted | from `u32`, to `u32`, call (`u8` 0, or 1 and a call), reason text |
 //! | 11 | revoked | by `u32`, the cause as an error |
 //! | 20 | aborted | by `u32` |
 //! | 22 | non-finite | rank `u32`, block `u64`, elements of a block `u64`, call |
-//! | 23 | library missing | library text, count `u32` and that many texts of what was tried, remedy text |
+//! | 23 | library missing | library text, count `u32` and that many texts of attempts, remedy text |
 //! | 24 | vendor | library text, function text, code `u32` in two's complement, words text, remedy text |
 //!
 //! A culprit is its rank `u32`, its process (`u8` 0, or 1, pid `u32` and host text), its last call (`u8` 0, or 1 and a

@@ -11,14 +11,14 @@
 //! | kind | name | fields |
 //! | --- | --- | --- |
 //! | 1 | beat | none: the sender lives |
-//! | 2 | ask | communicator `u64`, epoch `u32`, number `u64`: what about your call of that number? |
+//! | 2 | ask | communicator `u64`, epoch `u32`, number `u64`: a question about the call of that number |
 //! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
 //! | 4 | news | see `news.rs` |
 //! | 5 | other group | two communicators `u64`, epoch `u32`: the sender's, the receiver's; six texts: list, options |
-//! | 6 | ask clock | the sender's clock `u64`, nanoseconds: what does yours show? |
+//! | 6 | ask clock | the sender's clock `u64`, nanoseconds: a question about the receiver's clock |
 //! | 7 | clock | the question's `u64`; the sender's clock `u64`, nanoseconds |
 //!
-//! Ranks are those of the job, but those in a status are of the communicator.
+//! Ranks are ranks of the job, but in a status they are ranks of the communicator.
 //!
 //! Calls are laid out in `call.rs`, statuses in `status.rs`, errors in `error.rs`.
 
@@ -55,7 +55,7 @@ pub const ACKNOWLEDGED: u8 = 6;
 
 const NOBODY: u32 = u32::MAX;
 
-/// What a connection is for. The number is bound in the handshake.
+/// The purpose of a connection. The number is bound in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ConnectionRole {
@@ -96,16 +96,16 @@ pub enum Message {
     Ask {
         /// Of which communicator.
         key: CommunicatorKey,
-        /// Which call.
+        /// The call.
         number: u64,
     },
     /// Answers such a question.
     Answer {
         /// Of which communicator.
         key: CommunicatorKey,
-        /// Which call.
+        /// The call.
         number: u64,
-        /// How far it is.
+        /// The state of the call.
         status: CallStatus,
     },
     /// News, which the receiver forwards.
@@ -147,11 +147,11 @@ pub struct OtherGroup {
     pub mine: CommunicatorKey,
     /// The receiver's.
     pub yours: CommunicatorKey,
-    /// What the sender's is made of.
+    /// The list and the options of the sender's.
     pub group: GroupText,
 }
 
-/// Appends a frame to what a connection will send.
+/// Appends a frame to the bytes that a connection will send.
 pub fn encode(message: &Message, out: &mut Vec<u8>) {
     let mut writer = Writer::new();
     match message {
@@ -231,7 +231,7 @@ pub fn take_message(received: &mut Vec<u8>) -> Result<Option<Message>, BadFrame>
     Ok(Some(message))
 }
 
-/// Reads what follows a frame's header.
+/// Reads the bytes behind a frame's header.
 fn decode(frame: &[u8]) -> Result<Message, Malformed> {
     let mut reader = Reader::new(frame);
     let message = match reader.u8()? {

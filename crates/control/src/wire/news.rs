@@ -1,10 +1,10 @@
-//! News: what every rank must learn, and how it travels.
+//! News: events that every rank must learn, and their way.
 //!
 //! A message with news has the number of its origins `u32`, the rank `u32` and the sequence `u64` of each origin, and
 //! the topic `u8` with its fields.
 //!
-//! Every rank forwards each piece of news once, to every rank that it is connected to. The sequence counts what the
-//! origin has published, from 1.
+//! Every rank forwards each piece of news once, to every rank that it is connected to. The sequence counts the origin's
+//! news, from 1.
 //!
 //! | topic | name | fields |
 //! | --- | --- | --- |
@@ -12,7 +12,7 @@
 //! | 2 | lost | rank `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
 //! | 3 | closed | communicator `u64`, epoch `u32`, members, departure |
 //! | 4 | goodbye | none: the origin leaves the job |
-//! | 5 | ballot | agreement, ballot: what the origin says, and whom it takes for gone |
+//! | 5 | ballot | agreement, ballot: the origin's word, and the ranks that it takes for gone |
 //! | 6 | decision | agreement, ballot: the decision |
 //!
 //! A departure is calls `u64`, digest of these `u64`, by close `u8`, calls in progress `u32`, sends and receives `u64`,
@@ -39,7 +39,7 @@ use crate::codec::{Malformed, Reader, Writer};
 pub struct News {
     /// The rank that published it.
     pub origin: JobRank,
-    /// How many things the origin has published, this one included.
+    /// The number of events that the origin has published, this one included.
     pub sequence: u64,
     /// The event.
     pub topic: Topic,
@@ -59,7 +59,7 @@ pub struct JointNews {
 pub struct Publisher {
     /// The rank.
     pub rank: JobRank,
-    /// How many things the rank has published, this one included.
+    /// The number of events that the rank has published, this one included.
     pub sequence: u64,
 }
 
@@ -103,23 +103,23 @@ impl From<News> for JointNews {
     }
 }
 
-/// How a rank has left a communicator.
+/// The state in which a rank has left a communicator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Departure {
-    /// How many collectives it has made, and which.
+    /// The number of collectives that it has made, and their digest.
     pub history: CallHistory,
     /// It has called `close`; else it has dropped the communicator, or its process has ended.
     pub by_close: bool,
-    /// How many calls it has left in progress.
+    /// The number of calls that it has left in progress.
     pub in_progress: u32,
-    /// How many sends and receives it has made.
+    /// The number of sends and receives that it has made.
     pub messages: u64,
     /// The last of its collectives.
     pub last: Option<CallInfo>,
 }
 
 impl Departure {
-    /// That of a rank that never had the communicator.
+    /// The departure of a rank that never had the communicator.
     pub fn before_first_call() -> Departure {
         Departure { history: CallHistory::UNUSED, by_close: false, in_progress: 0, messages: 0, last: None }
     }
@@ -130,7 +130,7 @@ impl Departure {
 pub enum Topic {
     /// The origin found the first cause that ends a communicator of these ranks.
     Revoked {
-        /// Which one.
+        /// The communicator.
         key: CommunicatorKey,
         /// All its ranks.
         members: RankSet,
@@ -139,34 +139,34 @@ pub enum Topic {
     },
     /// The origin noticed that a rank of the job is gone.
     Lost {
-        /// Which one.
+        /// The rank.
         rank: JobRank,
-        /// How sure that is.
+        /// The certainty of the loss.
         certainty: Certainty,
         /// The evidence.
         reason: String,
     },
     /// The origin takes no part in a communicator any more.
     Closed {
-        /// Which one.
+        /// The communicator.
         key: CommunicatorKey,
         /// All its ranks.
         members: RankSet,
-        /// How its origin left it.
+        /// The departure of its origin.
         departure: Departure,
     },
     /// The origin leaves the job in good order.
     Goodbye,
     /// The ballot of the origin in an agreement.
     Ballot {
-        /// Which agreement.
+        /// The agreement.
         agreement: AgreementKey,
-        /// What its origin gives.
+        /// The ballot of its origin.
         ballot: Ballot,
     },
-    /// What the ranks have agreed on.
+    /// The decision of the ranks.
     Decision {
-        /// Which agreement.
+        /// The agreement.
         agreement: AgreementKey,
         /// The decision.
         ballot: Ballot,

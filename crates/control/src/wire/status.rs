@@ -1,11 +1,11 @@
-//! A status on the wire, `u8`: 0 not yet with the last call (`u8` 0, or 1 and a call) and what the rank does, 1 running
-//! with a call, what the rank does, and what the call is behind (`u8` 0, or 1 and a call, which is `u8` 0 on the
-//! device, or 1 on the stream with its communicator and epoch), 2 done with a call and what the rank does, 3 forgotten.
-//! What a rank does is the awaited rank `u32` (all ones: none), the message in which it waits (`u8` 0, or 1 and a
-//! call), the messages that have no receive (`u8` pairs of sender and tag, each as sender `u32`, tag `u32` and number
-//! `u64`), and the call of another communicator in which it waits (`u8` 0, or 1 and a call, its communicator `u64` and
-//! epoch `u32`, text of the list of its ranks, awaited rank `u32`, and the collective about which that rank can be
-//! asked `u64`). Awaited ranks are those of the job, senders those of the communicator.
+//! A status on the wire, `u8`: 0 not yet with the last call (`u8` 0, or 1 and a call) and the doings of the rank, 1
+//! running with a call, the doings of the rank, and the call ahead of it (`u8` 0, or 1 and a call, which is `u8` 0 on
+//! the device, or 1 on the stream with its communicator and epoch), 2 done with a call and the doings of the rank, 3
+//! forgotten. The doings of a rank are the awaited rank `u32` (all ones: none), the message in which it waits (`u8` 0,
+//! or 1 and a call), the messages that have no receive (`u8` pairs of sender and tag, each as sender `u32`, tag `u32`
+//! and number `u64`), and the call of another communicator in which it waits (`u8` 0, or 1 and a call, its communicator
+//! `u64` and epoch `u32`, text of the list of its ranks, awaited rank `u32`, and the collective about which that rank
+//! can be asked `u64`). Awaited ranks are ranks of the job, senders ranks of the communicator.
 
 use unisono_backend::{CallAhead, CallElsewhere, CallStatus, Doing, UnreadMessages};
 use unisono_communicator::{GroupRank, JobRank};

@@ -1,4 +1,4 @@
-//! The driver's functions, on its test double: what they do, and what they say when something is missing or fails.
+//! The driver's functions, on its test double: their effects, and their errors when something is missing or fails.
 
 #![allow(unsafe_code)]
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn context() -> Option<Context> {
     Some(Driver::open(Some(driver_double()?)).unwrap().context(0).unwrap())
 }
 
-/// What opening this driver says.
+/// The error of opening this driver.
 fn refusal(path: &Path) -> Error {
     Driver::open(Some(path)).unwrap_err()
 }
@@ -27,7 +27,7 @@ fn a_missing_driver_is_an_error_that_says_what_to_do() {
     let Error::LibraryMissing { library, tried, remedy } = &error else { panic!("{error}") };
     assert_eq!((&**library, tried.len()), ("CUDA driver", 1));
     assert!(tried[0].starts_with("/nowhere/libcuda.so.1: ") && remedy.contains("R525"), "{error}");
-    // What is there, but is no library.
+    // A file that is there, but is no library.
     let error = refusal(&PathBuf::from(file!()).canonicalize().unwrap_or("/etc/passwd".into()));
     assert!(matches!(error, Error::LibraryMissing { .. }), "{error}");
     // The system's, wherever there is none.
@@ -206,7 +206,7 @@ fn a_launch_that_fails_loses_the_context() {
     assert_eq!(code(&context.allocate(4).unwrap_err()), 719);
 }
 
-/// The double notices what a kernel writes beside its memory.
+/// The double notices the writes of a kernel beside its memory.
 #[test]
 fn a_kernel_that_writes_too_much_is_found() {
     let Some(double) = failing_double("guards") else { return };
@@ -225,7 +225,7 @@ fn a_kernel_that_writes_too_much_is_found() {
     assert_eq!(code(&stream.synchronize().unwrap_err()), 700);
 }
 
-/// What a library on top of the driver does with streams and memory of its caller's.
+/// The use of a library on top of the driver: streams and memory of its caller's.
 #[test]
 fn handles_of_others_are_used_and_judged() {
     let Some(context) = context() else { return };

@@ -1,4 +1,4 @@
-//! NVRTC from its wheel, without a card or a driver: what it compiles, and what it says.
+//! NVRTC from its wheel, without a card or a driver: its code, and its messages.
 
 use std::path::Path;
 use std::process::Command;
@@ -92,7 +92,7 @@ fn a_missing_compiler_is_an_error_that_says_what_to_do() {
     assert!(error.to_string().contains("has no nvrtcVersion"), "{error}");
 }
 
-/// A library with NVRTC's functions, of which only the one that tells its version is called.
+/// A library with NVRTC's functions, of which only the function for its version is called.
 const OLD: &str = r#"
 #define F(name) extern "C" int name() { return 7; }
 F(nvrtcGetNumSupportedArchs) F(nvrtcGetSupportedArchs) F(nvrtcCreateProgram) F(nvrtcDestroyProgram)

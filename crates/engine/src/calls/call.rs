@@ -24,7 +24,7 @@ use crate::plan::planner::{Planned, Planner};
 use crate::reduce::Reducer;
 use crate::run::{Failure, PollContext, Staging};
 
-/// How long a body may continue with a call after a first cause: nobody sees whether its bytes move.
+/// The time for which a body may continue with a call after a first cause: nobody sees whether its bytes move.
 const BODY_GRACE: Duration = Duration::from_millis(500);
 
 /// The state that only the holder of the links uses.
@@ -195,7 +195,7 @@ impl ActiveCall {
             let is_barrier = self.collective == Collective::Barrier;
             let scaled = self.scaled.as_deref().map(Segments::One);
             let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
-            // The barrier before a body has no data, whatever memory the call has.
+            // The barrier before a body has no data, even if the call has memory.
             let mut none = Buffers::none();
             let buffers = if self.body.is_some() { &mut none } else { buffers };
             let memory = Memory::new(buffers, substitute, &mut engine.scratch);
@@ -265,7 +265,7 @@ impl ActiveCall {
         self.body.as_ref().map(|body| body.stage())
     }
 
-    /// How much longer than other calls it may stand still after a first cause.
+    /// The time for which it may stand still after a first cause, beyond the time of other calls.
     pub(crate) fn grace(&self) -> Duration {
         if self.stage() == Some(BodyStage::Running) { BODY_GRACE } else { Duration::ZERO }
     }
@@ -394,7 +394,7 @@ pub(crate) fn enter(
     (number, is_recorded)
 }
 
-/// How long a call may wait; in a scope, at most for the time that the scope has left.
+/// The time that a call may wait; in a scope, at most the time that the scope has left.
 #[inline]
 pub(crate) fn timeout_within(
     enclosing: Option<&Enclosing>,

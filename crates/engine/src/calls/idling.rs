@@ -105,7 +105,7 @@ impl Idling {
         self.rest.is_some()
     }
 
-    /// Notes what a look has brought.
+    /// Notes the result of a look.
     pub(crate) fn looked(&mut self, has_found: bool) {
         self.skipped = if has_found { 0 } else { (self.skipped * 2).clamp(SKIPPED_MIN, SKIPPED_MAX) };
         self.skips = self.skipped;
@@ -142,7 +142,7 @@ mod tests {
         Idling::new(&EngineOptions { spin: Duration::from_secs(1), ..EngineOptions::default() })
     }
 
-    /// How many of these polls look, if each look brings this.
+    /// The number of looks among these polls, if each look has this result.
     fn looks(idling: &mut Idling, polls: u32, has_found: bool) -> u32 {
         let (now, mut quiet_since) = (Instant::now(), None);
         let mut look = |_| match idling.next(now, &mut quiet_since) {

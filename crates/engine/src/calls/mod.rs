@@ -1,15 +1,15 @@
-//! Calls in progress, below everything that moves them: what a call is until its end, and what a thread that waits for
-//! calls does meanwhile.
+//! Calls in progress, below everything that moves them: the state of a call until its end, and the behaviour of a
+//! thread that waits for calls.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `call` | one collective in progress |
 //! | `request`, `queue` | an asynchronous call; the asynchronous collectives in their order |
-//! | `step`, `pause` | what a poll has done; what an idle thread waits for |
-//! | `wait` | how long a call has waited, and what follows |
+//! | `step`, `pause` | the result of a poll; the events that end the pause of an idle thread |
+//! | `wait` | the time that a call has waited, and the consequences |
 //! | `idling` | whether an idle thread looks at its links, gives its core away, or sleeps |
 //! | `time_slice` | a short slice for a thread that waits beside other work on its core |
-//! | `monitor` | who holds the links, and who waits for what |
+//! | `monitor` | the thread that holds the links, and the waiting threads |
 //! | `progress_threads`, `callbacks` | the threads of all communicators; the thread that calls functions of users |
 
 pub(crate) mod call;

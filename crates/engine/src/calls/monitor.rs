@@ -16,8 +16,8 @@ use crate::calls::callbacks::Callbacks;
 use crate::calls::progress_threads::Pool;
 use crate::lock;
 
-/// How long a progress thread leaves new work alone, because a caller that waits at once does the work itself. A
-/// callback ends this time.
+/// The time for which a progress thread leaves new work alone, because a caller that waits at once does the work
+/// itself. A callback ends this time.
 const HEAD_START: Duration = Duration::from_micros(200);
 
 /// The monitor of one communicator. No other lock is taken under its lock.

@@ -16,8 +16,8 @@ use crate::lock;
 /// The most threads of one world.
 const THREADS_MAX: usize = 8;
 
-/// How many communicators without a handle may have unfinished calls; the next drop of a handle finishes its calls
-/// itself. Each of them has sockets and memory.
+/// The number of communicators without a handle that may have unfinished calls; the next drop of a handle finishes its
+/// calls itself. Each of them has sockets and memory.
 const DROPPED_MAX: usize = 64;
 
 /// The threads of one world. They start when they are needed, and end with the last communicator.
@@ -74,13 +74,13 @@ struct PoolState {
     /// Wakes the threads that may sleep in the links of a communicator, by number.
     sleepers: Vec<(u64, Waker)>,
     next_sleeper: u64,
-    /// How many communicators without a handle have unfinished calls.
+    /// The number of communicators without a handle that have unfinished calls.
     dropped: usize,
     is_over: bool,
 }
 
 impl ProgressThreads {
-    /// How many threads there are.
+    /// The number of threads.
     pub fn count(&self) -> usize {
         lock(&self.0.pool.state).threads
     }

@@ -1,5 +1,5 @@
-//! How long one call has waited, and the consequences: questions to the awaited ranks, a warning in the log, and the
-//! end at the deadline. The same for collectives and messages, blocking and asynchronous.
+//! The time that one call has waited, and the consequences: questions to the awaited ranks, a warning in the log, and
+//! the end at the deadline. The same for collectives and messages, blocking and asynchronous.
 //!
 //! The thread that drives a call looks after it many times a second. A late look means that the job was stopped or that
 //! the call was busy; this time does not count as waiting. Else a job that was stopped for longer than a deadline would
@@ -23,7 +23,7 @@ const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The longest time between two looks that counts as waiting; sleeps end a little late.
 const LOOK_PAUSE_MAX: Duration = SLEEP_MAX.saturating_mul(2);
 
-/// How many ranks are asked about a call at a time.
+/// The number of ranks that are asked about a call at a time.
 pub(crate) const ASKED_AT_ONCE_MAX: usize = 8;
 
 /// The wait of one call. A call that never waits reads no clock.
@@ -64,7 +64,7 @@ pub(crate) struct Attention {
     pub(crate) warns: bool,
     /// The awaited ranks.
     pub(crate) asks: bool,
-    /// How long nothing has moved.
+    /// The time for which nothing has moved.
     pub(crate) still: Duration,
 }
 
@@ -160,7 +160,7 @@ impl Wait {
         self.started.is_some()
     }
 
-    /// How long the call has waited.
+    /// The time that the call has waited.
     pub(crate) fn waited(&self, now: Instant) -> Duration {
         self.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started))
     }

@@ -1,4 +1,4 @@
-//! What a communicator's gate has behind it when calls run elsewhere: their schedules, their numbers, the links.
+//! The parts behind a communicator's gate for calls that run elsewhere: their schedules, their numbers, the links.
 
 use std::sync::Arc;
 

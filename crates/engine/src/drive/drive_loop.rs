@@ -1,4 +1,4 @@
-//! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
+//! The only loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
 //!
 //! While bytes move, the loop does not pause. When they stop, it waits as `idling` says. It reads the clock only after
 //! a poll in which the task's own call did not move.
@@ -32,7 +32,7 @@ pub(crate) trait Task<L> {
     /// sleep.
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool;
 
-    /// How much longer than others the task's own call may stand still after a first cause.
+    /// The time for which the task's own call may stand still after a first cause, beyond the time of others.
     fn grace(&self) -> Duration {
         Duration::ZERO
     }

@@ -15,11 +15,11 @@ use crate::links::Links;
 use crate::lock;
 use crate::point_to_point::Borrowed;
 
-/// How long `close` waits for a goodbye although the peer's kernel has all sent bytes. A peer answers at once, unless
-/// it is inside a user's function or has not made its communicator yet.
+/// The longest wait of `close` for a goodbye although the peer's kernel has all sent bytes. A peer answers at once,
+/// unless it is inside a user's function or has not made its communicator yet.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// How often `close` then asks whether the kernel has everything, since nothing wakes it.
+/// The pause of `close` between two questions whether the kernel has everything, since nothing wakes it.
 const DELIVERY_PAUSE: Duration = Duration::from_millis(100);
 
 impl<L: Links + 'static> Shared<L> {

@@ -14,7 +14,7 @@ use crate::calls::request::Request;
 use crate::drive::Shared;
 use crate::links::Links;
 
-/// How often a thread polls a call whose communicator another thread is dropping. The drop ends the call.
+/// A thread's pause between two polls of a call whose communicator another thread is dropping. The drop ends the call.
 const DROPPED_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct RequestHandle<L: Links + 'static> {

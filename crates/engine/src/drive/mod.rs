@@ -1,13 +1,13 @@
 //! From an admitted call to its end: who may move calls, and the loop that moves them.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `issue` | admits calls, takes their turn, runs or queues them |
 //! | `behind_gate` | the same for calls that something else runs |
 //! | `blocking` | blocking sends and receives on the memory of their callers |
 //! | `goodbye` | the end of a communicator's messages |
 //! | `links_guard` | the links while a thread holds them |
-//! | `drive_loop` | the one loop and its `Task` |
+//! | `drive_loop` | the loop and its `Task` |
 //! | `pending` | the task that moves all asynchronous calls |
 //! | `handle` | the handle of an asynchronous call |
 //! | `progress` | moves calls that no other thread moves |
@@ -44,11 +44,11 @@ use crate::point_to_point::PointToPoint;
 pub(crate) use drive_loop::Task;
 pub(crate) use links_guard::LinksGuard;
 
-/// What all handles and threads of one communicator share.
+/// The state that all handles and threads of one communicator share.
 pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) gate: CallGate,
     pub(crate) options: EngineOptions,
-    /// Which algorithm runs a call: known without the lock on the links, which a running call holds.
+    /// The choice of each call's algorithm: known without the lock on the links, which a running call holds.
     selector: Mutex<Arc<Selector>>,
     pub(crate) queue: Queue,
     pub(crate) messages: Mutex<PointToPoint>,
@@ -90,7 +90,7 @@ impl<L: Links + 'static> Shared<L> {
         shared
     }
 
-    /// Which algorithm runs a call. No call waits for this lock: they have a selector of their own.
+    /// The choice of each call's algorithm. No call waits for this lock: they have a selector of their own.
     pub(crate) fn selector(&self) -> Arc<Selector> {
         lock(&self.selector).clone()
     }

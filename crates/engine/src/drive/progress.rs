@@ -15,10 +15,10 @@ use crate::calls::progress_threads::{Pool, ProgressThreads};
 use crate::drive::Shared;
 use crate::links::Links;
 
-/// How long a thread stays away while another thread is at work.
+/// The time for which a thread stays away while another thread is at work.
 const STAND_ASIDE: Duration = Duration::from_millis(1);
 
-/// How long nothing moves in a communicator before a thread turns to the next communicator in the queue.
+/// The time without movement in a communicator after which a thread turns to the next communicator in the queue.
 const TURN: Duration = Duration::from_millis(1);
 
 impl<L: Links + 'static> Shared<L> {

@@ -14,7 +14,7 @@
 //! A panic of a thread that only borrows a communicator goes unnoticed: the handle survives, and the others wait until
 //! their calls' deadlines. Give each thread its own handle, or use [`run`].
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `run` | a closure per rank on its own thread |
 //! | `world` | all communicators of a world, the ranks that have come and left, the agreements |
@@ -65,8 +65,8 @@ impl Groups {
         &self.job
     }
 
-    /// How many calls this rank has made of this method before: a number for objects that every rank makes in the same
-    /// order, which keeps the keys of their groups apart.
+    /// The number of calls that this rank has made of this method before: a number for objects that every rank makes in
+    /// the same order, which keeps the keys of their groups apart.
     pub fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }

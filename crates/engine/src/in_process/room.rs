@@ -19,7 +19,7 @@ pub(super) struct RoomKey {
     pub(super) options: GroupOptions,
 }
 
-/// How a communicator was made. The numbers tell apart communicators of the same kind.
+/// The origin of a communicator. The numbers tell apart communicators of the same kind.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Origin {
     /// With the world.
@@ -42,7 +42,7 @@ impl RoomKey {
     }
 }
 
-/// How a rank has left a communicator.
+/// The way in which a rank has left a communicator.
 pub(super) enum Exit {
     /// The rank has closed or dropped it. Its earlier messages can still be received.
     Left {
@@ -82,7 +82,7 @@ pub(super) struct Room {
     pub(super) number: usize,
     epoch: u32,
     pub(super) key: RoomKey,
-    /// What its members must ask for alike.
+    /// The request of its members, which must be the same for all.
     pub(super) text: GroupText,
     /// The job rank of each rank.
     pub(super) job_ranks: Vec<JobRank>,
@@ -137,7 +137,7 @@ impl Room {
         Some(Membership { key: self.communicator(), ranks: &self.job_ranks, board })
     }
 
-    /// How a rank has left, if it has.
+    /// The way in which a rank has left, if it has.
     pub(super) fn exit_of(&self, rank: GroupRank) -> Option<&Exit> {
         self.exits[rank.index()].get()
     }

@@ -1,4 +1,4 @@
-//! A world is freed when all its ranks have gone, in whatever way.
+//! A world is freed when all its ranks have gone, in any way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier, Weak, mpsc};

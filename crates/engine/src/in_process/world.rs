@@ -17,7 +17,7 @@ use crate::lock;
 /// The evidence of a panic whose text is unknown.
 pub(super) const THREAD_PANICKED: &str = "its thread panicked";
 
-/// How long `close` waits for the other ranks' goodbyes.
+/// The longest wait of `close` for the other ranks' goodbyes.
 const GOODBYE_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ struct OpenRoom {
     agreements: HashMap<(Question, u64), Agreement>,
 }
 
-/// How soon a barrier notices a first cause.
+/// The time after which a barrier notices a first cause.
 const CAUSE_NOTICED_AFTER: Duration = Duration::from_millis(5);
 
 /// The state of a rank in one of its communicators.

@@ -202,7 +202,7 @@ pub trait Links: Send {
     /// When a peer refuses or cannot be reached.
     fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>>;
 
-    /// Whether the edge is open, whichever side has opened it.
+    /// Whether the edge is open; either side may have opened it.
     fn is_open(&mut self, edge: Edge) -> bool;
 
     /// The stream of an edge.

@@ -1,4 +1,4 @@
-//! A call's bytes as three flat regions, whatever segments they lie in: input, output, scratch.
+//! A call's bytes as three flat regions, over any segments: input, output, scratch.
 //!
 //! An access yields a prefix: the longest contiguous run from an offset. Segments hold whole elements, so a run that
 //! starts at an element also ends at one.
@@ -27,7 +27,7 @@ pub(crate) struct Span {
     pub(crate) offset: usize,
 }
 
-/// How a reducing step combines.
+/// The order of the operands of a reducing step, and the completeness of its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReduceOrder {
     /// Whether the local operand is left of the arriving one.
@@ -174,7 +174,7 @@ impl<'a, 'b> Memory<'a, 'b> {
         Ok(())
     }
 
-    /// How many of `length` bytes are contiguous on both sides.
+    /// The number of the first bytes, of `length`, that are contiguous on both sides.
     #[inline]
     fn common_run(&mut self, from: Span, to: Span, length: usize) -> usize {
         let length = self.read(from, length).len();

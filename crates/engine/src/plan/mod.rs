@@ -90,7 +90,7 @@ pub(crate) struct BoundStep {
     pub(crate) work: Work,
     /// The scratch chunk that this step writes, if any.
     pub(crate) writes_scratch: Option<u32>,
-    /// How this step stores its result.
+    /// The kind of store for this step's result.
     pub(crate) store: Store,
     /// For a copy: the send of the same bytes, if any. The copy comes after this send, while the bytes are in the
     /// cache.
@@ -118,7 +118,7 @@ pub(crate) struct PlanLink {
 pub(crate) struct PlanKey {
     pub(crate) descriptor: Descriptor,
     pub(crate) counts: Counts,
-    /// Where the segments of a coalesced call end, in bytes.
+    /// The ends of the segments of a coalesced call, in bytes.
     pub(crate) segment_ends: Option<Box<[usize]>>,
 }
 

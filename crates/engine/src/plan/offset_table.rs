@@ -142,7 +142,7 @@ impl OffsetTable {
             OffsetTable::Shares { cut, .. } | OffsetTable::Pairs { cut, .. } => {
                 ((extent / cut) as usize, extent % cut, *cut)
             }
-            // Each token of an algorithm is one byte, whatever the number of tokens.
+            // Each token of an algorithm is one byte, for any number of tokens.
             OffsetTable::Token => (0, 0, 1),
         }
     }

@@ -15,10 +15,10 @@ use crate::plan::{Identity, Plan, PlanKey, piece_bytes};
 use crate::reduce::Reducer;
 use crate::run::Run;
 
-/// How many finished runs are kept for the next call of the same shape.
+/// The number of finished runs that are kept for the next call of the same shape.
 const RUNS_KEPT_MAX: usize = 64;
 
-/// How many schedules are kept, over all algorithms and shapes.
+/// The number of schedules that are kept, over all algorithms and shapes.
 const SCHEDULES_KEPT_MAX: usize = 256;
 
 struct KeptSchedule {

@@ -16,7 +16,7 @@ use crate::plan::selector::Selector;
 /// would take too long.
 const ROUNDS_STEPS_MAX: u64 = 10_000_000;
 
-/// How many rounds are kept, over all algorithms and shapes.
+/// The number of rounds that are kept, over all algorithms and shapes.
 const ROUNDS_KEPT_MAX: usize = 64;
 
 /// The cache of rounds.

@@ -27,7 +27,7 @@ impl Into {
 }
 
 impl Incoming {
-    /// How many bytes have not arrived.
+    /// The number of bytes that have not arrived.
     pub(super) fn left(&self) -> u64 {
         self.message.bytes - self.received
     }

@@ -14,7 +14,7 @@ use super::matching::Arrived;
 use super::outgoing::{Outbox, is_pause};
 use super::transfer::{Borrowed, Owned, Sink, Transfer};
 
-/// How many bytes of short messages one sender may have in one receiver's queue.
+/// The bytes of short messages that one sender may have in one receiver's queue.
 const QUEUE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The least that a message counts in the queue. Even an empty message counts, so that the queue is bounded.

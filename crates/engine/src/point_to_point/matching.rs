@@ -43,7 +43,7 @@ pub(super) struct Matching {
     receives: Queues<Wanted, Transfer>,
     /// By group rank: how many receives wait for a message of this rank alone.
     awaited: Vec<usize>,
-    /// How many receives wait for a message of any rank.
+    /// The number of receives that wait for a message of any rank.
     awaited_of_any: usize,
     arrived: Queues<(GroupRank, u32), Arrived>,
     /// The first message of each queue: by its number, and by its tag and number.
@@ -116,7 +116,7 @@ impl Matching {
         None
     }
 
-    /// How many receives wait for this source.
+    /// The number of receives that wait for this source.
     fn waiting(&mut self, source: Option<GroupRank>) -> &mut usize {
         match source {
             Some(source) => &mut self.awaited[source.index()],
@@ -239,7 +239,7 @@ impl Matching {
     }
 }
 
-/// What a receive asks for.
+/// The message that a receive asks for.
 fn wanted(receive: &Transfer, borrowed: &Borrowed<'_>) -> Wanted {
     let descriptor = receive.descriptor(borrowed);
     let source = match descriptor.peer {

@@ -161,7 +161,7 @@ fn staged(call: &OwnedCall) -> Result<Option<Vec<u8>>> {
 pub(crate) struct WaitingTransfer {
     descriptor: Descriptor,
     site: Site,
-    /// How many other sends and receives of this rank wait too.
+    /// The number of other sends and receives of this rank that wait too.
     others: usize,
 }
 

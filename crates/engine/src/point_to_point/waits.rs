@@ -86,8 +86,8 @@ impl PointToPoint {
     }
 }
 
-/// The collective about which an awaited rank is asked: the one in progress here, or the next. The answer names the
-/// call in which that rank is.
+/// The collective about which an awaited rank is asked: the collective in progress here, or the next. The answer names
+/// the call in which that rank is.
 pub(crate) fn call_asked_about(gate: &CallGate) -> u64 {
     gate.board().progress().finished()
 }

@@ -30,8 +30,8 @@ impl<U: Pod> Element<U> {
     #[inline(always)]
     pub(super) fn get(&self) -> U {
         // SAFETY: this is a reference to a `U` at any address. Every bit pattern is a `Pod`, so its value is sound
-        // whatever the peer's process writes meanwhile; no thread of this process writes it. The cell says to the
-        // compiler that it may change.
+        // while the peer's process writes; no thread of this process writes it. The cell says to the compiler that it
+        // may change.
         unsafe { (&raw const self.0).cast::<U>().read_unaligned() }
     }
 }
@@ -76,8 +76,8 @@ impl<'a> PeerBytes<'a> {
             PeerBytes::Own(bytes) => into.copy_from_slice(bytes),
             PeerBytes::Shared(bytes) => {
                 assert_eq!(into.len(), bytes.len());
-                // SAFETY: both have this length, and they do not overlap, since `into` is borrowed alone. What the
-                // peer's process writes meanwhile makes these any bytes; no thread of this process writes them.
+                // SAFETY: both have this length, and they do not overlap, since `into` is borrowed alone. Writes of the
+                // peer's process meanwhile make these any bytes; no thread of this process writes them.
                 unsafe { into.as_mut_ptr().copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
             }
         }

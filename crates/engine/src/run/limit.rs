@@ -1,5 +1,5 @@
-//! How far a step may go: up to the smallest watermark of the steps that it depends on. A step's watermark is its
-//! number of final or released bytes.
+//! The limit of a step: the smallest watermark of the steps that it depends on. A step's watermark is its number of
+//! final or released bytes.
 
 use unisono_schedule::StepIndex;
 
@@ -78,7 +78,7 @@ impl State {
         Some(self.part(plan, cursor.piece(plan, direction)?, u64::MAX))
     }
 
-    /// How far `step` may go now.
+    /// The limit of `step` now.
     ///
     /// It waits byte by byte for a step of the same extent, and so of the same length. It waits piece by piece for any
     /// other step: piece k for piece k, or for the end of a shorter step. A write to a scratch window also waits until

@@ -27,7 +27,7 @@ use crate::reduce::{Panicked, Reducer};
 use limit::{Next, Part};
 use ready::{Mover, Ready};
 
-/// The watermark of a finished step, whatever its length. A watermark is a number of final or released bytes.
+/// The watermark of a finished step of any length. A watermark is a number of final or released bytes.
 const FINISHED: u64 = u64::MAX;
 
 /// The size of the staging area, the most that one staged receive takes. It is small enough that the bytes are still in
@@ -131,7 +131,7 @@ pub(crate) struct Run {
     state: State,
 }
 
-/// How far a call is.
+/// The progress of a call.
 struct State {
     header: CallHeader,
     /// The watermark of each step: its number of final bytes, or of released bytes of a send. [`FINISHED`] once all

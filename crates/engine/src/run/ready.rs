@@ -48,7 +48,7 @@ impl Set {
         self.words[member / BITS] & 1 << (member % BITS) != 0
     }
 
-    /// How many words hold the set.
+    /// The number of words that hold the set.
     pub(super) fn words(&self) -> usize {
         self.words.len()
     }

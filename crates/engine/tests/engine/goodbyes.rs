@@ -1,5 +1,5 @@
-//! How messages end: a message that was sent before a `close` can be received after it, whatever the other side does
-//! meanwhile, and no `close` hangs.
+//! The end of messages: a message that was sent before a `close` can be received after it, while the other side does
+//! anything else, and no `close` hangs.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{CallOptions, Communicator, Error, Executor, JobRank, Peer};
 use unisono_engine::{Edge, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
-/// How many received messages of 8 bytes make the receiver return credit in a frame of its own.
+/// The number of received messages of 8 bytes after which the receiver returns credit in a frame of its own.
 const CREDIT_MESSAGES: usize = 2048;
 
 /// The states of a valve.

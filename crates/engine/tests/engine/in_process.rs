@@ -391,7 +391,7 @@ fn a_rank_that_goes_on_after_a_panic_is_told_that_it_was_given_up() {
     });
 }
 
-/// Where the group is made, and not in a call for which the other ranks wait.
+/// The call that makes the group refuses, and not a call for which the other ranks wait.
 #[test]
 fn a_group_by_an_algorithm_that_is_none_is_refused() {
     watched(|| {

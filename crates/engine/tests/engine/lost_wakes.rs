@@ -11,10 +11,10 @@ use unisono_engine::{EngineOptions, Interest, in_process};
 use crate::clocked::{Clock, Clocked};
 use crate::support::watched;
 
-/// That of the call that sleeps.
+/// The deadline of the call that sleeps.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Links that no thread of their rank wakes. The time is that of the machine.
+/// Links that no thread of their rank wakes. They use the machine's clock.
 struct Deaf {
     has_slept: Arc<AtomicBool>,
 }

@@ -16,7 +16,7 @@ use crate::support::watched;
 /// Size of a frame header on the point-to-point lane.
 const FRAME_BYTES: usize = 32;
 
-/// How many messages of at most 256 bytes a receiver's queue takes from one sender.
+/// The number of messages of at most 256 bytes that a receiver's queue takes from one sender.
 const QUEUED_MESSAGES_MAX: usize = 4096;
 
 /// Lets a set number of message bytes pass, and reports when its rank goes to sleep.

@@ -169,7 +169,7 @@ fn a_call_of_a_scope_that_is_over_is_refused() {
     });
 }
 
-/// What waits for its turn would wait for itself while its own thread has a scope open.
+/// A call that waits for its turn would wait for itself while its own thread has a scope open.
 #[test]
 fn a_thread_that_has_a_scope_open_waits_for_no_turn() {
     watched(|| {

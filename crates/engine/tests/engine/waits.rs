@@ -91,7 +91,8 @@ fn world() -> (TimedWorld, TestClock) {
     (world, clock)
 }
 
-/// How many messages with tag 1 arrive at rank 0. Each has 8 bytes, 40 with its header, and 4 bytes arrive in 2 ms.
+/// The number of messages with tag 1 that arrive at rank 0. Each has 8 bytes, 40 with its header, and 4 bytes arrive in
+/// 2 ms.
 const TRICKLING: u64 = 4000;
 
 /// Far less time than all the messages take, and far more than the deadline.
@@ -185,7 +186,7 @@ fn with_subscriber<T>(subscriber: impl Subscriber + Send + Sync + 'static, call:
     tracing::subscriber::with_default(subscriber, call)
 }
 
-/// The warnings of all threads without a subscriber of their own, of whatever test.
+/// The warnings of all threads without a subscriber of their own, of any test.
 fn of_all_threads() -> &'static Warnings {
     static OF_ALL: LazyLock<Warnings> = LazyLock::new(|| {
         let warnings = Warnings::default();

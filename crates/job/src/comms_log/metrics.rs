@@ -14,10 +14,10 @@ use unisono_communicator::{CommsLogger, Error, Result, Severity, log, open_regul
 
 use crate::size_limit::write_limited;
 
-/// How often the file is replaced.
+/// The pause between two versions of the file.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the end of a world or of the process waits for the last file, which may be on a disk that hangs.
+/// The time that the end of a world or of the process waits for the last file, which may be on a disk that hangs.
 const LAST_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Name of the thread.
@@ -159,7 +159,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         fs::rename(&partial, path)
     });
     if written.is_err() {
-        // The first problem is the one to report; the file may not even be there.
+        // The first problem is reported; the file may not even be there.
         let _ = fs::remove_file(&partial);
     }
     written

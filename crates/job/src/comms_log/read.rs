@@ -14,7 +14,7 @@ const NAME: &str = "UNISONO_COMMS_LOGGER";
 #[cfg(feature = "serde")]
 const BYTES_MAX: u64 = 16 << 20;
 
-/// What the setting says: `on`, `off`, or a file with the block of DeepSpeed.
+/// The value of the setting: `on`, `off`, or a file with the block of DeepSpeed.
 ///
 /// # Errors
 /// [`unisono_communicator::Error::Configuration`] for a file that cannot be read, or that holds something else.

@@ -1,5 +1,5 @@
-//! What can be checked only on this machine, or of several settings together. Every process passes here before it
-//! joins, alone or not: a program must not start to complain when it gets a second rank.
+//! The checks that are possible only on this machine, or of several settings together. Every process passes here before
+//! it joins, alone or not: a program must not start to complain when it gets a second rank.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -16,8 +16,8 @@ use crate::settings::knobs;
 use crate::sockets::{SocketOptions, new_socket, set_congestion_control};
 
 impl Config {
-    /// What comes before everything else: from here on warnings go where the user wants them, and what cannot be obeyed
-    /// is refused.
+    /// Prepares everything else: from here on warnings go where the user wants them, and settings that cannot be obeyed
+    /// are refused.
     ///
     /// # Errors
     /// As [`Config::check`].
@@ -121,7 +121,7 @@ impl Config {
         let socket =
             new_socket(loopback, options).map_err(|error| Error::system("cannot make a socket", &error))?;
         set_congestion_control(&socket, wanted).map_err(|error| {
-            // What an unprivileged user may choose; root may choose all that the kernel has.
+            // The congestion controls that an unprivileged user may choose; root may choose all that the kernel has.
             let path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
             let allowed = fs::read_to_string(path).unwrap_or_default();
             let allowed = allowed.split_whitespace().collect::<Vec<_>>().join(", ");

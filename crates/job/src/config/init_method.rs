@@ -1,4 +1,4 @@
-//! Where ranks meet, as a program says it by a URL; the forms and the name are those of `torch.distributed`.
+//! The meeting place of ranks, as a program names it by a URL; the forms and the name come from `torch.distributed`.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -94,7 +94,7 @@ impl Config {
             return Err(Error::invalid("rank", format!("{rank} is not in 0..{world_size}")));
         }
         let known = self.placement;
-        // What the environment says of this host holds for a world of that size only.
+        // Variables about this host hold for a world of that size only.
         let (local_rank, local_world_size) = match known {
             Placement::Ranked { local_rank, local_world_size, .. } if known.world_size() == world_size => {
                 (local_rank, local_world_size)

@@ -250,7 +250,7 @@ fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
     std::fs::remove_file(&file).unwrap();
 }
 
-/// The variables whose value is a path, and what the settings make of them.
+/// The variables whose value is a path, and the paths in the settings.
 fn paths(config: &Config) -> Vec<(&'static str, Option<PathBuf>)> {
     let secret = config.secret.clone().map(|source| match source {
         SecretSource::File(path) => path,

@@ -24,11 +24,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Authenticated {
     /// The connection; its next byte is the first after the handshake.
     pub(crate) stream: Stream,
-    /// What the other side said of itself.
+    /// The claims of the other side about itself.
     pub(crate) hello: Hello,
 }
 
-/// What the other side of a handshake must prove.
+/// The proof that the other side of a handshake must give.
 #[derive(Clone, Debug)]
 struct Demands {
     secret: Secret,
@@ -50,7 +50,7 @@ impl Terms {
     }
 }
 
-/// Where a rank listens.
+/// The sockets on which a rank listens.
 #[derive(Debug)]
 struct Listeners {
     tcp: TcpListener,
@@ -62,8 +62,8 @@ struct Listeners {
 /// At most `pending_max` connections are within their handshake, each for at most a timeout. When one more comes, the
 /// oldest is closed: a genuine handshake takes one round trip, so a slow one most likely belongs to no rank.
 ///
-/// A rank accepts before it knows its job, because ranks join one after the other. Until [`Acceptor::begin`] says what
-/// the others must prove, handshakes wait.
+/// A rank accepts before it knows its job, because ranks join one after the other. Until [`Acceptor::begin`] gives the
+/// demands on the others, handshakes wait.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listeners: Listeners,
@@ -180,8 +180,8 @@ impl Listeners {
         tokio::select! {
             accepted = self.tcp.accept() => {
                 let (stream, _) = accepted?;
-                // Every message of a handshake waits for the one before it: collecting small packets only adds delay.
-                // A stranger that has gone already must not look like a lack of descriptors.
+                // Every message of a handshake waits for the message before it: collecting small packets only adds
+                // delay. A stranger that has gone already must not look like a lack of descriptors.
                 let _ = stream.set_nodelay(true);
                 Ok(Some(Stream::Tcp(stream)))
             }
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// What a rank of nine says that dials rank 0.
+    /// The hello of a rank of nine that dials rank 0.
     fn hello(job: JobId, from: u32) -> Hello {
         let (communicator, epoch, lane) = (0, 0, 0);
         Hello { purpose: Purpose::Data, job, communicator, epoch, lane, world_size: 9, from, to: 0 }

@@ -1,4 +1,5 @@
-//! Runs a handshake over a tokio socket, which should collect no small packets: every message waits for the one before.
+//! Runs a handshake over a tokio socket, which should collect no small packets: every message waits for its
+//! predecessor.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use unisono_control::handshake::{Expected, Handshake, Hello, NONCE_BYTES, REPLY_
 use unisono_control::secret::{Secret, fill_random};
 
 /// Authenticates a connection that we dialled: returns the other side's hello within `timeout`, having read not one
-/// byte of what follows the handshake. Needs a tokio runtime with I/O and time.
+/// byte behind the handshake. Needs a tokio runtime with I/O and time.
 pub(crate) async fn initiate(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secret: &Secret,

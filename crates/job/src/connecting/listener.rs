@@ -1,4 +1,4 @@
-//! Where a rank listens: over TCP, and within its host.
+//! The sockets on which a rank listens: over TCP, and within its host.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -35,7 +35,7 @@ impl Listener {
     /// Its TCP address.
     ///
     /// # Errors
-    /// Those of getsockname(2).
+    /// The errors of getsockname(2).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }

@@ -21,18 +21,18 @@ pub(crate) use linux::{connect, listen};
 pub(crate) struct LocalRank {
     /// The secret of its job.
     pub(crate) secret: Secret,
-    /// Where it listens over TCP.
+    /// The address at which it listens over TCP.
     pub(crate) address: SocketAddr,
     /// Its process; `None` where nobody knows the processes of the job.
     pub(crate) process: Option<RankProcess>,
 }
 
-/// How long a dial waits for room among the connections that the other side has not accepted yet.
+/// The time that a dial waits for room among the connections that the other side has not accepted yet.
 #[cfg(target_os = "linux")]
 const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// How often it does so. The queue of a rank holds thousands and is full for a moment at most. Another user can keep it
-/// full for ever.
+/// The number of such waits. The queue of a rank holds thousands and is full for a moment at most. Another user can
+/// keep it full for ever.
 #[cfg(target_os = "linux")]
 const FULL_PAUSES_MAX: u32 = 50;
 
@@ -50,7 +50,7 @@ mod linux {
     use super::*;
     use crate::sockets::LISTEN_BACKLOG;
 
-    /// How much of the tag is in the name: too much to be guessed, and nobody can try.
+    /// The number of bytes of the tag in the name: too many to be guessed, and nobody can try.
     const TAG_PART_BYTES: usize = 8;
 
     const NAME_LABEL: &[u8] = b"unisono local name 1";

@@ -23,10 +23,10 @@ use super::Stream;
 /// faster (benches/lab/measurements.md), and takes longer to make.
 pub const RING_BYTES: usize = 256 << 10;
 
-/// What a rank may still need for itself when it has joined: stacks, buffers of sockets, plans.
+/// The memory that a rank may still need for itself when it has joined: stacks, buffers of sockets, plans.
 const REST_BYTES: u64 = 1 << 20;
 
-/// What carries a descriptor: a message without bytes would look like the end of the stream.
+/// The byte that carries a descriptor: a message without bytes would look like the end of the stream.
 const CARRIER: u8 = 0xd5;
 
 /// The two words about the other side's segment.
@@ -37,14 +37,14 @@ const NOT_MAPPED: u8 = 0;
 #[derive(Clone, Debug)]
 pub(crate) struct RingShare {
     budget: Budget,
-    /// What the rings of this process may have.
+    /// The bytes that the rings of this process may have.
     bytes: u64,
     /// The bytes that stay free for the rest of all ranks of this host.
     rest_bytes: u64,
 }
 
 impl RingShare {
-    /// That of one of `ranks` ranks of this host.
+    /// The share of one of `ranks` ranks of this host.
     pub(crate) fn of_one_among(ranks: usize) -> RingShare {
         let (budget, ranks) = (Budget::read(), ranks as u64);
         let rest_bytes = ranks.saturating_mul(REST_BYTES);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn where_a_side_has_no_memory_both_use_the_socket() {
-        // What the other side passes and says: nothing, a file that is no segment, or a segment that it could not map.
+        // The answers of the other side: nothing, a file that is no segment, or a segment that it could not map.
         for (passes, says) in [(None, NOT_MAPPED), (Some(false), NOT_MAPPED), (Some(true), NOT_MAPPED)] {
             run(async {
                 let (one, mut other) = pair();

@@ -1,4 +1,4 @@
-//! What other threads tell the control thread: of the job at its start, and by commands later.
+//! The words of other threads to the control thread: about the job at its start, and by commands later.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::rendezvous::RankProcess;
 use crate::report::Reporter;
 use crate::sockets::{DataSocket, SocketOptions};
 
-/// How many unauthenticated connections may be within their handshake beside those of the job itself.
+/// The number of unauthenticated connections that may be within their handshake beside the job's own.
 const UNAUTHENTICATED_MAX: usize = 64;
 
 /// Name of the thread.
@@ -39,7 +39,7 @@ pub(crate) fn pending_max(world_size: u32) -> usize {
     share(UNAUTHENTICATED_MAX + world_size as usize * (ConnectionRole::DATA.len() + 1))
 }
 
-/// What the control thread knows of the job from the start.
+/// The control thread's knowledge of the job from the start.
 pub(crate) struct Identity {
     /// Our rank in the job.
     pub(crate) rank: JobRank,
@@ -47,7 +47,7 @@ pub(crate) struct Identity {
     pub(crate) job: JobId,
     /// Its secret.
     pub(crate) secret: Secret,
-    /// Where every rank listens, in rank order.
+    /// The address at which every rank listens, in rank order.
     pub(crate) addresses: Arc<[SocketAddr]>,
     /// The number of the host of every rank.
     pub(crate) hosts: Arc<[u32]>,
@@ -83,28 +83,28 @@ impl Identity {
     }
 }
 
-/// How the control thread behaves.
+/// The settings of the control thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The intervals of the failure detector.
     pub(crate) intervals: Intervals,
     /// The time limits of a connection to another rank.
     pub(crate) dial_timeouts: DialTimeouts,
-    /// What every socket is made with.
+    /// The options of every socket.
     pub(crate) socket_options: SocketOptions,
     /// The share of this rank in the memory of its host, if data goes through memory between ranks of one host.
     pub(crate) rings: Option<Arc<RingShare>>,
-    /// How long the world waits at its end until the sent bytes have been acknowledged.
+    /// The time that the world waits at its end until the sent bytes have been acknowledged.
     pub(crate) drop_timeout: Duration,
     /// The congestion control of data sockets within a host; `None` leaves the system's.
     pub(crate) congestion_control: Option<String>,
-    /// Takes what no call can return any more.
+    /// Takes the errors that no call can return any more.
     pub(crate) reporter: Option<Reporter>,
 }
 
-/// The commands of other threads to the control thread. Ranks are those of the group.
+/// The commands of other threads to the control thread. Ranks are ranks of the group.
 pub(crate) enum Command {
-    /// What an engine asks for without waiting.
+    /// A request of an engine that does not wait.
     Request(Request),
     /// A communicator exists from now on, and its engine waits there.
     Register(Box<LocalCommunicator>, Mailbox),

@@ -32,10 +32,10 @@ use crate::sockets::DataSocket;
 /// The most events that wait for the loop. The readers of more events wait too, and then the other ranks.
 pub(super) const EVENTS_MAX: usize = 4096;
 
-/// How many events are taken before the actions that follow from them.
+/// The number of events that are taken before the actions that follow from them.
 const EVENTS_AT_ONCE_MAX: usize = 1024;
 
-/// How long a goodbye waits for the goodbyes of the other ranks.
+/// The time that a goodbye waits for the goodbyes of the other ranks.
 const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 
 /// The writing side of a control connection, which ends when this is dropped.
@@ -263,7 +263,7 @@ impl Driver {
         self.control.on_ended(peer, number, end, now);
     }
 
-    /// Carries out what the control plane wants, until there is nothing left.
+    /// Carries out the effects that the control plane wants, until there is nothing left.
     fn act(&mut self) {
         loop {
             let effects = self.control.take_effects(Instant::now());

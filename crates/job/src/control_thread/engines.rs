@@ -11,14 +11,14 @@ use unisono_control::wire::{CommunicatorKey, ConnectionRole};
 
 use crate::sockets::DataSocket;
 
-/// What the control thread hands to a communicator.
+/// The things that the control thread hands to a communicator.
 #[derive(Debug)]
 pub enum Delivery {
     /// An authenticated, nonblocking socket.
     Socket {
         /// The other side.
         peer: GroupRank,
-        /// Which of the sockets to that peer.
+        /// The role among the sockets to that peer.
         role: ConnectionRole,
         /// The socket.
         socket: Arc<DataSocket>,
@@ -27,7 +27,7 @@ pub enum Delivery {
     Failed(Error),
 }
 
-/// Where an engine waits.
+/// The place where an engine waits.
 pub(crate) struct Mailbox {
     pub(crate) inbox: Sender<Delivery>,
     pub(crate) waker: Waker,
@@ -39,7 +39,7 @@ pub(crate) type CloseAnswer = Sender<Result<()>>;
 /// Takes the answer to [`super::command::Command::Agree`].
 pub(crate) type AgreeAnswer = Sender<Result<Agreed>>;
 
-/// All engines of this rank. An engine that is being dropped ignores what comes; a caller that has given up takes no
+/// All engines of this rank. An engine that is being dropped ignores deliveries; a caller that has given up takes no
 /// answer.
 #[derive(Default)]
 pub(super) struct Engines {

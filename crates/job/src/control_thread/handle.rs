@@ -15,7 +15,7 @@ use unisono_engine::SharedRegistry;
 use super::command::Command;
 use crate::job::{Job, WORLD_KEY};
 
-/// How much longer than its deadline an answer of the control thread may take.
+/// The time that an answer of the control thread may take beyond its deadline.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// The control plane of one communicator. Dropping it removes the communicator from the control thread. The world lives
@@ -58,8 +58,8 @@ fn flood_about(job: &Job, (key, group): (CommunicatorKey, &Group), cause: Arc<Er
     let _ = waiting.recv_timeout(HANDOVER_MAX);
 }
 
-/// A communicator of some ranks of a group, that of the communicator `parent`, with these options and algorithms.
-/// `None` when this rank is not one of them.
+/// A communicator of some ranks of the group of the communicator `parent`, with these options and algorithms. `None`
+/// when this rank is not one of them.
 fn make(
     job: &Job,
     (parent, group): (CommunicatorKey, &Group),

@@ -1,5 +1,5 @@
-//! What this rank has measured of other hosts and of the network between them. The control thread adds to it; other
-//! threads read it and do not wait for the control thread.
+//! This rank's measurements of other hosts and of the network between them. The control thread adds to them; other
+//! threads read them and do not wait for the control thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,15 +1,15 @@
 //! The control thread of a job: it accepts, dials and authenticates every connection, and owns the sockets and timers
 //! around [`unisono_control::ControlPlane`], which decides. It never touches data.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
-//! | `command` | what other threads tell the control thread |
+//! | `command` | the words of other threads to the control thread |
 //! | `driver` | the loop: events in, effects carried out |
-//! | `frames` | what waits to be written on a control connection |
+//! | `frames` | the bytes to be written on a control connection |
 //! | `engines` | the engines of this rank, and the callers that wait |
 //! | `measurements` | the clocks of other hosts, and the work of the network |
-//! | `tasks`, `process_watch`, `starvation`, `retransmissions` | sockets, and what the system tells of other ranks |
-//! | `handle` | what the engine holds |
+//! | `tasks`, `process_watch`, `starvation`, `retransmissions` | sockets, and the system's signs of other ranks |
+//! | `handle` | the engine's side |
 
 mod command;
 mod driver;
@@ -40,10 +40,10 @@ use crate::connecting::Acceptor;
 use crate::report::flush_reports;
 use crate::task_thread::{Ended, TaskThread};
 
-/// How long the end of the process waits for who takes the last lines.
+/// The time that the end of the process waits for the writers of the last lines.
 const LAST_LINES_MAX: Duration = Duration::from_millis(100);
 
-/// What a control thread needs to look after a job: what it knows of it, how it behaves, and where it listens within
+/// The start of a control thread's work for a job: its knowledge of it, its settings, and its listening socket within
 /// the host.
 pub(crate) type Begin = (Identity, Settings, Option<UnixListener>);
 
@@ -89,18 +89,18 @@ impl ControlThread {
         self.commands.clone()
     }
 
-    /// What it has measured so far.
+    /// Its measurements so far.
     pub(crate) fn measurements(&self) -> &Measurements {
         &self.measurements
     }
 
-    /// Leaves the job: lets started calls go on if `finishes`, says goodbye, and waits until the others have what this
-    /// rank has sent, each at most for the drop timeout.
+    /// Leaves the job: lets started calls go on if `finishes`, says goodbye, and waits until the others have the bytes
+    /// that this rank has sent, each at most for the drop timeout.
     pub(crate) fn leave(&self, finishes: bool) {
         if self.commands.has_thread() {
             self.commands.send(Command::Leave { finishes });
             self.ended.wait();
-            // What it has said last goes through other threads, which the end of the process would stop.
+            // Its last words go through other threads, which the end of the process would stop.
             flush_log(LAST_LINES_MAX);
             flush_reports();
         }

@@ -15,9 +15,9 @@ use unisono_control::hosts::Hosts;
 use crate::descriptors::share;
 use crate::rendezvous::{ProcessBirth, RankProcess, process_start_ticks};
 
-/// The most processes that one rank watches, since each takes a descriptor. They are those of the next ranks on its
-/// host, so each process is watched by as many ranks, among them the neighbours to which it has control connections. A
-/// process with few descriptors watches fewer.
+/// The most processes that one rank watches, since each takes a descriptor. They are the processes of the next ranks on
+/// its host, so each process is watched by as many ranks, among them the neighbours to which it has control
+/// connections. A process with few descriptors watches fewer.
 const WATCHED_MAX: usize = 16;
 
 /// A process of this host, which anybody may watch.
@@ -64,7 +64,7 @@ impl ProcessWatch {
         neighbours.filter_map(open).collect()
     }
 
-    /// Returns when the process has ended, with what to say about that.
+    /// Returns when the process has ended, with a sentence about that.
     pub(super) async fn ended(&self) -> String {
         // It can only fail with the runtime itself.
         if self.ended.readable().await.is_err() {

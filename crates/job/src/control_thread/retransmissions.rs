@@ -1,4 +1,4 @@
-//! Notices that a network loses what ranks send: the kernel repairs it, so calls only get slow, and nobody says why.
+//! Notices that a network loses segments of ranks: the kernel repairs it, so calls only get slow, and nobody says why.
 //!
 //! Only sockets to other hosts count. Within a host nothing is lost, but segments that overtake each other are sent
 //! again too.
@@ -10,7 +10,7 @@ use unisono_communicator::{JobRank, LinkTime, Severity, log};
 
 use super::command::Identity;
 
-/// How often the sockets are looked at.
+/// The pause between two looks at the sockets.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// At most one line about a rank in such a time.
@@ -33,7 +33,7 @@ pub(super) struct Retransmissions {
 struct Link {
     sent: u64,
     retransmitted: u64,
-    /// How many segments were lost, so far as it was known.
+    /// The number of segments that were lost, so far as it was known.
     lost: u64,
     last_line: Option<Instant>,
 }

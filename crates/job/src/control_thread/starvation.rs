@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::rendezvous::{ProcessBirth, RankProcess, process_start_ticks};
 
-/// What can be seen of a silent process.
+/// The visible state of a silent process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// Its control thread could run now.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::rendezvous::own_process;
 
-    /// The longest that the kernel may take to show what a thread does.
+    /// The longest that the kernel may take to show the state of a thread.
     const SHOWN_WITHIN: Duration = Duration::from_secs(60);
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        // It reads what never comes.
+        // It reads input that never comes.
         becomes(None);
         let pid = Pid::from_child(&child);
         kill_process(pid, Signal::STOP).unwrap();

@@ -29,7 +29,7 @@ use crate::sockets::{
 /// The first pause between two attempts to find a listener that is about to be closed.
 const ABSENCE_PAUSE_MIN: Duration = Duration::from_millis(5);
 
-/// How much of a control connection is usually read at once.
+/// The number of bytes of a control connection that are usually read at once.
 const PIECE_BYTES: usize = 4096;
 
 /// The first pause between two checks whether the sent bytes have been acknowledged.
@@ -52,7 +52,7 @@ pub(super) enum TaskResult {
     ProcessEnded { peer: JobRank, reason: String },
 }
 
-/// How to dial.
+/// The means to dial.
 #[derive(Clone)]
 pub(super) struct Dialler {
     pub(super) secret: Secret,
@@ -261,7 +261,7 @@ pub(super) async fn read_messages(
     let _ = events.send(TaskResult::Ended { peer, number, end }).await;
 }
 
-/// Hands on what a process had sent before its end.
+/// Hands on the bytes that a process had sent before its end.
 async fn read_last_words(
     stream: &OwnedReadHalf,
     received: &mut Vec<u8>,
@@ -274,7 +274,7 @@ async fn read_last_words(
         match rustix::net::recv(stream.as_ref(), &mut piece, RecvFlags::DONTWAIT) {
             Ok((bytes @ 1.., _)) => received.extend_from_slice(&piece[..bytes]),
             Err(Errno::INTR) => {}
-            // The end of the process is the end of the connection, whatever the socket reports.
+            // The end of the process is the end of the connection, for any report of the socket.
             Ok((0, _)) | Err(_) => return Ok(()),
         }
         while let Some(message) = take_message(received)? {
@@ -340,7 +340,7 @@ mod tests {
         });
     }
 
-    /// Where pidfd is refused, a rank that others have named is found to be gone in this way.
+    /// Without pidfd, this finds the end of a rank that others have named.
     #[test]
     fn who_does_not_listen_is_absent_and_who_does_is_not() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

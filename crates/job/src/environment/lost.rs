@@ -59,7 +59,7 @@ fn unplaced(ranked: Option<&Ranked>) -> String {
     }
 }
 
-/// Those of the variables that are set.
+/// The names that are set.
 fn set(source: &Source<'_>, names: impl Iterator<Item = &'static str>) -> Vec<(String, String)> {
     names.filter_map(|name| Some((name.to_owned(), source.foreign(name)?))).collect()
 }

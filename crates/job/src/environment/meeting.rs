@@ -1,6 +1,6 @@
-//! The host of rank 0 and its port, and what the ranks of a job have in common.
+//! The host of rank 0 and its port, and the mark that the ranks of a job have in common.
 //!
-//! The address is that of the first source that has one: the settings with the names of torch, Slurm, the platform
+//! The address comes from the first source that has one: the settings with the names of torch, Slurm, the platform
 //! around. A port that is set wins. Else the source of the address decides: the settings have the port of torch, so
 //! that all ranks that know the address know the port; Slurm's follows from the step.
 
@@ -90,7 +90,8 @@ fn slurm_master(
     }
 }
 
-/// What the ranks of this job have in common, if a variable says it; else it is to be found among the processes.
+/// The mark that the ranks of this job have in common, if a variable says it; else it is to be found among the
+/// processes.
 pub(super) fn job_key(source: &Source<'_>, ranked: Option<&Ranked>, named: &Master) -> Option<String> {
     if let Some(job) = source.text("UNISONO_JOB") {
         return Some(format!("UNISONO_JOB={job}"));
@@ -120,7 +121,7 @@ fn pmix_key(source: &Source<'_>) -> Option<String> {
 }
 
 /// The launcher's name of this run of the job, if it has started all ranks, so that all ranks of one run are told the
-/// same. A port or a name that a user gives may be those of the run before.
+/// same. A port or a name that a user gives may belong to the run before.
 pub(super) fn launcher_run(source: &Source<'_>, world_size: u32) -> Option<String> {
     let run = foreign(source, "TORCHELASTIC_RUN_ID").map(|run| format!("torchrun's run {run}"));
     let run = run.or_else(|| {

@@ -139,7 +139,7 @@ pub(super) fn counts(source: &Source<'_>, row: &LauncherRow) -> bool {
     is_ours && first(source, row.rank).is_some()
 }
 
-/// The row of the process manager that has started this process, whatever names are set besides.
+/// The row of the process manager that has started this process, even if other names are set besides.
 pub(super) fn manager(source: &Source<'_>) -> Option<&'static LauncherRow> {
     LAUNCHERS.iter().find(|row| row.launcher != Launcher::Named && counts(source, row))
 }
@@ -242,7 +242,8 @@ fn one_host(source: &Source<'_>, row: &LauncherRow, cross_size: Option<&Sourced<
     }
 }
 
-/// What launchers leave in the environment of a rank that are themselves started by others: torchrun, DeepSpeed, ours.
+/// The variables of launchers that are themselves started by others, in the environment of a rank: torchrun, DeepSpeed,
+/// ours.
 pub(super) const NESTING: [&str; 3] = ["TORCHELASTIC_RUN_ID", "CROSS_SIZE", "UNISONO_STORE"];
 
 /// Refuses a row that contradicts the counting row, which says `(rank, size)`.

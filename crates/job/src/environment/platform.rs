@@ -1,4 +1,4 @@
-//! Platforms that start a launcher of MPI, and say beside it where rank 0 is. The ranks are those of the launcher.
+//! Platforms that start a launcher of MPI, and say beside it where rank 0 is. The ranks come from the launcher.
 //!
 //! | platform | known by | host of rank 0 | port |
 //! | --- | --- | --- | --- |
@@ -6,9 +6,9 @@
 //! | Azure ML | `AZUREML_EXPERIMENT_ID` | `AZ_BATCH_MASTER_NODE`, `AZ_BATCHAI_MPI_MASTER_NODE` | 6105 |
 //! | SageMaker | `SM_TRAINING_ENV` | the first host in `SM_HOSTS` | 29500 |
 //!
-//! Hosts and ports are those of DeepSpeed, but for four of its faults. An address or a port that the user has set is
-//! kept, also in a job on one host; so is `NCCL_SOCKET_IFNAME`, which need not be set. An IPv6 address stays whole. On
-//! SageMaker the address does not have to be set. A process without a rank is alone.
+//! Hosts and ports are the same as DeepSpeed's, but for four of its faults. An address or a port that the user has set
+//! is kept, also in a job on one host; so is `NCCL_SOCKET_IFNAME`, which need not be set. An IPv6 address stays whole.
+//! On SageMaker the address does not have to be set. A process without a rank is alone.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use super::rows::{
 };
 use crate::settings::{Source, configuration};
 
-/// Where a job runs.
+/// The platform on which a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     /// Azure Machine Learning.

@@ -128,7 +128,7 @@ pub struct ForeignRow {
     pub names: &'static [&'static str],
     /// The tool that sets them.
     pub from: &'static str,
-    /// What they decide.
+    /// The decision that they make.
     pub doc: &'static str,
 }
 
@@ -136,7 +136,7 @@ const fn row(names: &'static [&'static str], from: &'static str, doc: &'static s
     ForeignRow { names, from, doc }
 }
 
-/// The variables of other tools that are read besides those of [`LAUNCHERS`].
+/// The variables of other tools that are read besides [`LAUNCHERS`].
 #[rustfmt::skip]
 pub const FOREIGN: [ForeignRow; 15] = [
     row(&["TORCHELASTIC_RUN_ID"], "torchrun",

@@ -1,4 +1,4 @@
-//! What Slurm's variables say. Their meaning depends on who has set them: of a step that srun has started for the ranks
+//! The words of Slurm's variables. Their meaning depends on their setter: of a step that srun has started for the ranks
 //! they describe the ranks; of a step in which another launcher's daemon runs they describe the daemons.
 
 use unisono_communicator::Result;
@@ -26,7 +26,7 @@ pub(super) fn one_host(source: &Source<'_>) -> Option<String> {
     first(source, SLURM_HOST_COUNTS).filter(|(_, hosts)| hosts == "1").map(|(name, _)| name)
 }
 
-/// Whether what this row says is srun's own word, as with `srun --mpi=pmi2`.
+/// Whether the values of this row are srun's own word, as with `srun --mpi=pmi2`.
 pub(super) fn is_of_srun(source: &Source<'_>, row: &LauncherRow) -> bool {
     let value = |names: &[&str]| first(source, names).map(|(_, value)| value);
     let numbers = |rank: &[&str], size: &[&str]| Some((value(rank)?, value(size)?));
@@ -90,7 +90,7 @@ fn first_host(list: &str) -> String {
     host
 }
 
-/// A port for what the ranks have in common, below the range from which systems give out ports by themselves.
+/// A port from the mark that the ranks have in common, below the range from which systems give out ports by themselves.
 pub(super) fn port(key: &str) -> u16 {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 10_000;

@@ -1,4 +1,4 @@
-//! What processes were told that real launchers have started, and what becomes of it. The first lines of each recorded
+//! The environments of processes that real launchers have started, and the results. The first lines of each recorded
 //! environment say where it is from.
 
 use unisono_control::roster::message::RUN_BYTES_MAX;
@@ -154,7 +154,7 @@ fn a_rank_that_is_left_over_is_refused_beside_a_process_manager() {
         let text = problem(&[&LEFT_OVER[..], &MANAGERS[0], &[(mark, "4")]].concat());
         assert!(text.starts_with("RANK=0: with WORLD_SIZE=1 it contradicts "), "{text}");
     }
-    // Another PMIx server says no size, so it may be that of a world of one, and nothing shows it.
+    // Another PMIx server says no size, so it may belong to a world of one, and nothing shows it.
     for rank in ["0", "3"] {
         let text = problem(&[&LEFT_OVER[..], &[("PMIX_RANK", rank)]].concat());
         assert!(text.starts_with(&format!("RANK=0: with WORLD_SIZE=1 it contradicts PMIX_RANK={rank}, and")));
@@ -188,12 +188,12 @@ fn two_process_managers_that_disagree_are_refused() {
 fn launchers_within_others_are_no_contradiction() {
     let named = |rank, size| [("RANK", rank), ("WORLD_SIZE", size)];
     let slurm = recorded!("slurm-22.05.8-srun");
-    // A script that passes on what the manager has said.
+    // A script that passes on the manager's words.
     for manager in &MANAGERS {
         assert_eq!(told(&[&named("2", "4")[..], manager].concat()).2, Launcher::Named);
     }
     assert_eq!(told(&[&named("3", "4")[..], &slurm].concat()).0, (3, 4));
-    // Each process of the manager has started several, by whatever means.
+    // Each process of the manager has started several, by any means.
     assert_eq!(told(&[&named("9", "16")[..], &slurm].concat()).0, (9, 16));
     assert_eq!(told(&[&named("9", "16")[..], &MANAGERS[0]].concat()).0, (9, 16));
     // torchrun and ours in processes of srun and mpirun: jobs of their own, or a job with other numbers.

@@ -19,13 +19,13 @@ use super::{FlightRecord, UnixClock};
 /// Name of the thread.
 const THREAD_NAME: &str = "unisono-flight";
 
-/// How many revoked communicators are kept after their users have dropped them: the last. Each has a ring of calls and
-/// a descriptor.
+/// The number of revoked communicators that are kept after their users have dropped them: the last. Each has a ring of
+/// calls and a descriptor.
 pub(super) const REVOKED_KEPT: usize = 16;
 
 /// One communicator.
 struct Recorded {
-    /// Its number among those of this rank.
+    /// Its number among the communicators of this rank.
     pg_id: u32,
     key: CommunicatorKey,
     group: Group,
@@ -67,7 +67,7 @@ impl Recorded {
 
 #[derive(Default)]
 struct RecorderState {
-    /// How many communicators there have been.
+    /// The number of communicators that there have been.
     registered: u32,
     groups: Vec<Recorded>,
     /// The communicators whose boards are held, by number, in the order in which they were revoked.
@@ -146,7 +146,7 @@ impl Recorder {
         held.map(|one| one.group.clone()).collect()
     }
 
-    /// What this rank remembers now.
+    /// This rank's record at this moment.
     pub(crate) fn record(&self) -> FlightRecord {
         self.shared.record().0
     }
@@ -197,7 +197,7 @@ impl RecorderShared {
         self.signal.notify_all();
     }
 
-    /// What this rank remembers now, and the causes that the record gives, by the numbers of communicators.
+    /// This rank's record at this moment, and the causes that it gives, by the numbers of communicators.
     fn record(&self) -> (FlightRecord, BTreeMap<u32, Option<NotedCause>>) {
         let groups: Vec<_> = {
             let state = self.lock();

@@ -18,7 +18,7 @@ const OWN: GroupRank = GroupRank::new(1);
 
 const OTHER: CommunicatorKey = CommunicatorKey { id: 0xabc, epoch: 2 };
 
-/// Far above what writing a file takes, so that only a hang reaches it.
+/// Far longer than the writing of a file takes, so that only a hang reaches it.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The middle one of the ranks 2, 4 and 6 of a job.

@@ -1,4 +1,4 @@
-//! The text form of the cost model: what `unisono calibrate` prints and `UNISONO_COST_MODEL` takes.
+//! The text form of the cost model: `unisono calibrate` prints it, and `UNISONO_COST_MODEL` takes it.
 //!
 //! `name=number` with commas or spaces between, any of the names in the table; the others keep their default.
 
@@ -16,7 +16,7 @@ type Parameter = (&'static str, fn(&mut JobSettings) -> &mut u64);
 /// The parameter that no measurement makes 0.
 const REDUCTION: &str = "reduce_fs_per_byte";
 
-/// What the text may set.
+/// The parameters that the text may set.
 pub(super) const PARAMETERS: [Parameter; 12] = [
     ("latency_ns", |settings| &mut settings.cost_model.latency_ns),
     ("wire_fs_per_byte", |settings| &mut settings.cost_model.wire_fs_per_byte),

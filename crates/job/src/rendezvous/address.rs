@@ -1,5 +1,5 @@
-//! The address that a rank listens on: that of a setting, else the address from which this host reaches the other
-//! ranks; never the wildcard address.
+//! The address that a rank listens on: a setting's, else the address from which this host reaches the other ranks;
+//! never the wildcard address.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -150,7 +150,7 @@ pub(super) async fn look_up(
 }
 
 /// An address of this host, with any port, at which unknown hosts reach it: ranks that see one file may be on several
-/// hosts, or in containers of one. That of the default route, else that of an interface; loopback where the settings
+/// hosts, or in containers of one. The address of the default route, else of an interface; loopback where the settings
 /// say that all ranks are here.
 fn outward(config: &Config) -> SocketAddr {
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

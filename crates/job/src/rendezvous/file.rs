@@ -1,6 +1,6 @@
-//! Ranks meet through a private file that all of them see: those of one host in a file that we name, or all in a file
-//! that the program names, which may be on a file system of several hosts. The rank that locks it hosts the store, the
-//! others read from it where the store is.
+//! Ranks meet through a private file that all of them see: the ranks of one host in a file that we name, or all in a
+//! file that the program names, which may be on a file system of several hosts. The rank that locks it hosts the store,
+//! the others read from it where the store is.
 //!
 //! The kernel releases a lock when its process ends. So a file that nobody has locked belongs to a job that is over, or
 //! to none yet: it is emptied and used again. The host removes the file before it releases the lock. A rank whose lock
@@ -29,11 +29,11 @@ use crate::private_files::{bad_file, no_runtime_file, open_private};
 use crate::size_limit::write_limited;
 use crate::task_thread::TaskThread;
 
-/// Where the store is, and the rank and the pid of its host.
+/// The place of the store, and the rank and the pid of its host.
 const PLACE_BYTES: usize = ADDRESS_BYTES + 2 * size_of::<u32>();
 const NOTICE_BYTES: usize = SECRET_BYTES + PLACE_BYTES + TAG_BYTES;
 
-/// How many files a host looks at for jobs that are over.
+/// The number of files that a host looks at for jobs that are over.
 const LEFT_OVER_MAX: usize = 256;
 
 const NOTICE_LABEL: &[u8] = b"unisono notice 2";
@@ -208,7 +208,7 @@ fn read_notice(path: &Path, file: &mut File) -> Result<(Option<Notice>, usize)> 
     Ok((Notice::decode(&bytes), bytes.len()))
 }
 
-/// Meets the other ranks through the file at `path`. `rank.store` and `rank.secret` are replaced by what it says.
+/// Meets the other ranks through the file at `path`. `rank.store` and `rank.secret` are replaced by its content.
 pub(super) async fn meet(
     path: &Path,
     naming: Naming,

@@ -38,7 +38,7 @@ const LAUNCHERS: [&str; 8] = [
     "PMI_SIZE",
 ];
 
-/// Target `store`: what ranks say to it, what it says to ranks, rounds in which they come and go, and settings.
+/// Target `store`: the words of ranks to it, its words to ranks, rounds in which they come and go, and settings.
 pub fn store(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     match input.below(16) {
@@ -66,7 +66,7 @@ fn message(input: &mut Input<'_>, bytes_max: usize) -> Option<Vec<u8>> {
     read.ok()
 }
 
-/// What a rank says: if it is an arrival, it is the same one when it is written again.
+/// The message of a rank: if it is an arrival, it is the same one when it is written again.
 fn arrivals(input: &mut Input<'_>) -> Option<Arrival> {
     let arrival = Arrival::decode(&message(input, ARRIVAL_BYTES_MAX)?).ok()?;
     let again = arrival.encode();
@@ -83,7 +83,7 @@ fn arrivals(input: &mut Input<'_>) -> Option<Arrival> {
     Some(arrival)
 }
 
-/// What the store says: the same when it is written again, and a rank takes it only if it fits its world.
+/// The message of the store: the same when it is written again, and a rank takes it only if it fits its world.
 fn answer(input: &mut Input<'_>) {
     let world_size = u32::from(input.below(4));
     let Some(message) = message(input, ANSWER_BYTES_MAX) else { return };
@@ -149,7 +149,7 @@ fn newcomer((rank, world_size, connection): (u32, u32, ConnectionId), arrival: A
     Newcomer { rank, world_size, connection, from: arrival.address, arrival }
 }
 
-/// What a store's round should know.
+/// The expected knowledge of a store's round.
 #[derive(Debug)]
 struct Round {
     /// The ranks that have come: over which connection each, until when it waits, and where it listens.

@@ -29,33 +29,35 @@ use crate::task_thread::TaskThread;
 /// Name of the thread of a launcher's store.
 const THREAD_NAME: &str = "unisono-store";
 
-/// How many unauthenticated connections may be in their handshake at once, beside those of all ranks.
+/// The number of unauthenticated connections that may be in their handshake at once, beside the connections of all
+/// ranks.
 const UNAUTHENTICATED_MAX: usize = 256;
 
 /// The least time that a rank has to read its answer, and the time for any other message. The answer of a round has as
 /// long as rank 0 has wanted to wait: one host may have thousands of answers to send.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a host that goes away waits for the confirmation of an answer that the other side's kernel has: this
+/// The time that a host that goes away waits for the confirmation of an answer that the other side's kernel has: this
 /// answer is not lost with the host, and its rank may be a stopped process.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 
-/// How long after the end of an unconfirmed connection a host that goes away waits for this rank to come again. A rank
-/// pauses up to [`super::join::RETRY_MAX`] before it does.
+/// The time after the end of an unconfirmed connection for which a host that goes away waits for this rank to come
+/// again. A rank pauses up to [`super::join::RETRY_MAX`] before it does.
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 
-/// How long a rank that hosted the meeting waits for the others to have their answers, before it goes on and the store
-/// stays behind.
+/// The time that a rank that hosted the meeting waits for the others to have their answers, before it goes on and the
+/// store stays behind.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// How often a host that goes away looks whether it still has to wait; for one rank it looks less and less often.
+/// The pause between two looks of a host that goes away whether it still has to wait; for one rank it looks less and
+/// less often.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Where to listen; port 0 takes any.
+    /// The address to listen at; port 0 takes any.
     pub listen: SocketAddr,
     /// The number of ranks that meet.
     pub world_size: u32,
@@ -72,12 +74,12 @@ pub struct StoreConfig {
 const GRACE_MAX: Duration = Duration::from_secs(5);
 const GRACE_PART: u32 = 4;
 
-/// How much later than its timeout the end of a wait may be.
+/// The time by which the end of a wait may be later than its timeout.
 pub(super) fn grace(timeout: Duration) -> Duration {
     GRACE_MAX.min(timeout / GRACE_PART)
 }
 
-/// What a store holds until its end.
+/// A value that a store holds until its end.
 type Kept = Box<dyn Any + Send>;
 
 /// A running store. Ranks of one job meet there, as often as they like; it is needed for nothing else.
@@ -147,7 +149,7 @@ impl StoreHost {
         Ok(StoreHost { address, store, stop: Some(stop), ended })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -155,9 +157,9 @@ impl StoreHost {
     /// Says that the process of a rank has ended and that no other will take its place; `how` goes on after "it":
     /// "exited with status 0".
     ///
-    /// If the ranks have not met yet, the wait of all others ends in [`Error::Rendezvous`] at once, also that of ranks
-    /// that come later. A rank that is there all the same, by a process that the ended one left behind, is
-    /// waited with until its connection ends. Ranks that have met notice nothing.
+    /// If the ranks have not met yet, the wait of all others ends in [`Error::Rendezvous`] at once, also the wait of
+    /// ranks that come later. A rank that is there all the same, by a process that the ended one left behind, is waited
+    /// with until its connection ends. Ranks that have met notice nothing.
     pub fn rank_ended(&self, rank: u32, how: &str) {
         let mut store = lock(&self.store);
         let answer = store.roster.rank_ended(rank, how);
@@ -188,7 +190,7 @@ impl Hosted {
         Ok(Hosted { store: StoreHost::start_on(thread, config, run)?, announcement: None })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.store.address()
     }
@@ -222,13 +224,13 @@ struct Store {
     round: watch::Sender<Encoded>,
     /// No round begins any more.
     is_stopped: bool,
-    /// How long rank 0 wanted to wait for the others.
+    /// The time that rank 0 wanted to wait for the others.
     patience: Duration,
     /// When a connection ended last without a confirmation, or a round.
     last_end: Option<Instant>,
     /// Until when the ranks of the last round may fetch its answer.
     until: Option<Instant>,
-    /// Where this host could not let all ranks meet: the ranks that have been told so.
+    /// The ranks that this host has told that not all ranks can meet.
     told: Option<BTreeSet<u32>>,
 }
 
@@ -342,7 +344,7 @@ async fn serve(
     kept
 }
 
-/// What follows when a rank could not be accepted. Where there can be no more room, a connection in its handshake goes
+/// Reacts to a rank that could not be accepted. Where there can be no more room, a connection in its handshake goes
 /// first: it may be a stranger's, and a rank comes again.
 fn on_shortage(error: &io::Error, acceptor: &mut Acceptor, room: &mut Room, store: &Shared) {
     let mut store = lock(store);

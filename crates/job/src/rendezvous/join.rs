@@ -52,7 +52,7 @@ impl fmt::Display for StoreProcess {
     }
 }
 
-/// What a rank brings to the store.
+/// The data that a rank brings to the store.
 #[derive(Clone, Debug)]
 pub struct JoinConfig {
     /// The store, as `host:port`.
@@ -67,7 +67,7 @@ pub struct JoinConfig {
     pub rank: u32,
     /// The number of ranks.
     pub world_size: u32,
-    /// Where we listen for the other ranks.
+    /// The address at which we listen for the other ranks.
     pub listen: SocketAddr,
     /// The host we are on.
     pub host: HostClaim,
@@ -77,11 +77,11 @@ pub struct JoinConfig {
     pub job_settings: Vec<u8>,
     /// The backend of our collectives, by `UNISONO_BACKEND`; it must be the same on all ranks.
     pub backend: String,
-    /// How long to wait for the store and the other ranks.
+    /// The time to wait for the store and the other ranks.
     pub timeout: Duration,
     /// Deadline of one handshake.
     pub handshake_timeout: Duration,
-    /// What to say meanwhile.
+    /// The lines to write meanwhile.
     pub wait: WaitConfig,
 }
 
@@ -98,12 +98,12 @@ impl JoinConfig {
     }
 }
 
-/// What the store has sent.
+/// A message of the store.
 #[derive(Debug)]
 pub(super) enum Understood {
     /// All ranks have met.
     Met(Membership),
-    /// How far the round is.
+    /// The progress of the round.
     Waiting(Progress),
 }
 
@@ -160,7 +160,7 @@ pub(crate) async fn join(config: &JoinConfig) -> Result<Joined> {
     }
 }
 
-/// What a line says while no store answers.
+/// The words of a line while no store answers.
 pub(super) fn no_store(reason: &str) -> String {
     format!("no store answers: {reason}")
 }
@@ -325,7 +325,7 @@ async fn stay(
     let (mut reader, mut writer) = stream.split();
     let mut unanswered = false;
     loop {
-        // A message that has begun to come is read to its end, whatever else happens.
+        // A message that has begun to come is read to its end, in any case.
         let mut reading = pin!(read_message(&mut reader, ANSWER_BYTES_MAX));
         let message = loop {
             tokio::select! {

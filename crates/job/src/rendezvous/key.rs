@@ -1,4 +1,4 @@
-//! What the ranks of one job on one host have in common when no variable says it, and what identifies a host.
+//! The mark that the ranks of one job on one host have in common when no variable says it, and the identity of a host.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,16 +10,16 @@ use unisono_control::roster::message::{HOST_ID_BYTES, HostClaim, ProcessBirth, R
 use crate::config::Config;
 use crate::environment::{Launcher, Placement};
 
-/// How many ancestors are searched for a proxy.
+/// The number of ancestors that are searched for a proxy.
 const ANCESTORS_MAX: usize = 64;
 
-/// How the key of a job begins whose ranks have nothing in common but the process that started them.
+/// The beginning of the key of a job whose ranks have nothing in common but the process that started them.
 pub(super) const PARENT: &str = "parent process";
 
 /// Before the part of such a key that is for programs only: when that process has started.
 const START: &str = ", started at tick ";
 
-/// What a person needs of a key.
+/// The part of a key that a person needs.
 pub(super) fn key_words(key: &str) -> &str {
     key.split(START).next().unwrap_or(key)
 }
@@ -77,9 +77,10 @@ fn parent() -> String {
     format!("{PARENT} {pid}{START}{}", ancestor(pid).map_or(0, |parent| parent.start))
 }
 
-/// What this rank says of its host. It is identified by the setting, else by host name, boot and network namespace:
-/// two namespaces may lose their way to each other while both go on. Containers with host names of their own count as
-/// hosts. Ranks in different time namespaces never share a host, because ranks of one host compare their clocks.
+/// This rank's claim about its host. The host is identified by the setting, else by host name, boot and network
+/// namespace: two namespaces may lose their way to each other while both go on. Containers with host names of their own
+/// count as hosts. Ranks in different time namespaces never share a host, because ranks of one host compare their
+/// clocks.
 pub(super) fn host_claim(config: &Config) -> HostClaim {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let namespace = |kind: &str| fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |found| found.ino());

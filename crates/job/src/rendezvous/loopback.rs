@@ -53,7 +53,8 @@ mod tests {
 
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// What a test makes of a new network namespace: never on, off beside another way out, and off after it was on.
+    /// The states of a new network namespace's loopback in the test: never on, off beside another way out, and off
+    /// after it was on.
     const WAYS: [&str; 3] = [
         "true",
         "ip link add one type veth peer name two && ip link set two up && ip addr add 10.0.0.2/24 dev one && \

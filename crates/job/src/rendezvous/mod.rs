@@ -1,6 +1,6 @@
-//! How the ranks of a job find each other: once, through a store that is needed for nothing else.
+//! The meeting of the ranks of a job: once, through a store that is needed for nothing else.
 //!
-//! | when | where the store is | the secret |
+//! | when | place of the store | the secret |
 //! | --- | --- | --- |
 //! | the program names a file (`file://`) | in the first rank to lock it, which says where | fresh, in the file |
 //! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
@@ -12,14 +12,14 @@
 //! they do when the master's address is literally a loopback address, or when there is none. Nothing else is the same
 //! on all ranks: a host name may resolve to a loopback address on its own host and to another address elsewhere.
 //!
-//! The private file belongs to this user, in the runtime directory, and is named after what the ranks of the job have
-//! in common, see [`crate::environment`]. A file with a secret is the one of `UNISONO_SECRET_FILE`, else the user's
-//! own; a pipe is the inherited descriptor of `UNISONO_SECRET_FD`.
+//! The private file belongs to this user, in the runtime directory, and is named after the mark that the ranks of the
+//! job have in common, see [`crate::environment`]. A file with a secret is the file of `UNISONO_SECRET_FILE`, else the
+//! user's own; a pipe is the inherited descriptor of `UNISONO_SECRET_FD`.
 //!
-//! What ends a wait before its deadline, for every rank with the same error: two processes that contradict each other
-//! (one rank twice, two world sizes), and a rank whose launcher says that it has ended. A rank that leaves while it
-//! waits may come again: a launcher may have restarted it. A process without the secret is told so and disturbs nobody.
-//! Ranks say what they wait for, see [`WaitConfig`].
+//! Two events end a wait before its deadline, for every rank with the same error: two processes that contradict each
+//! other (one rank twice, two world sizes), and a rank whose launcher says that it has ended. A rank that leaves while
+//! it waits may come again: a launcher may have restarted it. A process without the secret is told so and disturbs
+//! nobody. Ranks name the ranks that they wait for, see [`WaitConfig`].
 
 mod address;
 #[cfg(test)]
@@ -77,7 +77,7 @@ use address::join_host;
 use own_cpus::own_cpus;
 use plan::{Meeting, meeting};
 
-/// What a rank knows once all have met.
+/// A rank's knowledge once all have met.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// Our rank.
@@ -88,26 +88,26 @@ pub struct Membership {
     pub job: JobId,
     /// The job's secret.
     pub secret: Secret,
-    /// Where each rank listens.
+    /// The address at which each rank listens.
     pub addresses: Vec<SocketAddr>,
     /// The number of the host of each rank, hosts numbered from 0 by their first rank.
     pub hosts: Vec<u32>,
-    /// Which process each rank is; empty when nobody knows.
+    /// The process of each rank; empty when nobody knows.
     pub processes: Vec<RankProcess>,
     /// The settings that rank 0 distributed, encoded.
     pub job_settings: Vec<u8>,
-    /// How many cores the ranks of each host may use together, by the number of the host; unknown for a host that is
-    /// not in the list.
+    /// The number of cores that the ranks of each host may use together, by the number of the host; unknown for a host
+    /// that is not in the list.
     pub cores: Vec<u32>,
 }
 
 /// A rank that has met the others.
 #[derive(Debug)]
 pub(crate) struct Joined {
-    /// What it knows of them.
+    /// Its knowledge of them.
     pub(crate) membership: Membership,
-    /// Where it listens within its host; `None` where the system has no such sockets, where no descriptor is left, and
-    /// where it is alone.
+    /// The socket on which it listens within its host; `None` where the system has no such sockets, where no descriptor
+    /// is left, and where it is alone.
     pub(crate) within_host: Option<UnixListener>,
 }
 

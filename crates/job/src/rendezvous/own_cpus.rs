@@ -1,8 +1,8 @@
-//! Which CPUs this process may run on.
+//! The CPUs that this process may run on.
 
 use unisono_control::roster::cpus::Cpus;
 
-/// The CPUs of this thread. They are those of its process, unless the thread was bound separately.
+/// The CPUs of this thread. They are the CPUs of its process, unless the thread was bound separately.
 pub(super) fn own_cpus() -> Cpus {
     let usable = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let allowed: Vec<usize> = allowed().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which way of meeting the settings ask for.
+//! The way of meeting that the settings ask for.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ use super::tests::{PATIENT, meet_as_a_world_would, watched};
 use crate::config::Config;
 use crate::secret::tests::TestDirectory;
 
-/// One rank, as a process of its own: what the test below starts, with its rank in the environment.
+/// One rank, as a process of its own: the test below starts it, with its rank in the environment.
 #[test]
 #[ignore = "a rank of killed_hosts_are_replaced, which starts it"]
 fn one_rank_process() {

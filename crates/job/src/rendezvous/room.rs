@@ -8,10 +8,10 @@ use super::key::own_process;
 use crate::descriptors::{RaisedLimit, limit, limit_max, open_descriptors};
 
 /// The descriptors that a host needs beside one for each rank: its listening socket, its own connection, and a few for
-/// what its program opens meanwhile.
+/// files that its program opens meanwhile.
 const BESIDE: u64 = 8;
 
-/// What a raised limit has more than that: the share of strangers, and connections of ranks that begin already.
+/// The excess of a raised limit over that: the share of strangers, and connections of ranks that begin already.
 const SPARE: u64 = 64;
 const SPARE_PART: u64 = 7;
 
@@ -30,7 +30,7 @@ impl Room {
     /// Makes room for the connections of so many more ranks.
     ///
     /// # Errors
-    /// What to tell the ranks where that cannot be.
+    /// The message for the ranks where that cannot be.
     pub(super) fn make(&mut self, ranks: u32) -> Result<(), String> {
         let open = open_descriptors();
         let needed = open + u64::from(ranks) + BESIDE;
@@ -40,7 +40,7 @@ impl Room {
         }
     }
 
-    /// What to tell the ranks after `error`, for lack of something, when so many ranks are still to come; `None` if
+    /// The message for the ranks after `error`, for lack of something, when so many ranks are still to come; `None` if
     /// there is room now.
     pub(super) fn after(&mut self, error: &std::io::Error, ranks: u32) -> Option<String> {
         let before = limit();

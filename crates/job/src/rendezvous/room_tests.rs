@@ -41,7 +41,7 @@ fn variable<T: FromStr<Err: Debug>>(name: &str) -> T {
     std::env::var(name).unwrap().parse().unwrap()
 }
 
-/// Rank 0, which hosts the meeting with these limits, and says at the end whether its limit is what it was.
+/// Rank 0, which hosts the meeting with these limits, and says at the end whether its limit is as before.
 #[test]
 #[ignore = "the host of the tests below, which start it"]
 fn one_host() {

@@ -32,7 +32,7 @@ const SIZES: [u32; 4] = [64, 256, 1024, 4096];
 /// Ranks of one host.
 const RANKS_PER_HOST: u32 = 8;
 
-/// How many ranks dial at once; others pause, as ranks do that find the host busy.
+/// The number of ranks that dial at once; others pause, as ranks do that find the host busy.
 const DIALS_MAX: usize = 256;
 
 /// A network of 1 Gbit/s.
@@ -85,7 +85,7 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// What a rank of a usual cluster says of itself.
+/// The message of a rank of a usual cluster about itself.
 fn arrival(rank: u32) -> Arrival {
     let host = rank / RANKS_PER_HOST;
     let noise = rank.wrapping_mul(2_654_435_769);

@@ -35,10 +35,10 @@ fn number_of(scope: &str) -> Result<u32, String> {
     })
 }
 
-/// Where to listen at an address of this host, with any port.
+/// An address to listen at, for an address of this host, with any port.
 ///
 /// # Errors
-/// Why it cannot be told on which interface.
+/// The reason why the interface cannot be told.
 pub(crate) fn at_own(ip: IpAddr) -> Result<SocketAddr, String> {
     let any_port = SocketAddr::new(ip, 0);
     if ip.is_ipv4() || !is_link_local(ip) {

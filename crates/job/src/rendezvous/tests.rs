@@ -167,7 +167,7 @@ fn a_rank_that_ended_before_it_joined_is_waited_for_by_nobody() {
         for waiting in [early, joining(2), joining(0)] {
             without(1, "exited with status 0", waiting);
         }
-        // What it has left behind joins for it.
+        // A process that it has left behind joins for it.
         let rest = joining(1);
         store.rank_ended(2, "exited with status 7");
         without(2, "exited with status 7", rest);
@@ -358,7 +358,7 @@ fn ranks_of_one_host_meet_through_a_file_fresh_stale_or_broken() {
         };
         leave(b"half a noti");
         through_file(&path, 3);
-        // What a killed host leaves: a genuine notice of a store that is gone, or whose port belongs to another process
+        // The rest of a killed host: a genuine notice of a store that is gone, or whose port belongs to another process
         // by now.
         let another = store(4, loopback(0));
         for address in [vacant(), another.address()] {

@@ -1,4 +1,4 @@
-//! What a rank that waits says, and when: a line after 3 s, then one each 30 s.
+//! The lines of a rank that waits, and their times: a line after 3 s, then one each 30 s.
 //!
 //! Ranks that people start by hand have a terminal each, and all of them speak. Under a launcher their lines meet in
 //! one place, so the store chooses who speaks: the lowest rank that waits. While no store answers, the first rank of
@@ -20,14 +20,14 @@ use crate::environment::Placement;
 /// When a rank speaks first.
 const FIRST: Duration = Duration::from_secs(3);
 
-/// How long a name that does not resolve is tried again. The name of a host that has just been started may appear
-/// some seconds later; a misspelt name never does.
+/// The time for which a name that does not resolve is tried again. The name of a host that has just been started may
+/// appear some seconds later; a misspelt name never does.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What takes longer than this does not just take place.
+/// A wait that takes longer than this deserves a line.
 const LONG: Duration = Duration::from_millis(200);
 
-/// Which lines of all ranks that wait this one writes.
+/// The share of this rank in the lines of all ranks that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Voice {
     /// All: its terminal shows the lines of no other rank.
@@ -38,27 +38,27 @@ pub enum Voice {
     OneOfMany,
 }
 
-/// What a rank says while it waits.
+/// The lines that a rank writes while it waits.
 #[derive(Clone, Debug)]
 pub struct WaitConfig {
     /// After how long the first line is written.
     pub first: Duration,
-    /// How long after each line the next one is.
+    /// The time after each line until the next one.
     pub every: Duration,
-    /// How long the name of the store's host is tried again.
+    /// The time for which the name of the store's host is tried again.
     pub resolve: Duration,
-    /// Which lines it writes.
+    /// The lines that it writes.
     pub voice: Voice,
-    /// Where the ranks meet: "meeting at ...".
+    /// The meeting place of the ranks: "meeting at ...".
     pub place: String,
-    /// What to do if the others do not come.
+    /// The remedy if the others do not come.
     pub remedy: String,
     /// The variable that says where the store is.
     pub variable: String,
 }
 
 impl WaitConfig {
-    /// What the settings ask for.
+    /// The lines that the settings ask for.
     pub(super) fn new(config: &Config, meeting: &Meeting) -> WaitConfig {
         let key = job_key(config);
         let job = key_words(&key);
@@ -73,7 +73,7 @@ impl WaitConfig {
         }
     }
 
-    /// How every line and error of a wait ends: where the ranks meet, and what to do.
+    /// The end of every line and error of a wait: the meeting place, and the remedy.
     pub(super) fn end_of(&self) -> String {
         format!("{}; {}", self.place, self.remedy)
     }
@@ -184,7 +184,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Writes what the store has answered, if it is for this rank to do so.
+    /// Writes the answer of the store, if it is for this rank to do so.
     pub(super) fn on_progress(&self, progress: &Progress) {
         if self.config.voice == Voice::Own || progress.speaker == self.rank {
             self.say(&progress_text(progress, self.world_size));
@@ -202,7 +202,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// How many ranks have come, and which have not.
+/// The number of ranks that have come, and the ranks that have not.
 fn progress_text(progress: &Progress, world_size: u32) -> String {
     let Progress { present, missing, left, meetings, .. } = progress;
     let have = if *present == 1 { "has" } else { "have" };

@@ -1,5 +1,5 @@
-//! What the kernels on both sides have done with the bytes of a socket. Bytes that were not acknowledged could still be
-//! lost when this process ends.
+//! The fate of a socket's bytes in the kernels on both sides. Bytes that were not acknowledged could still be lost when
+//! this process ends.
 
 #![allow(unsafe_code)]
 
@@ -39,7 +39,7 @@ pub(crate) fn unacknowledged_bytes(_socket: &impl AsFd) -> Option<usize> {
 /// then, and where the system does not tell.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
-    /// What a socket's state is after the other side has acknowledged its end: TCP_FIN_WAIT2, TCP_TIME_WAIT, TCP_CLOSE
+    /// The states of a socket after the other side has acknowledged its end: TCP_FIN_WAIT2, TCP_TIME_WAIT, TCP_CLOSE
     /// (linux/include/net/tcp_states.h).
     const ACKNOWLEDGED: [u8; 3] = [5, 6, 7];
     // A socket of another kind has nothing to be acknowledged.
@@ -51,22 +51,23 @@ pub(crate) fn is_acknowledged(_socket: &impl AsFd) -> bool {
     true
 }
 
-/// What the kernel has counted of a TCP socket since it was connected.
+/// The kernel's counts of a TCP socket since it was connected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TcpTimes {
-    /// How long sent bytes were unacknowledged, without the time in which the receiver or the buffers had no room.
+    /// The time for which sent bytes were unacknowledged, without the time in which the receiver or the buffers had no
+    /// room.
     pub(crate) busy_us: u64,
-    /// How many sent bytes were acknowledged.
+    /// The number of sent bytes that were acknowledged.
     pub(crate) acknowledged_bytes: u64,
     /// The rate at which bytes were delivered when they were sent without a pause; 0 before the first measurement.
     pub(crate) bytes_per_s: u64,
     /// The shortest round trip of the last minutes; 0 before the first.
     pub(crate) min_round_trip_us: u32,
-    /// How many segments with data were sent.
+    /// The number of segments with data that were sent.
     pub(crate) sent_segments: u32,
-    /// How many segments were sent again, because they were not acknowledged in time.
+    /// The number of segments that were sent again, because they were not acknowledged in time.
     pub(crate) retransmitted_segments: u32,
-    /// How many segments the other side says that it got twice (RFC 2883); 0 before Linux 4.19.
+    /// The number of segments that the other side says that it got twice (RFC 2883); 0 before Linux 4.19.
     pub(crate) duplicate_segments: u32,
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn tcp_times(_socket: &impl AsFd) -> Option<TcpTimes> {
     None
 }
 
-/// What the kernel tells, and how many bytes that is: an older kernel has fewer.
+/// The kernel's answer, and the number of its bytes: an older kernel has fewer.
 #[cfg(target_os = "linux")]
 fn tcp_info(socket: &impl AsFd) -> Option<(libc::tcp_info, usize)> {
     use std::os::fd::AsRawFd;
@@ -146,7 +147,7 @@ mod tests {
         while ours.write(&[1; 64 * 1024]).is_ok() {}
         ours.shutdown(Shutdown::Write).unwrap();
         assert!(!is_acknowledged(&ours), "nobody has read");
-        // The other side goes: what it has not read is lost, and nothing more can arrive.
+        // The other side goes: bytes that it has not read are lost, and nothing more can arrive.
         drop(theirs);
         let until = Instant::now() + Duration::from_secs(30);
         while !is_acknowledged(&ours) {

@@ -48,7 +48,7 @@ pub struct DataSocket {
 }
 
 impl DataSocket {
-    /// A connection to `peer`, for what `role` says.
+    /// A connection to `peer`, for the purpose of `role`.
     pub(crate) fn new(peer: JobRank, role: ConnectionRole, (socket, way): (OwnedFd, Way)) -> Arc<DataSocket> {
         Arc::new(DataSocket { peer, role, way, socket })
     }

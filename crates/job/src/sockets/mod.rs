@@ -1,4 +1,4 @@
-//! Sockets as the job makes them, and what the kernel tells of them.
+//! Sockets as the job makes them, and the kernel's words about them.
 
 mod acknowledgement;
 mod data_socket;

@@ -1,4 +1,4 @@
-//! What sockets are made with, and what their failures mean.
+//! The options of sockets, and the meanings of their failures.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,13 +10,13 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 /// Connections the kernel completes for us before the control thread has accepted them.
 pub(crate) const LISTEN_BACKLOG: i32 = 4096;
 
-/// What sockets are made with.
+/// The options of sockets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketOptions {
     /// Send and receive buffer; `None` leaves them to the system.
     pub(crate) buffer_bytes: Option<u32>,
-    /// What may wait in a socket that the kernel has not sent. What waits there is sent when an acknowledgement
-    /// comes, within a host by the processor of the receiver, while the sender's own sends what follows: segments
+    /// The bytes that may wait in a socket and that the kernel has not sent. They are sent when an acknowledgement
+    /// comes, within a host by the processor of the receiver, while the sender's own sends the next bytes: segments
     /// overtake each other, look lost, are sent again, and the window shrinks. With little waiting, a rank sends its
     /// bytes itself.
     pub(crate) unsent_bytes: u32,
@@ -49,8 +49,8 @@ pub(crate) fn is_connected_to_itself(stream: &tokio::net::TcpStream) -> bool {
     stream.local_addr().is_ok_and(|own| stream.peer_addr().is_ok_and(|peer| own == peer))
 }
 
-/// Whether it is this host, or what this process has or may do on it, that keeps it from connecting: the other side was
-/// not even asked.
+/// Whether this host, or the resources or rights of this process on it, keep it from connecting: the other side was not
+/// even asked.
 pub(crate) fn is_own_failure(error: &io::Error) -> bool {
     let known = [Errno::ADDRNOTAVAIL, Errno::ACCESS, Errno::PERM, Errno::NETUNREACH, Errno::NETDOWN];
     is_shortage(error) || Errno::from_io_error(error).is_some_and(|error| known.contains(&error))

@@ -14,15 +14,15 @@ use crate::support::TEST_TIME_MAX;
 
 const MARK: &str = "rank says: ";
 
-/// What a program that runs one ignored test is started with.
+/// The arguments of a program that runs one ignored test.
 pub(crate) fn words(test: &str) -> [&str; 5] {
     ["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]
 }
 
-/// What a process finds that runs one test alone.
+/// The variable that a process finds that runs one test alone.
 const ALONE: &str = "TEST_IS_ALONE";
 
-/// Runs a test in a process of its own, for what it counts there: this program again, told to run `test` alone.
+/// Runs a test in a process of its own, for its counts there: this program again, told to run `test` alone.
 pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return body();
@@ -98,7 +98,7 @@ impl Rank {
         self.process.id()
     }
 
-    /// What it says next. Saying nothing is what a hang looks like from here.
+    /// Its next line. Silence looks like a hang from here.
     pub(crate) fn hear(&self) -> String {
         match self.output.recv_timeout(TEST_TIME_MAX) {
             Ok(line) => line,
@@ -106,7 +106,7 @@ impl Rank {
         }
     }
 
-    /// What it says next within a few seconds, if anything.
+    /// Its next line within a few seconds, if there is one.
     pub(crate) fn hear_soon(&self) -> Option<String> {
         self.output.recv_timeout(std::time::Duration::from_secs(5)).ok()
     }

@@ -32,7 +32,7 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
     Config::from_lookup(&lookup).expect("good settings")
 }
 
-/// Listening sockets for `ranks` ranks of one host, and what every rank knows of them.
+/// Listening sockets for `ranks` ranks of one host, and every rank's knowledge of them.
 pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<Listener>, Membership) {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let secret = Secret::take(&mut [7; SECRET_BYTES]);

@@ -38,7 +38,7 @@ const BUCKET_BYTES_MIN: u64 = 128 << 10;
 
 const SECRET_BYTES: usize = 32;
 
-/// How a host loses the others.
+/// The way in which a host loses the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// Its link goes down: both of its ends know.
@@ -118,7 +118,7 @@ impl Network {
         Ipv4Addr::new(10, 0, 0, host as u8 + 1)
     }
 
-    /// The words before a command that is to run on a host. The process becomes that of the command.
+    /// The words before a command that is to run on a host. The process becomes the process of the command.
     pub(crate) fn entering(&self, host: usize) -> [String; 4] {
         ["ip".to_owned(), "netns".to_owned(), "exec".to_owned(), namespace(&self.name, host)]
     }
@@ -183,7 +183,7 @@ impl Network {
         }
     }
 
-    /// Changes what leads from a host to the others and back.
+    /// Changes the routes from a host to the others and back.
     fn on_both_sides(&self, host: usize, line: impl Fn(Ipv4Addr) -> String) -> io::Result<()> {
         let line = |to| line(Network::address(to));
         let others = || (0..self.hosts).filter(|other| *other != host);

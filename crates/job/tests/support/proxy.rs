@@ -1,4 +1,4 @@
-//! A proxy before every rank of a job, through which all connections go, and a test's hand in what passes.
+//! A proxy before every rank of a job, through which all connections go, and a test's hand in the bytes that pass.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,11 +13,11 @@ use crate::TRANSPORT;
 
 use crate::support;
 
-/// Where a hello says what its connection is for, and what a data connection says there.
+/// The byte of a hello with the purpose of its connection, and its value for a data connection.
 const PURPOSE_BYTE: usize = 11;
 const PURPOSE_DATA: u8 = 1;
 
-/// What a test does to the connections between ranks.
+/// The act of a test on the connections between ranks.
 pub(crate) trait Meddler: Clone + Send + 'static {
     /// Two sides have begun to talk, over these two sockets.
     fn on_stream(&self, _is_data: bool, _sides: [&TcpStream; 2]) {}
@@ -41,7 +41,7 @@ pub(crate) fn worlds(ranks: u32, config: &Config, meddler: &impl Meddler) -> Vec
     (0..).zip(listeners).map(start).collect()
 }
 
-/// Stands before a rank: what connects here is connected to `target`.
+/// Stands before a rank: a connection here is connected to `target`.
 fn proxy(target: SocketAddr, meddler: impl Meddler) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();

@@ -33,7 +33,7 @@ fn short_lived_communicators_leave_no_descriptors() {
             let is_counting = communicator.group().rank() == 0;
             let few = descriptors() + ROUND / 10;
             (0..4).for_each(|_| short_lives(&*communicator));
-            // What both sides have given up is found by the next sweeps.
+            // The next sweeps find the connections that both sides have given up.
             let deadline = Instant::now() + crate::support::TEST_TIME_MAX / 2;
             while is_counting && descriptors() > few {
                 assert!(Instant::now() < deadline, "{} descriptors, {few} are few", descriptors());

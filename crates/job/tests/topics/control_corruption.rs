@@ -12,7 +12,7 @@ const RANKS: u32 = 4;
 /// Bits are changed in so many rounds of calls.
 const ROUNDS: u64 = 40;
 
-/// How many bits change in each of these rounds.
+/// The number of bits that change in each of these rounds.
 const FLIPS: u64 = 2;
 
 /// No handshake with verdict and acknowledgement is as long, in either direction.
@@ -22,9 +22,9 @@ const FRAMES_FROM: u64 = 400;
 #[derive(Clone)]
 struct Flipper {
     from: u64,
-    /// How many bits are still to be changed.
+    /// The number of bits that are still to be changed.
     armed: Arc<AtomicU64>,
-    /// How many have been changed.
+    /// The number of bits that have been changed.
     done: Arc<AtomicU64>,
 }
 

@@ -12,13 +12,13 @@ use crate::support::{TEST_TIME_MAX, config, on_each, worlds};
 
 const CYCLES: usize = 2_000;
 
-/// The rings that there may be at one time: those of the communicators of all and of the copies that live, and of a few
-/// copies that go. When ranks did not answer goodbyes, copies stayed for seconds, and there were 34.
+/// The rings that there may be at one time: the rings of the communicators of all and of the copies that live, and of a
+/// few copies that go. When ranks did not answer goodbyes, copies stayed for seconds, and there were 34.
 const RINGS_MAX: u64 = 20;
 
 const RING_BYTES: u64 = 256 << 10;
 
-/// What this process holds: descriptors, mappings of rings, bytes of rings.
+/// The resources that this process holds: descriptors, mappings of rings, bytes of rings.
 fn held() -> [u64; 3] {
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("a directory of this process").count();
     let maps = std::fs::read_to_string("/proc/self/maps").expect("a file of this process");

@@ -11,7 +11,7 @@ use crate::support::{config, on_each, worlds};
 /// The deadline of the rank that gives up first. The others would wait for far longer.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a rank does: it waits in the group of this name and these ranks, and has another group too.
+/// The part of a rank: it waits in the group of this name and these ranks, and has another group too.
 #[derive(Clone, Copy)]
 struct Part {
     waits_in: (&'static str, [u32; 2]),

@@ -12,7 +12,7 @@ use unisono_job::Job;
 
 use crate::support::{config, on_each, worlds};
 
-/// How a rank leaves.
+/// The way in which a rank leaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// It closes the communicator, and lives on.

@@ -1,5 +1,5 @@
 //! A killed rank whose child holds its connections open: every survivor on its host learns of its end from the kernel,
-//! and those on other hosts from them.
+//! and the survivors on other hosts learn of it from them.
 
 use crate::child::{Rank, leave_sockets_to_a_child, say, words};
 use crate::network::{self, Network};
@@ -11,7 +11,7 @@ use unisono_job::config::Config;
 
 use crate::TRANSPORT;
 
-/// What a rank says that has left its sockets to a child.
+/// The line of a rank that has left its sockets to a child.
 const FORKED: &str = "forked";
 
 /// Not a test by itself: one rank. Started on its own it has no input and does nothing.

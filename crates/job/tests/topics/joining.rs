@@ -1,4 +1,4 @@
-//! Waiting to join, and the ways in which it goes wrong, as a user sees them: what processes write on standard error,
+//! Waiting to join, and the ways in which it goes wrong, as a user sees them: the lines of processes on standard error,
 //! and the line in which they end.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -121,7 +121,7 @@ impl User {
     }
 }
 
-/// What the launcher does: a store at an address of this host, and the variables that name it.
+/// The launcher's part: a store at an address of this host, and the variables that name it.
 fn launcher(user: &User, ranks: u32, ip: IpAddr) -> (StoreHost, [(&'static str, String); 2]) {
     let (secret, file) = user.secret_file();
     let listen = SocketAddr::new(ip, free_port());
@@ -198,7 +198,7 @@ fn ranks_in_two_terminals_say_how_they_meet() {
     zero.line(WAITING);
     let one = user.start(1, 2, &named);
     assert_eq!((zero.end().0.as_str(), one.end().0.as_str()), ("joined", "joined"));
-    // A rank that is started again while the job runs is told what it cannot do.
+    // A rank that is started again while the job runs is told the reason why it cannot join.
     let again = user.start(1, 2, &named);
     contains(&again.line(WAITING), &["1 of 2 ranks has come", "a job that has begun takes no new ranks"]);
     let late = user.start(1, 2, &[("UNISONO_JOB", "z"), ("UNISONO_JOIN_TIMEOUT_S", "0.3")]);

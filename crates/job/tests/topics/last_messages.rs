@@ -1,5 +1,5 @@
-//! Messages whose sender has ended before anybody receives them: what `send` has returned from arrives, after `close`
-//! and after a mere drop.
+//! Messages whose sender has ended before anybody receives them: a message arrives once its `send` has returned, after
+//! `close` and after a mere drop.
 //!
 //! The sender is a process of its own, and so is the receiver: only then does an end close sockets.
 
@@ -11,11 +11,11 @@ use unisono_job::config::Config;
 use crate::TRANSPORT;
 use crate::child::{Rank, say};
 
-/// How the sender goes.
+/// The end of the sender.
 const ENDS: [&str; 2] = ["close", "drop"];
 
-/// How many messages of how many `u64`, which the system takes although nobody reads: short ones of which there are so
-/// many that credit comes back, and a long one.
+/// The numbers of messages and of their `u64`, which the system takes although nobody reads: short ones of which there
+/// are so many that credit comes back, and a long one.
 const MESSAGES: [(usize, usize); 3] = [(4096, 1), (40, 100), (1, 8192)];
 
 fn message(number: usize, length: usize) -> Vec<u64> {
@@ -34,7 +34,7 @@ fn one_rank() {
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
     if communicator.group().rank() == 1 {
-        // What the other side has sent must not stay unread in a socket that is closed.
+        // The messages of the other side must not stay unread in a socket that is closed.
         communicator.recv(&mut [0u64], Peer::Rank(0), 2).unwrap();
         for number in 0..count {
             // A detached send is seen off by `close` alone.

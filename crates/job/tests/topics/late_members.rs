@@ -6,10 +6,10 @@ use unisono_job::Job;
 
 use crate::support::{config, on_each, worlds};
 
-/// How many other groups both ranks make and leave before the late one comes.
+/// The number of other groups that both ranks make and leave before the late one comes.
 const OTHER_GROUPS: u32 = 700;
 
-/// How often a key is used before the late rank comes, and which of these groups it uses.
+/// The number of uses of a key before the late rank comes, and the groups among these that it uses.
 const USES: usize = 10_000;
 const USED: [usize; 4] = [0, 4999, 9000, USES - 1];
 

@@ -1,7 +1,7 @@
-//! Ranks that run out of descriptors or memory: they say so, the others learn who it was, nobody hangs or aborts, and
+//! Ranks that run out of descriptors or memory: they say so, the others learn the rank, nobody hangs or aborts, and
 //! with more to be had the rank is as good as before.
 //!
-//! Limits are those of a process, so every rank is one.
+//! Limits hold for a process, so every rank is one.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use unisono_job::config::Config;
 
 use crate::TRANSPORT;
 
-/// What the system says when a process has no descriptors left.
+/// The system's message when a process has no descriptors left.
 const NO_MORE_FILES: &str = "Too many open files";
 
 /// Bytes of a call that needs as many again.
@@ -36,7 +36,7 @@ fn rank_that_joins() {
     });
 }
 
-/// Not a test by itself: the same for a rank that asks the others, as it begins, what all of them have.
+/// Not a test by itself: the same for a rank that agrees with the others as it begins.
 #[test]
 #[ignore = "started by the other tests, once per rank"]
 fn rank_that_begins() {
@@ -48,7 +48,7 @@ fn rank_that_begins() {
     });
 }
 
-/// Runs `work`, and keeps what it has made until it may end.
+/// Runs `work`, and keeps its result until it may end.
 fn with_few_descriptors<T>(work: impl FnOnce(&Config) -> Result<T>) {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
     let Some(free) = lines.next() else { return };
@@ -149,7 +149,7 @@ fn one_rank(
             setrlimit(resource, Rlimit { current, maximum: unlimited.maximum }).unwrap();
         }
         say(&outcome(&work_on_copy()));
-        // Until all have spoken, so that no answer is about what comes next.
+        // Until all have spoken, so that no answer is about the next part.
         lines.next();
         if is_limited {
             setrlimit(resource, unlimited).unwrap();
@@ -223,7 +223,7 @@ fn who_cannot_begin_for_want_of_descriptors_says_so_and_is_named() {
     );
 }
 
-/// Starts jobs of `program` in which one rank has few descriptors: what it says, and what all others say of it.
+/// Starts jobs of `program` in which one rank has few descriptors: its words, and the words of all others about it.
 fn shortage_is_named(program: &str, ranks: u32, free: &[usize], named: &[&str]) {
     let mut jobs: Vec<_> =
         free.iter().map(|free| job(program, &format!("{program} with {free}"), ranks)).collect();

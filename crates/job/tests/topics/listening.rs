@@ -63,7 +63,7 @@ fn rank_of(test: &str, job: &str, rank: usize, settings: &[(&str, &str)]) -> Ran
     rank
 }
 
-/// Where a process listens for TCP connections.
+/// The addresses at which a process listens for TCP connections.
 fn doors(process: u32) -> Vec<SocketAddr> {
     let sockets: BTreeSet<String> = std::fs::read_dir(format!("/proc/{process}/fd"))
         .unwrap()

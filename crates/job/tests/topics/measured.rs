@@ -1,4 +1,4 @@
-//! What ranks measure of other hosts: their clocks, and how long the network holds bytes.
+//! The measurements of ranks about other hosts: their clocks, and the time for which the network holds bytes.
 //!
 //! A time namespace gives a rank another clock, network namespaces make hosts; where they cannot be made, the tests say
 //! so and pass.
@@ -17,10 +17,10 @@ use crate::child::{Rank, say, words};
 use crate::network::{Network, skip};
 use crate::support::TEST_TIME_MAX;
 
-/// How far the clock of the rank in the time namespace is ahead.
+/// The time by which the clock of the rank in the time namespace is ahead.
 const AHEAD_S: i64 = 1000;
 
-/// How to start a program in it.
+/// The options that start a program in it.
 const TIME_NAMESPACE: [&str; 6] =
     ["--user", "--map-current-user", "--time", "--monotonic=1000", "--fork", "--kill-child"];
 

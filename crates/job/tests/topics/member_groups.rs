@@ -25,7 +25,7 @@ const WARM_UP: u32 = 100;
 /// ring of calls of one communicator takes a quarter of a MiB, so a few hundred that are left are far more.
 const GROWTH_MAX: [usize; 3] = [100, 0, 64 << 20];
 
-/// What this process holds: descriptors, threads, bytes of memory.
+/// The resources that this process holds: descriptors, threads, bytes of memory.
 fn held() -> [usize; 3] {
     let count = |path: &str| std::fs::read_dir(path).expect("a directory of this process").count();
     let pages = std::fs::read_to_string("/proc/self/statm").expect("a file of this process");
@@ -76,7 +76,7 @@ fn cycles(world: &Job, count: u32) {
     }
 }
 
-/// Runs `cycles` long enough, and counts what they leave.
+/// Runs `cycles` long enough, and counts the resources that they leave.
 fn count(config: Config, cycles: fn(&Job, u32)) {
     on_each(worlds(RANKS, &config), move |world, communicator| {
         cycles(&world, WARM_UP);
@@ -85,7 +85,7 @@ fn count(config: Config, cycles: fn(&Job, u32)) {
         communicator.barrier().expect("barrier");
         cycles(&world, CYCLES);
         communicator.barrier().expect("barrier");
-        // What both sides have given up is found by the next sweeps.
+        // The next sweeps find the connections that both sides have given up.
         let deadline = Instant::now() + crate::support::TEST_TIME_MAX / 2;
         let is_more = |now: [usize; 3]| (0..3).any(|kind| now[kind] > before[kind] + GROWTH_MAX[kind]);
         while world.group().rank() == 0 && is_more(held()) {

@@ -1,4 +1,4 @@
-//! What jobs promise, one subject a file. Each test runs over TCP and through memory: `crate::TRANSPORT` says which.
+//! The promises of jobs, one subject a file. Each test runs over TCP and through memory: `crate::TRANSPORT` says which.
 
 mod cleanup;
 mod closing;

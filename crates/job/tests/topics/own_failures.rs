@@ -14,7 +14,7 @@ use crate::child::words;
 use crate::network::Network;
 use crate::support::{config, listeners, on_each};
 
-/// Says in a host of its own what goes wrong there.
+/// Names the fault that a host of its own has.
 const TROUBLE: &str = "TEST_TROUBLE";
 
 /// An address without a route, also where there is a default route: no stream goes to all hosts.
@@ -51,7 +51,7 @@ fn blame(address: Ipv4Addr, problem: &str) {
     }
 }
 
-/// The rank that has the problem says what it is, and nobody is lost.
+/// The rank that has the problem names it, and nobody is lost.
 fn check(error: &Error, rank: &str, problem: &str) {
     assert!(error.lost_ranks().is_empty(), "{error}");
     let Error::System { what, text } = error else { panic!("{error}") };

@@ -23,7 +23,7 @@ use crate::TRANSPORT;
 
 const MARK: &str = "rank says: ";
 
-/// What the ranks do until one of their calls fails.
+/// The calls of the ranks until one of them fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Scenario {
     /// Short calls without end.
@@ -83,7 +83,7 @@ fn one_rank() {
     lines.next();
 }
 
-/// Shrinks after every failure and says what it came to, until the parent has heard enough.
+/// Shrinks after every failure and prints the result, until the parent has heard enough.
 fn recover(mut communicator: Arc<dyn Communicator>, lines: &mut impl Iterator<Item = String>) {
     loop {
         let shrunk = match communicator.shrink() {
@@ -250,7 +250,7 @@ fn a_stopped_process_is_suspected_and_learns_it_when_it_goes_on() {
     }
 }
 
-/// What every survivor says after a failure: the same.
+/// The line of every survivor after a failure: the same.
 fn all_survivors_say(all: &[Rank], gone: &[usize], expected: &str) {
     for (rank, one) in all.iter().enumerate().filter(|(rank, _)| !gone.contains(rank)) {
         assert_eq!(one.hear(), expected, "rank {rank}, without {gone:?}");

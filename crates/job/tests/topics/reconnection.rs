@@ -11,7 +11,7 @@ use unisono_communicator::{Communicator, ReduceOp};
 
 const RANKS: u32 = 4;
 
-/// How often all control connections are cut.
+/// The number of times that all control connections are cut.
 const ROUNDS: usize = 12;
 
 /// Between two cuts: some come while the connections are being made again, some after the patience of the detector.

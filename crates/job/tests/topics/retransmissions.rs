@@ -55,7 +55,7 @@ fn one_rank() {
     say("done");
 }
 
-/// What a rank writes to its standard error, in a file that goes with this.
+/// The lines of a rank on its standard error, in a file that goes with this.
 struct Errors(PathBuf);
 
 impl Errors {

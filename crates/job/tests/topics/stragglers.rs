@@ -23,7 +23,7 @@ const RANKS: usize = 8;
 /// The slow rank of a job.
 const SLOW: usize = 5;
 
-/// How long a rank computes before each call.
+/// The time that a rank computes before each call.
 const COMPUTE: Duration = Duration::from_millis(5);
 
 /// By how much longer the slow rank does, and for how long it is stopped.

@@ -22,7 +22,7 @@ fn sum_of_ranks(communicator: &dyn Communicator, elements: usize) {
     assert_eq!(wrong, None, "rank {rank} of {size}, {elements} elements");
 }
 
-/// What `unisono::init` hands out is a communicator only.
+/// The world of `unisono::init` is a communicator only.
 #[test]
 fn a_record_can_be_had_through_the_process() {
     let ours = on_each(worlds(2, &config(&[])), |world, communicator| {

@@ -225,7 +225,7 @@ pub enum Fault {
         /// The ranks whose contributions its result lacks.
         missing: Vec<u32>,
     },
-    /// A chunk of an output differs from what the collective promises.
+    /// A chunk of an output differs from the promise of the collective.
     Output {
         /// The rank.
         rank: u32,
@@ -377,7 +377,7 @@ fn list(ranks: &[u32]) -> String {
 mod tests {
     use crate::{Algorithm, Collective, Shape, find_by_name, prove, verify_schedules};
 
-    /// A communicator names as many leaders as the host has cores, whatever the algorithm.
+    /// A communicator names as many leaders as the host has cores, for any algorithm.
     #[test]
     fn leaders_are_named_only_where_they_matter() {
         let shape = Shape::new(4).with_leaders(2);

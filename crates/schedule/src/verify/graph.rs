@@ -26,7 +26,7 @@
 //!   position is lower, because dependencies are edges, or equal within a soft group.
 //! * *Empty steps*: they wait for piece 0 of their dependencies, which is the previous case with k = 0.
 //! * *Windows*: a write to scratch waits for pieces up to k - 2 of the other steps on the chunk. These pieces are
-//!   lower, whatever the positions. So windows need no edges.
+//!   lower, at any position. So windows need no edges.
 //! * *Late releases*: a send has finished a piece when its link has released the bytes, at the latest when the peer has
 //!   received them. Links release in order. So a release waits for the receiving half of its own event and for earlier
 //!   events of its link; in a soft group, only for the latter.
@@ -63,7 +63,7 @@ pub(super) struct Graph<'a> {
     node_of: Vec<u32>,
     /// The step of each node; of a transfer, the send.
     step_of: Vec<StepNumber>,
-    /// Where each node's predecessors begin in `predecessors`.
+    /// The place where each node's predecessors begin in `predecessors`.
     starts: Vec<u32>,
     predecessors: Vec<u32>,
 }

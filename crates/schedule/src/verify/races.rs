@@ -1,16 +1,16 @@
-//! Proves, for any lengths and piece sizes, that conflicting steps of a rank are ordered, and that steps read what they
-//! should.
+//! Proves, for any lengths and piece sizes, that conflicting steps of a rank are ordered, and that steps read the right
+//! values.
 //!
 //! The hazards are recomputed from the steps alone. If two steps touch the same bytes and one of them writes, a path of
 //! declared dependencies must join them, and every step on the path must have the extent of one of the two. Then piece
-//! k of the later step waits for piece min(k, last) of the earlier one, *whatever the numbers of pieces are*. A path
-//! over a third, shorter extent would not imply this, nor would one over an empty extent, whose steps wait for piece 0
-//! only. An empty step touches no bytes and needs no order.
+//! k of the later step waits for piece min(k, last) of the earlier one, *for any numbers of pieces*. A path over a
+//! third, shorter extent would not imply this, nor would one over an empty extent, whose steps wait for piece 0 only.
+//! An empty step touches no bytes and needs no order.
 //!
-//! The same paths make scratch windows safe. Let w write what r reads, and let x be another writer whose piece falls
-//! into the same half of the window. If x is before w in the list, its pieces up to k precede piece k of w by the path,
-//! and its later pieces wait for piece k of r by the window rule. If x is after r, its pieces from k on follow piece k
-//! of r by the path, and its earlier pieces precede piece k of w by the window rule.
+//! The same paths make scratch windows safe. Let w write a piece that r reads, and let x be another writer whose piece
+//! falls into the same half of the window. If x is before w in the list, its pieces up to k precede piece k of w by the
+//! path, and its later pieces wait for piece k of r by the window rule. If x is after r, its pieces from k on follow
+//! piece k of r by the path, and its earlier pieces precede piece k of w by the window rule.
 
 use std::collections::HashMap;
 

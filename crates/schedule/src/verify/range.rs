@@ -30,7 +30,8 @@ pub fn roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
 
 /// Verifies algorithms for every supported number of ranks in a range; with the feature `parallel` on all cores.
 ///
-/// The results have the order of the algorithms. Of several counterexamples, the one with the fewest ranks is returned.
+/// The results have the order of the algorithms. Of several counterexamples, the counterexample with the fewest ranks
+/// is returned.
 ///
 /// ```
 /// # mod unisono { pub use unisono_schedule as schedule; }

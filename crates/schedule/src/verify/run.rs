@@ -1,7 +1,7 @@
 //! The symbolic run of one piece of every chunk.
 //!
 //! One piece stands for all. A step reads and writes piece k of one extent only. `races` proves that it reads, in any
-//! order of events, what the last writer before it in the list wrote for that extent and piece.
+//! order of events, the value of the last writer before it in the list of that extent and piece.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;

@@ -34,7 +34,7 @@ fn everywhere(check: impl Fn(&Algorithm, &Shape, &[(Schedule, Rounds)])) {
     assert!(checked > 500, "{checked}");
 }
 
-/// Where in the moves each step begins to touch its memory, and where it is over.
+/// The places in the moves at which each step begins to touch its memory, and at which it is over.
 fn places(moves: &[Move]) -> HashMap<StepIndex, (usize, usize)> {
     let (mut places, mut group) = (HashMap::new(), 0);
     for (at, one) in moves.iter().enumerate() {

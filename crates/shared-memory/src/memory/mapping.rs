@@ -87,7 +87,7 @@ impl Mapping {
         unsafe { &*self.start.cast::<Page>() }
     }
 
-    /// Where `bytes` bytes of the ring begin that have this index in the stream.
+    /// The place at which `bytes` bytes of the ring begin that have this index in the stream.
     #[inline]
     pub(super) fn at(&self, index: u64, bytes: usize) -> *mut u8 {
         assert!(bytes <= self.capacity, "{bytes} bytes in a ring of {}", self.capacity);

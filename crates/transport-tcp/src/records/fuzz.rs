@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use super::{RECORD_BYTES_MAX, Receiver, Sender};
 use crate::fuzz::input::{Input, common_bytes};
 
-/// The first byte of an input of target `frame` says what it is about; the first four are the engine's.
+/// The first byte of an input of target `frame` names its case; the first four are the engine's.
 const KINDS: u8 = 6;
 const RAW: u8 = 4;
 const CHANGED: u8 = 5;
@@ -36,7 +36,7 @@ fn raw(input: &mut Input<'_>) {
 }
 
 /// A good stream in which up to four adjacent bytes were changed: the change is always found, and neither its record
-/// nor what follows is handed on.
+/// nor the rest is handed on.
 fn changed(input: &mut Input<'_>) {
     let (piece, room) = pieces(input);
     // Records as long as they may be are rare: they take most of the time.
@@ -64,7 +64,7 @@ fn is_handed_on(given: &[u8], good: &[u8], is_corrupt: bool) {
     assert!(is_all, "{} bytes are handed on, {} are good", given.len(), good.len());
 }
 
-/// How many bytes arrive at once, and how many are asked for at once.
+/// The number of bytes that arrive at once, and the number that is asked for at once.
 fn pieces(input: &mut Input<'_>) -> (usize, usize) {
     let piece = [1, 11, 4096, usize::MAX][usize::from(input.below(4))];
     let room = 1 + usize::from(input.u8());
@@ -85,7 +85,7 @@ fn send(data: &[u8], record_bytes: usize) -> (Vec<u8>, Vec<(usize, usize)>) {
     (stream, records)
 }
 
-/// What the receiver hands on, and with what it ends; a stream that has no more pauses.
+/// The bytes that the receiver hands on, and the error at the end; a stream that has no more pauses.
 fn receive(stream: &[u8], piece: usize, room: usize) -> (Vec<u8>, Option<ErrorKind>) {
     let (mut receiver, mut rest, mut given) = (Receiver::new(), stream, Vec::new());
     let mut buffer = vec![0; room];
@@ -97,7 +97,7 @@ fn receive(stream: &[u8], piece: usize, room: usize) -> (Vec<u8>, Option<ErrorKi
             Ok(bytes) => given.extend_from_slice(&buffer[..bytes]),
             Err(error) => return (given, Some(error.kind())),
         }
-        // Unverified bytes are kept up to a limit, whatever a header says.
+        // Unverified bytes are kept up to a limit, for any header.
         assert!(receiver.holds_bytes() || rest.len() < stream.len() || stream.is_empty());
     }
 }
@@ -110,7 +110,7 @@ fn read(rest: &mut &[u8], into: &mut [u8], piece: usize) -> io::Result<usize> {
     if head.is_empty() { Err(ErrorKind::WouldBlock.into()) } else { Ok(head.len()) }
 }
 
-/// What the records of a stream prove, read in one go, and whether the rest is corrupt.
+/// The verified bytes of a stream that is read in one go, and whether the rest is corrupt.
 fn proven(stream: &[u8]) -> (Vec<u8>, bool) {
     let (mut rest, mut proven) = (stream, Vec::new());
     let checksum = |bytes: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32;

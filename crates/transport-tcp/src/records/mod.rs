@@ -12,7 +12,7 @@ use crc_fast::Digest;
 
 use unisono_control::checksum::{ALGORITHM, CheckedHeader, HEADER_BYTES};
 
-/// Longest payload of a record, which is what the receiver keeps until it has verified the checksum.
+/// Longest payload of a record; the receiver keeps the payload until it has verified the checksum.
 pub(crate) const RECORD_BYTES_MAX: usize = 64 * 1024;
 
 /// The most slices of one call, the header included.
@@ -23,7 +23,7 @@ const SLICES_MAX: usize = 17;
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     header: [u8; HEADER_BYTES],
-    /// How many bytes of the current record's header, and then of its payload, the socket has not taken.
+    /// The number of bytes of the current record's header, and then of its payload, that the socket has not taken.
     header_left: usize,
     payload_left: usize,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Receiver {
     header: [u8; HEADER_BYTES],
     header_filled: usize,
     record: Vec<u8>,
-    /// How much of the record has come, and how much of that has been handed on.
+    /// The number of bytes of the record that have come, and the number of these that have been handed on.
     filled: usize,
     taken: usize,
     is_proven: bool,
@@ -98,7 +98,7 @@ impl Receiver {
     /// Fills the slices with verified bytes. `read` reads from the socket; 0 is its end.
     ///
     /// # Errors
-    /// `InvalidData` when a record is not what its sender made of it.
+    /// `InvalidData` when a record differs from the record that its sender made.
     pub(crate) fn recv(
         &mut self,
         into: &mut [IoSliceMut<'_>],

@@ -1,4 +1,4 @@
-//! Which variables of this process's environment say something to us, for `unisono doctor`.
+//! The variables of this process's environment that say something to us, for `unisono doctor`.
 
 use unisono_communicator::settings::{Knob, environment};
 
@@ -8,7 +8,7 @@ use super::unknown::answer;
 /// A variable that is set.
 #[derive(Clone, Debug)]
 pub struct SetVariable {
-    /// Its name: a setting's own, or that of another tool.
+    /// Its name: a setting's own, or a name of another tool.
     pub name: String,
     /// Its value.
     pub value: String,

@@ -1,4 +1,4 @@
-//! What a process is told: the settings of its job, and those of backends.
+//! The settings of a process: for its job and for backends.
 
 use std::ffi::OsString;
 use std::ops::{Deref, DerefMut};
@@ -48,21 +48,21 @@ pub struct Config {
     pub backend: Backend,
     /// The fate of an `init` while a world of this process is open. The environment does not say it.
     pub second_init: SecondInit,
-    /// What oneCCL is given.
+    /// The settings of oneCCL.
     #[cfg(feature = "ccl")]
     pub ccl: CclSettings,
-    /// What NCCL is given.
+    /// The settings of NCCL.
     #[cfg(feature = "nccl")]
     pub nccl: NcclSettings,
-    /// What HCCL is given.
+    /// The settings of HCCL.
     #[cfg(feature = "hccl")]
     pub hccl: HcclSettings,
-    /// What backends for devices are given.
+    /// The settings of backends for devices.
     #[cfg(feature = "offload")]
     pub devices: DeviceSettings,
     /// Variables of the environment that look like settings and are none of this build.
     pub unknown: Vec<String>,
-    /// What the job is given.
+    /// The settings of the job.
     pub job: JobConfig,
 }
 
@@ -134,7 +134,7 @@ setters! {
 
 impl Config {
     /// With this meeting place, by a URL in one of the forms of `torch.distributed`; it wins over all settings of the
-    /// meeting place, that of `unisono run` too. All ranks give the same URL.
+    /// meeting place, the settings of `unisono run` included. All ranks give the same URL.
     ///
     /// * `env://`: as these settings say already.
     /// * `tcp://host:port`: as with `MASTER_ADDR` and `MASTER_PORT`. Rank 0 binds **the port above**: torch binds the
@@ -167,8 +167,8 @@ impl Config {
         Ok(self)
     }
 
-    /// With this rank, from 0, of so many, in place of the environment's. What the environment says of this host, such
-    /// as the local rank, holds as long as it is of as many ranks.
+    /// With this rank, from 0, of so many, in place of the environment's. Variables about this host, such as the local
+    /// rank, hold as long as the environment names as many ranks.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a number out of range.
@@ -179,7 +179,7 @@ impl Config {
         Ok(self)
     }
 
-    /// What this process's environment says.
+    /// The settings in this process's environment.
     ///
     /// # Errors
     /// [`Error::Configuration`](crate::Error::Configuration) for the first value that cannot be obeyed.
@@ -191,7 +191,7 @@ impl Config {
         Ok(Config { unknown, ..config })
     }
 
-    /// What `lookup` says, in place of the environment.
+    /// The settings that `lookup` gives, in place of the environment's.
     ///
     /// # Errors
     /// As [`Config::from_environment`].
@@ -242,8 +242,8 @@ impl Config {
         })
     }
 
-    /// What comes before everything else: from here on warnings go where the user wants them, misspelt variables are
-    /// reported, and what a backend cannot obey is refused. The ranks of a launcher mostly have the same environment,
+    /// Prepares everything else: from here on warnings go where the user wants them, misspelt variables are reported,
+    /// and settings that a backend cannot obey are refused. The ranks of a launcher mostly have the same environment,
     /// so rank 0 speaks for all; ranks that are started by hand have their own each.
     pub(crate) fn prepare(&self) -> Result<()> {
         set_log_level(self.log);

@@ -35,7 +35,7 @@ const SELECTION: KnobGroup = KnobGroup { title: HOW_CALLS_ARE_DONE, knobs: &[
          alone; see docs/backends.md"),
 ] };
 
-/// What only unisono's own tests and benches read.
+/// The settings that only unisono's own tests and benches read.
 #[rustfmt::skip]
 pub(super) const DEVELOPER_KNOBS: KnobGroup = KnobGroup { title: "For developers of unisono", knobs: &[
     knob("UNISONO_REQUIRE", "list", "", &[],

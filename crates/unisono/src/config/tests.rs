@@ -1,4 +1,4 @@
-//! The table of settings, whole: each row is read, and what the vendors' rows say arrives.
+//! The table of settings, whole: each row is read, and the values of the vendors' rows arrive.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,14 +37,14 @@ fn every_row_of_the_table_is_read_and_documented() {
     }
 }
 
-/// Whatever is set: a rank of each launcher asks for more.
+/// In any environment: a rank of each launcher reads more variables.
 #[test]
 #[cfg(feature = "cli")]
 fn every_variable_that_is_read_is_on_the_page_of_settings() {
     use unisono_job::environment::{FOREIGN, LAUNCHERS};
 
     let page = super::page::settings_page();
-    // What the search for oneCCL's folders reads is in docs/backends.md.
+    // The variables of the search for oneCCL's folders are in docs/backends.md.
     let of_ccl = |name: &str| name.starts_with("CCL") || name.starts_with("FI_") || name.ends_with("ROOT");
     let others = || FOREIGN.iter().flat_map(|row| row.names).map(|name| (*name, "1"));
     for row in &LAUNCHERS {

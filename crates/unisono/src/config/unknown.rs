@@ -7,7 +7,7 @@ use unisono_schedule::nearest_names;
 
 use super::table::{DEVELOPER_KNOBS, FORMER_NAMES, OF_VENDORS, knobs};
 
-/// What all our variables start with.
+/// The beginning of all our variables.
 const PREFIX: &str = "UNISONO_";
 
 /// So many are named; the others are counted.
@@ -16,7 +16,7 @@ const NAMED_MAX: usize = 8;
 /// The most settings that are proposed for one unknown variable.
 const PROPOSED_MAX: usize = 3;
 
-/// Those of `names` that look like settings and are none.
+/// The names among `names` that look like settings and are none.
 pub(super) fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
     let known = |name: &str| knobs().chain(DEVELOPER_KNOBS.knobs).any(|knob| knob.name == name);
     let mut unknown: Vec<String> = names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect();
@@ -61,7 +61,7 @@ pub(super) fn answer(name: &str) -> String {
 /// The settings that `words` may mean, without their common prefix. If few settings end in these words, all of them:
 /// the user has left out the first word. Else the nearest.
 fn meant(words: &str) -> Vec<&'static str> {
-    // What they have in common would make all of them alike.
+    // Their common prefix would make all of them alike.
     let names = || knobs().map(|knob| knob.name.strip_prefix(PREFIX).unwrap_or(knob.name));
     let is_longer = |name: &&str| name.strip_suffix(words).is_some_and(|start| start.ends_with('_'));
     let longer: Vec<&str> = names().filter(is_longer).collect();

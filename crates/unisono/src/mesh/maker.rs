@@ -1,4 +1,4 @@
-//! What makes the groups of a mesh.
+//! The maker of the groups of a mesh.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub trait Maker: Send + Sync {
     /// This rank, and the number of ranks.
     fn rank_and_size(&self) -> (u32, u32);
 
-    /// How many meshes this rank has made before in its world.
+    /// The number of meshes that this rank has made before in its world.
     fn next_mesh(&self) -> u64;
 
     /// Refuses options with which [`Maker::make_group`] makes no group.

@@ -42,7 +42,7 @@ fn file(folder: &Folder, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// The first words of the rows of the one table in these lines, and the counts of calls.
+/// The first words of the rows of the only table in these lines, and the counts of calls.
 fn rows(lines: &[String]) -> Vec<(String, u64)> {
     let titles: Vec<_> = (0..lines.len()).filter(|&line| lines[line] == TITLE).collect();
     assert_eq!(titles.len(), 1, "{lines:#?}");

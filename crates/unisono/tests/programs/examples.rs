@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Its unit tests are what it shows; here they run with the others.
+/// The example is about its own unit tests; here they run with the others.
 #[allow(dead_code)]
 #[path = "../../examples/test_with_threads.rs"]
 mod threads;
@@ -52,7 +52,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What each of four ranks prints; all of them must succeed, but for those that are to die.
+/// The output of each of four ranks; all ranks must succeed, but for the ranks in `dies`.
 fn job(name: &str, dies: &[usize]) -> Vec<String> {
     let job = format!("{name} of the test in process {}", std::process::id());
     let start = |rank: usize| {
@@ -93,7 +93,7 @@ fn test_with_threads() {
 fn survive() {
     let said = job("survive", &[2]);
     assert_eq!(said[2], "rank 2 crashes\n");
-    // 5 steps with 4 ranks, then 5 with 3; or 4 and 6, when what rank 2 had sent last died with it.
+    // 5 steps with 4 ranks, then 5 with 3; or 4 and 6, when the last data of rank 2 died with it.
     let weights = ["35", "34"].map(|weight| {
         [(0, 0), (1, 1), (3, 2)]
             .map(|(rank, new)| format!("rank {rank} is rank {new} of 3 after 10 steps: {weight}"))

@@ -1,4 +1,4 @@
-//! What `init` makes of settings.
+//! The worlds that `init` makes from settings.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -137,7 +137,7 @@ fn a_program_with_an_algorithm_for_several_ranks_also_starts_alone() {
     let named = [("UNISONO_BACKEND", "tcp".to_owned())];
     let refused = unisono::init_with(&config(&named).with_own_algorithm(pair("pair"))).err().unwrap();
     assert!(matches!(refused, Error::AlgorithmRefused { .. }), "{refused}");
-    // What is wrong for any number of ranks is refused here too.
+    // An algorithm that is wrong for any number of ranks is refused here too.
     let taken = unisono::init_with(&config(&[]).with_own_algorithm(pair("ring"))).err().unwrap();
     assert!(matches!(taken, Error::AlgorithmRefused { .. }), "{taken}");
     let unknown = unisono::init_with(&config(&forced)).err().unwrap();

@@ -1,4 +1,4 @@
-//! Programs as users start them: what reaches standard error, and what a value that cannot be obeyed does.
+//! Programs as users start them: the lines on standard error, and the effect of a value that cannot be obeyed.
 
 #![allow(clippy::unwrap_used, reason = "every function here is part of a test")]
 
@@ -19,7 +19,7 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 use unisono::{Backend, Collectives, Communicator, Config, Peer, ReduceOp, SecondInit, World, in_process};
 
-/// What a program does: joins, adds, leaves; an error is one line.
+/// The usual program: joins, adds, leaves; an error is one line.
 fn join_and_add() -> World {
     let world = unisono::init().unwrap_or_else(|error| {
         eprintln!("{error}");

@@ -17,13 +17,13 @@ fn tell(comm: &dyn Communicator, what: &str) -> Verdict {
     report.verdict
 }
 
-/// What a rank does whose work the test names.
+/// The work of this rank, by the name that the test gives.
 fn work() -> String {
     let variables: HashMap<String, String> = environment().collect();
     variables["WORK"].clone()
 }
 
-/// Rank 2 does not come to the analysis; the others say what they get.
+/// Rank 2 does not come to the analysis; the others print their results.
 #[test]
 #[ignore = "a program that the tests start"]
 fn program_without_rank_2() {

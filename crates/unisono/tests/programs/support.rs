@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Far above what any test needs, so that only a hang reaches it.
+/// Far longer than any test needs, so that only a hang reaches it.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// A program that runs. It is killed when this goes.
@@ -126,7 +126,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         drop(self.input.take());
-        // One that has ended does not mind.
+        // A process that has ended does not mind.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -80,7 +80,7 @@ impl Cluster {
         Err(format!("no nodes within {START_MAX:?}; {} has the logs", folder.display()))
     }
 
-    /// Waits for a script that runs on the first of both nodes, and gives what it has printed.
+    /// Waits for a script that runs on the first of both nodes, and gives its output.
     fn batch(&self, script: &str) -> std::io::Result<Output> {
         fs::write(self.folder.join("script"), format!("#!/bin/sh\n{script}\n"))?;
         let words = ["sbatch", "--wait", "-N", "2", "-n", "4", "-o", "out", "script"];

@@ -33,7 +33,7 @@ struct LateCall {
     seed: u64,
 }
 
-/// How a call has ended.
+/// The end of a call.
 #[derive(Debug, PartialEq, Eq)]
 enum Ending {
     /// Nothing moves, and the call is not over.

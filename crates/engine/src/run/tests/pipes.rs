@@ -36,14 +36,14 @@ struct Pipes {
     /// By sender and receiver, the number of received bytes that the sender does not yet know to be released.
     untold: Vec<usize>,
     keeps: Keeps,
-    /// How many bytes a pipe holds.
+    /// The number of bytes that a pipe holds.
     capacity: usize,
     /// With a generator, about half of the calls move a random number of bytes, and the others all they can.
     random: Option<SplitMix>,
 }
 
 impl Pipes {
-    /// How many of `bytes` bytes, not 0, one call moves.
+    /// The number of bytes, of `bytes` and not 0, that one call moves.
     fn moved(&mut self, bytes: usize) -> usize {
         let Some(random) = &mut self.random else { return bytes };
         if random.below(2) == 0 { bytes } else { 1 + random.below(bytes) }

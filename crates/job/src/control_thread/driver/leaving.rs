@@ -1,5 +1,5 @@
-//! How this rank leaves the job: its started calls go on, then it says goodbye, then it hears the goodbyes of the ranks
-//! next to it, and compares.
+//! The steps by which this rank leaves the job: its started calls go on, then it says goodbye, then it hears the
+//! goodbyes of the ranks next to it, and compares.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use unisono_communicator::{JobRank, Severity, deadline_after, log};
 
 use super::Driver;
 
-/// How long a rank that has left may be awaited: what it has sent may still be on its way.
+/// The time for which a rank that has left may be awaited: its messages may still be on their way.
 const AWAITS_LEFT_MAX: Duration = Duration::from_millis(200);
 
-/// How often the calls are looked at.
+/// The pause between two looks at the calls.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long the goodbyes of other ranks are waited for.
+/// The time for which the goodbyes of other ranks are awaited.
 const GOODBYES_MAX: Duration = Duration::from_millis(100);
 
-/// How far this rank is.
+/// The step of this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
     /// It takes part.
@@ -27,7 +27,7 @@ pub(super) enum Leaving {
     /// The first connections come about, which carry the goodbye. The ranks that still dial this one would count it as
     /// lost if it left without a goodbye.
     Connecting { until: Instant },
-    /// It has said goodbye, and waits for those of its neighbours.
+    /// It has said goodbye, and waits for the goodbyes of its neighbours.
     Hearing { until: Instant },
     /// It is ready to go.
     Over,
@@ -36,7 +36,7 @@ pub(super) enum Leaving {
 /// Started calls go on while a rank leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Finishing {
-    /// How many had failed before.
+    /// The number of calls that had failed before.
     failed: u64,
     until: Instant,
     /// Why they do not go on after that.
@@ -138,7 +138,7 @@ impl Driver {
         self.control.communicators.left().are_open() && self.control.plane.awaits_goodbyes()
     }
 
-    /// Tells what only the goodbyes have shown.
+    /// Tells the differences that only the goodbyes have shown.
     fn tell_what_goodbyes_showed(&self) {
         let rank = self.identity.rank;
         for (key, error) in self.control.communicators.left().differences() {

@@ -1,4 +1,5 @@
-//! How this rank finds out that processes of other ranks on its host have ended, or only wait for a processor.
+//! The ways in which this rank finds out that processes of other ranks on its host have ended, or only wait for a
+//! processor.
 
 use std::time::Instant;
 
