@@ -1,10 +1,4 @@
-//! The project's own commands: `cargo xtask test` is for whoever changes something and, with `--full`, what continuous
-//! integration runs, `cargo xtask tidy` checks the house rules, `cargo xtask names` lists the names of `unisono`,
-//! `cargo xtask compare` measures unisono beside its peers, `cargo xtask slow-link` compressed all-reduces over shaped
-//! links, `cargo xtask converge` what compressed gradients cost in accuracy, `cargo xtask fuzz` feeds every parser
-//! fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs, `cargo xtask scale` simulates jobs of many ranks,
-//! `cargo xtask fetch-vendor` brings what tests need of vendors, `cargo xtask gpu-check` builds a program for machines
-//! with NVIDIA cards, `cargo xtask launchers` has real launchers start an example.
+//! The project's own commands. The checks are here; the programs that measure are in `benches/lab`.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]

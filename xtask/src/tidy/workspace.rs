@@ -18,6 +18,7 @@ const FLOORS: &[&[&str]] = &[
         "unisono-double-common",
         "xtask",
         "unisono-lab",
+        "unisono-double-tests",
     ],
     &["unisono-communicator", "unisono-double-hccl", "unisono-double-nccl"],
     &["unisono-collectives", "unisono-algorithms-cli", "unisono-backend", "unisono-vendor-library"],
