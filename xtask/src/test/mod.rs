@@ -77,6 +77,26 @@ const LOOM: [&str; 8] = [
     "build.rustflags=['--cfg=loom']",
 ];
 
+/// Interprets the unsafe code that needs no kernel, and finds undefined behaviour. The mappings of shared memory are the
+/// kernel's.
+const MIRI: [&str; 15] = [
+    "+nightly",
+    "miri",
+    "test",
+    "--target-dir",
+    "target/miri",
+    "--package",
+    "unisono-communicator",
+    "--package",
+    "unisono-shared-memory",
+    "--lib",
+    "--",
+    "memory::",
+    "indices::",
+    "--skip",
+    "memory::tests",
+];
+
 /// A package that uses the library from outside the workspace.
 const EXAMPLE: &str = "examples/bidirectional-ring";
 
@@ -95,6 +115,9 @@ const CARGO_IN_LAB: [&[&str]; 4] = [
     &["test", "--no-run"],
     &["test", NO_FAIL_FAST],
 ];
+
+/// The cargo that understands `+nightly`.
+const RUSTUP_CARGO: &str = "cargo";
 
 /// One run shows everything that fails.
 const NO_FAIL_FAST: &str = "--no-fail-fast";
@@ -126,6 +149,13 @@ pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
         match package_words(repository) {
             Ok(words) => steps.push((repository.to_owned(), words)),
             Err(problem) => parts.push(timed("cargo metadata", || Err(problem))),
+        }
+    }
+    if is_full && !has_miri() {
+        let required = std::env::var_os("UNISONO_REQUIRE").unwrap_or_default();
+        if !required.to_string_lossy().split(',').any(|name| name == "miri") {
+            report.hear("SKIP miri: no nightly toolchain with it (rustup component add miri) [miri]");
+            steps.retain(|(_, arguments)| arguments[0] != MIRI[0]);
         }
     }
     for (folder, arguments) in steps {
@@ -184,7 +214,7 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<String>)> {
     let checks = CHECKS.map(|words| within(words.to_vec()));
     let example = CARGO_IN_EXAMPLE.map(|words| (repository.join(EXAMPLE), owned(words)));
     let lab = CARGO_IN_LAB.map(|words| (repository.join(lab::FOLDER), owned(words)));
-    let tests = tests.map(within).into_iter().chain([within(LOOM.to_vec())]);
+    let tests = tests.map(within).into_iter().chain([within(LOOM.to_vec()), within(MIRI.to_vec())]);
     checks.into_iter().chain(tests).chain(example).chain(lab).collect()
 }
 
@@ -199,6 +229,12 @@ fn features(target: &str, is_full: bool) -> &'static str {
         false if target.starts_with("-p unisono ") => " --features ccl,cli,compression,hccl,nccl",
         false => "",
     }
+}
+
+fn has_miri() -> bool {
+    let asked =
+        Command::new(RUSTUP_CARGO).args(["+nightly", "miri", "--version"]).stderr(Stdio::null()).output();
+    asked.is_ok_and(|output| output.status.success())
 }
 
 fn timed(command: &str, work: impl FnOnce() -> Result<(), String>) -> Part {
@@ -263,7 +299,8 @@ fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report
         if folder != crate::repository() {
             seed_lock(folder)?;
         }
-        let mut started = Command::new(env!("CARGO"));
+        let program = if arguments[0] == MIRI[0] { RUSTUP_CARGO } else { env!("CARGO") };
+        let mut started = Command::new(program);
         started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target);
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let settings = [(TEST_THREADS, TESTS_PER_CORE * cores), (TEST_ROUNDS, FULL_ROUNDS)];
