@@ -77,8 +77,8 @@ const LOOM: [&str; 8] = [
     "build.rustflags=['--cfg=loom']",
 ];
 
-/// Interprets the unsafe code that needs no kernel, and finds undefined behaviour. The mappings of shared memory are the
-/// kernel's.
+/// Interprets the unsafe code that needs no kernel, and finds undefined behaviour. The kernel maps
+/// shared memory.
 const MIRI: [&str; 15] = [
     "+nightly",
     "miri",
