@@ -140,7 +140,10 @@ impl Link for DataLink {
     }
 
     fn try_send_short(&mut self, header: &HeaderBytes, key: HeaderKey, bytes: &[u8]) -> io::Result<bool> {
-        self.unchecked_memory().map_or(Ok(false), |memory| memory.send_short(header, key, bytes))
+        match self.unchecked_memory() {
+            Some(memory) => memory.send_short(header, key, bytes),
+            None => Ok(false),
+        }
     }
 
     fn unreleased_bytes(&mut self) -> io::Result<u64> {

@@ -14,6 +14,8 @@ use unisono_compression::{CompressedCollectives, CompressionState, Int8};
 use unisono_engine::{Edge, EngineOptions, Flow, Tap, Tapped, in_process};
 use unisono_tests::watchdog;
 
+use crate::endings::EndingJob;
+
 /// Keeps the backtrace of the first bytes that a rank sends after the place was emptied. The link that holds it stands
 /// where `DataLink` does.
 struct Stack {
@@ -40,7 +42,7 @@ fn our_frames(backtrace: &str) -> Vec<String> {
     let lines: Vec<&str> = backtrace.lines().map(str::trim).collect();
     let frames = lines.windows(2).filter_map(|pair| {
         let at = pair[1].strip_prefix("at ")?;
-        let is_ours = at.contains("src/") && !at.starts_with("/rustc/");
+        let is_ours = at.contains("src/") && !at.starts_with("/rustc/") && !at.contains("/registry/");
         let name = pair[0].split_once(": ")?.1.split('<').next()?;
         is_ours.then(|| format!("{name} ({})", at.rsplit("src/").next().unwrap_or(at)))
     });
@@ -100,4 +102,21 @@ fn calls_pass_few_functions() {
         let moved = &moved[..=thread_loop.expect("the progress thread has moved it")];
         check("an all_reduce by a progress thread, from its loop", 13, moved);
     });
+}
+
+/// A short all_reduce of a real world, to the system call or the store that passes its first bytes on.
+#[test]
+#[cfg(target_os = "linux")]
+fn calls_of_a_world_pass_few_functions_to_the_kernel_or_the_memory() {
+    for (medium, shared_memory, most) in [("tcp", "0", 10), ("memory", "1", 13)] {
+        let variables = [("UNISONO_SHM", shared_memory)];
+        let ended =
+            EndingJob::start_program(env!("CARGO_BIN_EXE_first_bytes"), 2, &[medium], &variables).end();
+        let frames = our_frames(&ended[0].said);
+        let place = |function| frames.iter().position(|frame| frame.contains(function));
+        let (Some(handler), Some(main)) = (place("show_stack "), place("main ")) else {
+            panic!("{ended:#?}")
+        };
+        check(medium, most, &frames[handler + 1..main]);
+    }
 }

@@ -77,24 +77,42 @@ const LOOM: [&str; 8] = [
     "build.rustflags=['--cfg=loom']",
 ];
 
-/// Interprets the unsafe code that needs no kernel, and finds undefined behaviour. The kernel maps
-/// shared memory.
-const MIRI: [&str; 15] = [
-    "+nightly",
-    "miri",
-    "test",
-    "--target-dir",
-    "target/miri",
-    "--package",
-    "unisono-communicator",
-    "--package",
-    "unisono-shared-memory",
-    "--lib",
-    "--",
-    "memory::",
-    "indices::",
-    "--skip",
-    "memory::tests",
+/// A part of the full form that needs a tool beyond the toolchain. Without the tool it is skipped, unless
+/// `UNISONO_REQUIRE` names it.
+struct ToolCheck {
+    tool: &'static str,
+    /// Cargo's words before `--version`, which show whether the tool is there.
+    words: &'static [&'static str],
+    /// The words behind these.
+    options: &'static [&'static str],
+    install: &'static str,
+}
+
+const TOOL_CHECKS: [ToolCheck; 2] = [
+    // Licences and sources of dependencies, by deny.toml. Advisories need a network.
+    ToolCheck {
+        tool: "deny",
+        words: &["deny"],
+        options: &["check", "licenses", "bans", "sources"],
+        install: "cargo install --locked cargo-deny",
+    },
+    // Interprets the unsafe code that needs no kernel, and finds undefined behaviour. The kernel maps shared memory.
+    ToolCheck {
+        tool: "miri",
+        words: &["+nightly", "miri"],
+        options: &[
+            "test",
+            "--target-dir=target/miri",
+            "--package=unisono-communicator",
+            "--package=unisono-shared-memory",
+            "--lib",
+            "--",
+            "memory::",
+            "indices::",
+            "--skip=memory::tests",
+        ],
+        install: "rustup toolchain install nightly --component miri",
+    },
 ];
 
 /// A package that uses the library from outside the workspace.
@@ -151,11 +169,10 @@ pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
             Err(problem) => parts.push(timed("cargo metadata", || Err(problem))),
         }
     }
-    if is_full && !has_miri() {
-        let required = std::env::var_os("UNISONO_REQUIRE").unwrap_or_default();
-        if !required.to_string_lossy().split(',').any(|name| name == "miri") {
-            report.hear("SKIP miri: no nightly toolchain with it (rustup component add miri) [miri]");
-            steps.retain(|(_, arguments)| arguments[0] != MIRI[0]);
+    for check in TOOL_CHECKS.iter().filter(|_| is_full) {
+        match check.skipped() {
+            Some(line) => report.hear(&line),
+            None => steps.push((repository.to_owned(), check.arguments())),
         }
     }
     for (folder, arguments) in steps {
@@ -214,7 +231,7 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<String>)> {
     let checks = CHECKS.map(|words| within(words.to_vec()));
     let example = CARGO_IN_EXAMPLE.map(|words| (repository.join(EXAMPLE), owned(words)));
     let lab = CARGO_IN_LAB.map(|words| (repository.join(lab::FOLDER), owned(words)));
-    let tests = tests.map(within).into_iter().chain([within(LOOM.to_vec()), within(MIRI.to_vec())]);
+    let tests = tests.map(within).into_iter().chain([within(LOOM.to_vec())]);
     checks.into_iter().chain(tests).chain(example).chain(lab).collect()
 }
 
@@ -231,10 +248,20 @@ fn features(target: &str, is_full: bool) -> &'static str {
     }
 }
 
-fn has_miri() -> bool {
-    let asked =
-        Command::new(RUSTUP_CARGO).args(["+nightly", "miri", "--version"]).stderr(Stdio::null()).output();
-    asked.is_ok_and(|output| output.status.success())
+impl ToolCheck {
+    fn arguments(&self) -> Vec<String> {
+        [self.words, self.options].concat().into_iter().map(str::to_owned).collect()
+    }
+
+    /// The line about a tool that is neither here nor required.
+    fn skipped(&self) -> Option<String> {
+        let asked = Command::new(RUSTUP_CARGO).args(self.words).arg("--version").output();
+        let is_here = asked.is_ok_and(|output| output.status.success());
+        let required = std::env::var_os("UNISONO_REQUIRE").unwrap_or_default();
+        let is_required = required.to_string_lossy().split(',').any(|name| name == self.tool);
+        let ToolCheck { tool, install, .. } = self;
+        (!is_here && !is_required).then(|| format!("SKIP {tool}: not here ({install}) [{tool}]"))
+    }
 }
 
 fn timed(command: &str, work: impl FnOnce() -> Result<(), String>) -> Part {
@@ -299,7 +326,8 @@ fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report
         if folder != crate::repository() {
             seed_lock(folder)?;
         }
-        let program = if arguments[0] == MIRI[0] { RUSTUP_CARGO } else { env!("CARGO") };
+        let is_toolchain = |word: &String| word.starts_with('+');
+        let program = if arguments.first().is_some_and(is_toolchain) { RUSTUP_CARGO } else { env!("CARGO") };
         let mut started = Command::new(program);
         started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target);
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -362,6 +390,14 @@ mod tests {
             };
             assert!(passes("--version") && !passes("no-such-command"));
         });
+    }
+
+    #[test]
+    fn a_tool_that_is_not_here_is_skipped_with_the_way_to_it() {
+        let check =
+            ToolCheck { tool: "none", words: &["no-such-command"], options: &[], install: "make none" };
+        assert_eq!(check.skipped().as_deref(), Some("SKIP none: not here (make none) [none]"));
+        assert_eq!(ToolCheck { words: &[], ..check }.skipped(), None);
     }
 
     #[test]

@@ -84,6 +84,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/vendor-library/src/library.rs",
     "crates/vendor-library/src/words.rs",
     "crates/vendor-library/tests/library.rs",
+    "tests/src/bin/first_bytes.rs",
     "tests/src/bin/forking.rs",
     "tests/src/double/communicator.rs",
     "tests/src/double/device.rs",
