@@ -118,7 +118,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "unisono-benches",
         &[COMMUNICATOR, COLLECTIVES, SCHEDULE, BACKEND, ENGINE, JOB, TCP, OFFLOAD, OFFLOAD_CCL],
     ),
-    ("unisono-compare", &[ALGORITHMS_CLI, "unisono"]),
+    ("unisono-compare", &[ALGORITHMS_CLI, SCHEDULE, "unisono"]),
     ("unisono-converge", &[ALGORITHMS_CLI, "unisono"]),
     (
         "unisono-gpu-check",
