@@ -8,6 +8,7 @@
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 use unisono_communicator::{Bool, Complex, DType, Element, ReduceOp, UserOp, f8e4m3, f8e5m2};
+use unisono_schedule::SplitMix;
 
 /// Composition of `x -> a x + b`, with a and b in the halves of a u64: associative, and not commutative.
 pub const AFFINE: UserOp = UserOp::ordered("affine");
@@ -25,13 +26,10 @@ pub struct Position {
     pub index: u64,
 }
 
-/// A well-mixed number: the finaliser of splitmix64.
+/// A number that depends on all bits of `value`.
 #[inline]
-pub fn mix(mut value: u64) -> u64 {
-    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
+pub fn mix(value: u64) -> u64 {
+    SplitMix(value).next_u64()
 }
 
 impl Position {

@@ -95,6 +95,6 @@ pub use monotonic::monotonic_ns;
 pub use named_file::{open_regular, read_regular};
 pub use scope::{OpenScope, Scope};
 pub use short_text::{ShortText, beginning};
-pub use unisono_schedule::{Algorithm, Collective, CostModel, Trust, UnknownCollective};
+pub use unisono_schedule::{Algorithm, Collective, CostModel, SplitMix, Trust, UnknownCollective, mix64};
 pub use work::ending::{AfterEnd, DoneCallback, Ending, call_back};
 pub use work::{Finished, FromMemory, TypedWork, Work, WorkSource};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use unisono_communicator::{Buffer, Result, zeroed};
+use unisono_communicator::{Buffer, Result, SplitMix, zeroed};
 
 use crate::codec::{Codec, EncodeContext};
 use crate::data::Data;
@@ -380,11 +380,7 @@ fn non_finite(codec: &dyn Codec, own: usize, start: usize, bad: usize) -> Fault 
     Fault::NonFinite { block: (start / codec.block() + bad) as u32, rank: own as u32 }
 }
 
-/// A key for the random bits of one rank in one call: a bijection of both that spreads them over all bits (the
-/// finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
+/// A key for the random bits of one rank in one call: a bijection of both that spreads them over all bits.
 pub(crate) fn random_key(rank: u64, calls: u64) -> u64 {
-    let mut key = calls.wrapping_add(rank << 40).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    key ^ key >> 31
+    SplitMix(calls.wrapping_add(rank << 40)).next_u64()
 }

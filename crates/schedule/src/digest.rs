@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Action, Schedule, Slot, StepIndex};
+use crate::{Action, Schedule, Slot, SplitMix, StepIndex};
 
 /// Hashes numbers to 64 bits. Against accidents, not against attackers.
 ///
@@ -19,11 +19,7 @@ impl Digest {
     /// This digest with one more number.
     #[must_use]
     pub const fn number(self, number: u64) -> Self {
-        // The output function of SplitMix64 (Steele, Lea, Flood 2014).
-        let mut mixed = (self.0 ^ number).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Self(mixed ^ (mixed >> 31))
+        Self(SplitMix(self.0 ^ number).next_u64())
     }
 
     /// This digest with one more text.

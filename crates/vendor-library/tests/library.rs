@@ -167,17 +167,38 @@ fn a_library_that_is_cut_off_is_refused() {
     let folder = TempDir::new().unwrap();
     let Some(file) = compile(&folder, "whole", SOURCE, &[]) else { return };
     let bytes = fs::read(&file).unwrap();
-    let mut refused = 0;
-    for length in (1..bytes.len()).step_by(bytes.len() / 50) {
-        let cut = folder.path().join(format!("libcut-{length}.so"));
-        fs::write(&cut, &bytes[..length]).unwrap();
-        // The end of the file is a table that only linkers and debuggers need.
-        let Err(error) = open(&cut) else { continue };
-        assert!(matches!(error, Error::LibraryMissing { .. }), "{error}");
-        assert!(error.to_string().contains("cut off") || length < 4, "{error}");
-        refused += 1;
+    let mut stripped = bytes.clone();
+    // Where the table of sections begins: 0 says that there is none.
+    stripped[40..48].fill(0);
+    for (bytes, refused_min) in [(&bytes, 50), (&stripped, 30)] {
+        let lengths = (1..bytes.len()).step_by(bytes.len() / 50);
+        let refused = lengths.filter(|length| {
+            let cut = folder.path().join(format!("libcut-{length}.so"));
+            fs::write(&cut, &bytes[..*length]).unwrap();
+            // The last segment ends before the table of sections.
+            let Err(error) = open(&cut) else { return false };
+            assert!(matches!(error, Error::LibraryMissing { .. }), "{error}");
+            assert!(error.to_string().contains("cut off") || *length < 16, "{error}");
+            true
+        });
+        let refused = refused.count();
+        assert!(refused >= refused_min, "{refused}");
     }
-    assert!(refused > 30, "{refused}");
+}
+
+/// A place beyond all files, in the header and in a segment.
+#[test]
+fn damaged_numbers_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let Some(file) = compile(&folder, "damaged", SOURCE, &[]) else { return };
+    let bytes = fs::read(&file).unwrap();
+    for place in [32..39, 32..40, 40..47, 40..48, 72..80, 96..104] {
+        let mut damaged = bytes.clone();
+        damaged[place.clone()].fill(0xff);
+        fs::write(&file, damaged).unwrap();
+        // A table of sections is nothing to the loader.
+        assert!(open(&file).is_err() || place == (40..48), "{place:?}");
+    }
 }
 
 #[test]

@@ -43,7 +43,7 @@ const LIMITS: &[Row] = &[
     ("fuzz", 6, 4),
     ("kernels", 72, 40),
     ("tests", 355, 149),
-    ("tests/doubles/common", 100, 49),
+    ("tests/doubles/common", 99, 48),
     ("tests/doubles/hccl", 21, 11),
     ("tests/doubles/nccl", 36, 13),
     ("tests/vendors", 38, 12),

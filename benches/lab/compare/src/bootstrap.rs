@@ -1,5 +1,7 @@
 //! How sure a median is: an interval by the bootstrap (Efron 1979), the percentile method.
 
+use unisono_schedule::SplitMix;
+
 use crate::judge::{median, quantile};
 
 /// Resamplings behind an interval.
@@ -17,7 +19,7 @@ pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     }
     let mut random = SplitMix(SEED);
     let mut resample = || {
-        let drawn: Vec<f64> = values.iter().map(|_| values[random.below(values.len())]).collect();
+        let drawn: Vec<f64> = values.iter().map(|_| values[below(&mut random, values.len())]).collect();
         median(&drawn)
     };
     let medians: Vec<f64> = (0..RESAMPLES).map(|_| resample()).collect();
@@ -25,21 +27,9 @@ pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     (quantile(&medians, tail), quantile(&medians, 1.0 - tail))
 }
 
-/// Steele, Lea, Flood 2014: enough randomness for drawing from a few dozen values.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        ((u128::from(self.next()) * count as u128) >> 64) as usize
-    }
+/// A number below `count`.
+fn below(random: &mut SplitMix, count: usize) -> usize {
+    ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
 }
 
 #[cfg(test)]
@@ -71,7 +61,7 @@ mod tests {
         let seed = 7;
         println!("seed {seed}");
         let mut random = SplitMix(seed);
-        let mut sample = || (0..15).map(|_| random.below(1000) as f64).collect::<Vec<f64>>();
+        let mut sample = || (0..15).map(|_| below(&mut random, 1000) as f64).collect::<Vec<f64>>();
         let holds = |values: Vec<f64>| {
             let (low, high) = interval(&values);
             low <= 499.5 && 499.5 <= high

@@ -42,7 +42,7 @@ pub(crate) struct RecoveryTimes {
 /// Makes all runs of a trial. The first broken promise ends it.
 pub(crate) fn measure(trial: &Trial) -> Result<RecoveryTimes, Problem> {
     let mut times = RecoveryTimes::default();
-    // SplitMix64's increment; any odd number would do to scatter the delays.
+    // The multiplier and the increment of Knuth's MMIX.
     let mut random = trial.seed;
     for run in 0..trial.runs {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use unisono_communicator::{ClockOffset, JobRank};
+use unisono_schedule::SplitMix;
 
 use super::*;
 use crate::stragglers::observed::CallTimes;
@@ -13,17 +14,12 @@ const CALLS: u64 = 100;
 const MS: f64 = 1e6;
 
 /// Numbers by chance, from a seed that a failing test prints.
-struct Chance(u64);
+struct Chance(SplitMix);
 
 impl Chance {
     /// From 0 to 1.
     fn next(&mut self) -> f64 {
-        // splitmix64, by Sebastiano Vigna.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) as f64 / u64::MAX as f64
+        self.0.next_u64() as f64 / u64::MAX as f64
     }
 }
 
@@ -40,7 +36,7 @@ struct Made {
 
 impl Made {
     fn times(&self, seed: u64) -> Vec<RankTimes> {
-        let mut chance = Chance(seed);
+        let mut chance = Chance(SplitMix(seed));
         let mut all = vec![RankTimes::default(); RANKS];
         let mut ends = [1e9; RANKS];
         for number in 0..CALLS {

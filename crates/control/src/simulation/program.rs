@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use unisono_collectives::Collectives;
 use unisono_communicator::{
-    CallOptions, Collective, Communicator, Determinism, Element, Error, Group, ReduceOp, Result,
+    CallOptions, Collective, Communicator, Determinism, Element, Error, Group, ReduceOp, Result, mix64,
 };
 
 use super::departure::EarlyDeparture;
@@ -390,10 +390,7 @@ impl Sample for u64 {
     }
 }
 
-/// A number that depends on all bits of both (SplitMix64).
+/// A number that depends on all bits of both.
 pub(in super::super) fn mixed(seed: u64, number: u64) -> u64 {
-    let mut bits = seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
+    mix64(seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

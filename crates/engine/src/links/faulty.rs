@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind};
 
+use unisono_schedule::SplitMix;
+
 use crate::links::tapped::{Flow, Tap, Tapped};
 use crate::links::{Edge, Links};
 
@@ -16,25 +18,6 @@ pub struct FaultPlan {
     pub would_block_percent: u8,
     /// The number of bytes, over all links and both directions, after which every link breaks.
     pub cut_after_bytes: Option<u64>,
-}
-
-/// Random numbers, the same for the same seed (SplitMix64: Steele, Lea, Flood, OOPSLA 2014).
-#[derive(Clone)]
-pub(crate) struct SplitMix(pub(crate) u64);
-
-impl SplitMix {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `bound`, which is not 0.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
 }
 
 /// The tap of [`Faulty`] links.

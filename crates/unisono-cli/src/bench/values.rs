@@ -7,8 +7,7 @@
 
 use unisono::extend::calls::{FloatFormat, Kind};
 use unisono::{Complex, DType, ReduceOp};
-
-use crate::random::mix;
+use unisono_schedule::mix64;
 
 /// For each element of a product, how many ranks have a factor other than plus or minus one: so that an f16 and an
 /// 8-bit float stay in range.
@@ -66,7 +65,7 @@ impl Values {
                 (Wide::Bits(mut bits), _) => {
                     for part in element.chunks_mut(size_of::<u64>()) {
                         part.copy_from_slice(&bits.to_le_bytes()[..part.len()]);
-                        bits = mix(bits);
+                        bits = mix64(bits);
                     }
                 }
                 (value, kind) => unreachable!("{value:?} is not of {kind:?}"),
@@ -88,12 +87,12 @@ impl Values {
 
     /// A random number that depends on the rank.
     fn random(&self, rank: u32, index: u64) -> u64 {
-        mix(self.common(index).wrapping_add(mix(u64::from(rank) + 1)))
+        mix64(self.common(index).wrapping_add(mix64(u64::from(rank) + 1)))
     }
 
     /// A random number that is the same on all ranks.
     fn common(&self, index: u64) -> u64 {
-        mix(mix(self.seed).wrapping_add(index))
+        mix64(mix64(self.seed).wrapping_add(index))
     }
 
     /// Whether `rank` contributes something other than the neutral value; for each element `busy` ranks do.

@@ -1,8 +1,8 @@
 //! Types of elements, and reductions over ranks.
 
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
-use crate::float8::{E4M3, E5M2, Float8};
 use crate::number::Number;
 
 /// The type of an element.
@@ -82,8 +82,8 @@ macro_rules! for_element {
             Element::BF16 => $function::<bf16> $arguments,
             Element::F32 => $function::<f32> $arguments,
             Element::F64 => $function::<f64> $arguments,
-            Element::F8E4M3 => $function::<Float8<E4M3>> $arguments,
-            Element::F8E5M2 => $function::<Float8<E5M2>> $arguments,
+            Element::F8E4M3 => $function::<F8E4M3> $arguments,
+            Element::F8E5M2 => $function::<F8E5M2> $arguments,
         }
     };
 }

@@ -21,7 +21,6 @@ pub mod element;
 mod export;
 pub mod fault;
 pub mod file;
-mod float8;
 pub mod handles;
 pub mod memory;
 pub mod mesh;

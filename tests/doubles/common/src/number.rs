@@ -1,15 +1,21 @@
 //! Arithmetic of the types of elements, one rounding to nearest even for each operation.
 
+use bytemuck::Pod;
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
-use crate::float8::{E4M3, E5M2, Float8};
-
 /// An element.
-pub(crate) trait Number: Copy {
-    const BYTES: usize;
+pub(crate) trait Number: Pod {
+    const BYTES: usize = size_of::<Self>();
 
-    fn read(bytes: &[u8]) -> Self;
-    fn write(self, bytes: &mut [u8]);
+    fn read(bytes: &[u8]) -> Self {
+        bytemuck::pod_read_unaligned(&bytes[..Self::BYTES])
+    }
+
+    fn write(self, bytes: &mut [u8]) {
+        bytes[..Self::BYTES].copy_from_slice(bytemuck::bytes_of(&self));
+    }
+
     fn add(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
     /// With a NaN, NaN.
@@ -24,27 +30,9 @@ pub(crate) trait Number: Copy {
     fn from_f64(value: f64) -> Self;
 }
 
-macro_rules! bytes {
-    ($type:ty) => {
-        const BYTES: usize = size_of::<$type>();
-
-        fn read(bytes: &[u8]) -> Self {
-            let mut own = [0; size_of::<$type>()];
-            own.copy_from_slice(&bytes[..size_of::<$type>()]);
-            <$type>::from_le_bytes(own)
-        }
-
-        fn write(self, bytes: &mut [u8]) {
-            bytes[..size_of::<$type>()].copy_from_slice(&self.to_le_bytes());
-        }
-    };
-}
-
 macro_rules! integers {
     ($($type:ty),*) => {$(
         impl Number for $type {
-            bytes!($type);
-
             fn add(self, other: Self) -> Self {
                 self.wrapping_add(other)
             }
@@ -87,8 +75,6 @@ integers!(i8, u8, i16, u16, i32, u32, i64, u64);
 macro_rules! floats {
     ($($type:ty, $wide:ty, $widen:expr, $narrow:expr, $round:expr;)*) => {$(
         impl Number for $type {
-            bytes!($type);
-
             fn add(self, other: Self) -> Self {
                 $narrow($widen(self) + $widen(other))
             }
@@ -131,8 +117,7 @@ floats! {
     f64, f64, |value: f64| value, |value: f64| value, |value: f64| value;
     f16, f32, f16::to_f32, f16::from_f32, f16::from_f64;
     bf16, f32, bf16::to_f32, bf16::from_f32, bf16::from_f64;
-    Float8<E4M3>, f32, Float8::<E4M3>::to_f32, Float8::<E4M3>::from_f32,
-        |value: f64| Float8::<E4M3>::from_f32(value as f32);
-    Float8<E5M2>, f32, Float8::<E5M2>::to_f32, Float8::<E5M2>::from_f32,
-        |value: f64| Float8::<E5M2>::from_f32(value as f32);
+    // As in NVIDIA's `cuda_fp8.h`: a number that is too large becomes the largest finite one.
+    F8E4M3, f32, f32::from, F8E4M3::from_f32, F8E4M3::from_f64;
+    F8E5M2, f32, f32::from, F8E5M2::from_f32, F8E5M2::from_f64;
 }

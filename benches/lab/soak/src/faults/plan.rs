@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use unisono_tests::sample::mix;
 
-/// A stream of random numbers: splitmix64.
+/// A stream of random numbers.
 pub(crate) struct Random(u64);
 
 impl Random {

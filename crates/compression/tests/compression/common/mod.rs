@@ -6,7 +6,7 @@ pub(crate) mod links;
 
 use std::sync::Arc;
 
-use unisono_communicator::{Communicator, DType, ReduceOp};
+use unisono_communicator::{Communicator, DType, ReduceOp, mix64};
 use unisono_compression::{
     Bf16, BitOrder, Codec, CompressedCollectives, CompressionState, Int4, Int8, IntOptions, Route, SignL1,
     SignRms,
@@ -15,10 +15,8 @@ use unisono_engine::in_process::{self, EngineOptions};
 
 /// A number that looks random, in (-1, 1).
 pub(crate) fn noise(seed: u64, index: usize) -> f32 {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64 + 1);
-    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((word ^ word >> 31) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    let number = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64 + 1);
+    (mix64(number) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }
 
 /// So many of them.

@@ -1,9 +1,10 @@
 //! Tests of the kernels' results: special values in all pairs, random bits, means, and the f16 conversions.
 
 use unisono_communicator::{Bool, DType, Element, Kind, ReduceOp, bf16, f8e4m3, f8e5m2, f16};
+use unisono_schedule::SplitMix;
 
 use super::reference::{assert_equal, float, float_bytes, is_float, part};
-use super::{Random, built_in, bytes, reduced, reference};
+use super::{built_in, bytes, random_bytes, reduced, reference};
 use crate::reduce::dispatch::Isa;
 use crate::reduce::narrow::{f16_to_f32, f32_to_f16};
 use crate::reduce::{PeerBytes, Reducer};
@@ -78,25 +79,25 @@ fn special_values_in_all_pairs() {
 
 #[test]
 fn random_bits() {
-    let mut random = Random(0x5eed_0001);
+    let mut random = SplitMix(0x5eed_0001);
     for (dtype, op, completes) in built_in() {
         let seed = random.0;
         eprintln!("{dtype} {op} seed {seed:#x}");
         let count = 20_000 * dtype.bytes();
-        check(dtype, op, completes, 7, &random.bytes(count), &random.bytes(count));
+        check(dtype, op, completes, 7, &random_bytes(&mut random, count), &random_bytes(&mut random, count));
     }
 }
 
 #[test]
 fn means_truncate_for_every_number_of_ranks() {
     let every_16_bits: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-    let mut random = Random(0x5eed_0002);
+    let mut random = SplitMix(0x5eed_0002);
     for &dtype in DType::ALL.iter().filter(|dtype| ReduceOp::Avg.accepts(**dtype)) {
         let size = dtype.bytes();
-        let mut sums = if size <= 2 { every_16_bits.clone() } else { random.bytes(1 << 15) };
+        let mut sums = if size <= 2 { every_16_bits.clone() } else { random_bytes(&mut random, 1 << 15) };
         for &ranks in RANKS {
             // Multiples of the divisor and their neighbours, which reveal a slightly wrong quotient.
-            let near = (0..64).map(|_| random.next() / u64::from(ranks) * u64::from(ranks));
+            let near = (0..64).map(|_| random.next_u64() / u64::from(ranks) * u64::from(ranks));
             let near: Vec<u8> = near
                 .flat_map(|n| [n, n.wrapping_sub(1), n.wrapping_add(1)])
                 .flat_map(u64::to_le_bytes)
@@ -216,7 +217,7 @@ fn prescale_multiplies_in_f32_and_rounds_once() {
         let part = part(dtype);
         let single = |value: f64| if part == DType::F64 { value } else { f64::from(value as f32) };
         let mut input: Vec<u8> = specials(dtype).concat();
-        input.extend(Random(0x5eed_0003).bytes(4096 + 3 * dtype.bytes()));
+        input.extend(random_bytes(&mut SplitMix(0x5eed_0003), 4096 + 3 * dtype.bytes()));
         for factor in [1.0, -0.5, 1.0 / 3.0, 1e-30, 1e30, 0.0, f64::INFINITY, f64::NAN, nan_with_payload] {
             let expected: Vec<u8> = input
                 .chunks(part.bytes())
@@ -240,8 +241,8 @@ fn prescale_multiplies_in_f32_and_rounds_once() {
 /// Runs all instruction sets on the same data: a large buffer at an odd address, as in the engine.
 #[test]
 fn every_instruction_set_gives_the_same_bytes() {
-    let mut random = Random(0x5eed_0004);
-    let (left, right) = (random.bytes((1 << 16) + 1), random.bytes((1 << 16) + 1));
+    let mut random = SplitMix(0x5eed_0004);
+    let (left, right) = (random_bytes(&mut random, (1 << 16) + 1), random_bytes(&mut random, (1 << 16) + 1));
     for (dtype, op, completes) in built_in() {
         let mut results = Isa::available().into_iter().map(|isa| {
             let mut destination = left.clone();

@@ -8,6 +8,7 @@ mod user;
 
 use bytemuck::Pod;
 use unisono_communicator::{DType, ReduceOp};
+use unisono_schedule::SplitMix;
 
 use super::{PeerBytes, Reducer};
 
@@ -32,19 +33,7 @@ fn bytes<T: Pod>(elements: &[T]) -> Vec<u8> {
     bytemuck::cast_slice(elements).to_vec()
 }
 
-/// SplitMix64: the same bytes on every machine for a seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| (self.next() >> 56) as u8).collect()
-    }
+/// The same bytes on every machine for a state.
+fn random_bytes(random: &mut SplitMix, count: usize) -> Vec<u8> {
+    (0..count).map(|_| (random.next_u64() >> 56) as u8).collect()
 }

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU8;
 
 use unisono_communicator::{DType, ReduceOp};
+use unisono_schedule::SplitMix;
 
 use super::reference::assert_equal;
-use super::{Random, built_in, reference};
+use super::{built_in, random_bytes, reference};
 use crate::reduce::dispatch::Isa;
 use crate::reduce::{PeerBytes, Reducer};
 
@@ -25,9 +26,9 @@ struct Case {
 }
 
 impl Case {
-    fn new(dtype: DType, op: ReduceOp, completes: bool, random: &mut Random) -> Case {
+    fn new(dtype: DType, op: ReduceOp, completes: bool, random: &mut SplitMix) -> Case {
         let count = ELEMENTS_MAX * dtype.bytes();
-        let (left, right) = (random.bytes(count), random.bytes(count));
+        let (left, right) = (random_bytes(random, count), random_bytes(random, count));
         let size = dtype.bytes();
         let expected = std::iter::zip(left.chunks(size), right.chunks(size))
             .flat_map(|(left, right)| reference::reduce(dtype, op, left, right, completes, 3))
@@ -67,12 +68,12 @@ impl Case {
 fn every_length_at_every_misalignment() {
     let seed = 0x5eed_0005;
     eprintln!("seed {seed:#x}");
-    let mut random = Random(seed);
+    let mut random = SplitMix(seed);
     for (dtype, op, completes) in built_in() {
         let case = Case::new(dtype, op, completes, &mut random);
         for isa in Isa::available() {
             for elements in 0..=ELEMENTS_MAX {
-                let at = [elements % 9, random.next() as usize % 9, random.next() as usize % 9];
+                let at = [elements % 9, random.next_u64() as usize % 9, random.next_u64() as usize % 9];
                 case.check(isa, elements, at, true);
                 case.check(isa, elements, at, false);
             }

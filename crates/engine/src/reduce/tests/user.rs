@@ -4,8 +4,9 @@ use std::panic::panic_any;
 use std::sync::Arc;
 
 use unisono_communicator::{DType, OPAQUE_BYTES_MAX, ReduceOp, UserFunction, UserOp};
+use unisono_schedule::SplitMix;
 
-use super::Random;
+use super::random_bytes;
 use crate::reduce::{Panicked, PeerBytes, Reducer};
 
 const OP: ReduceOp = ReduceOp::User(UserOp::ordered("test"));
@@ -29,9 +30,9 @@ fn weigh_slices(left: &[u8], right: &[u8], out: &mut [u8]) {
 
 #[test]
 fn operands_come_in_the_order_of_ranks() {
-    let mut random = Random(0x5eed_0006);
+    let mut random = SplitMix(0x5eed_0006);
     for bytes in [0, 1, 8, 4095, 4096, 4097, 3 * 4096 + 8] {
-        let (operand, incoming) = (random.bytes(bytes), random.bytes(bytes));
+        let (operand, incoming) = (random_bytes(&mut random, bytes), random_bytes(&mut random, bytes));
         for operand_is_left in [true, false] {
             let expected: Vec<u8> = std::iter::zip(&operand, &incoming)
                 .map(|(o, i)| if operand_is_left { weigh(*o, *i) } else { weigh(*i, *o) })
@@ -57,8 +58,8 @@ fn the_output_aliases_nothing_and_holds_whole_elements() {
         out.fill(0xff);
         weigh_slices(left, right, out);
     };
-    let mut random = Random(0x5eed_0007);
-    let (operand, incoming) = (random.bytes(10_000), random.bytes(10_000));
+    let mut random = SplitMix(0x5eed_0007);
+    let (operand, incoming) = (random_bytes(&mut random, 10_000), random_bytes(&mut random, 10_000));
     let mut in_place = operand.clone();
     reducer(DType::F64, spoil_first)
         .reduce(&mut in_place, None, PeerBytes::Own(&incoming), true, true)
@@ -80,8 +81,8 @@ fn opaque_elements_stay_whole() {
             weigh_slices(left, right, out);
         };
         let reducer = reducer(DType::opaque(size).unwrap(), whole);
-        let mut random = Random(size as u64);
-        let (operand, incoming) = (random.bytes(size * 5), random.bytes(size * 5));
+        let mut random = SplitMix(size as u64);
+        let (operand, incoming) = (random_bytes(&mut random, size * 5), random_bytes(&mut random, size * 5));
         let expected: Vec<u8> = std::iter::zip(&operand, &incoming).map(|(o, i)| weigh(*o, *i)).collect();
         let mut in_place = operand.clone();
         reducer.reduce(&mut in_place, None, PeerBytes::Own(&incoming), true, true).unwrap();

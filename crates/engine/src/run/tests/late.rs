@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use unisono_communicator::{Collective, Counts, DType, Descriptor, Group, Place, ReduceOp};
-use unisono_schedule::{Algorithm, Choice, Layout, Schedule, Shape, algorithms, find_by_name};
+use unisono_schedule::{Algorithm, Choice, Layout, Schedule, Shape, SplitMix, algorithms, find_by_name};
 
 use super::pipes::{Keeps, PipeDouble};
 use super::{TestMemory, TestRank, round};
 use crate::links::Interest;
-use crate::links::faulty::SplitMix;
 use crate::plan::PlanKey;
 use crate::plan::header::HEADER_BYTES;
 use crate::plan::offset_table::OffsetTable;
@@ -129,7 +128,7 @@ impl LateCall {
         // The little room that the proof assumes, or unlimited room.
         let capacity = [HEADER_BYTES + ELEMENT_BYTES as usize, usize::MAX][random.below(2)];
         let piece_bytes = ELEMENT_BYTES * (1 + random.below(3)) as u64;
-        let links = PipeDouble::all(ranks, self.keeps, capacity, Some(SplitMix(random.next())));
+        let links = PipeDouble::all(ranks, self.keeps, capacity, Some(SplitMix(random.next_u64())));
         let key = PlanKey { descriptor: self.descriptor(), counts: Counts::Even, segment_ends: None };
         let rank = |(rank, links)| {
             let schedule = self.choice.algorithm.schedule(shape, rank);
@@ -178,7 +177,7 @@ fn every_case(seed: u64, keeps: Keeps) -> impl Iterator<Item = LateCall> {
     };
     choices.flat_map(places).flat_map(move |(choice, place)| {
         let counts = [0, 1 + random.below(3) as u64, 4 + random.below(12) as u64];
-        counts.map(|count| LateCall { choice: choice.clone(), count, place, keeps, seed: random.next() })
+        counts.map(|count| LateCall { choice: choice.clone(), count, place, keeps, seed: random.next_u64() })
     })
 }
 

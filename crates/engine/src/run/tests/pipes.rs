@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex};
 
+use unisono_schedule::SplitMix;
+
 use crate::links::Link;
-use crate::links::faulty::SplitMix;
 use crate::lock;
 
 /// The bytes that a pipe keeps in the sender's memory, and reads only when the peer receives them.

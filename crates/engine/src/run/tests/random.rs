@@ -10,12 +10,12 @@ use std::sync::{Arc, LazyLock};
 
 use unisono_communicator::{Collective, Counts, DType, Descriptor, Place, ReduceOp};
 use unisono_schedule::{
-    Action, Algorithm, Builder, Choice, Requires, Schedule, Shape, Slot, StepIndex, verify_schedules,
+    Action, Algorithm, Builder, Choice, Requires, Schedule, Shape, Slot, SplitMix, StepIndex,
+    verify_schedules,
 };
 
 use super::pipes::{Keeps, PipeDouble};
 use super::{TestMemory, TestRank, round};
-use crate::links::faulty::SplitMix;
 use crate::plan::PlanKey;
 use crate::plan::header::HEADER_BYTES;
 
@@ -278,7 +278,7 @@ fn test_rank(choice: &Choice, schedule: &Schedule, sizes: &Sizes, links: Vec<Pip
 fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &Sizes) -> bool {
     let ranks = choice.shape.ranks;
     let keeps = if random.below(2) == 0 { Keeps::Nothing } else { Keeps::Unreceived };
-    let links = PipeDouble::all(ranks as usize, keeps, CAPACITY_BYTES, Some(SplitMix(random.next())));
+    let links = PipeDouble::all(ranks as usize, keeps, CAPACITY_BYTES, Some(SplitMix(random.next_u64())));
     let rank = |(schedule, links)| test_rank(choice, schedule, sizes, links);
     let mut parts: Vec<TestRank> = schedules.iter().zip(links).map(rank).collect();
     if random.below(2) == 0 {

@@ -6,12 +6,12 @@ use unisono::call::{Buffer, BufferMut};
 use unisono::compression::CompressionState;
 use unisono::extend::codecs::EncodeContext;
 use unisono::{Collectives, Communicator, ReduceOp};
+use unisono_schedule::mix64;
 
 use super::expected::{Definition, Sum, own_debts};
 use crate::bench::values::Values;
 use crate::combine::combine;
 use crate::problem::Result;
-use crate::random::mix;
 
 /// What is exchanged and computed at a time.
 const PART_ELEMENTS: usize = 1 << 18;
@@ -92,7 +92,7 @@ impl Verification<'_> {
         let digest = |block: &[f32]| {
             block
                 .iter()
-                .fold(block.len() as u64, |digest, element| mix(digest ^ u64::from(element.to_bits())))
+                .fold(block.len() as u64, |digest, element| mix64(digest ^ u64::from(element.to_bits())))
         };
         let digests: Vec<u64> = self.vector.chunks(DIGEST_ELEMENTS).map(digest).collect();
         let (mut least, mut most) = (digests.clone(), digests);
