@@ -17,7 +17,7 @@ pub fn words(name: &str) -> [String; 5] {
     [format!("{PROGRAM}={name}"), this, test, output, threads]
 }
 
-/// What the test `program_of_this_process` does: runs the program that this process was started for, and nothing in a
+/// The body of the test `program_of_this_process`: runs the program that this process was started for, and nothing in a
 /// process that no test has started.
 ///
 /// # Panics
