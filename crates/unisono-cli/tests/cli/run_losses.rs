@@ -12,7 +12,8 @@ use crate::support::{Finished, rank_command, start_by};
 
 /// Starts three ranks that run `program`, with these options.
 fn run(options: &[&str], program: &str) -> Finished {
-    let arguments = [&["run", "-n", "3"], options, &["--", "sh", "-c", &rank_command(program)]].concat();
+    let line = rank_command(program);
+    let arguments = [&["run", "-n", "3"], options, &["--", "sh", "-c", &line]].concat();
     start_by(&["env", "RUST_BACKTRACE=0"], &arguments).finish()
 }
 
