@@ -1,6 +1,8 @@
 //! What a fuzz target does on stable Rust: every input of its corpus, then seeded changes of them, under a watchdog.
 
-use std::path::{Path, PathBuf};
+mod corpus;
+
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -51,9 +53,12 @@ pub(crate) fn replay(name: &'static str, target: fn(&[u8])) {
 }
 
 fn run(name: &str, target: fn(&[u8])) {
-    let corpus = corpus(name);
-    for (file, bytes) in &corpus {
-        let _running = Running { name, what: &file.display().to_string(), bytes };
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let corpus = corpus::read(&repository, name).unwrap();
+    assert!(!corpus.is_empty(), "no inputs");
+    eprintln!("target {name}: {} inputs of its corpus", corpus.len());
+    for (line, bytes) in (1..).zip(&corpus) {
+        let _running = Running { name, what: &format!("line {line} of its corpus"), bytes };
         target(bytes);
     }
     let mut random = Random(SEED);
@@ -64,23 +69,9 @@ fn run(name: &str, target: fn(&[u8])) {
     }
 }
 
-/// The committed inputs of a target, in the order of their names.
-fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
-    let files = folder.read_dir().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<PathBuf> = files.flatten().map(|file| file.path()).collect();
-    files.sort();
-    assert!(!files.is_empty(), "{} is empty", folder.display());
-    let read = |file: PathBuf| {
-        let bytes = std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        (file, bytes)
-    };
-    files.into_iter().map(read).collect()
-}
-
 /// One input of the corpus, changed in up to 8 ways.
-fn mutated(corpus: &[(PathBuf, Vec<u8>)], random: &mut Random) -> Vec<u8> {
-    let mut bytes = corpus[random.below(corpus.len())].1.clone();
+fn mutated(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut bytes = corpus[random.below(corpus.len())].clone();
     for _ in 0..1 + random.below(8) {
         let at = random.below(bytes.len() + 1);
         let count = random.below(16).min(bytes.len() - at);
@@ -100,7 +91,7 @@ fn mutated(corpus: &[(PathBuf, Vec<u8>)], random: &mut Random) -> Vec<u8> {
             }
             _ => {
                 // The front of this one, the back of another.
-                let other = &corpus[random.below(corpus.len())].1;
+                let other = &corpus[random.below(corpus.len())];
                 bytes.truncate(at);
                 bytes.extend_from_slice(&other[random.below(other.len() + 1)..]);
             }

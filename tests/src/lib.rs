@@ -29,6 +29,7 @@ pub mod overhead;
 #[cfg(doctest)]
 mod pages;
 pub mod processes;
+pub mod program;
 pub mod sample;
 mod skip;
 pub mod suite;

@@ -1,11 +1,15 @@
-//! `cargo xtask fuzz [--inputs N] [target]`: runs the fuzz targets of `fuzz/` one after the other, each for so many
-//! inputs, and prints a line for each. What is found on the way stays in `fuzz/target/corpus`; the committed corpus is
-//! where they start from.
+//! `cargo xtask fuzz [--inputs N | --keep] [target]`: runs the fuzz targets of `fuzz/` one after the other, each for so
+//! many inputs, and prints a line for each. They start from the committed corpus, `fuzz/corpus/TARGET.hex`. Found inputs
+//! stay in `fuzz/target/corpus`; `--keep` adds the found inputs with new coverage to the committed corpus.
 //!
 //! Without the address sanitizer: nearly all that is under test is safe Rust, and takes several times as many inputs in
 //! the same time. Overflows and debug assertions are checked.
 
+#[path = "../../fuzz/shared/corpus.rs"]
+mod corpus;
+
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
@@ -22,15 +26,28 @@ const INPUTS: u64 = 10_000_000;
 const RSS_MB_MAX: u32 = 2048;
 
 const USAGE: &str =
-    "fuzz: usage: cargo xtask fuzz [--inputs N] [frame | handshake | store | control | compression]";
+    "fuzz: usage: cargo xtask fuzz [--inputs N | --keep] [frame | handshake | store | control | compression]";
+
+/// The work on each target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Work {
+    Inputs(u64),
+    Keep,
+}
 
 /// Runs what `words` ask for; false when an input crashed a target, or when fuzzing is not possible here.
 pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
-    let outcome = parse(words).and_then(|(inputs, targets)| {
+    let outcome = parse(words).and_then(|(work, targets)| {
         let cargo = Cargo::find(repository)?;
         targets.iter().try_for_each(|(name, _)| cargo.build(name))?;
-        println!("target         inputs  seconds  corpus  crashes");
-        targets.iter().try_fold(true, |passed, target| Ok(cargo.fuzz(*target, inputs)? && passed))
+        let Work::Inputs(inputs) = work else {
+            return targets.iter().try_for_each(|(name, _)| cargo.keep(name)).map(|()| true);
+        };
+        println!("target         inputs  seconds   found  crashes");
+        let each = |passed, target: &Target| cargo.fuzz(*target, inputs).map(|well| well && passed);
+        let passed = targets.iter().try_fold(true, each)?;
+        println!("fuzz: cargo xtask fuzz --keep: adds the found inputs with new coverage to fuzz/corpus");
+        Ok(passed)
     });
     outcome.unwrap_or_else(|problem| {
         println!("{problem}");
@@ -38,30 +55,31 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
     })
 }
 
-/// How many inputs, to which targets.
-fn parse(words: &[&str]) -> Result<(u64, Vec<Target>), String> {
-    let (inputs, rest) = match words {
-        ["--inputs", inputs, rest @ ..] => (inputs.parse().map_err(|_| USAGE)?, rest),
-        rest => (INPUTS, rest),
+fn parse(words: &[&str]) -> Result<(Work, Vec<Target>), String> {
+    let (work, rest) = match words {
+        ["--inputs", inputs, rest @ ..] => (Work::Inputs(inputs.parse().map_err(|_| USAGE)?), rest),
+        ["--keep", rest @ ..] => (Work::Keep, rest),
+        rest => (Work::Inputs(INPUTS), rest),
     };
     match rest {
-        [] => Ok((inputs, TARGETS.to_vec())),
+        [] => Ok((work, TARGETS.to_vec())),
         [name] => {
             let target = TARGETS.into_iter().find(|target| target.0 == *name);
-            Ok((inputs, vec![target.ok_or(USAGE)?]))
+            Ok((work, vec![target.ok_or(USAGE)?]))
         }
         _ => Err(USAGE.to_owned()),
     }
 }
 
 /// The cargo that can fuzz.
-struct Cargo {
+struct Cargo<'a> {
+    repository: &'a Path,
     folder: PathBuf,
     has_nightly: bool,
 }
 
-impl Cargo {
-    fn find(repository: &Path) -> Result<Cargo, String> {
+impl Cargo<'_> {
+    fn find(repository: &Path) -> Result<Cargo<'_>, String> {
         let answers = |words: &[&str]| {
             let output =
                 Command::new("cargo").args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -76,7 +94,7 @@ impl Cargo {
         if !has_nightly {
             println!("fuzz: no nightly toolchain (rustup toolchain install nightly): trying the present one");
         }
-        Ok(Cargo { folder: repository.join("fuzz"), has_nightly })
+        Ok(Cargo { repository, folder: repository.join("fuzz"), has_nightly })
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -96,18 +114,53 @@ impl Cargo {
         is_built.then_some(()).ok_or_else(|| format!("fuzz: target {name} cannot be built: {status:?}"))
     }
 
+    /// The committed inputs of a target, a file each, and the folder of the found ones.
+    fn folders(&self, name: &str) -> Result<[PathBuf; 2], String> {
+        let folders = ["seeds", "corpus"].map(|kind| self.folder.join("target").join(kind).join(name));
+        let inputs = corpus::read(self.repository, name)?;
+        // Seeds of an earlier commit may be there.
+        let _ = fs::remove_dir_all(&folders[0]);
+        let make = || {
+            folders.iter().try_for_each(fs::create_dir_all)?;
+            (1..)
+                .zip(inputs)
+                .try_for_each(|(line, input)| fs::write(folders[0].join(format!("{line}")), input))
+        };
+        make().map_err(|error| format!("fuzz: {name}: {error}"))?;
+        Ok(folders)
+    }
+
+    /// Adds the found inputs with new coverage to the committed corpus of a target.
+    fn keep(&self, name: &str) -> Result<(), String> {
+        let folders = self.folders(name)?;
+        let status = self.command(&["run", name]).args(&folders).args(["--", "-merge=1"]).status();
+        if !status.as_ref().is_ok_and(ExitStatus::success) {
+            return Err(format!("fuzz: {name}: {status:?}"));
+        }
+        let line = |file: io::Result<fs::DirEntry>| {
+            let digits = fs::read(file?.path())?.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            io::Result::Ok(digits + "\n")
+        };
+        let file = self.folder.join(format!("corpus/{name}.hex"));
+        let pack = || {
+            let mut lines: Vec<String> = fs::read_dir(&folders[0])?.map(line).collect::<Result<_, _>>()?;
+            lines.sort_unstable();
+            fs::write(&file, lines.concat())
+                .map(|()| println!("fuzz: {} inputs in {}", lines.len(), file.display()))
+        };
+        pack().map_err(|error: io::Error| format!("fuzz: {name}: {error}"))
+    }
+
     /// Runs one target; true unless an input crashed it.
     fn fuzz(&self, (name, bytes_max): Target, inputs: u64) -> Result<bool, String> {
-        let work = self.folder.join("target/corpus").join(name);
+        let [seeds, found] = self.folders(name)?;
         let log = self.folder.join("target").join(format!("{name}.log"));
-        let problem = |error: std::io::Error| format!("fuzz: {name}: {error}");
-        fs::create_dir_all(&work).map_err(problem)?;
+        let problem = |error: io::Error| format!("fuzz: {name}: {error}");
         let output = fs::File::create(&log).map_err(problem)?;
         let start = Instant::now();
         let status = self
             .command(&["run", name])
-            .arg(&work)
-            .arg(self.folder.join("corpus").join(name))
+            .args([&found, &seeds])
             .arg("--")
             .args([format!("-runs={inputs}"), format!("-max_len={bytes_max}")])
             .args([format!("-rss_limit_mb={RSS_MB_MAX}"), "-timeout=10".to_owned()])
@@ -119,9 +172,9 @@ impl Cargo {
             .map_err(problem)?;
         let text = String::from_utf8_lossy(&fs::read(&log).map_err(problem)?).into_owned();
         let crashes = usize::from(!status.success());
-        let corpus = fs::read_dir(&work).map_err(problem)?.count();
+        let found = fs::read_dir(&found).map_err(problem)?.count();
         let (inputs, seconds) = (executed(&text), start.elapsed().as_secs());
-        println!("{name:10} {inputs:10} {seconds:8} {corpus:7} {crashes:8}");
+        println!("{name:10} {inputs:10} {seconds:8} {found:7} {crashes:8}");
         if crashes > 0 {
             let lines: Vec<&str> = text.lines().collect();
             println!("{}", lines[lines.len().saturating_sub(40)..].join("\n"));
@@ -144,8 +197,9 @@ mod tests {
 
     #[test]
     fn words_are_understood_or_refused() {
-        assert_eq!(parse(&[]), Ok((INPUTS, TARGETS.to_vec())));
-        assert_eq!(parse(&["--inputs", "7", "store"]), Ok((7, vec![TARGETS[2]])));
+        assert_eq!(parse(&[]), Ok((Work::Inputs(INPUTS), TARGETS.to_vec())));
+        assert_eq!(parse(&["--inputs", "7", "store"]), Ok((Work::Inputs(7), vec![TARGETS[2]])));
+        assert_eq!(parse(&["--keep", "store"]), Ok((Work::Keep, vec![TARGETS[2]])));
         for words in [&["nothing"][..], &["--inputs"], &["--inputs", "x"], &["store", "frame"]] {
             assert_eq!(parse(words), Err(USAGE.to_owned()), "{words:?}");
         }
@@ -161,10 +215,9 @@ mod tests {
     #[test]
     fn every_target_has_its_program_and_its_corpus() {
         for (name, _) in TARGETS {
-            let folder = crate::repository().join("fuzz");
-            assert!(folder.join(format!("fuzz_targets/{name}.rs")).is_file(), "{name}");
-            let inputs = fs::read_dir(folder.join("corpus").join(name)).map(Iterator::count);
-            assert!(inputs.is_ok_and(|inputs| inputs > 0), "{name}");
+            let program = crate::repository().join(format!("fuzz/fuzz_targets/{name}.rs"));
+            assert!(program.is_file(), "{name}");
+            assert!(!corpus::read(crate::repository(), name).unwrap().is_empty(), "{name}");
         }
     }
 }

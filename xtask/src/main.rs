@@ -32,8 +32,9 @@ usage: cargo xtask <command>
   fetch-vendor nvrtc | ccl
          what tests need of vendors, from wheels: NVIDIA's run-time compiler and cuobjdump; Intel's oneCCL, for which it
          prints the variables that name its folder
-  fuzz [--inputs N] [target]
-         10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
+  fuzz [--inputs N | --keep] [target]
+         10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler; --keep
+         adds the found inputs with new coverage to fuzz/corpus
   gpu-check [options]
          one program that checks and measures the CUDA kernels on a machine with a card; with options it is run here
   launchers

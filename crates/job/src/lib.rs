@@ -34,6 +34,11 @@ pub mod fuzz;
 mod job;
 pub mod job_settings;
 pub mod private_files;
+#[cfg(test)]
+#[path = "../../../tests/src/program.rs"]
+mod program;
+#[cfg(test)]
+mod programs;
 pub mod rendezvous;
 pub mod report;
 pub mod secret;

@@ -35,7 +35,7 @@ fn block_size_signal() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, Stdio};
@@ -49,14 +49,13 @@ mod tests {
 
     use crate::config::Config;
     use crate::flight::Recorder;
+    use crate::program::words;
     use crate::rendezvous::tests::meet;
     use crate::secret::create_secret_file;
     use crate::secret::tests::TestDirectory;
 
     /// Writes every kind of file, in a process that may write none.
-    #[test]
-    #[ignore = "the process of a_limit_is_an_error_and_the_process_lives, which starts it"]
-    fn one_limited_process() {
+    pub(crate) fn one_limited_process() {
         let config = Config::from_environment().unwrap();
         let folder = config.runtime_directory.clone().unwrap();
         let job = JobId::random().unwrap();
@@ -81,9 +80,8 @@ mod tests {
     fn a_limit_is_an_error_and_the_process_lives() {
         let folder = TestDirectory::new();
         let done = Command::new("sh")
-            .args(["-c", "ulimit -f 0; exec \"$0\" \"$@\""])
-            .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "size_limit::tests::one_limited_process", "--ignored", "--nocapture"])
+            .args(["-c", "ulimit -f 0; exec \"$0\" \"$@\"", "env"])
+            .args(words("limited"))
             .env("XDG_RUNTIME_DIR", &folder.0)
             .envs([("UNISONO_RANK", "0"), ("UNISONO_WORLD_SIZE", "2")])
             .stdin(Stdio::null())

@@ -10,7 +10,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::child::{Rank, say, words};
+use support::child::{self, Rank, say, words};
 use support::network::{Cut, Network};
 use unisono_collectives::Collectives;
 use unisono_communicator::{Error, ReduceOp};
@@ -19,14 +19,14 @@ use unisono_transport_tcp::Tcp;
 
 const TRANSPORT: Tcp = Tcp { memory: false };
 
-/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
 #[test]
-#[ignore = "started by the other tests, once per rank"]
+fn program_of_this_process() {
+    child::run(&[("one_rank", one_rank)]);
+}
+
+/// The program of a rank.
 fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    if lines.next().is_none() {
-        return;
-    }
     let world = unisono_job::Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
@@ -81,9 +81,8 @@ impl Job {
     /// `None`, and a line that says why, where there are no namespaces.
     fn start(hosts: &'static [usize], cut: Cut) -> Option<Job> {
         let network = Network::or_skip(hosts.iter().max()? + 1)?;
-        let program = std::env::current_exe().unwrap();
         let start = |(rank, host): (usize, &usize)| {
-            let mut command = network.rank((*host, hosts[0]), (rank, hosts.len()), &program);
+            let mut command = network.rank((*host, hosts[0]), (rank, hosts.len()), "env".as_ref());
             // Longer than any of this takes, and shorter than the search for one rank after the other.
             command.env("UNISONO_CALL_TIMEOUT_S", "25");
             if cut == Cut::Resets {
@@ -92,8 +91,7 @@ impl Job {
             }
             Rank::start(format!("rank {rank}"), command.args(words("one_rank")))
         };
-        let mut ranks: Vec<Rank> = hosts.iter().enumerate().map(start).collect();
-        ranks.iter_mut().for_each(|rank| rank.tell("begin"));
+        let ranks: Vec<Rank> = hosts.iter().enumerate().map(start).collect();
         ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
         Some(Job { hosts, ranks, network })
     }

@@ -4,7 +4,7 @@
 mod check;
 mod init_method;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::ffi::OsString;
 use std::net::IpAddr;

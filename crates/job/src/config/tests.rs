@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::environment::Launcher;
+use crate::program::words;
 
 fn read(variables: &[(&str, &str)]) -> Result<Config> {
     let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
@@ -267,9 +268,7 @@ fn paths(config: &Config) -> Vec<(&'static str, Option<PathBuf>)> {
 }
 
 /// Its working directory is the path that all of them have.
-#[test]
-#[ignore = "the process of a_path_need_not_be_utf_8, which starts it"]
-fn one_process_with_paths() {
+pub(crate) fn one_process_with_paths() {
     let config = Config::from_environment().unwrap();
     let here = std::env::current_dir().unwrap();
     for (name, path) in paths(&config) {
@@ -285,8 +284,8 @@ fn a_path_need_not_be_utf_8() {
     let folder = crate::secret::tests::TestDirectory::new();
     let path = folder.0.join(OsString::from_vec(b"folder-\xff".to_vec()));
     std::fs::create_dir(&path).unwrap();
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "config::tests::one_process_with_paths", "--ignored"]).current_dir(&path);
+    let mut command = std::process::Command::new("env");
+    command.args(words("with_paths")).current_dir(&path);
     command.envs(paths(&read(&[]).unwrap()).into_iter().map(|(name, _)| (name, &path)));
     let done = command.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));

@@ -42,13 +42,14 @@ fn connect_to_itself(ip: IpAddr) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::Ipv4Addr;
     use std::process::Command;
 
     use super::super::tests::watched;
     use super::*;
     use crate::config::Config;
+    use crate::program::words;
     use crate::rendezvous::listen_address;
 
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -64,9 +65,7 @@ mod tests {
     ];
 
     /// In a network namespace whose loopback interface is down.
-    #[test]
-    #[ignore = "a process of ranks_of_one_host_are_told_that_loopback_is_down, which starts it"]
-    fn one_process_without_loopback() {
+    pub(crate) fn one_process_without_loopback() {
         let ranks = [("RANK", "0"), ("WORLD_SIZE", "2")];
         let launched = [("UNISONO_STORE", "127.0.0.1:4000"), ("UNISONO_SECRET_FILE", "/s")];
         for more in [&[][..], &launched] {
@@ -96,11 +95,11 @@ mod tests {
         if !may.is_ok_and(|output| output.status.success()) {
             return crate::skip::skip("network-namespaces", "no network namespace can be made here");
         }
-        let name = "rendezvous::loopback::tests::one_process_without_loopback";
-        let program = std::env::current_exe().unwrap().to_string_lossy().into_owned();
+        let words = words("without_loopback");
+        let words: Vec<&str> = std::iter::once("env").chain(words.iter().map(String::as_str)).collect();
         let all = WAYS.map(|way| {
             let line = format!("{way} && exec \"$@\"");
-            (way, apart(&line, &[&program, "--exact", name, "--ignored"]))
+            (way, apart(&line, &words))
         });
         watched(move || {
             for (way, mut command) in all {

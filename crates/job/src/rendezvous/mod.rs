@@ -30,14 +30,14 @@ pub(crate) mod fuzz;
 mod host;
 mod join;
 mod key;
-mod loopback;
+pub(crate) mod loopback;
 mod own_cpus;
 mod plan;
 #[cfg(test)]
-mod process_tests;
+pub(crate) mod process_tests;
 mod room;
 #[cfg(test)]
-mod room_tests;
+pub(crate) mod room_tests;
 #[cfg(test)]
 mod scale_tests;
 mod scope;

@@ -9,12 +9,11 @@ use unisono_communicator::Group;
 
 use super::tests::{PATIENT, meet_as_a_world_would, watched};
 use crate::config::Config;
+use crate::program::words;
 use crate::secret::tests::TestDirectory;
 
-/// One rank, as a process of its own: the test below starts it, with its rank in the environment.
-#[test]
-#[ignore = "a rank of killed_hosts_are_replaced, which starts it"]
-fn one_rank_process() {
+/// One rank, as a process of its own, with its rank in the environment.
+pub(crate) fn one_rank_process() {
     let config = Config::from_environment().unwrap();
     let membership = watched(move || meet_as_a_world_would(&config));
     assert_eq!((membership.world_size, membership.job_settings.as_slice()), (3, &b"of rank 0"[..]));
@@ -22,14 +21,14 @@ fn one_rank_process() {
 }
 
 fn start_process(directory: &Path, rank: u32) -> Child {
-    command("one_rank_process", directory, rank, 3).spawn().unwrap()
+    command("rank", directory, rank, 3).spawn().unwrap()
 }
 
-/// The test of that name as rank `rank` of `ranks`.
-fn command(test: &str, directory: &Path, rank: u32, ranks: u32) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+/// The program of that name as rank `rank` of `ranks`.
+fn command(program: &str, directory: &Path, rank: u32, ranks: u32) -> Command {
+    let mut command = Command::new("env");
     command
-        .args(["--exact", &format!("rendezvous::process_tests::{test}"), "--ignored"])
+        .args(words(program))
         .env("XDG_RUNTIME_DIR", directory)
         .env("UNISONO_RANK", rank.to_string())
         .env("UNISONO_WORLD_SIZE", ranks.to_string())
@@ -46,10 +45,8 @@ fn two_cpus() -> Vec<usize> {
 }
 
 /// One rank of two, as launchers bind them: to a CPU of its own.
-#[test]
 #[cfg(target_os = "linux")]
-#[ignore = "a rank of bound_ranks_count_the_cores_of_all, which starts it"]
-fn one_bound_process() {
+pub(crate) fn one_bound_process() {
     let config = Config::from_environment().unwrap();
     let cpus = two_cpus();
     let mut own = rustix::thread::CpuSet::new();
@@ -73,7 +70,7 @@ fn one_bound_process() {
 fn bound_ranks_count_the_cores_of_all() {
     watched(|| {
         let directory = TestDirectory::new();
-        let ranks = [0, 1].map(|rank| command("one_bound_process", &directory.0, rank, 2).spawn().unwrap());
+        let ranks = [0, 1].map(|rank| command("bound", &directory.0, rank, 2).spawn().unwrap());
         for mut one in ranks {
             assert!(one.wait().unwrap().success());
         }

@@ -20,6 +20,7 @@ use super::tests::{
 use super::{JobId, JoinConfig, StoreProcess};
 use crate::config::Config;
 use crate::descriptors::open_descriptors;
+use crate::program::words;
 use crate::secret::create_secret_file;
 use crate::secret::tests::TestDirectory;
 
@@ -42,9 +43,7 @@ fn variable<T: FromStr<Err: Debug>>(name: &str) -> T {
 }
 
 /// Rank 0, which hosts the meeting with these limits, and says at the end whether its limit is as before.
-#[test]
-#[ignore = "the host of the tests below, which start it"]
-fn one_host() {
+pub(crate) fn one_host() {
     watched(|| {
         let limits = Limits(variable("SOFT"), variable("HARD"));
         limit(limits);
@@ -64,9 +63,7 @@ fn one_host() {
 }
 
 /// A store in a process whose descriptors are taken after it has counted them.
-#[test]
-#[ignore = "the host of the tests below, which start it"]
-fn one_host_whose_descriptors_are_taken() {
+pub(crate) fn one_host_whose_descriptors_are_taken() {
     watched(|| {
         let address = variable::<SocketAddr>("STORE");
         limit(Limits(variable("HARD"), variable("HARD")));
@@ -84,9 +81,9 @@ fn one_host_whose_descriptors_are_taken() {
     });
 }
 
-fn start(test: &str, variables: &[(&str, &str)]) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("rendezvous::room_tests::{test}"), "--ignored", "--nocapture"])
+fn start(program: &str, variables: &[(&str, &str)]) -> Child {
+    Command::new("env")
+        .args(words(program))
         .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -115,7 +112,7 @@ fn ranks_at(directory: &Path, Limits(soft, hard): Limits) -> (Child, Vec<Joining
     ];
     let value = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
     let job = JobId::from_key(&job_key(&Config::from_lookup(&value).unwrap()));
-    let host = start("one_host", &variables);
+    let host = start("host", &variables);
     let hosted_by = StoreProcess { rank: Some(0), pid: None };
     let others = (1..RANKS).map(|rank| joining(JoinConfig { job, hosted_by, ..config(store, rank, RANKS) }));
     (host, others.collect())
@@ -160,7 +157,7 @@ fn a_host_that_runs_out_of_descriptors_says_so_to_all() {
     watched(|| {
         let store = vacant();
         let (address, hard) = (store.to_string(), (open_descriptors() + 4 * u64::from(RANKS)).to_string());
-        let mut host = start("one_host_whose_descriptors_are_taken", &[("STORE", &address), ("HARD", &hard)]);
+        let mut host = start("host_whose_descriptors_are_taken", &[("STORE", &address), ("HARD", &hard)]);
         let (ready, is_ready) = mpsc::channel();
         let output = BufReader::new(host.stdout.take().unwrap());
         thread::spawn(move || {

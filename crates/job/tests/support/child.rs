@@ -2,22 +2,21 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+#[path = "../../../../tests/src/program.rs"]
+mod program;
+
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 
+pub(crate) use program::{run, words};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open};
 
 use crate::support::TEST_TIME_MAX;
 
 const MARK: &str = "rank says: ";
-
-/// The arguments of a program that runs one ignored test.
-pub(crate) fn words(test: &str) -> [&str; 5] {
-    ["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]
-}
 
 /// The variable that a process finds that runs one test alone.
 const ALONE: &str = "TEST_IS_ALONE";
@@ -83,19 +82,23 @@ impl Rank {
         Rank { name: name.into(), input: process.stdin.take(), process, output }
     }
 
-    /// This program again, which runs the ignored test `test`.
+    /// This program again, which runs the program `program`.
     pub(crate) fn again(
         name: impl Into<String>,
-        test: &str,
+        program: &str,
         variables: &[(&str, impl AsRef<OsStr>)],
     ) -> Rank {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(words(test));
+        let mut command = Command::new("env");
+        command.args(words(program));
         Rank::start(name, command.envs(variables.iter().map(|(name, value)| (name, value))))
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
     /// Its next line. Silence looks like a hang from here.

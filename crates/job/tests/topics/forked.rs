@@ -3,7 +3,7 @@
 
 use crate::child::{Rank, leave_sockets_to_a_child, say, words};
 use crate::network::{self, Network};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use unisono_collectives::Collectives;
 use unisono_communicator::{Error, ReduceOp};
 use unisono_job::Job;
@@ -14,12 +14,10 @@ use crate::TRANSPORT;
 /// The line of a rank that has left its sockets to a child.
 const FORKED: &str = "forked";
 
-/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn one_rank() {
+/// The program of a rank.
+pub(crate) fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    let Some(task) = lines.next() else { return };
+    let task = lines.next().unwrap();
     let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.all_reduce(&mut [1u64; 100], ReduceOp::Sum).unwrap();
@@ -62,7 +60,7 @@ fn kill(mut ranks: Vec<Rank>, victim: usize) {
     }
     let others = || ranks.iter().enumerate().filter(|(rank, _)| *rank != victim);
     others().for_each(|(_, one)| assert_eq!(one.hear(), "waits"));
-    kill_process(Pid::from_raw(ranks[victim].id() as i32).unwrap(), Signal::KILL).unwrap();
+    ranks[victim].signal(Signal::KILL);
     let mut left = 0..;
     let new_ranks: Vec<Option<i32>> =
         (0..ranks.len()).map(|rank| (rank != victim).then(|| left.next()).flatten()).collect();
@@ -84,7 +82,7 @@ fn a_killed_rank_whose_child_holds_its_sockets_is_named_for_sure() {
                 ("UNISONO_RANK", rank.to_string()),
                 ("UNISONO_WORLD_SIZE", size.to_string()),
             ];
-            Rank::again(format!("rank {rank} of {size}"), "topics::forked::one_rank", &variables)
+            Rank::again(format!("rank {rank} of {size}"), "forked", &variables)
         };
         kill((0..size).map(start).collect(), victim);
     }
@@ -94,10 +92,9 @@ fn a_killed_rank_whose_child_holds_its_sockets_is_named_for_sure() {
 fn another_host_learns_it_from_a_rank_on_the_host_of_the_killed() {
     for victim in 0..4 {
         let Some(network) = Network::or_skip(2) else { return };
-        let program = std::env::current_exe().unwrap();
         let start = |rank: usize| {
-            let mut command = network.rank((rank / 2, 0), (rank, 4), &program);
-            Rank::start(format!("rank {rank}"), command.args(words("topics::forked::one_rank")))
+            let mut command = network.rank((rank / 2, 0), (rank, 4), "env".as_ref());
+            Rank::start(format!("rank {rank}"), command.args(words("forked")))
         };
         kill((0..4).map(start).collect(), victim);
     }

@@ -24,13 +24,8 @@ use crate::support::TEST_TIME_MAX;
 const WAITING: &str = "waiting to join for ";
 const JOINED: &str = "the end: joined";
 
-/// Not a test by itself: one rank. Started on its own it joins nobody.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn one_rank() {
-    if std::env::var_os("UNISONO_JOIN_TIMEOUT_S").is_none() {
-        return;
-    }
+/// The program of a rank.
+pub(crate) fn one_rank() {
     let joined = Config::from_environment().and_then(|config| Job::join(&config, &TRANSPORT));
     match &joined {
         Ok(_) => eprintln!("{JOINED}"),
@@ -101,8 +96,8 @@ impl User {
 
     /// A rank in an environment that has nothing but this.
     fn start(&self, rank: u32, ranks: u32, variables: &[(&str, &str)]) -> Terminal {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(words("topics::joining::one_rank")).env_clear();
+        let mut command = Command::new("env");
+        command.args(words("joining")).env_clear();
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
         command.env("XDG_RUNTIME_DIR", self.home.path()).env("TMPDIR", self.home.path());
         command.env("UNISONO_WARN_AFTER_S", "0.2").env("UNISONO_JOIN_TIMEOUT_S", "100");

@@ -22,12 +22,10 @@ fn message(number: usize, length: usize) -> Vec<u64> {
     (0..length).map(|index| (number << 32 | index) as u64).collect()
 }
 
-/// Not a test by itself: rank 1 sends and goes, rank 0 receives when it is told to.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn one_rank() {
+/// The program of a rank: rank 1 sends and goes, rank 0 receives when it is told to.
+pub(crate) fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    let Some(first) = lines.next() else { return };
+    let first = lines.next().unwrap();
     let numbers: Vec<usize> = first.split(' ').map(|word| word.parse().unwrap()).collect();
     let (end, count, length) = (ENDS[numbers[0]], numbers[1], numbers[2]);
     let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
@@ -70,7 +68,7 @@ fn send_and_go(end: usize, (count, length): (usize, usize)) {
     let start = |rank: &str| {
         let settings = [("UNISONO_RANK", rank), ("UNISONO_WORLD_SIZE", "2"), ("UNISONO_JOB", &job)];
         let name = format!("rank {rank}, {count} messages of {length}, {}", ENDS[end]);
-        let mut rank = Rank::again(name, "topics::last_messages::one_rank", &settings);
+        let mut rank = Rank::again(name, "last_messages", &settings);
         rank.tell(&format!("{end} {count} {length}"));
         rank
     };

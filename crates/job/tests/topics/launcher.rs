@@ -24,14 +24,9 @@ const RANKS: u32 = 3;
 /// If each of their reports took a tenth of a second, a rank would be silent for 20 seconds.
 const GROUPS: usize = 200;
 
-/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn one_rank() {
+/// The program of a rank.
+pub(crate) fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    if lines.next().is_none() {
-        return;
-    }
     let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     say(&match lose_a_rank(&*communicator, &mut lines) {
@@ -90,12 +85,11 @@ fn a_launcher_that_does_not_read_makes_no_rank_silent_and_has_the_reports_when_i
         let pipe = if rank == 0 { "" } else { value };
         let variables =
             [("UNISONO_RANK", &*number), ("UNISONO_WORLD_SIZE", &size), ("UNISONO_JOB", job), (name, pipe)];
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(words("topics::launcher::one_rank")).envs(variables).env("UNISONO_LOG", "debug");
+        let mut command = Command::new("env");
+        command.args(words("launcher")).envs(variables).env("UNISONO_LOG", "debug");
         Rank::start(format!("rank {rank}"), command.stderr(lines_written.try_clone().unwrap()))
     };
     let mut ranks: Vec<Rank> = (0..RANKS).map(start).collect();
-    ranks.iter_mut().for_each(|rank| rank.tell("join"));
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
     fill(&pipe.writing);
     fill(&lines_written);

@@ -24,10 +24,8 @@ const SCALED_BYTES: usize = 64 << 20;
 /// The rank whose limit is low.
 const LIMITED: u32 = 1;
 
-/// Not a test by itself: joins with a few descriptors, whose number is the first line.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn rank_that_joins() {
+/// A program that joins with a few descriptors, whose number is the first line.
+pub(crate) fn rank_that_joins() {
     with_few_descriptors(|config| {
         let world = Job::join(config, &TRANSPORT)?;
         let communicator = world.communicator()?;
@@ -36,10 +34,8 @@ fn rank_that_joins() {
     });
 }
 
-/// Not a test by itself: the same for a rank that agrees with the others as it begins.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn rank_that_begins() {
+/// The same of a rank that agrees with the others as it begins.
+pub(crate) fn rank_that_begins() {
     with_few_descriptors(|config| {
         let world = Job::join(config, &TRANSPORT)?;
         let companion = world.companion()?;
@@ -51,7 +47,7 @@ fn rank_that_begins() {
 /// Runs `work`, and keeps its result until it may end.
 fn with_few_descriptors<T>(work: impl FnOnce(&Config) -> Result<T>) {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    let Some(free) = lines.next() else { return };
+    let free = lines.next().unwrap();
     let config = Config::from_environment().unwrap();
     if config.placement.rank() == LIMITED {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -63,10 +59,8 @@ fn with_few_descriptors<T>(work: impl FnOnce(&Config) -> Result<T>) {
     lines.next();
 }
 
-/// Not a test by itself: makes communicators that it may not have the descriptors for.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn rank_that_duplicates() {
+/// A program that makes communicators that it may not have the descriptors for.
+pub(crate) fn rank_that_duplicates() {
     one_rank(Resource::Nofile, descriptor_limit, |copy| {
         let mut values = vec![1u32; 100_000];
         copy.all_reduce(&mut values, ReduceOp::Sum)?;
@@ -75,10 +69,8 @@ fn rank_that_duplicates() {
     });
 }
 
-/// Not a test by itself: makes calls that need a copy of their input, which it may not have the memory for.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn rank_that_scales() {
+/// A program that makes calls that need a copy of their input, which it may not have the memory for.
+pub(crate) fn rank_that_scales() {
     let (input, mut output) = (vec![1f32; SCALED_BYTES / 4], vec![2f32; SCALED_BYTES / 4]);
     one_rank(Resource::As, memory_limit, |copy| {
         copy.all_reduce_into(&input, &mut output, ReduceOp::PreMulSum(0.5))?;
@@ -88,14 +80,9 @@ fn rank_that_scales() {
     });
 }
 
-/// Not a test by itself: writes letters to itself, which it may not have the memory to keep.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn rank_that_writes_to_itself() {
-    let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    if lines.next().is_none() {
-        return;
-    }
+/// A program that writes letters to itself, which it may not have the memory to keep.
+pub(crate) fn rank_that_writes_to_itself() {
+    let lines = std::io::stdin().lines().map_while(std::io::Result::ok);
     let communicator =
         Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap().communicator().unwrap();
     let own = communicator.group().rank();
@@ -129,9 +116,6 @@ fn one_rank(
     mut work: impl FnMut(&dyn Communicator) -> Result<()>,
 ) {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    if lines.next().is_none() {
-        return;
-    }
     let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let communicator = world.communicator().unwrap();
     let is_limited = communicator.group().rank() == LIMITED;
@@ -189,8 +173,8 @@ fn outcome<T>(result: &Result<T>) -> String {
     }
 }
 
-/// A job whose ranks run `test`, and whose parts are patient for seconds and not for minutes.
-fn job(test: &str, name: &str, ranks: u32) -> Vec<Rank> {
+/// A job whose ranks run `program`, and whose parts are patient for seconds and not for minutes.
+fn job(program: &str, name: &str, ranks: u32) -> Vec<Rank> {
     let job = format!("limits-{}-{name}", std::process::id());
     let start = |rank: u32| {
         let variables = [
@@ -200,7 +184,7 @@ fn job(test: &str, name: &str, ranks: u32) -> Vec<Rank> {
             ("UNISONO_JOIN_TIMEOUT_S", "15".to_owned()),
             ("UNISONO_HANDSHAKE_TIMEOUT_MS", "1000".to_owned()),
         ];
-        Rank::again(format!("rank {rank} of {name}"), test, &variables)
+        Rank::again(format!("rank {rank} of {name}"), program, &variables)
     };
     (0..ranks).map(start).collect()
 }
@@ -208,19 +192,14 @@ fn job(test: &str, name: &str, ranks: u32) -> Vec<Rank> {
 #[test]
 fn who_cannot_join_for_want_of_descriptors_says_so_and_is_named() {
     let free = [0, 1, 2, 4, 5, 6, 7, 8, 10, 12, 16, 32];
-    shortage_is_named("topics::limits::rank_that_joins", 2, &free, &["missing [1]", "lost [1]", "system: "]);
+    shortage_is_named("joins", 2, &free, &["missing [1]", "lost [1]", "system: "]);
 }
 
 #[test]
 fn who_cannot_begin_for_want_of_descriptors_says_so_and_is_named() {
     // Enough to join, and too few for the connections that carry news.
     let free = [5, 6, 7, 8, 9, 16, 32];
-    shortage_is_named(
-        "topics::limits::rank_that_begins",
-        8,
-        &free,
-        &["missing [1]", "lost [1]", "system: ", "awaits [1]"],
-    );
+    shortage_is_named("begins", 8, &free, &["missing [1]", "lost [1]", "system: ", "awaits [1]"]);
 }
 
 /// Starts jobs of `program` in which one rank has few descriptors: its words, and the words of all others about it.
@@ -256,7 +235,6 @@ fn shortage_is_named(program: &str, ranks: u32, free: &[usize], named: &[&str]) 
 /// all of it, it succeeds. Both must have happened.
 fn fail_and_recover(test: &str, left: &[usize], no_more: &str) {
     let mut ranks = job(test, test, 3);
-    ranks.iter_mut().for_each(|rank| rank.tell("begin"));
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
     let mut short = 0;
     for left in left {
@@ -281,22 +259,17 @@ fn fail_and_recover(test: &str, left: &[usize], no_more: &str) {
 
 #[test]
 fn a_communicator_without_descriptors_fails_and_the_next_one_is_well() {
-    fail_and_recover("topics::limits::rank_that_duplicates", &[0, 1, 2, 3, 4, 5, 64], NO_MORE_FILES);
+    fail_and_recover("duplicates", &[0, 1, 2, 3, 4, 5, 64], NO_MORE_FILES);
 }
 
 #[test]
 fn a_call_without_memory_fails_before_it_sends_and_the_next_one_is_well() {
-    fail_and_recover(
-        "topics::limits::rank_that_scales",
-        &[SCALED_BYTES / 4, SCALED_BYTES * 3],
-        "no memory for the",
-    );
+    fail_and_recover("scales", &[SCALED_BYTES / 4, SCALED_BYTES * 3], "no memory for the");
 }
 
 #[test]
 fn a_letter_without_memory_is_not_kept_and_nothing_else_is_amiss() {
-    let mut ranks = job("topics::limits::rank_that_writes_to_itself", "letters", 2);
-    ranks.iter_mut().for_each(|rank| rank.tell("begin"));
+    let mut ranks = job("writes_to_itself", "letters", 2);
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
     for (left, is_short) in [(SCALED_BYTES / 4, true), (SCALED_BYTES * 2, false)] {
         ranks.iter_mut().for_each(|rank| rank.tell(&left.to_string()));

@@ -11,14 +11,8 @@ use crate::TRANSPORT;
 use crate::child::{Rank, say, words};
 use crate::network::{INTERFACE, Network};
 
-/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn one_rank() {
-    let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    if lines.next().is_none() {
-        return;
-    }
+/// The program of a rank.
+pub(crate) fn one_rank() {
     let world = match Job::join(&Config::from_environment().unwrap(), &TRANSPORT) {
         Ok(world) => world,
         Err(error) => return say(&error.to_string()),
@@ -52,17 +46,12 @@ fn job(variables: impl Fn(usize) -> Vec<(&'static str, String)>) -> Option<[Stri
         ]);
         assert!(ip.status().expect("ip").success(), "IPv6 addresses can be given");
     }
-    let program = std::env::current_exe().unwrap();
     let ranks = [0, 1].map(|rank| {
-        let mut command = network.rank((rank, 0), (rank, 2), &program);
-        command.args(words("topics::link_local::one_rank")).envs(variables(rank));
+        let mut command = network.rank((rank, 0), (rank, 2), "env".as_ref());
+        command.args(words("link_local")).envs(variables(rank));
         Rank::start(format!("rank {rank}"), &mut command)
     });
-    let said = ranks.map(|mut rank| {
-        rank.tell("go");
-        rank
-    });
-    Some(said.map(|rank| rank.hear()))
+    Some(ranks.map(|rank| rank.hear()))
 }
 
 #[test]

@@ -18,12 +18,10 @@ use crate::network::Network;
 /// that a rank of a small job keeps in their handshake where there is no limit.
 const DESCRIPTORS: u64 = 60;
 
-/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn one_rank() {
+/// The program of a rank.
+pub(crate) fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    let Some(begin) = lines.next() else { return };
+    let begin = lines.next().unwrap();
     let join = |mut config: Config| {
         // The program's own words, where there are any.
         begin.strip_prefix("begin ").map_or(Ok(()), |url| config.set_init_method(url))?;
@@ -46,10 +44,10 @@ fn one_rank() {
 
 /// A rank of a job of two, with these settings besides, and no secret of the user's.
 fn rank(job: &str, rank: usize, settings: &[(&str, &str)]) -> Rank {
-    rank_of("topics::listening::one_rank", job, rank, settings)
+    rank_of("listening", job, rank, settings)
 }
 
-fn rank_of(test: &str, job: &str, rank: usize, settings: &[(&str, &str)]) -> Rank {
+fn rank_of(program: &str, job: &str, rank: usize, settings: &[(&str, &str)]) -> Rank {
     let (number, job) = (rank.to_string(), format!("listening-{}-{job}", std::process::id()));
     let own: [(&str, &str); 5] = [
         ("UNISONO_RANK", &number),
@@ -58,7 +56,7 @@ fn rank_of(test: &str, job: &str, rank: usize, settings: &[(&str, &str)]) -> Ran
         ("HOME", "/nonexistent"),
         ("XDG_CONFIG_HOME", "/nonexistent"),
     ];
-    let mut rank = Rank::again(format!("rank {rank} of {job}"), test, &[&own[..], settings].concat());
+    let mut rank = Rank::again(format!("rank {rank} of {job}"), program, &[&own[..], settings].concat());
     rank.tell("begin");
     rank
 }
@@ -103,14 +101,10 @@ fn address(hexadecimal: &str) -> IpAddr {
     }
 }
 
-/// Not a test by itself: one rank with few descriptors, beside strangers.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn rank_beside_strangers() {
+/// The program of a rank with few descriptors, beside strangers.
+pub(crate) fn rank_beside_strangers() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    if lines.next().is_none() {
-        return;
-    }
+    lines.next();
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum }).unwrap();
     let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
@@ -177,10 +171,9 @@ fn several_hosts_without_a_secret_are_refused_with_the_remedy() {
 #[test]
 fn ranks_on_several_hosts_listen_where_the_others_are() {
     let Some(network) = Network::or_skip(2) else { return };
-    let program = std::env::current_exe().unwrap();
     let start = |one: usize| {
-        let mut command = network.rank((one, 0), (one, 2), &program);
-        let mut rank = Rank::start(format!("rank {one}"), command.args(words("topics::listening::one_rank")));
+        let mut command = network.rank((one, 0), (one, 2), "env".as_ref());
+        let mut rank = Rank::start(format!("rank {one}"), command.args(words("listening")));
         rank.tell("begin");
         rank
     };
@@ -191,12 +184,11 @@ fn ranks_on_several_hosts_listen_where_the_others_are() {
 #[test]
 fn a18_ranks_on_several_hosts_meet_in_a_file() {
     let Some(network) = Network::or_skip(2) else { return };
-    let program = std::env::current_exe().unwrap();
     let file = std::env::temp_dir().join(format!("unisono-listening-{}", std::process::id()));
     let start = |one: usize| {
-        let mut command = network.rank((one, 1), (one, 2), &program);
+        let mut command = network.rank((one, 1), (one, 2), "env".as_ref());
         command.env_remove("UNISONO_SECRET_FILE");
-        let mut rank = Rank::start(format!("rank {one}"), command.args(words("topics::listening::one_rank")));
+        let mut rank = Rank::start(format!("rank {one}"), command.args(words("listening")));
         rank.tell(&format!("begin file://{}", file.display()));
         rank
     };
@@ -207,7 +199,7 @@ fn a18_ranks_on_several_hosts_meet_in_a_file() {
 #[test]
 fn strangers_that_say_nothing_leave_descriptors_to_the_job() {
     let settings = [("UNISONO_HANDSHAKE_TIMEOUT_MS", "20000")];
-    let start = |one| rank_of("topics::listening::rank_beside_strangers", "strangers", one, &settings);
+    let start = |one| rank_of("beside_strangers", "strangers", one, &settings);
     let mut ranks: Vec<Rank> = (0..2).map(start).collect();
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "joined"));
     let doors = ranks.iter().flat_map(|rank| doors(rank.id()));

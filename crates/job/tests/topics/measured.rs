@@ -24,12 +24,10 @@ const AHEAD_S: i64 = 1000;
 const TIME_NAMESPACE: [&str; 6] =
     ["--user", "--map-current-user", "--time", "--monotonic=1000", "--fork", "--kill-child"];
 
-/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn one_rank() {
+/// The program of a rank.
+pub(crate) fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    let Some(task) = lines.next() else { return };
+    let task = lines.next().unwrap();
     let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
     let companion = world.companion().unwrap();
     let (communicator, control) = (companion.communicator(), companion.gate().control());
@@ -66,14 +64,13 @@ fn i6_a_rank_with_another_clock_is_on_another_host_and_its_clock_is_found() {
     if !probe.as_ref().is_ok_and(|output| output.status.success()) {
         return skip("namespaces", &format!("unshare --time: {probe:?}"));
     }
-    let program = std::env::current_exe().unwrap();
     let ranks = [0, 1].map(|rank| {
-        let mut command = if rank == 0 { Command::new(&program) } else { Command::new("unshare") };
+        let mut command = Command::new(if rank == 0 { "env" } else { "unshare" });
         if rank == 1 {
-            command.args(TIME_NAMESPACE).arg(&program);
+            command.args(TIME_NAMESPACE).arg("env");
         }
         command
-            .args(words("topics::measured::one_rank"))
+            .args(words("measured"))
             .env("UNISONO_RANK", rank.to_string())
             .env("UNISONO_WORLD_SIZE", "2")
             .env("UNISONO_JOB", format!("clocks-{}", std::process::id()));
@@ -120,11 +117,10 @@ impl Drop for Over<'_> {
 fn i13_the_network_holds_bytes_on_the_slow_link_alone_however_busy_the_machine_is() {
     let Some(network) = Network::or_skip(3) else { return };
     network.shape_host(1, 200_000_000).unwrap();
-    let program = std::env::current_exe().unwrap();
     with_busy_machine(|| {
         let ranks = [0, 1, 2].map(|rank| {
-            let mut command = network.rank((rank, 0), (rank, 3), &program);
-            command.args(words("topics::measured::one_rank")).env("UNISONO_ALGORITHM", "ring");
+            let mut command = network.rank((rank, 0), (rank, 3), "env".as_ref());
+            command.args(words("measured")).env("UNISONO_ALGORITHM", "ring");
             let mut rank = Rank::start(format!("rank {rank}"), &mut command);
             rank.tell("60 262144");
             rank

@@ -25,3 +25,26 @@ mod reconnection;
 mod retransmissions;
 mod stragglers;
 mod worlds;
+
+#[test]
+fn program_of_this_process() {
+    crate::child::run(&[
+        ("begins", limits::rank_that_begins),
+        ("beside_strangers", listening::rank_beside_strangers),
+        ("duplicates", limits::rank_that_duplicates),
+        ("forked", forked::one_rank),
+        ("joining", joining::one_rank),
+        ("joins", limits::rank_that_joins),
+        ("last_messages", last_messages::one_rank),
+        ("launcher", launcher::one_rank),
+        ("link_local", link_local::one_rank),
+        ("listening", listening::one_rank),
+        ("measured", measured::one_rank),
+        ("on_a_host_in_trouble", own_failures::job_on_a_host_in_trouble),
+        ("processes", processes::one_rank),
+        ("retransmissions", retransmissions::one_rank),
+        ("scales", limits::rank_that_scales),
+        ("stragglers", stragglers::one_rank),
+        ("writes_to_itself", limits::rank_that_writes_to_itself),
+    ]);
+}

@@ -63,10 +63,8 @@ fn a_rank_without_a_route_blames_itself() {
     blame(NO_ROUTE, "Network is unreachable (os error 101)");
 }
 
-/// Not a test by itself: a job of ranks on a host where something is wrong.
-#[test]
-#[ignore = "started by the other tests, on a host of its own"]
-fn job_on_a_host_in_trouble() {
+/// The program on a host where something is wrong: a job of ranks.
+pub(crate) fn job_on_a_host_in_trouble() {
     if std::env::var_os(TROUBLE).is_some_and(|trouble| trouble == "forbidden") {
         let forbid = Command::new("ip").args(["route", "add", "prohibit", FORBIDDEN]).status().expect("ip");
         assert!(forbid.success());
@@ -94,8 +92,8 @@ fn without_ports() {
 
 fn on_a_host_of_its_own(trouble: &str) {
     let Some(network) = Network::or_skip(1) else { return };
-    let mut job = network.command(0, &std::env::current_exe().expect("this program"));
-    job.args(words("topics::own_failures::job_on_a_host_in_trouble")).env(TROUBLE, trouble);
+    let mut job = network.command(0, "env".as_ref());
+    job.args(words("on_a_host_in_trouble")).env(TROUBLE, trouble);
     let output = job.output().expect("start");
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");

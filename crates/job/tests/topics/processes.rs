@@ -4,13 +4,11 @@
 //! The test starts its own program once per rank. A rank says where it listens on its standard output, learns who the
 //! others are on its standard input, and says at last how its calls ended.
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use unisono_collectives::Collectives;
 use unisono_communicator::{Communicator, Error, ReduceOp, Result};
 use unisono_control::handshake::JobId;
@@ -20,8 +18,7 @@ use unisono_job::job_settings::JobSettings;
 use unisono_job::rendezvous::Membership;
 
 use crate::TRANSPORT;
-
-const MARK: &str = "rank says: ";
+use crate::child::{Rank, say};
 
 /// The calls of the ranks until one of them fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,12 +38,10 @@ enum Scenario {
 const SCENARIOS: [Scenario; 5] =
     [Scenario::Busy, Scenario::Bulky, Scenario::Asleep, Scenario::Exit, Scenario::Recover];
 
-/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn one_rank() {
+/// The program of a rank.
+pub(crate) fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    let Some(first) = lines.next() else { return };
+    let first = lines.next().unwrap();
     let config = crate::support::config(&[]);
     let secret = Secret::take(&mut [9; SECRET_BYTES]);
     let listener = Job::listen(SocketAddr::from(([127, 0, 0, 1], 0)), (&secret, None), &config).unwrap();
@@ -136,62 +131,9 @@ fn act(communicator: &dyn Communicator, scenario: Scenario) -> Result<()> {
     }
 }
 
-/// Past the test harness, which would collect it.
-fn say(text: &str) {
-    let mut output = std::io::stdout().lock();
-    writeln!(output, "\n{MARK}{text}").and_then(|()| output.flush()).unwrap();
-}
-
-struct Rank {
-    process: Child,
-    input: Option<ChildStdin>,
-    output: mpsc::Receiver<String>,
-}
-
-impl Rank {
-    fn start() -> Rank {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "topics::processes::one_rank", "--nocapture", "--test-threads=1"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let (sender, output) = mpsc::channel();
-        std::thread::spawn(move || {
-            let said = lines.map_while(std::io::Result::ok);
-            said.filter_map(|line| line.strip_prefix(MARK).map(str::to_owned))
-                .take_while(|text| sender.send(text.clone()).is_ok())
-                .for_each(drop);
-        });
-        Rank { input: process.stdin.take(), process, output }
-    }
-
-    fn hear(&self) -> String {
-        self.output.recv_timeout(crate::support::TEST_TIME_MAX).expect("the rank says nothing")
-    }
-
-    fn tell(&mut self, text: &str) {
-        let input = self.input.as_mut().unwrap();
-        writeln!(input, "{text}").and_then(|()| input.flush()).unwrap();
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
-    }
-}
-
-impl Drop for Rank {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        // A stopped process does not end by itself; a signal to an ended process does nothing.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 fn job(ranks: u32, scenario: Scenario) -> Vec<Rank> {
-    let mut all: Vec<Rank> = (0..ranks).map(|_| Rank::start()).collect();
+    let start = |rank| Rank::again(format!("rank {rank} of {ranks}"), "processes", &[] as &[(&str, &str)]);
+    let mut all: Vec<Rank> = (0..ranks).map(start).collect();
     let number = SCENARIOS.iter().position(|&one| one == scenario).unwrap();
     for (rank, one) in all.iter_mut().enumerate() {
         one.tell(&format!("{rank} {ranks} {number}"));
@@ -224,9 +166,9 @@ fn a_killed_process_is_named_by_every_survivor() {
         (5, 4, Scenario::Asleep),
         (7, 6, Scenario::Asleep),
     ] {
-        let mut all = job(ranks, scenario);
+        let all = job(ranks, scenario);
         std::thread::sleep(Duration::from_millis(100));
-        all[victim].process.kill().unwrap();
+        all[victim].signal(Signal::KILL);
         all_survivors_name(&all, victim, "Confirmed", &format!("killed, {scenario:?}"));
     }
 }
@@ -265,14 +207,14 @@ fn tell_survivors(all: &mut [Rank], gone: &[usize], text: &str) {
 #[test]
 fn survivors_go_on_without_the_killed_until_one_is_left() {
     let mut all = job(4, Scenario::Recover);
-    all[0].process.kill().unwrap();
+    all[0].signal(Signal::KILL);
     all_survivors_name(&all, 0, "Confirmed", "rank 0 killed");
     all_survivors_say(&all, &[0], "epoch 1, [None, Some(0), Some(1), Some(2)], sum 1110");
     tell_survivors(&mut all, &[0], "go on");
-    all[2].process.kill().unwrap();
+    all[2].signal(Signal::KILL);
     all_survivors_say(&all, &[0, 2], "epoch 2, [Some(0), None, Some(1)], sum 1010");
     tell_survivors(&mut all, &[0, 2], "go on");
-    all[1].process.kill().unwrap();
+    all[1].signal(Signal::KILL);
     all_survivors_say(&all, &[0, 1, 2], "epoch 3, [None, Some(0)], sum 1000");
     tell_survivors(&mut all, &[0, 1, 2], "enough");
     all_survivors_say(&all, &[0, 1, 2], "closed");

@@ -26,12 +26,10 @@ const CUT_TIME: Duration = Duration::from_millis(700);
 const IN_BULK: &str = "in bulk";
 const WITH_PAUSES: &str = "with pauses";
 
-/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
-#[test]
-#[ignore = "started by the other test, once per rank"]
-fn one_rank() {
+/// The program of a rank.
+pub(crate) fn one_rank() {
     let hear = || std::io::stdin().lines().next().and_then(std::io::Result::ok);
-    let Some(way) = hear() else { return };
+    let way = hear().unwrap();
     // Few segments a second, so that a lost one is a share of them that counts.
     let (bulk_bytes, pause) = match &*way {
         IN_BULK => (1 << 20, Duration::ZERO),
@@ -77,14 +75,10 @@ impl Drop for Errors {
 
 /// Two ranks on hosts of their own, in calls of this way.
 fn talkers(network: &Network, errors: &[Errors; 2], way: &str) -> [Rank; 2] {
-    let program = std::env::current_exe().unwrap();
     let mut ranks = [0, 1].map(|rank| {
-        let mut command = network.rank((rank, 0), (rank, 2), &program);
+        let mut command = network.rank((rank, 0), (rank, 2), "env".as_ref());
         let quiet = [("UNISONO_SUSPECT_AFTER_MS", "100000"), ("UNISONO_LOG", "warn")];
-        command
-            .args(words("topics::retransmissions::one_rank"))
-            .envs(quiet)
-            .stderr(File::create(&errors[rank].0).unwrap());
+        command.args(words("retransmissions")).envs(quiet).stderr(File::create(&errors[rank].0).unwrap());
         Rank::start(format!("rank {rank}"), &mut command)
     });
     ranks.iter_mut().for_each(|rank| rank.tell(way));

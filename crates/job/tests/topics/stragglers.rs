@@ -29,12 +29,10 @@ const COMPUTE: Duration = Duration::from_millis(5);
 /// By how much longer the slow rank does, and for how long it is stopped.
 const LONGER_MS: u64 = 20;
 
-/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
-#[test]
-#[ignore = "started by the other tests, once per rank"]
-fn one_rank() {
+/// The program of a rank.
+pub(crate) fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
-    let Some(task) = lines.next() else { return };
+    let task = lines.next().unwrap();
     let numbers: Vec<u64> = task.split(' ').map(|word| word.parse().unwrap()).collect();
     let [calls, elements, longer_ms] = numbers[..] else { panic!("{task}") };
     let world = Job::join(&Config::from_environment().unwrap(), &TRANSPORT).unwrap();
@@ -68,7 +66,7 @@ fn verdict_of(
     let mut ranks: Vec<Rank> = (0..RANKS)
         .map(|rank| {
             let mut command = command(rank);
-            command.args(words("topics::stragglers::one_rank")).env("UNISONO_COMMS_LOGGER", "on");
+            command.args(words("stragglers")).env("UNISONO_COMMS_LOGGER", "on");
             let mut started = Rank::start(format!("rank {rank}"), &mut command);
             let longer_ms = if rank == SLOW { longer_ms } else { 0 };
             started.tell(&format!("{calls} {elements} {longer_ms}"));
@@ -96,7 +94,7 @@ fn here(run: u32) -> impl Fn(usize) -> Command {
     static JOBS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let job = format!("stragglers-{}-{run}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
     move |rank| {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = Command::new("env");
         command
             .env("UNISONO_RANK", rank.to_string())
             .env("UNISONO_WORLD_SIZE", RANKS.to_string())
@@ -150,8 +148,7 @@ fn i13_the_bytes_of_a_slow_network_are_told_from_a_late_rank() {
         let Some(network) = Network::or_skip(RANKS) else { return };
         // A call takes far longer than ranks wait for a processor on a busy machine.
         network.shape_host(SLOW, 10_000_000).unwrap();
-        let program = std::env::current_exe().unwrap();
-        let command = |rank| network.rank((rank, 0), (rank, RANKS), &program);
+        let command = |rank| network.rank((rank, 0), (rank, RANKS), "env".as_ref());
         let verdict = verdict_of(command, (20, 32 << 10, 0), nothing);
         let slow = format!("the network from rank {SLOW} to rank");
         assert!(verdict.contains("moved slowly") && verdict.contains(&slow), "run {run}: {verdict}");
@@ -162,11 +159,10 @@ fn i13_the_bytes_of_a_slow_network_are_told_from_a_late_rank() {
 fn i13_a_machine_that_is_full_is_not_a_slow_network() {
     for run in 0..runs() {
         let network = Network::or_skip(RANKS);
-        let program = std::env::current_exe().unwrap();
         with_busy_machine(|| {
             let mut verdicts = vec![verdict_of(here(run), (40, 64 << 10, 0), nothing)];
             if let Some(network) = &network {
-                let command = |rank| network.rank((rank, 0), (rank, RANKS), &program);
+                let command = |rank| network.rank((rank, 0), (rank, RANKS), "env".as_ref());
                 verdicts.push(verdict_of(command, (40, 64 << 10, 0), nothing));
             }
             assert!(

@@ -24,7 +24,9 @@ use super::report::{PICK_TIMES_BEST_MAX, Row};
 #[ignore = "needs rows of the bench; see above"]
 #[expect(clippy::disallowed_methods, reason = "files for one test, no knob of the library")]
 fn predictions_choose_well() {
-    let paths = std::env::var("UNISONO_ROWS").expect("UNISONO_ROWS names files with rows of the bench");
+    let Ok(paths) = std::env::var("UNISONO_ROWS") else {
+        return eprintln!("UNISONO_ROWS names no files with rows of the bench");
+    };
     let mut cells: BTreeMap<(String, u32, u64), Vec<Row>> = BTreeMap::new();
     for path in paths.split(':') {
         let rows: Vec<Row> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

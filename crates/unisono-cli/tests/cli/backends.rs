@@ -6,6 +6,7 @@ use serde_json::Value;
 use unisono::{Collectives, Peer, ReduceOp};
 use unisono_tests::ccl::ccl_directory;
 use unisono_tests::cuda::{kernels_for_host, nvrtc_file};
+use unisono_tests::program::words;
 
 use crate::support::{Finished, sorted_lines, start_by, unisono};
 
@@ -166,9 +167,7 @@ fn an_operation_is_measured_over_oneccl_and_right() {
     }
 }
 
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_that_computes_with_oneccl() {
+pub(crate) fn program_that_computes_with_oneccl() {
     let world = unisono::init().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(world.backend(), "ccl");
     let (rank, size) = (world.rank(), world.size());
@@ -191,10 +190,11 @@ fn program_that_computes_with_oneccl() {
 #[test]
 fn a_program_computes_with_oneccl_by_a_variable_alone() {
     let Some(ccl) = ccl_directory() else { return };
-    let (program, folder) = (std::env::current_exe().unwrap(), format!("UNISONO_CCL_DIR={}", ccl.display()));
-    let test = ["--ignored", "--exact", "backends::program_that_computes_with_oneccl", "--nocapture"];
+    let folder = format!("UNISONO_CCL_DIR={}", ccl.display());
+    let words = words("program_that_computes_with_oneccl");
     for (ranks, deadline) in [("2", ""), ("2", "UNISONO_CALL_TIMEOUT_S=100"), ("1", "UNISONO_LOG=info")] {
-        let command = [&["run", "-n", ranks, "--", program.to_str().unwrap()][..], &test].concat();
+        let command =
+            [&["run", "-n", ranks, "--", "env"][..], &words.each_ref().map(String::as_str)].concat();
         let variables = ["UNISONO_BACKEND=ccl", &folder, deadline];
         let variables: Vec<&str> = variables.into_iter().filter(|one| !one.is_empty()).collect();
         let done = with(&variables, &command);

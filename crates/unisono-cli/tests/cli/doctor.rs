@@ -154,7 +154,7 @@ fn a_process_that_ends_leaves_no_half_written_record() {
         for run in 0..8 {
             let records = folder.path().join(format!("{limit}-{run}"));
             let setting = format!("UNISONO_FLIGHT_DIR={}", records.display());
-            let rank = crate::run_jobs::rank_command("rank_1_exits_silently");
+            let rank = crate::support::rank_command("rank_1_exits_silently");
             let line = format!("ulimit -f {limit}; {rank}");
             let done = unisono(&["run", "-n", "3", "--", "env", &setting, "sh", "-c", &line]);
             assert_eq!(done.status.code(), Some(3), "{}", done.err);

@@ -1,5 +1,5 @@
 //! `unisono run --comms`: one table for a job, however its ranks end. The ranks are this test program again: each runs
-//! one of the ignored tests below.
+//! one of the programs below.
 
 #![allow(clippy::print_stdout, reason = "the tests read the output of their ranks")]
 
@@ -8,18 +8,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use unisono::{Collectives, ReduceOp, World};
 
-use crate::support::{Finished, Running, start_by, wait_until_gone};
+use crate::support::{Finished, Running, rank_command, start_by, wait_until_gone};
 
 const TITLE: &str = "unisono: rank 0: calls of this rank by size";
 
 /// Name, ranks, size, count.
 type Row = (String, String, String, String);
-
-/// The command of a rank that runs the ignored test `program`.
-fn rank_command(program: &str) -> String {
-    let this = std::env::current_exe().unwrap().display().to_string();
-    format!("exec {this} --exact run_comms::{program} --ignored --nocapture")
-}
 
 /// Starts ranks that run this shell line, with the options of `unisono run` and a variable.
 fn start(ranks: &str, options: &[&str], variable: &str, line: &str) -> Running {
@@ -71,23 +65,17 @@ fn calls() -> World {
     world
 }
 
-#[test]
-#[ignore = "a rank"]
-fn rank_that_drops_everything() {
+pub(crate) fn rank_that_drops_everything() {
     drop(calls());
 }
 
-#[test]
-#[ignore = "a rank"]
-fn rank_that_exits() {
+pub(crate) fn rank_that_exits() {
     let _world = calls();
     std::process::exit(0);
 }
 
 /// A world in a static is dropped by nobody.
-#[test]
-#[ignore = "a rank"]
-fn rank_that_exits_in_another_thread() {
+pub(crate) fn rank_that_exits_in_another_thread() {
     let world = Box::leak(Box::new(calls()));
     let handle = world.clone();
     let _ = std::thread::spawn(move || {
@@ -97,16 +85,12 @@ fn rank_that_exits_in_another_thread() {
     .join();
 }
 
-#[test]
-#[ignore = "a rank"]
-fn rank_that_panics() {
+pub(crate) fn rank_that_panics() {
     let _world = calls();
     panic!("a bug of the program");
 }
 
-#[test]
-#[ignore = "a rank"]
-fn rank_that_sleeps() {
+pub(crate) fn rank_that_sleeps() {
     let _world = calls();
     println!("pid {}", std::process::id());
     std::thread::sleep(Duration::from_secs(600));

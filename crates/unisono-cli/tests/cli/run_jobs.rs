@@ -1,5 +1,5 @@
 //! `unisono run` with ranks that talk to each other. The ranks are this test program again: each of them runs one of
-//! the ignored tests below.
+//! the programs below.
 
 #![allow(clippy::print_stdout, reason = "the tests read the output of their ranks")]
 
@@ -10,13 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use unisono::{Collectives, CollectivesAsync, Communicator, ReduceOp, World};
 
-use crate::support::{Finished, Running, is_stopped, start_by, wait_until};
-
-/// The command of a rank that runs the ignored test `program`.
-pub(crate) fn rank_command(program: &str) -> String {
-    let this = std::env::current_exe().unwrap().display().to_string();
-    format!("exec {this} --exact run_jobs::{program} --ignored --nocapture")
-}
+use crate::support::{Finished, Running, is_stopped, rank_command, start_by, wait_until};
 
 /// Starts three ranks that run this shell line, with a variable.
 fn start(variable: &str, line: &str) -> Running {
@@ -45,31 +39,23 @@ fn rank_1_leaves(leave: impl FnOnce()) {
     }
 }
 
-#[test]
-#[ignore = "a rank"]
-fn rank_1_says_why_it_exits() {
+pub(crate) fn rank_1_says_why_it_exits() {
     rank_1_leaves(|| {
         eprintln!("no data");
         std::process::exit(3);
     });
 }
 
-#[test]
-#[ignore = "a rank"]
-fn rank_1_exits_silently() {
+pub(crate) fn rank_1_exits_silently() {
     rank_1_leaves(|| std::process::exit(3));
 }
 
-#[test]
-#[ignore = "a rank"]
-fn rank_1_aborts() {
+pub(crate) fn rank_1_aborts() {
     rank_1_leaves(|| std::process::abort());
 }
 
 /// The others say that they have lost rank 1, and crash while they give up.
-#[test]
-#[ignore = "a rank"]
-fn rank_1_exits_and_the_others_crash() {
+pub(crate) fn rank_1_exits_and_the_others_crash() {
     let comm = unisono::init().unwrap();
     let error = loop {
         if comm.rank() == 1 {
@@ -87,13 +73,11 @@ fn rank_1_exits_and_the_others_crash() {
 }
 
 /// Says whether a child has the descriptor on which this rank reports.
-#[test]
-#[ignore = "a rank"]
 #[expect(
     clippy::disallowed_methods,
     reason = "the name of a descriptor, which no setting of the library gives"
 )]
-fn a_child_has_no_report_pipe() {
+pub(crate) fn a_child_has_no_report_pipe() {
     let pipe = std::env::var("UNISONO_REPORT_FD").unwrap();
     let (descriptor, inode) = pipe.split_once(':').unwrap();
     let comm = unisono::init().unwrap();
@@ -104,9 +88,7 @@ fn a_child_has_no_report_pipe() {
     comm.close().unwrap();
 }
 
-#[test]
-#[ignore = "a rank"]
-fn twenty_slow_sums() {
+pub(crate) fn twenty_slow_sums() {
     let comm = unisono::init().unwrap();
     for _ in 0..20 {
         sum(&comm).unwrap();
@@ -153,9 +135,7 @@ fn children_of_a_rank_do_not_hold_its_reports() {
 }
 
 /// A broadcast from two roots shares no message, so all calls succeed where no rank leaves before the last has ended.
-#[test]
-#[ignore = "a rank"]
-fn two_roots() {
+pub(crate) fn two_roots() {
     let comm = unisono::init().unwrap();
     let others = comm.duplicate().unwrap();
     let root = comm.rank() % 2;
@@ -178,9 +158,7 @@ fn ranks_that_leave_after_different_calls_are_no_success() {
 }
 
 /// Every rank drops the handle of a call that fails, and ends well.
-#[test]
-#[ignore = "a rank"]
-fn dropped_handles() {
+pub(crate) fn dropped_handles() {
     let world = unisono::init().unwrap();
     match world.rank() {
         1 => drop(world.all_reduce_async(vec![1.0f32; 4], ReduceOp::Sum)),
@@ -197,9 +175,7 @@ fn failures_of_calls_whose_handles_were_dropped_are_no_success() {
 }
 
 /// Every pair of ranks uses its connection, whose way shows in the log only.
-#[test]
-#[ignore = "a rank"]
-fn sums_of_any_length() {
+pub(crate) fn sums_of_any_length() {
     let comm = unisono::init().unwrap();
     for length in [1, 500_000] {
         let mut sum = vec![comm.rank(); length];
@@ -235,9 +211,7 @@ fn ranks_of_a_host_share_memory_unless_they_cannot_or_should_not() {
 }
 
 /// A world in a static, and a handle that is leaked: the exit of the process says goodbye for both.
-#[test]
-#[ignore = "a rank"]
-fn leaked_world() {
+pub(crate) fn leaked_world() {
     static WORLD: OnceLock<World> = OnceLock::new();
     let world = WORLD.get_or_init(|| unisono::init().unwrap());
     std::mem::forget(world.clone());

@@ -1,5 +1,5 @@
 //! `unisono run` with ranks that are lost, panic or sleep: its words about them. The ranks are this test program again:
-//! each of them runs one of the ignored tests below.
+//! each of them runs one of the programs below.
 
 #![allow(clippy::print_stdout, reason = "the tests read the output of their ranks")]
 
@@ -8,12 +8,11 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::{Collectives, ReduceOp, World};
 
-use crate::support::{Finished, start_by};
+use crate::support::{Finished, rank_command, start_by};
 
-/// Starts three ranks that run the ignored test `program`, with these options.
+/// Starts three ranks that run `program`, with these options.
 fn run(options: &[&str], program: &str) -> Finished {
-    let this = std::env::current_exe().unwrap().display().to_string();
-    let line = format!("exec {this} --exact run_losses::{program} --ignored --nocapture");
+    let line = rank_command(program);
     let arguments = [&["run", "-n", "3"], options, &["--", "sh", "-c", &line]].concat();
     start_by(&["env", "RUST_BACKTRACE=0"], &arguments).finish()
 }
@@ -29,9 +28,7 @@ fn world() -> World {
 }
 
 /// Rank 2 stands still; the others go on without it and end well.
-#[test]
-#[ignore = "a rank"]
-fn rank_2_is_stopped() {
+pub(crate) fn rank_2_is_stopped() {
     let world = world();
     if world.rank() == 2 {
         kill_process(getpid(), Signal::STOP).unwrap();
@@ -63,9 +60,7 @@ fn a_stopped_rank_that_the_others_have_gone_on_without_is_ended() {
     assert_eq!(last_line(&done), end, "{}", done.err);
 }
 
-#[test]
-#[ignore = "a rank"]
-fn rank_1_panics() {
+pub(crate) fn rank_1_panics() {
     let world = world();
     assert!(world.rank() != 1, "a bug of the program");
     let _ = world.all_reduce(&mut [1u32; 4], ReduceOp::Sum);
@@ -84,9 +79,7 @@ fn the_text_of_a_panic_is_in_the_last_line() {
 }
 
 /// Rank 0 prints the table of its calls behind its own words.
-#[test]
-#[ignore = "a rank"]
-fn rank_0_says_why_it_exits() {
+pub(crate) fn rank_0_says_why_it_exits() {
     let world = world();
     if world.rank() == 0 {
         eprintln!("no data");
@@ -105,9 +98,7 @@ fn the_table_of_calls_is_not_why_a_rank_ends() {
 }
 
 /// Rank 1 leaves; rank 0 hears of it from a call; rank 2 sleeps, and no call has told it anything.
-#[test]
-#[ignore = "a rank"]
-fn rank_1_exits_while_rank_2_sleeps() {
+pub(crate) fn rank_1_exits_while_rank_2_sleeps() {
     let world = world();
     match world.rank() {
         1 => std::process::exit(3),

@@ -1,20 +1,17 @@
 //! `unisono settings`, that its page is the one in docs, and what ranks of a launcher make of settings.
 
 use unisono::{Collectives, Config, ReduceOp, SecondInit};
+use unisono_tests::program::words;
 
 use crate::support::{Finished, unisono};
 
 /// Runs two ranks of [`program_that_joins_twice`].
 fn run_twice(setting: &str) -> Finished {
-    let program = std::env::current_exe().unwrap();
-    let program = program.to_str().unwrap();
-    let test = ["--ignored", "--exact", "settings::program_that_joins_twice", "--nocapture"];
-    unisono(&[&["run", "-n", "2", "--", "env", setting, program][..], &test].concat())
+    let words = words("program_that_joins_twice");
+    unisono(&[&["run", "-n", "2", "--", "env", setting][..], &words.each_ref().map(String::as_str)].concat())
 }
 
-#[test]
-#[ignore = "a program that the other tests start"]
-fn program_that_joins_twice() {
+pub(crate) fn program_that_joins_twice() {
     let another = || Config::from_environment().map(|config| config.with_second_init(SecondInit::Another));
     let join =
         || another().and_then(|config| unisono::init_with(&config)).unwrap_or_else(|error| panic!("{error}"));

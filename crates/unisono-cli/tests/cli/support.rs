@@ -32,6 +32,11 @@ pub(crate) fn operations() -> Vec<&'static str> {
     Collective::ALL.into_iter().map(Collective::name).chain(["sendrecv"]).collect()
 }
 
+/// The shell's command for a rank that runs `program`.
+pub(crate) fn rank_command(program: &str) -> String {
+    format!("exec env {}", unisono_tests::program::words(program).join(" "))
+}
+
 /// Starts the program, its two outputs read by threads.
 pub(crate) fn start(arguments: &[&str]) -> Running {
     start_by(&["env"], arguments)

@@ -15,9 +15,7 @@ use crate::{add, join_and_add};
 const TITLE: &str = "unisono: rank 0: calls of this rank by size";
 
 /// Calls at two lines, then an end as the test says.
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_with_a_log() {
+pub(crate) fn program_with_a_log() {
     let variables: HashMap<String, String> = environment().collect();
     let world = join_and_add();
     for _ in 0..2 {
@@ -184,9 +182,7 @@ fn i9_an_operation_that_is_unknown_is_a_line() {
 }
 
 /// Two worlds, of which the second makes one call more.
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_with_two_logs() {
+pub(crate) fn program_with_two_logs() {
     let first = join_and_add();
     let another = Config::from_environment().unwrap().with_second_init(SecondInit::Another);
     let second = unisono::init_with(&another).unwrap();
@@ -244,9 +240,7 @@ fn i5_a_table_that_nobody_reads_harms_nobody() {
 }
 
 /// Calls with and without times in the flight record, which is looked at once and again.
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_with_times() {
+pub(crate) fn program_with_times() {
     let unix_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let before = unix_ns();
     let world = join_and_add();
@@ -297,9 +291,7 @@ fn flight_records_have_times_while_the_log_is_on() {
 }
 
 /// Calls of several threads and communicators, while another thread switches the log.
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_with_a_switched_log() {
+pub(crate) fn program_with_a_switched_log() {
     const CALLS: u64 = 2000;
     let world = join_and_add();
     let log = world.comms_logger();

@@ -14,10 +14,32 @@ mod support;
 
 use std::fmt::Debug;
 
-use support::{start, start_ranks};
+use support::{run, start, start_ranks};
 use tracing::field::{Field, Visit};
 use tracing::span;
 use unisono::{Backend, Collectives, Communicator, Config, Peer, ReduceOp, SecondInit, World, in_process};
+
+#[test]
+fn program_of_this_process() {
+    run(&[
+        ("comms_log::program_with_a_log", comms_log::program_with_a_log),
+        ("comms_log::program_with_a_switched_log", comms_log::program_with_a_switched_log),
+        ("comms_log::program_with_times", comms_log::program_with_times),
+        ("comms_log::program_with_two_logs", comms_log::program_with_two_logs),
+        ("meeting::program_that_meets_at_a_url", meeting::program_that_meets_at_a_url),
+        ("mesh::program_with_a_mesh", mesh::program_with_a_mesh),
+        ("metrics::program_that_is_counted", metrics::program_that_is_counted),
+        ("program_that_adds", program_that_adds),
+        ("program_that_gives_up", program_that_gives_up),
+        ("program_that_joins_twice", program_that_joins_twice),
+        ("program_with_a_late_rank", program_with_a_late_rank),
+        ("program_with_a_subscriber", program_with_a_subscriber),
+        ("program_with_threads", program_with_threads),
+        ("skipped::program_that_may_skip", skipped::program_that_may_skip),
+        ("stragglers::program_with_different_logs", stragglers::program_with_different_logs),
+        ("stragglers::program_without_rank_2", stragglers::program_without_rank_2),
+    ]);
+}
 
 /// The usual program: joins, adds, leaves; an error is one line.
 fn join_and_add() -> World {
@@ -40,15 +62,11 @@ fn wait_for_a_word() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-#[test]
-#[ignore = "a program that the tests start"]
 fn program_that_adds() {
     join_and_add().close().unwrap();
 }
 
 /// Rank 1 comes to the second call and to its message when it is told.
-#[test]
-#[ignore = "a program that the tests start"]
 fn program_with_a_late_rank() {
     let world = join_and_add();
     if world.rank() == 1 {
@@ -64,14 +82,10 @@ fn program_with_a_late_rank() {
     world.close().unwrap();
 }
 
-#[test]
-#[ignore = "a program that the tests start"]
 fn program_that_gives_up() {
     join_and_add().abort().unwrap();
 }
 
-#[test]
-#[ignore = "a program that the tests start"]
 fn program_that_joins_twice() {
     let first = join_and_add();
     let another = Config::from_environment().unwrap().with_second_init(SecondInit::Another);
@@ -124,8 +138,6 @@ impl tracing::Subscriber for Subscriber {
     fn exit(&self, _: &span::Id) {}
 }
 
-#[test]
-#[ignore = "a program that the tests start"]
 fn program_with_a_subscriber() {
     tracing::subscriber::set_global_default(Subscriber).unwrap();
     join_and_add().close().unwrap();
@@ -253,8 +265,6 @@ fn a_process_may_join_again_when_all_ranks_do() {
     }
 }
 
-#[test]
-#[ignore = "a program that the tests start"]
 fn program_with_threads() {
     let timeout = in_process::options(2).timeout;
     eprintln!("{timeout:?}");

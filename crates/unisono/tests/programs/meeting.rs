@@ -18,9 +18,7 @@ fn entries(folder: &Folder) -> usize {
 }
 
 /// Takes the URL, the rank, the size and the number of worlds from its caller, as a program does from its arguments.
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_that_meets_at_a_url() {
+pub(crate) fn program_that_meets_at_a_url() {
     let variables = environment();
     let variables: HashMap<String, String> = variables.collect();
     let argument = |name: &str| &variables[name];

@@ -310,9 +310,7 @@ fn a14_groups_and_the_life_of_a_world() {
     }
 }
 
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_with_a_mesh() {
+pub(crate) fn program_with_a_mesh() {
     let world = unisono::init().unwrap();
     let mesh = DeviceMesh::new(&world, &[("dp", 2), ("tp", 2)]).unwrap();
     mesh.flatten(&["dp", "tp"], "all").unwrap();

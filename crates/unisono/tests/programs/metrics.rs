@@ -22,9 +22,7 @@ const PROGRAM: &str = "metrics::program_that_is_counted";
 const SECONDS: Duration = Duration::from_millis(3500);
 
 /// Makes calls, then waits for a word if the test says so.
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_that_is_counted() {
+pub(crate) fn program_that_is_counted() {
     let variables: HashMap<String, String> = environment().collect();
     let argument = |name: &str| variables.get(name).map_or("", String::as_str);
     let world = join_and_add();

@@ -7,9 +7,7 @@ use crate::support::start;
 const PROGRAM: &str = "skipped::program_that_may_skip";
 
 /// Says of each call whether it was made, by lines of standard error.
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_that_may_skip() {
+pub(crate) fn program_that_may_skip() {
     let world = unisono::init().unwrap();
     let peer = 1 - world.rank();
     for _ in 0..2 {

@@ -24,9 +24,7 @@ fn work() -> String {
 }
 
 /// Rank 2 does not come to the analysis; the others print their results.
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_without_rank_2() {
+pub(crate) fn program_without_rank_2() {
     let world = join_and_add();
     let (log, work) = (world.comms_logger(), work());
     log.start();
@@ -113,9 +111,7 @@ fn i6_a_rank_that_calls_something_else_is_named_at_the_deadline() {
 }
 
 /// Ranks record different calls, one of them none.
-#[test]
-#[ignore = "a program that the tests start"]
-fn program_with_different_logs() {
+pub(crate) fn program_with_different_logs() {
     let world = join_and_add();
     let log = world.comms_logger();
     let some = |names: &[&str]| CommsLoggerConfig {

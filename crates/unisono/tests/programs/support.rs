@@ -1,4 +1,7 @@
-//! Programs of a user: this test program once more, running one of its ignored tests.
+//! Programs of a user: this test program once more, running one of its programs.
+
+#[path = "../../../../tests/src/program.rs"]
+mod program;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -7,6 +10,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+
+pub(crate) use program::run;
 
 /// Far longer than any test needs, so that only a hang reaches it.
 const WATCHDOG: Duration = Duration::from_secs(120);
@@ -43,16 +48,16 @@ impl Drop for Folder {
     }
 }
 
-/// Starts `program`, an ignored test, with these variables and none of ours besides.
+/// Starts `program` with these variables and none of ours besides.
 pub(crate) fn start(program: &str, variables: &[(&str, &str)]) -> Program {
-    start_by(&["env"], program, variables)
+    start_by(&[], program, variables)
 }
 
 /// Starts it through another program, as in `nohup program`.
 pub(crate) fn start_by(by: &[&str], program: &str, variables: &[(&str, &str)]) -> Program {
-    let mut command = Command::new(by[0]);
-    command.args(&by[1..]).arg(std::env::current_exe().unwrap());
-    command.args(["--ignored", "--exact", program, "--nocapture", "--test-threads=1"]);
+    let words = [by, &["env"]].concat();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).args(program::words(program));
     let inherited = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in inherited.filter(|name| name.starts_with("UNISONO_")) {
         command.env_remove(name);
