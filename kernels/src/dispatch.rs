@@ -3,7 +3,7 @@
 //! The only file, beside those of the instruction sets, with `unsafe` code: a function compiled for an instruction set
 //! may be called only where the processor has it.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "functions for instructions that a processor may lack")]
 
 use crate::Stores;
 use crate::simd::Simd;

@@ -1,6 +1,6 @@
 //! Launches of kernels: arguments in their order, warps in blocks.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "launches kernels")]
 
 use unisono_communicator::{Error, Result};
 use unisono_cuda::{Argument, Grid};

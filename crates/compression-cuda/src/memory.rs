@@ -1,6 +1,6 @@
 //! Words in a card's memory, and allocations that are used again.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and a stream of a card, by their addresses")]
 
 use std::fmt;
 use std::ops::Range;

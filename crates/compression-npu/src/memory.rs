@@ -1,6 +1,6 @@
 //! Words in a device's memory, and allocations that are used again.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a device, by its address")]
 
 use std::fmt;
 use std::ops::Range;

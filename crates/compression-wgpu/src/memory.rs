@@ -1,7 +1,7 @@
 //! Memory on a device of wgpu. It has no addresses, but calls name memory by address: each allocation gets a range of
 //! made-up ones, and a table finds its buffer.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a device, by a made-up address")]
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -14,7 +14,7 @@
 //! | kernels | | the library of kernels for the host (`kernels/cuda/host/kernels.cpp`); in the environment only |
 //! | inject | | faults, as [`crate::fault`] reads them; in the environment only |
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "asks the loader for the library's own file")]
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
