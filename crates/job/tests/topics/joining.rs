@@ -27,6 +27,7 @@ const JOINED: &str = "the end: joined";
 /// Not a test by itself: one rank. Started on its own it joins nobody.
 #[test]
 #[ignore = "started by the other tests, once per rank"]
+#[expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 fn one_rank() {
     if std::env::var_os("UNISONO_JOIN_TIMEOUT_S").is_none() {
         return;

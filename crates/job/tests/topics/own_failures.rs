@@ -66,6 +66,7 @@ fn a_rank_without_a_route_blames_itself() {
 /// Not a test by itself: a job of ranks on a host where something is wrong.
 #[test]
 #[ignore = "started by the other tests, on a host of its own"]
+#[expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 fn job_on_a_host_in_trouble() {
     if std::env::var_os(TROUBLE).is_some_and(|trouble| trouble == "forbidden") {
         let forbid = Command::new("ip").args(["route", "add", "prohibit", FORBIDDEN]).status().expect("ip");

@@ -63,6 +63,7 @@ pub fn text(name: &str) -> Option<String> {
         return Some(value.to_owned());
     }
     let variable = format!("UNISONO_DOUBLE_{}", name.to_uppercase());
+    #[expect(clippy::disallowed_methods, reason = "settings of a double, no settings of the library")]
     std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned())
 }
 
