@@ -91,7 +91,7 @@ pub(crate) fn run<J: Job>(job: J, available: Available, stores: Stores) -> J::Ou
         // SAFETY: as above.
         Target::Avx512 => unsafe { run_avx512(job, stores) },
         #[cfg(not(target_arch = "x86_64"))]
-        // INVARIANT: `Available::new` made no such value.
+        // `Available::new` made no such value.
         Target::Avx2 | Target::Avx512 => unreachable!("{:?} on another architecture", available.0),
     }
 }

@@ -62,7 +62,7 @@ const COMMENTS_AND_LITERALS: &str = r##"(?x)
 "##;
 
 fn compiled(expression: &str) -> Regex {
-    // INVARIANT: the expressions of this file are constants, and each test uses them.
+    #[expect(clippy::expect_used, reason = "the expressions are constants, and each test uses them")]
     Regex::new(expression).expect("a constant expression is valid")
 }
 

@@ -270,7 +270,7 @@ fn scaling<I: Instructions>(dtype: DType) -> ScaleFunction {
 }
 
 fn refused<F>(dtype: DType) -> F {
-    // INVARIANT: `ReduceOp::accepts` is checked before a call gets here.
+    // `ReduceOp::accepts` is checked before a call gets here.
     unreachable!("the reduce operator does not accept {dtype}")
 }
 
