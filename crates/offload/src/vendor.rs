@@ -1,6 +1,6 @@
 //! A vendor's library as [`crate::Offloaded`] sees it: its communicators, its calls on memory, and its capabilities.
 
-#![expect(unsafe_code, reason = "calls a vendor's library on memory, by its address")]
+#![expect(unsafe_code, reason = "a vendor's library works on memory, by its address")]
 
 use std::ffi::c_void;
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! Earlier processors with AVX-512 use AVX2, which also spares them the lower clock of 512-bit instructions.
 
-#![expect(unsafe_code, reason = "loads and stores of vectors, by address")]
+#![expect(unsafe_code, reason = "intrinsics of AVX-512")]
 
 use std::arch::x86_64::*;
 
