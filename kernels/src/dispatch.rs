@@ -3,7 +3,7 @@
 //! The only file, beside those of the instruction sets, with `unsafe` code: a function compiled for an instruction set
 //! may be called only where the processor has it.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "functions for instructions that a processor may lack")]
 
 use crate::Stores;
 use crate::simd::Simd;
@@ -91,7 +91,7 @@ pub(crate) fn run<J: Job>(job: J, available: Available, stores: Stores) -> J::Ou
         // SAFETY: as above.
         Target::Avx512 => unsafe { run_avx512(job, stores) },
         #[cfg(not(target_arch = "x86_64"))]
-        // INVARIANT: `Available::new` made no such value.
+        // `Available::new` made no such value.
         Target::Avx2 | Target::Avx512 => unreachable!("{:?} on another architecture", available.0),
     }
 }

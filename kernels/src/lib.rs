@@ -43,8 +43,6 @@
 //! A [`Kernels`] value says how they run. Every body of a kernel, for whatever instruction set, kind of stores and
 //! number of threads, gives the same bytes as the functions of [`reference`](mod@reference), which are the definition.
 
-#![deny(unsafe_code)]
-
 mod bf16;
 mod dispatch;
 pub mod format;

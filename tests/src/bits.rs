@@ -1,7 +1,7 @@
 //! The arithmetic of schedules on a device, against the bits of the engine: every type with every operator, on numbers
 //! of all kinds.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 use unisono_collectives::Collectives;
 use unisono_communicator::{

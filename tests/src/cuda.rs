@@ -40,7 +40,7 @@ pub fn double_kernels(cards: &[u32]) -> KernelCode {
 }
 
 fn repository() -> &'static Path {
-    // INVARIANT: this package is one folder below.
+    // This package is one folder below.
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository")
 }
 

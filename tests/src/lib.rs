@@ -6,8 +6,8 @@
 //!
 //! [`Communicator`]: unisono_communicator::Communicator
 
-#![deny(unsafe_code)]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 
 mod alone;
 pub mod backend;

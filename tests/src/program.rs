@@ -23,6 +23,7 @@ pub fn words(name: &str) -> [String; 5] {
 /// # Panics
 /// When the program does, and where these have no program of the name.
 pub fn run(programs: &[(&str, fn())]) {
+    #[expect(clippy::disallowed_methods, reason = "a variable of tests, no setting of the library")]
     let Some(name) = std::env::var_os(PROGRAM) else { return };
     let program = programs.iter().find(|program| name == program.0);
     program.unwrap_or_else(|| panic!("no program {name:?}")).1();

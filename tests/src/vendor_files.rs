@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use crate::skip;
 
 /// What the variable names, if it is set.
-#[expect(clippy::disallowed_methods, reason = "a test that asks for what there is on this machine")]
 fn named(variable: &str) -> Option<PathBuf> {
     std::env::var(variable).ok().filter(|named| !named.is_empty()).map(PathBuf::from)
 }

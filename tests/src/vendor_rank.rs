@@ -1,7 +1,7 @@
 //! Ranks that make the calls of a vendor with a device themselves, without a communicator above: threads, each with a
 //! device, a communicator of the library's and a stream.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls a vendor's library on memory, by its address")]
 
 use std::ffi::c_void;
 use std::thread;

@@ -1,6 +1,8 @@
 //! Lists the compiled kernels that the program is to hold: those in the folder that `GPU_CHECK_CUBINS` names, which
 //! `cargo xtask gpu-check` sets. Without it the program compiles them when it starts.
 
+#![expect(clippy::disallowed_methods, reason = "a build script is told by variables")]
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 

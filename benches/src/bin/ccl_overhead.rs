@@ -4,7 +4,7 @@
 //! Rank 0 prints for each size the medians of all blocks, their quartiles, and the median of the differences of
 //! neighbouring blocks. Results are checked, by both ways, before and after.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls oneCCL")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program whose output is its result")]
 
 use std::ffi::c_void;

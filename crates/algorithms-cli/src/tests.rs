@@ -137,6 +137,7 @@ const CHILD: &str = "ALGORITHMS_CLI_CHILD";
 
 /// Every rank of every shape panics, at one place.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 fn a_panic_is_told_once() {
     if std::env::var_os(CHILD).is_some() {
         let built =

@@ -150,7 +150,7 @@ impl Companion {
     fn on_links<R>(&self, act: impl FnOnce(&mut dyn Failing) -> R) -> R {
         let (mut act, mut result) = (Some(act), None);
         self.engine.with_links(&mut |links| result = act.take().map(|act| act(links)));
-        // INVARIANT: `with_links` calls its function once.
+        #[expect(clippy::expect_used, reason = "`with_links` calls its function once")]
         result.expect("a function that was called")
     }
 }

@@ -3,7 +3,7 @@
 //! The kernel zeroes a marked page in a forked child (Linux, `MADV_WIPEONFORK`). Without such a page, each check
 //! compares process ids, which costs a system call.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "maps a page that the kernel zeroes in a forked child")]
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

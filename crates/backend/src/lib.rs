@@ -20,8 +20,6 @@
 //! | `tickets` | [`Tickets`]: the results of calls that were enqueued on a device's stream |
 //! | `turnstile` | [`Turnstile`]: the right to issue, for one holder at a time |
 
-#![deny(unsafe_code)]
-
 mod agreement;
 mod board;
 mod companion;

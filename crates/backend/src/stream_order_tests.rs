@@ -1,6 +1,6 @@
 //! Tests of the order of calls on streams: which call is ahead, and which orders are a mismatch.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "made-up streams of a device")]
 
 use unisono_communicator::{Collective, DType, Descriptor, DeviceStream, GroupRank, Site};
 

@@ -125,7 +125,7 @@ impl Tickets {
         let (mut state, mut is_awaited) = (lock(&self.state), false);
         if let Some(call) = state.find(number) {
             is_awaited = call.waiting > 0;
-            // INVARIANT: each number has one `OpenTicket`, and an `OpenTicket` ends once.
+            // Each number has one `OpenTicket`, and an `OpenTicket` ends once.
             assert!(call.result.replace(result).is_none(), "call {number} has ended before");
             state.note_end(number);
         }

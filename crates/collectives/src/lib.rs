@@ -23,8 +23,6 @@
 //! | `solo` | [`Solo`]: the world of one rank |
 //! | `stragglers` | the search for the rank that all others wait for |
 
-#![deny(unsafe_code)]
-
 mod arguments;
 mod asynchronous;
 mod collectives;

@@ -3,6 +3,8 @@
 //!
 //! A value that cannot be obeyed is an error that names variable, value and problem. An empty variable is absent.
 
+#![expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Launches of kernels: arguments in their order, warps in blocks.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "launches kernels")]
 
 use unisono_communicator::{Error, Result};
 use unisono_cuda::{Argument, Grid};
@@ -102,7 +102,7 @@ impl Launch {
             Error::invalid("elements", format!("need {warps} warps, above 2^31 blocks of {WARPS}"))
         })?;
         let grid = Grid { blocks: blocks.unsigned_abs(), threads: THREADS };
-        // INVARIANT: every caller names one of them.
+        #[expect(clippy::expect_used, reason = "every caller names one of them")]
         let index = KERNELS.binary_search(&self.kernel).expect("a kernel of the list");
         // SAFETY: callers give the arguments of the kernel's signature, and tests run every kernel on a driver that
         // takes them by that signature; every span was checked to be as long as the kernel reads or writes, and is

@@ -1,6 +1,6 @@
 //! Words in a card's memory, and allocations that are used again.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and a stream of a card, by their addresses")]
 
 use std::fmt;
 use std::ops::Range;
@@ -69,12 +69,12 @@ impl CudaMemory {
     }
 
     pub(crate) fn memory(&self) -> &Memory {
-        // INVARIANT: it is taken when the value is dropped.
+        #[expect(clippy::expect_used, reason = "it is taken when the value is dropped")]
         self.memory.as_ref().expect("memory lives as long as its owner")
     }
 
     pub(crate) fn memory_mut(&mut self) -> &mut Memory {
-        // INVARIANT: it is taken when the value is dropped.
+        #[expect(clippy::expect_used, reason = "it is taken when the value is dropped")]
         self.memory.as_mut().expect("memory lives as long as its owner")
     }
 
@@ -143,7 +143,7 @@ impl DeviceMemory for CudaMemory {
         // SAFETY: the bytes are this memory's, which is borrowed as long as the view lives; it is freed or used again
         // in the order of the stream that the kernels run on.
         let buffer = unsafe { DeviceBuffer::from_raw(address, bytes, device) };
-        // INVARIANT: the driver has given out this address and this size.
+        #[expect(clippy::expect_used, reason = "the driver has given out this address and this size")]
         View::Device(buffer.expect("memory of a device is in the address space"))
     }
 
@@ -151,7 +151,7 @@ impl DeviceMemory for CudaMemory {
         let (address, bytes, device) = self.part(&words);
         // SAFETY: as above, and nobody else has a view of it.
         let buffer = unsafe { DeviceBufferMut::from_raw(address, bytes, device) };
-        // INVARIANT: as above.
+        #[expect(clippy::expect_used, reason = "as above")]
         ViewMut::Device(buffer.expect("memory of a device is in the address space"))
     }
 }

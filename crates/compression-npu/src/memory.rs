@@ -1,6 +1,6 @@
 //! Words in a device's memory, and allocations that are used again.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a device, by its address")]
 
 use std::fmt;
 use std::ops::Range;
@@ -155,7 +155,7 @@ impl DeviceMemory for NpuMemory {
         // SAFETY: the bytes are this memory's, which is borrowed as long as the view lives; it is freed or used again
         // behind the kernels' stream.
         let buffer = unsafe { DeviceBuffer::from_raw(self.part(words), bytes, device) };
-        // INVARIANT: ACL has given out this address and this size.
+        #[expect(clippy::expect_used, reason = "ACL has given out this address and this size")]
         View::Device(buffer.expect("memory of a device is in the address space"))
     }
 
@@ -163,7 +163,7 @@ impl DeviceMemory for NpuMemory {
         let (bytes, device) = (words.len() * WORD_BYTES, self.npu.device().ordinal());
         // SAFETY: as above, and nobody else has a view of it.
         let buffer = unsafe { DeviceBufferMut::from_raw(self.part(words), bytes, device) };
-        // INVARIANT: as above.
+        #[expect(clippy::expect_used, reason = "as above")]
         ViewMut::Device(buffer.expect("memory of a device is in the address space"))
     }
 }

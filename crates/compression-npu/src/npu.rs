@@ -1,6 +1,6 @@
 //! An Ascend device whose memory compressed calls use.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "copies in a device's memory, by its address")]
 
 use std::fmt;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Operators on spans, and compositions of several: sums of signs, and of squares.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "operators on memory of a device, by its address")]
 
 use std::ffi::c_void;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Memory on a device of wgpu. It has no addresses, but calls name memory by address: each allocation gets a range of
 //! made-up ones, and a table finds its buffer.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a device, by a made-up address")]
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -105,7 +105,7 @@ impl DeviceMemory for WgpuMemory {
         // SAFETY: the address is a name in a table of these kernels; nothing reads through it. What they are told to do
         // with it runs in the order of their queue.
         let buffer = unsafe { DeviceBuffer::from_raw(address, bytes, self.kernels.number()) };
-        // INVARIANT: no address is null, and none is near the end of the address space.
+        #[expect(clippy::expect_used, reason = "no address is null or near the end of the address space")]
         View::Device(buffer.expect("a made-up address is valid"))
     }
 
@@ -113,7 +113,7 @@ impl DeviceMemory for WgpuMemory {
         let (address, bytes) = self.place(words);
         // SAFETY: as in `view`.
         let buffer = unsafe { DeviceBufferMut::from_raw(address, bytes, self.kernels.number()) };
-        // INVARIANT: as there.
+        #[expect(clippy::expect_used, reason = "as there")]
         ViewMut::Device(buffer.expect("a made-up address is valid"))
     }
 }

@@ -129,7 +129,7 @@ impl CompressionState {
             return Err(wrong(&is_for));
         }
         let mut words = bytes[header.len()..].chunks_exact(size_of::<u32>()).map(|word| {
-            // INVARIANT: a chunk has four bytes.
+            #[expect(clippy::expect_used, reason = "a chunk has four bytes")]
             u32::from_le_bytes(word.try_into().expect("four bytes"))
         });
         if bytes.len() - header.len() != (state.worker.words() + state.owner.words()) * size_of::<u32>() {

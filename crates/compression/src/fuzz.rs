@@ -3,6 +3,8 @@
 //!
 //! Compiled for tests and for cargo-fuzz alone.
 
+#![expect(clippy::expect_used, reason = "a fuzzed run fails by panicking")]
+
 #[allow(dead_code, reason = "another crate needs the rest of it")]
 #[path = "../../../fuzz/shared/input.rs"]
 mod input;
@@ -43,7 +45,6 @@ pub fn compression(bytes: &[u8]) {
 
 fn codec(input: &mut Input<'_>) -> Arc<dyn Codec> {
     let options = |symmetric| IntOptions { symmetric, block: 64, feedback: true, ..IntOptions::default() };
-    // INVARIANT: 64 elements are a block.
     let [sign, int8, int4, int4a]: [Arc<dyn Codec>; 4] = [
         Arc::new(SignL1::with_block(64).expect("a block")),
         Arc::new(Int8::new(options(true)).expect("a block")),
@@ -114,7 +115,6 @@ fn sum(codec: &dyn Codec, messages: &[Vec<u32>], elements: usize) {
     let mut decoded = vec![0.0f32; elements];
     for message in messages {
         let (part, out) = (part(codec, message, elements), BufferMut::of(&mut decoded));
-        // INVARIANT: memory of the host.
         codec.decode(&kernels, Buffer::of(part), 1.0, out).expect("host memory");
     }
     let (old, mut new) = (vec![0.0f32; elements], vec![0.0f32; elements]);
@@ -125,7 +125,6 @@ fn sum(codec: &dyn Codec, messages: &[Vec<u32>], elements: usize) {
     let mut message = vec![0u32; words];
     let out = BufferMut::of(&mut message[message::part_words(codec, 0..words, elements)]);
     let bad = codec.reduce_encode(&kernels, &parts, elements, feedback, context, out);
-    // INVARIANT: memory of the host.
     if bad.expect("host memory").is_none() {
         message::close(codec, &mut message, elements, None);
         assert!(
@@ -150,7 +149,6 @@ fn changed(input: &mut Input<'_>) {
     let out = BufferMut::of(&mut message[part]);
     let kernels = HostKernels(Kernels::best());
     let bad = codec.encode(&kernels, Buffer::of(&vector), feedback, context, out);
-    // INVARIANT: memory of the host.
     assert_eq!(bad.expect("host memory"), None, "all elements are finite");
     message::close(&*codec, &mut message, elements, None);
     let mut is_genuine = true;
@@ -172,12 +170,9 @@ fn imported(input: &mut Input<'_>) {
     let comm = Solo::new();
     let elements = usize::from(input.below(40));
     let is_anything = input.rarely(4);
-    // INVARIANT: a few bytes of memory.
     let mut state = CompressionState::with_codec(&comm, codec.clone(), DType::F32, elements).expect("memory");
     let mut vector: Vec<f32> = (0..elements).map(|_| f32::from(input.u8()) - 100.0).collect();
-    // INVARIANT: small numbers on one rank.
     comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).expect("a clean call");
-    // INVARIANT: it is the state of an all-reduce.
     let mut bytes = state.export().expect("an all-reduce");
     if is_anything {
         bytes = input.rest().to_vec();

@@ -138,7 +138,7 @@ impl<D: KernelDevice> CompressionState<D> {
         tag.resize(2 * size_of::<u64>(), 0);
         let mut own: Vec<u64> = vec![self.layout.elements as u64, self.members.epoch.into()];
         own.extend(tag.chunks_exact(size_of::<u64>()).map(|word| {
-            // INVARIANT: a chunk has eight bytes.
+            #[expect(clippy::expect_used, reason = "a chunk has eight bytes")]
             u64::from_le_bytes(word.try_into().expect("eight bytes"))
         }));
         let described = own.len();

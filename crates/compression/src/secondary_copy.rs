@@ -58,7 +58,7 @@ impl<T: Element> SecondaryCopy<T> {
             let made = comm.subgroup(&ranks.collect::<Vec<u32>>())?;
             own_host = own_host.or(made);
         }
-        // INVARIANT: every rank has a host.
+        #[expect(clippy::expect_used, reason = "every rank has a host")]
         let host = own_host.expect("this rank is among those of its host");
         let (ranks, rank) = (host.group().size() as usize, host.group().rank() as usize);
         let at = |rank: usize| (elements as u128 * rank as u128 / ranks as u128) as usize;

@@ -252,7 +252,7 @@ impl CompressionState {
 fn owed_on_host(residuals: &Residuals<Vec<u32>>) -> Cow<'_, [f32]> {
     match residuals.kept {
         Kept::Exactly => Cow::Borrowed(bytemuck::cast_slice(residuals.current())),
-        // INVARIANT: the residuals are memory of the host; without memory for a copy the process would end anyway.
+        #[expect(clippy::expect_used, reason = "memory of the host; without memory the process would end")]
         Kept::Averaged(_) => Cow::Owned(residuals.decoded(residuals.current().clone()).expect("memory")),
     }
 }

@@ -40,7 +40,7 @@ impl<T: Send + 'static> CompressedWork<T> {
         };
         let theirs = memory.clone();
         let run = move || {
-            // INVARIANT: the thread that starts this one takes it only when there is no such thread.
+            #[expect(clippy::expect_used, reason = "its starter takes it only where this thread is missing")]
             let (mut buffer, mut state) = take(&theirs).expect("the buffer is there");
             (call(&mut buffer, &mut state), buffer, state)
         };
@@ -48,7 +48,7 @@ impl<T: Send + 'static> CompressedWork<T> {
             Ok(thread) => CompressedWork(Progress::Running(thread)),
             Err(error) => {
                 let error = Error::system("cannot start the thread of a compressed call", &error);
-                // INVARIANT: there is no thread that could have taken it.
+                #[expect(clippy::expect_used, reason = "there is no thread that could have taken it")]
                 let (buffer, state) = take(&memory).expect("the buffer is there");
                 CompressedWork::finished(Err(error), buffer, state)
             }

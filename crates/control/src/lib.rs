@@ -27,8 +27,6 @@
 //! | [`intervals`] | how often ranks show that they live, and how long they may be silent |
 //! | `simulation` | whole jobs in one thread, for tests |
 
-#![deny(unsafe_code)]
-
 mod agreement;
 pub mod checksum;
 mod clocks;

@@ -1,6 +1,6 @@
 //! A device with the context in which this process uses it.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NVIDIA's driver")]
 
 use std::cell::Cell;
 use std::ffi::c_int;

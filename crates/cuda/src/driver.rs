@@ -1,6 +1,6 @@
 //! The driver: its functions, their errors, and the devices that it knows.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NVIDIA's driver")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Memory of a device.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NVIDIA's driver")]
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Code on a device, and the kernels in it.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NVIDIA's driver")]
 
 use std::ffi::CString;
 use std::fmt;

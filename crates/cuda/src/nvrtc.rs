@@ -1,6 +1,6 @@
 //! NVIDIA's compiler from CUDA C++ to the code of a card, as a library. It needs neither a card nor a driver.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NVIDIA's compiler")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;

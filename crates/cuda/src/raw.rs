@@ -2,7 +2,7 @@
 //! and without a record of who frees them. [`Memory`](crate::Memory), [`Stream`](crate::Stream) and
 //! [`Event`](crate::Event) are the same with an owner.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NVIDIA's driver")]
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

@@ -1,6 +1,6 @@
 //! The order of work on a device, and the time that it takes.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NVIDIA's driver")]
 
 use std::ffi::c_void;
 use std::ptr;

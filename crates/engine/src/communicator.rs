@@ -71,7 +71,7 @@ impl<L: Links + 'static> EngineCommunicator<L> {
     }
 
     fn own(&self) -> Arc<EngineCommunicator<L>> {
-        // INVARIANT: `new` is the only way to one, and gives an `Arc`.
+        #[expect(clippy::expect_used, reason = "`new` is the only way to one, and gives an `Arc`")]
         self.own.upgrade().expect("a communicator is in an Arc")
     }
 

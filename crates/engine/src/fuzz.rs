@@ -136,7 +136,7 @@ fn record(algorithm: &Arc<Algorithm>, count: usize, staging: &mut Staging) -> Re
     };
     let choice = Choice { algorithm: algorithm.clone(), shape: Shape::new(2) };
     let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
-    // INVARIANT: names of this repository are short and few.
+    #[expect(clippy::expect_used, reason = "names of this repository are short and few")]
     let identity = Identity::of(&choice, None).expect("a name of ours");
     let mut ranks = [0, 1].map(|rank| {
         let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));

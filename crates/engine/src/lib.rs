@@ -4,8 +4,6 @@
 //! ask a silent rank). An [`EngineCommunicator`] is made of both. The engine knows no sockets; [`in_process`] runs it
 //! between threads.
 
-#![deny(unsafe_code)]
-
 mod calls;
 mod communicator;
 mod drive;

@@ -3,7 +3,7 @@
 //! Without a goodbye the others would take such a rank for dead, and the bytes in its sockets might be taken back. So a
 //! handler at the exit of the process leaves every job in its place, bounded by the settings of each.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls `atexit`")]
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};

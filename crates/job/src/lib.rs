@@ -19,8 +19,6 @@
 //! | `task_thread` | a thread for asynchronous tasks |
 //! | `descriptors`, `size_limit`, `exit` | few descriptors, files that would become too large, the end of the process |
 
-#![deny(unsafe_code)]
-
 pub mod comms_log;
 pub mod config;
 mod connecting;

@@ -6,6 +6,8 @@
 //! pipe's inode too: a process that has inherited the variable but not the descriptor may have another file under its
 //! number.
 
+#![expect(unsafe_code, reason = "borrows an inherited descriptor by its number")]
+
 use std::borrow::Cow;
 use std::io;
 use std::num::ParseIntError;
@@ -220,7 +222,6 @@ pub(crate) struct Reporter {
 
 impl Reporter {
     /// Takes the pipe, if it is there. From then on the programs that this process starts do not inherit it.
-    #[allow(unsafe_code)]
     pub(crate) fn take(pipe: InheritedPipe) -> Option<Reporter> {
         if pipe.descriptor < FIRST_OTHER {
             return None;

@@ -5,7 +5,7 @@
 //! about the signal, so it is blocked in a thread of our own: the kernel sends it to the thread that writes, and the
 //! signal ends with that thread.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "system calls without a safe function")]
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -4,7 +4,7 @@
 //! The hosts are network namespaces. Where they cannot be made, the tests say so and pass; with `namespaces` in
 //! `UNISONO_REQUIRE` they fail. `benches/soak` measures these times.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Jobs whose data goes through memory within a host: the same tests as in `tcp`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod support;
 mod topics;

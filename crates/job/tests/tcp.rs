@@ -1,6 +1,6 @@
 //! Jobs over TCP: meetings, calls, and the fate of a job in trouble.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod support;
 mod topics;

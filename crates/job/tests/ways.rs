@@ -1,7 +1,7 @@
 //! The pairs of ranks that share memory. The ranks are threads of this process, which counts the bytes of its rings; so
 //! there is one test.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Barrier, mpsc};

@@ -1,6 +1,6 @@
 //! The search for oneCCL, and the check of its version. A process opens it once.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls oneCCL")]
 
 use std::ffi::c_int;
 use std::fmt;

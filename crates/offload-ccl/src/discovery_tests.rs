@@ -1,7 +1,7 @@
 //! Finding oneCCL: folders that are wrong, libraries of small texts that stand in for it, and, where it is there, the
 //! real one.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls oneCCL")]
 
 use std::ffi::c_int;
 use std::fs;

@@ -1,6 +1,6 @@
 //! The meanings of oneCCL's codes, and their remedies.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls oneCCL")]
 
 use std::ffi::c_int;
 use std::ptr;

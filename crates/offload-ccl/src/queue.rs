@@ -1,7 +1,7 @@
 //! Calls on memory of SYCL's devices, for programs that have SYCL: a queue is an opaque pointer here, so the program
 //! lends the functions that work on it.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls a program's functions on SYCL's queues")]
 
 use std::ffi::{c_int, c_void};
 

@@ -1,8 +1,6 @@
 //! The C API of oneCCL: `oneapi/ccl.h` and `oneapi/ccl/v2/types.h` of 2022.2.0. The headers of 2022.1.2 differ only in
 //! the functions that they lack.
 
-#![allow(unsafe_code)]
-
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use unisono_vendor_library::functions;

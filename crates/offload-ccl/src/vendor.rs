@@ -1,6 +1,6 @@
 //! oneCCL as a vendor of collectives: its calls, which block on memory of the host.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls oneCCL")]
 
 use std::ffi::c_int;
 use std::ptr;

@@ -1,7 +1,7 @@
 //! Two vectors become one on the device, for schedules: HCCL has no call for it, and aclnn's operators stand in.
 //! [`crate::Product`] says which of them have the bits that the engine defines.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls aclnn's operators")]
 
 use std::ffi::c_void;
 

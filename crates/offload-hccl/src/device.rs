@@ -4,7 +4,7 @@
 //! `aclrtResetDevice`, `aclFinalize`. Libraries and devices that somebody else in the process has initialised are left
 //! to them at the end.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls ACL")]
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

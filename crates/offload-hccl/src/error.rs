@@ -1,6 +1,6 @@
 //! The meanings of the codes of HCCL and ACL, and their remedies.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls HCCL and ACL")]
 
 use std::ffi::c_int;
 

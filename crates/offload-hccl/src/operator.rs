@@ -1,7 +1,7 @@
 //! aclnn's operators: tensors, and the two phases. The first tells the workspace that the operator needs, and makes the
 //! launch that the second enqueues.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls aclnn's operators")]
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

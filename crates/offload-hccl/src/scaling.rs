@@ -1,6 +1,6 @@
 //! Multiplication and division on the device: HCCL has no average and no factors, and aclnn's operators stand in.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls aclnn's operators")]
 
 use std::ffi::c_void;
 

@@ -5,7 +5,7 @@
 //! other, but for negative subnormal numbers, which those codecs take for zero. NumPy and DeepSpeed's other backends
 //! have the highest bit first; [`u8::reverse_bits`] converts.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls aclnn's operators")]
 
 use std::ffi::c_void;
 

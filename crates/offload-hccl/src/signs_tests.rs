@@ -1,6 +1,6 @@
 //! Signs as bits, by the test double of aclnn's operators.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of the double's devices, by its address")]
 
 use unisono_communicator::{DType, DeviceBuffer, DeviceBufferMut, DeviceStream, Error, Result};
 use unisono_offload::{Device, Vendor};

@@ -3,8 +3,6 @@
 //! `hccl_types.h` of hicann/hcomm, `acl_rt.h` and `acl_base.h` of hicann/runtime. Nobody has called Huawei's libraries
 //! by them here.
 
-#![allow(unsafe_code)]
-
 use std::ffi::{c_char, c_int, c_void};
 
 use unisono_vendor_library::functions;

@@ -1,6 +1,6 @@
 //! Arithmetic on vectors of f32 and their signs, by aclnn: the parts of kernels of compression.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls aclnn's operators")]
 
 use std::ffi::c_void;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Arithmetic on vectors, by the test double of aclnn's operators.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of the double's devices, by its address")]
 
 use unisono_communicator::Error;
 use unisono_offload::RawStream;

@@ -1,6 +1,6 @@
 //! HCCL as a vendor of collectives: its calls, which enqueue their work on a stream of a device.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls HCCL")]
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! HCCL's calls, errors and refusals, by the test double of HCCL, ACL and aclnn. It proves that the calls fit the
 //! public headers, and the fate of errors; nothing about Huawei's libraries on a device.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls the doubles of HCCL and ACL")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
 

@@ -1,6 +1,6 @@
 //! Memory that operators need while they run, which is kept for the next ones: nobody waits for it.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a device, for operators on a stream")]
 
 use std::ffi::c_void;
 use std::sync::PoisonError;

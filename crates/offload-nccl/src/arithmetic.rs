@@ -1,7 +1,7 @@
 //! The arithmetic of schedules on the device: the kernels of `kernels/cuda/combine.cu`, since NCCL has no call that
 //! adds two vectors of one rank.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "launches kernels")]
 
 use std::sync::{Mutex, PoisonError};
 

@@ -8,7 +8,7 @@
 //! nothing new. An abort waits for no operation, and ends the wait for one. The turn on the device (`unisono_offload`)
 //! is taken before.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NCCL")]
 
 use std::cell::RefCell;
 use std::ffi::c_int;

@@ -1,6 +1,6 @@
 //! An NVIDIA device, as collectives on its memory need it.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NVIDIA's driver")]
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

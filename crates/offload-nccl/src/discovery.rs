@@ -1,6 +1,6 @@
 //! The search for NCCL, and the check of its version. A process opens it once.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NCCL")]
 
 use std::ffi::c_int;
 use std::fmt;

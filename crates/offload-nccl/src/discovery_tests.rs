@@ -1,7 +1,7 @@
 //! Finding NCCL: files that are wrong, libraries of small texts that stand in for it, and, where it is there, the real
 //! one.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NCCL")]
 
 use std::path::{Path, PathBuf};
 use std::ptr;

@@ -1,6 +1,6 @@
 //! The meanings of NCCL's codes, and their remedies.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NCCL")]
 
 use std::ffi::c_int;
 use std::ptr;

@@ -1,8 +1,6 @@
 //! The C API of NCCL: the parts that `nccl.h` of 2.19, the oldest version that is used, has had since 2.18.1, and the
 //! additions of later versions up to 2.32.3.
 
-#![allow(unsafe_code)]
-
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 

@@ -1,6 +1,6 @@
 //! NCCL as a vendor of collectives: its calls, which enqueue their work on a stream of a device.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NCCL")]
 
 use std::ffi::{c_int, c_void};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! NCCL's calls, errors and hangs, by the test double of NCCL and of the CUDA driver. It proves that the calls fit the
 //! public headers, and the fate of errors; nothing about NCCL on a device.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls the doubles of NCCL and of the driver")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;

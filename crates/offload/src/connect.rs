@@ -6,7 +6,7 @@
 //!
 //! Connections that a library makes for large calls only, such as for another algorithm of NCCL, are not made here.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls a vendor's library on memory of a device")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A vendor's device as [`crate::Offloaded`] sees it: memory, streams, and events on them.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 use std::ffi::c_void;
 

@@ -1,6 +1,6 @@
 //! Calls on memory of a device: their steps are enqueued on the caller's stream.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

@@ -26,8 +26,6 @@
 //! | `connect` | the first calls of a communicator, in which ranks connect |
 //! | `watch` | calls that make no progress in the library |
 
-#![deny(unsafe_code)]
-
 mod body;
 mod capabilities;
 mod compose;

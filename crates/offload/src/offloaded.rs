@@ -368,7 +368,7 @@ impl<V: Vendor> Life for Offloaded<V> {
     }
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
-        // INVARIANT: `open` is the only way to one, and gives an `Arc`.
+        #[expect(clippy::expect_used, reason = "`open` is the only way to one, and gives an `Arc`")]
         let own = self.own.upgrade().expect("a communicator is in an Arc");
         Ok(self.companion.scope(parent, options)?.on(own))
     }

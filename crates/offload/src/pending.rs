@@ -1,7 +1,7 @@
 //! Calls that are under way on streams: the resources that they keep until their work is done, and the search for their
 //! ends.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "events and streams of a device, by their handles")]
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

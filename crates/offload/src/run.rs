@@ -1,7 +1,7 @@
 //! Runs a program on a call's memory: spans become addresses, steps become the library's calls. On memory of the host
 //! lists become one piece first.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls a vendor's library on memory, by its address")]
 
 use std::ffi::c_void;
 

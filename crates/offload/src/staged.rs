@@ -1,7 +1,7 @@
 //! Calls on memory of the host by a library that works on a device. Inputs are copied to the device first, and outputs
 //! are copied back.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,6 +1,6 @@
 //! A vendor's library as [`crate::Offloaded`] sees it: its communicators, its calls on memory, and its capabilities.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "a vendor's library works on memory, by its address")]
 
 use std::ffi::c_void;
 use std::fmt;

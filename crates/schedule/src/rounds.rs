@@ -185,7 +185,7 @@ impl<'a> Play<'a> {
     }
 
     fn receive_of(&self, send: StepNumber) -> StepNumber {
-        // INVARIANT: every send has its receive, as `Matching::of` has found.
+        #[expect(clippy::expect_used, reason = "every send has its receive, as `Matching::of` has found")]
         self.matching.partner(send).expect("a matched send")
     }
 

@@ -36,7 +36,6 @@
 //! ```
 
 #![cfg(target_os = "linux")]
-#![deny(unsafe_code)]
 
 mod budget;
 mod indices;

@@ -15,8 +15,6 @@
 //! | `sockets` | the connections of a communicator: asked for, and come |
 //! | `sleep` | the sleep of a thread that waits for data |
 
-#![deny(unsafe_code)]
-
 mod communicator;
 mod data_link;
 #[cfg(any(test, fuzzing))]

@@ -115,7 +115,7 @@ impl Links for DataLinks {
 
     fn link(&mut self, edge: Edge) -> &mut DataLink {
         let place = place(&self.links, edge);
-        // INVARIANT: the engine asks for a link only after `open` has said that it is there.
+        #[expect(clippy::expect_used, reason = "the engine asks only for a link that `open` has confirmed")]
         self.links[place].as_mut().expect("the edge is open")
     }
 

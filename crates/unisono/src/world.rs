@@ -177,7 +177,7 @@ impl World {
             Kind::Alone(Alone { keys, .. }) => {
                 options.check()?;
                 keys.note_use(key, ranks, self.group())?;
-                // INVARIANT: the only rank is a member.
+                #[expect(clippy::expect_used, reason = "the only rank is a member")]
                 self.subgroup_with(&[0], options).map(|group| group.expect("a group of the only rank"))
             }
             Kind::Tcp(job) => Ok(open(job)?.make_group_companion(key, ranks, options)?.communicator()),

@@ -6,7 +6,6 @@
 //! makes an error of the code that one of its functions returned.
 //!
 //! ```
-//! # #![allow(unsafe_code)]
 //! use std::ffi::{c_char, c_int};
 //! use unisono_vendor_library::{Library, functions};
 //!
@@ -31,8 +30,6 @@
 //! assert_eq!(error.to_string(), words);
 //! # Ok::<(), unisono_communicator::Error>(())
 //! ```
-
-#![deny(unsafe_code)]
 
 mod elf;
 mod functions;

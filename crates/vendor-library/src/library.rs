@@ -1,6 +1,6 @@
 //! An open library.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "opens a library, and finds its functions by name")]
 
 use std::ffi::{OsStr, c_int};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! A library's words about its errors.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "reads a C string of a library's")]
 
 use std::ffi::{CStr, c_char};
 

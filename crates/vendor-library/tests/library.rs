@@ -1,7 +1,7 @@
 //! Small libraries, made by the system's compiler: their opening, the faults of files that are none, and their
 //! functions.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls small libraries in C")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::ffi::{CStr, c_char, c_int};

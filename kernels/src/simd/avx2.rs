@@ -1,6 +1,6 @@
 //! AVX2 with fused products (Haswell, Zen and later): 8 lanes.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "intrinsics of AVX2")]
 
 use std::arch::x86_64::*;
 

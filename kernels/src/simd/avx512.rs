@@ -2,7 +2,7 @@
 //!
 //! Earlier processors with AVX-512 use AVX2, which also spares them the lower clock of 512-bit instructions.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "intrinsics of AVX-512")]
 
 use std::arch::x86_64::*;
 

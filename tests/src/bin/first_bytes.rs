@@ -1,7 +1,7 @@
 //! One rank of the test of frames: `first_bytes memory|tcp`. The first bytes that a call of rank 0 sends end its
 //! process, which prints its stack: a store into the ring, which has become read-only, or a system call that sends.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "protects memory, and traps system calls")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "the test reads it")]
 

@@ -1,7 +1,7 @@
 //! One rank of the test of forks: forks between calls and in the middle of them. A child is refused everything, drops
 //! what it has and ends; the parent goes on as if nothing had been.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "forks")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "the test reads it")]
 

@@ -1,7 +1,7 @@
 //! A communicator for device memory only, as a vendor's library has it: a call is enqueued on a stream, and its end is
 //! known later.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a call, by its address")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! A device whose memory is host memory and whose streams are threads.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

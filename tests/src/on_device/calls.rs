@@ -1,6 +1,6 @@
 //! Typed calls, lists, handles and late errors on memory of the double's devices.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a device, by its address")]
 
 use std::sync::{Arc, Barrier};
 use std::time::Duration;

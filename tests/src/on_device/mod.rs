@@ -10,7 +10,7 @@
 //! | `moved.rs` | calls on memory of the host, made on memory of the device |
 //! | `turns.rs` | several threads and communicators of one device |
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 pub mod algorithms;
 pub mod calls;

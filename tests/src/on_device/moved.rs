@@ -1,6 +1,8 @@
 //! A communicator that makes every call on memory of the host by way of memory of a device: what tests write for the
 //! host is so a test of calls that are enqueued, with their tickets.
 
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
+
 use std::ffi::c_void;
 use std::sync::Arc;
 

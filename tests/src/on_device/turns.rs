@@ -1,7 +1,7 @@
 //! Several threads and communicators of one device, of which a library serves one at a time. In processes of their own,
 //! whose double lets threads meet that must not.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "streams of a device, by their handles")]
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! Memory of a call that is named by its address: what was lent, and devices.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a call, by its address")]
 
 use std::any::Any;
 

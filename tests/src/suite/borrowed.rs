@@ -1,6 +1,6 @@
 //! Asynchronous calls on memory that stays where it is, and the keepers of that memory.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a call, by its address")]
 
 use std::any::Any;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -1,7 +1,7 @@
 //! Calls on device memory: their order on a stream, their tickets, and their late errors, through the double of a
 //! vendor's backend.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Barrier};

@@ -11,7 +11,6 @@ use unisono_tests::suite::SECONDS_MAX;
 /// How often each job runs; the environment variable UNISONO_TEST_ROUNDS says otherwise.
 const ROUNDS: u32 = 5;
 
-#[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
 pub(crate) fn rounds() -> u32 {
     let set = std::env::var("UNISONO_TEST_ROUNDS").ok();
     set.map_or(ROUNDS, |rounds| rounds.parse().unwrap())

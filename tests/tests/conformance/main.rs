@@ -1,6 +1,7 @@
 //! What every communicator must do, on every backend of ours; and ranks that are processes, devices, inputs by chance.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 
 mod comms_log;
 mod compressing;

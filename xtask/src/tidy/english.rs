@@ -41,13 +41,13 @@ const LIMITS: &[Row] = &[
     ("crates/unisono-cli", 293, 170),
     ("examples/bidirectional-ring", 10, 5),
     ("fuzz", 6, 4),
-    ("kernels", 72, 40),
+    ("kernels", 70, 40),
     ("tests", 355, 149),
     ("tests/doubles/common", 99, 48),
     ("tests/doubles/hccl", 21, 11),
     ("tests/doubles/nccl", 36, 13),
     ("tests/vendors", 38, 12),
-    ("xtask", 78, 31),
+    ("xtask", 76, 28),
 ];
 
 /// The number of places that a violation shows.
@@ -63,7 +63,7 @@ const COMMENTS_AND_LITERALS: &str = r##"(?x)
 "##;
 
 fn compiled(expression: &str) -> Regex {
-    // INVARIANT: the expressions of this file are constants, and each test uses them.
+    #[expect(clippy::expect_used, reason = "the expressions are constants, and each test uses them")]
     Regex::new(expression).expect("a constant expression is valid")
 }
 

@@ -1,7 +1,6 @@
 //! The house rules, each a small function over a file, a crate or the workspace; a violation names file, line and rule.
 
 mod circles;
-mod code;
 mod english;
 mod lines;
 mod links;
@@ -81,7 +80,6 @@ fn check_source(
     if source.is_rust() {
         match tokens::parse(source) {
             Ok(tokens) => {
-                violations.extend(code::check(source, &tokens));
                 declarations = types::declarations(source, &tokens);
                 outline = Some(outline::outline(source, &tokens));
             }

@@ -24,7 +24,7 @@ pub(crate) struct Declared {
 /// Reads the modules that a file declares.
 pub(crate) fn declared(source: &Source<'_>) -> Declared {
     let all = |pattern: &str| {
-        // INVARIANT: the patterns below are valid.
+        #[expect(clippy::expect_used, reason = "the patterns below are valid")]
         let pattern = Regex::new(pattern).expect("a valid pattern");
         pattern.captures_iter(source.text).map(|found| found[1].to_owned()).collect()
     };

@@ -33,12 +33,4 @@ impl Source<'_> {
     pub(super) fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }
-
-    /// Files that hold nothing but tests, by their place: `tests`, `*_tests` or `benches` is a folder, `tests.rs` or
-    /// `*_tests.rs` a file.
-    pub(super) fn is_test(&self) -> bool {
-        let folders =
-            self.path.split('/').any(|part| part == "tests" || part.ends_with("_tests") || part == "benches");
-        folders || self.path.ends_with("/tests.rs") || self.path.ends_with("_tests.rs")
-    }
 }

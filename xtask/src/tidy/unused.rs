@@ -23,7 +23,7 @@ impl Words {
     pub(crate) fn add(&mut self, source: &Source<'_>) {
         let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_';
         let words = source.text.split(|letter| !is_of_name(letter)).map(str::to_owned).collect();
-        // INVARIANT: the pattern is valid.
+        #[expect(clippy::expect_used, reason = "the pattern is valid")]
         let included = Regex::new(r#"path\s*=\s*"([^"]+\.rs)""#).expect("a valid pattern");
         let folder = Path::new(source.path).parent().unwrap_or(Path::new(""));
         let included = included.captures_iter(source.text).map(|found| straight(&folder.join(&found[1])));

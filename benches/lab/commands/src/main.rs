@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
+#![expect(clippy::disallowed_methods, reason = "variables of tools, no settings of the library")]
 
 mod compare;
 mod converge;

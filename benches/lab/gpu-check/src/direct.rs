@@ -1,7 +1,7 @@
 //! NCCL's own functions, called as a program calls them that does without this library: what they cost is what the
 //! overhead is measured against.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls NCCL")]
 
 use std::ffi::{c_int, c_void};
 

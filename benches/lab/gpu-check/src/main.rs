@@ -15,7 +15,6 @@
 //! | `calls.rs`, `typed.rs`, `late.rs` | the calls that ranks check |
 //! | `overhead.rs`, `direct.rs` | what a call costs beside NCCL's own function |
 
-#![deny(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod calls;

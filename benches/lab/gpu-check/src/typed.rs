@@ -1,6 +1,6 @@
 //! The typed calls on memory of the device, one after the other on a stream, for the types that NCCL adds.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a device, by its address")]
 
 use std::marker::PhantomData;
 

@@ -2,6 +2,8 @@
 //! and fresh runs, a few changed bits. The program judges itself, with a watchdog for every job; a failure prints the
 //! seed that repeats it.
 
+#![expect(clippy::expect_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::process::Command;
 
 /// Runs the program, which must find every promise kept.

@@ -226,7 +226,7 @@ fn collective(call: &mut Call<'_>) -> Outcome {
 }
 
 fn scale(bytes: &mut [u8], dtype: DType, factor: f64) {
-    // INVARIANT: `check` has called `ReduceOp::accepts`, which admits floats and complex numbers only.
+    // `check` has called `ReduceOp::accepts`, which admits floats and complex numbers only.
     let (Kind::Float(format) | Kind::Complex(format)) = dtype.kind() else {
         unreachable!("a factor on {dtype}")
     };

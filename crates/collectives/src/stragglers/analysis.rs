@@ -126,7 +126,7 @@ impl Sums {
     }
 
     fn add(&mut self, times: &[Aligned], calls: &[CallTimes], previous: Option<&[CallTimes]>) {
-        // INVARIANT: a communicator has at least one rank.
+        // A communicator has at least one rank.
         let Some((last, _)) = times.iter().enumerate().max_by_key(|(_, time)| time.entered_ns) else {
             return;
         };

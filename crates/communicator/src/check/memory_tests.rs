@@ -1,6 +1,6 @@
 //! Tests of the check of a call's memory: the refused places, and the names in the message.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "made-up memory and streams of a device")]
 
 use unisono_schedule::Collective;
 

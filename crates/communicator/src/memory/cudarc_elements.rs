@@ -4,7 +4,7 @@
 //! each call on the vector's stream (`DeviceStream::from_raw(slice.stream().cu_stream() as usize, ...)`), or wait for
 //! the call's ticket before another stream uses the vector.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "a promise about cudarc's memory on a device")]
 
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DeviceSlice};
 

@@ -1,6 +1,6 @@
 //! Memory on an accelerator, and the streams that order calls on it.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 use std::ops::Deref;
 

@@ -1,6 +1,6 @@
 //! Elements on a device, as slices are elements on the host.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a device, by its address")]
 
 use std::marker::PhantomData;
 

@@ -1,6 +1,6 @@
 //! Contiguous host memory of an asynchronous call: a vector that moved in, or foreign memory and its keeper.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a caller, by its address")]
 
 use std::any::Any;
 use std::fmt;

@@ -1,5 +1,7 @@
 //! A failure on a card is an error that names it and a remedy.
 
+#![expect(unsafe_code, reason = "memory of a card, by wrong addresses")]
+
 use std::sync::Arc;
 
 use unisono_communicator::{Buffer, BufferMut, DeviceBuffer, Error, ReduceOp};
@@ -113,7 +115,6 @@ fn buffers_must_be_words_of_this_card() {
 }
 
 /// A buffer that no kernel is given.
-#[allow(unsafe_code)]
 fn foreign(address: usize, bytes: usize, device: u32) -> DeviceBuffer {
     // SAFETY: it is refused before anything is started.
     unsafe { DeviceBuffer::from_raw(address, bytes, device) }.unwrap()
@@ -235,7 +236,6 @@ fn a_card_that_is_opened_twice_has_one_memory() {
 
 /// Memory of a user's own.
 #[test]
-#[allow(unsafe_code)]
 fn addresses_of_users_are_checked() {
     let Some(card) = crate::common::open() else { return };
     let mut own = card.allocate(64).unwrap();

@@ -161,12 +161,12 @@ impl WireHello {
         writer.u8(self.counts_as_lost).array(&[0; 2]);
         writer.u32(self.epoch).u32(self.world_size).u32(self.from).u32(self.to).u64(self.communicator);
         let bytes = writer.array(&self.job.0).array(&self.nonce).finish();
-        // INVARIANT: the fields above are HELLO_BYTES long, which a test of every handshake sees.
+        #[expect(clippy::expect_used, reason = "the fields are HELLO_BYTES long, as tests of handshakes see")]
         bytes.try_into().expect("a hello of fixed length")
     }
 
     pub(super) fn decode(bytes: &[u8; HELLO_BYTES]) -> WireHello {
-        // INVARIANT: every field has a fixed length and any value, and together they are HELLO_BYTES long.
+        #[expect(clippy::expect_used, reason = "the fields take any value, and are HELLO_BYTES long")]
         WireHello::read(&mut Reader::new(bytes)).expect("a hello of fixed length")
     }
 

@@ -250,6 +250,7 @@ fn run_one(trouble: Trouble, seed: u64) -> Stories {
 }
 
 /// The number in a variable of the environment.
+#[expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 fn number(name: &str) -> Option<u64> {
     std::env::var_os(name).and_then(|text| text.into_string().ok()).map(|text| text.parse().unwrap())
 }

@@ -164,7 +164,7 @@ impl Links for SimulatedLinks {
     }
 
     fn link(&mut self, edge: Edge) -> &mut SimulatedLink {
-        // INVARIANT: the engine asks for a link only after `open` has said that it is there.
+        // The engine asks only for a link that `open` has confirmed.
         self.links[edge.index()].as_mut().expect("the edge is open")
     }
 

@@ -1,6 +1,6 @@
 //! The driver's functions, on its test double: their effects, and their errors when something is missing or fails.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and kernels of the driver's double")]
 use std::path::{Path, PathBuf};
 
 use unisono_communicator::Error;

@@ -199,7 +199,7 @@ impl ActiveCall {
             let mut none = Buffers::none();
             let buffers = if self.body.is_some() { &mut none } else { buffers };
             let memory = Memory::new(buffers, substitute, &mut engine.scratch);
-            // INVARIANT: `execute` and `submit` have refused device memory.
+            #[expect(clippy::expect_used, reason = "`execute` and `submit` have refused device memory")]
             let memory = memory.expect("host memory");
             let Engine { links, staging, .. } = engine;
             match run.advance(&mut PollContext { memory, links, staging, reducer }) {

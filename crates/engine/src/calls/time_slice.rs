@@ -8,7 +8,7 @@
 //! Threads and processes inherit the slice of the thread that starts them. So the slice is short only within our calls,
 //! and not while a user's function runs there: other code of the program keeps its slice.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "system calls without a safe function")]
 
 use std::cell::Cell;
 

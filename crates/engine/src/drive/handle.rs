@@ -32,7 +32,7 @@ impl<L: Links + 'static> Deref for Upgraded<L> {
     type Target = Shared<L>;
 
     fn deref(&self) -> &Shared<L> {
-        // INVARIANT: only the drop empties it.
+        #[expect(clippy::expect_used, reason = "only the drop empties it")]
         self.0.as_ref().expect("not dropped")
     }
 }

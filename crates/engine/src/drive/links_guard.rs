@@ -77,14 +77,14 @@ impl<L: Links + 'static> Deref for LinksGuard<'_, L> {
     type Target = Engine<L>;
 
     fn deref(&self) -> &Engine<L> {
-        // INVARIANT: only `let_others` empties a guard, and fills it again before it returns.
+        #[expect(clippy::expect_used, reason = "only `let_others` empties a guard, and it fills it again")]
         self.engine.as_ref().expect("a guard holds the engine")
     }
 }
 
 impl<L: Links + 'static> DerefMut for LinksGuard<'_, L> {
     fn deref_mut(&mut self) -> &mut Engine<L> {
-        // INVARIANT: only `let_others` empties a guard, and fills it again before it returns.
+        #[expect(clippy::expect_used, reason = "only `let_others` empties a guard, and it fills it again")]
         self.engine.as_mut().expect("a guard holds the engine")
     }
 }

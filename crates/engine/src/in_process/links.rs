@@ -66,7 +66,7 @@ impl Links for InProcessLinks {
     }
 
     fn link(&mut self, edge: Edge) -> &mut PipeLink {
-        // INVARIANT: the engine asks for edges that `open` or `is_open` has confirmed.
+        #[expect(clippy::expect_used, reason = "`open` or `is_open` has confirmed the engine's edge")]
         self.open.get_mut(&edge).expect("an open edge")
     }
 

@@ -231,7 +231,7 @@ fn world_and_communicators<L: Links + 'static>(
     let make = |rank| {
         let group = Group::world_on(rank, hosts.clone()).with_skipped(options.skipped);
         let made = control::communicator(&world, &key, group, options, |links| wrap(rank, links));
-        // INVARIANT: no rank of a new world has panicked.
+        #[expect(clippy::expect_used, reason = "no rank of a new world has panicked")]
         made.expect("a new world")
     };
     let communicators = (0..hosts.len() as u32).map(make).collect();

@@ -253,7 +253,7 @@ fn first_difference(room: &Room, peers: &Peers, closed: &[Option<CallHistory>]) 
 impl Rooms {
     /// A room that has a member.
     fn open(&mut self, number: usize) -> &mut OpenRoom {
-        // INVARIANT: a room stays here until every member has dropped its communicator.
+        #[expect(clippy::expect_used, reason = "a room outlives the communicators of its members")]
         self.open.get_mut(&number).expect("a communicator that a rank still has")
     }
 

@@ -3,7 +3,7 @@
 //!
 //! Measured with two processes at once, 32 MiB, cold memory: 11.5 GB/s by `memcpy`, 16 GB/s past the caches.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "stores past the caches, by address")]
 
 /// Copies `source` to `destination`, which have the same length.
 ///

@@ -201,8 +201,8 @@ impl Plan {
     ) -> Plan {
         let descriptor = &key.descriptor;
         let element_bytes = descriptor.dtype.bytes() as u64;
-        // INVARIANT: `piece_bytes` rounds to whole elements. A piece that ends inside an element would never finish,
-        // because reduced bytes move in whole elements and a step stops at the end of its piece.
+        // `piece_bytes` rounds to whole elements. A piece that ends inside an element would never finish, because
+        // reduced bytes move in whole elements and a step stops at the end of its piece.
         assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(element_bytes), "a piece is whole elements");
         let offsets =
             OffsetTable::new(choice.algorithm.collective, descriptor, &key.counts, group, schedule.chunks);

@@ -2,7 +2,7 @@
 //!
 //! Its `unsafe` code: a function compiled for an instruction set may only run on a processor that has it.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "functions for instructions that a processor may lack")]
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph};
@@ -270,7 +270,7 @@ fn scaling<I: Instructions>(dtype: DType) -> ScaleFunction {
 }
 
 fn refused<F>(dtype: DType) -> F {
-    // INVARIANT: `ReduceOp::accepts` is checked before a call gets here.
+    // `ReduceOp::accepts` is checked before a call gets here.
     unreachable!("the reduce operator does not accept {dtype}")
 }
 

@@ -54,7 +54,7 @@ impl Reducer {
     fn with_isa(isa: Isa, dtype: DType, op: ReduceOp, ranks: u32, user: Option<UserFunction>) -> Reducer {
         let way = match op {
             ReduceOp::User(_) => {
-                // INVARIANT: the check of arguments refuses a user op without a function.
+                #[expect(clippy::expect_used, reason = "a user op without a function has been refused")]
                 let function = user.expect("a user op comes with its function");
                 Way::User { function, element_bytes: dtype.bytes() }
             }
@@ -85,7 +85,7 @@ impl Reducer {
         operand_is_left: bool,
         completes: bool,
     ) -> Result<(), Panicked> {
-        // INVARIANT: a step's operand, incoming bytes and destination have the same extent.
+        // A step's operand, incoming bytes and destination have the same extent.
         assert!(
             incoming.len() == destination.len() && operand.is_none_or(|left| left.len() == incoming.len())
         );
@@ -99,7 +99,7 @@ impl Reducer {
                 let incoming = incoming.own();
                 user::reduce(function, *element_bytes, destination, operand, &incoming, operand_is_left)
             }
-            // INVARIANT: the schedules of the collectives without an operator have no such step.
+            // The schedules of the collectives without an operator have no such step.
             Way::Nothing => unreachable!("a call without an operator reduces"),
         }
     }

@@ -4,7 +4,7 @@
 //! time: then they are any bytes, and nothing worse. So no `&[u8]` is made of them, whose bytes may not change. Each
 //! byte is read once.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory that a peer may change at any time")]
 
 use std::borrow::Cow;
 use std::cell::UnsafeCell;

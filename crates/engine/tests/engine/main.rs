@@ -1,6 +1,6 @@
 //! Ranks that are threads, over links in memory: calls, waits, failures.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod body;
 mod callbacks;

@@ -58,7 +58,7 @@ impl Target {
         };
         let path = folder.join(format!("unisono-rank-{rank}.prom"));
         let first = Target { rank, path, labels: format!("rank=\"{rank}\"") };
-        // INVARIANT: a process has fewer worlds than there are numbers.
+        #[expect(clippy::expect_used, reason = "a process has fewer worlds than there are numbers")]
         std::iter::once(first).chain((2..).map(later)).find(is_free).expect("a free number")
     }
 

@@ -127,6 +127,7 @@ mod tests {
     use crate::rendezvous::own_process;
     use crate::task_thread::TaskThread;
 
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     fn rank(address: SocketAddr) -> LocalRank {
         LocalRank { secret: Secret::random().expect("random bytes"), address, process: Some(own_process()) }
     }

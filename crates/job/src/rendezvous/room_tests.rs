@@ -37,7 +37,7 @@ fn limit(Limits(soft, hard): Limits) {
 }
 
 /// A variable of these tests, which no setting is.
-#[allow(clippy::disallowed_methods, reason = "no setting")]
+#[expect(clippy::disallowed_methods, reason = "no setting")]
 fn variable<T: FromStr<Err: Debug>>(name: &str) -> T {
     std::env::var(name).unwrap().parse().unwrap()
 }

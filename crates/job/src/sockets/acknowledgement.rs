@@ -1,7 +1,7 @@
 //! The fate of a socket's bytes in the kernels on both sides. Bytes that were not acknowledged could still be lost when
 //! this process ends.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "system calls without a safe function")]
 
 use std::os::fd::AsFd;
 

@@ -22,6 +22,7 @@ const MARK: &str = "rank says: ";
 const ALONE: &str = "TEST_IS_ALONE";
 
 /// Runs a test in a process of its own, for its counts there: this program again, told to run `test` alone.
+#[expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return body();

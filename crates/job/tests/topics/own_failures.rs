@@ -64,6 +64,7 @@ fn a_rank_without_a_route_blames_itself() {
 }
 
 /// The program on a host where something is wrong: a job of ranks.
+#[expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 pub(crate) fn job_on_a_host_in_trouble() {
     if std::env::var_os(TROUBLE).is_some_and(|trouble| trouble == "forbidden") {
         let forbid = Command::new("ip").args(["route", "add", "prohibit", FORBIDDEN]).status().expect("ip");

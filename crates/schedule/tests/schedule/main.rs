@@ -1,6 +1,6 @@
 //! Proofs of algorithms, and failures to prove.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod counterexamples;
 mod mutations;

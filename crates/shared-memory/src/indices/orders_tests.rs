@@ -1,6 +1,8 @@
 //! Every order in which two threads can act, under loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p unisono-shared-memory --release`.
 
+#![expect(unsafe_code, reason = "memory that two threads share, in a cell of loom's")]
+
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Notify};
 use loom::thread;
@@ -41,7 +43,6 @@ impl Ring {
         }
         self.bytes[writer.next() as usize % BYTES].with_mut(|place| {
             // SAFETY: loom checks that the reader is elsewhere.
-            #[allow(unsafe_code)]
             unsafe {
                 *place = byte;
             }
@@ -81,10 +82,7 @@ impl Ring {
         }
         let byte = self.bytes[reader.next() as usize % BYTES].with(|place| {
             // SAFETY: loom checks that the writer is elsewhere.
-            #[allow(unsafe_code)]
-            unsafe {
-                *place
-            }
+            unsafe { *place }
         });
         if reader.release(1, own, other) {
             self.bells[0].notify();

@@ -1,5 +1,7 @@
 //! A mapped segment.
 
+#![expect(unsafe_code, reason = "memory that two processes share")]
+
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::ptr;

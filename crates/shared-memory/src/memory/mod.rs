@@ -5,7 +5,7 @@
 //! before it is used, and its size is sealed: an access never meets a hole or an end. It is sealed against writing too,
 //! but for the mapping that its maker has by then.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory that two processes share")]
 
 mod mapping;
 

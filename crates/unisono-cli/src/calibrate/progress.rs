@@ -27,7 +27,7 @@ impl Progress {
     pub(super) fn start(ranks: u32) -> Progress {
         let expected_ms = MILLISECONDS_PER_PAIR * u64::from(ranks - 1);
         let bar = ProgressBar::new(expected_ms);
-        // INVARIANT: the template is a constant, and a test parses it.
+        // The template is a constant, and a test parses it.
         bar.set_style(
             ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar()),
         );

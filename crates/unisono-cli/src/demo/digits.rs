@@ -15,7 +15,7 @@ pub(crate) fn load() -> DataSet {
     let mut digits = DataSet { name: "handwritten digits".to_owned(), training: empty(), test: empty() };
     for (index, record) in RECORDS.chunks_exact(RECORD_BYTES).enumerate() {
         let label = record[INPUTS];
-        // INVARIANT: the file is part of the program, and a test reads it.
+        // The file is part of the program, and a test reads it.
         assert!(usize::from(label) < CLASSES, "label {label} in image {index}");
         let set = if index.is_multiple_of(TEST_STRIDE) { &mut digits.test } else { &mut digits.training };
         set.push(&record[..INPUTS], label);

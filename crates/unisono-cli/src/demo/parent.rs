@@ -143,7 +143,7 @@ const BAR: &str = "{wide_bar} {msg}";
 
 fn bar() -> ProgressBar {
     let bar = ProgressBar::no_length();
-    // INVARIANT: the template is a constant, and a test parses it.
+    // The template is a constant, and a test parses it.
     let style = ProgressStyle::with_template(BAR);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_message("the processes start");

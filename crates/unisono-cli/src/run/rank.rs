@@ -51,7 +51,7 @@ impl Rank {
             let _ = child.wait();
         })?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        // INVARIANT: both are pipes, as was asked for.
+        #[expect(clippy::expect_used, reason = "both are pipes, as was asked for")]
         let (out, err) = out.zip(err).expect("a new process has the pipes that were asked for");
         let pipes = [OwnedFd::from(out), err.into()].map(|source| Pipe { rank, source });
         Ok((Rank { child, pid, is_reaped: false, _watched: watched }, pipes))

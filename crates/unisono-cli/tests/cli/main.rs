@@ -1,6 +1,6 @@
 //! The program from outside: what it prints, how it ends, what its ranks do.
 
-#![allow(clippy::unwrap_used, reason = "every function here is part of a test")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "every function here is part of a test")]
 
 mod algo;
 mod backends;

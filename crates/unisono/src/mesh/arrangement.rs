@@ -33,7 +33,7 @@ impl Arrangement {
         let sizes: Vec<u32> = dimensions.iter().map(|&(_, size)| size).collect();
         let stride = |dimension: usize| sizes[dimension + 1..].iter().product();
         let strides = (0..sizes.len()).map(stride).collect();
-        // INVARIANT: the list has every rank of the world.
+        #[expect(clippy::expect_used, reason = "the list has every rank of the world")]
         let own = ranks.iter().position(|&rank| rank == own).expect("this rank is in the mesh") as u32;
         Ok(Arrangement { sizes, strides, ranks, own })
     }

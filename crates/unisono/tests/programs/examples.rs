@@ -1,7 +1,5 @@
 //! Every example runs, as four ranks that were started by hand and alone.
 
-#![allow(clippy::unwrap_used, reason = "the functions that start examples are tests too")]
-
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

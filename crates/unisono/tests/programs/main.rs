@@ -1,6 +1,7 @@
 //! Programs as users start them: the lines on standard error, and the effect of a value that cannot be obeyed.
 
-#![allow(clippy::unwrap_used, reason = "every function here is part of a test")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "every function here is part of a test")]
+#![expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 
 mod comms_log;
 mod examples;

@@ -1,7 +1,7 @@
 //! For tests: a double that was opened, and what it can be told. Another handle of the same file is the same
 //! library, so a test opens beside the program under test, and controls what that one uses.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls a double's functions")]
 
 use std::ffi::{CString, c_char};
 use std::io;

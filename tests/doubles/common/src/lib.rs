@@ -49,6 +49,7 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Panics
 /// When the system has no thread left.
+#[expect(clippy::expect_used, reason = "a double without its thread is none")]
 pub fn start_thread(body: impl FnOnce() + Send + 'static) {
     std::thread::Builder::new().name("double".to_owned()).spawn(body).expect("the system has a thread left");
 }

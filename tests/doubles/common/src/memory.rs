@@ -3,7 +3,7 @@
 //! Every address that a call names must be inside one live allocation of the right device. New memory is full of
 //! rubbish, and guards on both sides show what was written past its ends.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory with guards, by its address")]
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! the time of the call. So only C code makes them, and the rest of a double reads and writes through them without
 //! `unsafe`.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "pointers of C programs")]
 
 use std::ffi::{CStr, c_char};
 

@@ -14,7 +14,7 @@
 //! | kernels | | the library of kernels for the host (`kernels/cuda/host/kernels.cpp`); in the environment only |
 //! | inject | | faults, as [`crate::fault`] reads them; in the environment only |
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "asks the loader for the library's own file")]
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -63,6 +63,7 @@ pub fn text(name: &str) -> Option<String> {
         return Some(value.to_owned());
     }
     let variable = format!("UNISONO_DOUBLE_{}", name.to_uppercase());
+    #[expect(clippy::disallowed_methods, reason = "settings of a double, no settings of the library")]
     std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned())
 }
 

@@ -2,7 +2,7 @@
 //! the host (`kernels/cuda/host/kernels.cpp`), which `unisono_double_kernels(path)` names, or the setting `kernels` in
 //! the environment. A module is any cubin, any PTX or the words "test double", and has all kernels of that library.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "calls a library of kernels")]
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::Path;

@@ -33,6 +33,7 @@ impl From<CuError> for NcclError {
 const SHARED_DEVICE_VERSION: u32 = 23000;
 
 fn may_share_device() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "a variable of NCCL's own")]
     let is_asked_for = std::env::var_os("NCCL_MULTI_RANK_GPU_ENABLE").is_some_and(|value| value == "1");
     is_asked_for && version() >= SHARED_DEVICE_VERSION
 }

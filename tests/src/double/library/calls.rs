@@ -1,6 +1,6 @@
 //! The calls of the double's library.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a call, by its address")]
 
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! call waits for ever for a rank that does not come, and calls that do not go together mix up their data without an
 //! error. What it can do, how it computes, and what goes wrong in it is set.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a call, by its address")]
 
 mod arithmetic;
 mod calls;

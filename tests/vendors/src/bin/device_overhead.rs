@@ -3,7 +3,7 @@
 //!
 //! `target/release/device_overhead` prints medians and quartiles of 6,400 calls, and of 20 processes.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 #![allow(clippy::unwrap_used, reason = "a program that fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a program whose output is its result")]
 

@@ -1,6 +1,7 @@
 //! Vendors' backends: over test doubles of their libraries, and over real oneCCL where it is.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 
 mod ccl;
 mod hccl_double;

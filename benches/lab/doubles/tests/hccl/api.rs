@@ -1,6 +1,6 @@
 //! The library, opened as programs open it, and ranks as threads.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of the double's devices, by its address")]
 
 use std::ffi::{CStr, c_char};
 use std::thread;

@@ -140,6 +140,7 @@ fn a_rank_that_has_left_is_an_error_of_the_others() {
 const INFO: &str = "OF_DOUBLE_TEST_INFO";
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 fn a_rank_that_is_a_process() {
     let Some(path) = std::env::var_os(INFO) else { return };
     let mut info = RootInfo([0; 4108]);

@@ -178,6 +178,7 @@ fn a_dead_rank_is_an_error_of_the_others() {
 const ID: &str = "OF_DOUBLE_TEST_ID";
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 fn a_rank_that_is_a_process() {
     let Some(id) = std::env::var_os(ID) else { return };
     let digits = id.into_string().unwrap();

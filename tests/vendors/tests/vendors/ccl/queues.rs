@@ -1,7 +1,7 @@
 //! Real oneCCL on a program's queues. Its plugin for processors takes any pointer for a `sycl::queue`, so a test double
 //! of SYCL stands behind the functions that a program lends: memory of the host, and copies that are done at once.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory of a call, by its address")]
 
 use std::ffi::{c_int, c_void};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Vectors of cudarc and their views in typed calls: cudarc's own code, over the double of the driver. In a process of
 //! its own, whose loader finds the double under the driver's name.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 use std::env;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Calls of two communicators on streams: in two orders on one stream they are a mismatch that names both, and any
 //! order that is right is left alone. Ranks are processes.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "memory and streams of a device, by their addresses")]
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Streams that are captured into graphs, by other threads and by the caller's, and streams that are none of the
 //! caller's on a thread of NCCL's. In processes of their own: a capture concerns every thread.
 
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "streams of a device, by their handles")]
 
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
