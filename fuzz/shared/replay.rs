@@ -54,7 +54,7 @@ pub(crate) fn replay(name: &'static str, target: fn(&[u8])) {
 
 fn run(name: &str, target: fn(&[u8])) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let corpus = corpus::read(&repository, name).unwrap();
+    let corpus = corpus::read(&repository, name).unwrap_or_else(|error| panic!("{error}"));
     assert!(!corpus.is_empty(), "no inputs");
     eprintln!("target {name}: {} inputs of its corpus", corpus.len());
     for (line, bytes) in (1..).zip(&corpus) {

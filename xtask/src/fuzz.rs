@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz [--inputs N | --keep] [target]`: runs the fuzz targets of `fuzz/` one after the other, each for so
-//! many inputs, and prints a line for each. They start from the committed corpus, `fuzz/corpus/TARGET.hex`. New inputs
-//! stay in `fuzz/target/corpus`; `--keep` adds the inputs with new coverage to the committed corpus.
+//! many inputs, and prints a line for each. The committed corpus, `fuzz/corpus/TARGET.hex`, is the start. New
+//! inputs stay in `fuzz/target/corpus`; `--keep` adds the inputs with new coverage to the committed corpus.
 //!
 //! Without the address sanitizer: nearly all that is under test is safe Rust, and takes several times as many inputs in
 //! the same time. Overflows and debug assertions are checked.
