@@ -131,4 +131,23 @@ mod tests {
             assert_eq!(plane.presence(silent), Presence::Lost);
         }
     }
+
+    #[test]
+    fn a_probed_rank_with_a_connection_is_asked_for_an_answer() {
+        let (now, [own, lost, connected, unconnected]) = (Instant::now(), [0, 2, 3, 4].map(JobRank::new));
+        let mut plane = Plane::new(own, Hosts::new([0, 1, 1, 1, 1].into()), Intervals::default(), now);
+        plane.on_connected(connected, now);
+        plane.take_actions();
+        let certainty = Certainty::Suspected;
+        plane.publish(Topic::Lost { rank: lost, certainty, reason: String::new() }, now);
+        let actions = plane.take_actions();
+        let is_asked = |asked: JobRank| {
+            let mut sent = actions.iter().filter_map(|action| match action {
+                Action::Send(rank, Message::AskClock { .. }) => Some(*rank),
+                _ => None,
+            });
+            sent.any(|rank| rank == asked)
+        };
+        assert!(is_asked(connected) && !is_asked(unconnected), "{actions:?}");
+    }
 }
