@@ -21,3 +21,6 @@ pub mod two_groups {}
 
 #[doc = concat!("```no_run\n", include_str!("../examples/one_bit_adam.rs"), "```")]
 pub mod one_bit_adam {}
+
+#[doc = concat!("```no_run\n", include_str!("../examples/halo_exchange.rs"), "```")]
+pub mod halo_exchange {}

@@ -112,7 +112,7 @@ pub use algorithms::algorithms_main;
 pub use bytemuck;
 pub use config::backend::Backend;
 pub use config::process::Config;
-pub use mesh::{DeviceMesh, MeshWorld};
+pub use mesh::{Cartesian, DeviceMesh, MeshWorld};
 pub use open_worlds::{SecondInit, is_initialized};
 pub use selection::{BACKENDS, is_available};
 #[cfg(feature = "serde")]

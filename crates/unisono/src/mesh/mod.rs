@@ -2,10 +2,12 @@
 //!
 //! | file | contents |
 //! | --- | --- |
+//! | `cartesian` | grids of the ranks of one communicator, with neighbours |
 //! | `arrangement` | which ranks differ in which dimensions only: arithmetic |
 //! | `maker` | the maker of the groups: a world, or the ranks of `in_process` |
 
 mod arrangement;
+mod cartesian;
 mod maker;
 
 use std::fmt;
@@ -14,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use unisono_communicator::{Communicator, Error, GroupOptions, Result, Site};
 
 use arrangement::Arrangement;
+pub use cartesian::Cartesian;
 use maker::Maker;
 
 /// A base for a [`DeviceMesh`]: a [`World`](crate::World), or, in tests, the [`Groups`](crate::in_process::Groups) of a

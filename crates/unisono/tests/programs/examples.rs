@@ -140,3 +140,15 @@ fn one_bit_adam() {
     }
     assert_eq!(alone("one_bit_adam"), "rank 0 of 1: learned; a step sends 0 bytes instead of 0\n");
 }
+
+/// Any number of ranks computes the same bits as one rank.
+#[test]
+fn halo_exchange() {
+    let alone = alone("halo_exchange");
+    let (grid, bits) = alone.split_once(": ").unwrap();
+    assert_eq!(grid, "rank 0 of the grid [1, 1]");
+    assert!(!bits.contains(&"0".repeat(16)), "{bits}");
+    for (rank, said) in job("halo_exchange", &[]).iter().enumerate() {
+        assert_eq!(*said, format!("rank {rank} of the grid [2, 2]: {bits}"));
+    }
+}
