@@ -39,7 +39,6 @@ const LIMITS: &[Row] = &[
     ("crates/unisono-cli", 293, 170),
     ("examples/bidirectional-ring", 10, 5),
     ("fuzz", 6, 4),
-    ("kernels", 70, 40),
     ("tests", 355, 149),
     ("tests/doubles/common", 99, 48),
     ("tests/doubles/hccl", 21, 11),
