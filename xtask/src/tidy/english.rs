@@ -36,7 +36,6 @@ const LIMITS: &[Row] = &[
     ("benches/lab/doubles", 15, 12),
     ("benches/lab/gpu-check", 48, 26),
     ("benches/lab/soak", 66, 45),
-    ("crates/unisono-cli", 293, 170),
     ("examples/bidirectional-ring", 10, 5),
     ("fuzz", 6, 4),
     ("tests", 355, 149),
