@@ -30,7 +30,6 @@ const OPENINGS: &str = r"^(?:What|How|Which|Where|Who|Whose)\b";
 type Row = (&'static str, usize, usize);
 
 const LIMITS: &[Row] = &[
-    ("benches", 12, 6),
     ("benches/lab/compare", 115, 80),
     ("benches/lab/converge", 9, 10),
     ("benches/lab/doubles", 15, 12),
