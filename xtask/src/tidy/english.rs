@@ -36,7 +36,6 @@ const LIMITS: &[Row] = &[
     ("benches/lab/gpu-check", 48, 26),
     ("benches/lab/soak", 66, 45),
     ("examples/bidirectional-ring", 10, 5),
-    ("fuzz", 6, 4),
     ("tests", 355, 149),
     ("tests/doubles/common", 99, 48),
     ("tests/doubles/hccl", 21, 11),
