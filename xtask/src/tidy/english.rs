@@ -35,7 +35,6 @@ const LIMITS: &[Row] = &[
     ("benches/lab/doubles", 15, 12),
     ("benches/lab/gpu-check", 48, 26),
     ("benches/lab/soak", 66, 45),
-    ("examples/bidirectional-ring", 10, 5),
     ("tests", 355, 149),
     ("tests/doubles/common", 99, 48),
     ("tests/doubles/hccl", 21, 11),
