@@ -40,7 +40,6 @@ const LIMITS: &[Row] = &[
     ("tests/doubles/hccl", 21, 11),
     ("tests/doubles/nccl", 36, 13),
     ("tests/vendors", 38, 12),
-    ("xtask", 76, 28),
 ];
 
 /// The number of places that a violation shows.

@@ -9,7 +9,7 @@ use crate::names::Names;
 const RULE: &str = "names";
 const LIST: &str = "crates/unisono/names.txt";
 
-/// The most names for users, those of all features; 125 of them need no feature.
+/// The most names for users, with all features; 125 of them need no feature.
 pub(super) const USERS_MAX: usize = 186;
 
 /// Compares the list with the crate.
