@@ -1,4 +1,4 @@
-//! What a whole call costs beside the wire: per call and, as elements, per step of its schedule.
+//! The cost of a whole call beside the wire: per call and, as elements, per step of its schedule.
 
 #![allow(missing_docs, reason = "criterion's macros write functions")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot run ends")]

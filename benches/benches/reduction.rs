@@ -1,4 +1,4 @@
-//! Receiving and reducing against receiving alone and against a plain copy: what is above the copy is the kernel.
+//! Receiving and reducing against receiving alone and against a plain copy: the time above the copy is the kernel's.
 
 #![allow(missing_docs, reason = "criterion's macros write functions")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot run ends")]

@@ -1,8 +1,8 @@
-//! Rank 0 of a group whose other ranks are a recording: what a call costs, without threads, sockets or waiting.
+//! Rank 0 of a group whose other ranks are a recording: the cost of a call, without threads, sockets or waiting.
 //!
-//! One call is run in a world of threads, and what rank 0 receives is kept. A [`Replay`] then hands out exactly these
-//! bytes again, call after call, with the number of the call written into each header, and takes whatever is sent. So
-//! the engine does all of its work, compared headers included, and never has to wait.
+//! One call is run in a world of threads, and the bytes that rank 0 receives are kept. A [`Replay`] then hands out
+//! exactly these bytes again, call after call, with the number of the call written into each header, and takes all that
+//! is sent. So the engine does all of its work, compared headers included, and never has to wait.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot run ends")]
@@ -21,19 +21,18 @@ use unisono_engine::{
     header_digest,
 };
 
-/// Where a header has the number of its call.
+/// The place of the call's number in a header.
 const NUMBER: std::ops::Range<usize> = 8..16;
 
-/// Where a header has the digest of the calls before.
+/// The place of the digest of earlier calls in a header.
 const DIGEST: std::ops::Range<usize> = 56..64;
 
-/// What rank 0 received in one call, by edge.
+/// The bytes that rank 0 received in one call, by edge.
 type Heard = Arc<Mutex<HashMap<Edge, Vec<u8>>>>;
 
 /// Rank 0 of `ranks` ranks, for calls like `call`: the same collective, shape and algorithm, any number of times.
 ///
-/// `call` is made once here, by all ranks, each with its own data: what the others contribute stays the same from then
-/// on.
+/// `call` is made once here, by all ranks, each with its own data: the others' data stay the same from then on.
 pub fn replay(
     ranks: u32,
     call: impl Fn(&dyn Communicator) -> Result<()> + Sync,
@@ -189,7 +188,7 @@ impl Link for Replay {
 
 /// The recorded peers of rank 0.
 pub struct ReplayLinks {
-    /// By edge; nothing was heard on those on which rank 0 only sends.
+    /// By edge; nothing was heard on an edge on which rank 0 only sends.
     links: Vec<Replay>,
 }
 

@@ -1,4 +1,4 @@
-//! What ranks say to the store, what it says to them, and rounds of arrivals.
+//! Messages of ranks to the store, its answers to them, and rounds of arrivals.
 
 #![no_main]
 

@@ -59,8 +59,8 @@ impl<'a> Input<'a> {
         self.u8() % bound
     }
 
-    /// Edits a stream as an attacker on the network might, up to 7 times: changes a byte, puts some in, takes some
-    /// out, cuts the end off. True unless nothing was done; the stream may be what it was all the same.
+    /// Edits a stream as an attacker on the network might, up to 7 times: changes a byte, puts some in, takes some out,
+    /// cuts the end off. True unless nothing was done; the stream may be the same as before in spite of edits.
     pub(crate) fn edit(&mut self, stream: &mut Vec<u8>) -> bool {
         let edits = self.below(8);
         for _ in 0..edits {
@@ -82,7 +82,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// How many bytes two streams have in common before they differ.
+/// The number of bytes that two streams have in common before they differ.
 pub(crate) fn common_bytes(a: &[u8], b: &[u8]) -> usize {
     const WORD: usize = 64;
     let words = a.chunks_exact(WORD).zip(b.chunks_exact(WORD)).take_while(|(a, b)| a == b).count() * WORD;

@@ -1,4 +1,4 @@
-//! What a fuzz target does on stable Rust: every input of its corpus, then seeded changes of them, under a watchdog.
+//! The work of a fuzz target on stable Rust: every input of its corpus, then seeded changes of them, under a watchdog.
 
 mod corpus;
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 /// Changed inputs for each target.
 const MUTATIONS: u64 = 20_000;
 
-/// Longest changed input: what the fuzzer makes, too.
+/// Longest changed input, also of the fuzzer.
 const INPUT_BYTES_MAX: usize = 4096;
 
-/// For all inputs of a target, far beyond what they take.
+/// For all inputs of a target, far beyond the time that they take.
 const WATCHDOG: Duration = Duration::from_secs(300);
 
-/// Where the changes start from.
+/// The seed of the changes.
 const SEED: u64 = 1;
 
 /// Says which input was running when a target panicked.

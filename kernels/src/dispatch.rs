@@ -1,7 +1,7 @@
 //! Runs a kernel with the instructions of a target, on one thread or on several.
 //!
-//! The only file, beside those of the instruction sets, with `unsafe` code: a function compiled for an instruction set
-//! may be called only where the processor has it.
+//! The only file, beside the files of the instruction sets, with `unsafe` code: a function compiled for an instruction
+//! set may be called only where the processor has it.
 
 #![allow(unsafe_code, reason = "functions for instructions that a processor may lack")]
 
@@ -11,7 +11,7 @@ use crate::simd::portable::Portable;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{avx2::Avx2, avx512::Avx512};
 
-/// What the bodies of the kernels are written for.
+/// The instructions that the bodies of the kernels are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// [`crate::reference`]: the definition, one element after the other.
@@ -112,7 +112,7 @@ fn run_avx512<J: Job>(job: J, stores: Stores) -> J::Output {
     output
 }
 
-/// Other threads may see streamed bytes late, even after they saw what was written later.
+/// Other threads may see streamed bytes late, even after they saw later writes.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fence<S: Simd>(simd: S, stores: Stores) {

@@ -36,13 +36,13 @@ pub fn tree(lanes: &[f32; LANES]) -> f32 {
     sums[0]
 }
 
-/// What the sum of the lanes of a block of `count` elements, each divided by [`LANES`], is multiplied by to get the
-/// mean. A division of two integers that f32 holds exactly, made on the host: devices get the quotient.
+/// The factor from the sum of the lanes of a block of `count` elements, each divided by [`LANES`], to the mean. A
+/// division of two integers that f32 holds exactly, made on the host: devices get the quotient.
 pub fn mean_factor(count: usize) -> f32 {
     LANES as f32 / count as f32
 }
 
-/// The mean of what the lanes have summed of `count` elements. Lanes are divided before they are added, so that a sum
+/// The mean of `count` elements from the sums of the lanes. Lanes are divided before they are added, so that a sum
 /// overflows only when a lane does.
 #[inline(always)]
 pub fn mean(lanes: &[f32; LANES], count: usize) -> f32 {
@@ -65,7 +65,7 @@ pub fn squares_shift(largest: f32) -> i32 {
     if is_usual { 0 } else { exponent.min(126) }
 }
 
-/// The sum of the squares of a block: `sum`, which the lanes summed of what was left after [`squares_shift`].
+/// The sum of the squares of a block: `sum`, which the lanes summed after the elements' shift by [`squares_shift`].
 #[inline(always)]
 pub fn squares(sum: f32, shift: i32) -> f64 {
     let factor = f64::from_bits(((2 * shift + 1023) as u64) << 52);
@@ -88,7 +88,7 @@ pub enum IntWidth {
 }
 
 impl IntWidth {
-    /// How many bytes hold the codes of `elements`.
+    /// The number of bytes that hold the codes of `elements`.
     pub const fn code_bytes(self, elements: usize) -> usize {
         match self {
             IntWidth::Eight => elements,
@@ -113,7 +113,7 @@ impl IntWidth {
     }
 }
 
-/// How integers encode a block.
+/// The encoding of a block by integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IntFormat {
     /// Bits of a code.
@@ -130,7 +130,7 @@ impl IntFormat {
         if self.symmetric { 1 } else { 2 }
     }
 
-    /// How many scales `elements` have.
+    /// The number of scales of `elements`.
     pub const fn scales(self, elements: usize) -> usize {
         elements.div_ceil(self.block) * self.scales_per_block()
     }
@@ -148,7 +148,7 @@ impl IntFormat {
         // The quotient of two constants, rounded once.
         let scale = range * (1.0 / self.steps() as f32);
         // Up by at least five units in the last place, more than the roundings of this and the later product, so that
-        // no code is larger than `steps`, whatever random bits are added.
+        // no code is larger than `steps`, for any random bits.
         let scale = f32::from_bits(scale.to_bits().wrapping_add(0x104) & !0xff);
         let scale = if scale < INT_SCALE_MIN { 0.0 } else { scale };
         self.is_scale(scale).then_some(scale)
@@ -166,7 +166,7 @@ impl IntFormat {
     }
 }
 
-/// How many bytes hold a code of [`Kernels::int_encode_shared`](crate::Kernels::int_encode_shared), or a sum of such
+/// The number of bytes of a code of [`Kernels::int_encode_shared`](crate::Kernels::int_encode_shared), or a sum of such
 /// codes: an integer in two's complement, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CodeSize {
@@ -192,7 +192,7 @@ impl CodeSize {
     }
 }
 
-/// How a code is rounded.
+/// The rounding of a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
     /// To the nearest, ties to even.

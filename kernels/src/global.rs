@@ -10,9 +10,9 @@ use crate::sign::{compensate, left_out, plus_bits, sum_of_signs};
 use crate::simd::{Simd, unrolled};
 use crate::{GlobalSignPart, Stores, reference};
 
-/// What a first pass writes.
+/// The output of a first pass.
 pub(crate) struct Sums<'a> {
-    /// What is to be encoded.
+    /// The numbers to encode.
     pub(crate) values: &'a mut [f32],
     /// The sum of squares of each block.
     pub(crate) squares: &'a mut [f64],
@@ -67,7 +67,7 @@ fn add_squares<S: Simd>(simd: S, sums: &mut S::Lanes, values: S::Lanes) {
     });
 }
 
-/// Where groups come from.
+/// The source of groups.
 trait Values<S: Simd> {
     fn load(&self, simd: S, at: usize) -> S::Lanes;
 }

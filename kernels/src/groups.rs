@@ -23,10 +23,10 @@ pub(crate) fn load<S: Simd>(simd: S, slice: &[f32], at: usize) -> S::Lanes {
     }
 }
 
-/// How far ahead of the groups that are loaded memory is asked for: a block of signs.
+/// The distance from the groups that are loaded to the memory that is asked for: a block of signs.
 const AHEAD_ELEMENTS: usize = 1024;
 
-/// Whether memory is asked for before it is loaded. That pays for what comes from memory, and costs a quarter where an
+/// Whether memory is asked for before it is loaded. That pays for data from memory, and costs a quarter where an
 /// encoder's three buffers come from the second-level cache (measured on an Intel Xeon, family 6 model 207).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ahead {
@@ -63,7 +63,7 @@ pub(crate) fn padded<T: Copy + Default, const LENGTH: usize>(short: &[T]) -> [T;
     group
 }
 
-/// What of a group belongs to `slice` from `at` on is written there.
+/// Writes the elements of a group that belong to `slice` from `at` on.
 #[inline(always)]
 pub(crate) fn store<S: Simd>(simd: S, slice: &mut [f32], at: usize, lanes: S::Lanes, stores: Stores) {
     match (slice[at..].first_chunk_mut(), stores) {

@@ -1,4 +1,4 @@
-//! How kernels run, and the kernels as methods of that.
+//! The way in which kernels run, and the kernels as its methods.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use crate::{
     bf16, global, int, int_decode, shared, sign, sign_decode, sign_words, sum,
 };
 
-/// How a kernel writes large outputs: f32 that nothing reads soon.
+/// The way in which a kernel writes large outputs: f32 that nothing reads soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stores {
     /// Through the caches.
@@ -32,12 +32,12 @@ const STREAMING_ELEMENTS_MIN: usize = 1 << 20;
 /// The largest shift of [`Kernels::average`].
 pub const SHIFT_MAX: u32 = 8;
 
-/// How many threads a call may use.
+/// The threads that a call may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Threads {
     /// The caller's.
     One,
-    /// Those of the rayon pool that the caller is in, when there are several and the call is large.
+    /// The threads of the rayon pool that the caller is in, when there are several and the call is large.
     Pool,
 }
 
@@ -78,14 +78,14 @@ impl Kernels {
         Kernels { threads, ..self }
     }
 
-    /// What the bodies are written for.
+    /// The instructions that the bodies are written for.
     pub fn target(self) -> Target {
         self.available.target()
     }
 
     /// Encodes `input + residual.old` by the sign of each element and the mean magnitude of each block of `block`
-    /// elements; `residual.new` becomes what that leaves out. The first block whose scale is not finite, if there is
-    /// one: the outputs are worthless then.
+    /// elements; `residual.new` becomes the encoding error. The first block whose scale is not finite, if there is one:
+    /// the outputs are worthless then.
     pub fn sign_encode(
         self,
         input: &[f32],
@@ -137,8 +137,8 @@ impl Kernels {
     }
 
     /// The first half of [`Kernels::sign_encode_global`]: `sum` becomes `input + old`; the sum of its squares, of which
-    /// [`format::root_mean_square`] makes the scale. For several pieces of a call the caller adds what each gives, in
-    /// their order; pieces of other lengths can give a total that differs in its last bits.
+    /// [`format::root_mean_square`] makes the scale. For several pieces of a call the caller adds their sums, in their
+    /// order; pieces of other lengths can give a total that differs in its last bits.
     pub fn compensate(self, input: &[f32], old: &[f32], sum: &mut [f32]) -> f64 {
         assert_eq!((old.len(), sum.len()), (input.len(), input.len()), "elements");
         let mut squares = vec![0.0; input.len().div_ceil(SQUARES_BLOCK)];
@@ -160,15 +160,15 @@ impl Kernels {
         squares.iter().sum()
     }
 
-    /// The second half of [`Kernels::sign_encode_global`]: packs the signs of `values`, which become what plus or minus
-    /// `scale` leaves out. They are zero or normal, as the first half leaves them.
+    /// The second half of [`Kernels::sign_encode_global`]: packs the signs of `values`, which become the errors of plus
+    /// or minus `scale`. They are zero or normal, as the first half leaves them.
     pub fn sign_pack(self, values: &mut [f32], scale: f32, bits: &mut [u32]) {
         assert_eq!(bits.len(), sign_words(values.len()), "words");
         self.run(global::Pack { values, scale, bits });
     }
 
-    /// Encodes `input + residual.old` by integers, with scales for each block; `residual.new` becomes what that leaves
-    /// out. The first block with an element that is not finite, if there is one: the outputs are worthless then.
+    /// Encodes `input + residual.old` by integers, with scales for each block; `residual.new` becomes the encoding
+    /// error. The first block with an element that is not finite, if there is one: the outputs are worthless then.
     pub fn int_encode(
         self,
         input: &[f32],
@@ -205,13 +205,13 @@ impl Kernels {
         self.run(int_decode::IntDecodeSum { parts, first: 0, format, weight, output });
     }
 
-    /// `output` becomes what the codes stand for, times `weight`.
+    /// `output` becomes the values of the codes, times `weight`.
     pub fn int_expand(self, part: IntPart<'_>, format: IntFormat, weight: f32, output: &mut [f32]) {
         check_ints(part.scales.len(), part.codes.len(), output.len(), format);
         self.run(int_decode::IntExpand { part, format, weight, output });
     }
 
-    /// The largest magnitude of `input + old` in each block of `block` elements, as the bits of an f32; those of an
+    /// The largest magnitude of `input + old` in each block of `block` elements, as the bits of an f32; the bits of an
     /// infinity if an element is not finite. Ranks that take the largest of theirs, as integers, have magnitudes for
     /// [`Kernels::int_encode_shared`].
     pub fn int_magnitudes(self, input: &[f32], old: Option<&[f32]>, block: usize, output: &mut [u32]) {
@@ -225,7 +225,7 @@ impl Kernels {
 
     /// Encodes `input + residual.old` by integers of `size` bytes, with scales that [`IntFormat::scale`] makes of
     /// `magnitudes`, one for each block: where ranks have the same magnitudes, the sum of their codes is the code of
-    /// their sum. `residual.new` becomes what that leaves out.
+    /// their sum. `residual.new` becomes the encoding error.
     ///
     /// Every magnitude is finite and not smaller than any of its block; otherwise the codes are worthless. Blocks whose
     /// magnitude is too large for a scale get codes 0: a caller that wants an error asks [`IntFormat::scale`] first.
@@ -257,8 +257,8 @@ impl Kernels {
         });
     }
 
-    /// `output` becomes what codes of [`Kernels::int_encode_shared`], or sums of them whose magnitudes are below 2^24,
-    /// stand for, times `weight`: first the product of code and scale is rounded, then that with the weight.
+    /// `output` becomes the values of codes of [`Kernels::int_encode_shared`], or of sums of them whose magnitudes are
+    /// below 2^24, times `weight`: first the product of code and scale is rounded, then its product with the weight.
     ///
     /// # Panics
     /// If the format is not symmetric.
@@ -276,7 +276,7 @@ impl Kernels {
     }
 
     /// `output` becomes `input` in bf16, to the nearest, ties to even. The first block of
-    /// [`BF16_BLOCK`](crate::reference::BF16_BLOCK) elements with one that is not finite, if there is one.
+    /// [`BF16_BLOCK`](crate::reference::BF16_BLOCK) elements that are not all finite, if there is one.
     pub fn bf16_encode(self, input: &[f32], output: &mut [u16]) -> Option<usize> {
         assert_eq!(output.len(), input.len(), "elements");
         self.run(bf16::Bf16Encode { input, output })

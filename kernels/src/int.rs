@@ -16,7 +16,7 @@ use crate::{IntPart, IntPartMut, Residual, Stores, reference};
 /// Elements of a block that waits outside of the new residual.
 const HELD_MAX: usize = 2048;
 
-/// What an encoder works on. `SYMMETRIC` is what the format says.
+/// The data of an encoder. `SYMMETRIC` comes from the format.
 struct IntEncoder<'a, S, R, const SYMMETRIC: bool> {
     simd: S,
     source: R,
@@ -95,7 +95,7 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRI
         Steps::new(scale, if SYMMETRIC { 0.0 } else { self.output.scales[2 * number + 1] })
     }
 
-    /// Writes the codes of a group; what they leave out.
+    /// Writes the codes of a group; returns their errors.
     #[inline(always)]
     fn code(&mut self, steps: Steps, values: S::Lanes, at: usize, count: usize) -> S::Lanes {
         let simd = self.simd;
@@ -186,7 +186,7 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRI
     }
 }
 
-/// The first `count` elements, then the first one again and again: what a minimum does not heed.
+/// The first `count` elements, then the first one again and again: a minimum does not heed these.
 #[cold]
 #[inline(always)]
 fn with_first_behind<S: Simd>(simd: S, values: S::Lanes, count: usize) -> S::Lanes {

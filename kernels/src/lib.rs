@@ -1,6 +1,6 @@
-//! The kernels of compressed collectives: what turns f32 into 1-bit, int8, int4 and bf16 codes and back.
+//! The kernels of compressed collectives: f32 to 1-bit, int8, int4 and bf16 codes and back.
 //!
-//! | method of [`Kernels`] | what it does | bytes of memory traffic for each element |
+//! | method of [`Kernels`] | effect | bytes of memory traffic for each element |
 //! | --- | --- | --- |
 //! | `sign_encode` | adds the residual, packs signs with a scale for each block, leaves the new residual | 12.1 |
 //! | `sign_encode_global` | the same with one scale for all, the root mean square | 20.1 |
@@ -40,8 +40,8 @@
 //! assert_eq!(sent, [1.0, -1.0, 1.0, 1.0]);
 //! ```
 //!
-//! A [`Kernels`] value says how they run. Every body of a kernel, for whatever instruction set, kind of stores and
-//! number of threads, gives the same bytes as the functions of [`reference`](mod@reference), which are the definition.
+//! A [`Kernels`] value says how they run. Every body of a kernel, for every instruction set, kind of stores and number
+//! of threads, gives the same bytes as the functions of [`reference`](mod@reference), which are the definition.
 
 mod bf16;
 mod dispatch;
@@ -67,14 +67,14 @@ pub use format::{CodeSize, Counter, IntFormat, IntWidth, Rounding};
 pub use handle::{Kernels, SHIFT_MAX, Stores, Threads};
 pub use texts::{cuda, wgsl};
 
-/// The error feedback of an encoder: what earlier calls owe to each element, and what this one will.
+/// The error feedback of an encoder: the residual of each element from earlier calls, and from this one.
 ///
 /// They are two buffers so that a call that fails can be undone: the caller drops `new`.
 #[derive(Debug)]
 pub struct Residual<'a> {
-    /// What was left by the last call. As long as the input; no subnormal numbers and no -0.0.
+    /// The residuals from the last call. As long as the input; no subnormal numbers and no -0.0.
     pub old: &'a [f32],
-    /// What this call leaves. As long as the input.
+    /// The residuals from this call. As long as the input.
     pub new: &'a mut [f32],
 }
 
@@ -120,7 +120,7 @@ pub struct IntPart<'a> {
     pub codes: &'a [u8],
 }
 
-/// Where one rank's signs are put, as [`SignPart`] holds them.
+/// The memory for one rank's signs, in the form of [`SignPart`].
 #[derive(Debug)]
 pub struct SignPartMut<'a> {
     /// One for each block.
@@ -137,7 +137,7 @@ impl<'a> SignPartMut<'a> {
     }
 }
 
-/// Where one rank's integers are put, as [`IntPart`] holds them.
+/// The memory for one rank's integers, in the form of [`IntPart`].
 #[derive(Debug)]
 pub struct IntPartMut<'a> {
     /// [`IntFormat::scales`].
@@ -157,7 +157,7 @@ impl<'a> IntPartMut<'a> {
     }
 }
 
-/// How many words hold one bit for each of `elements`.
+/// The number of words that hold one bit for each of `elements`.
 pub const fn sign_words(elements: usize) -> usize {
     elements.div_ceil(32)
 }

@@ -1,8 +1,8 @@
 //! One bit for each element, with a scale for each block.
 //!
-//! A block is read once: its magnitudes are summed and its signs packed in one pass, and what was summed waits in the
-//! first-level cache for the second pass, which takes the scale from it. That one runs a block later, so that it does
-//! not wait for the sum.
+//! A block is read once: its magnitudes are summed and its signs packed in one pass, and the summed numbers wait in the
+//! first-level cache for the second pass, which takes the scale from them. The second pass runs a block later, so that
+//! it does not wait for the sum.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use crate::groups::{Ahead, first, load, load_ahead, put_word, store, tree, word}
 use crate::simd::{Simd, unrolled};
 use crate::{Residual, SignPart, SignPartMut, Stores, reference};
 
-/// From this scale on, what plus or minus the scale leaves of a number that is zero or normal is zero or normal, and so
-/// are sums of such scales: all are multiples of 2^-124. 2^-100.
+/// From this scale on, a number that is zero or normal, less plus or minus the scale, is zero or normal too, and so are
+/// sums of such scales: all are multiples of 2^-124. 2^-100.
 pub(crate) const NO_FLUSH_MIN: f32 = f32::from_bits((127 - 100) << 23);
 
 /// Elements of a block that waits outside of the new residual.
 const HELD_MAX: usize = 2048;
 
-/// Where the numbers to encode come from.
+/// The source of the numbers to encode.
 pub(crate) trait Source<S: Simd> {
     /// Whether loading a group again costs no more than keeping it.
     const IS_MEMORY: bool;
@@ -111,7 +111,7 @@ pub(crate) fn sum_of_signs<S: Simd, P>(
     sums
 }
 
-/// Adds the old residual: what is encoded.
+/// Adds the old residual: the sums are encoded.
 #[inline(always)]
 pub(crate) fn compensate<S: Simd>(
     simd: S,
@@ -143,7 +143,7 @@ pub(crate) fn plus_bits<S: Simd>(simd: S, values: S::Lanes) -> u64 {
     !minus
 }
 
-/// What plus or minus `scale` leaves out.
+/// The errors of plus or minus `scale`.
 #[inline(always)]
 pub(crate) fn left_out<S: Simd>(simd: S, mut values: S::Lanes, scale: f32) -> S::Lanes {
     let splat = simd.splat(scale);
@@ -158,7 +158,7 @@ pub(crate) fn left_out<S: Simd>(simd: S, mut values: S::Lanes, scale: f32) -> S:
     values
 }
 
-/// What an encoder works on.
+/// The data of an encoder.
 struct SignEncoder<'a, S, R> {
     simd: S,
     source: R,

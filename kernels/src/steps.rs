@@ -1,16 +1,16 @@
-//! From numbers to integer codes by the scale of their block, and what codes leave out.
+//! From numbers to integer codes by the scale of their block, and the errors of codes.
 
 use crate::format::{Counter, LANES, Rounding, int_reciprocal};
 use crate::groups::cut;
 use crate::sign::NO_FLUSH_MIN;
 use crate::simd::{Simd, unrolled};
 
-/// How the codes of a block are found.
+/// The way from the numbers of a block to its codes.
 #[derive(Clone, Copy)]
 pub(crate) struct Steps {
     pub(crate) scale: f32,
     reciprocal: f32,
-    /// What code 0 means.
+    /// The value of code 0.
     origin: f32,
 }
 
@@ -55,7 +55,7 @@ impl Steps {
         codes
     }
 
-    /// What the codes of a group leave out.
+    /// The errors of the codes of a group.
     #[inline(always)]
     pub(crate) fn left_out<S: Simd, const SYMMETRIC: bool>(
         self,

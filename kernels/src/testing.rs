@@ -1,5 +1,5 @@
-//! Inputs for tests of bodies of the kernels, here and on devices: lengths, numbers of all kinds, what ranks send. All
-//! from a seed, so that a failure can be repeated.
+//! Inputs for tests of bodies of the kernels, here and on devices: lengths, numbers of all kinds, messages of ranks.
+//! All from a seed, so that a failure can be repeated.
 
 use crate::format::{Counter, IntFormat, IntWidth, Rounding};
 use crate::{IntPart, IntPartMut, Kernels, SignPart, Stores, Target, sign_words};
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// What values of a test are like.
+/// The kind of a test's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mix {
     /// Of the size of gradients.
@@ -57,7 +57,7 @@ pub const MIXES: [Mix; 4] = [Mix::Usual, Mix::Tiny, Mix::Finite, Mix::Wild];
 /// Elements with a common scale.
 pub const BLOCKS: [usize; 4] = [64, 256, 1024, 4096];
 
-/// What sums are multiplied by.
+/// The factors of sums.
 pub const WEIGHTS: [f32; 5] = [1.0, 1.0 / 3.0, 1e-20, -2.0, 0.0];
 
 /// The most parts of a sum.
@@ -96,8 +96,8 @@ pub struct SentSigns {
 }
 
 impl SentSigns {
-    /// What a rank sends: scales of a mix, with zeros and tiny ones, and in [`Mix::Wild`] what overflows; any bits,
-    /// also behind the last element.
+    /// A rank's message: scales of a mix, with zeros and tiny ones, and in [`Mix::Wild`] scales that overflow; any
+    /// bits, also behind the last element.
     pub fn new(random: &mut Random, mix: Mix, count: usize, block: usize) -> SentSigns {
         let scale = |random: &mut Random| match (mix, random.below(8)) {
             (Mix::Usual, _) => random.unit().abs(),
@@ -121,14 +121,14 @@ impl SentSigns {
 /// One rank's integers, as [`IntPart`] lends them.
 #[derive(Clone, Debug)]
 pub struct SentInts {
-    /// Those of each block.
+    /// The scales of each block.
     pub scales: Vec<f32>,
     /// The codes.
     pub codes: Vec<u8>,
 }
 
 impl SentInts {
-    /// What a rank sends: numbers of a mix, encoded by the definition; in [`Mix::Wild`] with codes that no encoder
+    /// A rank's message: numbers of a mix, encoded by the definition; in [`Mix::Wild`] with codes that no encoder
     /// writes.
     pub fn new(random: &mut Random, mix: Mix, count: usize, format: IntFormat) -> SentInts {
         let input = values(random, if mix == Mix::Wild { Mix::Finite } else { mix }, count);
@@ -150,12 +150,12 @@ impl SentInts {
     }
 }
 
-/// One rank's bf16: any bits but those of NaN and Inf, and of numbers whose sums would be.
+/// One rank's bf16: any bits but NaN, Inf and numbers whose sums would be one of these.
 pub fn narrow(random: &mut Random, count: usize) -> Vec<u16> {
     (0..count).map(|_| random.bits() as u16 & 0xbfff).collect()
 }
 
-/// Magnitudes for [`Kernels::int_encode_shared`]: those of this input, here and there larger because of another rank's.
+/// Magnitudes for [`Kernels::int_encode_shared`]: of this input, here and there larger because of another rank's.
 /// `None` if an element is not finite.
 pub fn magnitudes(
     random: &mut Random,

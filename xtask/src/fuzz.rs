@@ -35,7 +35,7 @@ enum Work {
     Keep,
 }
 
-/// Runs what `words` ask for; false when an input crashed a target, or when fuzzing is not possible here.
+/// Runs the work that `words` ask for; false when an input crashed a target, or when fuzzing is not possible here.
 pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
     let outcome = parse(words).and_then(|(work, targets)| {
         let cargo = Cargo::find(repository)?;
@@ -184,7 +184,7 @@ impl Cargo<'_> {
     }
 }
 
-/// How many inputs a run had, as libFuzzer says every now and then behind `#`, and at its end.
+/// The number of inputs of a run, as libFuzzer says every now and then behind `#`, and at its end.
 fn executed(log: &str) -> u64 {
     let number = |line: &str| line.strip_prefix('#')?.split_whitespace().next()?.parse().ok();
     let done = |line: &str| line.strip_prefix("Done ")?.split(' ').next()?.parse().ok();

@@ -1,4 +1,4 @@
-//! The commands that measure: those of `benches/lab`, a workspace of its own.
+//! The commands that measure: the programs of `benches/lab`, a workspace of its own.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -9,16 +9,16 @@ use syn::{Attribute, Ident, Item, UseTree, Visibility};
 /// The folder of the crate whose names count.
 const SOURCES: &str = "crates/unisono/src";
 
-/// The names of the crate, and what hides names from this list.
+/// The names of the crate, and the re-exports that hide names from this list.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// The path of each name without that of the crate, and the features that it needs.
+    /// The path of each name without the crate's, and the features that it needs.
     reachable: BTreeMap<String, Option<String>>,
     /// The modules that a program can name.
     modules: BTreeSet<String>,
     /// Names with the names of this crate that they repeat.
     repeated: Vec<(String, String, Option<String>)>,
-    /// Re-exports that bring names without naming them: their file, their line, what they bring.
+    /// Re-exports that bring names without naming them: their file, their line, their contents in words.
     pub(crate) unnamed: Vec<(String, usize, String)>,
 }
 
@@ -49,7 +49,7 @@ impl Names {
         Ok(names)
     }
 
-    /// How many names are for users.
+    /// The number of names for users.
     pub(crate) fn of_users(&self) -> usize {
         self.reachable.keys().filter(|path| !path.starts_with("extend::")).count()
     }
@@ -152,7 +152,7 @@ fn join(path: &str, name: &Ident) -> String {
     if path.is_empty() { name.to_string() } else { format!("{path}::{name}") }
 }
 
-/// Whether a program sees an item: documentation leaves hidden items out, and the compiler those of `cfg(doc)`.
+/// Whether a program sees an item: documentation leaves hidden items out, and the compiler items of `cfg(doc)`.
 fn is_reachable(visibility: &Visibility, attributes: &[Attribute]) -> bool {
     let hides = |attribute: &Attribute| {
         let words = attribute.meta.require_list().map(|list| format!("{}", list.tokens)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `cargo xtask scale`: what a job of many ranks costs, by meetings at a real store and by simulated jobs of the
+//! `cargo xtask scale`: the cost of a job of many ranks, by meetings at a real store and by simulated jobs of the
 //! control plane.
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Makes typed calls on a replayed link, so many as its argument says, and prints what one takes: for callgrind, which
-//! counts instructions. The difference of two runs leaves out what they make before (benches/lab/measurements.md).
+//! Makes typed calls on a replayed link, as many as its argument says, and prints the time of one: for callgrind, which
+//! counts instructions. The difference of two runs leaves out their preparation (benches/lab/measurements.md).
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot run ends")]
 #![allow(clippy::print_stdout, reason = "it is what this program is for")]

@@ -1,5 +1,5 @@
-//! What oneCCL costs through `unisono` beside oneCCL called by its own functions, in one run of the same processes: the
-//! two take turns, block by block. `unisono run -n 2 -- target/release/ccl_overhead`.
+//! The cost of oneCCL through `unisono` beside oneCCL called by its own functions, in one run of the same processes:
+//! the two take turns, block by block. `unisono run -n 2 -- target/release/ccl_overhead`.
 //!
 //! Rank 0 prints for each size the medians of all blocks, their quartiles, and the median of the differences of
 //! neighbouring blocks. Results are checked, by both ways, before and after.
@@ -27,7 +27,7 @@ const SIZES: [usize; 10] =
 /// Blocks of each way, for each size.
 const BLOCKS: usize = 40;
 
-/// How long a block takes, about.
+/// The time of a block, about.
 const BLOCK: Duration = Duration::from_millis(25);
 
 /// oneCCL by its own functions.
@@ -89,7 +89,7 @@ fn is_right(direct: &Direct, comm: &CclCommunicator, buffer: &mut [f32]) -> Resu
     Ok(right)
 }
 
-/// One size: what is printed, or that a result was wrong.
+/// One size: the line to print, or `None` for a wrong result.
 fn measure(direct: &Direct, comm: &CclCommunicator, bytes: usize) -> Result<Option<String>> {
     let mut buffer = vec![0.0f32; bytes / 4];
     let mut right = is_right(direct, comm, &mut buffer)?;

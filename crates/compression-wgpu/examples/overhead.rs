@@ -1,5 +1,5 @@
-//! What a kernel costs on an adapter beside the processor: what the host does for a call, and how many elements a
-//! second. Every output is compared with the processor's before it is timed.
+//! The cost of a kernel on an adapter beside the processor: the host's time for a call, and the elements a second.
+//! Every output is compared with the processor's before it is timed.
 //!
 //! `cargo run --release -p unisono-compression-wgpu --example overhead [ADAPTER [MI]]`: MI times 2^20 elements, one if
 //! not given. Without the name of an adapter, a GPU is taken.
@@ -158,7 +158,7 @@ impl Row {
             let inputs = views.iter().map(View::buffer).collect();
             let outputs = views_mut.iter_mut().map(ViewMut::buffer).collect();
             (self.run)(kernels, Arguments { inputs, outputs })?;
-            // What only enqueues has not ended.
+            // A call that only enqueues its kernel has not ended.
             kernels.read(&waited, 0, &mut [0])
         })?;
         for (memory, expected) in outputs.iter().zip(&expected) {
@@ -183,12 +183,12 @@ fn packed(codes: &[u8]) -> Vec<u32> {
     codes.chunks(4).map(word).collect()
 }
 
-/// What rows read.
+/// The inputs of rows.
 struct Samples {
     elements: usize,
     input: Vec<u32>,
     old: Vec<u32>,
-    /// What ranks send.
+    /// The messages of ranks.
     signs: Vec<Vec<u32>>,
     int8: Vec<Vec<u32>>,
     int4: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Which adapter is opened.
+//! The choice of an adapter.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,25 +10,25 @@ use unisono_communicator::{Error, Result, Severity, log};
 use crate::error::{WgpuCode, failed, limited};
 use crate::shaders::{LANES, STORAGE_BUFFERS, WORKGROUP_BYTES};
 
-/// Which adapter to open.
+/// The adapter to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AdapterChoice {
-    /// A GPU: a discrete one if there is one, else an integrated or a virtual one. Never one that computes on the
-    /// processor, where [`unisono_compression::HostKernels`] are many times faster.
+    /// A GPU: a discrete one if there is one, else an integrated or a virtual one. Never an adapter that computes on
+    /// the processor, where [`unisono_compression::HostKernels`] are many times faster.
     #[default]
     Gpu,
-    /// The first one whose name contains this text, of whatever kind.
+    /// The first adapter of any kind whose name contains this text.
     Named(String),
-    /// One that computes on the processor, such as Mesa's llvmpipe: for tests.
+    /// An adapter that computes on the processor, such as Mesa's llvmpipe: for tests.
     Software,
 }
 
-/// How to open a device.
+/// The options of a device.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     /// The adapter.
     pub adapter: AdapterChoice,
-    /// The limits to ask for; those of the adapter if `None`. A vector that is longer than
+    /// The limits to ask for; the adapter's own if `None`. A vector that is longer than
     /// `max_storage_buffer_binding_size` is worked on in several dispatches.
     pub limits: Option<wgpu::Limits>,
 }
@@ -41,7 +41,7 @@ pub fn adapters() -> Vec<wgpu::AdapterInfo> {
 fn found() -> Vec<wgpu::Adapter> {
     let descriptor = wgpu::InstanceDescriptor {
         backends: wgpu::Backends::PRIMARY,
-        // No validation layers of Vulkan: wgpu validates what it is given.
+        // No validation layers of Vulkan: wgpu validates its arguments.
         flags: wgpu::InstanceFlags::empty(),
         ..wgpu::InstanceDescriptor::new_without_display_handle()
     };
@@ -66,7 +66,7 @@ pub(crate) fn title(info: &wgpu::AdapterInfo) -> String {
     format!("{name} ({device_type:?}, {driver} {driver_info})")
 }
 
-/// The lower, the better; `None` if it is not what is asked for.
+/// The lower, the better; `None` if the choice excludes it.
 fn preference(choice: &AdapterChoice, info: &wgpu::AdapterInfo) -> Option<u32> {
     use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
     match (choice, info.device_type) {
@@ -89,7 +89,7 @@ fn choose(choice: &AdapterChoice) -> Result<wgpu::Adapter> {
     }
 }
 
-/// The index of the one to take.
+/// The index of the adapter to take.
 fn chosen(choice: &AdapterChoice, infos: &[wgpu::AdapterInfo]) -> Result<usize> {
     let fitting = (0..infos.len()).filter_map(|index| Some((preference(choice, &infos[index])?, index)));
     if let Some((_, index)) = fitting.min() {
@@ -134,8 +134,8 @@ pub(crate) fn open(options: &OpenOptions) -> Result<(wgpu::AdapterInfo, wgpu::De
     };
     let (device, queue) = ready(adapter.request_device(&descriptor))
         .map_err(|error| failed(&title(&info), "request_device", WgpuCode::Internal, error.to_string()))?;
-    // wgpu panics at an error that no scope catches. All calls of this crate are made within scopes; what comes
-    // otherwise belongs to none of them.
+    // wgpu panics at an error that no scope catches. All calls of this crate are made within scopes; another error
+    // belongs to none of them.
     let name = title(&info);
     device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
         log(Severity::Warn, None, format_args!("{name}: {error}"));
@@ -143,7 +143,7 @@ pub(crate) fn open(options: &OpenOptions) -> Result<(wgpu::AdapterInfo, wgpu::De
     Ok((info, device, queue))
 }
 
-/// What every kernel needs. Lengths of buffers are looked at when they are used.
+/// The limits that every kernel needs. Lengths of buffers are looked at when they are used.
 pub(crate) fn check_limits(adapter: &str, limits: &wgpu::Limits) -> Result<()> {
     let needs: [(&str, u32, u32); 5] = [
         (

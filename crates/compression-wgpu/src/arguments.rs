@@ -1,4 +1,4 @@
-//! From the arguments of a kernel to what a job needs of them: words of buffers, and numbers of formats.
+//! From the arguments of a kernel to the inputs of a job: words of buffers, and numbers of formats.
 
 use unisono_communicator::{Buffer, BufferMut, DeviceBuffer, Error, Result};
 use unisono_compression::{Feedback, Shared};
@@ -64,7 +64,7 @@ impl WgpuKernels {
         Ok([Some(self.vector("feedback.old", &old, elements)?), Some(new)])
     }
 
-    /// Where an encoder writes.
+    /// The regions that an encoder writes.
     pub(crate) fn encoded(
         &self,
         out: &BufferMut<'_>,
@@ -160,7 +160,7 @@ pub(crate) fn sign_numbers(elements: usize, block: usize) -> Result<Numbers> {
     })
 }
 
-/// Of what has one scale for all elements, or none.
+/// The numbers of a format that has one scale for all elements, or none.
 pub(crate) fn global_numbers(weight: f32) -> Numbers {
     weighted(Numbers { block: u32::MAX, ..Numbers::default() }, weight)
 }

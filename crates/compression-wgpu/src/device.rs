@@ -19,8 +19,8 @@ use crate::pool::{Pool, Pooled};
 
 /// The kernels on one device of wgpu.
 ///
-/// A clone is the same device; threads may share it. Calls run in their order, and what returns nothing but success
-/// may still be running when it has returned.
+/// A clone is the same device; threads may share it. Calls run in their order, and a call that returns nothing but
+/// success may still be running when it has returned.
 #[derive(Clone)]
 pub struct WgpuKernels(Arc<Inner>);
 
@@ -32,10 +32,10 @@ struct Inner {
     number: u32,
     pipelines: Pipelines,
     addresses: AddressTable,
-    /// What kernels read and write, and what the host reads.
+    /// Buffers that kernels read and write, and buffers that the host reads.
     memory: Arc<Pool>,
     staging: Arc<Pool>,
-    /// What is bound where a kernel reads nothing, and where it writes nothing.
+    /// The buffers to bind where a kernel reads nothing, and where it writes nothing.
     unread: (Span, Pooled),
     unwritten: (Span, Pooled),
 }
@@ -50,9 +50,9 @@ impl WgpuKernels {
     /// Opens a device and compiles all kernels, which takes some tenths of a second.
     ///
     /// # Errors
-    /// [`Error::LibraryMissing`] when there is no such adapter; it lists those that there are.
-    /// [`Error::Unsupported`] when a limit is too small; it names the limit.
-    /// [`Error::Vendor`] when the device cannot be opened, or does not take a kernel.
+    /// [`Error::LibraryMissing`] when there is no such adapter; it lists the adapters that there are.
+    /// [`Error::Unsupported`] when a limit is too small; it names the limit. [`Error::Vendor`] when the device cannot
+    /// be opened, or does not take a kernel.
     pub fn open(options: &OpenOptions) -> Result<WgpuKernels> {
         let (info, device, queue) = open(options)?;
         WgpuKernels::new(info, device, queue)
@@ -95,12 +95,12 @@ impl WgpuKernels {
         &self.0.info
     }
 
-    /// The device of wgpu. Whoever destroys it makes every later call fail with [`Error::Vendor`].
+    /// The device of wgpu. After its destruction every call fails with [`Error::Vendor`].
     pub fn device(&self) -> &wgpu::Device {
         &self.0.link.device
     }
 
-    /// Its queue, in whose order the kernels run: what a program submits before a call is seen by the call.
+    /// Its queue, in whose order the kernels run: a call sees all work that a program submits before it.
     pub fn queue(&self) -> &wgpu::Queue {
         &self.0.link.queue
     }
@@ -113,8 +113,8 @@ impl WgpuKernels {
         &self.0.limits
     }
 
-    /// What a binding holds of words that begin anywhere: it begins at a place that is aligned, and so by less than the
-    /// alignment too early.
+    /// The bytes that a binding holds of words that begin anywhere: it begins at a place that is aligned, and so by
+    /// less than the alignment too early.
     pub(crate) fn binding_bytes_max(&self) -> u64 {
         let wgpu::Limits { max_storage_buffer_binding_size, min_storage_buffer_offset_alignment, .. } =
             self.limits();
@@ -143,12 +143,12 @@ impl WgpuKernels {
         &self.0.staging
     }
 
-    /// What is bound where a kernel reads nothing.
+    /// The buffer to bind where a kernel reads nothing.
     pub(crate) fn unread(&self) -> &Span {
         &self.0.unread.0
     }
 
-    /// What is bound where a kernel writes nothing.
+    /// The buffer to bind where a kernel writes nothing.
     pub(crate) fn unwritten(&self) -> &Span {
         &self.0.unwritten.0
     }
@@ -179,7 +179,7 @@ impl WgpuKernels {
         self.read_back("read", staging, submission, to)
     }
 
-    /// Waits for a submission, and reads what it has copied to the start of `staging`.
+    /// Waits for a submission, and reads the words that it has copied to the start of `staging`.
     pub(crate) fn read_back(
         &self,
         call: &str,
@@ -204,7 +204,7 @@ impl WgpuKernels {
         })
     }
 
-    /// Enqueues what `record` records.
+    /// Enqueues the commands of `record`.
     pub(crate) fn submit(
         &self,
         call: &str,

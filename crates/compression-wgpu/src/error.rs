@@ -1,4 +1,4 @@
-//! What can go wrong with an adapter, as errors of this library.
+//! The failures of an adapter, as errors of this library.
 
 use unisono_communicator::Error;
 
@@ -37,7 +37,7 @@ pub(crate) fn failed(adapter: &str, call: &str, code: WgpuCode, text: impl Into<
     }
 }
 
-/// The same, from what an error scope has caught.
+/// The same, from an error that an error scope has caught.
 pub(crate) fn caught(adapter: &str, call: &str, error: &wgpu::Error) -> Error {
     let code = match error {
         wgpu::Error::Validation { .. } => WgpuCode::Validation,
@@ -47,7 +47,7 @@ pub(crate) fn caught(adapter: &str, call: &str, error: &wgpu::Error) -> Error {
     failed(adapter, call, code, error.to_string())
 }
 
-/// A limit of the device that is too small for `what`.
+/// A device's limit that is too small, as an error.
 pub(crate) fn limited(adapter: &str, what: &str, limit: &str, needed: u64, has: u64) -> Error {
     let what = format!("{what}, which needs {limit} = {needed}; {adapter} has {has}");
     let instead = "another adapter, or HostKernels on the host".to_owned();

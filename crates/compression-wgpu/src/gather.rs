@@ -9,7 +9,7 @@ use crate::memory::Span;
 use crate::pool::Pooled;
 use crate::regions::{EncodedRegions, Region};
 
-/// What is read or summed.
+/// The input of a kernel that reads or sums.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
     /// A vector, or codes without numbers of blocks.
@@ -19,7 +19,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Where numbers of blocks and codes of some elements are; for a plain part both are the same.
+    /// The words of numbers of blocks and of codes of some elements; for a plain part both are the same.
     pub(crate) fn windows(&self, elements: &Range<usize>) -> [Span; 2] {
         match self {
             Part::Plain(region) => [region.window(elements), region.window(elements)],
@@ -27,7 +27,7 @@ impl Part {
         }
     }
 
-    /// How many words some elements have.
+    /// The number of words of some elements.
     pub(crate) fn words(&self, elements: &Range<usize>) -> usize {
         match self {
             Part::Plain(region) => region.density.range(elements).len(),
@@ -42,9 +42,9 @@ impl Part {
 pub(crate) struct Gathered {
     /// The words to bind.
     pub(crate) window: Span,
-    /// Where numbers of blocks and codes of each part begin in the window.
+    /// The starts of the numbers of blocks and the codes of each part in the window.
     pub(crate) places: Vec<[usize; 2]>,
-    /// What must be copied there first.
+    /// The copies into the window that must come first.
     copies: Vec<(Span, usize)>,
     /// The memory of the copies.
     _scratch: Option<Pooled>,

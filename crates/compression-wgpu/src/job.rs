@@ -48,7 +48,7 @@ pub(crate) struct Numbers {
     pub(crate) last_mean_factor: f32,
 }
 
-/// What the host reads behind a kernel.
+/// The words that the host reads behind a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResultWords {
     /// Nothing.
@@ -67,7 +67,7 @@ pub(crate) struct Job {
     pub(crate) block: usize,
     /// Elements that a workgroup works on at a time.
     pub(crate) at_once: usize,
-    /// What is summed, or read.
+    /// The inputs to sum, or to read.
     pub(crate) parts: Vec<Part>,
     pub(crate) old: Option<Region>,
     pub(crate) magnitudes: Option<Region>,
@@ -81,7 +81,7 @@ pub(crate) struct Job {
 }
 
 impl Numbers {
-    /// Those of a counter; its first element is [`Job::first`].
+    /// The numbers of a counter; its first element is [`Job::first`].
     pub(crate) fn with_counter(self, counter: Counter) -> Numbers {
         let (key_low, key_high) = (counter.key as u32, (counter.key >> 32) as u32);
         Numbers { is_stochastic: 1, key_low, key_high, ..self }
@@ -122,7 +122,7 @@ impl Job {
         Ok(result)
     }
 
-    /// WebGPU has it that what a dispatch writes is in other buffers than what it reads.
+    /// WebGPU does not let a dispatch write to the buffers that it reads.
     fn check_apart(&self, on: &WgpuKernels) -> Result<()> {
         let parts = self.parts.iter().flat_map(|part| part.windows(&(0..self.elements)));
         let regions = [&self.old, &self.magnitudes].into_iter().flatten().map(|region| region.span.clone());
@@ -135,7 +135,7 @@ impl Job {
         Ok(())
     }
 
-    /// How many elements a dispatch has: as many as the bindings of the device hold.
+    /// The number of elements of a dispatch: as many as the bindings of the device hold.
     fn dispatch_elements(&self, on: &WgpuKernels) -> Result<usize> {
         let most = on.binding_bytes_max();
         let needed = |elements: usize| {

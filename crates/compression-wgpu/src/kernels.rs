@@ -40,7 +40,7 @@ impl Job {
         }
     }
 
-    /// With the memory of an encoder that looks for what is not finite.
+    /// With the memory of an encoder that looks for elements that are not finite.
     fn encoding(self, [old, values]: [Option<Region>; 2], out: EncodedRegions) -> Job {
         let numbers = Numbers { has_new: values.is_some().into(), ..self.numbers };
         let EncodedRegions { scales, codes } = out;
@@ -63,7 +63,7 @@ impl Job {
         Ok(words.first().filter(|block| **block != u32::MAX).map(|block| *block as usize))
     }
 
-    /// The sum of squares: that of each block, summed in their order.
+    /// The sum of squares: the sums of the blocks, added in their order.
     fn squares(self, on: &WgpuKernels) -> Result<f64> {
         let words = Job { result: ResultWords::PerBlock, ..self }.run(on)?;
         let square = |block: &[u32]| format::squares(f32::from_bits(block[0]), block[1].cast_signed());

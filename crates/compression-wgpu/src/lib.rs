@@ -20,11 +20,11 @@
 //! ```
 //!
 //! Vectors and residuals stay on the device; messages are copied once, to it and from it. A kernel is a text of
-//! `kernels/wgsl`, and needs nothing but what every WebGPU device has: 64 threads, 8 storage buffers, integers and f32
+//! `kernels/wgsl`, and needs only the features of every WebGPU device: 64 threads, 8 storage buffers, integers and f32
 //! of 32 bits. A call on more than a binding holds becomes several dispatches of whole blocks.
 //!
 //! An adapter that computes on the processor is opened only when it is asked for. No call falls back to the processor:
-//! what a device cannot do is an error that names the adapter and the limit.
+//! a call beyond a device's limits is an error that names the adapter and the limit.
 
 mod adapter;
 mod arguments;

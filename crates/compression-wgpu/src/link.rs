@@ -50,7 +50,8 @@ impl Link {
         Err(self.cause(call).unwrap_or_else(|| caught(&self.adapter, call, &error)))
     }
 
-    /// The error of a lost device. wgpu takes calls on one that do nothing until it is polled, and then says so.
+    /// The error of a lost device. wgpu takes calls on a lost device, which do nothing, and reports the loss only when
+    /// the device is polled.
     fn check_lost(&self, call: &str) -> Result<()> {
         let _ = self.device.poll(wgpu::PollType::Poll);
         self.lost(call).map_or(Ok(()), Err)
@@ -68,7 +69,7 @@ impl Link {
         self.lost(call)
     }
 
-    /// Waits for a submission, and reads what it has copied to the start of `staging`.
+    /// Waits for a submission, and reads the words that it has copied to the start of `staging`.
     pub(crate) fn read_back(
         &self,
         call: &str,

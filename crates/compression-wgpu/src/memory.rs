@@ -15,8 +15,8 @@ use unisono_compression::{DeviceMemory, View, ViewMut};
 use crate::WgpuKernels;
 use crate::pool::Pooled;
 
-/// The next address that no memory has. Addresses are those of the process, so that one of another device is found
-/// nowhere, and are never used again, so that one of memory that is gone is found nowhere.
+/// The next address that no memory has. All devices of the process share the addresses, and none is used again: an
+/// address of another device, or of memory that is gone, is found nowhere.
 static NEXT_ADDRESS: AtomicUsize = AtomicUsize::new(GAP_BYTES);
 
 /// Between two allocations, so that no range of one reaches into the next.
@@ -31,7 +31,7 @@ pub(crate) struct Span {
     pub(crate) words: usize,
 }
 
-/// Which buffer an address means.
+/// The buffers that addresses mean.
 #[derive(Default)]
 pub(crate) struct AddressTable(Mutex<BTreeMap<usize, (wgpu::Buffer, usize)>>);
 
@@ -58,7 +58,7 @@ impl AddressTable {
     }
 }
 
-/// Words on a device: what [`WgpuKernels`] compute on. It goes back to the device's pool when it is dropped.
+/// Words on a device, on which [`WgpuKernels`] compute. It goes back to the device's pool when it is dropped.
 pub struct WgpuMemory {
     kernels: WgpuKernels,
     buffer: Pooled,
@@ -102,8 +102,8 @@ impl DeviceMemory for WgpuMemory {
 
     fn view(&self, words: Range<usize>) -> View<'_> {
         let (address, bytes) = self.place(words);
-        // SAFETY: the address is a name in a table of these kernels; nothing reads through it. What they are told to do
-        // with it runs in the order of their queue.
+        // SAFETY: the address is a name in a table of these kernels; nothing reads through it. Their work with it runs
+        // in the order of their queue.
         let buffer = unsafe { DeviceBuffer::from_raw(address, bytes, self.kernels.number()) };
         #[expect(clippy::expect_used, reason = "no address is null or near the end of the address space")]
         View::Device(buffer.expect("a made-up address is valid"))

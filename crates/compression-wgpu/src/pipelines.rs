@@ -94,7 +94,7 @@ fn compile(
             module: &module,
             entry_point: Some(name),
             compilation_options: wgpu::PipelineCompilationOptions {
-                // Kernels write what they read.
+                // Kernels write workgroup memory before they read it.
                 zero_initialize_workgroup_memory: false,
                 ..wgpu::PipelineCompilationOptions::default()
             },

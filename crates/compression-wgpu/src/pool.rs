@@ -9,7 +9,7 @@ use unisono_communicator::Result;
 use crate::error::limited;
 use crate::link::Link;
 
-/// What is kept for later, at most.
+/// The bytes that are kept for later, at most.
 const KEPT_BYTES_MAX: u64 = 256 << 20;
 
 /// The smallest buffer.
@@ -66,7 +66,7 @@ impl Pool {
     }
 }
 
-/// A length that many requests share, at most a quarter longer than what is asked for.
+/// A length that many requests share, at most a quarter longer than the request.
 fn capacity(words: usize) -> usize {
     let words = words.max(WORDS_MIN);
     words.next_multiple_of(words.next_power_of_two() / 8)
@@ -76,7 +76,7 @@ fn capacity(words: usize) -> usize {
 pub(crate) struct Pooled {
     buffer: wgpu::Buffer,
     capacity: usize,
-    /// None for one that nobody may use again.
+    /// `None` for a buffer that nobody may use again.
     pool: Option<Arc<Pool>>,
 }
 

@@ -1,4 +1,5 @@
-//! Which words of its memory a dispatch uses: vectors, numbers of blocks and codes of some of the elements of a call.
+//! The words of its memory that a dispatch uses: vectors, numbers of blocks and codes of some of the elements of a
+//! call.
 
 use std::ops::Range;
 
@@ -6,7 +7,7 @@ use unisono_communicator::{Error, Result};
 
 use crate::memory::Span;
 
-/// How many words hold so many elements.
+/// The number of words that hold so many elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Density {
     /// `words` for every `elements`, also for the last ones when they are fewer.
@@ -40,7 +41,7 @@ impl Density {
     }
 }
 
-/// What elements need of a buffer.
+/// The part of a buffer for some elements.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
     pub(crate) span: Span,
@@ -48,7 +49,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// All words of `span`, which must be those of `elements`.
+    /// All words of `span`, which must hold `elements`.
     pub(crate) fn whole(
         argument: &'static str,
         span: Span,

@@ -1,7 +1,7 @@
 //! The WGSL texts of `kernels/wgsl`, and which of them make a kernel.
 //!
-//! A kernel is the prelude, a text that says where numbers come from, one that says what becomes of them, and an entry
-//! point with the kernel's name.
+//! A kernel is the prelude, a text for the source of numbers, a text for their use, and an entry point with the
+//! kernel's name.
 
 use unisono_kernels::wgsl::{
     AVERAGE, ENCODING, FROM_BF16, FROM_INTEGERS, FROM_SHARED, FROM_SIGNS, FROM_VECTOR, FROM_VECTORS,

@@ -16,10 +16,10 @@ use crate::wire::Wire;
 /// Elements of the vector that is measured with, at most: as many bytes as a link holds in a few milliseconds.
 const SAMPLE_ELEMENTS: usize = 2 * 1024 * 1024;
 
-/// How often each way is measured, after once without a clock; the fastest time of each rank counts.
+/// The number of times that each way is measured, after once without a clock; the fastest time of each rank counts.
 const ROUNDS: usize = 3;
 
-/// What a state with the policy knows.
+/// The decision of a state with the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Auto {
     Undecided,
@@ -30,10 +30,10 @@ pub(crate) enum Auto {
 impl CompressionState {
     /// The same state, which at its first call finds out whether compression pays: all ranks measure an exact and a
     /// compressed all-reduce of up to 2 Mi elements on this communicator, and keep the faster way for all calls of this
-    /// state. Where that is the exact one, a line in the log says so, and calls are exact. A NaN or an infinity is
+    /// state. Where exact calls are faster, a line in the log says so, and calls are exact. A NaN or an infinity is
     /// refused by these too ([`Error::NonFinite`](unisono_communicator::Error::NonFinite)), on all ranks, and no
-    /// residual changes; but the buffer then holds the sum, and no longer what the rank has given. After any other
-    /// error of an exact call it is undefined.
+    /// residual changes; but the buffer then holds the sum, and no longer the rank's input. After any other error of an
+    /// exact call it is undefined.
     ///
     /// Every rank's state must have this policy, or none.
     pub fn or_exact(mut self) -> CompressionState {
@@ -93,7 +93,7 @@ pub(crate) fn is_exact(
 }
 
 /// An exact all-reduce of the vector for a state that has declined. A sum that is not finite is refused on all ranks,
-/// as a compressed call would: whoever has this state relies on it, and the sum stays in the vector.
+/// as a compressed call would be: the owner of this state relies on that, and the sum stays in the vector.
 ///
 /// # Errors
 /// [`Error::NonFinite`](unisono_communicator::Error::NonFinite), and the communicator is as usable as before; errors of

@@ -1,9 +1,9 @@
 //! A state as bytes, for a checkpoint of each rank.
 //!
 //! Little-endian: the magic `UNIRESID`, version `u32`, tag of the codec (10 bytes, filled up with zeros), code of the
-//! dtype (3 bytes), elements `u64`, ranks `u32`, rank `u32`, calls `u64`, route `u32` (0 direct, 1 two levels, 2
-//! summed codes), how residuals are kept `u32` (0 as f32, 1 + shift for LoCo) and the calls from reset to reset `u64`,
-//! what `or_exact` has found `u32` (0 no such policy, 1 nothing yet, 2 to compress, 3 to decline), words of the rank's
+//! dtype (3 bytes), elements `u64`, ranks `u32`, rank `u32`, calls `u64`, route `u32` (0 direct, 1 two levels, 2 summed
+//! codes), the form of the residuals `u32` (0 f32, 1 + shift for LoCo) and the calls from reset to reset `u64`, the
+//! finding of `or_exact` `u32` (0 no such policy, 1 nothing yet, 2 to compress, 3 to decline), words of the rank's
 //! residual `u64` and of the owner's `u64`, then both, as f32 or as parts of int8.
 
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::state::{CompressionState, Shape};
 const MAGIC: &[u8; 8] = b"UNIRESID";
 const VERSION: u32 = 3;
 
-/// What `or_exact` can have found, at the number that says so.
+/// The possible findings of `or_exact`, each at its number in the bytes.
 const CHOICES: [Option<Auto>; 4] = [None, Some(Auto::Undecided), Some(Auto::Compress), Some(Auto::Decline)];
 
 impl CompressionState {
-    /// Everything that a later run needs to go on as if there had been no pause, also what
-    /// [`CompressionState::or_exact`] has found.
+    /// Everything that a later run needs to go on as if there had been no pause, also the finding of
+    /// [`CompressionState::or_exact`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] for the state of a reduce-scatter or an all-gather, which [`CompressionState::import`]
@@ -52,7 +52,7 @@ impl CompressionState {
         }
     }
 
-    /// What [`CompressionState::export`] gives for an all-reduce.
+    /// The bytes of [`CompressionState::export`] for an all-reduce.
     pub(crate) fn bytes_of_all_reduce(&self) -> Vec<u8> {
         let mut bytes = self.header();
         for residual in [&self.worker, &self.owner] {
@@ -64,8 +64,8 @@ impl CompressionState {
     /// The state that [`CompressionState::export`] wrote on the same rank of as many ranks, with an equal codec.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the bytes are no such state, or one of another rank, codec or element type;
-    /// those of [`CompressionState::new`].
+    /// [`Error::InvalidArgument`] when the bytes are no such state, or belong to another rank, codec or element type;
+    /// the errors of [`CompressionState::new`].
     pub fn import<T: Element>(
         comm: &(impl Communicator + ?Sized),
         codec: impl Codec + 'static,

@@ -1,4 +1,4 @@
-//! What can be chosen of a state before its first call: how elements travel, and how residuals are kept.
+//! The choices for a state before its first call: the route of elements, and the form of residuals.
 
 use unisono_communicator::{
     CallOptions, Collective, Communicator, DType, Descriptor, Error, MemoryKind, Result,
@@ -48,9 +48,9 @@ impl<D: KernelDevice> CompressionState<D> {
     /// The same state before its first call, with residuals of one byte for each element.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a codec without error feedback, and for one that measures the whole vector first;
-    /// [`Error::InvalidArgument`] for a state that has been called with, and for a shift above 8; [`Error::System`]
-    /// when there is no memory.
+    /// [`Error::Unsupported`] for a codec without error feedback, and for a codec that measures the whole vector first;
+    /// [`Error::InvalidArgument`] for a state after its first call, and for a shift above 8; [`Error::System`] when
+    /// there is no memory.
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
@@ -88,13 +88,12 @@ impl<D: KernelDevice> CompressionState<D> {
     /// straight to their owners ([`Route::Direct`]), by a communicator that reaches the device, such as one over NCCL.
     ///
     /// The host waits for the stream once for each message that it closes, and once for each that it judges; kernels
-    /// and calls of one rank do not overlap. What a part has besides its scales is not judged. All ranks must choose
-    /// alike.
+    /// and calls of one rank do not overlap. It judges nothing of a part but its scales. All ranks must choose alike.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a device whose kernels have no stream, for a codec whose bits the host reorders
-    /// ([`Codec::is_reordered`](crate::Codec::is_reordered)), and for a communicator that reaches no such memory; those
-    /// of [`CompressionState::by`].
+    /// ([`Codec::is_reordered`](crate::Codec::is_reordered)), and for a communicator that reaches no such memory; the
+    /// errors of [`CompressionState::by`].
     pub fn with_messages_on_device(self, comm: &(impl Communicator + ?Sized)) -> Result<CompressionState<D>> {
         let refuse = |what: String, instead: &str| {
             let instead = Some(instead.to_owned());

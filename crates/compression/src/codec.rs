@@ -1,4 +1,4 @@
-//! What a codec is: how elements become fewer bytes and come back. It does not know how the bytes travel.
+//! The interface of a codec: elements become fewer bytes and come back. It does not know how the bytes travel.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use unisono_kernels::{Counter, IntFormat, Rounding};
 use crate::codecs::{Bf16, Int4, Int8, SignL1, SignRms};
 use crate::kernels::{CodecKernels, Feedback};
 
-/// What an encoder knows of its call besides the elements.
+/// The knowledge of an encoder about its call, besides the elements.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodeContext {
     /// For random bits: different for each rank, call and stage.
@@ -21,7 +21,7 @@ pub struct EncodeContext {
 }
 
 impl EncodeContext {
-    /// How codes are rounded, at random with a seed.
+    /// The rounding of codes: with a seed at random, else to the nearest.
     pub fn rounding(self, seed: Option<u64>) -> Rounding {
         let counter = |seed: u64| Counter { key: seed ^ self.key, first: self.first as u64 };
         seed.map_or(Rounding::Nearest, |seed| Rounding::Stochastic(counter(seed)))
@@ -54,7 +54,7 @@ pub trait Codec: Send + Sync + fmt::Debug {
     /// The length of `elements` elements when they are encoded, in words of 4 bytes. Exact, so that no length travels.
     fn encoded_words(&self, elements: usize) -> usize;
 
-    /// Whether it keeps what it leaves out for the next call.
+    /// Whether it keeps its compression error for the next call.
     fn has_feedback(&self) -> bool;
 
     /// The length to which a vector of `elements` is filled up with zeros among `ranks`.
@@ -68,7 +68,7 @@ pub trait Codec: Send + Sync + fmt::Debug {
         false
     }
 
-    /// How its codes can be added as integers, if they can ([`crate::Route::SummedCodes`]).
+    /// The integers as which its codes can be added, if they can ([`crate::Route::SummedCodes`]).
     fn summable(&self) -> Option<Summable> {
         None
     }
@@ -141,7 +141,7 @@ pub trait Codec: Send + Sync + fmt::Debug {
         out: BufferMut<'_>,
     ) -> Result<()>;
 
-    /// Brings a part from the order that kernels write into that of the wire.
+    /// Brings a part from the order that kernels write into the order of the wire.
     fn seal(&self, part: &mut [u32]);
 
     /// Whether the orders of kernels and of the wire differ: then parts cannot be sent from the memory of a device.
@@ -150,12 +150,12 @@ pub trait Codec: Send + Sync + fmt::Debug {
     /// The words at the front of a part by which [`Codec::accept`] judges a part that stays on a device: its scales.
     fn head_words(&self, elements: usize) -> usize;
 
-    /// Takes a part of `elements` elements off the wire: checks what a kernel relies on, and brings the part into the
-    /// order that kernels read. Of a part that stays on a device it sees the front, [`Codec::head_words`] and maybe
-    /// more.
+    /// Takes a part of `elements` elements off the wire: checks the values that a kernel relies on, and brings the part
+    /// into the order that kernels read. Of a part that stays on a device it sees the front, [`Codec::head_words`] and
+    /// maybe more.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the part.
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str>;
 }
 
@@ -199,7 +199,7 @@ pub fn codec_by_name(name: &str) -> Result<Arc<dyn Codec>> {
     })
 }
 
-/// Whether every scale is one that encoders make: finite, not negative, and not subnormal.
+/// Whether every scale could come from an encoder: finite, not negative, and not subnormal.
 pub(crate) fn check_scales(scales: &[u32]) -> std::result::Result<(), &'static str> {
     let is_scale = |bits: &u32| *bits == 0 || f32::from_bits(*bits).is_normal() && *bits >> 31 == 0;
     if scales.iter().all(is_scale) { Ok(()) } else { Err("a scale is negative, subnormal or not finite") }

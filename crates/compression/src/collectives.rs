@@ -31,8 +31,8 @@ use crate::work::CompressedWork;
 /// but for the buffer of a call that is exact because its state has declined ([`CompressionState::or_exact`]): after
 /// [`Error::NonFinite`] it holds the sum, after other errors it is undefined.
 pub trait CompressedCollectives: Communicator {
-    /// Every rank's `buffer` becomes about the sum or the mean of all, the same bits everywhere. What the codec leaves
-    /// out is in `state`, and comes with the next call.
+    /// Every rank's `buffer` becomes about the sum or the mean of all, the same bits everywhere. The compression error
+    /// stays in `state`, and comes with the next call.
     ///
     /// Cost: 2 (p-1)/p n elements sent per rank, as by an exact all-reduce, at the codec's size for each; encoding and
     /// decoding read and write each element about as often as three copies do. docs/compression.md says when it pays.
@@ -120,12 +120,12 @@ pub trait CompressedCollectives: Communicator {
         exchange::run(&scope, &mut OnDevice { device: &device, vector }, weight, state, site)
     }
 
-    /// Sums vectors, and gives each rank its share of each: of n elements rank r gets those from r x ceil(n / p) on, as
-    /// many as all others, but for the last ranks, which get fewer or none. Inputs stay as they are; the outputs are
+    /// Sums vectors, and gives each rank its share of each: of n elements rank r gets `ceil(n / p)`, from element
+    /// `r x ceil(n / p)` on, but for the last ranks, which get fewer or none. Inputs stay as they are; the outputs are
     /// undefined after an error.
     ///
     /// It is the first half of an all-reduce: (p-1)/p n elements sent per rank, and one encoder's loss. In two levels
-    /// ([`crate::Route`]) hosts sum first, and the mean is still that of all ranks.
+    /// ([`crate::Route`]) hosts sum first, and the mean is still the mean of all ranks.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -166,9 +166,8 @@ pub trait CompressedCollectives: Communicator {
     }
 
     /// Every rank's `output` becomes all ranks' inputs in rank order, each about as it was: `input` has as many
-    /// elements
-    /// as the state says of this rank, `output` those of all. All ranks decode the same bytes, also the one that has
-    /// sent them, so that outputs are equal. It is the quantised all-gather of weights (ZeRO++'s qwZ; Wang et al.
+    /// elements as the state says of this rank, `output` the elements of all. All ranks decode the same bytes, also
+    /// their sender, so that outputs are equal. It is the quantised all-gather of weights (ZeRO++'s qwZ; Wang et al.
     /// 2023, section 4.1).
     ///
     /// ```
@@ -315,14 +314,15 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
     let opened = opened.and_then(|_| state.check(comm.group(), dtype, shape));
     let opened = opened.and_then(|()| {
         let skips = skips(comm, descriptor.operation)?;
-        // What the scope's calls carry in memory of the host is made here, whatever memory the vectors have.
+        // Where a vendor's library refuses memory of the host, the companion makes the scope's calls on it, also for
+        // vectors on a device.
         let options = CallOptions::new().host_by_companion();
         (!skips).then(|| comm.scope(parent.clone(), &options)).transpose()
     });
     opened.map_err(|error| error.in_call(&parent.with_site()))
 }
 
-/// What a sum over `ranks` is multiplied by.
+/// The factor of a sum over `ranks`.
 fn weight(op: ReduceOp, ranks: u32) -> Result<f32> {
     match op {
         ReduceOp::Sum => Ok(1.0),

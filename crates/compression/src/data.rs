@@ -1,4 +1,5 @@
-//! What a call reads and writes, wherever it lies: the same numbers of elements in a vector, in vectors and in shares.
+//! The data that a call reads and writes, in any memory: the same numbers of elements in a vector, in vectors and in
+//! shares.
 
 use std::ops::{Deref, DerefMut, Range};
 

@@ -1,5 +1,5 @@
-//! Where a compressed call computes: on the processor, or on an accelerator. Vectors and residuals stay in the memory
-//! of one device; messages come from it and go to it.
+//! The device of a compressed call: the processor, or an accelerator. Vectors and residuals stay in the memory of one
+//! device; messages come from it and go to it.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use crate::kernels::CodecKernels;
 
 /// A device that kernels run on, with its memory.
 ///
-/// [`crate::HostKernels`] are one; an accelerator's crate brings another. The calls of
-/// [`crate::CompressedCollectives`] are the same for all: f32 and residuals are in [`KernelDevice::Memory`], and what
-/// ranks send each other goes through four functions that are the identity on the host, or stays on the device where
-/// kernels run on a stream that the communicator knows ([`crate::CompressionState::with_messages_on_device`]).
+/// [`crate::HostKernels`] are one; an accelerator's crate brings another. The calls of [`crate::CompressedCollectives`]
+/// are the same for all: f32 and residuals are in [`KernelDevice::Memory`], and messages go through four functions that
+/// are the identity on the host, or stay on the device where kernels run on a stream that the communicator knows
+/// ([`crate::CompressionState::with_messages_on_device`]).
 ///
 /// # Errors
 /// Every function returns [`unisono_communicator::Error::System`] when there is no memory, and errors of the device.
@@ -33,7 +33,7 @@ pub trait KernelDevice: CodecKernels + Clone + fmt::Debug + 'static {
     /// `words` words of zeros.
     fn allocate(&self, words: usize) -> Result<Self::Memory>;
 
-    /// Memory of any content, for what stays on the device.
+    /// Memory of any content, for data that stays on the device.
     fn allocate_unwritten(&self, words: usize) -> Result<Self::Memory> {
         self.allocate(words)
     }
@@ -62,7 +62,7 @@ pub trait KernelDevice: CodecKernels + Clone + fmt::Debug + 'static {
     /// The content of a message, for kernels to read.
     fn to_read(&self, message: Vec<u32>) -> Result<Self::Memory>;
 
-    /// Gives up what kernels have read: a vector of its length, of any content.
+    /// Gives up memory that kernels have read; returns a vector of its length, of any content.
     fn was_read(&self, memory: Self::Memory) -> Vec<u32>;
 }
 
@@ -71,7 +71,7 @@ pub trait KernelDevice: CodecKernels + Clone + fmt::Debug + 'static {
 /// # Panics
 /// `view` and `view_mut` panic for a range that exceeds the memory.
 pub trait DeviceMemory: Send + fmt::Debug + 'static {
-    /// How many there are.
+    /// The number of words.
     fn words(&self) -> usize;
 
     /// A range of them, for kernels to read.

@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// Allocations that are kept: a few messages of a call, its first pieces, and what its steps need.
+/// Allocations that are kept: a few messages of a call, its first pieces, and the buffers of its steps.
 const KEPT_MAX: usize = 16;
 
-/// What kernels have used, for the kernels behind them on their stream.
+/// The allocations of past kernels, for the kernels behind them on their stream.
 #[derive(Debug)]
 pub struct DevicePool<A>(Mutex<Vec<Pooled<A>>>);
 

@@ -9,7 +9,7 @@ use unisono_communicator::{BufferMut, DType, Division, Error, Result, SegmentLis
 /// Elements that are looked at together: few enough to stay in the cache.
 const LOOKED_AT_ELEMENTS: usize = 16 * 1024;
 
-/// What the elements are.
+/// The type of the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FloatType {
     F32,
@@ -58,8 +58,8 @@ impl FloatType {
     }
 }
 
-/// The vectors of a call, whose bytes are borrowed as `B`. Behind their last element there are zeros; what is written
-/// there is dropped.
+/// The vectors of a call, whose bytes are borrowed as `B`. Behind their last element there are zeros; a write to them
+/// is dropped.
 pub(crate) struct Elements<B> {
     float: FloatType,
     /// The bytes of each vector, and the number of its first element.
@@ -81,7 +81,7 @@ impl<B: Deref<Target = [u8]>> Elements<B> {
         Elements { float, vectors, count, scratch: Vec::new() }
     }
 
-    /// How many elements the vectors have together.
+    /// The number of elements of all vectors together.
     pub(crate) fn count(&self) -> usize {
         self.count
     }

@@ -1,6 +1,6 @@
-//! One compressed call. In an all-reduce every rank encodes its vector and sends each owner its share; owners sum what
-//! comes, encode the sum and send it to all. A reduce-scatter is the first half of that, an all-gather the second. In
-//! two levels ([`crate::Route`]) the ranks of a host sum their vectors before they encode.
+//! One compressed call. In an all-reduce every rank encodes its vector and sends each owner its share; owners sum the
+//! shares, encode the sum and send it to all. A reduce-scatter is the first half, an all-gather the second. In two
+//! levels ([`crate::Route`]) the ranks of a host sum their vectors before they encode.
 //!
 //! It goes piece by piece, so that a piece is on the wire while the next one is encoded. An all-reduce and an
 //! all-gather change nothing that the caller sees before all pieces have come and none of them says that a rank has an
@@ -23,8 +23,8 @@ use crate::summed;
 use crate::turn::Turn;
 use crate::wire::{Issue, Wire, Words, WordsCall};
 
-/// Runs the call within `scope`: what is written is the sum times `weight`. After an error the residuals are as before,
-/// and in place the vector is.
+/// Runs the call within `scope`: it writes the sum times `weight`. After an error the residuals are as before, and in
+/// place the vector is.
 ///
 /// # Errors
 /// [`Error::NonFinite`], and the communicator is as usable as before; [`Error::Corrupted`]; errors of the collectives
@@ -45,7 +45,7 @@ pub(crate) fn run<D: KernelDevice>(
     });
     if let Err(error) = &result {
         let was_agreed = matches!(error, Error::NonFinite { .. });
-        // The others wait for what this rank will not send.
+        // The others wait for messages that this rank will not send.
         let was_refused = error.is_before_start() && scope.numbers().is_empty();
         if !was_agreed && !was_refused {
             let _ = scope.revoke(error.clone());
@@ -105,7 +105,7 @@ fn exchange<D: KernelDevice>(
     state.end_call(LastCall::Compressed)
 }
 
-/// What an owner does with a piece of its share.
+/// The next step of an owner with a piece of its share.
 enum Then<'a, M> {
     /// It sends the sum to all.
     Gather(&'a mut Vec<Words<M>>),
@@ -122,7 +122,8 @@ fn send_shares<D: KernelDevice>(
 ) -> Result<()> {
     let pieces = rank.layout.pieces;
     if rank.layout.has_idle_owner() && rank.codec.has_feedback() {
-        // Who owns nothing hears nothing from the others, and must not write what it owes before they have come.
+        // A rank that owns nothing hears nothing from the others, and must not write its residuals before they have
+        // come.
         wire.barrier(rank.message_memory)?;
     }
     // In two levels, two pieces are on their way within hosts before the first one goes between hosts.
@@ -132,7 +133,7 @@ fn send_shares<D: KernelDevice>(
     let second = to_team(wire, rank, data, of_team[1], Issue::Asynchronous)?;
     let summed = rank.sum_team(0, data, first)?;
     if rank.codec.measures() {
-        // What this rank owes is written before anything comes from the others; see `Rank::keep_first_pieces`.
+        // This rank writes its residuals before anything comes from the others; see `Rank::keep_first_pieces`.
         wire.barrier(rank.message_memory)?;
         rank.measure(Stage::Worker, data, summed.as_ref())?;
     }
@@ -179,7 +180,7 @@ fn send_own<D: KernelDevice>(
     data: &mut dyn Data<D>,
 ) -> Result<Vec<Words<D::Memory>>> {
     if rank.codec.has_feedback() {
-        // What this rank owes is written before anything comes from the others; see `Rank::keep_first_pieces`.
+        // This rank writes its residuals before anything comes from the others; see `Rank::keep_first_pieces`.
         wire.barrier(rank.message_memory)?;
     }
     if rank.codec.measures() {
@@ -193,7 +194,7 @@ fn send_own<D: KernelDevice>(
     Ok(gathering)
 }
 
-/// Writes what all owners have sent, unless there is a fault.
+/// Writes the shares that all owners have sent, unless there is a fault.
 fn finish<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,
@@ -244,7 +245,8 @@ fn to_team<D: KernelDevice>(
     to_others(wire, rank, data, turn, Message::NONE, issue)
 }
 
-/// Sends all that others get in a turn; gives what came, in rank order. `codes` are those for owners, in their order.
+/// Sends all that others get in a turn; gives the words that came, in rank order. `codes` are for owners, in their
+/// order.
 fn to_others<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,

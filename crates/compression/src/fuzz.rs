@@ -1,5 +1,5 @@
-//! What arbitrary bytes do to a compressed call and to a checkpoint: a target for cargo-fuzz (`fuzz/`), and the same as
-//! a plain test.
+//! Arbitrary bytes as messages of a compressed call and as a checkpoint: a target for cargo-fuzz (`fuzz/`), and the
+//! same as a plain test.
 //!
 //! Compiled for tests and for cargo-fuzz alone.
 
@@ -25,7 +25,7 @@ use crate::{
     IntOptions, SignL1, SignRms,
 };
 
-/// The first byte of an input says what it is about.
+/// The first byte of an input selects one of these kinds.
 const KINDS: u8 = 3;
 
 /// Elements of a part: one, less than a byte of codes, a word and more, several blocks.
@@ -67,13 +67,13 @@ fn part<'m>(codec: &dyn Codec, message: &'m [u32], elements: usize) -> &'m [u32]
     &message[message::part_words(codec, 0..message.len(), elements)]
 }
 
-/// A message for rank 2 of rank `from`; what it says, if it can be used.
+/// A message for rank 2 of rank `from`; whether it can be used.
 fn accepted(codec: &dyn Codec, message: &mut [u32], elements: usize, from: u32) -> bool {
     let before = message.to_vec();
     match message::accept(codec, message, elements, [from, 2], RANKS) {
         Ok(()) => true,
         Err(fault) => {
-            // A fault that is passed on names ranks that exist; any other names those on whose way it came.
+            // A fault that is passed on names ranks that exist; any other names the two ends of its way.
             let (Fault::NonFinite { rank, .. } | Fault::Damaged { from: rank, .. }) = fault;
             assert!(rank < RANKS, "{fault:?} of {before:?}");
             let mut written = vec![1; message.len()];
@@ -85,7 +85,7 @@ fn accepted(codec: &dyn Codec, message: &mut [u32], elements: usize, from: u32) 
     }
 }
 
-/// Messages of anything. Those that are accepted are summed and decoded, and what comes of that is accepted.
+/// Messages of anything. The accepted ones are summed and decoded, and the result is accepted.
 fn arrived(input: &mut Input<'_>) {
     let codec = codec(input);
     let elements = LENGTHS[usize::from(input.below(LENGTHS.len() as u8))];
@@ -164,7 +164,7 @@ fn changed(input: &mut Input<'_>) {
     }
 }
 
-/// A checkpoint with edits, or anything else as one: what is taken for one can be gone on with.
+/// A checkpoint with edits, or anything else in its place: a state that an import accepts can go on.
 fn imported(input: &mut Input<'_>) {
     let codec = codec(input);
     let comm = Solo::new();

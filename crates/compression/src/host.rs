@@ -17,8 +17,8 @@ use crate::kernels::{CodecKernels, Feedback, Shared, worst_element};
 pub struct HostKernels(pub Kernels);
 
 impl HostKernels {
-    /// Those of a call of `group` over so many elements. More threads than one only where each rank of this host has
-    /// more cores than one.
+    /// The kernels of a call of `group` over so many elements. More threads than one only where each rank of this host
+    /// has more cores than one.
     pub fn of_call(group: &Group, elements: usize) -> HostKernels {
         let own_host = group.hosts()[group.rank() as usize];
         let neighbours = group.hosts().iter().filter(|host| **host == own_host).count();

@@ -1,4 +1,4 @@
-//! What a rank sends, to look at.
+//! A rank's encoded vector, to look at.
 
 use unisono_communicator::{Buffer, BufferMut, Element, Error, Result, zeroed};
 use unisono_kernels::Kernels;
@@ -12,7 +12,7 @@ use crate::route::Route;
 use crate::state::CompressionState;
 
 impl CompressionState {
-    /// `vector` as the next call would encode it on this rank, with what is owed, as one part ([`crate::Codec`]).
+    /// `vector` as the next call would encode it on this rank, with the residual, as one part ([`crate::Codec`]).
     /// Changes nothing. A call sends the same numbers in pieces: the scales and codes of each piece of each share.
     ///
     /// ```

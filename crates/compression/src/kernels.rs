@@ -1,4 +1,4 @@
-//! What codecs need of the kernels, wherever the memory of a call lies: one implementation for each kind of device.
+//! The kernels that codecs need, for any memory of a call: one implementation for each kind of device.
 
 use unisono_communicator::{Buffer, BufferMut, Error, Result, SegmentsMut};
 #[cfg(doc)]
@@ -8,13 +8,13 @@ use unisono_kernels::{CodeSize, IntFormat, Rounding};
 /// The error feedback of an encoder.
 #[derive(Debug)]
 pub struct Feedback<'a> {
-    /// What the last call left out.
+    /// The residuals of the last call.
     pub old: Buffer<'a>,
-    /// What this call leaves out.
+    /// The residuals of this call.
     pub new: BufferMut<'a>,
 }
 
-/// What ranks have agreed on so that their codes can be added.
+/// The values that ranks must share so that their codes can be added.
 #[derive(Debug)]
 pub struct Shared<'a> {
     /// Symmetric.
@@ -27,11 +27,11 @@ pub struct Shared<'a> {
 
 /// The kernels on one kind of memory. An encoded part is one buffer of words: first the scales, then the codes.
 ///
-/// Encoders return the first block that cannot be encoded because an element is not finite, if there is one; what they
-/// have written is worthless then.
+/// Encoders return the first block that cannot be encoded because an element is not finite, if there is one; their
+/// output is worthless then.
 ///
-/// What is written are the bytes of the function that is named, unless a device's crate says where they may differ.
-/// Ranks agree then too: all decode the bytes that one rank has encoded.
+/// The written bytes are the bytes of the named function, unless a device's crate says where they may differ. Ranks
+/// agree then too: all decode the bytes that one rank has encoded.
 ///
 /// # Errors
 /// Each function returns [`Error::Unsupported`] for memory that these kernels do not reach, and for a kernel that the
@@ -127,8 +127,8 @@ pub trait CodecKernels: Send + Sync {
     /// [`Kernels::bf16_expand`].
     fn bf16_expand(&self, part: Buffer<'_>, weight: f32, out: BufferMut<'_>) -> Result<()>;
 
-    /// The number of the f32 that an error names when the scale of all of them is not finite: the first one that is not
-    /// finite itself, or the largest ([`worst_element`]).
+    /// The number of the f32 that an error names when the scale of all of them is not finite: the first element that is
+    /// not finite itself, or the largest ([`worst_element`]).
     fn worst_element(&self, values: BufferMut<'_>) -> Result<usize>;
 
     /// [`Kernels::sum`].

@@ -1,25 +1,25 @@
-//! Which rank sums which elements, which rank encodes them, and in which pieces: the same on all ranks, from lengths
-//! alone.
+//! The rank that sums an element, the rank that encodes it, and the pieces of shares: the same on all ranks, from
+//! lengths alone.
 
 use std::ops::Range;
 
 use crate::codec::Codec;
 use crate::route::Teams;
 
-/// Elements of the first piece of each share. What a rank owes by error feedback may change only when all others have
-/// ended the call before, which the first exchange proves; until then it is kept apart, so this is small.
+/// Elements of the first piece of each share. A rank's residuals may change only when all others have ended the call
+/// before, which the first exchange proves; until then the new ones are kept apart, so this is small.
 const FIRST_PIECE_ELEMENTS: usize = 32 * 1024;
 
 /// Elements of a piece of a share, at least and at most. Long enough that a call of the transport costs little.
 const PIECE_ELEMENTS_MIN: usize = 256 * 1024;
 const PIECE_ELEMENTS_MAX: usize = 1024 * 1024;
 
-/// How many pieces a share has if their length allows it: encoding the first and decoding all overlap with nothing. In
-/// two levels, the first two pieces within hosts overlap with nothing either.
+/// The number of pieces of a share if their length allows it: encoding the first and decoding all overlap with nothing.
+/// In two levels, the first two pieces within hosts overlap with nothing either.
 const PIECES_AIM: usize = 8;
 const PIECES_AIM_OF_TEAMS: usize = 16;
 
-/// How a vector is divided. The owner of a share sums it.
+/// The division of a vector. The owner of a share sums it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Elements of the caller.
@@ -27,13 +27,13 @@ pub(crate) struct Layout {
     /// With the zeros behind them.
     pub(crate) padded: usize,
     pub(crate) ranks: usize,
-    /// Where shares begin, and the end of the last.
+    /// The starts of the shares, and the end of the last.
     bounds: Vec<usize>,
     /// Elements of the first piece of a share, and of the others.
     first_piece: usize,
     piece: usize,
     pub(crate) pieces: usize,
-    /// Who encodes for whom.
+    /// The ranks that encode for each owner.
     pub(crate) teams: Teams,
 }
 
@@ -102,12 +102,12 @@ impl Layout {
         at(piece).min(share.end)..at(piece + 1).min(share.end)
     }
 
-    /// What `rank` encodes, in the order of the elements. What it owes to them is kept in this order.
+    /// The parts that `rank` encodes, in the order of the elements. Its residuals are kept in this order.
     pub(crate) fn collected(&self, rank: usize) -> impl Iterator<Item = Part> + '_ {
         self.teams.owners(rank).flat_map(move |owner| self.pieces_of(owner))
     }
 
-    /// What `owner` sums, in the order of the elements.
+    /// The parts that `owner` sums, in the order of the elements.
     pub(crate) fn pieces_of(&self, owner: usize) -> impl Iterator<Item = Part> + '_ {
         (0..self.pieces).map(move |piece| Part { piece, owner, elements: self.piece(piece, owner) })
     }

@@ -1,7 +1,7 @@
 //! Compressed collectives: an all-reduce that sends 1, 4, 8 or 16 bits for each f32, over any communicator.
 //!
-//! A [`Codec`] turns elements into fewer bits; a [`CompressionState`] keeps, on each rank, what the codec has left out
-//! so far, so that nothing is lost over many calls (error feedback); [`CompressedCollectives`] are the calls.
+//! A [`Codec`] turns elements into fewer bits; a [`CompressionState`] keeps, on each rank, the compression error so
+//! far, so that nothing is lost over many calls (error feedback); [`CompressedCollectives`] are the calls.
 //!
 //! ```
 //! # mod unisono {
@@ -28,7 +28,7 @@
 //! Where links are fast, exact calls may be faster: a state with [`CompressionState::or_exact`] measures both at its
 //! first call, and keeps the faster way.
 //!
-//! How bytes are laid out: [`Codec`] implementations say what a part is, `message.rs` what is around it.
+//! The layout of bytes: [`Codec`] implementations define a part, `message.rs` the words around it.
 
 #![forbid(unsafe_code)]
 

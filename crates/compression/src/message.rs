@@ -1,4 +1,4 @@
-//! What ranks send each other in a compressed call: a word that says whether the rest can be used, and the encoded
+//! The messages between ranks in a compressed call: a word that says whether the rest can be used, and the encoded
 //! part.
 //!
 //! | status, word 0 | words 1 ... |
@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use crate::codec::Codec;
 
-/// Why a part cannot be used. The lowest one is the one that all ranks report.
+/// Why a part cannot be used. All ranks report the lowest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// A rank has an element that is not finite, or too large for the codec.
@@ -26,9 +26,9 @@ pub(crate) enum Fault {
     },
     /// A part that came from one rank to another has impossible content.
     Damaged {
-        /// Who sent it.
+        /// The sender.
         from: u32,
-        /// Who noticed.
+        /// The rank that noticed.
         to: u32,
     },
 }
@@ -81,7 +81,7 @@ pub(crate) fn write_fault(message: &mut [u32], fault: Fault) {
     message[..WORDS_MIN].copy_from_slice(&words);
 }
 
-/// Where the encoded part of `elements` elements is in a message at `words`.
+/// The place of the encoded part of `elements` elements in a message at `words`.
 pub(crate) fn part_words(codec: &dyn Codec, words: Range<usize>, elements: usize) -> Range<usize> {
     words.start + 1..words.start + 1 + codec.encoded_words(elements)
 }

@@ -1,6 +1,6 @@
-//! Where messages lie: on the host, or in the memory of the device whose kernels have written them. There calls of the
-//! communicator are enqueued on the stream of the kernels, and the host reads no more of a message than its status and
-//! its scales.
+//! The memory of messages: on the host, or in the memory of the device whose kernels have written them. There calls of
+//! the communicator are enqueued on the stream of the kernels, and the host reads no more of a message than its status
+//! and its scales.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::message::{self, Fault, head_words, message_words};
 use crate::pool::Pool;
 use crate::rank::Rank;
 
-/// Where the messages of a state's calls lie.
+/// The memory of the messages of a state's calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MessageMemory {
     Host,
@@ -19,13 +19,13 @@ pub(crate) enum MessageMemory {
     Device(DeviceStream),
 }
 
-/// What ranks send each other in one call, one behind the other.
+/// The messages of ranks to each other in one call, one behind the other.
 pub(crate) enum Message<M> {
     Host(Vec<u32>),
     Device { words: M, stream: DeviceStream },
 }
 
-/// What is sent, and memory for what comes.
+/// The words to send, and memory for the words that come.
 pub(crate) enum SendReceive<M> {
     Host([Vec<u32>; 2]),
     Device { words: [M; 2], stream: DeviceStream },
@@ -69,7 +69,7 @@ impl<D: KernelDevice> Rank<'_, D> {
         }
     }
 
-    /// What kernels have written, to be sent.
+    /// Words that kernels have written, as a message to send.
     pub(crate) fn written(&self, memory: D::Memory) -> Result<Message<D::Memory>> {
         Ok(match self.message_memory {
             MessageMemory::Host => Message::Host(self.device.written(memory)?),
@@ -77,7 +77,7 @@ impl<D: KernelDevice> Rank<'_, D> {
         })
     }
 
-    /// What came, for kernels to read.
+    /// A message that came, for kernels to read.
     pub(crate) fn to_read(&self, message: Message<D::Memory>) -> Result<D::Memory> {
         match message {
             Message::Host(words) => self.device.to_read(words),
@@ -85,7 +85,7 @@ impl<D: KernelDevice> Rank<'_, D> {
         }
     }
 
-    /// Gives up what kernels have read or written.
+    /// Gives up memory that kernels have read or written.
     pub(crate) fn give_up(&mut self, memory: D::Memory) {
         match self.message_memory {
             MessageMemory::Host => self.pool.put(self.device.was_read(memory)),

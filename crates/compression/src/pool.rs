@@ -19,7 +19,7 @@ impl Pool {
         Ok(vector)
     }
 
-    /// Takes one that is not needed any more.
+    /// Takes a vector that is not needed any more.
     pub(crate) fn put(&mut self, vector: Vec<u32>) {
         if vector.capacity() > 0 {
             self.0.push(vector);

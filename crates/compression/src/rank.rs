@@ -18,16 +18,16 @@ use crate::state::CompressionState;
 /// Elements that are measured at a time.
 pub(crate) const MEASURED_ELEMENTS: usize = 1 << 20;
 
-/// Which encoder.
+/// An encoder.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// That of the vector.
+    /// The encoder of the vector.
     Worker,
-    /// That of the sum, or of the own share in an all-gather.
+    /// The encoder of the sum, or of the own share in an all-gather.
     Owner,
 }
 
-/// The state of a call, and what the rank knows so far.
+/// The state of a call, and the rank's knowledge so far.
 pub(crate) struct Rank<'s, D: KernelDevice> {
     pub(crate) device: &'s D,
     pub(crate) codec: &'s dyn Codec,
@@ -64,7 +64,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         }
     }
 
-    /// Adds what is owed to all that a stage encodes, and finds its scale.
+    /// Adds the residuals to all that a stage encodes, and finds its scale.
     pub(crate) fn measure(
         &mut self,
         stage: Stage,
@@ -95,7 +95,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         Ok(())
     }
 
-    /// The messages of a piece for all owners for whom this rank encodes what its team has, `summed` or its own.
+    /// The messages of a piece for all owners for whom this rank encodes the elements of its team, `summed` or its own.
     /// `advance` is called between them.
     pub(crate) fn encode(
         &mut self,
@@ -162,7 +162,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         Ok(messages)
     }
 
-    /// What is owed to the parts of a piece that this rank encodes: where it is.
+    /// The places of the residuals of the parts of a piece that this rank encodes.
     pub(crate) fn worker_parts(&self, piece: usize) -> Vec<Option<Range<usize>>> {
         let owners = 0..self.layout.teams.owners(self.own).count();
         let part = |number| self.worker.part(number * self.layout.pieces + piece);
@@ -186,10 +186,10 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         Ok(())
     }
 
-    /// What was left by the call before the last is overwritten at the very end: a rank that sums nothing knows only
+    /// The residuals of the call before the last are overwritten at the very end: a rank that sums nothing knows only
     /// then that all others have ended the last one.
     pub(crate) fn keep_first_pieces(&mut self) -> Result<()> {
-        // There are none in a codec that writes its residuals in place, and in one that has none.
+        // There are none in a codec that writes its residuals in place, nor in a codec without residuals.
         let Some(first) = self.first_pieces.take() else { return Ok(()) };
         let mut at = 0;
         for to in self.worker_parts(0).into_iter().flatten() {
@@ -214,7 +214,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         Ok(lowest)
     }
 
-    /// The parts of a piece of this rank's share in what came.
+    /// The parts of a piece of this rank's share in the words that came.
     fn parts<'m>(&self, piece: usize, came: &'m D::Memory) -> Vec<View<'m>> {
         let elements = self.layout.piece(piece, self.own).len();
         let words = message_words(self.codec, elements);
@@ -238,7 +238,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         let came = self.to_read(messages)?;
         let views = self.parts(piece, &came);
         let parts: Vec<Buffer<'_>> = views.iter().map(View::buffer).collect();
-        // The owner's random bits are not those with which it has encoded its own vector.
+        // The owner's random bits differ from the bits with which it has encoded its own vector.
         let context = EncodeContext { key: !self.key, first: range.start, scale: 0.0 };
         let (codec, device) = (self.codec, self.device);
         let mut encode = |feedback: Option<Feedback<'_>>, out: &mut ViewMut<'_>| {
@@ -267,7 +267,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         self.encode_share(piece, &mut encode)
     }
 
-    /// The message that `encode` writes with what is owed to this rank's share of a piece.
+    /// The message that `encode` writes with the residuals of this rank's share of a piece.
     pub(crate) fn encode_share(
         &mut self,
         piece: usize,
@@ -288,7 +288,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         Ok(message)
     }
 
-    /// Writes the sum of what came of a piece of this rank's share. The lowest fault, if there is one.
+    /// Writes the sum of the parts that came of a piece of this rank's share. The lowest fault, if there is one.
     pub(crate) fn decode_sum(
         &mut self,
         piece: usize,
@@ -372,10 +372,10 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
     }
 }
 
-/// Encodes with what is owed to a part.
+/// Encodes with the residuals of a part.
 type EncodeInto<'a> = dyn FnMut(Option<Feedback<'_>>, &mut ViewMut<'_>) -> Result<Option<usize>> + 'a;
 
-/// Rank `own` has an element that is not finite, in block `bad` of those from `start` on.
+/// Rank `own` has an element that is not finite, in block `bad` of the blocks from `start` on.
 fn non_finite(codec: &dyn Codec, own: usize, start: usize, bad: usize) -> Fault {
     Fault::NonFinite { block: (start / codec.block() + bad) as u32, rank: own as u32 }
 }

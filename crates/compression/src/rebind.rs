@@ -1,9 +1,9 @@
 //! A state on the communicator that the survivors of a failure go on with.
 //!
-//! Survivors first tell each other what their states are for and how many calls each has ended: one that is a call
-//! ahead goes back. Then what is owed to the sums moves to the new owners. At last they agree that all of them have
-//! got that far, so that after another failure all states are still on the old communicator, and can follow the next
-//! shrink.
+//! Survivors first tell each other the vectors of their states and how many calls each has ended: a state that is a
+//! call ahead goes back. Then the residuals of the sums move to the new owners. At last they agree that all of them
+//! have got that far, so that after another failure all states are still on the old communicator, and can follow the
+//! next shrink.
 
 use std::ops::Range;
 
@@ -17,15 +17,15 @@ use crate::residuals::Residuals;
 use crate::route::{Route, Teams};
 use crate::state::{CompressionState, LastCall, Members, Shape, owed};
 
-/// What [`CompressionState::rebind`] has done.
+/// The outcome of [`CompressionState::rebind`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebound {
     /// Whether this rank had ended a call that another survivor had not. The state is as before that call; the caller
     /// takes the call's result back too, as after any collective that not all have completed.
     pub went_back: bool,
-    /// The ranks of the job that are gone, with what they owed.
+    /// The ranks of the job that are gone, with their residuals.
     pub lost: Vec<JobRank>,
-    /// The elements that those had summed: what was owed to their sums is gone too.
+    /// The elements that these ranks had summed: the residuals of their sums are gone too.
     pub lost_elements: Vec<Range<usize>>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn own_calls() -> CallOptions {
     CallOptions::new().needed().host_by_companion()
 }
 
-/// What moves to the new communicator.
+/// The parts of a state that move to the new communicator.
 struct Moved<M> {
     went_back: bool,
     layout: Layout,
@@ -47,8 +47,8 @@ struct Moved<M> {
 type Ranges = Vec<Range<usize>>;
 
 impl<D: KernelDevice> CompressionState<D> {
-    /// Takes the state to the communicator of the survivors: what this rank owes stays, what the survivors owe to the
-    /// sums is divided anew among them. A state that chooses ([`CompressionState::or_exact`]) chooses again.
+    /// Takes the state to the communicator of the survivors: this rank's own residuals stay, the residuals of the sums
+    /// are divided anew among the survivors. A state that chooses ([`CompressionState::or_exact`]) chooses again.
     ///
     /// Collective over the survivors, once after each shrink. When ranks fail meanwhile, it fails on all survivors, and
     /// all states are as before: shrink again, and rebind to that.
@@ -67,7 +67,7 @@ impl<D: KernelDevice> CompressionState<D> {
         if let Err(error) = &moved
             && !error.is_before_start()
         {
-            // The others may wait for what this rank will not send.
+            // The others may wait for messages that this rank will not send.
             let _ = comm.revoke(error.clone());
         }
         let is_whole = comm.agree(moved.is_ok());
@@ -96,7 +96,7 @@ impl<D: KernelDevice> CompressionState<D> {
         Ok(rebound)
     }
 
-    /// What is owed moves by the numbers of elements, which must not depend on the ranks.
+    /// Residuals move by the numbers of elements, which must not depend on the ranks.
     fn check_places(&self) -> Result<()> {
         let what = match &self.shape {
             Shape::Whole(_) => return Ok(()),
@@ -208,7 +208,7 @@ impl<D: KernelDevice> CompressionState<D> {
         Ok(Moved { went_back, layout, worker, owner })
     }
 
-    /// Whether what `from` owes is owed by `to` from now on, for the elements that this one encodes.
+    /// Whether `to` inherits the residuals of `from`, for the elements that `to` encodes.
     fn is_heir(&self, group: &Group, from: usize, to: usize) -> bool {
         match self.route {
             Route::Direct | Route::SummedCodes => from == to,
@@ -217,7 +217,7 @@ impl<D: KernelDevice> CompressionState<D> {
     }
 }
 
-/// The ranges, those that touch as one.
+/// The ranges; ranges that touch become one.
 fn merged(ranges: impl Iterator<Item = Range<usize>>) -> Ranges {
     let mut merged: Ranges = Vec::new();
     for range in ranges.filter(|range| !range.is_empty()) {
@@ -231,15 +231,15 @@ fn merged(ranges: impl Iterator<Item = Range<usize>>) -> Ranges {
 
 /// Residuals on their way from ranks to ranks.
 struct Move<'a> {
-    /// What each rank has, and what it will have.
+    /// The elements that each rank has, and the elements that it will have.
     from: Vec<Ranges>,
     to: Vec<Ranges>,
-    /// Whether one rank gets what another has of its elements.
+    /// Whether one rank gets elements of another.
     may: &'a dyn Fn(usize, usize) -> bool,
 }
 
 impl Move<'_> {
-    /// The places of common elements in what `from` has and in what `to` will have, in the same order.
+    /// The places of common elements in the residuals that `from` has and `to` will have, in the same order.
     fn common(&self, from: usize, to: usize) -> Vec<[Range<usize>; 2]> {
         let mut common = Vec::new();
         let mut to_at = 0;
@@ -258,7 +258,7 @@ impl Move<'_> {
         common
     }
 
-    /// Collective: gives what this rank owes from now on; nothing to what nobody sends.
+    /// Collective: gives this rank's residuals from now on; zeros where nobody sends.
     fn run(&self, comm: &dyn Communicator, residual: &[f32]) -> Result<Vec<f32>> {
         let (own, ranks) = (comm.rank() as usize, 0..self.to.len());
         let sent: Vec<_> = ranks.clone().map(|to| self.common(own, to)).collect();

@@ -1,4 +1,4 @@
-//! What a rank owes to the elements that it encodes, in two generations, in the memory of the device.
+//! The residuals of the elements that a rank encodes, in two generations, in the memory of the device.
 
 use std::ops::Range;
 
@@ -16,13 +16,14 @@ use crate::pool::Pool;
 /// Error feedback in one byte for each element instead of four: LoCo (Xie et al., "Low-Bit Communication Adaptor for
 /// Large-scale Model Training", 2024).
 ///
-/// What is owed is a moving average of what calls have left out, kept in int8, and forgotten from time to time. It
-/// needs a quarter of the memory, and loses a little: what a call leaves out comes later for the most part, not to the
-/// last bit. A call costs an expansion and another encoding.
+/// A residual is a moving average of the errors of calls, kept in int8, and forgotten from time to time. It needs a
+/// quarter of the memory, and loses a little: the error of a call comes later for the most part, not to the last bit. A
+/// call costs an expansion and another encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LoCo {
-    /// The weight of a call's error is 2^-shift, that of all before it beta = 1 - 2^-shift; at most 8. With 0 there is
-    /// no average. Such weights are exact on every device; DeepSpeed's beta of 0.8 lies between those of 2 and 3.
+    /// The weight of a call's error is 2^-shift, the weight of all errors before it beta = 1 - 2^-shift; at most 8.
+    /// With 0 there is no average. Such weights are exact on every device; DeepSpeed's beta of 0.8 lies between the
+    /// betas of 2 and 3.
     pub average_shift: u32,
     /// After so many calls all is forgotten, on all ranks alike; 0 for never.
     pub reset_calls: u64,
@@ -41,7 +42,7 @@ const BLOCK: usize = 256;
 /// As which residuals of [`LoCo`] are kept.
 const FORMAT: IntFormat = IntFormat { width: IntWidth::Eight, block: BLOCK, symmetric: true };
 
-/// How residuals are kept.
+/// The form of the residuals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// As f32.
@@ -96,7 +97,7 @@ impl<M: DeviceMemory> Residuals<M> {
         Ok(Residuals { kept, memory, current: 0, elements, bounds })
     }
 
-    /// How many words a generation has.
+    /// The number of words of a generation.
     pub(crate) fn words(&self) -> usize {
         self.memory[0].words()
     }
@@ -110,7 +111,7 @@ impl<M: DeviceMemory> Residuals<M> {
         &self.memory[self.current]
     }
 
-    /// What the last call has read, until the next one writes.
+    /// The generation that the last call has read, until the next one writes.
     pub(crate) fn previous(&self) -> &M {
         &self.memory[1 - self.current]
     }
@@ -139,7 +140,7 @@ impl<M: DeviceMemory> Residuals<M> {
         self.memory.iter().map(|memory| memory.words() * size_of::<u32>()).sum()
     }
 
-    /// What is owed to each element, of the words of a generation.
+    /// The residual of each element, from the words of a generation.
     ///
     /// # Errors
     /// [`Error::System`] when there is no memory.
@@ -178,7 +179,7 @@ impl<M: DeviceMemory> Residuals<M> {
     /// Whether the words of a generation are as kernels leave them; zeros of other kinds become zero.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The fault of the words.
     pub(crate) fn check(&self, words: &mut [u32]) -> std::result::Result<(), &'static str> {
         match self.kept {
             Kept::Exactly => words.iter_mut().try_for_each(|word| {
@@ -201,8 +202,8 @@ impl<M: DeviceMemory> Residuals<M> {
 /// Encodes with error feedback, if there is any.
 pub(crate) type Encode<'a> = dyn FnMut(Option<Feedback<'_>>) -> Result<Option<usize>> + 'a;
 
-/// Lets `encode` use what is owed to a part of so many elements, which is in the first of `owed`, and keeps what it
-/// leaves out in the second. The first block that cannot be encoded.
+/// Lets `encode` use the residuals of a part of so many elements, which are in the first of `owed`, and keeps the new
+/// residuals in the second. The first block that cannot be encoded.
 pub(crate) fn feed<D: KernelDevice>(
     device: &D,
     pool: &mut Pool,

@@ -4,15 +4,15 @@ use std::fmt;
 
 use unisono_communicator::{CostModel, Group};
 
-/// How elements travel to the ranks that sum them.
+/// The way of elements to the ranks that sum them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
     /// Every rank encodes its vector and sends each owner its share.
     Direct,
-    /// Two levels: the ranks of a host sum their vectors first, in f32 and without loss, each a part of them; what they
-    /// encode and send to owners on other hosts is the sum of a host. So a network interface carries what one rank has
-    /// to say, not what all ranks of the host have, and each rank keeps residuals for its part alone. (The exact first
-    /// level of hierarchical schemes such as ZeRO++'s qgZ; Wang et al. 2023, section 4.3.)
+    /// Two levels: the ranks of a host sum their vectors first, in f32 and without loss, each a part of them; they
+    /// encode the sum of a host and send it to owners on other hosts. So a network interface carries the codes of one
+    /// rank, not of all ranks of the host, and each rank keeps residuals for its part alone. (The exact first level of
+    /// hierarchical schemes such as ZeRO++'s qgZ; Wang et al. 2023, section 4.3.)
     TwoLevels,
     /// Codes are added on their way, by any algorithm of a reduce-scatter: a ring for long vectors. They have scales
     /// that all ranks share, and integers of 8, 16 or 32 bits that hold the sum of all ranks' codes, so that no hop
@@ -31,7 +31,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// The ranks of a group in the teams that sum before they encode: those of a host, or each rank alone.
+/// The ranks of a group in the teams that sum before they encode: all ranks of a host, or each rank alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Teams {
     /// The ranks of each team, in their order.
@@ -70,7 +70,7 @@ impl Teams {
         Teams { teams, places }
     }
 
-    /// How many there are.
+    /// The number of teams.
     pub(crate) fn count(&self) -> usize {
         self.teams.len()
     }
@@ -85,14 +85,14 @@ impl Teams {
         &self.teams[self.places[rank].0]
     }
 
-    /// The rank that sums for `owner` what the team has. A rank sums its own share in its team, and those of other
-    /// teams' ranks are divided evenly.
+    /// The rank that sums the elements of the team for `owner`. A rank sums its own share in its team, and the shares
+    /// of other teams' ranks are divided evenly.
     fn collector_of(&self, team: usize, owner: usize) -> usize {
         let ranks = &self.teams[team];
         ranks[self.places[owner].1 % ranks.len()]
     }
 
-    /// Whether `rank` sums for `owner` what its team has.
+    /// Whether `rank` sums the elements of its team for `owner`.
     pub(crate) fn collects(&self, rank: usize, owner: usize) -> bool {
         self.collector_of(self.places[rank].0, owner) == rank
     }
@@ -112,8 +112,8 @@ impl Route {
     /// The cheaper way for vectors of `elements` that are encoded in `words` words, by the figures of the group's
     /// network: the same on all ranks.
     ///
-    /// A host's interface carries what all its collectors encode for other hosts' owners, and the sums that come back;
-    /// within a host, f32 move once more in two levels. What kernels do counts as a reduction.
+    /// A host's interface carries the codes of all its collectors for other hosts' owners, and the sums that come back;
+    /// within a host, f32 move once more in two levels. The work of kernels counts as a reduction.
     pub(crate) fn cheaper(model: &CostModel, group: &Group, elements: usize, words: usize) -> Route {
         let cost = |route| predicted_fs(model, group, route, elements, words);
         let by_hosts = Teams::of(group.hosts());

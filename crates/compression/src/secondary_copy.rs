@@ -13,9 +13,9 @@ use unisono_communicator::{Communicator, Element, Error, Result, zeroed};
 ///
 /// Weights that are divided among all ranks are gathered twice in each step of a training. The first time, in the
 /// forward pass, they come over the network, perhaps quantised
-/// ([`crate::CompressedCollectives::compressed_all_gather`]); each rank then keeps a part of what came. The second
-/// time, in the backward pass, they come from the ranks of the own host, with the same bits. Memory: n / (ranks of the
-/// host) elements on each rank.
+/// ([`crate::CompressedCollectives::compressed_all_gather`]); each rank then keeps a part of them. The second time, in
+/// the backward pass, they come from the ranks of the own host, with the same bits. Memory: n / (ranks of the host)
+/// elements on each rank.
 ///
 /// ```
 /// # mod unisono { pub use unisono_engine::in_process; pub use unisono_compression as compression; }
@@ -35,7 +35,7 @@ pub struct SecondaryCopy<T> {
     elements: usize,
     /// Elements of each rank of the host.
     counts: Vec<usize>,
-    /// Those of this rank.
+    /// The elements of this rank.
     own: Range<usize>,
     kept: Option<Vec<T>>,
 }
@@ -45,7 +45,7 @@ impl<T: Element> SecondaryCopy<T> {
     /// communicator of the ranks of each host.
     ///
     /// # Errors
-    /// Those of [`Communicator::subgroup`].
+    /// The errors of [`Communicator::subgroup`].
     pub fn new(comm: &(impl Communicator + ?Sized), elements: usize) -> Result<SecondaryCopy<T>> {
         let group = comm.group();
         let mut hosts: Vec<u32> = group.hosts().to_vec();
@@ -94,7 +94,7 @@ impl<T: Element> SecondaryCopy<T> {
         self.host.all_gather_v(kept, whole, &self.counts)
     }
 
-    /// Forgets what is kept, and frees its memory.
+    /// Forgets the kept elements, and frees their memory.
     pub fn forget(&mut self) {
         self.kept = None;
     }

@@ -1,4 +1,4 @@
-//! How large things are, before they are made.
+//! The sizes of things, before they are made.
 
 use crate::codec::Codec;
 use crate::layout::Layout;
@@ -24,23 +24,23 @@ pub fn wire_bytes(codec: &dyn Codec, elements: usize, ranks: usize) -> u64 {
     2 * (ranks as u64 - 1) * (words * size_of::<u32>()) as u64
 }
 
-/// What all ranks together send to ranks of other hosts in one compressed all-reduce, in bytes.
+/// The bytes that all ranks together send to ranks of other hosts in one compressed all-reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkBytes {
-    /// To the owners: what a reduce-scatter sends too.
+    /// To the owners: a reduce-scatter sends these too.
     pub to_owners: u64,
     /// From the owners, when each sum comes to each host once, as by an all-gather in the order of hosts.
     pub to_all: u64,
 }
 
-/// The same as [`wire_bytes`], but only what goes between hosts; rank r is on host `hosts[r]`.
+/// The same as [`wire_bytes`], but only between hosts; rank r is on host `hosts[r]`.
 ///
 /// ```
 /// # mod unisono { pub use unisono_compression as compression; }
 /// use unisono::compression::{Int8, Route, network_bytes};
 /// let [direct, two_levels] = [Route::Direct, Route::TwoLevels]
 ///     .map(|route| network_bytes(&Int8::default(), 1 << 20, &[0, 0, 1, 1], route).to_owners);
-/// // Each host sends what it has for the other's owners once instead of twice: half of the vector.
+/// // Each host sends its elements for the other's owners once instead of twice: half of the vector.
 /// assert_eq!(direct, 2 * two_levels);
 /// assert!(two_levels < 2 * (1 << 20) / 2 * 4 * 27 / 100);
 /// ```

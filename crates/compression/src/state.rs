@@ -1,4 +1,4 @@
-//! What a compressed call keeps for the next one: the residuals of this rank, in two generations.
+//! The memory of a compressed call for the next one: the residuals of this rank, in two generations.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use crate::route::{Route, Teams};
 /// Elements of f32 that memory can have.
 const ELEMENTS_MAX: usize = isize::MAX as usize / size_of::<f32>();
 
-/// Which ranks a state belongs to.
+/// The ranks that a state belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Members {
     pub(crate) ranks: Vec<JobRank>,
@@ -98,29 +98,27 @@ impl Shape {
     }
 }
 
-/// What `rank` gets of a vector of `length` elements in a reduce-scatter: as many as every other, but for the last
+/// The elements of a vector of `length` that `rank` gets in a reduce-scatter: as many as every other, but for the last
 /// ranks, which get fewer or none.
 pub(crate) fn chunk(length: usize, rank: usize, ranks: usize) -> Range<usize> {
     let chunk = length.div_ceil(ranks);
     (chunk * rank).min(length)..(chunk * (rank + 1)).min(length)
 }
 
-/// What compressed calls of one vector keep between calls on this rank: the codec, and what it has left out so
-/// far. Each vector needs a state of its own on every rank, made for the same communicator.
+/// The memory of one vector between compressed calls on this rank: the codec, and its compression error so far. Each
+/// vector needs a state of its own on every rank, made for the same communicator.
 ///
 /// Memory: two generations of residuals, for a codec with error feedback 8 bytes for each element of the vector and
-/// 8 / ranks bytes for those that this rank sums; nothing for others. In two levels ([`Route`]) a rank encodes, and
-/// owes,
-/// only its part of the vector. The messages of a call, a few parts of the
-/// encoded vector, keep their memory for the next one.
+/// `8 / ranks` bytes more for the sums of this rank; nothing for others. In two levels ([`Route`]) a rank encodes, and
+/// owes, only its part of the vector. The messages of a call, a few parts of the encoded vector, keep their memory for
+/// the next one.
 ///
 /// A state is for one kind of call: an all-reduce ([`CompressionState::new`]), a reduce-scatter
 /// ([`CompressionState::reduce_scatter`]) or an all-gather ([`CompressionState::all_gather`]). Residuals are in the
-/// memory
-/// of a device `D`, with the kernels: the host's, unless it was made [`CompressionState::on`] another.
+/// memory of a device `D`, with the kernels: the host's, unless it was made [`CompressionState::on`] another.
 ///
-/// Residuals are f32 whatever the vector is. Those of the vector's own rank are what its encoder left out; those of the
-/// owner are what the encoder of the sum left out, and are in units of the sum also if calls average.
+/// Residuals are f32 for every type of vector. The residuals of the vector's own rank are the errors of its encoder;
+/// the owner's are the errors of the encoder of the sum, and are in units of the sum also if calls average.
 ///
 /// ```
 /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
@@ -144,13 +142,13 @@ pub struct CompressionState<D: KernelDevice = HostKernels> {
     pub(crate) route: Route,
     pub(crate) members: Members,
     pub(crate) layout: Layout,
-    /// What this rank's encoder owes.
+    /// The residuals of this rank's encoder.
     pub(crate) worker: Residuals<D::Memory>,
-    /// What the encoder of the sum owes.
+    /// The residuals of the encoder of the sum.
     pub(crate) owner: Residuals<D::Memory>,
-    /// How many calls have succeeded: one of the sources of random bits.
+    /// The number of calls that have succeeded: one of the sources of random bits.
     pub(crate) calls: u64,
-    /// What a step back would take back; nothing before the first call on the communicator of `members`.
+    /// The call that a step back would take back; nothing before the first call on the communicator of `members`.
     pub(crate) last_call: Option<LastCall>,
     /// The communicator of survivors to which this state could not go, because more ranks have failed.
     pub(crate) failed_rebind: Option<Members>,
@@ -159,7 +157,7 @@ pub struct CompressionState<D: KernelDevice = HostKernels> {
     pub(crate) message_memory: MessageMemory,
 }
 
-/// How the last call that succeeded was made.
+/// The kind of the last call that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastCall {
     Compressed,
@@ -236,14 +234,14 @@ impl CompressionState {
         CompressionState::build(comm.group(), &comm.cost_model(), device, codec, dtype, shape)
     }
 
-    /// What this rank's encoder owes to each element that it encodes: in two levels its part of the vector. Empty for
-    /// a codec without error feedback; longer than the vector for one that fills it up. Decoded for [`crate::LoCo`].
+    /// The residual of each element that this rank encodes: in two levels its part of the vector. Empty for a codec
+    /// without error feedback; longer than the vector for a codec that fills it up. Decoded for [`crate::LoCo`].
     pub fn residual(&self) -> Cow<'_, [f32]> {
         owed_on_host(&self.worker)
     }
 
-    /// What the encoder of the sum owes to each of [`CompressionState::owned`], in units of the sum. Empty for a codec
-    /// without error feedback.
+    /// The residual of each element of [`CompressionState::owned`] in the encoder of the sum, in units of the sum.
+    /// Empty for a codec without error feedback.
     pub fn owner_residual(&self) -> Cow<'_, [f32]> {
         owed_on_host(&self.owner)
     }
@@ -263,7 +261,7 @@ impl<D: KernelDevice> CompressionState<D> {
     ///
     /// # Errors
     /// As [`CompressionState::new`], [`Error::Unsupported`] for a codec that fills vectors up or has no kernels on the
-    /// device, and those of the device.
+    /// device, and the errors of the device.
     pub fn on(
         comm: &(impl Communicator + ?Sized),
         device: D,
@@ -331,8 +329,8 @@ impl<D: KernelDevice> CompressionState<D> {
         })
     }
 
-    /// How elements travel to those who sum them: the cheaper way by the prices of the communicator's network, unless
-    /// [`CompressionState::by`] has chosen.
+    /// The way of elements to the ranks that sum them: the cheaper way by the prices of the communicator's network,
+    /// unless [`CompressionState::by`] has chosen.
     pub fn route(&self) -> Route {
         self.route
     }
@@ -347,7 +345,7 @@ impl<D: KernelDevice> CompressionState<D> {
         self.layout.elements
     }
 
-    /// How many calls have succeeded with it.
+    /// The number of calls that have succeeded with it.
     pub fn calls(&self) -> u64 {
         self.calls
     }
@@ -357,8 +355,8 @@ impl<D: KernelDevice> CompressionState<D> {
         self.layout.share(self.members.own)
     }
 
-    /// The elements that this rank encodes for those who sum them, in the order of its residual: all of them, but in
-    /// two levels its part of what its host has.
+    /// The elements that this rank encodes for their owners, in the order of its residual: all of them, but in two
+    /// levels its part of its host's elements.
     pub fn encoded(&self) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for owner in self.layout.teams.owners(self.members.own) {
@@ -376,10 +374,11 @@ impl<D: KernelDevice> CompressionState<D> {
         self.worker.bytes() + self.owner.bytes()
     }
 
-    /// Forgets what is owed, as at the start of a training; also what a step back to before the last call would owe.
+    /// Forgets all residuals, as at the start of a training; also the generation for a step back to before the last
+    /// call.
     ///
     /// # Errors
-    /// Those of the device; on the host there are none.
+    /// The errors of the device; on the host there are none.
     pub fn reset(&mut self) -> Result<()> {
         for residuals in [&mut self.worker, &mut self.owner] {
             residuals.forget(&self.device)?;
@@ -392,7 +391,7 @@ impl<D: KernelDevice> CompressionState<D> {
     /// A call has ended.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub(crate) fn end_call(&mut self, how: LastCall) -> Result<()> {
         self.calls += 1;
         self.last_call = Some(how);
@@ -456,7 +455,7 @@ pub(crate) fn owed<D: KernelDevice>(
 ) -> Result<[Residuals<D::Memory>; 2]> {
     let [encodes, sums] = shape.encoders().map(|is_used| is_used && codec.has_feedback());
     let parts = |is_used: bool, parts: &mut dyn Iterator<Item = Part>| {
-        // Those that are not used may be too many to look at.
+        // Parts that are not used may be too many to look at.
         Residuals::zeroed(device, kept, parts.take(if is_used { usize::MAX } else { 0 }))
     };
     Ok([parts(encodes, &mut layout.collected(own))?, parts(sums, &mut layout.pieces_of(own))?])

@@ -4,9 +4,9 @@
 //! First all ranks find the largest magnitude of each block on any rank, which gives a scale that all of them share.
 //! Codes with one scale can be added, and integers that are wide enough lose nothing: of p ranks, codes to 7 need bytes
 //! up to p = 18, codes to 127 need 16 bits up to p = 258. So each element is rounded once by each rank and once by its
-//! owner, however many ranks there are; the scale is that of the largest rank, not of the sum so far, and the error
-//! grows as the root of the number of ranks, as the sum does. (Summable codes: THC, Li et al., NSDI 2024.) A ring that
-//! encodes each hop's sum again rounds p times, each time with the larger scale of a longer sum.
+//! owner, however many ranks there are; the scale fits the largest rank, not the sum so far, and the error grows as the
+//! root of the number of ranks, as the sum does. (Summable codes: THC, Li et al., NSDI 2024.) A ring that encodes each
+//! hop's sum again rounds p times, each time with the larger scale of a longer sum.
 
 use unisono_collectives::Collectives;
 use unisono_communicator::{Error, ReduceOp, Result};
@@ -46,7 +46,7 @@ fn without_scale(summable: Summable, magnitudes: &[u32]) -> Option<usize> {
     magnitudes.iter().position(|magnitude| summable.format.scale(f32::from_bits(*magnitude)).is_none())
 }
 
-/// Sends codes to their owners, who get sums, and starts to send what these encode to all. A fault if a block has no
+/// Sends codes to their owners, who get sums, and starts to send the encoded sums to all. A fault if a block has no
 /// scale: nothing was encoded then.
 pub(crate) fn send_codes<D: KernelDevice>(
     wire: &Wire<'_>,
@@ -57,8 +57,8 @@ pub(crate) fn send_codes<D: KernelDevice>(
 ) -> Result<Option<Fault>> {
     let size = code_size(summable, rank.layout.ranks)?;
     let mut magnitudes = rank.magnitudes(summable, data)?;
-    // When it has come, all ranks have ended the call before: what is owed may change in place.
-    // Magnitudes have no sign, and not every library reduces unsigned integers.
+    // When it has come, all ranks have ended the call before: residuals may change in place. Magnitudes have no sign,
+    // and not every library reduces unsigned integers.
     wire.scope.all_reduce(bytemuck::cast_slice_mut::<u32, i32>(&mut magnitudes), ReduceOp::Max)?;
     if let Some(block) = without_scale(summable, &magnitudes) {
         return Ok(Some(Fault::NonFinite { block: block as u32, rank: 0 }));
@@ -100,7 +100,7 @@ fn reduce<D: KernelDevice>(
     wire.call(call, SendReceive::Host([codes, arriving]), issue, rank.pool)
 }
 
-/// What all ranks know of a call's codes.
+/// The common knowledge of all ranks about a call's codes.
 pub(crate) struct SharedCodes<'a, M> {
     summable: Summable,
     size: CodeSize,
@@ -125,7 +125,7 @@ impl<D: KernelDevice> Rank<'_, D> {
         (self.layout.piece(piece, owner).len() * size.bytes()).div_ceil(size_of::<u32>())
     }
 
-    /// The largest magnitude of each block of this rank's vector with what is owed, as bits.
+    /// The largest magnitude of each block of this rank's vector with its residuals, as bits.
     fn magnitudes(&mut self, summable: Summable, data: &mut dyn Data<D>) -> Result<Vec<u32>> {
         let block = summable.format.block;
         let blocks = self.layout.padded.div_ceil(block);
@@ -140,7 +140,7 @@ impl<D: KernelDevice> Rank<'_, D> {
         self.device.written(magnitudes)
     }
 
-    /// The first block of this rank's vector, with what is owed, that has no scale, as a fault.
+    /// The first block of this rank's vector, with its residuals, that has no scale, as a fault.
     pub(crate) fn first_without_scale(
         &mut self,
         summable: Summable,

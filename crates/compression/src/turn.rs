@@ -1,4 +1,4 @@
-//! What ranks send each other in one all-to-all: codes for owners, and f32 for the ranks of the own team.
+//! The words of ranks for each other in one all-to-all: codes for owners, and f32 for the ranks of the own team.
 //!
 //! Calls of a communicator run one after the other, links beside each other. So one call carries an encoded piece
 //! between hosts, and the f32 of a later piece within hosts: the network does not wait for them.
@@ -16,7 +16,7 @@ use crate::rank::Rank;
 pub(crate) struct Turn {
     /// The piece whose codes go to its owners, if there is one.
     pub(crate) encoded: Option<usize>,
-    /// The piece whose f32 go to those who will encode it; none behind the last.
+    /// The piece whose f32 go to their encoders; none behind the last.
     pub(crate) raw: usize,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Turn {
 #[derive(Default)]
 pub(crate) struct FromTeam {
     words: Vec<u32>,
-    /// Where those of each other rank begin, in rank order.
+    /// The start of the f32 of each other rank, in rank order.
     starts: Vec<usize>,
 }
 
@@ -53,7 +53,7 @@ impl<D: KernelDevice> Rank<'_, D> {
         codes: Message<D::Memory>,
         data: &mut dyn Data<D>,
     ) -> Result<Message<D::Memory>> {
-        // Those in the memory of a device have no teams.
+        // Codes in the memory of a device have no teams.
         let codes = match codes {
             Message::Host(codes) if self.layout.teams.has_members() => codes,
             alone => return Ok(alone),
@@ -77,7 +77,7 @@ impl<D: KernelDevice> Rank<'_, D> {
         Ok(Message::Host(words))
     }
 
-    /// The codes for this rank in rank order, and what came from its team.
+    /// The codes for this rank in rank order, and the f32 that came from its team.
     pub(crate) fn divide(
         &mut self,
         turn: Turn,
@@ -103,7 +103,8 @@ impl<D: KernelDevice> Rank<'_, D> {
         Ok((Message::Host(codes), FromTeam { words, starts }))
     }
 
-    /// What the team has of a piece of this rank's part, when it is not alone: its own f32 and those that came.
+    /// The sum of the team over a piece of this rank's part, when the team has more ranks: its own f32 and the f32 that
+    /// came.
     pub(crate) fn sum_team(
         &mut self,
         piece: usize,

@@ -15,7 +15,7 @@ use crate::message::Fault;
 use crate::message_memory::{Enqueued, Message, MessageMemory, SendReceive};
 use crate::pool::Pool;
 
-/// How a call of the transport is made.
+/// The way in which a call of the transport is made.
 #[derive(Clone, Copy)]
 pub(crate) enum Issue {
     /// This thread moves it, because it has nothing else to do.
@@ -35,7 +35,7 @@ impl<M> Words<M> {
     /// No call.
     pub(crate) const NONE: Words<M> = Words::Arrived(Message::NONE);
 
-    /// What came by a call of `wire`; what was sent goes back to the pool.
+    /// The words that came by a call of `wire`; the sent words go back to the pool.
     pub(crate) fn wait(self, wire: &Wire<'_>, pool: &mut Pool) -> Result<Message<M>> {
         let work = match self {
             Words::Arrived(words) => return Ok(words),
@@ -52,7 +52,7 @@ impl<M> Words<M> {
         Ok(Message::Host(output.into_vec().unwrap_or_default()))
     }
 
-    /// Moves what is on its way, as far as it goes without waiting.
+    /// Moves words that are on their way, as far as they go without waiting.
     pub(crate) fn advance(&self) {
         match self {
             // A stream needs nobody.
@@ -64,7 +64,7 @@ impl<M> Words<M> {
     }
 }
 
-/// What the words of a call go through.
+/// The call that carries words.
 pub(crate) enum WordsCall {
     /// So many words to each rank, and from each.
     AllToAll { send: Vec<u64>, receive: Vec<u64> },
@@ -122,7 +122,7 @@ impl Wire<'_> {
         }
     }
 
-    /// Makes a call with words; gives those that came, in rank order.
+    /// Makes a call with words; gives the words that came, in rank order.
     pub(crate) fn call<M: DeviceMemory>(
         &self,
         call: WordsCall,
@@ -163,7 +163,7 @@ impl Wire<'_> {
 
     /// The lowest fault that a rank knows of, the same on all ranks.
     pub(crate) fn agree(&self, fault: Option<Fault>) -> Result<Option<Fault>> {
-        /// What not every library reduces unsigned goes with its order as an `i64`.
+        /// Not every library reduces unsigned integers: a code goes with its order as an `i64`.
         const SHIFT: u64 = 1 << 63;
         let mut lowest = [(fault.map_or(u64::MAX, Fault::code) ^ SHIFT).cast_signed()];
         self.scope.all_reduce(&mut lowest, ReduceOp::Min)?;

@@ -7,7 +7,7 @@ use unisono_communicator::{Error, Result};
 
 use crate::state::CompressionState;
 
-/// What comes back: the result, the buffer, the state.
+/// The outcome: the result, the buffer, the state.
 type Finished<T> = (Result<()>, Vec<T>, CompressionState);
 
 /// The handle of [`crate::CompressedCollectives::compressed_all_reduce_async`]. Dropping it detaches the call: it goes
@@ -33,7 +33,7 @@ impl<T: Send + 'static> CompressedWork<T> {
         state: CompressionState,
         call: impl FnOnce(&mut [T], &mut CompressionState) -> Result<()> + Send + 'static,
     ) -> CompressedWork<T> {
-        // What moves into a thread that cannot start is lost; from here it is taken back.
+        // A value that moves into a thread that cannot start is lost; from here it is taken back.
         let memory = Arc::new(Mutex::new(Some((buffer, state))));
         let take = |memory: &Mutex<Option<(Vec<T>, CompressionState)>>| {
             memory.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -1,4 +1,4 @@
-//! The command line. A command line that is not valid gets one line that says what is allowed.
+//! The command line. A command line that is not valid gets one line with the allowed values.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -51,8 +51,8 @@ pub(crate) enum Commands {
         #[command(subcommand)]
         command: AlgoCommands,
     },
-    /// Says what this machine is and what will be slow on it; with --flight, which rank of a failed job is where; with
-    /// --discovery, which variables make this process the rank that it is.
+    /// Describes this machine and the causes of slowness on it; with --flight, the place of each rank of a failed job;
+    /// with --discovery, the variables that give this process its rank.
     Doctor(DoctorArguments),
     /// Prints every setting: name, unit, default, other names, meaning. docs/settings.md is this page.
     Settings,
@@ -69,7 +69,7 @@ pub(crate) enum Commands {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
-    /// How many ranks to start.
+    /// The number of ranks to start.
     #[arg(short = 'n', long, default_value_t = 4, value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
     /// Kills rank RANK (SIGKILL) after STEP steps of the training; the others go on without it.
@@ -77,11 +77,11 @@ pub(crate) struct DemoArguments {
     pub(crate) kill: Option<Kill>,
     /// Train with Adam and compressed gradients, once with each of these codecs, with commas between, and once with
     /// exact ones: sign (1-bit Adam), int8, int4, bf16, none; all: all of these; sign-no-feedback and sign-gradient
-    /// show what error feedback and 1-bit Adam are worth. In a program, CompressionState::or_exact measures whether
+    /// show the worth of error feedback and 1-bit Adam. In a program, CompressionState::or_exact measures whether
     /// compression pays, and goes on with exact calls where it does not.
     #[arg(long, value_name = "CODEC")]
     pub(crate) compress: Option<Methods>,
-    /// With --compress: train a 784-128-10 network on the data set in DIR, four IDX files as those of MNIST.
+    /// With --compress: train a 784-128-10 network on the data set in DIR, four IDX files as MNIST has them.
     #[arg(long, value_name = "DIR", requires = "compress")]
     pub(crate) data: Option<PathBuf>,
     /// With --compress: decides the first weights and the order of the images.
@@ -94,7 +94,7 @@ pub(crate) struct DemoArguments {
     pub(crate) json: bool,
 }
 
-/// Where ranks that are started find a vendor's libraries.
+/// The place of a vendor's libraries for ranks that are started.
 #[derive(Debug, Args)]
 pub(crate) struct VendorArguments {
     /// The folder with the libraries of Intel's oneCCL: UNISONO_CCL_DIR of the ranks. It does not choose the backend.
@@ -105,7 +105,7 @@ pub(crate) struct VendorArguments {
 /// One rank of a demonstration.
 #[derive(Debug, Args)]
 pub(crate) struct DemoRankArguments {
-    /// Which rank dies, and at which step.
+    /// The rank that dies, and the step at which it does.
     #[arg(long)]
     pub(crate) kill: Option<Kill>,
     /// Measure no collectives.
@@ -121,12 +121,12 @@ pub(crate) struct DemoRankArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// How many ranks to start.
+    /// The number of ranks to start.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
-    /// Let the other ranks go on when one fails: the status is 0 if at least one rank succeeds, the last line names
-    /// the other ones, and if none succeeds, the status is that of the first that failed. When only ranks run that
-    /// a rank which has succeeded has lost (one may be stopped), they are asked to end.
+    /// Let the other ranks go on when one fails: the status is 0 if at least one rank succeeds, the last line names the
+    /// others, and if none succeeds, the status comes from the first that failed. When only ranks run that a rank which
+    /// has succeeded has lost (one may be stopped), they are asked to end.
     #[arg(long)]
     pub(crate) keep_going: bool,
     /// End the job after so many seconds, with status 124. Time in which the job is stopped does not count.
@@ -136,13 +136,13 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_grace)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) grace: Duration,
-    /// Write what each rank prints also to DIR/rank-N.log.
+    /// Write the output of each rank also to DIR/rank-N.log.
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Option<PathBuf>,
-    /// Record the calls of every rank, and print what those of rank 0 have cost when it ends.
+    /// Record the calls of every rank, and print the cost of rank 0's calls when it ends.
     #[arg(long)]
     pub(crate) comms: bool,
-    /// Pass the standard input of this program on to rank RANK; that of every other rank is empty.
+    /// Pass the standard input of this program on to rank RANK; every other rank's is empty.
     #[arg(long, value_name = "RANK")]
     pub(crate) stdin: Option<u32>,
     /// Whether each line has its rank in front, as in `[0] `.
@@ -177,31 +177,32 @@ pub(crate) struct BenchArguments {
     /// The type of the elements: f64, f32, f16, bf16, f8e4m3, f8e5m2, i8 to i64, u8 to u64, bool, complex64 or 128.
     #[arg(long, default_value_t = DType::F32)]
     pub(crate) dtype: DType,
-    /// How all_reduce, reduce_scatter and reduce combine elements: sum, prod, avg, min, max, bit_and, bit_or, bit_xor
+    /// The operator of all_reduce, reduce_scatter and reduce: sum, prod, avg, min, max, bit_and, bit_or, bit_xor
     /// [default: sum; compressed_all_reduce: avg].
     #[arg(long)]
     pub(crate) op: Option<ReduceOp>,
-    /// How compressed_all_reduce encodes elements: sign, sign-rms, int8, int4, bf16; several with commas are measured
-    /// in turns [default: sign].
+    /// The codec of compressed_all_reduce: sign, sign-rms, int8, int4, bf16; several with commas are measured in turns
+    /// [default: sign].
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = parse_codec)]
     pub(crate) codec: Vec<Arc<dyn Codec>>,
-    /// How compressed calls travel: direct, two-levels (hosts sum exactly before they encode), summed (codes are added
-    /// on their way; int8 and int4); several with commas are measured in turns [default: the cheaper of the first two].
+    /// The route of compressed calls: direct, two-levels (hosts sum exactly before they encode), summed (codes are
+    /// added on their way; int8 and int4); several with commas are measured in turns [default: the cheaper of the first
+    /// two].
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = parse_route)]
     pub(crate) route: Vec<Route>,
-    /// Measure also what a compressed_all_reduce consists of, each part alone: encode, exchange, reduce, expand.
+    /// Measure also the parts of a compressed_all_reduce, each alone: encode, exchange, reduce, expand.
     #[arg(long)]
     pub(crate) parts: bool,
     /// The algorithm, by its name in `unisono algo list`; several names with commas are measured in turns; auto: the
-    /// one with the lowest predicted cost; all: every one that fits, in turns.
+    /// algorithm with the lowest predicted cost; all: every algorithm that fits, in turns.
     #[arg(long, default_value = AUTO, value_delimiter = ',', value_name = "NAME")]
     pub(crate) algorithm: Vec<String>,
-    /// Who does the calls: auto, tcp, ccl, nccl or hccl [default: UNISONO_BACKEND].
+    /// The backend of the calls: auto, tcp, ccl, nccl or hccl [default: UNISONO_BACKEND].
     #[arg(long, value_name = "NAME", value_parser = parse_backend)]
     pub(crate) backend: Option<Backend>,
     #[command(flatten)]
     pub(crate) vendor: VendorArguments,
-    /// Draw time against size to FILE, an SVG picture: a line for each algorithm, dashed what was predicted.
+    /// Draw time against size to FILE, an SVG picture: a line for each algorithm, the prediction dashed.
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
     /// Write the input and output of the last call of each row to DIR/<row>.
@@ -256,8 +257,8 @@ pub(crate) struct DoctorArguments {
     /// with the variables that changed nothing. To be started like a rank: mpirun -n 4 unisono doctor --discovery.
     #[arg(long, conflicts_with_all = ["flight", "ranks"])]
     pub(crate) discovery: bool,
-    /// Judge this machine for so many ranks on it [default: those of the job that this process is a rank of, else one
-    /// for each core, at least 2].
+    /// Judge this machine for so many ranks on it [default: as many as the job of this process has, else one for each
+    /// core, at least 2].
     #[arg(short = 'n', value_name = "RANKS", conflicts_with = "flight", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: Option<u32>,
     /// Print one JSON document.

@@ -33,7 +33,7 @@ pub fn bidirectional_ring() -> Arc<Algorithm> {
     Arc::new(ring)
 }
 
-/// How many ranks a chunk passes on its way forwards (to higher ranks), and how many on its way backwards.
+/// The number of ranks that a chunk passes on its way forwards (to higher ranks), and on its way backwards.
 fn ways(ranks: u32) -> (u32, u32) {
     (ranks / 2, (ranks - 1) / 2)
 }
@@ -96,7 +96,7 @@ fn from_owners(builder: &mut Builder) {
     }
 }
 
-/// Wrong: every rank passes a sum on only when the one from behind has come, and nobody begins.
+/// Wrong: every rank passes a sum on only when the sum from behind has come, and nobody begins.
 pub fn deadlocks() -> Arc<Algorithm> {
     let wrong = Algorithm::new("deadlocks", Collective::AllReduce, |builder| {
         let received = builder.recv_reduce(builder.behind(1), 0, Own::Right, true);

@@ -1,5 +1,5 @@
-//! Registers the algorithm of this package with a communicator, forces it, lets the library choose it, and shows what
-//! wrong ones get.
+//! Registers the algorithm of this package with a communicator, forces it, lets the library choose it, and shows the
+//! errors of wrong algorithms.
 //!
 //! Started alone, the ranks are 8 threads of this process, and choose by the figures of a machine with 2 cores, so that
 //! it prints the same everywhere. Started as ranks of a job, as by `unisono run -n 4 -- bidirectional-ring`, they are
@@ -46,7 +46,7 @@ fn threads() -> Vec<Result<Vec<String>>> {
     in_process::run_with(THREADS, &options, |comm| on_every_rank(&comm))
 }
 
-/// What there is to see, on rank 0.
+/// The lines of the report on rank 0, none on other ranks.
 fn on_every_rank(comm: &dyn Communicator) -> Result<Vec<String>> {
     let mut report = vec![format!("{} ranks", comm.size())];
     let chosen = CallOptions::new();
@@ -56,7 +56,7 @@ fn on_every_rank(comm: &dyn Communicator) -> Result<Vec<String>> {
     let Err(unknown) = ran(comm, SHORT, forced) else { panic!("it is not registered yet") };
     report.push(format!("before: {unknown}"));
 
-    // Every rank registers it. Rank 0 proves it, and all compare their schedules with what it has proved.
+    // Every rank registers it. Rank 0 proves it, and all compare their schedules with the proved one.
     comm.register(bidirectional_ring(), Trust::Prove)?;
     report.push(format!("forced, short: {}", ran(comm, SHORT, forced)?));
     let after = [ran(comm, SHORT, chosen)?, ran(comm, LONG, chosen)?];
@@ -76,7 +76,8 @@ fn on_every_rank(comm: &dyn Communicator) -> Result<Vec<String>> {
 fn ran(comm: &dyn Communicator, count: usize, options: CallOptions) -> Result<&'static str> {
     let (rank, ranks) = (u64::from(comm.rank()), u64::from(comm.size()));
     let mut values: Vec<u64> = (0..count as u64).map(|index| index * (rank + 1)).collect();
-    // The typed call is `comm.with(options).all_reduce(&mut values, ReduceOp::Sum)`; this one says what it ran.
+    // The typed call is `comm.with(options).all_reduce(&mut values, ReduceOp::Sum)`; this one names the algorithm that
+    // it ran.
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
         place: Place::InPlace,
@@ -93,7 +94,7 @@ fn changed(before: &str, after: &str) -> String {
     if before == after { format!("{after}, as before") } else { format!("{after}, before it was {before}") }
 }
 
-/// What a wrong algorithm gets. All ranks get the same error.
+/// The error of a wrong algorithm, the same on all ranks.
 fn refused(comm: &dyn Communicator, wrong: Arc<Algorithm>) -> String {
     match comm.register(wrong, Trust::Prove) {
         Err(Error::AlgorithmRefused { algorithm, reason }) => format!("refused: {algorithm}\n    {reason}"),

@@ -1,11 +1,11 @@
-//! What the programs print: alone, as the ranks of a job, and about the algorithm.
+//! The output of the programs: alone, as the ranks of a job, and about the algorithm.
 #![cfg(feature = "programs")]
 
 use std::process::{Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bidirectional-ring");
 
-/// What a program that ends well has printed, by lines.
+/// The output of a program that ends well, by lines.
 fn lines(output: &Output) -> Vec<String> {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
@@ -60,7 +60,7 @@ fn processes_do_the_same() {
 fn the_command_line_answers_about_it() {
     let asked = |words: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_algorithms"));
-        // The figures of this library, whatever the machine is said to be.
+        // The figures of this library, for every description of the machine.
         command.args(words.split(' ')).env_remove("UNISONO_COST_MODEL");
         lines(&command.output().unwrap())
     };

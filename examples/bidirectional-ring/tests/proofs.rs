@@ -1,4 +1,4 @@
-//! The proofs, without a job: what the author of an algorithm runs after every change.
+//! The proofs, without a job: the author of an algorithm runs them after every change.
 
 use bidirectional_ring::{bidirectional_ring, deadlocks, forgets};
 use unisono_schedule::{

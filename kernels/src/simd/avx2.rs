@@ -22,7 +22,7 @@ impl Avx2 {
         is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
     }
 
-    /// In a function that is compiled for the instructions: whoever calls it has proved that they are there.
+    /// In a function that is compiled for the instructions: its caller has proved that they are there.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     pub(crate) fn here() -> Avx2 {
@@ -40,8 +40,8 @@ macro_rules! methods {
             #[inline(always)]
             fn $name$(<const $flag: bool>)?($self $(, $argument: $kind)*) $(-> $result)? {
                 // SAFETY: the processor has the instructions, for `self` is made only where they are (`Avx2::here`).
-                // The intrinsics with pointers get those of arrays that are as long as what they read or write, and
-                // streaming stores aligned ones.
+                // The intrinsics get pointers to arrays that are as long as their reads or writes, and streaming stores
+                // get aligned ones.
                 unsafe { $body }
             }
         )*

@@ -32,7 +32,7 @@ impl Avx512 {
             && is_x86_feature_detected!("fma")
     }
 
-    /// In a function that is compiled for the instructions: whoever calls it has proved that they are there.
+    /// In a function that is compiled for the instructions: its caller has proved that they are there.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma")]
     pub(crate) fn here() -> Avx512 {
@@ -50,15 +50,15 @@ macro_rules! methods {
             #[inline(always)]
             fn $name$(<const $flag: bool>)?($self $(, $argument: $kind)*) $(-> $result)? {
                 // SAFETY: the processor has the instructions, for `self` is made only where they are (`Avx512::here`).
-                // The intrinsics with pointers get those of arrays that are as long as what they read or write, and
-                // streaming stores aligned ones.
+                // The intrinsics get pointers to arrays that are as long as their reads or writes, and streaming stores
+                // get aligned ones.
                 unsafe { $body }
             }
         )*
     };
 }
 
-/// Where dword l of a vector finds the four bytes of elements l, l + 16, l + 32 and l + 48.
+/// The places in a vector at which dword l finds the four bytes of elements l, l + 16, l + 32 and l + 48.
 const COLUMNS: [u8; 64] = {
     let mut order = [0; 64];
     let mut at = 0;
@@ -234,7 +234,7 @@ impl Simd for Avx512 {
     }
 }
 
-/// What codes of four bits mean.
+/// The values of codes of four bits.
 const UNSIGNED_HALVES: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 const SIGNED_HALVES: [f32; 16] =

@@ -1,4 +1,4 @@
-//! What the bodies of the kernels ask of an instruction set: vectors that hold the 64 lanes of a group.
+//! The interface of an instruction set to the bodies of the kernels: vectors that hold the 64 lanes of a group.
 //!
 //! A value of a [`Simd`] type is made only in functions that are compiled for its instructions. All bodies are inlined
 //! into those functions, so they are written once and compiled for each instruction set.
@@ -52,7 +52,7 @@ pub(crate) trait Simd: Copy {
     type Lanes: Copy + IndexMut<usize, Output = Self::Floats>;
     /// A group of i32.
     type Codes: Copy + IndexMut<usize, Output = Self::Ints>;
-    /// What [`Simd::look_up`] needs of the scales of up to four parts.
+    /// The form in which [`Simd::look_up`] needs the scales of up to four parts.
     type Table: Copy;
 
     /// Vectors of a group.

@@ -11,7 +11,7 @@ const WIDTH: usize = 4;
 /// The smallest f32 that has no fraction.
 const TWO_TO_23: f32 = 8_388_608.0;
 
-/// No instructions beyond those of the architecture.
+/// No instructions beyond the base of the architecture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portable;
 
@@ -27,7 +27,7 @@ fn zip(left: Floats, right: Floats, combine: impl Fn(f32, f32) -> f32) -> Floats
 #[inline(always)]
 fn round(value: f32) -> i32 {
     let magnitude = value.abs();
-    // Bits of a number from 2^23 to 2^24, less those of 2^23, are what it is larger by.
+    // The bits of a number from 2^23 to 2^24, less the bits of 2^23, are the difference of the two numbers.
     let small = (magnitude + TWO_TO_23).to_bits().wrapping_sub(TWO_TO_23.to_bits());
     let large = magnitude.to_bits().wrapping_sub(TWO_TO_23.to_bits()).wrapping_add(1 << 23);
     let rounded = (if magnitude < TWO_TO_23 { small } else { large }) as i32;

@@ -8,7 +8,7 @@ use unisono_kernels::{
     GlobalSignPart, IntFormat, IntPartMut, Kernels, Residual, Rounding, SHIFT_MAX, SignPartMut, sign_words,
 };
 
-/// What a call leaves; of worthless outputs only that they are.
+/// The outputs of a call; of worthless outputs only the bad block.
 #[derive(Debug, PartialEq)]
 enum Left {
     Bad(usize),

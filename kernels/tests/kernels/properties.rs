@@ -1,4 +1,4 @@
-//! What the encoders promise, beyond being the same everywhere. All of it holds for the definition and for the fastest
+//! The promises of the encoders, beyond being the same everywhere. All hold for the definition and for the fastest
 //! body.
 
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn both() -> [Kernels; 2] {
     [definition(), Kernels::best()]
 }
 
-/// Scales, words and what is left of `input`.
+/// Scales, words and residuals of `input`.
 fn sign_encode(kernels: Kernels, input: &[f32]) -> (Vec<f32>, Vec<u32>, Vec<f32>) {
     let (old, mut new) = (vec![0.0; input.len()], vec![0.0; input.len()]);
     let (mut scales, mut bits) = (vec![0.0; input.len().div_ceil(BLOCK)], vec![0; sign_words(input.len())]);
@@ -23,7 +23,7 @@ fn sign_encode(kernels: Kernels, input: &[f32]) -> (Vec<f32>, Vec<u32>, Vec<f32>
     (scales, bits, new)
 }
 
-/// Scales, codes and what they mean.
+/// Scales, codes and their values.
 fn int_encode(
     kernels: Kernels,
     input: &[f32],
@@ -234,7 +234,7 @@ proptest! {
         input in prop::collection::vec(-1f32..1.0, 1..600),
         exponent in -100i32..100,
     ) {
-        // What is subnormal after scaling was not before.
+        // A number may become subnormal by scaling: its code would differ.
         let input: Vec<f32> = input.iter().map(|value| if value.abs() < 1e-4 { 0.5 } else { *value }).collect();
         let factor = f32::from_bits(((exponent + 127) as u32) << 23);
         let scaled: Vec<f32> = input.iter().map(|value| value * factor).collect();

@@ -7,7 +7,7 @@ use unisono_kernels::testing::{
 };
 use unisono_kernels::{CodeSize, IntFormat, IntWidth, Kernels, Residual, Rounding, Threads};
 
-/// Codes, and what they leave out.
+/// Codes, and their errors.
 fn encode(
     kernels: Kernels,
     input: &[f32],
@@ -49,7 +49,7 @@ fn shared_integers_are_the_same() {
     });
 }
 
-/// What ranks have added: any sums of codes.
+/// Sums of ranks: any sums of codes.
 fn sums(random: &mut Random, count: usize, size: CodeSize) -> Vec<u8> {
     let code = |random: &mut Random| {
         let bits = random.bits() as i32;
@@ -81,7 +81,7 @@ fn shared_sums_are_expanded_to_the_same() {
     });
 }
 
-/// What no element of a NaN, an infinity or an overflow hides.
+/// No element hides a NaN, an infinity or an overflow.
 #[test]
 fn magnitudes_show_what_is_not_finite() {
     let infinity = f32::INFINITY.to_bits();

@@ -1,9 +1,9 @@
-//! `cargo xtask test`: what must hold before a change is taken, cheapest first.
+//! `cargo xtask test`: the checks of a change before it is taken, cheapest first.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
-//! | `shelter.rs` | that nothing outlives the command |
-//! | `report.rs` | what of cargo's lines belongs to the end |
+//! | `shelter.rs` | the end of all processes and folders of the command |
+//! | `report.rs` | the lines of cargo that belong to the end |
 
 mod report;
 pub(crate) mod shelter;
@@ -17,8 +17,8 @@ use std::time::{Instant, SystemTime};
 use crate::{lab, tidy};
 use report::Report;
 
-/// What the default form leaves out, with all that only these packages depend on: kernels on devices, vendors'
-/// libraries and the doubles of these, micro-benchmarks.
+/// The packages that the default form leaves out, with all that only these packages depend on: kernels on devices,
+/// vendors' libraries and the doubles of these, micro-benchmarks.
 const LEFT_OUT: [&str; 12] = [
     "unisono-benches",
     "unisono-compression-cuda",
@@ -40,7 +40,7 @@ const LEFT_OUT_TEXT: &str = "\
 left out: format, clippy, documentation, packages; kernels on devices, vendors' libraries and their doubles,
           programs that measure, the package under examples. All of it: cargo xtask test --full";
 
-/// What the full form asks of cargo first.
+/// The commands of cargo that the full form runs first.
 const CHECKS: [&[&str]; 4] = [
     &["fmt", "--all", "--check"],
     &["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
@@ -61,7 +61,7 @@ const CHECKS: [&[&str]; 4] = [
     &["doc", "--workspace", "--lib", "--no-deps", "--all-features"],
 ];
 
-/// Builds each published package from what its archive holds. The other packages need what lies outside of them.
+/// Builds each published package from the files of its archive. The other packages need files outside of them.
 const PACKAGE: [&str; 4] = ["package", "--workspace", "--allow-dirty", "--quiet"];
 
 /// Tries every order in which two sides of shared memory can see each other's stores. Loom's types take the place of
@@ -118,7 +118,7 @@ const TOOL_CHECKS: [ToolCheck; 2] = [
 /// A package that uses the library from outside the workspace.
 const EXAMPLE: &str = "examples/bidirectional-ring";
 
-/// What is asked of cargo there. The last is what its author runs all the time: without most of the library.
+/// The commands of cargo there. The last is the command that its author runs all the time: without most of the library.
 const CARGO_IN_EXAMPLE: [&[&str]; 4] = [
     &["fmt", "--check"],
     &["clippy", "--all-targets", "--", "--deny", "warnings"],
@@ -126,7 +126,7 @@ const CARGO_IN_EXAMPLE: [&[&str]; 4] = [
     &["check", "--no-default-features", "--all-targets"],
 ];
 
-/// What is asked of cargo in the laboratory. Its tests are short forms of its programs.
+/// The commands of cargo in the laboratory. Its tests are short forms of its programs.
 const CARGO_IN_LAB: [&[&str]; 4] = [
     &["fmt", "--check"],
     &["clippy", "--all-targets", "--", "--deny", "warnings"],
@@ -150,7 +150,7 @@ const TESTS_PER_CORE: usize = 2;
 const TEST_ROUNDS: &str = "UNISONO_TEST_ROUNDS";
 const FULL_ROUNDS: usize = 20;
 
-/// A part of the work, and what it came to.
+/// A part of the work, and its outcome.
 struct Part {
     command: String,
     verdict: String,
@@ -158,7 +158,8 @@ struct Part {
     seconds: f64,
 }
 
-/// Runs all of it, up to the first part that fails, and ends with the time of each part and what else is to be known.
+/// Runs all of it, up to the first part that fails, and ends with the time of each part, the skipped tests, and
+/// commands that repeat the failed ones.
 pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
     let mut report = Report::default();
     let mut parts = vec![timed("tidy", || if tidy::run(repository) { Ok(()) } else { Err("failed".into()) })];
@@ -214,7 +215,7 @@ fn package_words(repository: &Path) -> Result<Vec<String>, String> {
     Ok(PACKAGE.map(str::to_owned).into_iter().chain(left_out).collect())
 }
 
-/// What cargo is asked, and where.
+/// The commands of cargo, and the folder of each.
 fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<String>)> {
     let mut tests = vec!["test", "--workspace"];
     match is_full {
@@ -235,8 +236,8 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<String>)> {
     checks.into_iter().chain(tests).chain(example).chain(lab).collect()
 }
 
-/// What cargo must be told of a target besides: its workspace, or the features with which it was tested. The program
-/// brings these of the library's.
+/// The additional words of cargo for a target: its workspace, or the features with which it was tested. The program
+/// brings the library's features for it.
 fn features(target: &str, is_full: bool) -> &'static str {
     match is_full {
         true if lab::PACKAGES.iter().any(|package| target.starts_with(&format!("-p {package} "))) => {
@@ -273,14 +274,14 @@ fn timed(command: &str, work: impl FnOnce() -> Result<(), String>) -> Part {
     Part { command: command.to_owned(), verdict, passed, seconds: start.elapsed().as_secs_f64() }
 }
 
-/// Where the workspace is compiled.
+/// The folder in which the workspace is compiled.
 pub(crate) fn target_folder() -> PathBuf {
     crate::repository().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// Where packages are packed and compiled from their archives: a folder that no run had before, and the only one of its
-/// kind. Cargo unpacks an archive in its home once for each version and path of this folder, and compiles it once: in a
-/// folder that stays, it would check the sources of an earlier run.
+/// The folder in which packages are packed and compiled from their archives: a folder that no run had before, and the
+/// only one of its kind. Cargo unpacks an archive in its home once for each version and path of this folder, and
+/// compiles it once: in a folder that stays, it would check the sources of an earlier run.
 fn archives_folder() -> Result<PathBuf, String> {
     let all = target_folder().join("package");
     match std::fs::remove_dir_all(&all) {
@@ -293,7 +294,7 @@ fn archives_folder() -> Result<PathBuf, String> {
     Ok(all.join(now.as_nanos().to_string()))
 }
 
-/// The words for people, without the list of what is left out.
+/// The words for people, without the list of excluded packages.
 fn shown(arguments: &[String]) -> String {
     let mut parts = arguments.split(|word| *word == EXCLUDE);
     let first = parts.next().unwrap_or_default().join(" ");
@@ -349,9 +350,10 @@ fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report
     part
 }
 
-/// Runs a command, passes on what it and its children write, as it comes, and ends the processes that it leaves behind.
+/// Runs a command, passes on the output of it and its children, as it comes, and ends the processes that it leaves
+/// behind.
 fn heard(mut command: Command, report: &mut Report) -> io::Result<(ExitStatus, Vec<String>)> {
-    // What a compiler keeps running, as a cache, is no test's.
+    // A process that a compiler keeps running, as a cache, is no test's.
     let known = shelter::descendants();
     let (reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
@@ -362,7 +364,7 @@ fn heard(mut command: Command, report: &mut Report) -> io::Result<(ExitStatus, V
         let passing = threads.spawn(|| pass_on(reader, report));
         let status = child.wait()?;
         let left = shelter::end_leftovers(&known, shelter::PATIENCE);
-        // Nobody writes any more, but for those that were there before, which do not have the pipe.
+        // Nobody writes any more, but for processes that were there before, which do not have the pipe.
         let _ = passing.join();
         Ok((status, left))
     })

@@ -1,15 +1,15 @@
-//! What cargo and the test harness say, and what of it belongs to the end: tests that failed, and those left out.
+//! The lines of cargo and of the test harness that belong to the end: tests that failed, and tests that were left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The variable that repeats a randomised test.
 const SEED: &str = "UNISONO_TEST_SEED";
 
-/// What the lines so far have said.
+/// The facts of the lines so far.
 #[derive(Default)]
 pub(crate) struct Report {
     failures: Vec<Failure>,
-    /// Of which the harness now shows what they have written.
+    /// Whether the harness now shows the output of failed tests.
     shown: bool,
     /// The tests left out, by the reason.
     skipped: BTreeMap<String, BTreeSet<String>>,
@@ -52,7 +52,7 @@ impl Report {
         }
     }
 
-    /// The failures since the last target are those of this one.
+    /// The failures since the last target belong to this target.
     fn fails(&mut self, target: &str) {
         let own = self.failures.iter().position(|failure| failure.target.is_none());
         match own {
@@ -71,7 +71,7 @@ impl Report {
         self.skipped.iter().map(line).collect()
     }
 
-    /// A command for each test that failed; `features` are cargo's words for those of a package.
+    /// A command for each test that failed; `features` are cargo's words for the tests of a package.
     pub(crate) fn again(&self, features: impl Fn(&str) -> &'static str) -> Vec<String> {
         let line = |failure: &Failure| {
             let target = failure.target.as_deref()?;

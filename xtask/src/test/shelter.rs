@@ -1,8 +1,9 @@
 //! No process and no folder outlives `cargo xtask test`, however it ends.
 //!
-//! The command runs itself once more, within. Both processes adopt what their descendants leave behind. The one outside
-//! ends all of it when the one within has ended, and when it is told to end by a signal; should it be killed, the pipe
-//! between the two ends, and the one within does the same. Temporary files have a folder of their own, which goes last.
+//! The command runs itself once more, within. Both processes adopt the processes that their descendants leave behind.
+//! The outer process ends all of them when the inner one has ended, and when it is told to end by a signal; should it
+//! be killed, the pipe between the two ends, and the inner process does the same. Temporary files have a folder of
+//! their own, which goes last.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -22,14 +23,14 @@ use signal_hook::iterator::Signals;
 /// The hidden word before the command that runs within.
 pub(crate) const WITHIN: &str = "within";
 
-/// The variables that say where temporary files go: those of everybody, and those in which ranks of one host meet.
+/// The variables that say where temporary files go: of everybody, and of ranks of one host that meet.
 const FOLDERS: [&str; 2] = ["TMPDIR", "XDG_RUNTIME_DIR"];
 
-/// How long those that end when their parents do may take, on a busy machine too: guards remove networks.
+/// The time for processes that end when their parents do, on a busy machine too: guards remove networks.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What ends the process outside.
+/// The cause of the end of the outer process.
 enum End {
     Within(ExitCode),
     Signal(i32),
@@ -72,7 +73,7 @@ fn wait(ends: &Receiver<End>) -> ExitCode {
     }
 }
 
-/// Those that this process was started to ignore, as by `nohup`, stay ignored.
+/// Signals that this process was started to ignore, as by `nohup`, stay ignored.
 fn heed_signals(ends: Sender<End>) -> io::Result<()> {
     let status = fs::read_to_string("/proc/self/status")?;
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -86,7 +87,7 @@ fn heed_signals(ends: Sender<End>) -> io::Result<()> {
 /// Held by the thread of the process within that ends it.
 static ENDING: Mutex<()> = Mutex::new(());
 
-/// Makes this process the one within, for `work`.
+/// Makes this process the inner one, for `work`.
 pub(crate) fn within<R>(work: impl FnOnce() -> R) -> io::Result<R> {
     set_child_subreaper(Some(getpid()))?;
     thread::spawn(|| {
@@ -99,13 +100,13 @@ pub(crate) fn within<R>(work: impl FnOnce() -> R) -> io::Result<R> {
         exit(1);
     });
     let done = work();
-    // Who is ended here is not the first to leave.
+    // A process that is ended here is not the first to leave.
     std::mem::forget(ENDING.lock());
     Ok(done)
 }
 
-/// Waits for the descendants of this process to end, ends those that do not, and gives a line about each. `known` are
-/// none of them.
+/// Waits for the descendants of this process to end, ends the rest, and gives a line about each. `known` are none of
+/// them.
 pub(crate) fn end_leftovers(known: &BTreeSet<i32>, patience: Duration) -> Vec<String> {
     let until = Instant::now() + patience;
     while !left(known).is_empty() && Instant::now() < until {
@@ -127,7 +128,7 @@ fn end(known: &BTreeSet<i32>, patience: Duration) {
         let is_late = Instant::now() > until;
         for pid in left {
             if let Some(process) = Pid::from_raw(pid).filter(|_| is_late || told.insert(pid)) {
-                // One that has ended does not mind.
+                // A process that has ended does not mind.
                 let _ = kill_process(process, if is_late { Signal::KILL } else { Signal::TERM });
             }
         }
@@ -139,7 +140,7 @@ fn left(known: &BTreeSet<i32>) -> Vec<i32> {
     descendants().difference(known).copied().collect()
 }
 
-/// Those of this process that have not ended, by the kernel's table.
+/// The descendants of this process that have not ended, by the kernel's table.
 pub(crate) fn descendants() -> BTreeSet<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -174,7 +175,7 @@ pub(crate) mod tests {
     /// Tells a process that it runs one test alone.
     const IS_ALONE: &str = "TEST_IS_ALONE";
 
-    /// Runs a test in a process of its own: it ends all descendants, also those of other tests.
+    /// Runs a test in a process of its own: it ends all descendants, also of other tests.
     pub(crate) fn alone(test: &str, body: impl FnOnce()) {
         if std::env::var_os(IS_ALONE).is_some() {
             return body();

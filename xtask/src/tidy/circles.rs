@@ -1,4 +1,5 @@
-//! The rule over a crate's files: how many may name each other in a circle. Who reads one file of a circle reads all.
+//! The rule over a crate's files: the number of files that name each other in a circle. A reader of one file of a
+//! circle reads all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,8 +8,8 @@ use super::source::Violation;
 
 const RULE: &str = "circle";
 
-/// How many files the largest circle of a package has; 1, which is none, without a row. A row is exact: whoever breaks
-/// a circle lowers it.
+/// The number of files in the largest circle of a package; 1, which is none, without a row. A row is exact: a change
+/// that breaks a circle lowers it.
 const CIRCLES: &[(&str, usize)] = &[
     ("benches/lab/commands", 2),
     ("benches/lab/compare", 5),
@@ -40,7 +41,7 @@ const CIRCLES: &[(&str, usize)] = &[
     ("xtask", 3),
 ];
 
-/// What a path leads to, by index.
+/// The end of a path, by index.
 #[derive(Clone, Copy)]
 enum Place {
     Module(usize),
@@ -116,7 +117,7 @@ impl<'a> Tree<'a> {
         within.iter().try_fold(module, |at, name| self.modules[at].children.get(name.as_str()).copied())
     }
 
-    /// Where `path` leads from a module; `None` out of the crate. `steps` bounds imports that lead in a circle.
+    /// The end of `path` from a module; `None` out of the crate. `steps` bounds imports that lead in a circle.
     fn place(&self, module: usize, path: &[String], steps: usize) -> Option<Place> {
         let (first, rest) = path.split_first()?;
         let at = match first.as_str() {
@@ -134,7 +135,7 @@ impl<'a> Tree<'a> {
         let (Place::Module(module), Some((first, rest))) = (at, rest.split_first()) else { return Some(at) };
         let next = match first.as_str() {
             "super" => Place::Module(self.modules[module].parent?),
-            // What is neither a module nor imported is defined here.
+            // A name that is neither a module nor imported is defined here.
             name => match self.named(module, name, rest.is_empty(), steps) {
                 Some(place) => place,
                 None if self.modules[module].names.contains_key(name) => return None,
@@ -187,7 +188,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// How many imports may lead from a name to what it means.
+/// The number of imports that may lead from a name to its meaning.
 const STEPS: usize = 16;
 
 type Edges<'a> = BTreeMap<&'a str, BTreeMap<&'a str, usize>>;
@@ -214,7 +215,7 @@ fn largest_circle<'a>(edges: &Edges<'a>) -> BTreeSet<&'a str> {
     edges.keys().map(circle).max_by_key(BTreeSet::len).unwrap_or_default()
 }
 
-/// Every package whose largest circle is not what its row says. `paths` are all files of the repository.
+/// Every package whose largest circle differs from its row. `paths` are all files of the repository.
 pub(super) fn check(paths: &[String], outlines: &[Outline]) -> Vec<Violation> {
     check_table(paths, outlines, CIRCLES)
 }
@@ -259,7 +260,7 @@ mod tests {
     use crate::tidy::source::Source;
     use crate::tidy::tokens::parse;
 
-    /// What the rule says of the files of one package, whose row is `most`.
+    /// The violations of the files of one package, whose row is `most`.
     fn said_of(most: usize, files: &[(&str, &str)]) -> Vec<String> {
         let files = files.iter().map(|(path, text)| (format!("x/src/{path}"), *text));
         let outlines: Vec<Outline> = files

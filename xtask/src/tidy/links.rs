@@ -19,7 +19,7 @@ pub(crate) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
     violations
 }
 
-/// What the links of a line name within the repository, without the place on the page.
+/// The files that the links of a line name within the repository, without the place on the page.
 fn targets(text: &str) -> impl Iterator<Item = &str> {
     let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     let files = links.map(|(target, _)| target.split('#').next().unwrap_or(target));

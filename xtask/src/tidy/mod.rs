@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use source::{Source, Violation};
 pub(crate) use workspace::unpublished;
 
-/// Checks the repository and prints what it finds.
+/// Checks the repository and prints the violations.
 pub(crate) fn run(repository: &Path) -> bool {
     match check(repository) {
         Ok((files, violations)) => {
@@ -46,7 +46,7 @@ fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     for path in &paths {
         let bytes =
             std::fs::read(repository.join(path)).map_err(|error| format!("{}: {error}", path.display()))?;
-        // What is not text (data sets, pictures) has no lines to judge.
+        // A file that is not text (data sets, pictures) has no lines to judge.
         let Ok(text) = String::from_utf8(bytes) else { continue };
         let path = path.to_string_lossy();
         let source = Source { path: &path, text: &text };
@@ -69,7 +69,7 @@ fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     Ok((paths.len(), violations))
 }
 
-/// What breaks a rule in this file, the types that it declares, and what it says of modules.
+/// The violations of this file, the types that it declares, and its statements about modules.
 fn check_source(
     source: &Source<'_>,
     repository: &Path,

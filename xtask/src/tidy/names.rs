@@ -9,7 +9,7 @@ use crate::names::Names;
 const RULE: &str = "names";
 const LIST: &str = "crates/unisono/names.txt";
 
-/// The most names for users, those of all features; 137 of them need no feature.
+/// The largest number of names for users, with all features; 137 of them need no feature.
 pub(super) const USERS_MAX: usize = 187;
 
 /// Compares the list with the crate.

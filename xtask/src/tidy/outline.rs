@@ -1,11 +1,11 @@
-//! What a file says of the modules of its crate: which it declares, what it imports, which paths its code names.
+//! The statements of a file about the modules of its crate: declarations, imports, and the paths that its code names.
 
 use std::collections::HashSet;
 
 use super::source::Source;
 use super::tokens::Token;
 
-/// What a file says of modules, without its tests.
+/// The statements of a file about modules, without its tests.
 pub(super) struct Outline {
     pub(super) path: String,
     pub(super) statements: Vec<Statement>,
@@ -20,7 +20,7 @@ pub(super) struct Statement {
     pub(super) said: Said,
 }
 
-/// Of what a statement is.
+/// The kind of a statement.
 #[derive(PartialEq)]
 pub(super) enum Said {
     /// `mod a;`
@@ -87,7 +87,7 @@ impl Reader<'_> {
         self.statements.push(Statement { line: self.tokens[at].line, within, path, said });
     }
 
-    /// What follows `mod`. Returns the index behind it, as all that read do.
+    /// The name after `mod`, and its braces. Returns the index behind it, as do all that read.
     fn module(&mut self, at: usize) -> usize {
         let name = self.text(at).to_owned();
         match self.tokens.get(at + 1).and_then(|token| token.close) {
@@ -100,7 +100,7 @@ impl Reader<'_> {
         at + 1
     }
 
-    /// One tree of a `use`, `prefix` being what stands before it.
+    /// One tree of a `use`, `path` being the names before it.
     fn tree(&mut self, mut at: usize, mut path: Vec<String>, is_exported: bool) -> usize {
         loop {
             match self.text(at) {

@@ -1,4 +1,4 @@
-//! The rule over what a user compiles: how many packages `unisono` brings by default.
+//! The rule over the packages that a user compiles: the number that `unisono` brings by default.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a rule reads and what it finds: a text file, a violation.
+//! The input and the output of a rule: a text file, a violation.
 
 use std::fmt;
 

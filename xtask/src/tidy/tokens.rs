@@ -56,7 +56,7 @@ fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
     }
 }
 
-/// Marks what follows a test attribute, up to the end of its item: the first brace group or semicolon beside it.
+/// Marks the tokens after a test attribute, up to the end of its item: the first brace group or semicolon beside it.
 fn mark_tests(tokens: &mut [Token]) {
     for index in 0..tokens.len() {
         let text = |offset: usize| tokens.get(index + offset).map_or("", |token| token.text.as_str());

@@ -7,7 +7,8 @@ use super::tokens::Token;
 
 const RULE: &str = "type name";
 
-/// Where a type is declared: struct, enum, union, trait or alias; a type of a trait or an impl belongs to that one.
+/// The declaration of a type: struct, enum, union, trait or alias; a type of a trait or an impl belongs to that trait
+/// or impl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Declaration {
     path: String,
@@ -108,7 +109,7 @@ mod tests {
         declared("a.rs", text).into_iter().map(|declaration| declaration.name).collect()
     }
 
-    /// What the rule says of these files, where `a`, and `a/b` inside it, are packages.
+    /// The violations of these files, where `a`, and `a/b` inside it, are packages.
     fn said(files: &[(&str, &str)]) -> Vec<String> {
         let paths = ["Cargo.toml", "a/Cargo.toml", "a/b/Cargo.toml"].map(str::to_owned);
         let all: Vec<_> = files.iter().flat_map(|(path, text)| declared(path, text)).collect();

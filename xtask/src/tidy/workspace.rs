@@ -1,5 +1,5 @@
-//! Rules over the packages: which may use which, that all share the workspace's lints, and what the archives of the
-//! published packages hold.
+//! Rules over the packages: their allowed dependencies, the workspace's lints in all of them, and the files in the
+//! archives of the published ones.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -112,7 +112,7 @@ pub(crate) fn unpublished(repository: &Path) -> Result<Vec<String>, String> {
     Ok(packages.filter(|package| !package.is_published).map(|package| package.name).collect())
 }
 
-/// The packages of the workspace, and those of the laboratory.
+/// The packages of the workspace, and of the laboratory.
 ///
 /// # Errors
 /// When cargo does not say.

@@ -1,4 +1,4 @@
-//! Compressed all-reduces of vectors that stay on devices give the bits of those on the host.
+//! Compressed all-reduces of vectors that stay on devices give the same bits as on the host.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn codecs() -> Vec<Arc<dyn Codec>> {
     ]
 }
 
-/// How the hosts of a world are, how a state is made, how many elements and calls there are.
+/// The hosts of a world, the making of a state, the numbers of elements and of calls.
 struct Plan<'a> {
     hosts: &'a [u32],
     codec: &'a Arc<dyn Codec>,
@@ -36,7 +36,7 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// What every rank has after each call.
+    /// The results of every rank after each call.
     fn run<D: KernelDevice + Sync>(&self, device: impl Fn() -> D + Sync) -> Vec<Vec<Vec<u32>>> {
         let rank = |comm: Arc<dyn Communicator>| self.rank(&*comm, device()).unwrap();
         in_process::run_on_hosts(self.hosts, &EngineOptions::default(), |_, links| links, rank)

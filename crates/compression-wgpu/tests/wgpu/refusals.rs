@@ -1,4 +1,4 @@
-//! What is refused, and what fails: each an error that says what to do, and nothing panics.
+//! Refusals and failures: each is an error with advice, and nothing panics.
 
 use unisono_communicator::{Buffer, BufferMut, DeviceBuffer, Division, Error, Result};
 use unisono_compression::{CodecKernels, DeviceMemory, KernelDevice, View, ViewMut};
@@ -53,7 +53,7 @@ fn limits_that_are_too_small_are_named() {
     let small = wgpu::Limits { max_buffer_size: 4096, max_storage_buffer_binding_size: 4096, ..whole };
     let kernels = crate::support::open(Some(small)).unwrap();
     assert_unsupported(kernels.allocate(1025).map(drop), &["max_buffer_size", "has 4096"]);
-    // A whole block does not fit into a binding, beside what its alignment may cost.
+    // A whole block does not fit into a binding, beside the bytes that its alignment may cost.
     let (input, mut output) = (kernels.allocate(1024).unwrap(), kernels.allocate(33).unwrap());
     let mut out = output.view_mut(0..33);
     let encoded = kernels.sign_encode(input.view(0..1024).buffer(), None, 1024, out.buffer()).map(drop);
@@ -166,7 +166,7 @@ fn every_call_on_a_lost_device_says_so() {
     let message = kernels.to_write(vec![0; 100]).unwrap();
     sum(&kernels, &input.view(0..4096), output.view_mut(0..4096)).unwrap();
     kernels.device().destroy();
-    // A kernel whose result nobody waits for may be taken, and is not run; whoever waits for one is told.
+    // A kernel whose result nobody waits for may be taken, and is not run; a call that waits for a result fails.
     assert_lost(kernels.bf16_encode(input.view(0..4096).buffer(), output.view_mut(0..2048).buffer()));
     assert_lost(sum(&kernels, &input.view(0..4096), output.view_mut(0..4096)));
     assert_lost(kernels.read(&input, 0, &mut [0; 8]));

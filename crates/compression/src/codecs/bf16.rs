@@ -84,8 +84,8 @@ impl Codec for Bf16 {
         false
     }
 
-    /// There are no scales: what damages an element on its way between devices is found as little as in a call that is
-    /// not compressed.
+    /// There are no scales: damage to an element on its way between devices is found as little as in a call that is not
+    /// compressed.
     fn head_words(&self, _elements: usize) -> usize {
         0
     }

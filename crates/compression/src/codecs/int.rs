@@ -12,7 +12,7 @@ pub const INT_BLOCK_DEFAULT: usize = 256;
 /// The longest block.
 pub const INT_BLOCK_MAX: usize = 512;
 
-/// What is common to [`Int8`] and [`Int4`].
+/// The common options of [`Int8`] and [`Int4`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntOptions {
     /// Elements with a common scale: a multiple of 64 up to [`INT_BLOCK_MAX`].
@@ -23,7 +23,7 @@ pub struct IntOptions {
     /// Rounds up or down at random, so that the expected value is right (QSGD, Alistarh et al., NeurIPS 2017). The
     /// seed, equal on all ranks or not; rank, call and element give the random bits. The nearest code if `None`.
     pub stochastic: Option<u64>,
-    /// Keeps what is left out for the next call. Eight bits do not need it, four gain by it.
+    /// Keeps the rounding errors for the next call. Eight bits do not need it, four gain by it.
     pub feedback: bool,
 }
 
@@ -172,7 +172,7 @@ impl IntCodec {
         IntFormat { width, block: self.0.block, symmetric: self.0.symmetric }
     }
 
-    /// What distinguishes it from the default. The seed may differ between ranks.
+    /// The differences from the default, as letters. The seed may differ between ranks.
     fn suffix(self) -> String {
         let IntOptions { block, symmetric, stochastic, feedback } = self.0;
         let block = if block == INT_BLOCK_DEFAULT { String::new() } else { block.to_string() };

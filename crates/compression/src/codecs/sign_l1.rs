@@ -45,7 +45,7 @@ impl SignL1 {
         Ok(SignL1 { block, ..SignL1::default() })
     }
 
-    /// Forgets what it leaves out. A training then loses about two points of accuracy; see docs/compression.md.
+    /// Forgets its compression error. A training then loses about two points of accuracy; see docs/compression.md.
     pub fn without_feedback(self) -> SignL1 {
         SignL1 { has_feedback: false, ..self }
     }

@@ -8,7 +8,7 @@ use unisono_kernels::{format, sign_words};
 use crate::codec::{Codec, EncodeContext, check_scales};
 use crate::kernels::{CodecKernels, Feedback, reborrow};
 
-/// Which bit of a byte is the first of its eight elements.
+/// The bit of a byte that is the first of its eight elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BitOrder {
     /// The lowest, as HCCL packs.
@@ -21,7 +21,7 @@ pub enum BitOrder {
 /// The sign of each element, and one scale for the whole vector: the root of the mean square. The owner of a share
 /// sends one scale for its share.
 ///
-/// The scale is that of DeepSpeed's `compressed_allreduce`. It needs all elements before the first byte can leave, so
+/// It has the scale of DeepSpeed's `compressed_allreduce`. It needs all elements before the first byte can leave, so
 /// nothing overlaps, and it is no contraction when most elements are near zero; [`crate::SignL1`] has neither fault.
 ///
 /// A part of n elements is the scale and ceil(n / 32) words of bits.
@@ -32,8 +32,8 @@ pub struct SignRms {
 }
 
 impl SignRms {
-    /// What DeepSpeed's optimisers do: bits from the highest down, the vector filled up with zeros to a multiple of
-    /// ranks x lcm(ranks, 8) elements, which count in the mean and have residuals of their own.
+    /// The format of DeepSpeed's optimisers: bits from the highest down, the vector filled up with zeros to a multiple
+    /// of ranks x lcm(ranks, 8) elements, which count in the mean and have residuals of their own.
     pub fn deepspeed() -> SignRms {
         SignRms { bits: BitOrder::MsbFirst, is_padded: true }
     }
@@ -43,7 +43,7 @@ impl SignRms {
         SignRms { bits, ..self }
     }
 
-    /// Packs what [`Codec::measure`] has left in `feedback.new`.
+    /// Packs the values that [`Codec::measure`] has left in `feedback.new`.
     fn pack(
         self,
         kernels: &dyn CodecKernels,
@@ -64,7 +64,7 @@ fn reverse_bytes(words: &mut [u32]) {
     words.iter_mut().for_each(|word| *word = word.swap_bytes().reverse_bits());
 }
 
-/// How errors count elements.
+/// The elements of a block in error messages.
 const BLOCK: usize = 1024;
 
 /// One scale is a block that is as long as the part.

@@ -6,9 +6,9 @@ use unisono_communicator::{Error, Result, zeroed};
 /// ICLR 2015).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamOptions {
-    /// How much of the momentum stays in each step, 0 to below 1.
+    /// The part of the momentum that stays in each step, 0 to below 1.
     pub beta1: f32,
-    /// How much of the variance stays in each step, 0 to below 1.
+    /// The part of the variance that stays in each step, 0 to below 1.
     pub beta2: f32,
     /// Added to the root of the variance; above 0.
     pub epsilon: f32,
@@ -17,7 +17,7 @@ pub struct AdamOptions {
 }
 
 impl Default for AdamOptions {
-    /// Those of the paper: 0.9, 0.999, 1e-8, and no weight decay.
+    /// The options of the paper: 0.9, 0.999, 1e-8, and no weight decay.
     fn default() -> AdamOptions {
         AdamOptions { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 }
     }
@@ -57,7 +57,7 @@ impl AdamOptions {
 /// let mut adam = Adam::new(2, AdamOptions::default())?;
 /// let mut parameters = [1.0f32, 1.0];
 /// adam.step(&mut parameters, &[0.3, 0.0], 0.1)?;
-/// // The first step has the length of the learning rate, whatever the gradient.
+/// // The first step has the length of the learning rate for every gradient but 0.
 /// assert!((parameters[0] - 0.9).abs() < 1e-6 && parameters[1] == 1.0);
 /// # Ok::<(), unisono_communicator::Error>(())
 /// ```
@@ -92,7 +92,7 @@ impl Adam {
         Ok(Adam { options, steps: 0, momentum: zeroed(parameters)?, variance: zeroed(parameters)?, previous })
     }
 
-    /// How many steps were done.
+    /// The number of steps so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -155,7 +155,8 @@ impl Adam {
         }
     }
 
-    /// Takes the last step back: the next one gives what it would have given before. Parameters are the caller's.
+    /// Takes the last step back: the next one gives the same as it would have given before. Parameters are the
+    /// caller's.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when no step was done since the last one was taken back.
@@ -174,7 +175,7 @@ impl Adam {
     }
 }
 
-/// What the moving average of `steps` ones is, when it began at zero: 1 - beta^steps.
+/// The moving average after `steps` values of 1, when it began at zero: 1 - beta^steps.
 ///
 /// Products only: `powf` may give other bits on another machine, and ranks would drift apart.
 pub(super) fn bias_correction(beta: f32, steps: u64) -> f32 {

@@ -1,6 +1,6 @@
 //! An optimizer as bytes, for a checkpoint of each rank.
 //!
-//! Little-endian: the magic `UNIADAM1`, version `u32`, what is exchanged `u32` (0 the preconditioned momentum, 1 the
+//! Little-endian: the magic `UNIADAM1`, version `u32`, the exchanged vector `u32` (0 the preconditioned momentum, 1 the
 //! momentum), the four constants of Adam as f32 (beta1, beta2, epsilon, weight decay), freeze step `u64`, steps done
 //! `u64`, parameters `u64`, momentum and variance as f32, then the residuals ([`CompressionState::export`]).
 
@@ -50,7 +50,7 @@ impl OneBitAdam {
     /// options. Of the options, a mask is not in the bytes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the bytes are no such optimizer, or one of other options; those of
+    /// [`Error::InvalidArgument`] when the bytes are no such optimizer, or have other options; the errors of
     /// [`CompressionState::import`] and [`OneBitAdam::new`].
     pub fn import(
         comm: &(impl Communicator + ?Sized),
@@ -98,7 +98,7 @@ impl OneBitAdam {
     }
 }
 
-/// What must be equal when a training goes on.
+/// The values that must be equal when a training goes on.
 fn header(options: &OneBitAdamOptions) -> Vec<u8> {
     let AdamOptions { beta1, beta2, epsilon, weight_decay } = options.adam;
     let exchanged: u32 = match options.exchanged {

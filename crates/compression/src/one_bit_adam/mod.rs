@@ -1,17 +1,17 @@
 //! 1-bit Adam: Adam whose steps exchange one bit for each parameter.
 //!
 //! Adam cannot take compressed gradients: it divides by the root of their squares, and error feedback, which makes
-//! compression harmless, needs an update that is linear in what was compressed (Tang et al., "1-bit Adam", ICML 2021).
-//! So the variance is measured for some steps with exact gradients and then frozen; from then on each rank adds its
-//! gradient to the common momentum, and the ranks average the results with
+//! compression harmless, needs an update that is linear in the compressed values (Tang et al., "1-bit Adam", ICML
+//! 2021). So the variance is measured for some steps with exact gradients and then frozen; from then on each rank adds
+//! its gradient to the common momentum, and the ranks average the results with
 //! [`crate::CompressedCollectives::compressed_all_reduce`].
 //!
 //! The paper compresses the momentum itself. One bit cannot say zero: a parameter whose gradient was always zero then
 //! gets a momentum of the size of its neighbours', and is divided by the root of its variance, which is zero. The
-//! training ends in NaN unless somebody knows these parameters and masks them. Here the ranks compress by default what
-//! Adam will use, the momentum divided by the root of the frozen variance ([`Exchanged::Preconditioned`]). It is linear
-//! in the gradients too, so that error feedback works as before; its elements are all of the same size, so that one
-//! scale fits them; and a parameter without variance stands still, without a mask.
+//! training ends in NaN unless somebody knows these parameters and masks them. Here the ranks compress by default the
+//! vector that Adam will use, the momentum divided by the root of the frozen variance ([`Exchanged::Preconditioned`]).
+//! It is linear in the gradients too, so that error feedback works as before; its elements are all of the same size, so
+//! that one scale fits them; and a parameter without variance stands still, without a mask.
 //!
 //! Where the idea ends: a parameter whose gradients were zero for all of the warm-up never moves. Take a warm-up that
 //! has seen the whole data.
@@ -33,20 +33,20 @@ use adam::{bias_correction, first_unusable};
 use crate::rebind::own_calls;
 use crate::{CompressedCollectives, CompressionState, Rebound};
 
-/// What errors call an exact step.
+/// The name of an exact step in error messages.
 const WARMUP_NAME: &str = "one_bit_adam/warmup";
 /// No element that must not be.
 const NONE: u64 = u64::MAX;
 
-/// What the ranks exchange after the warm-up.
+/// The vector that the ranks exchange after the warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Exchanged {
     /// The momentum divided by the root of the frozen variance.
     Preconditioned,
     /// The momentum itself, as in the paper and in DeepSpeed.
     Momentum {
-        /// Which parameters have a momentum, one for each, the same on all ranks; that of the others is set to zero
-        /// after each exchange. `None`: those whose frozen variance is not zero.
+        /// Whether each parameter has a momentum, the same on all ranks; other momenta are set to zero after each
+        /// exchange. `None`: all parameters whose frozen variance is not zero have one.
         mask: Option<Vec<bool>>,
     },
 }
@@ -56,10 +56,10 @@ pub enum Exchanged {
 pub struct OneBitAdamOptions {
     /// The constants of Adam.
     pub adam: AdamOptions,
-    /// How many steps exchange exact gradients; at least 1. The variance is frozen after them. 15 to 25 % of a training
-    /// are usual.
+    /// The number of steps that exchange exact gradients; at least 1. The variance is frozen after them. 15 to 25 % of
+    /// a training are usual.
     pub freeze_step: u64,
-    /// What the other steps exchange.
+    /// The vector that the other steps exchange.
     pub exchanged: Exchanged,
 }
 
@@ -90,10 +90,10 @@ impl OneBitAdamOptions {
 /// 1-bit Adam for one flat vector of parameters, the same on all ranks; see the [module](self).
 ///
 /// All ranks keep the same bits: of the parameters, if they began with the same, and of everything in here but the
-/// residuals. Any codec can be used, with error feedback for those that need it.
+/// residuals. Any codec can be used, with error feedback if it needs that.
 ///
-/// The step before the last is kept too ([`OneBitAdam::rebind`]). Memory for each parameter: 16 bytes, and what the
-/// [`CompressionState`] has.
+/// The step before the last is kept too ([`OneBitAdam::rebind`]). Memory for each parameter: 16 bytes, and the memory
+/// of the [`CompressionState`].
 ///
 /// ```
 /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*, unisono_compression as compression}; }
@@ -117,22 +117,22 @@ impl OneBitAdamOptions {
 #[derive(Debug)]
 pub struct OneBitAdam {
     options: OneBitAdamOptions,
-    /// In the warm-up its momentum is Adam's; later, what the ranks exchange.
+    /// In the warm-up its momentum is Adam's; later, the vector that the ranks exchange.
     adam: Adam,
     /// One over the root of the frozen variance; 0 where that is 0. Empty until the first compressed step.
     preconditioner: Vec<f32>,
     state: CompressionState,
 }
 
-/// How a training goes on after a shrink.
+/// The state of a training after a shrink.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resumed {
-    /// How many steps the survivors have in common. All of them go on from there.
+    /// The number of steps that the survivors have in common. All of them go on from there.
     pub steps: u64,
     /// Whether this rank had done one more. Then the optimizer has taken it back, and the caller must do the same with
     /// the parameters.
     pub undone: bool,
-    /// What became of the residuals.
+    /// The fate of the residuals.
     pub residuals: Rebound,
 }
 
@@ -159,7 +159,7 @@ impl OneBitAdam {
         Ok(OneBitAdam { options, adam, preconditioner: Vec::new(), state })
     }
 
-    /// How many steps were done.
+    /// The number of steps so far.
     pub fn steps(&self) -> u64 {
         self.adam.steps
     }
@@ -174,7 +174,8 @@ impl OneBitAdam {
         &self.state
     }
 
-    /// What all ranks share besides the parameters: the momentum, after the warm-up in the form that is exchanged.
+    /// The common vector of all ranks besides the parameters: the momentum, after the warm-up in the form that is
+    /// exchanged.
     pub fn momentum(&self) -> &[f32] {
         &self.adam.momentum
     }
@@ -321,7 +322,7 @@ impl OneBitAdam {
     /// ```
     ///
     /// # Errors
-    /// Those of [`CompressionState::rebind`] and of one all-reduce; the optimizer is then as before.
+    /// The errors of [`CompressionState::rebind`] and of one all-reduce; the optimizer is then as before.
     pub fn rebind(&mut self, shrunk: &Shrunk) -> Result<Resumed> {
         // Signed: not every library reduces unsigned integers.
         let mut common = [self.adam.steps.cast_signed()];
@@ -357,7 +358,7 @@ fn average_exactly(comm: &(impl Communicator + ?Sized), gradient: &mut [f32]) ->
     }
 }
 
-/// Which rank's gradient is to blame for element `at` of the sum, which cannot be used.
+/// The error that names the rank whose gradient is to blame for element `at` of the sum, which cannot be used.
 fn blame(scope: &Scope, own: Option<usize>, at: usize, call: Descriptor) -> Result<Error> {
     let number = scope.numbers().start;
     let mut firsts = vec![NONE; scope.group().size() as usize];

@@ -17,7 +17,7 @@ use unisono_engine::in_process;
 
 const ELEMENTS: usize = 3000;
 
-/// Int8 whose encoder takes longer on one rank, and that counts what it encodes.
+/// Int8 whose encoder takes longer on one rank, and that counts its encoded elements.
 #[derive(Debug)]
 pub(crate) struct Slow {
     codec: Int8,
@@ -103,8 +103,8 @@ impl Codec for Slow {
     }
 }
 
-/// On one rank of three encoding is slow, which no other would notice by itself: all decline, and from then on give
-/// what exact calls give, encode nothing, and owe nothing.
+/// On one rank of three encoding is slow, which no other would notice by itself: all decline, and from then on give the
+/// results of exact calls, encode nothing, and owe nothing.
 #[test]
 fn the_slowest_rank_decides_for_all() {
     for slow in 0..3 {
@@ -132,7 +132,7 @@ fn the_slowest_rank_decides_for_all() {
     }
 }
 
-/// Where exact calls are the slower ones, as over a thin link, calls are those of a state without the policy.
+/// If exact calls are slower, as over a thin link, calls are the same as with a state without the policy.
 #[test]
 fn where_it_pays_calls_are_compressed() {
     use crate::common::links::Thin;
@@ -176,8 +176,8 @@ fn a_policy_that_not_all_have_is_a_mismatch() {
     });
 }
 
-/// A call of a state that has declined refuses what a compressed one refuses: the rank whose element it is, the same on
-/// all ranks, and nothing is owed. The buffer has the sum.
+/// A call of a state that has declined refuses the same elements as a compressed call: the error names the rank of the
+/// element, the same on all ranks, and no rank has residuals. The buffer has the sum.
 #[test]
 fn what_is_not_finite_is_refused_by_exact_calls_too() {
     fn refused<T: Element>(of: fn(f32) -> T, culprit: u32, at: usize, bad: [f32; 3]) {
@@ -221,7 +221,7 @@ fn what_is_not_finite_is_refused_by_exact_calls_too() {
     refused(half::f16::from_f32, 0, 5, [40_000.0; 3]);
 }
 
-/// A checkpoint keeps the policy and what it has found out, so that a run goes on with the same calls.
+/// A checkpoint keeps the policy and its finding, so that a run goes on with the same calls.
 #[test]
 fn a_checkpoint_keeps_the_choice() {
     use crate::common::links::Thin;
@@ -259,7 +259,7 @@ fn a_checkpoint_keeps_the_choice() {
     }
 }
 
-/// A state that declined goes back a call like any other, keeps what it owed from before, and chooses anew.
+/// A state that declined goes back a call like any other, keeps its residuals from before, and chooses anew.
 #[test]
 fn a_rebind_chooses_again() {
     let survivors = std::thread::scope(|threads| {

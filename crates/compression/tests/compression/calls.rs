@@ -1,4 +1,5 @@
-//! Compressed calls between ranks that are threads: what they give, what they refuse, what they leave as it was.
+//! Compressed calls between ranks that are threads: their results, their errors, and the values that they leave as
+//! before.
 
 use crate::common::{codecs, noise};
 use unisono_collectives::Collectives;

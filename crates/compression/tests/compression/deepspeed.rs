@@ -1,5 +1,5 @@
 //! `SignRms::deepspeed` against DeepSpeed's `compressed_allreduce`, as `deepspeed.py` has it: the bytes of the signs,
-//! scales, results and what is owed, over several rounds.
+//! scales, results and residuals, over several rounds.
 
 use std::process::Command;
 
@@ -162,7 +162,7 @@ fn several_rounds_are_as_deepspeed_has_them() {
     check(include_bytes!("deepspeed.bin"));
 }
 
-/// The script still gives what is kept beside it, or as good.
+/// The script still gives the bytes that are kept beside it, or as good.
 #[test]
 fn the_script_gives_the_same() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compression/deepspeed.py");

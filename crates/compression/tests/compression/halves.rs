@@ -102,14 +102,14 @@ fn reduce_scatters_of_lists_are_sums_and_means() {
     }
 }
 
-/// With error feedback, what a call leaves out comes with the next.
+/// With error feedback, the error of a call comes with the next.
 #[test]
 fn errors_of_many_reduce_scatters_do_not_add_up() {
     for codec in feedback_codecs().iter().filter(|codec| codec.padded(1, 3) == 1) {
         for route in [Route::Direct, Route::TwoLevels] {
             let of = |calls| error_of_scatters(&[0, 0, 1, 1], route, codec, &[900, 33], calls, ReduceOp::Avg);
             let (one, many) = (of(1), of(40));
-            // Exact sums grow as the square root of the calls, what is owed does not grow.
+            // Exact sums grow as the square root of the calls, residuals do not grow.
             assert!(many < 0.5 * one, "{codec:?}, {route}: {one} after a call, {many} after 40");
         }
     }
@@ -306,7 +306,7 @@ fn different_codecs_and_routes_are_a_mismatch() {
     }
 }
 
-/// Nothing reads them yet: an import would take them for those of an all-reduce.
+/// Nothing reads them yet: an import would take them for states of an all-reduce.
 #[test]
 fn their_states_are_not_exported() {
     in_process::run(2, |comm| {
@@ -326,7 +326,7 @@ fn their_states_are_not_exported() {
     });
 }
 
-/// What a call of every rank gives, where `call` makes it. The ranks have states of lengths of their own.
+/// The root cause of the error of `call` on each of two ranks.
 fn first_causes(
     call: impl Fn(&dyn Communicator, usize) -> unisono_communicator::Result<()> + Sync,
 ) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What holds for every codec, any number of ranks and any length.
+//! Laws of every codec, for any number of ranks and any length.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use unisono_compression::{
 };
 use unisono_engine::in_process;
 
-/// What all ranks have after `rounds` calls: the sums of outputs and of inputs, and what is owed.
+/// The results of all ranks after `rounds` calls: the sums of outputs and of inputs, and the residuals.
 struct Ended {
     outputs: Vec<f64>,
     inputs: Vec<f64>,
@@ -46,7 +46,7 @@ fn run(codec: &Arc<dyn Codec>, ranks: u32, elements: usize, rounds: u64, op: Red
     Ended { outputs: ended.swap_remove(0).0, inputs, owed }
 }
 
-/// Sum of outputs + what is owed = sum of inputs.
+/// Sum of outputs + residuals = sum of inputs.
 fn telescopes(codec: &Arc<dyn Codec>, ranks: u32, elements: usize, rounds: u64, op: ReduceOp, scale: f32) {
     let ended = run(codec, ranks, elements, rounds, op, scale);
     let owed = total_owed(&ended.owed, elements);
@@ -201,8 +201,8 @@ fn random_rounding_is_right_on_average() {
     }
 }
 
-/// Zeros of both signs and subnormals are plus for a sign; all of them come as zeros from integers and bf16. They owe
-/// what they got.
+/// Zeros of both signs and subnormals are plus for a sign; all of them come as zeros from integers and bf16. Residuals
+/// count them as zeros.
 #[test]
 fn zeros_and_subnormals_are_defined() {
     let comm = Solo::new();

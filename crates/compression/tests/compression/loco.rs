@@ -21,7 +21,7 @@ fn state(comm: &dyn Communicator, codec: &Arc<dyn Codec>, elements: usize, loco:
     state.with_loco(loco).unwrap()
 }
 
-/// What int8 makes of numbers.
+/// The values of numbers in int8.
 fn in_int8(values: &[f32]) -> Vec<f32> {
     let format = IntFormat { width: IntWidth::Eight, block: 256, symmetric: true };
     let kernels = Kernels::of(Target::Reference).unwrap();
@@ -67,7 +67,7 @@ fn it_is_the_moving_average_of_what_is_left_out() {
     }
 }
 
-/// The mean of many calls with the same input: what one leaves out comes with later ones.
+/// The mean of many calls with the same input: the error of one comes with later ones.
 #[test]
 fn the_mean_of_many_calls_is_right() {
     for codec in &codecs() {
@@ -136,7 +136,7 @@ fn a_checkpoint_goes_on_with_the_same_bits() {
     }
 }
 
-/// A step that is refused leaves what was owed.
+/// A refused step leaves the residuals as they were.
 #[test]
 fn a_refused_call_changes_nothing() {
     for codec in &codecs() {
@@ -154,7 +154,7 @@ fn a_refused_call_changes_nothing() {
     }
 }
 
-/// The survivors go on with what they owed, to a step of int8.
+/// The survivors go on with their residuals, to a step of int8.
 #[test]
 fn it_survives_a_shrink() {
     for codec in &codecs() {

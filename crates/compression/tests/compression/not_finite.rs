@@ -9,11 +9,11 @@ use unisono_engine::in_process;
 
 const RANKS: u32 = 3;
 
-/// Who has what where.
+/// A rank, the place of its bad element, and the element.
 type Bad = (u32, usize, f32);
 
-/// A clean call, a bad one, and a clean one, which must give what two clean ones give. What the ranks report: the rank,
-/// the block, and the elements of a block.
+/// A clean call, a bad one, and a clean one, which must give the results of two clean calls. Returns the report of the
+/// ranks: the rank, the block, and the elements of a block.
 fn reported(codec: &Arc<dyn Codec>, elements: usize, bad: &[Bad]) -> (u32, u64, u64) {
     let reports = in_process::run(RANKS, |comm| {
         let rank = comm.group().rank();

@@ -15,7 +15,7 @@ use unisono_engine::in_process;
 const PARAMETERS: usize = 301;
 const FREEZE_STEP: u64 = 12;
 const STEPS: u64 = 60;
-/// Every so many parameters, one whose gradient is always zero.
+/// One of so many parameters has a gradient that is always zero.
 const STANDING_EVERY: usize = 17;
 
 /// Between -1 and 1, from the bits of a product.
@@ -29,7 +29,7 @@ fn target(element: usize) -> f32 {
     noise(99, 0, element)
 }
 
-/// That of half the squared distance from the target, with noise of each rank and step.
+/// The gradient of half the squared distance from the target, with noise of each rank and step.
 fn gradient(rank: u32, step: u64, parameters: &[f32]) -> Vec<f32> {
     let slope = |(element, parameter): (usize, &f32)| {
         let is_standing = element.is_multiple_of(STANDING_EVERY);
@@ -163,7 +163,7 @@ fn the_momentum_itself_without_a_mask_moves_what_has_no_variance() {
         rank.train_until(FREEZE_STEP + 1);
         rank.parameters
     });
-    // What the parity mode is known for: the scale over epsilon.
+    // The known fault of the parity mode: the scale over epsilon.
     assert!(results[0][0].abs() > 1e3, "{}", results[0][0]);
     let mut mask = vec![true; PARAMETERS];
     mask.iter_mut().step_by(STANDING_EVERY).for_each(|keep| *keep = false);
@@ -254,8 +254,8 @@ fn a_bad_gradient_on_one_rank_skips_the_step_on_all_and_leaves_no_trace() {
     }
 }
 
-/// Where encoding is slow on one rank, all ranks exchange exactly after the warm-up too. A bad gradient is refused
-/// there as well, before it reaches momentum or parameters.
+/// If encoding is slow on one rank, all ranks exchange exactly after the warm-up too. A bad gradient is refused there
+/// as well, before it reaches momentum or parameters.
 #[test]
 fn a_bad_gradient_is_refused_when_the_state_has_declined() {
     let slow = |comm: &dyn Communicator| {

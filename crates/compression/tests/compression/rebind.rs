@@ -1,4 +1,4 @@
-//! Ranks that go in the middle of a call: what the survivors' states are then, and that training goes on.
+//! Ranks that go in the middle of a call: the survivors' states then, and that training goes on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ fn within(owned: &Range<usize>, elements: usize) -> Range<usize> {
     owned.start.min(elements)..owned.end.min(elements)
 }
 
-/// What a survivor has seen.
+/// The observations of a survivor.
 struct Survivor {
     rank: u32,
     rebound: Rebound,
-    /// How many calls its state has ended, after going back.
+    /// The number of calls that its state has ended, after going back.
     calls: u64,
     outputs: Vec<Vec<f32>>,
     /// After the rebind, and at the end.
@@ -88,7 +88,8 @@ impl Trial<'_> {
         all.into_iter().flatten().collect()
     }
 
-    /// Ranks of one number owe together: what one of them has lost is gone, the others' debts stay among them.
+    /// The number of a rank's debtor. Ranks of one debtor owe together: the debt that one of them has lost is gone, the
+    /// others' debts stay among them.
     fn debtor(&self, rank: u32) -> u32 {
         match self.route {
             Route::TwoLevels => self.hosts[rank as usize],
@@ -96,7 +97,7 @@ impl Trial<'_> {
         }
     }
 
-    /// What all of one number owe to each element.
+    /// The debts of all ranks of one debtor for each element.
     fn debts<'o>(&self, debtor: u32, owed: impl Iterator<Item = (u32, &'o Owed)>) -> Vec<f32> {
         let mut debts = vec![0.0; self.elements];
         for (_, owed) in owed.filter(|(rank, _)| self.debtor(*rank) == debtor && *rank != self.victim) {
@@ -128,8 +129,8 @@ impl Trial<'_> {
         Some(Survivor { rank, rebound, calls, outputs, owed: [after, owed(&state)], later })
     }
 
-    /// Survivors have what ranks without a fault have after as many calls, less what is lost; and from there on outputs
-    /// and what is owed add up to the inputs.
+    /// Survivors have the residuals of ranks without a fault after as many calls, less the lost residuals; and from
+    /// there on outputs and residuals add up to the inputs.
     fn judge(&self, survivors: &[Survivor], clean: &[Vec<(Owed, Vec<f32>)>]) {
         let what = format!(
             "{:?} by {}, {} elements, {} bytes to {}",
@@ -192,10 +193,10 @@ fn tried_codecs() -> [Arc<dyn Codec>; 5] {
     ]
 }
 
-/// The rank that gets only a part of what the victim sends.
+/// The rank that gets only a part of the bytes that the victim sends.
 const DEPRIVED: u32 = 1;
 
-/// How many bytes a rank sends to that one in a call: the victim stops at any of them.
+/// The number of bytes that a rank sends to that rank in a call: the victim stops at any of them.
 fn bytes_of_call(codec: &Arc<dyn Codec>, route: Route, hosts: &[u32], elements: usize, victim: u32) -> u64 {
     let sent = Arc::new(AtomicU64::new(0));
     let wrap = |rank, links| {
@@ -210,7 +211,7 @@ fn bytes_of_call(codec: &Arc<dyn Codec>, route: Route, hosts: &[u32], elements: 
     sent.load(Ordering::SeqCst)
 }
 
-/// How many trials of a rank that stops at so many points of a call ended with a rank that went back.
+/// The number of trials of a rank that stops at so many points of a call that ended with a rank that went back.
 fn trials(codec: &Arc<dyn Codec>, route: Route, hosts: &[u32], elements: usize, points: u64) -> u64 {
     let clean = clean_by(route, hosts, codec, elements, CALLS + 1);
     let victim = hosts.len() as u32 - 1;
@@ -232,8 +233,8 @@ fn trials(codec: &Arc<dyn Codec>, route: Route, hosts: &[u32], elements: usize, 
     })
 }
 
-/// A rank stops at many places of a call, and one of the others misses what it has not sent: the others may end the
-/// call, and go into the next one. Some elements lie in several pieces, some ranks sum nothing.
+/// A rank stops at many places of a call, and one of the others misses the bytes that it has not sent: the others may
+/// end the call, and go into the next one. Some elements lie in several pieces, some ranks sum nothing.
 #[test]
 fn survivors_agree_wherever_a_rank_stops() {
     let (mut went_back, mut stayed) = (0, 0);

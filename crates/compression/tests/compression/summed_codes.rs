@@ -25,7 +25,7 @@ fn summed(comm: &dyn Communicator, codec: &Arc<dyn Codec>, elements: usize) -> C
     state(comm, codec, elements).by(Route::SummedCodes, comm).unwrap()
 }
 
-/// Sum of outputs + what is owed = sum of inputs, for codecs with error feedback; for others one call is near.
+/// Sum of outputs + residuals = sum of inputs, for codecs with error feedback; for others one call is near.
 #[test]
 fn sums_are_right_for_every_length_and_number_of_ranks() {
     for ranks in 1..=5u32 {
@@ -71,7 +71,7 @@ fn errors(codec: &Arc<dyn Codec>, ranks: u32, elements: usize) -> [f64; 2] {
     let again = |values: &[f32]| {
         let mut values = values.to_vec();
         let mut state = state(&solo, codec, elements);
-        // One rank: the encoder of the vector and that of the sum round alike, and the second time loses nothing more.
+        // One rank: the encoders of the vector and of the sum round alike, and the second time loses nothing more.
         solo.compressed_all_reduce(&mut values, ReduceOp::Sum, &mut state).unwrap();
         values
     };

@@ -1,4 +1,4 @@
-//! What `rebind` refuses, what it takes along, and failures that follow each other.
+//! The refusals of `rebind`, the state that it takes along, and failures that follow each other.
 
 use std::sync::{Arc, Barrier};
 
@@ -21,7 +21,7 @@ fn call(comm: &dyn Communicator, state: &mut CompressionState, number: u64) -> R
     comm.compressed_all_reduce(&mut vector, ReduceOp::Avg, state).map(|()| vector)
 }
 
-/// Runs every rank on a thread that owns its communicator, so that one that returns has left.
+/// Runs every rank on a thread that owns its communicator, so that a rank that returns has left.
 fn owned<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Communicator>) -> R + Sync) -> Vec<R> {
     let body = &body;
     std::thread::scope(|threads| {
@@ -102,7 +102,7 @@ fn ranks_that_fail_during_a_rebind() {
     }
 }
 
-/// All ranks get the same error when their states cannot be those of one training.
+/// All ranks get the same error when their states cannot belong to one training.
 #[test]
 fn states_that_do_not_belong_together_are_refused_on_all_ranks() {
     type Spoil = fn(&dyn Communicator, CompressionState) -> CompressionState;
@@ -167,9 +167,9 @@ struct Use {
     call: fn(&dyn Communicator, &mut CompressionState) -> Result<()>,
 }
 
-/// Among fewer ranks the elements of several vectors, and those of an all-gather, have other places in what is owed.
-/// Their states are refused on all ranks, and stay as they are; a reduce-scatter of one vector goes on with what it
-/// owes.
+/// Among fewer ranks the elements of several vectors, and the elements of an all-gather, have other places in the
+/// residuals. Their states are refused on all ranks, and stay as they are; a reduce-scatter of one vector goes on with
+/// its residuals.
 #[test]
 fn states_whose_elements_change_their_places_are_refused() {
     let several = Use {
@@ -301,7 +301,7 @@ fn a_checkpoint_of_more_elements_than_there_can_be_is_refused() {
     });
 }
 
-/// Also what a step back would find.
+/// A reset forgets also the residuals for a step back.
 #[test]
 fn a_reset_forgets_both_generations() {
     in_process::run(2, |comm| {

@@ -1,4 +1,4 @@
-//! Calls in two levels: hosts sum exactly, and what they encode is the sum of a host.
+//! Calls in two levels: hosts sum exactly, and encode the sum of a host.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn in_two_levels(comm: &dyn Communicator, codec: &Arc<dyn Codec>, elements: usiz
     state(comm, codec, elements).by(Route::TwoLevels, comm).unwrap()
 }
 
-/// What each rank owes, at the elements that it encodes: those of the shares of owners for whom it sums.
+/// The residuals of each rank, at the elements that it encodes: the shares of owners for whom it sums.
 fn owed(state: &CompressionState, hosts: &[u32], rank: usize, elements: usize) -> Vec<f64> {
     let mut all = vec![0.0; elements];
     let place = |rank: usize| hosts[..rank].iter().filter(|host| **host == hosts[rank]).count();
@@ -46,7 +46,7 @@ fn owed(state: &CompressionState, hosts: &[u32], rank: usize, elements: usize) -
 #[test]
 fn sums_over_many_calls_are_right_and_replicas_equal() {
     for (number, hosts) in HOSTS.into_iter().enumerate() {
-        // Filled up, shares are other ones; `owed` knows those of codecs that are not.
+        // A vector that is filled up has other shares; `owed` knows only the shares of the others.
         for codec in feedback_codecs().iter().filter(|codec| codec.padded(1, 3) == 1) {
             let elements = [700, 2 * hosts.len() + 1, 4100][number % 3];
             let ended = on(hosts, |comm| {
@@ -97,8 +97,8 @@ fn every_rank_alone_is_the_direct_way() {
     }
 }
 
-/// Several pieces, so that what a team sums, what owners sum and what all gather are on their way at the same time; and
-/// narrow elements in a list of vectors.
+/// Several pieces, so that vectors for the team, codes for owners and sums for all are on their way at the same time;
+/// and narrow elements in a list of vectors.
 #[test]
 fn long_lists_of_narrow_vectors() {
     const LENGTHS: [usize; 4] = [1_500_000, 0, 3, 700_001];
@@ -187,7 +187,7 @@ fn the_cheaper_way_is_chosen_by_price() {
     assert_eq!(choice(&[0, 0, 1, 1], slow_network), Route::TwoLevels);
     assert_eq!(choice(&[0, 0, 0, 0], slow_network), Route::Direct);
     assert_eq!(choice(&[0, 1, 2], slow_network), Route::Direct);
-    // As docs/compression.md has measured it, with four ranks on two cores: what a host sums must be worth the bytes
+    // As docs/compression.md has measured it, with four ranks on two cores: a sum on the host must be worth the bytes
     // that it spares.
     let crowded = slow_network.with_ranks_on_cores(4, 2);
     let sign: Arc<dyn Codec> = Arc::new(SignL1::default());
@@ -199,7 +199,7 @@ fn the_cheaper_way_is_chosen_by_price() {
     assert_eq!(choice(&[0, 0, 1, 1], fast_network), Route::Direct);
 }
 
-/// After a shrink the residuals of a host are those of its ranks that are left.
+/// After a shrink a host has the residuals of its ranks that are left.
 #[test]
 fn residuals_stay_on_their_host_after_a_shrink() {
     let hosts = [0, 0, 0, 1, 1];

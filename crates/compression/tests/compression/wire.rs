@@ -1,4 +1,4 @@
-//! What goes over the wire: how much, and what happens when it arrives changed.
+//! The bytes on the wire: their number, and the outcome when they arrive changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ fn wire_bytes_are_what_is_sent() {
     }
 }
 
-/// What a rank sees of three calls, the second of which is damaged, and of a shrink after it.
+/// The outcome of three calls on a rank, the second of which is damaged, and of a shrink after it.
 struct Seen {
     errors: Vec<Option<Error>>,
     outputs: Vec<Vec<u32>>,
@@ -120,8 +120,8 @@ fn codecs_of_64() -> [Arc<dyn Codec>; 3] {
     ]
 }
 
-/// A status, and a scale that becomes negative: on the way to the owner all ranks get the error of the call; on the
-/// way from it, one does and the others with their next call, and those that had a result go back.
+/// A status, and a scale that becomes negative: on the way to the owner all ranks get the error of the call; on the way
+/// from it, one rank gets it and the others get it with their next call, and the ranks that had a result go back.
 #[test]
 fn damaged_messages_are_named_on_all_ranks() {
     for codec in codecs_of_64() {
@@ -134,7 +134,7 @@ fn damaged_messages_are_named_on_all_ranks() {
     }
 }
 
-/// How many ranks went back.
+/// The number of ranks that went back.
 fn is_named(codec: &Arc<dyn Codec>, (byte, flipped): (u64, u8), is_to_owner: bool) -> usize {
     let (second_call, message) = message(&**codec);
     let offset = second_call + if is_to_owner { 0 } else { message } + HEADER_BYTES as u64 + byte;
@@ -191,7 +191,7 @@ fn no_damage_is_worse_than_an_error() {
     assert!(noticed > 0);
 }
 
-/// How many ranks notice a bit of this byte.
+/// The number of ranks that notice a changed bit of this byte.
 fn noticed_at(codec: &Arc<dyn Codec>, offset: u64) -> usize {
     let damage = Damage { from: 0, to: 1, offset, flipped: 1 << (offset % 8) };
     let seen = damaged(codec, damage);

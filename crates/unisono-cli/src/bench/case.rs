@@ -56,7 +56,7 @@ impl Memory {
 }
 
 impl Case {
-    /// The root of call `index`, counted from 0. Roots rotate, so that no call can run ahead of the one before.
+    /// The root of call `index`, counted from 0. Roots rotate, so that no call can run ahead of the call before.
     pub(crate) fn root(&self, index: u64) -> Option<u32> {
         self.operation.is_rooted().then(|| (index % u64::from(self.ranks)) as u32)
     }
@@ -100,7 +100,7 @@ impl Case {
         }
     }
 
-    /// What this call requires of its algorithm; the same on every rank.
+    /// The requirements of this call for its algorithm; the same on every rank.
     pub(crate) fn admit(&self) -> Admit {
         let commutative_operator = self.op.is_none_or(ReduceOp::is_commutative);
         Admit { commutative_operator, in_place: self.in_place(None), ..Admit::ANY }
@@ -202,8 +202,8 @@ impl Case {
         comm.issue(Call { options, ..Call::new(descriptor, buffers) })
     }
 
-    /// How many elements of the output are wrong, if every rank has called [`Case::fill`] with `seed`. It compares part
-    /// by part: an expected output as large as the output itself would count as memory of this rank.
+    /// The number of wrong elements of the output, if every rank has called [`Case::fill`] with `seed`. It compares
+    /// part by part: an expected output as large as the output itself would count as memory of this rank.
     pub(crate) fn wrong(&self, root: Option<u32>, seed: u64, output: &[u8]) -> u64 {
         let element_bytes = self.dtype.bytes();
         let share_bytes = match self.operation.collective() {
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(expected("sendrecv", 0, None), b[..5]);
     }
 
-    /// More than one part, and a last one that is shorter.
+    /// More than one part, and a shorter one at the end.
     #[test]
     fn a_large_output_is_judged_to_its_end() {
         let comm = Solo::new();

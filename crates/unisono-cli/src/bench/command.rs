@@ -1,4 +1,4 @@
-//! `unisono bench`: checks its arguments, starts ranks if asked to, and prints what they measured.
+//! `unisono bench`: checks its arguments, starts ranks if asked to, and prints their measurements.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::problem::{Problem, Result};
 use crate::run::output::Spokesman;
 use crate::run::{Job, launch};
 
-/// How many ranks to start by default.
+/// The number of ranks to start by default.
 const RANKS_DEFAULT: u32 = 2;
 
 /// `unisono bench`.
@@ -207,7 +207,7 @@ fn codecs(arguments: &BenchArguments) -> Result<Vec<Arc<dyn Codec>>> {
     Ok(once)
 }
 
-/// The ways to measure, each once. The parts of a call are those of the direct way.
+/// The ways to measure, each once. The parts of a call belong to the direct way.
 fn routes(arguments: &BenchArguments, codecs: &[Arc<dyn Codec>]) -> Result<Vec<Route>> {
     let BenchArguments { operations, route, parts, .. } = arguments;
     let mut once: Vec<Route> = Vec::new();
@@ -285,7 +285,7 @@ fn algorithms_fit(plan: &Plan, ranks: u32) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what would end with a killed process instead of an error: all buffers are touched.
+/// Refuses a bench that would end with a killed process instead of an error: all buffers are touched.
 fn memory_is_enough(plan: &Plan, ranks: u32) -> Result<()> {
     let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_bytes(&text));
     let Some((size, available)) = plan.sizes.iter().max().zip(available) else { return Ok(()) };
@@ -302,7 +302,7 @@ fn memory_is_enough(plan: &Plan, ranks: u32) -> Result<()> {
     )))
 }
 
-/// What a rank needs for calls of `size` bytes.
+/// The bytes that a rank needs for calls of `size` bytes.
 fn bytes_of_rank(plan: &Plan, operation: BenchOperation, size: u64, ranks: u32) -> u64 {
     let buffers = match (operation, operation.collective()) {
         (BenchOperation::Compressed(_), _) => {
@@ -327,7 +327,7 @@ fn available_bytes(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What a row does not say by itself.
+/// The remarks that a row needs.
 fn remarks(plan: &Plan, ranks: u32) -> Vec<String> {
     let mut remarks = Vec::new();
     if ranks == 1 {
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(refused("unisono bench all_reduce,all_gather --sizes 64"), Ok(()));
         let text = refused("unisono bench all_reduce,all_gather --sizes 64,1024G").unwrap_err();
         assert!(text.contains("4 ranks here need 8192.0 GiB"), "{text}");
-        // A vector, and two generations of what each rank and each owner owes.
+        // A vector, and two generations of the residuals of each rank and each owner.
         let text = refused("unisono bench compressed_all_reduce --codec sign --sizes 1024G").unwrap_err();
         assert!(text.contains("4 ranks here need 14336."), "{text}");
         assert_eq!(refused("unisono bench barrier --sizes 1024G"), Ok(()));

@@ -33,18 +33,18 @@ use report::Row;
 use resident::Watch;
 use timing::{Effort, time};
 
-/// Which algorithms are measured.
+/// The algorithms that are measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithms {
-    /// The one that the library chooses.
+    /// The algorithm that the library chooses.
     Cheapest,
-    /// Those of these names; several in turns.
+    /// The algorithms of these names; several in turns.
     Named(Vec<Arc<str>>),
-    /// Every one that fits the call, in turns.
+    /// Every algorithm that fits the call, in turns.
     All,
 }
 
-/// What to measure.
+/// The measurements to make.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) operations: Vec<BenchOperation>,
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     pub(crate) op: ReduceOp,
     /// For compressed calls.
     pub(crate) codecs: Vec<Arc<dyn Codec>>,
-    /// How compressed calls travel; the cheaper way if there are none.
+    /// The routes of compressed calls; the cheaper way if there are none.
     pub(crate) routes: Vec<Route>,
     /// Whether the parts of compressed calls are measured too.
     pub(crate) parts: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What is measured in turns, for each operation and size.
+    /// The calls that are measured in turns, for each operation and size.
     fn turns(&self, comm: &dyn Communicator, forecast: &Forecast) -> Vec<Turns> {
         let (ranks, rank) = (comm.size(), comm.rank());
         let case = |operation: MeasuredOperation, size| Case {
@@ -182,7 +182,7 @@ fn compare(measured: &mut [Row]) {
     measured.iter_mut().for_each(|row| row.times_best = Some(times_best(row)));
 }
 
-/// Where and how calls are measured in turns.
+/// The communicator and the effort of calls that are measured in turns.
 struct Place<'a> {
     comm: &'a dyn Communicator,
     effort: Effort,
@@ -316,7 +316,7 @@ fn check(
     Ok(checked)
 }
 
-/// How late one rank enters the barrier that is checked.
+/// The delay of one rank before the barrier that is checked.
 const LATE: Duration = Duration::from_millis(5);
 
 /// 1 if this rank left a barrier before the last rank entered it, by the clock that all processes of a host share.

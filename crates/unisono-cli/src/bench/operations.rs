@@ -1,4 +1,4 @@
-//! The operations a bench can measure: their names, how a size becomes a count, and what bandwidth means for each.
+//! The operations a bench can measure: their names, the count of a size, and the meaning of bandwidth for each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use unisono::Collective;
 use unisono::comms_log::{Bandwidth, shares};
 use unisono::extend::calls::Operation;
 
-/// What is measured.
+/// An operation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MeasuredOperation {
     /// One collective call.
@@ -59,7 +59,8 @@ impl MeasuredOperation {
         }
     }
 
-    /// How many shares of `count` elements the larger of a rank's two buffers has: this buffer is the size of a row.
+    /// The number of shares of `count` elements in the larger of a rank's two buffers: this buffer is the size of a
+    /// row.
     pub(crate) fn shares(self, ranks: u32) -> u64 {
         shares(self.operation(), ranks)
     }
@@ -92,7 +93,7 @@ impl FromStr for MeasuredOperation {
     }
 }
 
-/// What the program can be asked to measure.
+/// An operation that the program can be asked to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BenchOperation {
     /// A call that a descriptor describes.
@@ -150,7 +151,7 @@ impl BenchOperation {
         }
     }
 
-    /// As what its size counts and its bandwidth is computed.
+    /// The operation that gives it the meaning of its size and its bandwidth.
     pub(crate) fn like(self) -> MeasuredOperation {
         match self {
             BenchOperation::Measured(operation) => operation,

@@ -1,5 +1,5 @@
-//! `--plot`: time against size, both logarithmic, a panel for each operation and a line for each algorithm; what the
-//! cost model predicted is dashed.
+//! `--plot`: time against size, both logarithmic, a panel for each operation and a line for each algorithm; the
+//! prediction of the cost model is dashed.
 
 use std::path::Path;
 
@@ -74,7 +74,8 @@ fn title(rows: &[Row]) -> String {
     format!("{} {ranks}, {}{redop}; dots: median measured, dashed: predicted", first.ranks, first.dtype)
 }
 
-/// A series for each algorithm if they are compared, and for each codec; else one, of whichever the library chose.
+/// A series for each algorithm if they are compared, and for each codec; else one, of the algorithms that the library
+/// chose.
 fn series<'a>(rows: &[&'a Row]) -> Vec<Series<'a>> {
     // Codecs are never chosen by size.
     let are_compared = rows.iter().any(|row| row.times_best.is_some() || row.compressed.is_some());

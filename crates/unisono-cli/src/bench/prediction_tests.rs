@@ -1,4 +1,4 @@
-//! How well the cost model predicts rows that were measured before.
+//! The accuracy of the cost model for rows that were measured before.
 
 use std::collections::BTreeMap;
 

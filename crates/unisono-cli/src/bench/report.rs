@@ -35,28 +35,29 @@ pub(crate) struct Row {
     pub(crate) extra_rss_mib: Option<f64>,
     /// Wrong elements, summed over the ranks.
     pub(crate) wrong: u64,
-    /// What only a compressed call has.
+    /// The figures that only a compressed call has.
     #[serde(flatten)]
     pub(crate) compressed: Option<CompressedFigures>,
 }
 
-/// What a compressed call has besides.
+/// The additional figures of a compressed call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CompressedFigures {
     pub(crate) codec: String,
-    /// How it travels.
+    /// Its route.
     pub(crate) route: String,
     /// The payload that all ranks together send in one call, with scales and statuses: between hosts, or between ranks
     /// where there is one host.
     pub(crate) wire_bytes: u64,
-    /// Of one call without residuals: the Euclidean norm of result minus exact mean, divided by that of the exact mean.
-    /// The inputs are about standard normal and independent, so it is the error that error feedback must make good.
+    /// Of one call without residuals: the Euclidean norm of result minus exact mean, divided by the norm of the exact
+    /// mean. The inputs are about standard normal and independent, so it is the error that error feedback must make
+    /// good.
     pub(crate) relative_error: f64,
     /// If they were asked for.
     pub(crate) parts: Option<PartTimes>,
 }
 
-/// What a compressed call consists of, each measured alone: the median.
+/// The parts of a compressed call, each measured alone: the median.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PartTimes {
     /// Encoding the whole vector, with its residual.
@@ -119,7 +120,7 @@ impl fmt::Display for CompressedFigures {
     }
 }
 
-/// How often the library would have chosen well, if every algorithm was measured. A cell is one operation and size.
+/// The number of good choices of the library, if every algorithm was measured. A cell is one operation and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Picks {
     pub(crate) cells: usize,

@@ -8,9 +8,9 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Starts at what is resident now.
+    /// Starts at the memory that is resident now.
     pub(crate) fn start() -> Watch {
-        // "5" sets the high-water mark back to what is resident (proc(5)).
+        // "5" sets the high-water mark back to the resident memory (proc(5)).
         Watch { is_reset: fs::write("/proc/self/clear_refs", "5").is_ok() }
     }
 

@@ -1,4 +1,4 @@
-//! How long a call takes. It is measured in blocks of back-to-back calls, equally many on every rank; the slowest rank
+//! The time of a call. It is measured in blocks of back-to-back calls, equally many on every rank; the slowest rank
 //! gives the time of a block.
 
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ impl Timing {
     }
 }
 
-/// How long to measure.
+/// The duration of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     /// The most blocks; fewer when the time is over before.
@@ -102,7 +102,7 @@ pub(crate) fn time(
     seconds.into_iter().zip(calls).map(timing).collect()
 }
 
-/// How many calls a block has, and how long it takes.
+/// The number of calls of a block, and its time.
 fn calibrate(comm: &dyn Communicator, mut call: impl FnMut(u64) -> Result<()>) -> Result<(u64, f64)> {
     let mut calls = 1;
     loop {
@@ -121,8 +121,8 @@ fn calibrate(comm: &dyn Communicator, mut call: impl FnMut(u64) -> Result<()>) -
     }
 }
 
-/// How many calls to try next after `calls` took `seconds`; not more than `calls` when that is long enough. At most ten
-/// times as many, since the time of a short block is not exact.
+/// The number of calls to try next after `calls` took `seconds`; not more than `calls` when that is long enough. At
+/// most ten times as many, since the time of a short block is not exact.
 fn calls_for_block(calls: u64, seconds: f64) -> u64 {
     if seconds >= 0.8 * BLOCK_SECONDS {
         return calls;

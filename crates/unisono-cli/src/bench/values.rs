@@ -230,7 +230,7 @@ impl Values {
     }
 }
 
-/// How many elements of `found` differ from what is expected.
+/// The number of elements of `found` that differ from `expected`.
 pub(crate) fn count_wrong(dtype: DType, found: &[u8], expected: &[u8]) -> u64 {
     let missing = found.len().abs_diff(expected.len()) / dtype.bytes();
     let pairs = found.chunks_exact(dtype.bytes()).zip(expected.chunks_exact(dtype.bytes()));

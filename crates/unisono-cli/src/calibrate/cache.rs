@@ -1,4 +1,4 @@
-//! How much the processor's caches hold, as Linux says it.
+//! The sizes of the processor's caches, as Linux says them.
 
 use std::fs;
 

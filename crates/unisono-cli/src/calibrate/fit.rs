@@ -36,7 +36,7 @@ impl Pool {
     }
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Default)]
 pub(crate) struct Samples {
     pub(crate) pairs: u32,
@@ -55,7 +55,7 @@ struct Parameter {
     median: u64,
     p10: u64,
     p90: u64,
-    /// How it was measured.
+    /// The method of the measurement.
     how: &'static str,
 }
 
@@ -159,7 +159,7 @@ fn parameters(samples: &Samples, cores: u64) -> Vec<Parameter> {
     parameters
 }
 
-/// How much longer summing takes than storing; `None` if chance may do as much, as where the sum hides behind the
+/// The additional time of summing over storing; `None` if chance may do as much, as where the sum hides behind the
 /// transfer.
 fn reduction(pool: &Pool) -> Option<Parameter> {
     let (summed, stored) = (pool.of(&Probe::ALL, Probe::Summed)?, pool.of(&Probe::ALL, Probe::Stored)?);

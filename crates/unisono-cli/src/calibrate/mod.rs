@@ -23,7 +23,7 @@ use fit::{Calibration, Samples};
 use probe::{measure, measure_on_one_core};
 use progress::Progress;
 
-/// How many ranks to start by default.
+/// The number of ranks to start by default.
 const RANKS_DEFAULT: u32 = 2;
 
 /// `unisono calibrate`.
@@ -69,7 +69,7 @@ fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
     if json { print::document(&calibration) } else { print::line(&calibration.table()) }
 }
 
-/// On rank 0 the times of all pairs; on another rank those of its own pair.
+/// On rank 0 the times of all pairs; on another rank the times of its own pair.
 fn sample(comm: &dyn Communicator) -> Result<Samples> {
     let hosts = comm.group().hosts();
     let mut samples = Samples { pairs: comm.size() - 1, ..Samples::default() };

@@ -1,4 +1,4 @@
-//! The calls that a calibration times between two ranks, and what each of them measures.
+//! The calls that a calibration times between two ranks, and the measurement of each.
 //!
 //! All of them are collectives: point-to-point messages take another path through the library than schedules do.
 
@@ -20,10 +20,10 @@ const EFFORT: Effort = Effort { blocks_max: 31, time: Duration::from_secs(1) };
 const FAR_EFFORT: Effort = Effort { blocks_max: 31, time: Duration::from_millis(300) };
 /// The bytes of these vectors: twice the last-level cache, within limits that leave room and time on any machine.
 const FAR_BYTES: RangeInclusive<u64> = (16 << 20)..=(256 << 20);
-/// Where nobody says how large the last-level cache is.
+/// The size of the last-level cache if nobody says it.
 const CACHE_BYTES_DEFAULT: u64 = 32 << 20;
 
-/// What is timed.
+/// A measurement between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Probe {
     /// A small message there and back; a call is one way. Both ranks wait for each other.
@@ -45,7 +45,7 @@ impl Probe {
         [Probe::Turns, Probe::Stream, Probe::OneWay, Probe::BothWays, Probe::Stored, Probe::Summed];
 
     /// The probes whose vectors are longer than any cache. Within a cache a sum may hide behind the transfer, and then
-    /// costs nothing. Their times are those of a byte.
+    /// costs nothing. Their times count for each byte.
     const FAR: [Probe; 2] = [Probe::Stored, Probe::Summed];
 
     /// The probes that are also useful on one core.

@@ -193,7 +193,7 @@ mod tests {
         load(folder.path()).unwrap();
     }
 
-    /// What loading says when one file has these bytes.
+    /// The error of loading when one file has these bytes.
     fn refused(name: &str, bytes: &[u8]) -> IdxError {
         let folder = folder();
         std::fs::write(folder.path().join(name), bytes).unwrap();

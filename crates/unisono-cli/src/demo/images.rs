@@ -1,6 +1,6 @@
-//! Labelled images in memory, as bytes: a quarter of what the network reads.
+//! Labelled images in memory, as bytes: a quarter of the network's f32 inputs.
 
-/// How many classes there are, in every data set.
+/// The number of classes in every data set.
 pub(crate) const CLASSES: usize = 10;
 
 /// Labelled images of one size.
@@ -53,7 +53,7 @@ impl Images {
 
 /// Images that train and others that test.
 pub(crate) struct DataSet {
-    /// What messages call it.
+    /// Its name in messages.
     pub(crate) name: String,
     pub(crate) training: Images,
     pub(crate) test: Images,

@@ -6,12 +6,12 @@ use std::str::FromStr;
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::Group;
 
-/// Which rank dies, and after which step.
+/// The rank that dies, and the step after which it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kill {
     /// The rank of the job.
     pub(crate) rank: u32,
-    /// How many steps it does before; at least one, so that all ranks have entered the training.
+    /// The number of steps that it does before; at least one, so that all ranks have entered the training.
     pub(crate) step: u64,
 }
 

@@ -1,11 +1,11 @@
-//! What a training does with its gradients, as `--compress` names it.
+//! The use of gradients in a training, by its name in `--compress`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The optimizer is Adam in all of them; they differ in what travels.
+/// The optimizer is Adam in all of them; they differ in the data that travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Method {
@@ -13,9 +13,9 @@ pub(crate) enum Method {
     None,
     /// 1-bit Adam: after a warm-up, the signs of the preconditioned momentum, with error feedback.
     Sign,
-    /// The same without error feedback, to show what that is worth.
+    /// The same without error feedback, to show the worth of it.
     SignNoFeedback,
-    /// The signs of the gradients, with error feedback, in plain Adam: what 1-bit Adam is there to avoid.
+    /// The signs of the gradients, with error feedback, in plain Adam: 1-bit Adam exists to avoid this.
     SignGradient,
     /// Gradients in 8 bits.
     Int8,
@@ -35,7 +35,7 @@ impl Method {
         Method::Int4,
         Method::Bf16,
     ];
-    /// What `all` stands for: those that are meant to be used.
+    /// The methods behind `all`: the recommended ones, without the two that only show an effect.
     const RECOMMENDED: [Method; 5] = [Method::None, Method::Sign, Method::Int8, Method::Int4, Method::Bf16];
 
     pub(crate) fn name(self) -> &'static str {

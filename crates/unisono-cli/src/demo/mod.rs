@@ -56,7 +56,7 @@ impl Depth {
         }
     }
 
-    /// How many measurements there are: a barrier has no size.
+    /// The number of measurements: a barrier has no size.
     fn rows(&self) -> u64 {
         (MeasuredOperation::all().count() as u64 - 1) * self.sizes_bytes.len() as u64 + 1
     }
@@ -67,7 +67,7 @@ impl Depth {
     }
 }
 
-/// What the reporting rank sends to the parent.
+/// A message of the reporting rank to the parent.
 #[derive(Debug, Serialize, Deserialize)]
 enum Note {
     /// A collective has been checked and measured; also as a line of the table.

@@ -7,7 +7,7 @@
 use super::images::CLASSES;
 use crate::random::Random;
 
-/// How many units each layer has; there are [`CLASSES`] outputs.
+/// The number of units of each layer; there are [`CLASSES`] outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layers {
     pub(crate) inputs: usize,
@@ -57,7 +57,7 @@ pub(crate) struct Network {
     pub(crate) parameters: Vec<f32>,
 }
 
-/// What the network computes for one image; kept from image to image for its memory.
+/// The values that the network computes for one image; kept from image to image for their memory.
 pub(crate) struct Activations {
     hidden: Vec<f32>,
     by_hidden: Vec<f32>,
@@ -103,7 +103,7 @@ impl Network {
         scores.iter_mut().for_each(|score| *score /= sum);
     }
 
-    /// Which class the image most likely shows.
+    /// The class that the image most likely shows.
     pub(crate) fn classify(&self, pixels: &[f32], activations: &mut Activations) -> usize {
         self.activate(pixels, activations);
         let probabilities = &activations.probabilities;

@@ -1,4 +1,4 @@
-//! What a training does with the gradients of a step: how they travel, and how they move the parameters.
+//! The use of the gradients of a step in a training: they travel, and they move the parameters.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) enum Optimiser {
     OneBitAdam(OneBitAdam),
 }
 
-/// The velocity of every parameter, and what it was before the last step.
+/// The velocity of every parameter, and its value before the last step.
 pub(crate) struct Momentum {
     velocity: Vec<f32>,
     previous: Vec<f32>,
@@ -43,7 +43,7 @@ pub(crate) struct Traffic {
 }
 
 impl Optimiser {
-    /// That of the plain demonstration (`None`), or of a method.
+    /// The optimiser of the plain demonstration (`None`), or of a method.
     pub(crate) fn new(
         comm: &dyn Communicator,
         method: Option<Method>,
@@ -127,7 +127,7 @@ impl Optimiser {
         Ok(is_ahead)
     }
 
-    /// What a step of this group sends.
+    /// The bytes that a step of this group sends.
     pub(crate) fn traffic(&self, group: &Group, parameters: usize) -> Traffic {
         let exact_bytes = exact_bytes(group, parameters as u64);
         let compressed = |codec: &dyn Codec| wire_bytes(codec, parameters, group.size() as usize);

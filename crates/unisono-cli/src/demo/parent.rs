@@ -1,4 +1,4 @@
-//! The parent of the demonstration: it starts the ranks, and prints and checks what they report.
+//! The parent of the demonstration: it starts the ranks, and prints and checks their reports.
 
 use std::ffi::OsString;
 use std::io;
@@ -61,14 +61,14 @@ fn figures(are_set: bool) -> String {
     format!("# predicted: with {whose}")
 }
 
-/// What to try after the demonstration.
+/// Commands to try after the demonstration.
 const NEXT: &str = "
 Next:
   unisono demo --kill 2@300        rank 2 dies in the middle of the training, and the others go on
   unisono bench all_reduce -n 4    times sizes and algorithms of your choice
   unisono run -n 4 -- PROGRAM      starts 4 ranks of your own program";
 
-/// What the ranks would find out one after the other.
+/// Finds the errors that the ranks would find one after the other.
 fn check(arguments: &DemoArguments) -> Result<()> {
     let task = Task { data: arguments.data.clone(), ..Task::default() };
     let (data, recipe) = task.load()?;
@@ -88,7 +88,7 @@ fn check(arguments: &DemoArguments) -> Result<()> {
     Ok(())
 }
 
-/// What one job has reported.
+/// The reports of one job.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) method: Option<Method>,
@@ -162,7 +162,7 @@ impl Screen {
     }
 }
 
-/// What the ranks have reported so far.
+/// The reports of the ranks so far.
 struct Heard {
     rows: Vec<Row>,
     recovery: Option<Recovery>,
@@ -180,7 +180,7 @@ impl Default for Heard {
 struct Listener {
     screen: Screen,
     heard: Mutex<Heard>,
-    /// How many collectives are measured.
+    /// The number of collectives that are measured.
     rows: u64,
     bar: ProgressBar,
     terminal: Terminal,

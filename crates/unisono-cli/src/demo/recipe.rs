@@ -1,4 +1,4 @@
-//! What is trained on what, and for how long.
+//! The data and the network of a training, and its length.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::problem::{Problem, Result};
 
 const SEED: u64 = 20_261_121;
 
-/// Which training: everything that all ranks must agree on before they begin.
+/// The choice of a training: everything that all ranks must agree on before they begin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Task {
     /// `None` for the plain demonstration.

@@ -1,4 +1,4 @@
-//! What the demonstration prints at its end, and its judgement.
+//! The output of the demonstration at its end, and its judgement.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::problem::{Problem, Result};
 
 /// The least accuracy on the digits. One rank alone reaches more, so a lower one means that the gradients are wrong.
 const ACCURACY_MIN: f64 = 0.95;
-/// By how much a codec's accuracy may be below the exact one, besides what chance does.
+/// The difference by which a codec's accuracy may be below the exact one, besides the effect of chance.
 const SHORTFALL_MAX: f64 = 0.01;
 /// Digits of a hash that the table shows.
 const HASH_DIGITS: usize = 16;
@@ -109,7 +109,7 @@ impl<'a> CompressionReport<'a> {
     }
 }
 
-/// Prints what the jobs have reported; the first of them has measured the collectives.
+/// Prints the reports of the jobs; the first of them has measured the collectives.
 pub(super) fn print(screen: Screen, runs: &[Run]) -> Result<()> {
     let Some(first) = runs.first() else { return Ok(()) };
     if screen.json {
@@ -213,7 +213,7 @@ fn compared(runs: &[Run]) -> Result<()> {
     Ok(())
 }
 
-/// What all ranks send in a step after the warm-up.
+/// The bytes that all ranks send in a step after the warm-up.
 fn bytes_per_step(trained: &Trained) -> f64 {
     trained.bytes_on_wire as f64 / trained.steps.max(1) as f64
 }
@@ -225,7 +225,7 @@ pub(super) fn judge(kill: Option<Kill>, runs: &[Run]) -> Result<()> {
     if faults.is_empty() { Ok(()) } else { Err(Problem::reported()) }
 }
 
-/// What is wrong with one job, beside the exact training.
+/// The faults of one job, beside the exact training.
 fn faults(kill: Option<Kill>, run: &Run, exact: &Trained) -> Vec<String> {
     let Run { method, rows, recovery, trained } = run;
     let codec = method.map_or(String::new(), |method| format!("{method}: "));

@@ -20,10 +20,10 @@ use crate::problem::Result;
 use crate::random::Random;
 
 const HASH_BYTES: usize = 32;
-/// How many points the curve of the losses has, if there are as many steps.
+/// The number of points of the curve of the losses, if there are as many steps.
 const CURVE_POINTS: u64 = 60;
 
-/// What was trained on what.
+/// The data and the network of a training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct About {
     pub(crate) data: String,
@@ -42,7 +42,7 @@ pub(crate) struct Trained {
     pub(crate) test_accuracy: f64,
     pub(crate) epochs: u32,
     pub(crate) seconds: f64,
-    /// How many steps were done before the first one that compresses.
+    /// The number of steps before the first compressed step.
     pub(crate) warmup_steps: u64,
     /// And from there on; all of them if no step compresses.
     pub(crate) steps: u64,
@@ -67,14 +67,14 @@ pub(crate) struct CurvePoint {
     pub(crate) loss: f64,
 }
 
-/// How the survivors went on.
+/// The survivors' continuation after a failure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recovery {
     /// The ranks of the job that are gone.
     pub(crate) lost: Vec<u32>,
-    /// Those that go on.
+    /// The ranks that go on.
     pub(crate) survivors: Vec<u32>,
-    /// How many steps all of them had done.
+    /// The number of steps that all of them had done.
     pub(crate) step: u64,
     /// Time from the failure of the call to the end of the next step.
     pub(crate) milliseconds: f64,
@@ -86,13 +86,13 @@ fn share(length: usize, rank: u32, ranks: u32) -> Range<usize> {
     at(rank)..at(rank + 1)
 }
 
-/// What one step came to.
+/// The result of one step.
 #[derive(Clone, Copy)]
 struct StepRecord {
     /// The sum over this rank's images.
     loss: f64,
     images: usize,
-    /// What all ranks sent.
+    /// The bytes that all ranks sent.
     bytes: u64,
     /// Whether its gradients travelled exactly before others were compressed.
     is_warmup: bool,
@@ -114,7 +114,7 @@ struct Training<'a> {
     records: Vec<StepRecord>,
 }
 
-/// Trains, after a failure with the survivors, and reports what happens. Returns the communicator of the ranks that
+/// Trains, after a failure with the survivors, and reports its progress. Returns the communicator of the ranks that
 /// have finished. Collective.
 pub(crate) fn train(
     comm: &dyn Communicator,
@@ -350,7 +350,7 @@ mod tests {
     use crate::demo::digits;
     use crate::demo::method::Method;
 
-    /// What one rank alone makes of the digits, and the mean loss of each epoch.
+    /// The result of one rank alone on the digits, and the mean loss of each epoch.
     fn learn(task: &Task) -> (Trained, Vec<f64>) {
         let (mut trained, mut losses) = (None, Vec::new());
         let listen = |_: &Group, note| {

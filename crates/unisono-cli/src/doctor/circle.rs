@@ -14,7 +14,7 @@ pub(super) fn circle_phrase(waits: &Waits<'_>, group: &str) -> Option<String> {
     here.keys().find_map(|&first| circle_from(waits, (first, group)))
 }
 
-/// Where a rank waits that is awaited in a communicator: there, or else in another one.
+/// The place in which a rank waits that is awaited in a communicator: there, or else in another one.
 fn next<'a>(waits: &Waits<'a>, (rank, group): WaitingRank<'a>) -> Option<WaitingRank<'a>> {
     let here = waits.get(group).and_then(|here| here.get(&rank)).map(|awaited| (*awaited, group));
     let elsewhere = || waits.iter().find_map(|(other, waits)| Some((*waits.get(&rank)?, *other)));

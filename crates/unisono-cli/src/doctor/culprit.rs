@@ -41,7 +41,7 @@ impl Group<'_> {
         if self.name == "world" { "the world".to_owned() } else { format!("group {}", self.name) }
     }
 
-    /// The fewest ranks that have called something else; of equally many, those with the highest numbers.
+    /// The fewest ranks that have called something else; of equally many, the ranks with the highest numbers.
     fn mismatched(&self) -> Option<String> {
         let number = self.mismatch()?;
         let mut forms = self.forms(number);

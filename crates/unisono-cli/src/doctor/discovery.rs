@@ -1,4 +1,5 @@
-//! Which rank this process is and where rank 0 is, by which variables, and which variables changed nothing.
+//! The number of this process and the address of rank 0, the variables that gave them, and the variables that changed
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,7 @@ struct LostVariables<'a> {
     reason: &'a str,
 }
 
-/// Prints what the environment says of the place of this process; variables that contradict each other are an error.
+/// Prints the place of this process by the environment; variables that contradict each other are an error.
 pub(super) fn discovery(json: bool) -> Result<()> {
     let discovery = Discovery::from_environment()?;
     if json { print::document(&document(&discovery)) } else { print::line(page(&discovery).trim_end()) }

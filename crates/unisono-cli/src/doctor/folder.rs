@@ -9,7 +9,7 @@ use unisono_job::read_regular;
 
 use crate::problem::{Problem, Result};
 
-/// What ranks have left in a folder.
+/// The files that ranks have left in a folder.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     /// The records of the last run, in the order of ranks.
@@ -20,7 +20,7 @@ pub(super) struct Left {
     pub(super) earlier: Option<String>,
 }
 
-/// What to do when there is nothing to read.
+/// The advice when there is nothing to read.
 const REMEDY: &str = "a rank writes its record there when its job fails, if UNISONO_FLIGHT_DIR names the folder: \
                       UNISONO_FLIGHT_DIR=DIR unisono run -n 4 ./program; World::dump_flight writes one at any time";
 
@@ -59,7 +59,7 @@ pub(super) fn read_folder(folder: &Path) -> Result<Left> {
 }
 
 impl Left {
-    /// Folders are used again: of several runs only the one with the newest record counts.
+    /// Folders are used again: of several runs only the run with the newest record counts.
     fn keep_last_run(&mut self) {
         let Some(newest) = self.records.iter().max_by_key(|record| record.written_ms) else { return };
         let job = newest.job.clone();
@@ -77,7 +77,7 @@ impl Left {
 enum Kind {
     /// The record of this rank.
     Record(u32),
-    /// What a rank writes before it gives the file its name.
+    /// A file that a rank writes before it gives the file its name.
     Partial,
     Other,
 }
@@ -109,7 +109,7 @@ fn read(path: &Path, rank: u32) -> Result<FlightRecord, String> {
     if record.rank == rank { Ok(record) } else { Err(format!("the record of rank {}", record.rank)) }
 }
 
-/// Which library wrote a file, and in which version.
+/// The library that wrote a file, and its version.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Origin {

@@ -8,7 +8,7 @@ use unisono::flight::{CallState, Entry, FlightRecord, GroupConfig, GroupStatus};
 use super::circle::{Waits, circle_phrase};
 use super::culprit::Clue;
 
-/// How far a rank is in a communicator.
+/// The progress of a rank in a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at", content = "call")]
 pub(super) enum Standing {
@@ -45,7 +45,7 @@ pub(super) struct Placed {
     pub(super) awaited_rank: Option<u32>,
     /// Since when, in milliseconds of Unix time.
     pub(super) awaited_since_ms: Option<u64>,
-    /// How long it had waited when it wrote its record.
+    /// The time that it had waited when it wrote its record.
     pub(super) waited_s: Option<f64>,
     /// Its host and its process; `None` without a record.
     pub(super) host: Option<String>,
@@ -57,7 +57,7 @@ pub(super) struct Placed {
     pub(super) state: RankState,
 }
 
-/// A standing in one word, with what is known beside it.
+/// A standing in one word, with its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RankState {
@@ -124,7 +124,7 @@ pub(super) fn merge(records: &[FlightRecord]) -> Result<Vec<Verdict>, String> {
     Ok(groups.iter().map(|group| group.verdict(circle_phrase(&waits, group.name))).collect())
 }
 
-/// What is known of one communicator.
+/// The records of one communicator.
 pub(super) struct Group<'a> {
     pub(super) name: &'a str,
     desc: &'a str,
@@ -365,8 +365,8 @@ impl<'a> Group<'a> {
         format!("call {number} {}{at}", first.call)
     }
 
-    /// For each rank its first message that has not ended, and how many more there are. A message that has failed and
-    /// one that was still under way look alike in a record.
+    /// For each rank its first message that has not ended, and how many more there are. A message that has failed and a
+    /// message that was still under way look alike in a record.
     fn message_phrases(&self) -> Vec<String> {
         let phrase = |(rank, open): (&u32, &Vec<&Entry>)| {
             let (first, more) = open.split_first()?;
@@ -428,7 +428,7 @@ fn numbered(number: u64, entry: Option<&Entry>) -> String {
     entry.map_or_else(|| format!("call {number}"), |entry| format!("call {number} {}", entry.call))
 }
 
-/// A text from the user's program, such as that of a panic, may have several lines.
+/// A text from the user's program, such as the message of a panic, may have several lines.
 pub(super) fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,5 @@
-//! `unisono doctor`: what a failed job's records say, or which rank this process is by which variables, or what this
-//! machine is and what will be slow on it.
+//! `unisono doctor`: the records of a failed job, or the variables that give this process its rank, or this machine and
+//! the causes of slowness on it.
 
 mod circle;
 mod culprit;
@@ -29,7 +29,7 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<()> {
     }
 }
 
-/// Says which rank is where. What cannot be read is named on standard error, and makes the status 1.
+/// Says which rank is where. A record that cannot be read is named on standard error, and makes the status 1.
 fn job(folder: &Path, json: bool) -> Result<()> {
     let Left { records, unreadable, earlier } = read_folder(folder)?;
     for line in unreadable.iter().chain(&earlier) {
@@ -50,7 +50,7 @@ fn job(folder: &Path, json: bool) -> Result<()> {
     if unreadable.is_empty() { Ok(()) } else { Err(Problem::reported()) }
 }
 
-/// Whose records there are, and how old they are.
+/// The ranks that have records, and the age of these.
 fn summary(records: &[FlightRecord]) -> String {
     let ranks: Vec<u32> = records.iter().map(|record| record.rank).collect();
     let written_ms = records.iter().map(|record| record.written_ms).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who is where, as a table that stays a screen: where there are many ranks, those that are alike share a row.
+//! The places of ranks, as a table that stays a screen: of many ranks, the ranks that are alike share a row.
 
 use super::merge::{Placed, RankState, Verdict, ranks_text};
 use crate::print::Table;
@@ -20,7 +20,7 @@ pub(super) fn table(verdicts: &[Verdict]) -> String {
     table.to_string()
 }
 
-/// What ranks have in common that share a row.
+/// The common fields of ranks that share a row.
 #[derive(Clone, Copy, Debug)]
 enum Grain {
     /// Every rank has its row.
@@ -97,7 +97,7 @@ fn cells(row: &[&Placed]) -> Vec<String> {
     ]
 }
 
-/// At most two different words, else how many there are of `what`.
+/// At most two different words, else their number.
 fn listed(words: impl Iterator<Item = String>, what: &str) -> String {
     let mut words: Vec<String> = words.collect();
     words.sort_unstable();

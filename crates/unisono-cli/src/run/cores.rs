@@ -1,4 +1,4 @@
-//! Which cores a rank is bound to (`--bind-to`). A core here is what the kernel schedules on, one hardware thread.
+//! The cores that a rank is bound to (`--bind-to`). A core here is one hardware thread: the kernel schedules on these.
 
 use std::io;
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub(crate) enum Binding {
     // another core (benches/lab). With a core for each rank, bound ranks wait behind other work; with uneven
     // shares, the fullest core computes last.
     Auto,
-    /// Its share of those that the launcher may use; ranks share evenly when there are more ranks than cores.
+    /// Its share of the cores that the launcher may use; ranks share evenly when there are more ranks than cores.
     Core,
     /// All that the launcher may use.
     None,

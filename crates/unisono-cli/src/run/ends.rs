@@ -1,7 +1,7 @@
-//! What ranks report and how their processes end, in the order in which it happened.
+//! The reports of ranks and the ends of their processes, in the order in which they happened.
 //!
-//! One thread waits for all of them, at an epoll instance: the kernel queues what is ready there in the order in which
-//! it became ready. With a thread for each rank, the order would be that in which a busy machine runs these threads.
+//! One thread waits for all of them, at an epoll instance: the kernel queues descriptors there in the order in which
+//! they became ready. With a thread for each rank, a busy machine would set the order by running these threads.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,10 +22,10 @@ use super::rank::Event;
 const ENDS_MAX: usize = 64;
 /// Among the numbers of ranks, their reports.
 const REPORTS: u64 = u64::MAX;
-/// What a pipe holds at most, unless somebody makes it larger.
+/// The bytes that a pipe holds at most, unless somebody makes it larger.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// What waits for the ends of processes.
+/// The waiter for the ends of processes.
 pub(super) struct Ends {
     epoll: Arc<OwnedFd>,
 }
@@ -36,8 +36,8 @@ pub(super) struct WatchedProcess {
 }
 
 impl Ends {
-    /// Tells of the ends as [`Event::Exited`] from now on, and as [`Event::Reported`] of what comes out of `reports`.
-    /// What a rank has reported before its end comes before its end.
+    /// Tells of the ends as [`Event::Exited`] from now on, and as [`Event::Reported`] of the reports that come out of
+    /// `reports`. A report from before a rank's end comes before its end.
     pub(super) fn tell(reports: &ReportPipe, events: Sender<Event>) -> io::Result<Ends> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         epoll::add(&*epoll, &reports.reading, epoll::EventData::new_u64(REPORTS), epoll::EventFlags::IN)?;

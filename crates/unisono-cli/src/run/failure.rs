@@ -1,4 +1,4 @@
-//! How ranks end, and which of them failed first. When one dies, the others notice and fail too.
+//! The ends of ranks, and the first failure among them. When one dies, the others notice and fail too.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -21,12 +21,12 @@ pub(crate) struct End {
     pub(crate) rank: u32,
     /// When the launcher learned of it.
     pub(crate) at: Instant,
-    /// How it ended, in words.
+    /// Its end in words.
     pub(crate) how: String,
     /// The status that a shell would report: its own, or 128 plus the signal that ended it.
     pub(crate) status: u8,
-    /// Whether something from outside or a fault of its own struck the rank down: a signal, but not that of `abort`,
-    /// with which a program may end as well because of an error that another rank has caused.
+    /// Whether something from outside or a fault of its own struck the rank down: a signal, but not the signal of
+    /// `abort`, with which a program may end as well because of an error that another rank has caused.
     is_struck: bool,
     /// Whether the launcher had asked it to end before.
     is_asked: bool,
@@ -78,10 +78,10 @@ impl End {
 /// The failure that most likely caused the others, which are given in the order of their ends.
 ///
 /// A rank that holds another one responsible for its error is a victim, however it ended, if that one failed too. Of
-/// the rest, a rank that was struck down did not react to another one. Without such a rank, the one that ended first
-/// need not be the one that failed first: a rank that exits says goodbye before, and the others may end sooner when
-/// they hear that. But what it has to say it writes before that. So if the first has said something, the one that spoke
-/// first failed first.
+/// the rest, a rank that was struck down did not react to another one. Without such a rank, the rank that ended first
+/// need not be the rank that failed first: a rank that exits says goodbye before, and the others may end sooner when
+/// they hear that. But it writes its last words before the goodbye. So if the first to end has said something, the rank
+/// that spoke first failed first.
 pub(crate) fn first<'e>(
     failures: &'e [End],
     reports: &Reports,

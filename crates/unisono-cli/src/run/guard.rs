@@ -22,10 +22,11 @@ use super::signals::survive_all;
 use crate::arguments::GUARD;
 use crate::problem::{Problem, Result};
 
-/// What the kernel calls the process of the guard.
+/// The kernel's name for the process of the guard.
 const NAME: &CStr = c"rank-guard";
 
-/// How often the processes are looked through again after one was found: it may have started another meanwhile.
+/// The number of times that the processes are looked through again after one was found: it may have started another
+/// meanwhile.
 const SWEEPS_MAX: u32 = 100;
 /// Looks without finding one, after a launcher has died: a process that it was just starting has not yet shown its own
 /// environment.
@@ -33,7 +34,7 @@ const QUIET_LOOKS: u32 = 10;
 /// Between two looks.
 const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 
-/// The launcher has told of all its ranks, and ends: what they have left behind on purpose stays.
+/// The launcher has told of all its ranks, and ends: processes that they have left behind on purpose stay.
 const GOODBYE: &str = ".\n";
 
 /// The launcher's side.
@@ -87,7 +88,7 @@ impl Drop for Guard {
 
 /// Runs the guard until the launcher has ended.
 pub(crate) fn watch(folder: &Path) -> Result<()> {
-    // Whoever ends all processes of the program's name ends launchers, and their guards still have their work to do.
+    // A user who ends all processes of the program's name ends launchers, and their guards still have their work to do.
     rustix::thread::set_name(NAME).map_err(|error| Problem::failed("naming the guard", error))?;
     survive_all().map_err(|error| Problem::failed("catching signals", error))?;
     let (mut groups, mut ended_well) = (BTreeSet::new(), false);
@@ -111,8 +112,9 @@ pub(crate) fn watch(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Kills every process but this one whose environment names `folder`, which is this job's alone: what ranks have left
-/// behind in sessions of their own, and what a launcher had started but not yet told the guard about when it died.
+/// Kills every other process whose environment names `folder`, which is this job's alone: processes that ranks have
+/// left behind in sessions of their own, and processes that a launcher had started but not yet told the guard about
+/// when it died.
 pub(crate) fn kill_those_told_of(folder: &Path, quiet_looks: u32) {
     let mut quiet = 0;
     for _ in 0..SWEEPS_MAX {

@@ -1,8 +1,8 @@
 //! The launcher's standard input, for the one rank that gets it (`--stdin`).
 //!
 //! A rank leads a process group of its own, so it cannot read from the terminal: the kernel would stop it. The launcher
-//! reads there, and writes what it reads into the rank's pipe. So keys such as Ctrl-C and Ctrl-Z still reach the
-//! launcher, which passes their signals on to all ranks.
+//! reads there, and writes the input into the rank's pipe. So keys such as Ctrl-C and Ctrl-Z still reach the launcher,
+//! which passes their signals on to all ranks.
 
 use std::fs::File;
 use std::io;

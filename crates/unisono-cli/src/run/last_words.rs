@@ -11,7 +11,7 @@ use super::output::pieces;
 
 /// More characters are cut off: it becomes a part of a line.
 const CHARACTERS_MAX: usize = 200;
-/// How much of a line is looked at.
+/// The number of bytes of a line that are looked at.
 const BYTES_MAX: usize = 4 * CHARACTERS_MAX;
 /// A line that a rank wrote longer than this before its end does not say why it ended.
 const AGE_MAX: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ struct RankLines {
     words: Option<Words>,
     /// The beginning of a line whose end has not come.
     begun: Vec<u8>,
-    /// Where a thread has panicked; the message is next.
+    /// The place at which a thread has panicked; the message is next.
     panicked: Option<String>,
 }
 
@@ -131,7 +131,7 @@ impl RankLines {
 }
 
 /// The line as plain text, if it says anything: an indented one only continues another, as the frames of a stack do,
-/// and what follows the message of a panic is about backtraces.
+/// and the lines after the message of a panic are about backtraces.
 fn said(piece: &[u8]) -> Option<String> {
     let text = plain(&String::from_utf8_lossy(piece));
     let text = text.trim_end();

@@ -28,8 +28,8 @@ use super::{input, orphans};
 use crate::print;
 use crate::problem::{Problem, Result};
 
-/// How long the launcher waits after the first failure it sees: another failure may turn out to be the cause, and the
-/// other ranks may print what they noticed.
+/// The time that the launcher waits after the first failure it sees: another failure may turn out to be the cause, and
+/// the other ranks may print their own errors.
 const SETTLING: Duration = Duration::from_millis(200);
 /// Between two looks at a standard error that nobody reads.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
@@ -52,7 +52,7 @@ enum Stage {
     /// The ranks have been asked to end; SIGKILL follows at this time.
     Ending(Instant),
     Killed,
-    /// All ranks have ended. What they have printed is passed on.
+    /// All ranks have ended. Their output is passed on.
     Draining,
 }
 
@@ -67,11 +67,11 @@ impl Stage {
     }
 }
 
-/// What is needed to start a rank.
+/// The inputs for the start of a rank.
 struct Starter<'j> {
     job: &'j Job,
     meeting: &'j Meeting,
-    /// What every rank finds in its environment besides.
+    /// The additional variables in every rank's environment.
     variables: Vec<(&'static str, OsString)>,
     ends: Ends,
     null: File,
@@ -117,7 +117,7 @@ pub(super) struct Launcher<'j> {
 }
 
 impl<'j> Launcher<'j> {
-    /// Starts the ranks, and takes what they print to its places.
+    /// Starts the ranks, and takes their output to its places.
     pub(super) fn start(
         job: &'j Job,
         meeting: &'j Meeting,
@@ -211,7 +211,7 @@ impl<'j> Launcher<'j> {
         self.ranks.iter().any(Option::is_some)
     }
 
-    /// Whether the job has failed so far: not all ranks need to succeed in one that keeps going.
+    /// Whether the job has failed so far: not all ranks need to succeed in a job that keeps going.
     fn has_failed(&self) -> bool {
         let is_saved = self.job.keep_going && !self.succeeded.is_empty();
         self.ended_by.is_some() || !self.failures.is_empty() && !is_saved
@@ -266,7 +266,7 @@ impl<'j> Launcher<'j> {
             return;
         }
         if self.has_failed() {
-            // What a rank leaves behind on purpose outlives a job that succeeds, and no other.
+            // A process that a rank leaves behind on purpose outlives a job that succeeds, and no other.
             kill_those_told_of(self.meeting.folder(), 1);
         }
         self.output.ranks_have_ended();
@@ -338,7 +338,7 @@ impl<'j> Launcher<'j> {
         self.ranks.iter().flatten().for_each(|rank| rank.signal(signal));
     }
 
-    /// What becomes of this process: its status, and its last lines.
+    /// The outcome of this process: its status, and its last lines.
     fn verdict(self, is_told: bool) -> Result<()> {
         let (mut lines, mut status) = (self.reports.at_exit(), 0);
         lines.extend(self.output.lost().map(|lost| format!("output of the ranks was lost: {lost}")));
@@ -363,7 +363,7 @@ impl<'j> Launcher<'j> {
             (None, Some(cause)) if has_failed => {
                 status = cause.status;
                 lines.extend(self.reports.of_failure(cause.rank));
-                // What it has reported has a line of its own.
+                // Its report has a line of its own.
                 let words = words(cause).filter(|words| match self.reports.are_from(cause.rank) {
                     true => words.kind > LineKind::Line && !self.reports.have(cause.rank, &words.text),
                     false => true,
@@ -387,7 +387,7 @@ impl<'j> Launcher<'j> {
     }
 }
 
-/// Waits until standard error takes what the launcher has to say, unless it is asked to end before.
+/// Waits until standard error takes the launcher's lines, unless it is asked to end before.
 fn has_room_soon(events: &Receiver<Event>) -> bool {
     loop {
         match events.recv_timeout(ROOM_PAUSE) {

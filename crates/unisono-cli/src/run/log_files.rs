@@ -1,4 +1,4 @@
-//! What each rank prints, also in a file of its own (`--log-dir`).
+//! The output of each rank, also in a file of its own (`--log-dir`).
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -63,7 +63,7 @@ impl LogFiles {
     }
 }
 
-/// Writes everything, or gives what could not be written, and why.
+/// Writes everything, or gives the rest that could not be written, and the reason.
 fn write_most<'b>(file: &mut File, bytes: &'b [u8]) -> Result<(), (&'b [u8], io::Error)> {
     let mut rest = bytes;
     while !rest.is_empty() {

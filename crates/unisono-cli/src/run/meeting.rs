@@ -1,5 +1,4 @@
-//! What the ranks need for their rendezvous: the store that the launcher hosts, the secret, and the variables that name
-//! both.
+//! The parts of the ranks' rendezvous: the store that the launcher hosts, the secret, and the variables that name both.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -26,7 +25,7 @@ const FOLDER_MODE: u32 = 0o700;
 const FOLDER_PREFIX: &str = "job-";
 const SECRET_FILE: &str = "secret";
 
-/// How many entries of the folder above are looked at.
+/// The number of entries of the folder above that are looked at.
 const LEFT_OVER_MAX: usize = 256;
 /// By its value all processes of a job are found.
 pub(crate) const SECRET_VARIABLE: &str = "UNISONO_SECRET_FILE";
@@ -44,7 +43,7 @@ pub(crate) struct Meeting {
 impl Meeting {
     /// Hosts a store and writes a fresh secret.
     pub(crate) fn arrange(ranks: u32) -> Result<Meeting> {
-        // A launcher is no rank, and replaces in its ranks what an outer job has left there: it reads no more.
+        // A launcher is no rank, and replaces in its ranks the variables of an outer job: it reads no more.
         let settings = Source::of_environment(&GROUPS);
         let temporary = settings.foreign_path("TMPDIR").unwrap_or_else(|| "/tmp".into());
         check_loopback(Ipv4Addr::LOCALHOST.into())?;
@@ -86,7 +85,7 @@ impl Meeting {
         ];
         for (name, value) in variables {
             // Our own settings (UNISONO_*) have priority over these names. Left over from an outer job, they would
-            // override what is set here.
+            // override the values that are set here.
             for knob in knobs().filter(|knob| knob.also.contains(&name)) {
                 command.env_remove(knob.name);
             }

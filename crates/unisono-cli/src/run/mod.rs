@@ -34,24 +34,25 @@ use log_files::LogFiles;
 use meeting::Meeting;
 use output::{Sink, Terminal};
 
-/// What has nothing to read and takes everything.
+/// A file that has nothing to read and takes everything.
 const NULL: &str = "/dev/null";
 
-/// How long ranks may take to end after they have been asked to.
+/// The time that ranks have for their end after they have been asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What to start.
+/// A job to start.
 pub(crate) struct Job {
     pub(crate) ranks: u32,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
-    /// Where ranks find a vendor's libraries, by an absolute path; by default where the launcher's environment says.
+    /// The folder in which ranks find a vendor's libraries, as an absolute path; by default the folder of the
+    /// launcher's environment.
     pub(crate) vendor_directory: Option<PathBuf>,
     /// Whether the others go on when a rank fails.
     pub(crate) keep_going: bool,
     /// A rank that is going to be killed: its death is no failure.
     pub(crate) victim: Option<u32>,
-    /// How long the job may take.
+    /// The time that the job may take.
     pub(crate) timeout: Option<Duration>,
     /// Time between asking the ranks to end and SIGKILL.
     pub(crate) grace: Duration,
@@ -135,7 +136,7 @@ pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
     Launcher::start(job, &meeting, (sink, files.map(Arc::new)), &sender)?.until_all_ended(&events)
 }
 
-/// What the launcher holds for each rank: its two streams, its end, its connection to the store.
+/// The descriptors that the launcher holds for each rank: its two streams, its end, its connection to the store.
 const DESCRIPTORS_PER_RANK: u64 = 4;
 /// And for itself.
 const DESCRIPTORS_BESIDE: u64 = 32;

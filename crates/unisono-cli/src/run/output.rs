@@ -1,4 +1,4 @@
-//! What the ranks print, as pieces, and where it goes.
+//! The output of the ranks, as pieces, and the places where it goes.
 //!
 //! A piece is a line with its end: a line feed, or a carriage return, with which a progress bar begins its line again.
 //! A line without an end waits for it, but not for long: it may be a prompt (`pipes.rs`).
@@ -27,7 +27,7 @@ use crate::print;
 /// Longer lines are passed on in parts, so that a rank that prints no line ends cannot fill the memory.
 pub(super) const PIECE_BYTES_MAX: usize = 1 << 20;
 
-/// Which of a rank's two streams a piece came from.
+/// The stream of a rank that a piece came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
@@ -45,10 +45,10 @@ impl Stream {
     }
 }
 
-/// Where pieces go. Two threads call it, one for each stream.
+/// A place for pieces. Two threads call it, one for each stream.
 pub(crate) trait Sink: Send + Sync {
-    /// One line with its end. A very long line comes in several pieces of which only the last has an end, as a prompt
-    /// does and what follows it. The last line of a rank may have no end.
+    /// One line with its end. A very long line comes in several pieces of which only the last has an end, as do a
+    /// prompt and the rest of its line. The last line of a rank may have no end.
     ///
     /// # Errors
     /// When the piece did not reach its place: `BrokenPipe` when nobody reads there any more.
@@ -107,7 +107,7 @@ impl Sink for Terminal {
         true
     }
 
-    /// Untagged standard output is that of the ranks, byte for byte.
+    /// Untagged standard output is the output of the ranks, byte for byte.
     fn end_line(&self, stream: Stream) {
         let was_open = self.open(stream).take().is_some();
         if was_open && !(self.is_untagged && stream == Stream::Out) {
@@ -127,8 +127,8 @@ impl Sink for Terminal {
 /// Room for a rank in front of a line, and for the end of another rank's line.
 const TAG_BYTES: usize = 16;
 
-/// Writes what rank 0 prints on standard output unchanged: that is the output of the job. Everything else goes to
-/// standard error, with its rank in front.
+/// Writes rank 0's standard output unchanged: that is the output of the job. Everything else goes to standard error,
+/// with its rank in front.
 #[derive(Default)]
 pub(crate) struct Spokesman(Terminal);
 
@@ -145,10 +145,10 @@ impl Sink for Spokesman {
     }
 }
 
-/// Whether the last piece ended with a carriage return: what comes next would be written over it.
+/// Whether the last piece ended with a carriage return: the next output would overwrite it.
 static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
 
-/// Ends the line of a progress bar, so that what the launcher says stands below it.
+/// Ends the line of a progress bar, so that the launcher's lines stand below it.
 fn end_line() {
     if IS_LINE_OPEN.swap(false, Ordering::SeqCst) {
         // If nobody can be told, the job ends all the same.
@@ -197,7 +197,7 @@ pub(super) fn pieces(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where the output of a job goes.
+/// The places for the output of a job.
 #[derive(Clone)]
 pub(super) struct Places {
     pub(super) sink: Arc<dyn Sink>,
@@ -213,8 +213,8 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Starts to pass on what comes out of these pipes, of standard outputs and of standard errors. Each stream ends
-    /// with an [`Event::StreamDone`].
+    /// Starts to pass on the output of these pipes, of standard outputs and of standard errors. Each stream ends with
+    /// an [`Event::StreamDone`].
     pub(super) fn start(pipes: [Vec<Pipe>; 2], places: Places, events: &Sender<Event>) -> io::Result<Output> {
         let queues = [Queue::new(), Queue::new()];
         let start = |stream: Stream, pipes| {
@@ -262,7 +262,7 @@ impl Output {
 
 /// Whether standard error takes some lines at once, as a pipe does that has a free page.
 pub(super) fn has_room() -> bool {
-    // What is no pipe and no terminal is always ready, and so is what nobody can read any more.
+    // A file that is no pipe and no terminal is always ready, and so is a pipe that nobody can read any more.
     poll(&mut [PollFd::new(&rustix::stdio::stderr(), PollFlags::OUT)], Some(&Timespec::default())) != Ok(0)
 }
 

@@ -1,9 +1,9 @@
-//! Reads one of the two streams of all ranks, from the first line to what is left when the ranks have ended.
+//! Reads one of the two streams of all ranks, from the first line to the rest that is there when the ranks have ended.
 //!
 //! A short line without an end is handed on after [`PAUSE`] to a reader who may wait for it: it may be a prompt.
 //!
 //! After the last rank has ended, each pipe is read until all is out of it that it held at that time. Processes that a
-//! rank has left behind may hold a pipe for as long as they like, so what they print is read for [`GRACE`] more.
+//! rank has left behind may hold a pipe for as long as they like, so their output is read for [`GRACE`] more.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,15 +21,15 @@ use super::log_files::LogFiles;
 use super::output::{PIECE_BYTES_MAX, Stream};
 use super::queue::Queue;
 
-/// How long what outlives the ranks is heard.
+/// The time for which processes that outlive the ranks are heard.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long a prompt waits for the end of its line.
+/// The time that a prompt waits for the end of its line.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A longer piece is no prompt.
 const PROMPT_BYTES_MAX: usize = 1 << 10;
-/// What is read of one pipe in that time: who prints more prints for ever.
+/// The bytes that are read of one pipe in that time: a process that prints more prints for ever.
 const GRACE_BYTES_MAX: usize = 1 << 20;
-/// What is read at once.
+/// The bytes that are read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
 /// Pipes that are looked at before the kernel is asked again.
 const READY_MAX: usize = 64;
@@ -42,7 +42,7 @@ pub(super) struct Pipe {
     pub(super) source: OwnedFd,
 }
 
-/// Where what is read goes: to files and last words at once, to everybody else when they take it.
+/// The destinations of the output: it goes to files and last words at once, to everybody else when they take it.
 pub(super) struct Intake {
     pub(super) stream: Stream,
     /// Whether beginnings of lines are handed on too, after a pause.
@@ -88,7 +88,7 @@ impl PipeReader {
         Ok(PipeReader { end, queue })
     }
 
-    /// What the pipes hold now is the last of the ranks.
+    /// The pipes now hold the last output of the ranks.
     pub(super) fn ranks_have_ended(&self) {
         self.queue.unbound();
         // Any number but 0 will do. It fails only when the counter would overflow.
@@ -107,7 +107,7 @@ struct OpenPipe {
 
 struct Reading {
     epoll: OwnedFd,
-    /// `None` for one that has ended.
+    /// `None` for a pipe that has ended.
     pipes: Vec<Option<OpenPipe>>,
     intake: Intake,
 }
@@ -136,7 +136,7 @@ impl Reading {
         }
     }
 
-    /// Reads what the pipes hold.
+    /// Reads all that the pipes hold.
     fn rest(&mut self) {
         for number in 0..self.pipes.len() {
             let held = |pipe: &OpenPipe| ioctl_fionread(&pipe.source).unwrap_or_default();
@@ -150,7 +150,7 @@ impl Reading {
         }
     }
 
-    /// Reads what processes print that the ranks have left behind.
+    /// Reads the output of processes that the ranks have left behind.
     fn after_the_ranks(&mut self) {
         let deadline = Instant::now() + GRACE;
         let mut budgets = vec![GRACE_BYTES_MAX; self.pipes.len()];
@@ -206,8 +206,8 @@ impl Reading {
         }
     }
 
-    /// Reads once from a pipe that holds something or has ended, and hands on what is whole of it. Gives the number of
-    /// bytes.
+    /// Reads once from a pipe that holds something or has ended, and hands on the whole pieces of it. Gives the number
+    /// of bytes.
     fn read(&mut self, number: usize, most: usize) -> usize {
         let Some(pipe) = self.pipes[number].as_mut() else { return 0 };
         let mut room = [0; READ_BYTES_MAX];

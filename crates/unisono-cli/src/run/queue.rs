@@ -1,7 +1,7 @@
-//! What has been read of one stream and waits to be written: a reader of the job's output may pause, as `less` does.
+//! The output of one stream that waits to be written: a reader of the job's output may pause, as `less` does.
 //!
 //! While ranks run the queue is bounded, and they wait when it is full, as they would at a pipe. When all have ended it
-//! takes whatever is left in their pipes.
+//! takes all that is left in their pipes.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -9,10 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::output::pieces;
 
-/// What the queue holds while ranks run.
+/// The bytes that the queue holds while ranks run.
 const QUEUED_BYTES_MAX: usize = 1 << 20;
 
-/// Some whole pieces of one rank, or what the launcher says itself.
+/// Some whole pieces of one rank, or a text of the launcher.
 pub(super) struct Chunk {
     /// `None` for the launcher.
     pub(super) rank: Option<u32>,
@@ -23,7 +23,7 @@ pub(super) struct Chunk {
 struct State {
     chunks: VecDeque<Chunk>,
     bytes: usize,
-    /// The pieces in it, and those that are being written.
+    /// The pieces in it, and the pieces that are being written.
     waiting: u64,
     /// Ranks whose pieces nobody wants any more.
     refused: BTreeSet<u32>,
@@ -77,7 +77,7 @@ impl Queue {
         self.state().refused.contains(&rank)
     }
 
-    /// Adds what the launcher says, which never waits.
+    /// Adds a text of the launcher, which never waits.
     pub(super) fn tell(&self, text: String) {
         self.add(self.state(), Chunk { rank: None, bytes: text.into_bytes() });
     }
@@ -111,7 +111,7 @@ impl Queue {
         Some(chunk)
     }
 
-    /// What became of a piece.
+    /// Takes the outcome of a piece.
     pub(super) fn written(&self, done: io::Result<()>) {
         let mut state = self.state();
         state.waiting -= 1;

@@ -12,7 +12,7 @@ use unisono_job::report::ErrorReport;
 use super::ends::{Ends, WatchedProcess};
 use super::pipes::Pipe;
 
-/// What the launcher's threads say to its own.
+/// A message of the launcher's threads to its own.
 pub(crate) enum Event {
     /// The rank's process has ended and must still be reaped.
     Exited { rank: u32, at: Instant },
@@ -68,12 +68,12 @@ impl Rank {
 
     /// Sends a signal to the rank's whole process group.
     pub(crate) fn signal(&self, signal: Signal) {
-        // The group may have ended already, which is what the signal is for.
+        // The group may have ended already, as the signal asks.
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Ends what is left of the group of a process that has ended, while no other group can have its number, and gives
-    /// the status of the process.
+    /// Ends the rest of the group of a process that has ended, while no other group can have its number, and gives the
+    /// status of the process.
     pub(crate) fn reap(mut self) -> io::Result<ExitStatus> {
         self.end()
     }

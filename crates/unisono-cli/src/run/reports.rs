@@ -1,4 +1,4 @@
-//! What the ranks of a job have reported: to whom their errors point, and how these are told.
+//! The reports of the ranks of a job: the ranks that their errors point at, and the lines for these.
 
 use std::collections::BTreeSet;
 
@@ -36,8 +36,8 @@ impl Reports {
         own.filter(move |report| !report.culprits.contains(&rank)).flat_map(|report| report.culprits.clone())
     }
 
-    /// The error that goes with the failure of `cause`, told once for all ranks that have reported it: one that it has
-    /// reported itself, else one that points at it.
+    /// The error that goes with the failure of `cause`, told once for all ranks that have reported it: its own report,
+    /// else a report that points at it.
     pub(super) fn of_failure(&self, cause: u32) -> Option<String> {
         let own = self.0.iter().find(|report| report.rank == cause);
         own.or_else(|| self.0.iter().find(|report| report.culprits.contains(&cause)))

@@ -1,4 +1,4 @@
-//! The signals that the launcher gets, and what they mean for the ranks.
+//! The signals that the launcher gets, and their meanings for the ranks.
 
 use std::io;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::orphans;
 use super::rank::Event;
 use crate::problem::{Problem, Result};
 
-/// Every signal that the launcher heeds, unless whoever started it has had it ignored.
+/// Every signal that the launcher heeds, unless its starter has had it ignored.
 const HEEDED: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
 
-/// What a signal to the launcher asks for. The ranks get the signal first in each case: they are process groups of
+/// The request of a signal to the launcher. The ranks get the signal first in each case: they are process groups of
 /// their own, so neither the terminal nor a batch system reaches them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
@@ -80,7 +80,7 @@ pub(super) fn stop() {
     let _ = emulate_default_handler(SIGTSTP);
 }
 
-/// Whatever signal the guard gets that can be caught, it lives on.
+/// Lets the guard outlive every signal that can be caught.
 pub(super) fn survive_all() -> io::Result<()> {
     survive(HEEDED)
 }

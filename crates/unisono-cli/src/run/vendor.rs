@@ -1,12 +1,12 @@
-//! What ranks find in their environment so that a vendor's libraries are found, and are quick.
+//! The environment of ranks in which a vendor's libraries are found, and are quick.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use unisono_offload_ccl::CclSettings;
 
-/// The variables to set in every rank: those that are set in the launcher's environment stay as they are, but for the
-/// folder, of which `directory` is the one that counts.
+/// The variables to set in every rank: variables of the launcher's environment stay as they are, but for the folder:
+/// `directory` has priority.
 ///
 /// They are set for every program: it may choose its backend in code.
 pub(super) fn variables(directory: Option<PathBuf>) -> Vec<(&'static str, OsString)> {

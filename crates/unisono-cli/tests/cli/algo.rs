@@ -126,7 +126,7 @@ fn a_barrier_has_one_price() {
     assert_eq!((cells[3], cells[4]), ("-", "-"), "no bytes: {row}");
 }
 
-/// Whose figures they are, and how to get one's own.
+/// The source of the figures, and the way to one's own.
 #[test]
 fn a_prediction_says_whose_figures_it_uses() {
     let last = |options: &[&str], cost_model: &str| {

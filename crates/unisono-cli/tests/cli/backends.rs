@@ -1,4 +1,5 @@
-//! Who does the calls, by the settings and options of the program, and what ranks find of a vendor's library.
+//! The backend of calls, by the settings and options of the program, and the environment of ranks for a vendor's
+//! library.
 
 use std::path::Path;
 
@@ -10,10 +11,10 @@ use unisono_tests::program::words;
 
 use crate::support::{Finished, sorted_lines, start_by, unisono};
 
-/// What oneCCL reads itself.
+/// The variables that oneCCL reads itself.
 const VARIABLES: &str = "echo $CCL_WORKER_OFFLOAD,$CCL_YIELD,$FI_PROVIDER_PATH,$UNISONO_CCL_DIR";
 
-/// Runs the program in an environment that has of these variables only those that are set here.
+/// Runs the program in an environment that has of these variables only the given ones.
 fn with(variables: &[&str], arguments: &[&str]) -> Finished {
     let unset = ["CCL_WORKER_OFFLOAD", "CCL_YIELD", "FI_PROVIDER_PATH", "UNISONO_CCL_DIR", "UNISONO_BACKEND"];
     let unset: Vec<&str> = unset.iter().flat_map(|name| ["-u", *name]).collect();
@@ -74,13 +75,13 @@ fn a_backend_that_is_none_is_refused_by_name() {
     );
 }
 
-/// What ranks have printed on standard error, without their numbers; the launcher's lines are left out.
+/// The lines of ranks on standard error, without their numbers; the launcher's lines are left out.
 fn of_ranks(done: &Finished) -> Vec<&str> {
     let tagged = done.err.lines().filter(|line| line.starts_with('['));
     tagged.filter_map(|line| line.split_once("] ")).map(|(_, text)| text).collect()
 }
 
-/// Runs two ranks that must be refused, and gives what both of them say.
+/// Runs two ranks that must be refused, and gives the line that both of them print.
 fn refused(variables: &[&str], arguments: &[&str]) -> String {
     let done = with(variables, arguments);
     assert_eq!(done.status.code(), Some(1), "{}{}", done.out, done.err);
@@ -121,7 +122,7 @@ fn files_that_are_no_libraries_are_named() {
     assert!(said.contains(&format!("{path}/libccl.so.2: ")) && !said.contains("No such file"), "{said}");
 }
 
-/// Rank 0 would have it, or has another problem: the error of the first rank that has none is that of both.
+/// Rank 0 would have it, or has another problem: both get the error of the first rank that has none.
 #[test]
 fn all_ranks_have_the_error_of_the_one_that_lacks_the_library() {
     let (empty, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -239,7 +240,7 @@ fn a_rank_without_the_variables_of_oneccl_says_so_once() {
     assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
 }
 
-/// What ranks need for the test double of NCCL and of the CUDA driver, on memory of the host.
+/// The variables that ranks need for the test double of NCCL and of the CUDA driver, on memory of the host.
 fn nccl_double() -> [String; 3] {
     let double = unisono_tests::doubles::nccl().display().to_string();
     let memory = "UNISONO_HOST_MEMORY=staged".to_owned();
@@ -252,7 +253,7 @@ fn hccl_double() -> [String; 2] {
     [format!("UNISONO_HCCL_DIR={folder}"), "UNISONO_HOST_MEMORY=staged".to_owned()]
 }
 
-/// `variables` end with that of memory of the host.
+/// `variables` end with the variable for memory of the host.
 fn is_measured(backend: &str, variables: &[String]) {
     let variables: Vec<&str> = variables.iter().map(String::as_str).collect();
     let options = ["bench", "all_reduce", "-n", "2", "--backend", backend, "--sizes", "64,4K", "--json"];
@@ -309,7 +310,7 @@ fn an_operation_is_measured_over_the_test_double_of_hccl() {
     is_measured("hccl", &hccl_double());
 }
 
-/// Whatever is wrong with a library or a device is said with its name, and what to do.
+/// Every fault of a library or a device is said with its name and a remedy.
 #[test]
 fn what_hccl_cannot_work_with_is_said() {
     let [folder, memory] = hccl_double();

@@ -291,7 +291,7 @@ fn all_algorithms_are_measured_against_each_other_and_the_pick_is_the_one_that_r
     }
     let list = unisono(&["algo", "list", "--json"]);
     let list: Vec<Value> = serde_json::from_str(&list.out).unwrap();
-    // On three ranks all run but those that need a power of two.
+    // On three ranks all algorithms run that do not need a power of two.
     let needs = |one: &Value| one["requires"].as_array().unwrap().contains(&"a power of two of ranks".into());
     for one in list.iter().filter(|one| one["collective"] == "all_reduce" && !needs(one)) {
         let measured = all.iter().filter(|row| row["op"] == "all_reduce" && row["algorithm"] == one["name"]);
@@ -315,7 +315,7 @@ fn all_algorithms_end_with_a_line_that_counts_the_good_picks() {
     }
 }
 
-/// The vector is 64 MiB; what a rank holds beside it is not.
+/// The vector is 64 MiB; the rest of a rank's memory is at most a quarter of that.
 #[test]
 fn extra_memory_is_what_a_rank_needs_beside_the_buffers() {
     let arguments = ["bench", "all_reduce,all_gather", "-n", "2", "--sizes", "64M,64", "--json"];
@@ -353,7 +353,8 @@ fn numbers(folder: &Path, file: &str) -> Vec<i32> {
     bytes.as_chunks::<4>().0.iter().map(|&number| i32::from_le_bytes(number)).collect()
 }
 
-/// What each rank must hold in the end, from what all had at first: the definitions once more, from the files alone.
+/// The values that each rank must hold in the end, from the inputs of all: the definitions once more, from the files
+/// alone.
 fn judge(op: &str, root: Option<usize>, inputs: &[Vec<i32>]) -> Vec<Vec<i32>> {
     let ranks = inputs.len();
     let columns = |rows: &[Vec<i32>]| -> Vec<i32> {
@@ -417,7 +418,7 @@ fn j2_dumps_can_be_judged_by_someone_else() {
     }
 }
 
-/// The first lines of what `bench kernels` prints, and the status after its reader has gone.
+/// The first lines of `bench kernels`, and the status after its reader has gone.
 fn first_lines_of_kernels(arguments: &[&str], lines: usize) -> (Vec<String>, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_unisono"))
         .args(["bench", "kernels"])

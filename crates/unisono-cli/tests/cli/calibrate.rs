@@ -1,4 +1,4 @@
-//! `unisono calibrate`: what it prints is what `UNISONO_COST_MODEL` takes.
+//! `unisono calibrate`: `UNISONO_COST_MODEL` takes its output.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::unisono;
 
-/// What `unisono algo price` predicts with this cost model.
+/// The prediction of `unisono algo price` with this cost model.
 fn predicted_us(cost_model: &str, name: &str, bytes: &str) -> f64 {
     let predicted = Command::new(env!("CARGO_BIN_EXE_unisono"))
         .args(["algo", "price", name, "--ranks", "2", "--bytes", bytes, "--json"])

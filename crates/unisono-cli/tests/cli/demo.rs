@@ -93,7 +93,7 @@ fn training_goes_on_without_a_killed_rank() {
     }
 }
 
-/// Where no file may become as large as a flight record, that is a line of each survivor, and the training goes on.
+/// If no file may become as large as a flight record, that is a line of each survivor, and the training goes on.
 #[test]
 fn a_limit_on_the_size_of_files_ends_no_survivor() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `unisono doctor`: who is at which call, by what the ranks of a job have left.
+//! `unisono doctor`: the call of each rank, by the records that the ranks of a job have left.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -261,7 +261,7 @@ fn what_can_be_read_is_shown_beside_what_cannot() {
     assert!(told.iter().all(|one| done.err.contains(one)), "{}", done.err);
 }
 
-/// What is said of this machine is what this process can see of it too.
+/// The page about this machine agrees with the facts that this process can see of it.
 #[test]
 fn without_records_it_tells_the_machine_and_what_will_be_slow() {
     let done = unisono(&["doctor", "-n", "900", "--json"]);

@@ -1,4 +1,4 @@
-//! Bad input is answered with one line that says what is allowed, and status 2; a reader that wants no more is no
+//! Bad input is answered with one line that says the allowed values, and status 2; a reader that wants no more is no
 //! error.
 
 use std::process::{Command, Stdio};

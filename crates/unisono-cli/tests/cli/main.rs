@@ -1,4 +1,4 @@
-//! The program from outside: what it prints, how it ends, what its ranks do.
+//! The program from outside: its output, its end, the work of its ranks.
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "every function here is part of a test")]
 

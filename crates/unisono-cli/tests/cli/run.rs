@@ -1,4 +1,4 @@
-//! `unisono run`: what the ranks find, and how their output is passed on.
+//! `unisono run`: the environment of the ranks, and the way of their output.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

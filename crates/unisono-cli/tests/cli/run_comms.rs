@@ -148,7 +148,7 @@ fn i2_a_log_that_is_off_prints_nothing() {
     }
 }
 
-/// The option of the launcher is nearer to the job than what the user's shell has.
+/// The option of the launcher is nearer to the job than the user's shell.
 #[test]
 fn i2_the_option_wins_over_the_variable() {
     let done =

@@ -1,4 +1,4 @@
-//! `unisono run`: how a job ends, and what is said about it.
+//! `unisono run`: the end of a job, and the lines about it.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ fn c12_keep_going_has_the_status_of_the_first_failure_when_no_rank_succeeds() {
 
 #[test]
 fn c12_the_whole_tree_of_a_rank_ends_with_it_however_stubborn() {
-    // Each rank prints its own number and that of a child, and neither hears SIGTERM.
+    // Each rank prints its own number and the number of a child, and neither hears SIGTERM.
     let line = r#"trap '' TERM; trap 'exit 3' USR1; sh -c 'while :; do sleep 0.1; done' & echo $RANK $$ $!
                   while :; do sleep 0.1; done"#;
     let mut running = start(&["run", "-n", "2", "--grace", "1", "--", "sh", "-c", line]);
@@ -112,7 +112,7 @@ fn what_a_rank_leaves_behind_ends_with_a_job_that_fails() {
     assert!(!exists(&left.0), "{}", left.0);
 }
 
-/// What the ranks print while they end comes before that line.
+/// The lines of ranks on their way to the end come before that line.
 #[test]
 fn the_last_line_names_the_first_rank_that_failed_with_its_last_words() {
     let line = "case $RANK in
@@ -177,7 +177,7 @@ fn a_rank_that_ends_before_the_one_that_it_noticed_is_not_blamed() {
     assert_eq!(done.status.code(), Some(3));
 }
 
-/// What ranks print is for people: who failed is seen by how they end, and by what they report.
+/// The output of ranks is for people: the launcher finds the first failure by the ends and the reports of ranks.
 #[test]
 fn a_rank_is_not_blamed_because_another_one_prints_its_number() {
     let done = shell("2", &[], "[ $RANK = 0 ] && { sleep 0.1; exit 5; }; echo lost rank 0 >&2; exit 4");

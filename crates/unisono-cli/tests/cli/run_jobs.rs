@@ -111,7 +111,7 @@ fn the_rank_that_leaves_is_named_not_those_that_lose_it() {
         let last = done.err.lines().last().unwrap();
         assert_eq!(last, format!("unisono: first failure: rank 1 {how}"), "{}", done.err);
         assert_eq!(done.status.code(), Some(status));
-        // What the others report is one failure, told once and whole.
+        // The reports of the others are one failure, told once and whole.
         let is_report = |line: &&str| line.starts_with("unisono: rank") && line.contains(" report");
         let told: Vec<&str> = done.err.lines().filter(is_report).collect();
         assert!(told.len() == 1 && told[0].contains("lost rank 1 (pid "), "{}", done.err);
@@ -226,7 +226,7 @@ fn a_world_that_is_never_dropped_says_goodbye_at_the_exit() {
     assert!(done.status.success() && done.err.is_empty(), "{}", done.err);
 }
 
-/// Ranks end well, but what they report on leaving is a failure of the job.
+/// Ranks end well, but their reports on leaving are a failure of the job.
 #[test]
 fn what_a_rank_reports_at_exit_is_no_success() {
     // The message as `ErrorReport` writes it, in the escapes of printf: header, rank, communicator, kind, culprits, no

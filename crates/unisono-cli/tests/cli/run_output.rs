@@ -12,15 +12,15 @@ use rustix::process::Signal;
 
 use crate::support::{Running, start_unread, wait_until, wait_until_gone};
 
-/// What each rank of [`talkers`] prints on each of its streams: more than its pipes hold.
+/// The number of lines of each rank of [`talkers`] on each of its streams: more than its pipes hold.
 const LINES: usize = 9000;
 /// A pipe that holds so much has no room for a line of the same length.
 const PIPE_FULL: u64 = 60 << 10;
-/// Longer than the launcher hears what outlives its ranks.
+/// Longer than the launcher hears processes that outlive its ranks.
 const PAUSE: Duration = Duration::from_millis(1500);
 
 /// Starts two ranks that print, each on both streams, and then write their numbers into files and end with a status.
-/// Nobody reads what the launcher prints.
+/// Nobody reads the launcher's output.
 fn talkers(folder: &Path, options: &[&str], status: &str) -> Running {
     let line = format!(
         "seq {LINES}; seq {LINES} >&2; echo the cause >&2; echo $$ >{0}/new-$RANK; mv {0}/new-$RANK {0}/$RANK; \
@@ -81,7 +81,7 @@ fn files_are_whole_before_anybody_has_read_a_line() {
     assert!(running.finish().status.success());
 }
 
-/// The launcher does not wait for its reader when it is asked to end, and says what has not been read.
+/// The launcher does not wait for its reader when it is asked to end.
 #[test]
 fn a_reader_who_never_reads_holds_neither_the_job_nor_a_signal() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `unisono run`: what signals to the launcher do.
+//! `unisono run`: the effects of signals to the launcher.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -60,7 +60,7 @@ fn no_rank_of_a_job_within_a_job_outlives_a_killed_launcher() {
     wait_until_gone(&pids);
 }
 
-/// Starts two ranks that say which signals they get, and end with those that ask for it.
+/// Starts two ranks that say which signals they get, and end with the signals that ask for it.
 fn listeners() -> Running {
     let line = "for name in HUP INT TERM; do trap \"echo $name; exit 0\" $name; done
                 for name in USR1 USR2; do trap \"echo $name\" $name; done

@@ -1,4 +1,4 @@
-//! `unisono settings`, that its page is the one in docs, and what ranks of a launcher make of settings.
+//! `unisono settings`, its page in docs, and the use of settings by ranks of a launcher.
 
 use unisono::{Collectives, Config, ReduceOp, SecondInit};
 use unisono_tests::program::words;

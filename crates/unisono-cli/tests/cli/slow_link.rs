@@ -13,7 +13,7 @@ use network::Network;
 const BITS_PER_S: u64 = 200_000_000;
 const BYTES: u64 = 2 << 20;
 
-/// No time is asserted but one that the link itself forbids.
+/// No time is asserted but the least that the link allows.
 #[test]
 fn a_compressed_call_over_a_slow_link_is_right_and_an_exact_one_is_not_faster_than_the_link() {
     let Some(network) = Network::or_skip(2) else { return };
@@ -32,7 +32,8 @@ fn a_compressed_call_over_a_slow_link_is_right_and_an_exact_one_is_not_faster_th
     let rows: Vec<Value> = serde_json::from_slice(&first.stdout).unwrap();
     assert_eq!(rows.len(), 3);
     assert!(rows.iter().all(|row| row["wrong"] == 0), "{rows:?}");
-    // Half of the bytes leave a rank twice. What the token bucket lets pass at once is less than a tenth of them.
+    // Half of the bytes leave a rank twice. The burst that the token bucket lets pass at once is less than a tenth of
+    // them.
     let least_us = BYTES as f64 * 8.0 / BITS_PER_S as f64 * 1e6 * 0.9;
     assert!(rows[0]["min_us"].as_f64().unwrap() > least_us, "{rows:?}");
 }

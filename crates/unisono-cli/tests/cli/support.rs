@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use unisono::Collective;
 
-/// Far above what any test needs, so that only a hang reaches it.
+/// Far above the needs of any test, so that only a hang reaches it.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// A finished run.
@@ -49,9 +49,9 @@ pub(crate) fn start_by(by: &[&str], arguments: &[&str]) -> Running {
     running
 }
 
-/// Starts the program, and does not read what it prints.
+/// Starts the program, and does not read its output.
 pub(crate) fn start_unread(by: &[&str], arguments: &[&str]) -> Running {
-    // Whoever started the tests may have signals ignored, as `nohup` does.
+    // The starter of the tests may have signals ignored, as `nohup` does.
     let child = Command::new("env")
         .arg("--default-signal")
         .args(by)
@@ -84,7 +84,7 @@ pub(crate) fn sorted_lines(text: &str) -> Vec<&str> {
     lines
 }
 
-/// Hands on what can be read, by pieces that end as lines do, or as those of progress bars.
+/// Hands on all that can be read, by pieces that end as lines do, or as the lines of progress bars.
 fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
@@ -104,7 +104,7 @@ fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 impl Running {
-    /// Reads what the program prints from now on.
+    /// Reads the output of the program from now on.
     pub(crate) fn read(&mut self) {
         self.out = lines(self.child.stdout.take().unwrap());
         self.err = lines(self.child.stderr.take().unwrap());
@@ -172,7 +172,7 @@ pub(crate) fn signal(pid: &str, signal: Signal) {
     kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), signal).unwrap();
 }
 
-/// What the kernel says about a process: its line `name`, as `State:`.
+/// The kernel's word about a process: its line `name`, as `State:`.
 pub(crate) fn status_line(pid: &str, name: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -186,7 +186,7 @@ pub(crate) fn is_stopped(pid: &str) -> bool {
 
 /// Whether a process has that number.
 pub(crate) fn exists(pid: &str) -> bool {
-    // A zombie has ended; it only waits for whoever adopted it.
+    // A zombie has ended; it only waits for the process that adopted it.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     !status.is_empty() && !status.contains("State:\tZ")
 }

@@ -31,8 +31,8 @@ pub(crate) fn device() -> Option<&'static WgpuKernels> {
     shared(&DEVICE, None)
 }
 
-/// One whose bindings hold little more than the largest block of as many parts as tests have, and whose
-/// dispatches have three workgroups.
+/// A device whose bindings hold little more than the largest block of as many parts as tests have, and whose dispatches
+/// have three workgroups.
 pub(crate) fn small_device() -> Option<&'static WgpuKernels> {
     static DEVICE: OnceLock<Option<WgpuKernels>> = OnceLock::new();
     let limits = wgpu::Limits {

@@ -1,4 +1,4 @@
-//! Links that change a byte of what arrives, or stop to send.
+//! Links that change a byte of the messages that arrive, or stop to send.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use unisono_communicator::{GroupRank, Result};
 use unisono_engine::in_process::InProcessLinks;
 use unisono_engine::{Edge, Flow, Interest, Lane, Link, Links, Tap, Wake};
 
-/// Which byte of a stream changes.
+/// The byte of a stream that changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Damage {
     /// The rank that sends the stream.
@@ -19,7 +19,7 @@ pub(crate) struct Damage {
     pub(crate) to: u32,
     /// Bytes before it, headers included.
     pub(crate) offset: u64,
-    /// What is flipped; 0 for nothing.
+    /// The bits to flip; 0 for none.
     pub(crate) flipped: u8,
 }
 
@@ -103,10 +103,10 @@ impl Links for DamagedLinks {
     }
 }
 
-/// Counts what a rank sends, headers included.
+/// Counts the bytes that a rank sends, headers included.
 pub(crate) struct Counter {
     pub(crate) sent: Arc<AtomicU64>,
-    /// Only what is sent to this rank, if it is said.
+    /// Only the bytes for this rank, if it is there.
     pub(crate) to: Option<u32>,
 }
 
@@ -131,9 +131,9 @@ impl Tap for Counter {
 pub(crate) struct Stopper {
     /// Whether this is that rank.
     pub(crate) is_victim: bool,
-    /// The rank that misses what is not sent.
+    /// The rank that misses the bytes that are not sent.
     pub(crate) deprived: u32,
-    /// How much that gets.
+    /// The number of bytes that it gets.
     pub(crate) bytes: u64,
     /// Some other rank has ended the call without it.
     pub(crate) is_ahead: Arc<AtomicBool>,
@@ -141,8 +141,8 @@ pub(crate) struct Stopper {
     pub(crate) since: Option<Instant>,
 }
 
-/// How long the others have for going on: long for a rank that can, since the result of a test depends on it only in
-/// how many cases are seen.
+/// The time that the others have for going on: long for a rank that can, since the result of a test depends on it only
+/// in how many cases are seen.
 const TIME_TO_GO_ON: Duration = Duration::from_millis(30);
 
 impl Tap for Stopper {

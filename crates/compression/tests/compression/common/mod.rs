@@ -1,4 +1,4 @@
-//! What the tests of compressed calls have in common: inputs, codecs, and what a run of calls leaves.
+//! The common parts of the tests of compressed calls: inputs, codecs, and the residuals after calls.
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
@@ -24,7 +24,7 @@ pub(crate) fn noises(seed: u64, elements: usize) -> Vec<f32> {
     (0..elements).map(|index| noise(seed, index)).collect()
 }
 
-/// What rank `rank` puts into call `call`.
+/// The input of rank `rank` for call `call`.
 pub(crate) fn input(rank: u32, call: u64, elements: usize) -> Vec<f32> {
     (0..elements).map(|index| input_at(rank, call, index)).collect()
 }
@@ -52,7 +52,7 @@ pub(crate) fn codecs() -> Vec<Arc<dyn Codec>> {
     codecs
 }
 
-/// Those with error feedback.
+/// The codecs with error feedback.
 pub(crate) fn feedback_codecs() -> Vec<Arc<dyn Codec>> {
     let options = IntOptions { feedback: true, ..IntOptions::default() };
     vec![
@@ -72,10 +72,10 @@ pub(crate) fn state(comm: &dyn Communicator, codec: &Arc<dyn Codec>, elements: u
     CompressionState::with_codec(comm, codec.clone(), DType::F32, elements).unwrap()
 }
 
-/// What a rank has after some calls.
+/// The residuals of a rank after some calls.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Owed {
-    /// [`CompressionState::residual`], at the elements of the vector; 0 for those that the rank does not encode.
+    /// [`CompressionState::residual`], at the elements of the vector; 0 for elements that the rank does not encode.
     pub(crate) worker: Vec<f32>,
     /// [`CompressionState::owned`].
     pub(crate) owned: std::ops::Range<usize>,
@@ -83,7 +83,7 @@ pub(crate) struct Owed {
     pub(crate) owner: Vec<f32>,
 }
 
-/// What `state` owes.
+/// The residuals of `state`.
 pub(crate) fn owed(state: &CompressionState) -> Owed {
     let residual = state.residual();
     let end = state.encoded().last().map_or(0, |range| range.end);
@@ -97,7 +97,7 @@ pub(crate) fn owed(state: &CompressionState) -> Owed {
     Owed { worker, owned: state.owned(), owner: state.owner_residual().to_vec() }
 }
 
-/// The sum of what all ranks owe to each of `elements` elements.
+/// The sum of the residuals of all ranks for each of `elements` elements.
 pub(crate) fn total_owed(all: &[Owed], elements: usize) -> Vec<f64> {
     let mut total = vec![0.0; elements];
     for owed in all {
@@ -111,7 +111,7 @@ pub(crate) fn total_owed(all: &[Owed], elements: usize) -> Vec<f64> {
     total
 }
 
-/// What all ranks owe after each of `calls` calls without a fault, of [`input`], beginning with none.
+/// The residuals of all ranks after each of `calls` calls without a fault, of [`input`], beginning with none.
 pub(crate) fn clean(
     ranks: u32,
     codec: &Arc<dyn Codec>,

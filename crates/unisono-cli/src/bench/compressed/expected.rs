@@ -1,4 +1,4 @@
-//! What a compressed call must give, by its definition: one rank does alone what all ranks do together.
+//! The result of a compressed call, by its definition: one rank does alone the work of all ranks.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use unisono::{Communicator, Result};
 
 use crate::bench::values::Values;
 
-/// What this rank's encoder owes to each element of a range; nothing to those that it does not encode.
+/// The residual of each element of a range in this rank's encoder; 0 for elements that it does not encode.
 pub(super) fn own_debts(state: &CompressionState, range: Range<usize>) -> Vec<f32> {
     let mut owed = vec![0.0; range.len()];
     let residual = state.residual();
@@ -26,9 +26,9 @@ pub(super) fn own_debts(state: &CompressionState, range: Range<usize>) -> Vec<f3
     owed
 }
 
-/// How the elements of a share come together.
+/// The way in which the elements of a share come together.
 pub(super) enum Sum {
-    /// As what their senders have encoded, in the order in which the owner sums them.
+    /// As the codes of their senders, in the order in which the owner sums them.
     Parts(Vec<Vec<u32>>),
     /// Added on the way.
     Decoded(Vec<f32>),
@@ -40,7 +40,7 @@ pub(super) struct Definition<'a> {
     codec: &'a dyn Codec,
     values: Values,
     route: Route,
-    /// Whose vectors are summed before they are encoded; by whose order for this rank.
+    /// The ranks whose vectors are summed before they are encoded, in the order of this rank's sum.
     teams: Vec<Vec<u32>>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Definition<'a> {
         own.clone().map(|index| self.values.normal(rank, index as u64)).collect()
     }
 
-    /// What this rank gets of its elements `own`, which begin at a block.
+    /// The sum that this rank gets for its elements `own`, which begin at a block.
     pub(super) fn sum(&self, own: Range<usize>) -> Result<Sum> {
         if let (Route::SummedCodes, Some(summable)) = (self.route, self.codec.summable()) {
             return self.summed(summable, own).map(Sum::Decoded);

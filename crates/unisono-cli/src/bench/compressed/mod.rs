@@ -2,7 +2,7 @@
 //!
 //! Each codec has a vector of its own, whose calls follow each other in place: the result of one is the input of the
 //! next, on every rank. So the sum of all results is the sum of all exact means, but for the last result and the first
-//! mean, and what a codec with error feedback owes after the last call must be the difference of these two.
+//! mean, and the residuals of a codec with error feedback after the last call must be the difference of these two.
 
 mod expected;
 mod parts;
@@ -25,7 +25,7 @@ use super::values::Values;
 use super::{Checked, Place, Plan};
 use crate::problem::{Problem, Result};
 
-/// One codec's vector on this rank, and what its calls owe.
+/// One codec's vector on this rank, and the residuals of its calls.
 struct Subject {
     codec: Arc<dyn Codec>,
     state: CompressionState,
@@ -194,7 +194,7 @@ impl Subject {
     }
 }
 
-/// What all ranks send between hosts, or between ranks where there is one host.
+/// The bytes that all ranks send between hosts, or between ranks if there is one host.
 fn sent_bytes(comm: &dyn Communicator, state: &CompressionState) -> u64 {
     let (hosts, ranks) = (comm.group().hosts(), comm.size());
     let is_one_host = hosts.iter().all(|host| *host == hosts[0]);

@@ -1,4 +1,4 @@
-//! The parts of a compressed call, each alone: what a call could take if nothing overlapped.
+//! The parts of a compressed call, each alone: the time of a call in which nothing overlaps.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(super) struct Parts {
     shares: Vec<Vec<u32>>,
     owner: Encoder,
     owned: Range<usize>,
-    /// What is sent to all ranks and comes from them; and to one.
+    /// The words to all ranks and from them; and the words to one.
     all: [Vec<u32>; 2],
     own: Vec<u32>,
 }
@@ -81,7 +81,7 @@ impl Parts {
         let mut owner = Encoder::new(comm, &**codec, owned.len());
         owner.run(&**codec, &vector[owned.clone()])?;
         let shares = vec![owner.part.clone(); ranks];
-        // What every rank sends to every other, twice.
+        // The words from every rank to every other, twice.
         let sent_words = wire_bytes(&**codec, elements, ranks) as usize / size_of::<u32>();
         let words = sent_words.div_ceil((2 * ranks * (ranks - 1)).max(1));
         let all = [vec![0; words * ranks], vec![0; words * ranks]];

@@ -27,13 +27,13 @@ enum Scatter {
     Exact { inside: Arc<dyn Communicator>, between: Arc<dyn Communicator>, sum: Vec<f32> },
 }
 
-/// What all ways have in common on this rank.
+/// The common vectors of all ways on this rank.
 struct Vectors {
     input: Vec<f32>,
     output: Vec<f32>,
 }
 
-/// What a checked call has come to: wrong elements, and the sums of squares of error and exact mean.
+/// The result of a checked call: wrong elements, and the sums of squares of error and exact mean.
 #[derive(Default)]
 struct Found {
     wrong: u64,
@@ -131,7 +131,7 @@ impl Scatter {
                 let route = state.route();
                 (route, network_bytes(&**codec, elements, hosts, route).to_owners)
             }
-            // Each host sends to each other what the latter's ranks own.
+            // Each host sends to each other the elements that the latter's ranks own.
             Scatter::Exact { between, .. } => {
                 (Route::TwoLevels, 4 * elements as u64 * (u64::from(between.group().size()) - 1))
             }
@@ -203,7 +203,7 @@ fn expected(
     Ok(expected)
 }
 
-/// Compares what came of the elements from `first` on with what is told of element and exact mean.
+/// Compares the output from element `first` on with the value that `told` gives for element and exact mean.
 fn judge(
     values: Values,
     output: &[f32],

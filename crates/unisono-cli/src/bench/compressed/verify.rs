@@ -1,4 +1,4 @@
-//! Whether compressed calls were right, without trusting what they are made of.
+//! Whether compressed calls were right, by independent code.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::bench::values::Values;
 use crate::combine::combine;
 use crate::problem::Result;
 
-/// What is exchanged and computed at a time.
+/// The elements that are exchanged and computed at a time.
 const PART_ELEMENTS: usize = 1 << 18;
 /// Elements that are compared over the ranks by one number.
 const DIGEST_ELEMENTS: usize = 1 << 10;
 /// Roundings of f32 in one call: the sum over ranks, with the residual, the scale, its product, and the mean.
 const ROUNDINGS_PER_CALL: f64 = 8.0;
 
-/// What the vector of all ranks should be after calls that began with what `values` says.
+/// The expected vector of all ranks after calls that began with `values`.
 pub(super) struct Verification<'a> {
     pub(super) comm: &'a dyn Communicator,
     pub(super) values: Values,
@@ -28,7 +28,7 @@ pub(super) struct Verification<'a> {
     pub(super) vector: &'a [f32],
 }
 
-/// What this rank has found among the elements that it sums.
+/// The findings of this rank among the elements that it sums.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Judgement {
     /// Elements that cannot be right.
@@ -49,8 +49,8 @@ impl Judgement {
 }
 
 impl Verification<'_> {
-    /// Wrong elements after any number of calls in place. What a codec without error feedback leaves out in each call
-    /// nobody knows any more, so there only all ranks are compared. Collective.
+    /// Wrong elements after any number of calls in place. Nobody knows the errors of a codec without error feedback
+    /// after the next call, so its check only compares all ranks. Collective.
     pub(super) fn after_calls(&self) -> Result<u64> {
         if self.state.codec().has_feedback() { Ok(self.after_one_call()?.wrong) } else { self.differing() }
     }
@@ -104,7 +104,7 @@ impl Verification<'_> {
         Ok(if self.comm.rank() == 0 { elements as u64 } else { 0 })
     }
 
-    /// What all ranks' encoders owe; `None` for a codec that forgets it.
+    /// The residuals of all ranks' encoders; `None` for a codec that forgets them.
     fn owed(&self, range: Range<usize>) -> Result<Option<Vec<f32>>> {
         if !self.state.codec().has_feedback() {
             return Ok(None);
@@ -132,8 +132,8 @@ impl Verification<'_> {
         found.filter(|found| is_wrong(*found)).count() as u64
     }
 
-    /// Elements that differ from what the definition of the call gives when this rank encodes, sums and decodes the
-    /// vectors of all.
+    /// Elements that differ from the definition of the call when this rank encodes, sums and decodes the vectors of
+    /// all.
     fn unlike(&self, own: Range<usize>) -> Result<u64> {
         let codec = self.state.codec();
         let definition = Definition::new(self.comm, self.values, self.state);

@@ -44,7 +44,7 @@ impl Floats {
     }
 }
 
-/// What the kernels write.
+/// The outputs of the kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outputs {
     /// The newer residual, then the older one.
@@ -57,7 +57,7 @@ pub(super) struct Outputs {
     narrow: Vec<u16>,
 }
 
-/// What one rank sent.
+/// The message of one rank.
 #[derive(Clone, Debug)]
 struct Sent {
     sign_scales: Vec<f32>,
@@ -140,9 +140,9 @@ impl Buffers {
         self.input.slice().len()
     }
 
-    /// What one call leaves, which begins with the same residual every time.
+    /// The outputs of one call, which begins with the same residual every time.
     pub(super) fn after(&mut self, measured: Measured, kernels: Kernels) -> Outputs {
-        // What the kernel does not write is the same each time too.
+        // Memory that the kernel does not write is the same each time too.
         let Outputs { residuals: [old, new], floats, scales, bits, codes, narrow } = &mut self.outputs;
         old.fill(4, 1e-8);
         new.slice_mut().fill(0.0);

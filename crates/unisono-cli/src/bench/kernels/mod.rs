@@ -17,7 +17,7 @@ use crate::arguments::KernelsArguments;
 use crate::print::{self, Array};
 use crate::problem::{Problem, Result};
 
-/// Elements of a call: what stays in the second-level cache, and what does not stay in any.
+/// Elements of a call: one size stays in the second-level cache, and the other in no cache.
 const SIZES: [usize; 2] = [32 << 10, 16 << 20];
 const SIGN_BLOCK: usize = 1024;
 const INT_BLOCK: usize = 256;
@@ -31,7 +31,7 @@ const ROUNDS_MAX: usize = 21;
 const ROUNDS_MIN: usize = 3;
 const SECONDS_OF_ROUNDS: f64 = 1.2;
 
-/// What is timed.
+/// The kernel that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measured {
     SignEncode,

@@ -1,4 +1,4 @@
-//! The backends that settings know: what each can do here, or why it can do nothing, and what to do about that.
+//! The backends that settings know: the abilities of each here, or the reason for none, and a remedy.
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -21,12 +21,12 @@ pub(super) struct BackendFacts {
     pub(super) name: &'static str,
     /// Why it cannot be used; if that is said, the rest is not known.
     pub(super) problem: Option<String>,
-    /// What to do about that, unless the problem says it.
+    /// The remedy, unless the problem says it.
     pub(super) remedy: Option<String>,
     pub(super) version: Option<String>,
     /// Of its library, by their paths.
     pub(super) files: Vec<String>,
-    /// Whose memory calls may be on.
+    /// The devices whose memory calls may be on.
     pub(super) devices: Option<&'static str>,
     /// Name and value of each.
     pub(super) capabilities: Vec<(String, String)>,
@@ -115,7 +115,7 @@ fn hccl(config: &Config) -> BackendFacts {
     of_vendor(HCCL, print::aside(|| vendors::hccl(config)), files, MEMORY_OF_DEVICES)
 }
 
-/// What a vendor's library says of itself.
+/// A vendor's library in its own words.
 fn of_vendor<V: Vendor>(
     name: &'static str,
     opened: Result<V, Error>,
@@ -149,12 +149,12 @@ fn of_vendor<V: Vendor>(
 fn problem_and_remedy(error: Error) -> (String, Option<String>) {
     match error {
         Error::LibraryMissing { tried, remedy, .. } => (tried.join("; "), Some(remedy.to_string())),
-        // It says what to do.
+        // The error has the remedy.
         other => (other.to_string(), None),
     }
 }
 
-/// The files of oneCCL and its libfabric among those that a process has mapped.
+/// The files of oneCCL and its libfabric among the files that a process has mapped.
 fn mapped_files(maps: &str) -> Vec<String> {
     let paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
     let is_its = |path: &&str| {

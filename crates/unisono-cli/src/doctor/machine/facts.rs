@@ -1,4 +1,4 @@
-//! What is read of this machine, each fact `None` or a problem in words where it cannot be read.
+//! The facts about this machine, each `None` or a problem in words where it cannot be read.
 
 use std::fs::read_to_string;
 use std::net::{IpAddr, TcpListener, UdpSocket};
@@ -15,10 +15,10 @@ use unisono_job::{Budget, cgroup_path, with_parents};
 use super::backends::BackendFacts;
 use super::parse;
 
-/// This machine, and what this process may use of it.
+/// This machine, and the share that this process may use of it.
 #[derive(Debug, Serialize)]
 pub(super) struct Machine {
-    /// How many ranks on this machine it is judged for.
+    /// The number of ranks on this machine that it is judged for.
     pub(super) ranks: u32,
     pub(super) host: Option<String>,
     pub(super) kernel: Option<String>,
@@ -30,15 +30,15 @@ pub(super) struct Machine {
     pub(super) network: HostNetwork,
     pub(super) limits: Limits,
     pub(super) tcp: Tcp,
-    /// Where ranks of one host meet, or why they cannot.
+    /// The place in which ranks of one host meet, or the reason why they cannot.
     #[serde(serialize_with = "usable_or_problem")]
     pub(super) runtime_directory: Result<String, String>,
     /// Why the settings cannot be obeyed, if so. If they cannot even be read, the rest is told for the defaults.
     pub(super) settings_problem: Option<String>,
     pub(super) settings: Vec<Setting>,
-    /// The one that is asked for.
+    /// The backend that is asked for.
     pub(super) backend: String,
-    /// What oneCCL is to find in the environment and would not.
+    /// The variables that oneCCL needs in the environment and that are missing.
     pub(super) missing_ccl_variables: Vec<String>,
     pub(super) backends: Vec<BackendFacts>,
     /// Whether this program was built with checks that cost time.
@@ -55,7 +55,7 @@ pub(super) struct Cores {
     pub(super) allowed: Option<u32>,
     /// The cores that the quota of its control group gives; `None` for no quota.
     pub(super) quota: Option<f64>,
-    /// Those that it can keep busy.
+    /// The cores that it can keep busy.
     pub(super) usable: u32,
     pub(super) policy: Option<&'static str>,
     pub(super) nice: Option<i32>,
@@ -64,7 +64,7 @@ pub(super) struct Cores {
 #[derive(Debug, Serialize)]
 pub(super) struct HostNetwork {
     pub(super) interfaces: Vec<NetworkInterface>,
-    /// Where ranks of the job listen that the settings describe; without one, those of one host.
+    /// The address on which ranks of the job listen that the settings describe; without one, ranks of one host.
     #[serde(serialize_with = "usable_or_problem")]
     pub(super) listens_on: Result<IpAddr, String>,
     /// From where packets to other hosts leave, if there is a default route.
@@ -90,16 +90,16 @@ pub(super) struct Limits {
     /// The smallest limit on memory, and where the system tells it.
     pub(super) memory_bytes: Option<u64>,
     pub(super) memory_limited_by: Option<String>,
-    /// What the rings of all ranks of this host may have together.
+    /// The bytes that the rings of all ranks of this host may have together.
     pub(super) rings_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Tcp {
-    /// Of the system: what connections between hosts use.
+    /// The setting of the system, for connections between hosts.
     pub(super) congestion_control: Option<String>,
     pub(super) available: Option<String>,
-    /// What ranks ask for within a host, `None` for the system's; and why they do not get it.
+    /// The algorithm that ranks ask for within a host, `None` for the system's; and the reason why they do not get it.
     pub(super) within_host: Option<String>,
     pub(super) within_host_problem: Option<String>,
     pub(super) core_rmem_default: Option<u64>,
@@ -244,7 +244,7 @@ impl HostNetwork {
     }
 }
 
-/// Where ranks listen. A rank that is alone needs no loopback interface, but this page is about jobs.
+/// The address on which ranks listen. A rank that is alone needs no loopback interface, but this page is about jobs.
 fn listens_on(config: &Config) -> Result<IpAddr, Error> {
     let address = listen_address(config)?;
     if address.is_loopback() {
@@ -253,8 +253,8 @@ fn listens_on(config: &Config) -> Result<IpAddr, Error> {
     Ok(address)
 }
 
-/// Where packets leave that go by the default route. Connecting a datagram socket asks for the route and sends nothing;
-/// the address is one that documentation is written with.
+/// The address from which packets leave by the default route. Connecting a datagram socket asks for the route and sends
+/// nothing; the address is reserved for documentation.
 fn towards_others() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("198.51.100.1:9").ok()?;
@@ -264,7 +264,8 @@ fn towards_others() -> Option<IpAddr> {
 /// Connections that a rank opens to each other rank, in a communicator that has short calls, long calls (a socket for
 /// each direction) and messages.
 const CONNECTIONS_PER_PEER: u64 = 4;
-/// Heartbeats and floods go to the ranks at distance 1, 2, 4, ... both ways; the rest is what any process has open.
+/// Heartbeats and floods go to the ranks at distance 1, 2, 4, ... both ways; the rest are the open files of any
+/// process.
 const OTHER_FILES: u64 = 64;
 
 /// Open files that a rank of a job of `ranks` ranks needs at most, in one communicator of all.

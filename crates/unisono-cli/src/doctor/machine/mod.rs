@@ -1,4 +1,4 @@
-//! What this machine is, what this process may use of it, and what will be slow on it.
+//! This machine, the share that this process may use of it, and the causes of slowness on it.
 
 mod backends;
 mod facts;
@@ -23,7 +23,7 @@ struct Examined<'a> {
     findings: &'a [Finding],
 }
 
-/// Prints what is known of this machine.
+/// Prints the facts about this machine.
 pub(super) fn machine(ranks: Option<u32>, json: bool) -> Result<()> {
     let machine = Machine::read(ranks)?;
     let findings = findings(&machine);

@@ -1,4 +1,4 @@
-//! Reads what the kernel says in /proc and /sys: pure functions of a text, `None` for what is not there.
+//! Reads the kernel's texts in /proc and /sys: pure functions of a text, `None` for a value that is not there.
 
 /// "0-3,8" as a number of CPUs.
 pub(super) fn cpus_in_list(list: &str) -> Option<u32> {
@@ -63,7 +63,7 @@ pub(super) fn limit(limits: &str, name: &str) -> Option<(u64, u64)> {
     Some((next()?, next()?))
 }
 
-/// Which kind of container /proc/1/cgroup or a mount betrays.
+/// The kind of container that /proc/1/cgroup or a mount betrays.
 pub(super) fn container(cgroups: &str, has_dockerenv: bool, has_containerenv: bool) -> Option<&'static str> {
     let named = ["kubepods", "docker", "libpod", "lxc", "containerd"];
     let names = ["kubernetes", "docker", "podman", "lxc", "containerd"];

@@ -1,4 +1,4 @@
-//! What will be slow on this machine or fail, why, and what to do about it: a pure function of the facts.
+//! The causes of slowness or failure on this machine, and a remedy for each: a pure function of the facts.
 
 use serde::Serialize;
 use unisono_job::RING_BYTES;
@@ -8,7 +8,7 @@ use super::facts::{Cores, HostNetwork, Limits, Machine, Tcp};
 /// Clock sources that a process reads without asking the kernel.
 const FAST_CLOCKS: [&str; 6] =
     ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase", "riscv_clocksource"];
-/// A rank has its own thread, and those of the control plane, of asynchronous calls and of records.
+/// A rank has its own thread, and the threads of the control plane, of asynchronous calls and of records.
 const THREADS_PER_RANK: u64 = 5;
 /// A window that lets one connection on 10 Gbit/s and 1 ms go at full rate.
 const SOCKET_BUFFER_BYTES_MIN: u64 = 1 << 20;
@@ -25,7 +25,7 @@ fn finding(what: impl Into<String>, remedy: impl Into<String>) -> Finding {
     Finding { what: what.into(), remedy: remedy.into() }
 }
 
-/// All of it, what is worst first.
+/// All findings, the worst first.
 pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
     let broken = [
         machine.settings_problem.as_ref().map(|problem| {
