@@ -32,6 +32,8 @@ pub(super) struct Retransmissions {
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     sent: u64,
+    /// At the look before.
+    sent_before: u64,
     retransmitted: u64,
     /// The number of segments that were lost, so far as it was known.
     lost: u64,
@@ -73,13 +75,20 @@ impl Retransmissions {
     /// Takes the counts of a link until now, and gives the loss since the last look if it is to be reported.
     fn note(&mut self, now: &LinkTime, at: Instant) -> Option<Loss> {
         let link = self.links.entry(now.rank).or_default();
-        // A segment that was sent again just now may still turn out to be a duplicate.
+        // A segment that was sent again just now may still turn out to be a duplicate. So a loss lies
+        // between the two looks before, and so do the segments that are counted with it.
         let lost = link.retransmitted.saturating_sub(now.duplicate_segments).max(link.lost);
-        let loss = Loss { rank: now.rank, lost: lost - link.lost, sent: now.sent_segments - link.sent };
+        let loss = Loss { rank: now.rank, lost: lost - link.lost, sent: link.sent - link.sent_before };
         let is_quiet = link.last_line.is_some_and(|last| at < last + REPORT_INTERVAL);
         let is_told = loss.lost > 0 && loss.lost * SEGMENTS_A_LOSS_MAX >= loss.sent && !is_quiet;
         let last_line = if is_told { Some(at) } else { link.last_line };
-        *link = Link { sent: now.sent_segments, retransmitted: now.retransmitted_segments, lost, last_line };
+        *link = Link {
+            sent: now.sent_segments,
+            sent_before: link.sent,
+            retransmitted: now.retransmitted_segments,
+            lost,
+            last_line,
+        };
         is_told.then_some(loss)
     }
 }
@@ -112,21 +121,27 @@ mod tests {
 
     #[test]
     fn a_loss_is_reported_once_it_is_certain() {
-        assert_eq!(reports(&[(50, 3, 0), (90, 3, 0), (99, 3, 0)]), [(1, 3, 40)]);
+        assert_eq!(reports(&[(50, 3, 0), (90, 3, 0), (99, 3, 0)]), [(1, 3, 50)]);
+    }
+
+    /// The last segments of a connection are sent again, and nothing behind them.
+    #[test]
+    fn a_loss_is_no_more_than_the_segments_that_were_sent() {
+        assert_eq!(reports(&[(20, 0, 0), (23, 3, 0), (23, 3, 0)]), [(2, 3, 3)]);
     }
 
     #[test]
     fn a_segment_that_was_received_twice_was_not_lost() {
         assert_eq!(reports(&[(50, 1, 0), (90, 1, 1), (99, 1, 1)]), []);
-        assert_eq!(reports(&[(50, 3, 1), (90, 3, 1), (99, 3, 1)]), [(1, 2, 40)]);
+        assert_eq!(reports(&[(50, 3, 1), (90, 3, 1), (99, 3, 1)]), [(1, 2, 50)]);
         // A network may double segments by itself.
         assert_eq!(reports(&[(50, 0, 9), (90, 0, 9), (99, 2, 9)]), []);
     }
 
     #[test]
     fn one_loss_among_very_many_segments_is_nothing() {
-        assert_eq!(reports(&[(0, 1, 0), (10_000, 1, 0)]), [(1, 1, 10_000)]);
-        assert_eq!(reports(&[(0, 1, 0), (10_001, 1, 0)]), []);
+        assert_eq!(reports(&[(10_000, 1, 0), (10_000, 1, 0)]), [(1, 1, 10_000)]);
+        assert_eq!(reports(&[(10_001, 1, 0), (10_001, 1, 0)]), []);
     }
 
     #[test]
