@@ -99,7 +99,7 @@ const TOOL_CHECKS: [ToolCheck; 2] = [
     // Interprets the unsafe code that needs no kernel, and finds undefined behaviour. The kernel maps shared memory.
     ToolCheck {
         tool: "miri",
-        words: &["+nightly", "miri"],
+        words: &["+nightly-2026-05-20", "miri"],
         options: &[
             "test",
             "--target-dir=target/miri",
@@ -111,7 +111,7 @@ const TOOL_CHECKS: [ToolCheck; 2] = [
             "indices::",
             "--skip=memory::tests",
         ],
-        install: "rustup toolchain install nightly --component miri",
+        install: "rustup toolchain install nightly-2026-05-20 --component miri,rust-src",
     },
 ];
 
