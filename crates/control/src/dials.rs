@@ -246,6 +246,21 @@ mod tests {
         }
     }
 
+    /// A packet may be lost, also where the detector counts the silence of the rank.
+    #[test]
+    fn a_silent_rank_is_dialled_again_before_it_counts_as_lost() {
+        let begin = Instant::now();
+        for (is_heard, is_probed) in [(true, false), (true, true), (false, true)] {
+            let (mut dials, slot) = wanted(None, begin);
+            let attempt = dials.attempt_timeout(is_heard, is_probed);
+            let after = dials.failed(slot, "no answer".to_owned(), begin + attempt);
+            let AfterFailure::Dial(pause) = after else { panic!("the time is not up") };
+            assert!(attempt + pause < PATIENCE, "heard: {is_heard}, probed: {is_probed}");
+        }
+        let (dials, _) = wanted(None, begin);
+        assert_eq!(dials.attempt_timeout(false, false), DialTimeouts::default().attempt, "nobody counts");
+    }
+
     #[test]
     fn a_rank_that_cannot_connect_itself_begins_anew() {
         let begin = Instant::now();
