@@ -262,13 +262,19 @@ mod tests {
 
         /// The control connection to the higher rank, in use and heard.
         fn connected() -> (Node, ConnectionNumber) {
+            let (mut node, number) = Node::unheard();
+            node.control.on_message(HIGHER, number, Message::Beat, node.now);
+            (node, number)
+        }
+
+        /// The control connection to the higher rank, in use.
+        fn unheard() -> (Node, ConnectionNumber) {
             let mut node = Node::new();
             let number = node.accept(Slot::control(HIGHER));
             node.control.on_acknowledged(number, Ok(()), node.now);
             let keep = ConnectionStep::Keep(DialTimeouts::default().attempt);
             assert_eq!(node.steps(), [(number, Ok(keep)), (number, Ok(ConnectionStep::Use))]);
             node.control.on_connected(Slot::control(HIGHER), node.now);
-            node.control.on_message(HIGHER, number, Message::Beat, node.now);
             (node, number)
         }
     }
@@ -402,5 +408,19 @@ mod tests {
         assert_eq!(presence_after(false, false, patience), Presence::Lost);
         assert_eq!(presence_after(false, true, Duration::ZERO), Presence::Lost, "everything was read");
         assert_eq!(presence_after(true, true, patience), Presence::Left);
+    }
+
+    #[test]
+    fn a_rank_that_listens_no_more_is_lost_at_once_only_if_it_was_heard() {
+        let presence_after = |was_heard: bool| {
+            let (mut node, number) = if was_heard { Node::connected() } else { Node::unheard() };
+            node.control.on_ended(HIGHER, number, End::Closed("its end".to_owned()), node.now);
+            let absent = DialFailure::Absent("nobody listens".to_owned());
+            node.control.on_dial_failed(Slot::control(HIGHER), absent, node.now);
+            drop(node.steps());
+            node.control.plane.presence(HIGHER)
+        };
+        assert_eq!(presence_after(true), Presence::Lost, "it would have said goodbye");
+        assert_eq!(presence_after(false), Presence::Live, "its goodbye may be on its way by others");
     }
 }
