@@ -322,7 +322,7 @@ mod tests {
         if count == 0 {
             return if ranks == 1 { vec![Vec::new()] } else { Vec::new() };
         }
-        let sizes = (1..=most.min(ranks)).filter(|size| ranks % size == 0);
+        let sizes = (1..=most.min(ranks)).filter(|size| ranks.is_multiple_of(*size));
         let below = |size: u32| {
             grids(ranks / size, count - 1, size).into_iter().map(move |rest| [vec![size], rest].concat())
         };
