@@ -20,8 +20,9 @@ usage: cargo xtask <command>
 
   test [--full]
          the house rules and the tests, but for those of vendors, devices and programs that measure; --full adds these,
-         format, clippy and documentation without warnings, and the package under examples; ends with the seconds of
-         each part, what was skipped, and a command for each test that failed
+         format, clippy and documentation without warnings, the packages under examples and in benches/lab, loom, Miri,
+         cargo-deny, and the archives of packages; ends with the seconds of each part, what was skipped, and a command
+         for each test that failed
   tidy   only the house rules
   names  the names that programs reach in unisono, as crates/unisono/names.txt holds them
   package
