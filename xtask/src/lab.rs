@@ -9,15 +9,6 @@ use crate::test;
 /// Its folder in the repository.
 pub(crate) const FOLDER: &str = "benches/lab";
 
-pub(crate) const PACKAGES: [&str; 6] = [
-    "unisono-compare",
-    "unisono-converge",
-    "unisono-double-tests",
-    "unisono-gpu-check",
-    "unisono-lab",
-    "unisono-soak",
-];
-
 /// Becomes the laboratory's program, which understands `words`. False when it did not start.
 pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
     let start = || {

@@ -38,8 +38,8 @@ impl Part {
         }
     }
 
-    /// Sends the own cells at one edge to the neighbour there, and receives those beyond the opposite edge. Beyond the
-    /// edges of the plane there is nobody, and the cells stay 0.
+    /// Sends the own cells at one edge to the neighbour there, and receives the cells beyond the opposite edge. Beyond
+    /// the edges of the plane there is nobody, and the cells stay 0.
     fn exchange(&mut self, grid: &Cartesian, dimension: usize, displacement: i64) -> Result<()> {
         let (source, destination) = grid.shift(dimension, displacement)?;
         let last = [self.rows, self.columns][dimension];
@@ -68,6 +68,10 @@ impl Part {
 fn main() -> Result<()> {
     let world = unisono::init()?;
     let dims = Cartesian::dims_create(world.size(), &[0, 0])?;
+    assert!(
+        dims.iter().all(|size| PLANE.is_multiple_of(*size as usize)),
+        "{dims:?} do not divide {PLANE} cells"
+    );
     let grid = Cartesian::new(world.communicator(), &dims, &[false, false])?;
     let [rows, columns] = [0, 1].map(|dimension| PLANE / dims[dimension] as usize);
     let mut part = Part { rows, columns, cells: vec![0.0; (rows + 2) * (columns + 2)] };

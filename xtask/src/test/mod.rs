@@ -236,13 +236,10 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<String>)> {
     checks.into_iter().chain(tests).chain(example).chain(lab).collect()
 }
 
-/// The additional words of cargo for a target: its workspace, or the features with which it was tested. The program
-/// brings the library's features for it.
+/// The features with which a target of the product was tested, for cargo: the program brings these of the library's.
 fn features(target: &str, is_full: bool) -> &'static str {
     match is_full {
-        true if lab::PACKAGES.iter().any(|package| target.starts_with(&format!("-p {package} "))) => {
-            " --manifest-path benches/lab/Cargo.toml"
-        }
+        _ if target.contains("--manifest-path") => "",
         true => " --all-features",
         false if target.starts_with("-p unisono ") => " --features ccl,cli,compression,hccl,nccl",
         false => "",
@@ -324,8 +321,10 @@ fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report
         } else {
             target_folder()
         };
+        report.workspace.clear();
         if folder != crate::repository() {
             seed_lock(folder)?;
+            report.workspace = format!(" --manifest-path {place}/Cargo.toml");
         }
         let is_toolchain = |word: &String| word.starts_with('+');
         let program = if arguments.first().is_some_and(is_toolchain) { RUSTUP_CARGO } else { env!("CARGO") };

@@ -9,6 +9,8 @@ const SEED: &str = "UNISONO_TEST_SEED";
 #[derive(Default)]
 pub(crate) struct Report {
     failures: Vec<Failure>,
+    /// Cargo's words for the workspace of the coming lines; none for the product's.
+    pub(crate) workspace: String,
     /// Whether the harness now shows the output of failed tests.
     shown: bool,
     /// The tests left out, by the reason.
@@ -20,7 +22,7 @@ pub(crate) struct Report {
 struct Failure {
     name: Option<String>,
     seed: Option<String>,
-    /// As cargo says it: `-p unisono --doc`.
+    /// As cargo says it, with the words for its workspace: `-p unisono --doc`.
     target: Option<String>,
 }
 
@@ -54,13 +56,14 @@ impl Report {
 
     /// The failures since the last target belong to this target.
     fn fails(&mut self, target: &str) {
+        let target = format!("{target}{}", self.workspace);
         let own = self.failures.iter().position(|failure| failure.target.is_none());
         match own {
             Some(first) => {
                 let own = self.failures[first..].iter_mut();
-                own.for_each(|failure| failure.target = Some(target.to_owned()));
+                own.for_each(|failure| failure.target = Some(target.clone()));
             }
-            None => self.failures.push(Failure { target: Some(target.to_owned()), ..Failure::default() }),
+            None => self.failures.push(Failure { target: Some(target), ..Failure::default() }),
         }
         self.shown = false;
     }
@@ -137,6 +140,14 @@ error: test failed, to rerun pass `-p unisono-tests --test conformance`
         let features = |target: &str| if target.starts_with("-p unisono ") { " --features cli" } else { "" };
         assert_eq!(heard(text).again(features), expected);
         assert!(heard("test result: ok. 1 passed; 0 failed;").again(features).is_empty());
+    }
+
+    #[test]
+    fn a_test_of_another_workspace_is_run_in_it() {
+        let mut report =
+            Report { workspace: " --manifest-path x/Cargo.toml".to_owned(), ..Report::default() };
+        report.hear("error: test failed, to rerun pass `-p y --lib`");
+        assert_eq!(report.again(|_| ""), ["cargo test -p y --lib --manifest-path x/Cargo.toml"]);
     }
 
     #[test]
