@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    BufferMut, Communicator, DType, Descriptor, Element, Error, Operation, Peer, ReduceOp, Result, Site,
+    BufferMut, Communicator, DType, Descriptor, Element, Error, Operation, Peer, ReduceOp, Result, Site, Tag,
     UserFunction,
 };
 use unisono_schedule::Collective;
@@ -24,12 +24,12 @@ pub(crate) fn rooted(collective: Collective, dtype: DType, count: usize, root: u
     Descriptor { root: Some(root), ..Descriptor::new(collective, dtype, count as u64) }
 }
 
-pub(crate) fn point_to_point(
+pub(crate) fn message_descriptor(
     operation: Operation,
     dtype: DType,
     count: usize,
     peer: Peer,
-    tag: u32,
+    tag: Tag,
 ) -> Descriptor {
     Descriptor { peer: Some(peer), tag, ..Descriptor::new(operation, dtype, count as u64) }
 }

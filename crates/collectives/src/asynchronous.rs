@@ -2,13 +2,13 @@
 
 use unisono_communicator::{
     CallOptions, Communicator, DType, Descriptor, Division, Element, Error, Finished, FromMemory, MemoryKind,
-    Operation, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Place, ReduceOp, Result,
-    TypedWork, Work, check, zeroed,
+    Operation, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Place, Received, ReduceOp,
+    Result, Tag, TypedWork, Work, check, zeroed,
 };
 use unisono_schedule::Collective;
 
-use crate::arguments::{point_to_point, reducing, rooted, share_of};
-use crate::collectives::{Collectives, Received};
+use crate::arguments::{message_descriptor, reducing, rooted, share_of};
+use crate::collectives::Collectives;
 use crate::skip::skip;
 
 /// Operations that return at once. The vector moves in and comes back through the handle, so no call works on memory
@@ -151,8 +151,9 @@ pub trait CollectivesAsync: Communicator {
 
     /// [`crate::Collectives::send`]; the handle gives the message back.
     #[track_caller]
-    fn send_async<T: Element>(&self, message: Vec<T>, peer: u32, tag: u32) -> TypedWork<Vec<T>> {
-        let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
+    fn send_async<T: Element>(&self, message: Vec<T>, peer: impl Into<Peer>, tag: u32) -> TypedWork<Vec<T>> {
+        let descriptor =
+            message_descriptor(Operation::Send, T::DTYPE, message.len(), peer.into(), tag.into());
         let buffers = OwnedBuffers::Separate {
             input: OwnedMemory::of(message),
             output: OwnedMemory::of(Vec::<T>::new()),
@@ -168,17 +169,22 @@ pub trait CollectivesAsync: Communicator {
     /// let comm = Solo::new();
     /// comm.send(&[1u8, 2], 0, 7)?;
     /// let (buffer, received) = comm.recv_async(vec![0u8; 4], Peer::Any, 7).wait()?;
-    /// assert_eq!((received.source, &buffer[..received.count]), (0, &[1, 2][..]));
+    /// assert_eq!((received.source, &buffer[..received.count]), (Some(0), &[1, 2][..]));
     /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
-    fn recv_async<T: Element>(&self, buffer: Vec<T>, peer: Peer, tag: u32) -> TypedWork<(Vec<T>, Received)> {
-        let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
+    fn recv_async<T: Element>(
+        &self,
+        buffer: Vec<T>,
+        peer: impl Into<Peer>,
+        tag: impl Into<Tag>,
+    ) -> TypedWork<(Vec<T>, Received)> {
+        let descriptor = message_descriptor(Operation::Recv, T::DTYPE, buffer.len(), peer.into(), tag.into());
         let buffers = OwnedBuffers::Separate {
             input: OwnedMemory::of(Vec::<T>::new()),
             output: OwnedMemory::of(buffer),
         };
-        let take = |outcome: &Outcome, buffers| (output(outcome, buffers), Received::of::<T>(outcome));
+        let take = |outcome: &Outcome, buffers| (output(outcome, buffers), Received::of(outcome, T::DTYPE));
         TypedWork::new(submit(self, descriptor, buffers), take)
     }
 
@@ -194,8 +200,12 @@ pub trait CollectivesAsync: Communicator {
     /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
-    fn recv_vec_async<T: Element>(&self, peer: Peer, tag: u32) -> TypedWork<(Vec<T>, Received)> {
-        message_of_any_length(self, peer, tag, u64::MAX, CallOptions::new())
+    fn recv_vec_async<T: Element>(
+        &self,
+        peer: impl Into<Peer>,
+        tag: impl Into<Tag>,
+    ) -> TypedWork<(Vec<T>, Received)> {
+        message_of_any_length(self, peer.into(), tag.into(), u64::MAX, CallOptions::new())
     }
 
     /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
@@ -249,7 +259,7 @@ fn separate_memory<R: FromMemory, C: Communicator + ?Sized>(
 pub(super) fn message_of_any_length<T: Element, C: Communicator + ?Sized>(
     comm: &C,
     peer: Peer,
-    tag: u32,
+    tag: Tag,
     bytes_max: u64,
     options: CallOptions,
 ) -> TypedWork<(Vec<T>, Received)> {
@@ -258,12 +268,12 @@ pub(super) fn message_of_any_length<T: Element, C: Communicator + ?Sized>(
         output: OwnedMemory::One(OwnedBuffer::for_message::<T>(bytes_max)),
     };
     let take = |outcome: &Outcome, buffers| {
-        let received = Received::of::<T>(outcome);
+        let received = Received::of(outcome, T::DTYPE);
         let mut message: Vec<T> = output(outcome, buffers);
         message.truncate(received.count);
         (message, received)
     };
-    let descriptor = point_to_point(Operation::Recv, T::DTYPE, 0, peer, tag);
+    let descriptor = message_descriptor(Operation::Recv, T::DTYPE, 0, peer, tag);
     let call = OwnedCall { options, ..OwnedCall::new(descriptor, buffers) };
     TypedWork::new(checked(comm, call), take)
 }

@@ -4,35 +4,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Call, CallOptions, Communicator, DType, Descriptor, Division, Element, Error,
-    Operation, Outcome, Peer, ReduceOp, Result, UserOp, check,
+    Buffer, BufferMut, Call, CallOptions, Communicator, DType, Descriptor, Division, Element, Error, Outcome,
+    Peer, Received, ReduceOp, Result, Tag, UserOp, check,
 };
 use unisono_schedule::Collective;
 
-use crate::arguments::{
-    operation_named, optional, point_to_point, reducing, rooted, share_of, typed_function,
-};
+use crate::arguments::{operation_named, optional, reducing, rooted, share_of, typed_function};
+use crate::point_to_point::{recv_call, send_call};
 use crate::skip::skip;
 use crate::split::{NO_COLOUR, own_row, ranks_of_colour};
 use crate::with::With;
-
-/// The result of a receive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// The sender's rank.
-    pub source: u32,
-    /// The message's tag.
-    pub tag: u32,
-    /// Elements received; the rest of the buffer is untouched.
-    pub count: usize,
-}
-
-impl Received {
-    pub(crate) fn of<T: Element>(outcome: &Outcome) -> Received {
-        let count = outcome.bytes as usize / size_of::<T>();
-        Received { source: outcome.source.unwrap_or_default(), tag: outcome.tag, count }
-    }
-}
 
 /// The blocking operations.
 ///
@@ -335,22 +316,26 @@ pub trait Collectives: Communicator {
     /// # Ok::<(), unisono::Error>(())
     /// ```
     #[track_caller]
-    fn send<T: Element>(&self, message: &[T], peer: u32, tag: u32) -> Result<()> {
-        let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
-        self.issue(Call::separate(descriptor, Buffer::of(message), BufferMut::empty())).map(drop)
+    fn send<T: Element>(&self, message: &[T], peer: impl Into<Peer>, tag: u32) -> Result<()> {
+        self.issue(send_call(message, peer.into(), tag)).map(drop)
     }
 
-    /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message.
+    /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message. `peer` is a rank,
+    /// [`Peer::Any`] or [`Peer::None`], `tag` a number or [`Tag::Any`].
     ///
     /// # Errors
     /// [`Error::Truncated`] when the message is larger, [`Error::InvalidArgument`] when it has another
     /// element type. The message is dropped; nothing else is affected. [`Error::PeerLost`] when the peer, or
     /// each other rank for [`Peer::Any`], is lost or has left, and all its messages were received.
     #[track_caller]
-    fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
-        let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
-        let outcome = self.issue(Call::separate(descriptor, Buffer::empty(), BufferMut::of(buffer)))?;
-        Ok(Received::of::<T>(&outcome))
+    fn recv<T: Element>(
+        &self,
+        buffer: &mut [T],
+        peer: impl Into<Peer>,
+        tag: impl Into<Tag>,
+    ) -> Result<Received> {
+        let outcome = self.issue(recv_call(buffer, peer.into(), tag.into()))?;
+        Ok(Received::of(&outcome, T::DTYPE))
     }
 
     /// Any call, made by hand: lists, uneven counts, device memory (`DeviceBufferMut` has an example).

@@ -17,6 +17,7 @@
 //! | `collectives` | [`Collectives`]: the blocking calls on slices |
 //! | `uneven`, `lists`, `objects` | the same with counts that differ, on lists of buffers, and on values |
 //! | `asynchronous` | [`CollectivesAsync`]: calls with handles |
+//! | `point_to_point` | [`PointToPoint`]: sends and receives at once, batches, probes |
 //! | `on_device` | [`CollectivesOnDevice`]: calls on elements on a device |
 //! | `arguments`, `skip`, `split` | the parts of these |
 //! | `with` | a communicator with a caller's options |
@@ -29,6 +30,7 @@ mod collectives;
 mod lists;
 mod objects;
 mod on_device;
+mod point_to_point;
 mod skip;
 mod solo;
 mod split;
@@ -38,7 +40,7 @@ mod uneven;
 mod with;
 
 pub use asynchronous::CollectivesAsync;
-pub use collectives::{Collectives, Received};
+pub use collectives::Collectives;
 pub use lists::CollectivesOfLists;
 pub use objects::CollectivesOfObjects;
 pub use objects::exchange::OBJECT_BYTES_MAX;
@@ -46,6 +48,7 @@ pub use objects::object::Object;
 #[cfg(feature = "serde")]
 pub use objects::object::Serialized;
 pub use on_device::{CollectivesOnDevice, OnStream};
+pub use point_to_point::{Batch, PointToPoint};
 pub use skip::skips;
 pub use solo::Solo;
 #[cfg(feature = "serde")]

@@ -1,4 +1,4 @@
-//! The end of a call whose operation is switched off, before any backend sees it.
+//! The end of a call that no backend sees: its operation is switched off, or its peer is nobody.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -6,6 +6,9 @@ use unisono_communicator::{
     CallOptions, Communicator, DType, Descriptor, MemoryKind, Operation, Outcome, Peer, Result, Severity, log,
 };
 use unisono_schedule::Collective;
+
+/// The algorithm in outcomes of messages of nobody.
+const NOBODY: &str = "nobody";
 
 /// The operations that have warned, a bit each.
 static WARNED: AtomicU16 = AtomicU16::new(0);
@@ -30,24 +33,26 @@ pub fn skips<C: Communicator + ?Sized>(comm: &C, operation: Operation) -> Result
     Ok(true)
 }
 
-/// The outcome of a call that the communicator skips, or its error; `None` for any other call.
+/// The outcome of a call that the communicator skips or whose peer is nobody, or its error; `None` for any other call.
 #[inline]
 pub(crate) fn skip<C: Communicator + ?Sized>(
     comm: &C,
     descriptor: &Descriptor,
     options: &CallOptions,
 ) -> Option<Result<Outcome>> {
-    if !comm.group().skips(descriptor.operation) || options.is_needed {
-        return None;
+    if comm.group().skips(descriptor.operation) && !options.is_needed {
+        return Some(skipped(comm, descriptor));
     }
-    Some(skipped(comm, descriptor))
+    (descriptor.peer == Some(Peer::None)).then_some(Ok(Outcome::done(0, NOBODY)))
 }
 
 #[cold]
 fn skipped<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor) -> Result<Outcome> {
-    let source = descriptor.peer.map(|peer| match peer {
-        Peer::Rank(rank) => rank,
-        Peer::Any => comm.rank(),
+    let source = descriptor.peer.and_then(|peer| match peer {
+        Peer::Rank(rank) => Some(rank),
+        Peer::Any => Some(comm.rank()),
+        Peer::None => None,
     });
-    skips(comm, descriptor.operation).map(|_| Outcome::skipped(source, descriptor.tag))
+    skips(comm, descriptor.operation)
+        .map(|_| Outcome::skipped(source, descriptor.tag.one().unwrap_or_default()))
 }

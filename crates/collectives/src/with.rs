@@ -2,7 +2,7 @@
 
 use unisono_communicator::{
     Call, CallOptions, Communicator, Descriptor, Executor, Group, Life, MemoryKind, Outcome, OwnedCall,
-    ParentCall, Result, Scope, Work, check_label, check_options,
+    ParentCall, Probed, Result, Scope, Work, check_label, check_options,
 };
 
 /// A communicator that adds the caller's options to every call; made by [`crate::Collectives::with`].
@@ -73,6 +73,18 @@ impl<C: Communicator + ?Sized> Life for With<'_, C> {
         let options = options.or(&self.options);
         let descriptor = Descriptor { label: descriptor.label.or(options.label), ..*descriptor };
         self.inner.life().supports(group, &descriptor, &options, memory)
+    }
+
+    fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {
+        for call in &mut *calls {
+            call.options = self.merge(&call.options, &mut call.descriptor)?;
+        }
+        self.inner.life().exchange(calls, results)
+    }
+
+    fn probe(&self, call: &mut Call<'_>, waits: bool) -> Result<Option<Probed>> {
+        call.options = self.merge(&call.options, &mut call.descriptor)?;
+        self.inner.life().probe(call, waits)
     }
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {

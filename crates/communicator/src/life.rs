@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use unisono_schedule::{Algorithm, Collective, CostModel, Trust};
 
+use crate::call::Call;
 use crate::call::descriptor::Descriptor;
 use crate::call::options::CallOptions;
 use crate::call::outcome::{Outcome, Ticket};
@@ -17,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::group::options::GroupOptions;
 use crate::memory::MemoryKind;
+use crate::message::Probed;
 use crate::scope::Scope;
 
 /// A backend's part of a communicator beside its calls. Each method keeps the promise of [`Communicator`]'s method of
@@ -80,6 +82,25 @@ pub trait Life: Send + Sync {
         }
         let instead = Some("ask the communicator that has issued it".to_owned());
         Err(Error::Unsupported { what: format!("{ticket}"), backend: self.backend(), instead })
+    }
+
+    /// Blocking sends and receives, which all begin before the first of them is awaited, so that two ranks may send to
+    /// each other. It gives the result of each in place of `None`; a call that has a result is over. The arguments are
+    /// checked.
+    ///
+    /// # Errors
+    /// An error that ends all of them.
+    fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {
+        beneath(self, "batches of messages")?.exchange(calls, results)
+    }
+
+    /// The oldest message that the receive of `call` would get, or `None`; if it `waits`, until there is one. The
+    /// receive has no memory.
+    ///
+    /// # Errors
+    /// As a receive's.
+    fn probe(&self, call: &mut Call<'_>, waits: bool) -> Result<Option<Probed>> {
+        beneath(self, "probes")?.probe(call, waits)
     }
 
     /// As [`Communicator::register`].

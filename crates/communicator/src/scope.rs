@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::executor::Executor;
 use crate::group::Group;
 use crate::life::Life;
+use crate::message::Probed;
 use crate::work::Work;
 
 /// A communicator for the calls that make up a parent call, until it is dropped; see [`Communicator::scope`]. It may
@@ -149,6 +150,16 @@ impl Executor for Scope {
 impl Life for Scope {
     fn under(&self) -> Option<&dyn Life> {
         Some(self.communicator.life())
+    }
+
+    fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {
+        calls.iter_mut().for_each(|call| call.scope = Some(self.open.id()));
+        self.communicator.life().exchange(calls, results)
+    }
+
+    fn probe(&self, call: &mut Call<'_>, waits: bool) -> Result<Option<Probed>> {
+        call.scope = Some(self.open.id());
+        self.communicator.life().probe(call, waits)
     }
 
     fn register(&self, _: Arc<Algorithm>, _: Trust) -> Result<()> {

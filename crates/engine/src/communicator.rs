@@ -6,7 +6,8 @@ use std::time::Duration;
 use unisono_backend::{Board, CallGate, Companion, Control, StallOptions, Survivors};
 use unisono_communicator::{
     Call, CallOptions, Communicator, Descriptor, Error, Executor, Group, GroupOptions, Life, MemoryKind,
-    Observations, Operation, Outcome, OwnedCall, ParentCall, RecordedEnd, Result, Scope, Shrunk, Work,
+    Observations, Operation, Outcome, OwnedCall, ParentCall, Probed, RecordedEnd, Result, Scope, Shrunk,
+    Work,
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
@@ -103,7 +104,7 @@ impl<L: Links + 'static> Executor for EngineCommunicator<L> {
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        let shared = &*self.shared;
+        let shared = &self.shared;
         self.group().options().complete(&mut call.descriptor, &mut call.options);
         shared.admit(call)?;
         shared.refuse_device(call.memory())?;
@@ -111,7 +112,10 @@ impl<L: Links + 'static> Executor for EngineCommunicator<L> {
         let Operation::Collective(collective) = call.descriptor.operation else {
             call.options = gate.order_of(call.scope)?.options(&call.options, gate.timeout());
             let entered = gate.board().enter_message(&call.descriptor, &call.options, call.site);
-            let result = self.shared.exchange(call);
+            let timeout = call.options.timeout.unwrap_or(gate.timeout());
+            let mut result = [None];
+            let ended = shared.exchange(std::slice::from_mut(call), timeout, &mut result);
+            let result = ended.and_then(|()| result[0].take().unwrap_or(Err(Error::closed())));
             gate.board().leave_message(entered, (&call.descriptor, call.site), RecordedEnd::from(&result));
             return result;
         };
@@ -161,6 +165,14 @@ impl<L: Links + 'static> Life for EngineCommunicator<L> {
         memory: MemoryKind,
     ) -> Result<()> {
         self.shared.supports(descriptor, options, memory)
+    }
+
+    fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {
+        self.shared.exchange_batch(calls, results)
+    }
+
+    fn probe(&self, call: &mut Call<'_>, waits: bool) -> Result<Option<Probed>> {
+        self.shared.probe(call, waits)
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {

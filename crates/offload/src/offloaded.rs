@@ -7,7 +7,7 @@ use unisono_backend::{Companion, Course, Entered, Survivors};
 use unisono_communicator::{
     Algorithm, Call, CallBody, CallOptions, Collective, Communicator, CostModel, Counts, Descriptor, Error,
     Executor, Group, GroupBackend, GroupOptions, Life, MemoryKind, Observations, Outcome, OwnedCall,
-    ParentCall, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work, check_request, deadline_after,
+    ParentCall, Probed, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work, check_request, deadline_after,
 };
 
 use crate::body::VendorBody;
@@ -335,6 +335,17 @@ impl<V: Vendor> Life for Offloaded<V> {
             Route::Companion => self.companion.supports(descriptor, options, memory),
             Route::Stream | Route::Host => Ok(()),
         }
+    }
+
+    fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {
+        match calls.iter().find(|call| call.memory() == MemoryKind::Device) {
+            Some(_) => Err(Error::no_device(V::BACKEND)),
+            None => self.companion.communicator().life().exchange(calls, results),
+        }
+    }
+
+    fn probe(&self, call: &mut Call<'_>, waits: bool) -> Result<Option<Probed>> {
+        self.companion.communicator().life().probe(call, waits)
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {

@@ -170,7 +170,7 @@ impl<V: Vendor> WorkSource for EnqueuedWork<V> {
         self.ending.is_done()
     }
 
-    fn wait_until(&self, until: Option<Instant>) {
+    fn wait_until(&self, until: Option<Instant>, _: &dyn Fn() -> bool) {
         let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
         // The communicator's thread ends the call, and the result comes from that end.
         if let Some(shared) = self.shared.upgrade() {

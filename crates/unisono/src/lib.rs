@@ -118,14 +118,14 @@ pub use selection::{BACKENDS, is_available};
 #[cfg(feature = "serde")]
 pub use unisono_collectives::Serialized;
 pub use unisono_collectives::{
-    Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesUneven,
-    OBJECT_BYTES_MAX, Object, Received, Solo,
+    Batch, Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesUneven,
+    OBJECT_BYTES_MAX, Object, PointToPoint, Solo,
 };
 pub use unisono_communicator::{
     Awaited, Bool, Bytes, CallInfo, CallOptions, Collective, Communicator, Complex, Culprit, DType,
     Determinism, Element, Error, ErrorCode, Group, GroupBackend, GroupOptions, JobRank, LogLevel, Outcome,
-    Peer, ReduceOp, Result, Scope, Shrunk, Trust, TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16,
-    f8e4m3, f8e5m2, f16,
+    Peer, Probed, Received, ReduceOp, Result, Scope, Shrunk, Tag, Trust, TypedWork, UserFunction, UserOp,
+    WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16, wait_all, wait_any, wait_any_timeout,
 };
 pub use world::World;
 

@@ -277,7 +277,7 @@ impl WorkSource for StreamWork {
         self.ending.is_done()
     }
 
-    fn wait_until(&self, until: Option<Instant>) {
+    fn wait_until(&self, until: Option<Instant>, _: &dyn Fn() -> bool) {
         let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
         while !self.ending.is_done() && !left().is_zero() {
             // The result is that of the ending, which comes first.

@@ -70,6 +70,14 @@ wire_enum! {
         25 MonitoredBarrier { on: Id, timeout: Duration }
         /// Says what the size of a scope's parent is.
         26 NoteSize { on: Id, bytes: u64 }
+        /// A batch of messages: `Result<Vec<Executed>>`.
+        27 Exchange { on: Id, calls: Vec<CallMessage> }
+        /// `Result<Option<ProbedMessage>>`.
+        28 Probe { on: Id, call: CallMessage, waits: bool }
+        /// Receives the message of a probe. The handle's number.
+        29 ReceiveProbed { probed: Id, call: CallMessage }
+        /// Drops the message of a probe.
+        30 DropProbed { probed: Id }
     }
 }
 
@@ -178,6 +186,15 @@ pub(super) struct Executed {
     pub(super) output: Vec<Bytes>,
 }
 
+/// A message that a probe has found.
+pub(super) struct ProbedMessage {
+    pub(super) id: Id,
+    pub(super) source: u32,
+    pub(super) tag: u32,
+    pub(super) dtype: DType,
+    pub(super) bytes: u64,
+}
+
 /// What a handle gives back.
 pub(super) struct FinishedMessage {
     pub(super) result: Result<Outcome>,
@@ -194,5 +211,6 @@ wire_struct! {
     PartMessage { dtype, lent, room_bytes_max, bytes }
     SpanMessage { address, bytes, device }
     Executed { result, is_input_intact, output }
+    ProbedMessage { id, source, tag, dtype, bytes }
     FinishedMessage { result, parts }
 }

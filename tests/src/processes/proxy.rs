@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Algorithm, Call, CallOptions, Collective, Communicator, CostModel, Descriptor, DeviceStream, Error,
-    Executor, Group, GroupOptions, Life, MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall, Result,
-    Scope, ScopeId, Shrunk, Ticket, Trust, Work,
+    Executor, FoundMessage, Group, GroupOptions, Life, MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall,
+    Probed, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work,
 };
 
 use super::memory::{message, owned_message, restore};
-use super::messages::{CallMessage, CommunicatorInfo, Executed, Id, Request, ScopeInfo, ShrunkMessage};
+use super::messages::{
+    CallMessage, CommunicatorInfo, Executed, Id, ProbedMessage, Request, ScopeInfo, ShrunkMessage,
+};
 use super::remote::Remote;
 use super::work::{ProxyWork, WorkState};
 use crate::backend::MakeGroup;
@@ -37,6 +39,56 @@ impl Proxy {
 
     fn id(&self) -> Id {
         self.info.id
+    }
+}
+
+/// A message that a probe has found, in the process of the rank.
+struct ProxyFound {
+    remote: Arc<Remote>,
+    id: Option<Id>,
+}
+
+impl FoundMessage for ProxyFound {
+    fn receive(mut self: Box<Self>, mut call: OwnedCall) -> Work {
+        let (remote, probed) = (self.remote.clone(), self.id.take().unwrap());
+        let asked = owned_call_message(&remote, &mut call, None);
+        match remote.ask::<Id>(&Request::ReceiveProbed { probed, call: asked }) {
+            Ok(id) => Work::new(ProxyWork(WorkState::new(remote, id, None, call.buffers))),
+            Err(gone) => Work::refused(call, gone),
+        }
+    }
+}
+
+impl Drop for ProxyFound {
+    fn drop(&mut self) {
+        if let Some(probed) = self.id.take() {
+            // As for the drop of a proxy.
+            let _ = self.remote.ask::<()>(&Request::DropProbed { probed });
+        }
+    }
+}
+
+fn call_message(call: &Call<'_>, function: Option<Id>) -> CallMessage {
+    CallMessage {
+        descriptor: call.descriptor,
+        buffers: message(&call.buffers, call.descriptor.dtype),
+        stream: call.stream.map(stream_message),
+        counts: call.counts.clone(),
+        options: call.options,
+        function,
+        site: call.site,
+    }
+}
+
+fn owned_call_message(remote: &Remote, call: &mut OwnedCall, function: Option<Id>) -> CallMessage {
+    CallMessage {
+        descriptor: call.descriptor,
+        buffers: owned_message(&mut call.buffers, &mut |lent| remote.keep_lent(lent)),
+        stream: call.stream.map(stream_message),
+        counts: call.counts.clone(),
+        options: call.options,
+        function,
+        site: call.site,
     }
 }
 
@@ -83,15 +135,7 @@ impl Executor for Proxy {
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
         let function = call.user_function.as_ref().map(|function| self.remote.keep_function(function));
-        let asked = CallMessage {
-            descriptor: call.descriptor,
-            buffers: message(&call.buffers, call.descriptor.dtype),
-            stream: call.stream.map(stream_message),
-            counts: call.counts.clone(),
-            options: call.options,
-            function,
-            site: call.site,
-        };
+        let asked = call_message(call, function);
         let executed = self.remote.ask::<Executed>(&Request::Execute { on: self.id(), call: asked });
         if let Some(function) = function {
             self.remote.drop_function(function);
@@ -104,16 +148,7 @@ impl Executor for Proxy {
 
     fn submit(&self, mut call: OwnedCall) -> Work {
         let function = call.user_function.as_ref().map(|function| self.remote.keep_function(function));
-        let buffers = owned_message(&mut call.buffers, &mut |lent| self.remote.keep_lent(lent));
-        let asked = CallMessage {
-            descriptor: call.descriptor,
-            buffers,
-            stream: call.stream.map(stream_message),
-            counts: call.counts.clone(),
-            options: call.options,
-            function,
-            site: call.site,
-        };
+        let asked = owned_call_message(&self.remote, &mut call, function);
         match self.remote.ask::<Id>(&Request::Submit { on: self.id(), call: asked }) {
             Ok(id) => Work::new(ProxyWork(WorkState::new(self.remote.clone(), id, function, call.buffers))),
             Err(gone) => Work::refused(call, gone),
@@ -151,6 +186,29 @@ impl Life for Proxy {
 
     fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
         self.remote.result(&Request::ResolveWithin { on: self.id(), ticket, timeout })
+    }
+
+    fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {
+        let open = results.iter().enumerate().filter(|(_, result)| result.is_none());
+        let open: Vec<usize> = open.map(|(index, _)| index).collect();
+        let asked = open.iter().map(|index| call_message(&calls[*index], None)).collect();
+        let executed: Vec<Executed> =
+            self.remote.result(&Request::Exchange { on: self.id(), calls: asked })?;
+        for (index, Executed { result, is_input_intact, output }) in open.into_iter().zip(executed) {
+            assert!(is_input_intact, "{} has written to its input", calls[index].descriptor);
+            restore(&mut calls[index].buffers, &output);
+            results[index] = Some(result);
+        }
+        Ok(())
+    }
+
+    fn probe(&self, call: &mut Call<'_>, waits: bool) -> Result<Option<Probed>> {
+        let request = Request::Probe { on: self.id(), call: call_message(call, None), waits };
+        let found: Option<ProbedMessage> = self.remote.result(&request)?;
+        Ok(found.map(|ProbedMessage { id, source, tag, dtype, bytes }| {
+            let found = ProxyFound { remote: self.remote.clone(), id: Some(id) };
+            Probed::new((source, tag), (dtype, bytes), Box::new(found))
+        }))
     }
 
     /// The functions of an algorithm stay here: what the rank registers has its name, and is refused where any could be

@@ -3,11 +3,13 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use unisono_communicator::{Buffers, Call, Communicator, OwnedBuffers, OwnedCall, UserFunction};
+use unisono_communicator::{
+    Buffers, Call, Communicator, Error, OwnedBuffers, OwnedCall, Probed, Result, UserFunction,
+};
 
 use super::connection::Connection;
 use super::memory::{Held, lent_parts, owned};
-use super::messages::{BuffersMessage, CallMessage, Executed, Id, Upcall};
+use super::messages::{BuffersMessage, CallMessage, Executed, Id, MemoryMessage, Upcall};
 use super::raw::stream;
 use super::wire::Bytes;
 
@@ -17,7 +19,7 @@ fn function(id: Id, connection: &Arc<Connection>) -> UserFunction {
     Arc::new(move |left: &[u8], right: &[u8], out: &mut [u8]| {
         let [left, right] = [left, right].map(|side| Bytes(side.to_vec()));
         let out_bytes = out.len() as u64;
-        match connection.ask::<Result<Bytes, String>>(&Upcall::Function {
+        match connection.ask::<std::result::Result<Bytes, String>>(&Upcall::Function {
             function: id,
             left,
             right,
@@ -57,6 +59,56 @@ pub(super) fn execute(
             Executed { result, is_input_intact: input.is_as_in(&given), output: output.parts() }
         }
     }
+}
+
+/// Sends and receives of one batch.
+pub(super) fn exchange(communicator: &dyn Communicator, messages: &[CallMessage]) -> Result<Vec<Executed>> {
+    let mut memory: Vec<(Held, Held)> = messages.iter().map(both).collect();
+    let mut calls: Vec<Call<'_>> = messages
+        .iter()
+        .zip(&mut memory)
+        .map(|(message, (input, output))| Call {
+            options: message.options,
+            site: message.site,
+            ..Call::separate(message.descriptor, input.buffer(), output.buffer_mut())
+        })
+        .collect();
+    let mut results = vec![None; calls.len()];
+    communicator.life().exchange(&mut calls, &mut results)?;
+    let ended = messages.iter().zip(memory).zip(results);
+    let executed = ended.map(|((message, (input, output)), result)| {
+        let result = result.unwrap_or(Err(Error::closed()));
+        Executed { result, is_input_intact: input.is_as_in(halves(message).0), output: output.parts() }
+    });
+    Ok(executed.collect())
+}
+
+/// The input and the output of a message.
+fn halves(message: &CallMessage) -> (&MemoryMessage, &MemoryMessage) {
+    match &message.buffers {
+        BuffersMessage::Separate { input, output } => (input, output),
+        BuffersMessage::None {} | BuffersMessage::InOut { .. } => panic!("a message has two buffers"),
+    }
+}
+
+fn both(message: &CallMessage) -> (Held, Held) {
+    let (input, output) = halves(message);
+    (Held::new(input), Held::new(output))
+}
+
+/// Looks for a message.
+pub(super) fn probe(
+    communicator: &dyn Communicator,
+    message: &CallMessage,
+    waits: bool,
+) -> Result<Option<Probed>> {
+    let (input, mut output) = both(message);
+    let mut call = Call {
+        options: message.options,
+        site: message.site,
+        ..Call::separate(message.descriptor, input.buffer(), output.buffer_mut())
+    };
+    communicator.life().probe(&mut call, waits)
 }
 
 /// An asynchronous call, and which of its host buffers are lent.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Algorithm, AlgorithmName, Communicator, ParentCall, Result, Scope, Shrunk, Trust,
+    Algorithm, AlgorithmName, Communicator, ParentCall, Probed, Result, Scope, Shrunk, Trust,
 };
 use unisono_engine::EngineOptions;
 use unisono_job::Job;
@@ -17,8 +17,8 @@ use unisono_transport_tcp::Tcp;
 
 use super::connection::{Answer, Connection};
 use super::held_work::HeldWork;
-use super::messages::{CommunicatorInfo, Id, Request, ScopeInfo, ShrunkMessage, WorldMessage};
-use super::rank_calls::{execute, owned_call};
+use super::messages::{CommunicatorInfo, Id, ProbedMessage, Request, ScopeInfo, ShrunkMessage, WorldMessage};
+use super::rank_calls::{exchange, execute, owned_call, probe};
 use super::wire::{decode, encode};
 use crate::backend::{MakeGroup, with_options};
 
@@ -73,6 +73,7 @@ struct Rank {
 #[derive(Default)]
 struct State {
     works: HashMap<Id, Arc<HeldWork>>,
+    probed: HashMap<Id, Probed>,
     communicators: HashMap<Id, Derived>,
     groups: Option<Arc<dyn MakeGroup>>,
     world: Option<Job>,
@@ -145,6 +146,13 @@ impl Rank {
         info
     }
 
+    fn keep_probed(&self, probed: Probed) -> ProbedMessage {
+        let (id, source, tag) = (self.next_id(), probed.source().unwrap(), probed.tag());
+        let message = ProbedMessage { id, source, tag, dtype: probed.dtype(), bytes: probed.bytes() };
+        self.state().probed.insert(id, probed);
+        message
+    }
+
     /// Everything that is held is released before the answer is sent.
     fn reply(&self, connection: &Arc<Connection>, request: Request) -> Vec<u8> {
         match request {
@@ -165,6 +173,24 @@ impl Rank {
                 let id = self.next_id();
                 self.state().works.insert(id, Arc::new(HeldWork::new(work, lent)));
                 encode(&id)
+            }
+            Request::Exchange { on, calls } => encode(&exchange(self.held(on).communicator(), &calls)),
+            Request::Probe { on, call, waits } => {
+                let found = probe(self.held(on).communicator(), &call, waits);
+                encode(&found.map(|found| found.map(|probed| self.keep_probed(probed))))
+            }
+            Request::ReceiveProbed { probed, call } => {
+                let probed = self.state().probed.remove(&probed).unwrap();
+                let (call, lent) = owned_call(call, connection);
+                let work = probed.into_found().unwrap().receive(call);
+                let id = self.next_id();
+                self.state().works.insert(id, Arc::new(HeldWork::new(work, lent)));
+                encode(&id)
+            }
+            Request::DropProbed { probed } => {
+                let dropped = self.state().probed.remove(&probed);
+                drop(dropped);
+                encode(&())
             }
             Request::IsDone { .. }
             | Request::Wait { .. }

@@ -6,7 +6,7 @@ use unisono_communicator::{
     AlgorithmName, CallOptions, Collective, Completion, CostModel, Counts, DType, Descriptor, Determinism,
     Division, Group, GroupBackend, GroupOptions, GroupRank, JobRank, LengthList, LogName, MemoryKind,
     Operation, Outcome, ParentCall, Peer, Place, Process, Profile, ReduceOp, ShortText, Site, Sizes,
-    SkippedOperations, Ticket, UserOp, WhenBusy,
+    SkippedOperations, Tag, Ticket, UserOp, WhenBusy,
 };
 use unisono_control::codec::{Malformed, Reader, Writer};
 use unisono_schedule::INTERNED_BYTES_MAX;
@@ -166,15 +166,31 @@ impl Wire for ReduceOp {
 
 impl Wire for Peer {
     fn write(&self, writer: &mut Writer) {
-        let rank = match self {
-            Peer::Rank(rank) => Some(*rank),
-            Peer::Any => None,
+        let (kind, rank) = match self {
+            Peer::Rank(rank) => (0, *rank),
+            Peer::Any => (1, 0),
+            Peer::None => (2, 0),
         };
-        rank.write(writer);
+        writer.u8(kind).u32(rank);
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Peer, Malformed> {
-        Ok(Option::<u32>::read(reader)?.map_or(Peer::Any, Peer::Rank))
+        match (reader.u8()?, reader.u32()?) {
+            (0, rank) => Ok(Peer::Rank(rank)),
+            (1, _) => Ok(Peer::Any),
+            (2, _) => Ok(Peer::None),
+            _ => Err(Malformed { what: "an unknown peer" }),
+        }
+    }
+}
+
+impl Wire for Tag {
+    fn write(&self, writer: &mut Writer) {
+        self.one().write(writer);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Tag, Malformed> {
+        Ok(Option::<u32>::read(reader)?.map_or(Tag::Any, Tag::Is))
     }
 }
 

@@ -138,7 +138,7 @@ impl WorkSource for ProxyWork {
         state.ending.is_done()
     }
 
-    fn wait_until(&self, until: Option<Instant>) {
+    fn wait_until(&self, until: Option<Instant>, _: &dyn Fn() -> bool) {
         let state = &self.0;
         let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
         let wait = |timeout| Request::Wait { work: state.id, timeout };

@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 use std::time::Duration;
 
-use unisono_collectives::{Collectives, CollectivesAsync, Received};
+use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
     Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer,
-    ReduceOp, TypedWork,
+    Received, ReduceOp, Tag, TypedWork,
 };
 
 use crate::backend::Backend;
@@ -58,7 +58,7 @@ fn message(comm: &dyn Communicator, count: usize) {
     let receive = comm.recv_async(vec![0u32; count + 2], Peer::Rank(previous), 3);
     let send = comm.send_async(vec![rank; count], next, 3);
     let (buffer, received) = receive.wait().unwrap();
-    assert_eq!(received, Received { source: previous, tag: 3, count });
+    assert_eq!(received, Received { source: Some(previous), tag: 3, count });
     let mut expected = vec![previous; count];
     expected.extend([0, 0]);
     assert_eq!(buffer, expected);
@@ -257,7 +257,8 @@ pub fn messages_in_lists(backend: &dyn Backend) {
                 (OwnedMemory::of_list(list, Division::Anywhere), OwnedMemory::of(Vec::<u32>::new()));
             let (input, output) = if operation == Operation::Send { (list, none) } else { (none, list) };
             let peer = Some(Peer::Rank(peer));
-            let descriptor = Descriptor { peer, tag: 2, ..Descriptor::new(operation, DType::U32, count) };
+            let descriptor =
+                Descriptor { peer, tag: Tag::Is(2), ..Descriptor::new(operation, DType::U32, count) };
             comm.start(OwnedCall::new(descriptor, OwnedBuffers::Separate { input, output }))
         };
         let receive = start(Operation::Recv, previous, vec![vec![9; 2], vec![9; 60_000]]);

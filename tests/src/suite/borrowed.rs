@@ -10,7 +10,7 @@ use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
     CallOptions, Collective, Communicator, DType, Descriptor, DeviceBufferMut, DeviceStream, Error, Keeper,
     MemoryKind, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, ParentCall, Peer, Place,
-    ReduceOp, Ticket, Work,
+    ReduceOp, Tag, Ticket, Work,
 };
 
 use crate::backend::Backend;
@@ -97,8 +97,11 @@ pub fn calls_on_memory_that_stays(backend: &dyn Backend) {
 pub fn keepers_are_dropped_at_the_end(backend: &dyn Backend) {
     run_each(backend, &[1, 2, 3], |comm| {
         let (buffer, returned) = lend(vec![1; 10], false);
-        let descriptor =
-            Descriptor { peer: Some(Peer::Any), tag: 8, ..Descriptor::new(Operation::Recv, DType::I32, 10) };
+        let descriptor = Descriptor {
+            peer: Some(Peer::Any),
+            tag: Tag::Is(8),
+            ..Descriptor::new(Operation::Recv, DType::I32, 10)
+        };
         let buffers = OwnedBuffers::Separate { input: OwnedMemory::of(Vec::<i32>::new()), output: buffer };
         let work = comm.start(OwnedCall::new(descriptor, buffers));
         assert_eq!(returned.recv_timeout(Duration::from_millis(5)), Err(RecvTimeoutError::Timeout));

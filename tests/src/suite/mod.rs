@@ -17,6 +17,7 @@ pub mod lists;
 pub mod member_groups;
 pub mod mismatch;
 pub mod monitored_barriers;
+pub mod neighbours;
 pub mod objects;
 pub mod outside;
 pub mod point_to_point;
@@ -69,6 +70,9 @@ macro_rules! conformance {
             point_to_point: ring_of_messages tags_choose order_per_pair_and_tag any_source longer_receives
                 truncation_is_harmless receive_posted_before_a_collective many_in_flight messages_to_oneself
                 elements_of_another_size;
+            neighbours: b24_both_ways_at_once b24_nobody_beyond_the_edges b24_any_tag b16_batches
+                b16_a_batch_with_a_short_buffer b24_probes b24_found_messages_go_back b24_a_probe_has_a_deadline
+                b16_waits_for_any b24_threads_exchange_at_once;
             lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
                 b11_h1_reduce_scatter_coalesced b10_b11_other_lengths_are_a_mismatch
                 b10_b11_wrong_lists_change_nothing;

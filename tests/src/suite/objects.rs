@@ -7,7 +7,7 @@ use unisono_collectives::{
 };
 use unisono_communicator::{
     Bytes, CallOptions, Communicator, DType, Descriptor, Error, Operation, OwnedBuffer, OwnedBuffers,
-    OwnedCall, OwnedMemory, Peer, ReduceOp, Result, Work,
+    OwnedCall, OwnedMemory, Peer, ReduceOp, Result, Tag, Work,
 };
 
 use crate::backend::Backend;
@@ -90,7 +90,7 @@ pub fn b19_texts_and_values(backend: &dyn Backend) {
         let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         comm.send_object(Serialized(value(rank)), next, 3).unwrap();
         let (Serialized(got), received) = comm.recv_object::<Serialized<Value>>(Peer::Any, 3).unwrap();
-        assert_eq!((got, received.source, received.tag), (value(previous), previous, 3));
+        assert_eq!((got, received.source, received.tag), (value(previous), Some(previous), 3));
     });
 }
 
@@ -283,9 +283,9 @@ pub fn b19_messages_of_unknown_length(backend: &dyn Backend) {
             let posted = comm.recv_vec_async::<u32>(Peer::Rank(previous), 1);
             let works = [1, 2].map(|tag| comm.send_async(words(rank, length), next, tag).into_work());
             let (early, received) = posted.wait().unwrap();
-            assert_eq!((received.source, received.tag, received.count), (previous, 1, length));
+            assert_eq!((received.source, received.tag, received.count), (Some(previous), 1, length));
             let (late, received) = comm.recv_vec::<u32>(Peer::Any, 2).unwrap();
-            assert_eq!((received.source, received.tag, received.count), (previous, 2, length));
+            assert_eq!((received.source, received.tag, received.count), (Some(previous), 2, length));
             assert!([early, late].iter().all(|message| *message == words(previous, length)), "{length}");
             works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
         }
@@ -306,7 +306,7 @@ pub fn b19_refused_messages_harm_nobody(backend: &dyn Backend) {
                 is_invalid(comm.recv_vec::<f32>(Peer::Rank(0), 1), "dtype", "rank 0 sent");
                 let descriptor = Descriptor {
                     peer: Some(Peer::Any),
-                    tag: 2,
+                    tag: Tag::Is(2),
                     ..Descriptor::new(Operation::Recv, DType::U8, 0)
                 };
                 let output = OwnedMemory::One(OwnedBuffer::for_message::<u8>(10));
@@ -338,7 +338,10 @@ pub fn b19_threads_do_not_steal_from_each_other(backend: &dyn Backend) {
         }
         let take = || -> Vec<(u32, Bytes)> {
             let receive = |_| comm.recv_object::<Bytes>(Peer::Any, 5).unwrap();
-            (0..EACH * (ranks - 1)).map(receive).map(|(bytes, received)| (received.source, bytes)).collect()
+            (0..EACH * (ranks - 1))
+                .map(receive)
+                .map(|(bytes, received)| (received.source.unwrap(), bytes))
+                .collect()
         };
         let both = std::thread::scope(|threads| {
             let second = threads.spawn(take);

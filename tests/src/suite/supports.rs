@@ -115,7 +115,7 @@ fn exchange(comm: &dyn Communicator, descriptor: Descriptor, options: CallOption
     let (own, ranks) = (comm.group().rank(), comm.group().size());
     let hub = match descriptor.peer {
         Some(Peer::Rank(rank)) => rank,
-        Some(Peer::Any) | None => 0,
+        Some(Peer::Any | Peer::None) | None => 0,
     };
     if own != hub {
         return execute(comm, descriptor, options);

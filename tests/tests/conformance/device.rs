@@ -393,7 +393,7 @@ fn ranks_without_a_part_and_messages() {
 
         let message = |operation| Descriptor {
             peer: Some(Peer::Rank(1 - rank.rank)),
-            tag: 3,
+            tag: unisono_communicator::Tag::Is(3),
             ..Descriptor::new(operation, DType::U32, 2)
         };
         let mut room = all.buffer_mut();

@@ -266,7 +266,7 @@ impl Drop for CollectiveWait {
 fn peer_of(message: &CallInfo) -> Option<GroupRank> {
     match message.descriptor.peer {
         Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),
-        Some(Peer::Any) | None => None,
+        Some(Peer::Any | Peer::None) | None => None,
     }
 }
 

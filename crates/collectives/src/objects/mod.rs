@@ -7,15 +7,14 @@ pub(crate) mod object;
 
 use bytes::Bytes;
 use unisono_communicator::{
-    Buffer, BufferMut, Call, CallOptions, Communicator, DType, Element, Error, GroupRank, Operation, Peer,
-    Result, Site,
+    Call, CallOptions, Communicator, Element, Error, GroupRank, Peer, Received, Result, Site, Tag,
 };
 
-use crate::arguments::point_to_point;
 use crate::asynchronous::{CollectivesAsync, message_of_any_length};
-use crate::collectives::{Collectives, Received};
+use crate::collectives::Collectives;
 use crate::objects::exchange::OBJECT_BYTES_MAX;
 use crate::objects::object::Object;
+use crate::point_to_point::send_call;
 
 /// Operations on objects, and on messages of unknown length. Objects need no agreement on their lengths.
 ///
@@ -119,19 +118,17 @@ pub trait CollectivesOfObjects: Communicator {
     /// let comm = Solo::new();
     /// comm.send_object("hello".to_owned(), 0, 7)?;
     /// let (text, received) = comm.recv_object::<String>(Peer::Any, 7)?;
-    /// assert_eq!((text.as_str(), received.source), ("hello", 0));
+    /// assert_eq!((text.as_str(), received.source), ("hello", Some(0)));
     /// # Ok::<(), unisono::Error>(())
     /// ```
     ///
     /// # Errors
     /// An object that is too long, or that cannot be encoded, is an error before anything is sent.
     #[track_caller]
-    fn send_object<O: Object>(&self, object: O, peer: u32, tag: u32) -> Result<()> {
+    fn send_object<O: Object>(&self, object: O, peer: impl Into<Peer>, tag: u32) -> Result<()> {
         let object = encoded(object);
         let bytes: &[u8] = object.as_ref().map_or(&[], |bytes| bytes);
-        let descriptor = point_to_point(Operation::Send, DType::U8, bytes.len(), Peer::Rank(peer), tag);
-        let call = Call::separate(descriptor, Buffer::of(bytes), BufferMut::empty());
-        let call = Call { options: CallOptions::new().needed(), ..call };
+        let call = Call { options: CallOptions::new().needed(), ..send_call(bytes, peer.into(), tag) };
         if let Err(error) = &object {
             return Err(error.clone().in_call(&call));
         }
@@ -149,12 +146,16 @@ pub trait CollectivesOfObjects: Communicator {
     /// [`Error::Truncated`] for a message of more than [`OBJECT_BYTES_MAX`] bytes; else as
     /// [`CollectivesOfObjects::recv_vec`]. The message is dropped; nothing else is affected.
     #[track_caller]
-    fn recv_object<O: Object>(&self, peer: Peer, tag: u32) -> Result<(O, Received)> {
+    fn recv_object<O: Object>(&self, peer: impl Into<Peer>, tag: impl Into<Tag>) -> Result<(O, Received)> {
         let call = ("recv_object", Site::caller());
         let options = CallOptions::new().needed();
-        let work = message_of_any_length::<u8, _>(self, peer, tag, OBJECT_BYTES_MAX, options);
+        let work = message_of_any_length::<u8, _>(self, peer.into(), tag.into(), OBJECT_BYTES_MAX, options);
         let (bytes, received) = work.wait()?;
-        Ok((decoded(self, call, bytes.into(), received.source)?, received))
+        let Some(source) = received.source else {
+            let problem = "a receive from nobody gives no object";
+            return Err(Error::invalid("peer", problem).in_call(&format_args!("{} at {}", call.0, call.1)));
+        };
+        Ok((decoded(self, call, bytes.into(), source)?, received))
     }
 
     /// Receives the next message of `peer` with `tag`, of any length: memory for it is taken when the message is
@@ -166,7 +167,7 @@ pub trait CollectivesOfObjects: Communicator {
     /// let comm = Solo::new();
     /// comm.send(&[1.5f32, 2.0], 0, 7)?;
     /// let (message, received) = comm.recv_vec::<f32>(Peer::Any, 7)?;
-    /// assert_eq!((message, received.source), (vec![1.5, 2.0], 0));
+    /// assert_eq!((message, received.source), (vec![1.5, 2.0], Some(0)));
     /// # Ok::<(), unisono::Error>(())
     /// ```
     ///
@@ -174,7 +175,7 @@ pub trait CollectivesOfObjects: Communicator {
     /// [`Error::InvalidArgument`] when the message has another element type, or when there is no memory for it. The
     /// message is dropped; nothing else is affected.
     #[track_caller]
-    fn recv_vec<T: Element>(&self, peer: Peer, tag: u32) -> Result<(Vec<T>, Received)> {
+    fn recv_vec<T: Element>(&self, peer: impl Into<Peer>, tag: impl Into<Tag>) -> Result<(Vec<T>, Received)> {
         self.recv_vec_async(peer, tag).wait()
     }
 }

@@ -4,9 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    AfterEnd, Awaited, BufferMut, Buffers, CALL_TIMEOUT_DEFAULT, Call, CallInfo, Completion, DType,
-    Descriptor, Ending, Error, GroupRank, JobRank, Outcome, OwnedCall, Recording, Result, Segments,
-    deadline_after,
+    AfterEnd, Awaited, BufferMut, Buffers, CALL_TIMEOUT_DEFAULT, Call, CallInfo, Completion, DType, Ending,
+    Error, GroupRank, JobRank, Outcome, OwnedCall, Recording, Result, Segments, Tag, deadline_after,
 };
 
 /// The algorithm in outcomes.
@@ -15,6 +14,8 @@ pub(crate) const ALGORITHM: &str = "local";
 pub(crate) const OWN: JobRank = JobRank::new(0);
 
 pub(crate) struct Message {
+    /// Its place in the order of sends.
+    pub(crate) number: u64,
     pub(crate) tag: u32,
     pub(crate) dtype: DType,
     pub(crate) bytes: Vec<u8>,
@@ -32,7 +33,7 @@ impl Message {
 
     /// Writes the message into the memory of its receive.
     pub(crate) fn deliver(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        let Descriptor { tag, dtype, .. } = call.descriptor;
+        let (tag, dtype) = (self.tag, call.descriptor.dtype);
         if dtype != self.dtype {
             return Err(Error::invalid("dtype", format!("{dtype}, but rank 0 sent {}", self.dtype)));
         }
@@ -52,7 +53,7 @@ impl Message {
 
 /// A receive whose handle was returned before its message came.
 pub(crate) struct PostedReceive {
-    pub(crate) tag: u32,
+    pub(crate) tag: Tag,
     pub(crate) posted: Instant,
     pub(crate) deadline: Instant,
     call: Mutex<Option<(OwnedCall, Option<Recording>)>>,

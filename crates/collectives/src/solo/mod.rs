@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, CommsLogger, Communicator, DType, Error, Executor,
-    Finished, Group, GroupOptions, Kind, Life, MemoryKind, Operation, Outcome, OwnedCall, ParentCall,
+    Finished, Group, GroupOptions, Kind, Life, MemoryKind, Operation, Outcome, OwnedCall, ParentCall, Probed,
     ReduceOp, Result, Scope, Shrunk, SkippedOperations, Work,
 };
 use unisono_schedule::{Algorithm, Registry, Trust};
@@ -108,6 +108,24 @@ impl Executor for Solo {
 impl Life for Solo {
     fn backend(&self) -> &'static str {
         BACKEND
+    }
+
+    /// The sends come first, since they end at once.
+    fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {
+        for now in [Operation::Send, Operation::Recv] {
+            for (call, result) in calls.iter_mut().zip(&mut *results) {
+                if result.is_none() && call.descriptor.operation == now {
+                    *result = Some(self.execute(call));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn probe(&self, call: &mut Call<'_>, waits: bool) -> Result<Option<Probed>> {
+        self.group.options().complete(&mut call.descriptor, &mut call.options);
+        call.options = self.admit(call)?;
+        self.world.probe(call, waits)
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {

@@ -9,9 +9,9 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Buffer, Buffers, CALL_TIMEOUT_DEFAULT, Call, CallInfo, CallOptions, Descriptor, DoneCallback,
-    EnteredCall, Error, Group, OpenScope, Outcome, OwnedBuffers, OwnedCall, ParentCall, RecordedEnd,
-    Recording, Result, ScopeId, WhenBusy, Work, WorkSource, call_back, deadline_after,
+    Buffer, Buffers, CALL_TIMEOUT_DEFAULT, Call, CallInfo, CallOptions, DoneCallback, EnteredCall, Error,
+    Finished, FoundMessage, Group, OpenScope, Outcome, OwnedBuffers, OwnedCall, ParentCall, Probed,
+    RecordedEnd, Recording, Result, ScopeId, Tag, WhenBusy, Work, WorkSource, call_back, deadline_after,
 };
 
 use crate::solo::messages::{ALGORITHM, Message, OWN, PostedReceive, deadline, info, no_message, timeout};
@@ -38,7 +38,10 @@ pub(crate) struct State {
     /// turn, and so has the first call without a scope.
     turns: VecDeque<(u64, Option<ScopeId>)>,
     open: Weak<ScopeCalls>,
-    /// Messages without a receive, and receives without a message. For one tag, one of the two lists is empty.
+    /// The number of the next message.
+    sent: u64,
+    /// Messages without a receive, in the order of sends, and receives without a message. For one tag, one of the two
+    /// lists is empty.
     messages: VecDeque<Message>,
     receives: VecDeque<Arc<PostedReceive>>,
 }
@@ -90,9 +93,15 @@ impl State {
         }
     }
 
-    fn take_message(&mut self, tag: u32) -> Option<Message> {
-        let position = self.messages.iter().position(|message| message.tag == tag)?;
+    fn take_message(&mut self, tag: Tag) -> Option<Message> {
+        let position = self.messages.iter().position(|message| tag.fits(message.tag))?;
         self.messages.remove(position)
+    }
+
+    /// Keeps a message at its place in the order of sends.
+    fn keep(&mut self, message: Message) {
+        let place = self.messages.partition_point(|other| other.number < message.number);
+        self.messages.insert(place, message);
     }
 
     fn take_receive(&mut self, is_it: impl Fn(&Arc<PostedReceive>) -> bool) -> Option<Arc<PostedReceive>> {
@@ -287,43 +296,67 @@ impl World {
         };
         let bytes = input.copied()?;
         let outcome = Outcome::done(bytes.len() as u64, ALGORITHM);
-        let Descriptor { tag, dtype, .. } = call.descriptor;
-        let message = Message { tag, dtype, bytes };
+        let (dtype, tag) = (call.descriptor.dtype, call.descriptor.tag.one().unwrap_or_default());
         let mut state = self.lock();
         state.check()?;
-        match state.take_receive(|receive| receive.tag == tag) {
+        state.sent += 1;
+        let number = state.sent;
+        self.give(state, Message { number, tag, dtype, bytes }).map(|()| outcome)
+    }
+
+    /// Gives a message to the receive that waits for it, or keeps it.
+    fn give(&self, mut state: MutexGuard<'_, State>, message: Message) -> Result<()> {
+        match state.take_receive(|receive| receive.tag.fits(message.tag)) {
             None => {
-                state.messages.push_back(message);
+                state.keep(message);
                 drop(state);
             }
             Some(receive) => {
                 drop(state);
                 if Instant::now() >= receive.deadline {
                     self.end_late(&receive);
-                    return self.lock().check().map(|()| outcome);
+                    return self.lock().check();
                 }
                 receive.end(|call| message.deliver_owned(call));
             }
         }
         self.notify();
-        Ok(outcome)
+        Ok(())
     }
 
-    /// Waits for the message of a blocking receive.
-    pub(crate) fn receive(&self, call: &mut Call<'_>) -> Result<Outcome> {
+    /// Takes the message that the receive of `call` would get. If it `waits`, until there is one.
+    pub(crate) fn take(&self, call: &Call<'_>, waits: bool) -> Result<Option<Message>> {
         let (started, deadline) = (Instant::now(), deadline(call));
         let mut state = self.lock();
         loop {
             state.check()?;
-            if let Some(message) = state.take_message(call.descriptor.tag) {
-                drop(state);
-                return message.deliver(call);
+            let message = state.take_message(call.descriptor.tag);
+            if message.is_some() || !waits {
+                return Ok(message);
             }
             if Instant::now() >= deadline {
                 drop(state);
                 return Err(self.fail(no_message(call, started.elapsed())));
             }
             state = self.wait(state, deadline);
+        }
+    }
+
+    /// Takes a message for a probe.
+    pub(crate) fn probe(self: &Arc<Self>, call: &Call<'_>, waits: bool) -> Result<Option<Probed>> {
+        let message = self.take(call, waits)?;
+        Ok(message.map(|message| {
+            let (size, tag) = ((message.dtype, message.bytes.len() as u64), message.tag);
+            let found = Found { world: self.clone(), message: Some(message) };
+            Probed::new((OWN.get(), tag), size, Box::new(found))
+        }))
+    }
+
+    /// Waits for the message of a blocking receive.
+    pub(crate) fn receive(&self, call: &mut Call<'_>) -> Result<Outcome> {
+        match self.take(call, true)? {
+            Some(message) => message.deliver(call),
+            None => Err(Error::closed()),
         }
     }
 
@@ -395,6 +428,29 @@ impl OpenScope for SoloScope {
     }
 }
 
+/// A message that a probe has found. Dropped before it is received, it goes back to its place.
+struct Found {
+    world: Arc<World>,
+    message: Option<Message>,
+}
+
+impl FoundMessage for Found {
+    fn receive(mut self: Box<Self>, mut call: OwnedCall) -> Work {
+        let Some(message) = self.message.take() else { return Work::refused(call, Error::closed()) };
+        let result = message.deliver_owned(&mut call).map_err(|error| error.in_call(&call));
+        Work::finished(Finished { result, buffers: Some(call.buffers) })
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        if let Some(message) = self.message.take() {
+            // An error is the first cause, which the next call returns.
+            let _ = self.world.give(self.world.lock(), message);
+        }
+    }
+}
+
 struct ReceiveHandle {
     world: Arc<World>,
     receive: Arc<PostedReceive>,
@@ -416,14 +472,18 @@ impl WorkSource for ReceiveHandle {
         self.receive.ending.is_done()
     }
 
-    fn wait_until(&self, until: Option<Instant>) {
-        while !self.is_done() && until.is_none_or(|until| Instant::now() < until) {
+    fn wait_until(&self, until: Option<Instant>, is_enough: &dyn Fn() -> bool) {
+        while !self.is_done() && !is_enough() && until.is_none_or(|until| Instant::now() < until) {
             let state = self.world.lock();
             if !self.receive.ending.is_done() {
                 let deadline = self.receive.deadline;
                 drop(self.world.wait(state, until.map_or(deadline, |until| until.min(deadline))));
             }
         }
+    }
+
+    fn mover(&self) -> usize {
+        Arc::as_ptr(&self.world).addr()
     }
 
     fn register(&self, waker: &Waker) {

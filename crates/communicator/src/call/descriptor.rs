@@ -16,13 +16,85 @@ pub enum Place {
     InPlace,
 }
 
-/// The other side of a point-to-point call.
+/// The other side of a point-to-point call. A number is a rank, and `Option::None` is [`Peer::None`], so that
+/// `comm.send(&row, 1, 0)` and the neighbours of a grid are peers as they stand.
+///
+/// ```
+/// use unisono_communicator::Peer;
+/// assert_eq!([Peer::from(3), Peer::from(None), Peer::from(Some(3))], [Peer::Rank(3), Peer::None, Peer::Rank(3)]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// This rank of the group.
     Rank(u32),
-    /// Any rank: the first message with this tag matches (receives only).
+    /// Any rank: the first message with a tag that fits matches (receives only).
+    #[doc(alias = "MPI_ANY_SOURCE")]
     Any,
+    /// Nobody, as beyond the edge of a grid: a send to nobody and a receive from nobody succeed at once, and move
+    /// nothing (MPI 4.1, section 3.11).
+    #[doc(alias = "MPI_PROC_NULL")]
+    None,
+}
+
+impl From<u32> for Peer {
+    fn from(rank: u32) -> Peer {
+        Peer::Rank(rank)
+    }
+}
+
+impl From<Option<u32>> for Peer {
+    fn from(rank: Option<u32>) -> Peer {
+        rank.map_or(Peer::None, Peer::Rank)
+    }
+}
+
+/// The tags that a receive takes. A number is a tag.
+///
+/// ```
+/// use unisono_communicator::Tag;
+/// assert_eq!(Tag::from(7), Tag::Is(7));
+/// assert!(Tag::Any.fits(7) && Tag::Is(7).fits(7) && !Tag::Is(7).fits(8));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tag {
+    /// Messages with this tag.
+    Is(u32),
+    /// Messages with any tag (receives only).
+    #[doc(alias = "MPI_ANY_TAG")]
+    Any,
+}
+
+impl Tag {
+    /// Whether a message with `tag` is one of them.
+    pub const fn fits(self, tag: u32) -> bool {
+        match self {
+            Tag::Is(wanted) => wanted == tag,
+            Tag::Any => true,
+        }
+    }
+
+    /// The one tag; `None` for any.
+    pub const fn one(self) -> Option<u32> {
+        match self {
+            Tag::Is(tag) => Some(tag),
+            Tag::Any => None,
+        }
+    }
+}
+
+impl From<u32> for Tag {
+    fn from(tag: u32) -> Tag {
+        Tag::Is(tag)
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tag::Is(tag) => write!(f, "tag {tag}"),
+            Tag::Any => f.write_str("any tag"),
+        }
+    }
 }
 
 /// Everything about a call that is not data.
@@ -45,7 +117,7 @@ pub struct Descriptor {
     /// The other side, for point-to-point calls.
     pub peer: Option<Peer>,
     /// The tag, for point-to-point calls.
-    pub tag: u32,
+    pub tag: Tag,
     /// The caller's text for the call. Labels that differ between ranks are a mismatch.
     pub label: Option<ShortText>,
     /// In place or not.
@@ -64,7 +136,7 @@ impl Descriptor {
             op: None,
             root: None,
             peer: None,
-            tag: 0,
+            tag: Tag::Is(0),
             label: None,
             place: Place::Separate,
             uneven: false,
@@ -93,8 +165,9 @@ impl Descriptor {
             write!(f, ", root {root}")?;
         }
         match self.peer {
-            Some(Peer::Rank(rank)) => write!(f, ", peer {rank}, tag {}", self.tag)?,
-            Some(Peer::Any) => write!(f, ", any peer, tag {}", self.tag)?,
+            Some(Peer::Rank(rank)) => write!(f, ", peer {rank}, {}", self.tag)?,
+            Some(Peer::Any) => write!(f, ", any peer, {}", self.tag)?,
+            Some(Peer::None) => write!(f, ", no peer, {}", self.tag)?,
             None => {}
         }
         if self.place == Place::InPlace {

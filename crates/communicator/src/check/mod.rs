@@ -9,7 +9,7 @@ use unisono_schedule::Collective;
 
 use crate::call::Call;
 use crate::call::counts::{Counts, total};
-use crate::call::descriptor::{Descriptor, Peer, Place};
+use crate::call::descriptor::{Descriptor, Peer, Place, Tag};
 use crate::call::log_name::LogName;
 use crate::call::operation::Operation;
 use crate::call::options::{AlgorithmName, CallOptions};
@@ -148,7 +148,10 @@ fn check_peer(descriptor: &Descriptor, group: &Group) -> Result<()> {
         (Some(_), Operation::Collective(collective)) => {
             Err(Error::invalid("peer", format!("{collective} has none")))
         }
-        (Some(Peer::Rank(_)), Operation::Send | Operation::Recv)
+        (Some(Peer::Rank(_) | Peer::None), Operation::Send) if descriptor.tag == Tag::Any => {
+            Err(Error::invalid("tag", "a send has one tag"))
+        }
+        (Some(Peer::Rank(_) | Peer::None), Operation::Send | Operation::Recv)
         | (Some(Peer::Any), Operation::Recv)
         | (None, Operation::Collective(_)) => Ok(()),
     }

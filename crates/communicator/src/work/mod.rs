@@ -1,6 +1,7 @@
 //! Handles of asynchronous calls: wait, poll, callbacks, `.await`, cancel.
 
 pub(crate) mod ending;
+pub(crate) mod many;
 
 use std::fmt;
 use std::future::Future;
@@ -28,8 +29,13 @@ pub struct Finished {
 pub trait WorkSource: Send + Sync {
     /// Whether the call has ended. Never blocks; may advance the call. True in a forked child, where nothing goes on.
     fn is_done(&self) -> bool;
-    /// Blocks until the call has ended, at most until `until`. Several threads may wait at once.
-    fn wait_until(&self, until: Option<Instant>);
+    /// Blocks until the call has ended or `is_enough`, at most until `until`. Several threads may wait at once.
+    fn wait_until(&self, until: Option<Instant>, is_enough: &dyn Fn() -> bool);
+    /// The number of the communicator whose calls a waiting thread moves together, and whose `is_enough` is asked when
+    /// any of these has ended; 0 if there is no such communicator.
+    fn mover(&self) -> usize {
+        0
+    }
     /// Wakes `waker` when the call has ended. The last waker replaces earlier ones.
     fn register(&self, waker: &Waker);
     /// Calls `callback` once, at the end of the call, on a thread that holds no lock.
@@ -92,19 +98,19 @@ impl Work {
     /// # Errors
     /// The call's error.
     pub fn wait(&self) -> Result<Outcome> {
-        self.source.wait_until(None);
+        self.source.wait_until(None, &|| false);
         self.result()
     }
 
     /// As [`Work::wait`], for at most `timeout`. `None` when the call has not ended by then; the call goes on.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<Outcome>> {
-        self.source.wait_until(Some(deadline_after(Instant::now(), timeout)));
+        self.source.wait_until(Some(deadline_after(Instant::now(), timeout)), &|| false);
         self.source.result()
     }
 
     /// Blocks until the call has ended, and gives its buffers back.
     pub fn finish(self) -> Finished {
-        self.source.wait_until(None);
+        self.source.wait_until(None, &|| false);
         self.take()
     }
 
@@ -171,7 +177,7 @@ impl WorkSource for Ready {
         true
     }
 
-    fn wait_until(&self, _until: Option<Instant>) {}
+    fn wait_until(&self, _until: Option<Instant>, _is_enough: &dyn Fn() -> bool) {}
 
     fn register(&self, _waker: &Waker) {}
 

@@ -1,7 +1,7 @@
 //! A call on the wire: number `u64`, operation `u8`, dtype 3 bytes ([`DType::code`]), count `u64`, op `u8` (0: none),
 //! for a factor `u64` (the bits of the f64), for a user operator commutative `u8` and name text, root `u32` (all ones:
-//! none), peer `u8` (0 none, 1 a rank, 2 any) and `u32`, tag `u32`, label text (empty: none), flags `u8` (1 in place,
-//! 2 uneven), algorithm text (empty: none) and hash of its schedules `u32`, file text (empty: unknown), line `u32`,
+//! none), peer `u8` (0 none, 1 a rank, 2 any, 3 nobody; 0x80 beside these: any tag) and `u32`, tag `u32`, label text
+//! (empty: none), flags `u8` (1 in place, 2 uneven), algorithm text (empty: none) and hash of its schedules `u32`, file text (empty: unknown), line `u32`,
 //! sizes `u8` (0 none, 1 of segments, 2 of ranks, 3 of pairs) and their lists: one, or for pairs the sent and the
 //! received lengths. A list is the number of its lengths `u64`, their digest `u64`, and the first [`LENGTHS_KNOWN_MAX`]
 //! of them, or all, as `u64`.
@@ -14,13 +14,15 @@ use std::sync::Arc;
 
 use unisono_communicator::{
     CallAlgorithm, CallInfo, DType, Descriptor, LENGTHS_KNOWN_MAX, LengthList, Operation, ParentCall, Peer,
-    Place, ReduceOp, ShortText, SiteText, Sizes, UserOp,
+    Place, ReduceOp, ShortText, SiteText, Sizes, Tag, UserOp,
 };
 
 use crate::codec::{Malformed, Reader, Writer};
 
 const FILE_BYTES_MAX: usize = 256;
 const NO_ROOT: u32 = u32::MAX;
+/// Beside the kind of the peer: any tag will do.
+const PEER_ANY_TAG: u8 = 0x80;
 const FLAG_IN_PLACE: u8 = 1;
 const FLAG_UNEVEN: u8 = 2;
 
@@ -137,12 +139,14 @@ fn write_descriptor(writer: &mut Writer, descriptor: &Descriptor) {
         _ => {}
     }
     writer.u32(descriptor.root.unwrap_or(NO_ROOT));
-    match descriptor.peer {
-        None => writer.u8(0).u32(0),
-        Some(Peer::Rank(rank)) => writer.u8(1).u32(rank),
-        Some(Peer::Any) => writer.u8(2).u32(0),
+    let any_tag = if descriptor.tag == Tag::Any { PEER_ANY_TAG } else { 0 };
+    let (kind, rank) = match descriptor.peer {
+        None => (0, 0),
+        Some(Peer::Rank(rank)) => (1, rank),
+        Some(Peer::Any) => (2, 0),
+        Some(Peer::None) => (3, 0),
     };
-    writer.u32(descriptor.tag);
+    writer.u8(kind | any_tag).u32(rank).u32(descriptor.tag.one().unwrap_or_default());
     writer.text(descriptor.label.as_ref().map_or("", ShortText::as_str), ShortText::BYTES_MAX);
     let in_place = if descriptor.place == Place::InPlace { FLAG_IN_PLACE } else { 0 };
     writer.u8(in_place | if descriptor.uneven { FLAG_UNEVEN } else { 0 });
@@ -154,13 +158,15 @@ fn read_descriptor(reader: &mut Reader<'_>) -> Result<Descriptor, Malformed> {
     let count = reader.u64()?;
     let op = read_op(reader)?;
     let root = Some(reader.u32()?).filter(|&root| root != NO_ROOT);
-    let peer = match (reader.u8()?, reader.u32()?) {
-        (0, _) => None,
-        (1, rank) => Some(Peer::Rank(rank)),
-        (2, _) => Some(Peer::Any),
+    let (kind, rank, tag) = (reader.u8()?, reader.u32()?, reader.u32()?);
+    let peer = match kind & !PEER_ANY_TAG {
+        0 => None,
+        1 => Some(Peer::Rank(rank)),
+        2 => Some(Peer::Any),
+        3 => Some(Peer::None),
         _ => return Err(Malformed { what: "an unknown kind of peer" }),
     };
-    let tag = reader.u32()?;
+    let tag = if kind & PEER_ANY_TAG == 0 { Tag::Is(tag) } else { Tag::Any };
     let label = Some(read_short_text(reader)?).filter(|label| !label.as_str().is_empty());
     let flags = reader.u8()?;
     let place = if flags & FLAG_IN_PLACE != 0 { Place::InPlace } else { Place::Separate };
@@ -210,12 +216,15 @@ mod tests {
             Some(Sizes::PerPair { send: list(LENGTHS_KNOWN_MAX as u64), receive: list(1000) }),
         ];
         let mut sizes = kinds.map(|kind| kind.map(Arc::new)).into_iter().cycle();
+        let peers = [Peer::Rank(4), Peer::Any, Peer::None].into_iter();
+        let mut peers = peers.flat_map(|peer| [(peer, Tag::Is(5)), (peer, Tag::Any)]).cycle();
         for (op, dtype) in ops.flat_map(|op| [(op, DType::BF16), (op, opaque)]) {
+            let (peer, tag) = peers.next().unwrap();
             let descriptor = Descriptor {
                 op,
                 root: Some(2),
-                peer: Some(Peer::Rank(4)),
-                tag: 5,
+                peer: Some(peer),
+                tag,
                 label: Some(ShortText::new("gradients")),
                 place: Place::InPlace,
                 uneven: true,

@@ -22,54 +22,65 @@ use crate::calls::wait::{Due, Wait};
 use crate::drive::{Shared, Task};
 use crate::links::Links;
 use crate::lock;
-use crate::point_to_point::{Borrowed, PointToPoint, WaitingTransfer, call_asked_about, pay};
+use crate::point_to_point::{
+    Borrowed, PointToPoint, Posted, WaitingTransfer, are_over, call_asked_about, pay,
+};
 
 /// One in this many idle polls looks at all streams.
 const POLLS_PER_ROUND: u32 = 8;
 
-/// A send or receive on the memory of the caller, who holds the links.
-struct OneMessage<'c, 'm, L: Links + 'static> {
+/// Sends and receives on the memory of the caller, who holds the links.
+struct LentMessages<'c, 'm, L: Links + 'static> {
     shared: &'c Arc<Shared<L>>,
-    borrowed: Borrowed<'m>,
+    lent: &'c mut [Borrowed<'m>],
     wait: Wait,
     has_begun: bool,
     /// The number of idle polls since something moved.
     idle_polls: u32,
     /// Whether the last poll looked at all streams.
     was_round: bool,
-    /// Shows the wait to other ranks once the thread sleeps.
-    shown: Option<MessageWait>,
+    /// Shows the wait to other ranks once the thread sleeps, and the index of the transfer that it shows.
+    shown: Option<(usize, MessageWait)>,
 }
 
-impl<L: Links + 'static> OneMessage<'_, '_, L> {
-    /// Whether another thread has work for the links, so that the transfer needs memory of its own.
+impl<L: Links + 'static> LentMessages<'_, '_, L> {
+    /// Whether another thread has work for the links, so that the transfers need memory of their own.
     fn must_give_way(&self) -> bool {
         self.idle_polls > 0 && (self.shared.monitor.is_wanted() || !self.shared.queue.is_empty())
     }
+
+    /// The first transfer that has not ended.
+    fn first(&self) -> usize {
+        self.lent.iter().position(|message| !message.is_over()).unwrap_or_default()
+    }
+
+    fn waiting(&self) -> WaitingTransfer {
+        waiting(self.lent)
+    }
 }
 
-impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
+impl<L: Links + 'static> Task<L> for LentMessages<'_, '_, L> {
     fn step(&mut self, engine: &mut Engine<L>) -> Result<Step> {
         if self.must_give_way() {
             return Ok(Step::Finished);
         }
-        let (shared, links, borrowed) = (self.shared, &mut engine.links, &mut self.borrowed);
+        let (shared, links) = (self.shared, &mut engine.links);
         shared.hear_of_closing(links);
         let mut messages = lock(&shared.messages);
         if !std::mem::replace(&mut self.has_begun, true) {
-            messages.lend(links, borrowed);
+            messages.lend(links, self.lent);
         }
         self.was_round = self.idle_polls % POLLS_PER_ROUND == POLLS_PER_ROUND - 1
             || shared.has_messages.load(Ordering::SeqCst);
         let moved = if self.was_round {
-            let moved = messages.advance(links, borrowed)?;
+            let moved = messages.advance(links, self.lent)?;
             messages.look_after_waits(links.now(), &shared.gate, &shared.options)?;
             moved
         } else {
-            messages.advance_borrowed(links, borrowed)?
+            messages.advance_lent(links, self.lent)?
         };
-        if borrowed.is_over() {
-            shared.leave_messages(messages, links, borrowed);
+        if are_over(self.lent) {
+            shared.leave_messages(messages, links, self.lent);
             return Ok(Step::Finished);
         }
         drop(messages);
@@ -78,7 +89,9 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
             return Ok(Step::Idle);
         }
         self.idle_polls = 0;
-        if std::mem::take(&mut borrowed.has_moved) {
+        let mut has_moved = false;
+        self.lent.iter_mut().for_each(|message| has_moved |= std::mem::take(&mut message.has_moved));
+        if has_moved {
             self.wait.moved();
             return Ok(Step::Moved);
         }
@@ -106,12 +119,15 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
             self.idle_polls = POLLS_PER_ROUND - 1;
             return false;
         }
-        lock(&self.shared.messages).pause(&mut engine.links, &self.borrowed, pause);
+        lock(&self.shared.messages).pause(&mut engine.links, self.lent, pause);
         pause.end_by(self.wait.next());
-        pause.awaited.extend(self.waiting().awaited());
-        let (board, borrowed) = (self.shared.gate.board(), &self.borrowed);
-        self.shown
-            .get_or_insert_with(|| MessageWait::new(board.clone(), &borrowed.descriptor, borrowed.site));
+        let unfinished = self.lent.iter().filter(|message| !message.is_over());
+        pause.awaited.extend(unfinished.filter_map(Borrowed::peer));
+        let first = self.first();
+        if self.shown.as_ref().is_none_or(|(shown, _)| *shown != first) {
+            let (board, Borrowed { descriptor, site, .. }) = (self.shared.gate.board(), &self.lent[first]);
+            self.shown = Some((first, MessageWait::new(board.clone(), descriptor, *site)));
+        }
         true
     }
 
@@ -120,77 +136,154 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
     }
 }
 
-impl<L: Links + 'static> OneMessage<'_, '_, L> {
-    fn waiting(&self) -> WaitingTransfer {
-        let Borrowed { descriptor, site, .. } = self.borrowed;
-        WaitingTransfer::new(descriptor, site)
+/// The first of these transfers that has not ended, or else the first, for a warning or an error.
+fn waiting(lent: &[Borrowed<'_>]) -> WaitingTransfer {
+    let unfinished = lent.iter().filter(|message| !message.is_over());
+    let others = unfinished.clone().count().saturating_sub(1);
+    let shown = unfinished.chain(lent).next();
+    #[expect(clippy::expect_used, reason = "a call lends the memory of one transfer at least")]
+    let Borrowed { descriptor, site, .. } = shown.expect("a transfer");
+    WaitingTransfer::new(*descriptor, *site).beside(others)
+}
+
+/// The transfer of a call on its own memory, if this memory is in one piece. A call with a result is over.
+fn on_own_memory<'c>(
+    (call, result): (&'c mut Call<'_>, &mut Option<Result<Outcome>>),
+) -> Option<Borrowed<'c>> {
+    let (descriptor, site) = (call.descriptor, call.site);
+    match &mut call.buffers {
+        Buffers::Separate {
+            input: Buffer::Host(Segments::One(message)),
+            output: BufferMut::Host(SegmentsMut::One(room)),
+        } => Some(Borrowed { result: result.clone(), ..Borrowed::new(descriptor, site, message, room) }),
+        Buffers::Separate { .. } | Buffers::InOut(_) => None,
     }
 }
 
 impl<L: Links + 'static> Shared<L> {
-    /// A blocking send or receive.
+    /// Blocking sends and receives, which all begin before the first is awaited: gives the result of each, in place of
+    /// the `None`s.
     ///
     /// # Errors
-    /// As [`unisono_communicator::Executor::execute`].
-    pub(crate) fn exchange(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
-        let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
-        let Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } =
-            &mut call.buffers
-        else {
-            return Err(Error::invalid("place", "a send has an input and a receive has an output"));
-        };
-        let (descriptor, site) = (call.descriptor, call.site);
-        if let (Segments::One(message), SegmentsMut::One(room)) = (&*input, &mut *output)
-            && self.queue.is_empty()
-            && let Some(mut guard) = self.try_lock_links()
-        {
-            let mut task = OneMessage {
-                shared: self,
-                borrowed: Borrowed::new(descriptor, site, message, room),
-                wait: Wait::new(timeout),
-                has_begun: false,
-                idle_polls: 0,
-                was_round: false,
-                shown: None,
-            };
-            if let Err(error) = guard.drive(&mut task) {
-                return Err(self.gate.settle(&mut guard, error));
-            }
-            let OneMessage { borrowed, wait, .. } = task;
-            if let Some(result) = borrowed.result {
-                if wait.has_warned() && result.is_ok() {
-                    let waiting = WaitingTransfer::new(descriptor, site);
-                    wait.tell_end(self.gate.group(), &waiting, guard.links.now());
+    /// An error that ends all calls; see [`unisono_communicator::Life::exchange`].
+    pub(crate) fn exchange(
+        self: &Arc<Self>,
+        calls: &mut [Call<'_>],
+        timeout: Duration,
+        results: &mut [Option<Result<Outcome>>],
+    ) -> Result<()> {
+        // Neither a message nor a pair of messages allocates.
+        let mut copies = Vec::new();
+        let mut both = calls.iter_mut().zip(&mut *results);
+        let is_lent = match (both.len(), both.next(), both.next()) {
+            (1, Some(one), _) => match on_own_memory(one) {
+                Some(one) => self.lend(&mut [one], timeout, results, &mut copies)?,
+                None => false,
+            },
+            (2, Some(one), Some(other)) => match (on_own_memory(one), on_own_memory(other)) {
+                (Some(one), Some(other)) => self.lend(&mut [one, other], timeout, results, &mut copies)?,
+                (None, _) | (_, None) => false,
+            },
+            _ => {
+                let all = calls.iter_mut().zip(&mut *results).map(on_own_memory);
+                match all.collect::<Option<Vec<_>>>() {
+                    Some(mut all) => self.lend(&mut all, timeout, results, &mut copies)?,
+                    None => false,
                 }
-                return result;
             }
-            // The transfer has begun but not ended. With memory of its own, other threads can continue it.
-            let owned = owned_call(descriptor, site, &Segments::One(message), borrowed.room.len())
+        };
+        if !is_lent {
+            for (index, call) in calls.iter_mut().enumerate() {
+                if results[index].is_none() {
+                    copies.push((index, self.post_copy(call, timeout)?));
+                }
+            }
+        }
+        for (index, request) in copies {
+            results[index] = Some(self.await_copy(&request, &mut calls[index]));
+        }
+        Ok(())
+    }
+
+    /// Moves the messages on the memory of their caller, if the links are free. Messages that have not ended when
+    /// another thread needs the links become `copies`. False if the links are taken.
+    fn lend(
+        self: &Arc<Self>,
+        lent: &mut [Borrowed<'_>],
+        timeout: Duration,
+        results: &mut [Option<Result<Outcome>>],
+        copies: &mut Vec<(usize, Arc<Request>)>,
+    ) -> Result<bool> {
+        if lent.is_empty() {
+            return Ok(true);
+        }
+        let Some(mut guard) = self.try_lock_links().filter(|_| self.queue.is_empty()) else {
+            return Ok(false);
+        };
+        let mut task = LentMessages {
+            shared: self,
+            lent,
+            wait: Wait::new(timeout),
+            has_begun: false,
+            idle_polls: 0,
+            was_round: false,
+            shown: None,
+        };
+        if let Err(error) = guard.drive(&mut task) {
+            return Err(self.gate.settle(&mut guard, error));
+        }
+        let LentMessages { lent, wait, .. } = task;
+        if wait.has_warned() && lent.iter().all(|message| matches!(message.result, Some(Ok(_)))) {
+            wait.tell_end(self.gate.group(), &waiting(lent), guard.links.now());
+        }
+        for index in 0..lent.len() {
+            let message = &mut lent[index];
+            results[index] = message.result.take();
+            if results[index].is_none() {
+                // The transfer has begun but not ended. With memory of its own, other threads can continue it.
+                let copy = owned_call(
+                    message.descriptor,
+                    message.site,
+                    &Segments::One(message.message),
+                    message.room.len(),
+                )
                 .map_err(|error| self.gate.settle(&mut guard, error))?;
-            let request = Request::new(owned, self.monitor.clone());
-            lock(&self.messages).own(&borrowed, request.clone(), wait, guard.links.now());
+                let request = Request::new(copy, self.monitor.clone());
+                lock(&self.messages).own(index, lent, request.clone(), wait.clone(), guard.links.now());
+                copies.push((index, request));
+            }
+        }
+        if !copies.is_empty() {
             self.has_messages.store(true, Ordering::SeqCst);
             drop(guard);
             self.leave_to_progress();
-            return self.await_request(&request, output);
         }
-        // The other rank waits for the transfer, so a lack of memory ends the calls of all ranks.
-        let owned = owned_call(descriptor, site, input, output.bytes())
-            .map_err(|shortage| self.end_everywhere(shortage))?;
-        let request = Request::new(owned, self.monitor.clone());
-        self.post_message(request.clone(), timeout);
-        self.await_request(&request, output)
+        Ok(true)
     }
 
-    /// Ends a borrowed transfer: leaves unfinished frames to the progress thread, and clears `has_messages` if nothing
+    /// Posts a copy of a message.
+    fn post_copy(self: &Arc<Self>, call: &Call<'_>, timeout: Duration) -> Result<Arc<Request>> {
+        let Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } = &call.buffers
+        else {
+            return Err(Error::invalid("place", "a send has an input and a receive has an output"));
+        };
+        // The other rank waits for the transfer, so a lack of memory ends the calls of all ranks.
+        let owned = owned_call(call.descriptor, call.site, input, output.bytes())
+            .map_err(|shortage| self.end_everywhere(shortage))?;
+        let request = Request::new(owned, self.monitor.clone());
+        self.post_message(Posted::Transfer { request: request.clone(), timeout });
+        Ok(request)
+    }
+
+    /// Ends lent transfers: leaves unfinished frames to the progress thread, and clears `has_messages` if nothing
     /// is left.
     fn leave_messages(
         self: &Arc<Self>,
         mut messages: MutexGuard<'_, PointToPoint>,
         links: &mut L,
-        borrowed: &mut Borrowed<'_>,
+        lent: &mut [Borrowed<'_>],
     ) {
-        if messages.leave(links, borrowed) {
+        if messages.leave(links, lent) {
             self.has_messages.store(true, Ordering::SeqCst);
             drop(messages);
             self.leave_to_progress();
@@ -199,15 +292,13 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Waits for a transfer that owns its memory, and copies a received message to `output`.
-    fn await_request(&self, request: &Request, output: &mut SegmentsMut<'_>) -> Result<Outcome> {
-        let shown = MessageWait::new(self.gate.board().clone(), &request.descriptor, request.site);
-        self.wait_for(None, || request.is_done());
-        drop(shown);
-        let outcome = request.ending.result().unwrap_or(Err(Error::closed()))?;
+    /// Waits for a message that owns its memory, and copies a received message to the memory of the call.
+    fn await_copy(&self, request: &Request, call: &mut Call<'_>) -> Result<Outcome> {
+        let outcome = self.await_request(request)?;
         if let Some(OwnedBuffers::Separate { output: OwnedMemory::One(received), .. }) =
             request.ending.take_buffers()
             && request.descriptor.operation == Operation::Recv
+            && let Buffers::Separate { output: BufferMut::Host(output), .. } = &mut call.buffers
         {
             let bytes = (outcome.bytes as usize).min(received.bytes().len());
             output.write_front(&Segments::One(&received.bytes()[..bytes]));
@@ -215,13 +306,24 @@ impl<L: Links + 'static> Shared<L> {
         Ok(outcome)
     }
 
-    /// Posts a transfer that owns its memory. The holder of the links moves it.
-    pub(crate) fn post_message(self: &Arc<Self>, request: Arc<Request>, timeout: Duration) {
-        let mut messages = lock(&self.messages);
-        let is_first = messages.post(request, timeout);
+    /// Waits for the end of a request.
+    pub(crate) fn await_request(&self, request: &Request) -> Result<Outcome> {
+        let shown = MessageWait::new(self.gate.board().clone(), &request.descriptor, request.site);
+        self.wait_for(None, || request.is_done());
+        drop(shown);
+        request.ending.result().unwrap_or(Err(Error::closed()))
+    }
+
+    /// Leaves work for messages to the holder of the links.
+    pub(crate) fn post_message(self: &Arc<Self>, posted: Posted) {
+        let is_first = lock(&self.messages).post(posted);
+        self.tell_of_messages(is_first);
+    }
+
+    /// Tells the holder of the links that there is work for messages, if it does not know.
+    pub(crate) fn tell_of_messages(self: &Arc<Self>, is_news: bool) {
         self.has_messages.store(true, Ordering::SeqCst);
-        drop(messages);
-        if is_first {
+        if is_news {
             self.nudge_holder();
             self.leave_to_progress();
         }

@@ -13,7 +13,6 @@ use crate::drive::progress::look_after;
 use crate::drive::{LinksGuard, Shared};
 use crate::links::Links;
 use crate::lock;
-use crate::point_to_point::Borrowed;
 
 /// The longest wait of `close` for a goodbye although the peer's kernel has all sent bytes. A peer answers at once,
 /// unless it is inside a user's function or has not made its communicator yet.
@@ -72,7 +71,7 @@ impl<L: Links + 'static> Shared<L> {
         messages.say_goodbye(&mut guard.links);
         self.gate.board().closings().note_closed(self.gate.group().own_rank());
         self.has_messages.store(true, Ordering::SeqCst);
-        let written = messages.advance(&mut guard.links, &mut Borrowed::none());
+        let written = messages.advance(&mut guard.links, &mut []);
         drop(messages);
         written.map(drop).or_else(|error| self.settle_after_goodbye(guard, error))
     }

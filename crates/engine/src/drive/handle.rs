@@ -80,8 +80,8 @@ impl<L: Links + 'static> RequestHandle<L> {
     }
 
     /// Waits for the end of a call whose communicator another thread is dropping.
-    fn await_drop(&self, until: Option<Instant>) {
-        while !self.request.is_done() && until.is_none_or(|until| Instant::now() < until) {
+    fn await_drop(&self, until: Option<Instant>, is_enough: &dyn Fn() -> bool) {
+        while !self.request.is_done() && !is_enough() && until.is_none_or(|until| Instant::now() < until) {
             std::thread::sleep(DROPPED_PAUSE);
         }
     }
@@ -104,11 +104,11 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         self.request.is_done()
     }
 
-    fn wait_until(&self, until: Option<Instant>) {
+    fn wait_until(&self, until: Option<Instant>, is_enough: &dyn Fn() -> bool) {
         if self.request.is_done() {
             return;
         }
-        let Some(shared) = self.shared() else { return self.await_drop(until) };
+        let Some(shared) = self.shared() else { return self.await_drop(until, is_enough) };
         if self.refusal(&shared).is_some() {
             return;
         }
@@ -117,7 +117,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         }
         let Request { descriptor, site, .. } = &*self.request;
         let board = shared.gate.board().clone();
-        let wait = || shared.wait_for(until, || self.request.is_done());
+        let wait = || shared.wait_for(until, || self.request.is_done() || is_enough());
         match descriptor.operation {
             Operation::Send | Operation::Recv => {
                 let _shown = MessageWait::new(board, descriptor, *site);
@@ -128,6 +128,10 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
                 wait();
             }
         }
+    }
+
+    fn mover(&self) -> usize {
+        self.shared.as_ptr().addr()
     }
 
     fn register(&self, waker: &task::Waker) {

@@ -12,6 +12,7 @@ use crate::calls::request::Request;
 use crate::drive::Shared;
 use crate::drive::handle::RequestHandle;
 use crate::links::Links;
+use crate::point_to_point::Posted;
 
 impl<L: Links + 'static> Shared<L> {
     /// Starts a call.
@@ -67,7 +68,7 @@ impl<L: Links + 'static> Shared<L> {
     fn submit_message(self: &Arc<Self>, call: OwnedCall) -> Arc<Request> {
         let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
         let request = Request::message(call, self.monitor.clone(), self.gate.board());
-        self.post_message(request.clone(), timeout);
+        self.post_message(Posted::Transfer { request: request.clone(), timeout });
         request
     }
 

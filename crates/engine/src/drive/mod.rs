@@ -5,13 +5,16 @@
 //! | `issue` | admits calls, takes their turn, runs or queues them |
 //! | `behind_gate` | the same for calls that something else runs |
 //! | `blocking` | blocking sends and receives on the memory of their callers |
+//! | `batch` | batches of these |
 //! | `goodbye` | the end of a communicator's messages |
 //! | `links_guard` | the links while a thread holds them |
 //! | `drive_loop` | the loop and its `Task` |
 //! | `pending` | the task that moves all asynchronous calls |
+//! | `probe` | the search for a message that has arrived |
 //! | `handle` | the handle of an asynchronous call |
 //! | `progress` | moves calls that no other thread moves |
 
+mod batch;
 mod behind_gate;
 mod blocking;
 pub(crate) mod drive_loop;
@@ -20,6 +23,7 @@ pub(crate) mod handle;
 pub(crate) mod issue;
 pub(crate) mod links_guard;
 pub(crate) mod pending;
+mod probe;
 pub(crate) mod progress;
 
 use std::fmt::Display;

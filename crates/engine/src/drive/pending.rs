@@ -14,7 +14,6 @@ use crate::calls::step::Step;
 use crate::drive::{LinksGuard, Shared, Task};
 use crate::links::Links;
 use crate::lock;
-use crate::point_to_point::Borrowed;
 
 /// The longest sleep at the monitor, as a protection against a lost notification. With debug assertions such a loss is
 /// a hang.
@@ -44,7 +43,7 @@ impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
 
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
         self.active.pause(&mut engine.links, self.shared.gate.group(), pause);
-        lock(&self.shared.messages).pause(&mut engine.links, &Borrowed::none(), pause);
+        lock(&self.shared.messages).pause(&mut engine.links, &[], pause);
         true
     }
 }
@@ -89,7 +88,7 @@ impl<L: Links + 'static, G: FnMut(&mut L) -> bool> Task<L> for Pending<'_, L, G>
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
         let group = self.shared.gate.group();
         self.shared.with_head(|request| request.active.pause(&mut engine.links, group, pause));
-        lock(&self.shared.messages).pause(&mut engine.links, &Borrowed::none(), pause);
+        lock(&self.shared.messages).pause(&mut engine.links, &[], pause);
         pause.end_by(self.until);
         !self.is_late
     }
@@ -121,7 +120,7 @@ impl<L: Links + 'static> Shared<L> {
             self.has_messages.store(false, Ordering::SeqCst);
             return Ok(step);
         }
-        let moved = messages.advance(&mut engine.links, &mut Borrowed::none())?;
+        let moved = messages.advance(&mut engine.links, &mut [])?;
         messages.look_after_waits(engine.links.now(), &self.gate, &self.options)?;
         Ok(match step {
             Step::Idle if moved => Step::OthersMoved,

@@ -3,10 +3,12 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use unisono_communicator::{DType, Descriptor, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer};
+use unisono_communicator::{
+    DType, Descriptor, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Tag,
+};
 
 use super::frame::{EAGER_BYTES_MAX, FRAME_BYTES, Frame, Message};
-use super::{Borrowed, PointToPoint};
+use super::{PointToPoint, Posted};
 use crate::calls::monitor::Monitor;
 use crate::calls::request::Request;
 use crate::fuzz::LONG_ONE_IN;
@@ -77,7 +79,7 @@ pub(crate) fn messages(input: &mut Input<'_>) {
 fn advance(messages: &mut PointToPoint, wire: &mut WireDouble) -> bool {
     // A poll that moves something takes a byte or ends a transfer, so the number of polls is bounded.
     for _ in 0..4 * STREAM_BYTES_MAX {
-        match messages.advance(wire, &mut Borrowed::none()) {
+        match messages.advance(wire, &mut []) {
             Ok(true) => {}
             Ok(false) => return true,
             Err(error) => {
@@ -98,7 +100,10 @@ fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>
     let (message_bytes, room_bytes) = if is_receive(operation) { (0, bytes) } else { (bytes, 0) };
     let descriptor = Descriptor {
         peer: Some(peer),
-        tag: input.below(3).into(),
+        tag: match input.below(if is_receive(operation) { 4 } else { 3 }) {
+            3 => Tag::Any,
+            tag => Tag::Is(tag.into()),
+        },
         ..Descriptor::new(operation, dtype, count)
     };
     let buffers = OwnedBuffers::Separate {
@@ -106,7 +111,7 @@ fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>
         output: OwnedMemory::of(vec![0u8; room_bytes]),
     };
     let request = Request::new(OwnedCall::new(descriptor, buffers), Arc::new(Monitor::default()));
-    messages.post(request.clone(), TIMEOUT);
+    messages.post(Posted::Transfer { request: request.clone(), timeout: TIMEOUT });
     request
 }
 
@@ -159,7 +164,7 @@ fn check(request: &Request, is_junk: bool) {
         return;
     };
     if is_receive(request.descriptor.operation) {
-        assert_eq!((outcome.source, outcome.tag), (Some(PEER), request.descriptor.tag));
+        assert!(outcome.source == Some(PEER) && request.descriptor.tag.fits(outcome.tag));
         let room = output.bytes();
         assert!(outcome.bytes <= room.len() as u64, "{} got {} bytes", request.descriptor, outcome.bytes);
         let (message, behind) = room.split_at(outcome.bytes as usize);

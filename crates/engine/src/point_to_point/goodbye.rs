@@ -18,9 +18,9 @@ impl PointToPoint {
     /// Says goodbye on every stream. Waiting receives end.
     pub(crate) fn say_goodbye<L: Links>(&mut self, links: &mut L) {
         self.is_closing = true;
-        self.posted.drain(..).for_each(|(request, _)| request.fail(Error::closed()));
-        let borrowed = &mut Borrowed::none();
-        self.matching.drain().for_each(|receive| receive.fail(borrowed, Error::closed()));
+        self.posted.drain(..).for_each(|posted| posted.fail(Error::closed()));
+        let lent: &mut [Borrowed<'_>] = &mut [];
+        self.matching.drain().for_each(|receive| receive.fail(lent, Error::closed()));
         for (peer, lane) in self.peers.group().ranks().zip(&mut self.lanes) {
             if peer != self.rank && links.is_open(edge(peer)) {
                 lane.set_connected();

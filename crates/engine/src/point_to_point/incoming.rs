@@ -33,18 +33,18 @@ impl Incoming {
     }
 
     /// Counts `bytes` more bytes as arrived.
-    pub(super) fn take(&mut self, bytes: usize, borrowed: &mut Borrowed<'_>) {
+    pub(super) fn take(&mut self, bytes: usize, lent: &mut [Borrowed<'_>]) {
         self.received += bytes as u64;
         if let Into::Sink(Sink::Receive(receive)) = &mut self.into {
-            receive.moved(borrowed);
+            receive.moved(lent);
         }
     }
 
     /// The memory of its next bytes; `None` if the receive has refused the message.
-    pub(super) fn room<'r>(&'r mut self, borrowed: &'r mut Borrowed<'_>) -> Option<&'r mut [u8]> {
+    pub(super) fn room<'r>(&'r mut self, lent: &'r mut [Borrowed<'_>]) -> Option<&'r mut [u8]> {
         let (from, end) = (self.received as usize, self.message.bytes as usize);
         match &mut self.into {
-            Into::Sink(Sink::Receive(receive)) => Some(&mut receive.room(borrowed)[from..end]),
+            Into::Sink(Sink::Receive(receive)) => Some(&mut receive.room(lent)[from..end]),
             Into::Sink(Sink::Drain) => None,
             Into::Queue(bytes) => Some(&mut bytes[from..]),
         }

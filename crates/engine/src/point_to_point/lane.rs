@@ -10,9 +10,9 @@ use crate::links::{Broken, Link};
 use super::frame::{EAGER_BYTES_MAX, Frame, Message};
 use super::incoming::{Incoming, Into};
 use super::input::{Input, READ_AHEAD_BYTES};
-use super::matching::Arrived;
 use super::outgoing::{Outbox, is_pause};
 use super::transfer::{Borrowed, Owned, Sink, Transfer};
+use super::unexpected::Arrived;
 
 /// The bytes of short messages that one sender may have in one receiver's queue.
 const QUEUE_BYTES_MAX: u64 = 1024 * 1024;
@@ -206,11 +206,10 @@ impl PeerLane {
     }
 
     /// Queues a message: with its bytes if it is short and the peer has room, else as a request.
-    pub(super) fn send(&mut self, transfer: Transfer, borrowed: &Borrowed<'_>) {
-        let descriptor = transfer.descriptor(borrowed);
-        let bytes = transfer.message(borrowed).len() as u64;
-        let message =
-            Message { dtype: descriptor.dtype, tag: descriptor.tag, number: self.next_number, bytes };
+    pub(super) fn send(&mut self, transfer: Transfer, lent: &[Borrowed<'_>]) {
+        let (dtype, tag) = (transfer.descriptor(lent).dtype, transfer.sent_tag(lent));
+        let bytes = transfer.message(lent).len() as u64;
+        let message = Message { dtype, tag, number: self.next_number, bytes };
         self.next_number += 1;
         if self.life != Life::Open {
             // The next poll finds that the transfer cannot end.
@@ -318,8 +317,8 @@ impl PeerLane {
         sinks.into_iter().filter_map(Sink::into_receive).collect()
     }
 
-    /// The borrowed transfer, if it is in this lane, and the number of its received bytes.
-    pub(super) fn borrowed_mut(&mut self) -> Option<(&mut Transfer, usize)> {
+    /// The lent transfer of this index, if it is in this lane, and the number of its received bytes.
+    pub(super) fn lent_mut(&mut self, index: usize) -> Option<(&mut Transfer, usize)> {
         let asking = self.asking.values_mut();
         let granted = self.granted.values_mut().filter_map(|(_, sink)| sink.receive_mut());
         let untouched =
@@ -328,17 +327,17 @@ impl PeerLane {
             Into::Sink(sink) => sink.receive_mut().map(|receive| (receive, incoming.received as usize)),
             Into::Queue(_) => None,
         });
-        untouched.chain(incoming).find(|(transfer, _)| transfer.owned().is_none())
+        untouched.chain(incoming).find(|(transfer, _)| transfer.is_lent(index))
     }
 
     /// Writes as much as fits. True if something moved, or if nothing can be written any more.
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
-        borrowed: &mut Borrowed<'_>,
+        lent: &mut [Borrowed<'_>],
         stage: &mut Vec<u8>,
     ) -> bool {
-        match self.outbox.flush(link, borrowed, stage) {
+        match self.outbox.flush(link, lent, stage) {
             Ok(moved) => {
                 if self.life == Life::Draining && self.outbox.is_empty() {
                     self.life = if self.has_heard_goodbye { Life::Closed } else { Life::SaidGoodbye };
@@ -356,8 +355,8 @@ impl PeerLane {
     pub(super) fn receive<L: Link>(
         &mut self,
         link: &mut L,
-        borrowed: &mut Borrowed<'_>,
-        receive: impl FnMut(&Message, &mut Borrowed<'_>) -> Option<Sink>,
+        lent: &mut [Borrowed<'_>],
+        receive: impl FnMut(&Message, &mut [Borrowed<'_>]) -> Option<Sink>,
     ) -> Result<Event, Broken> {
         let Some(incoming) = self.incoming.as_mut() else {
             return match self.input.header() {
@@ -365,21 +364,21 @@ impl PeerLane {
                     let (frame, credit) = Frame::decode(&header).ok_or("bytes that are not a frame")?;
                     self.queued_there =
                         self.queued_there.checked_sub(credit).ok_or("credit that nobody took")?;
-                    self.begin(frame, borrowed, receive)
+                    self.begin(frame, lent, receive)
                 }
                 None => event_of(self.input.fill(link)),
             };
         };
         let left = incoming.left();
         if left == 0 {
-            return Ok(self.complete(borrowed));
+            return Ok(self.complete(lent));
         }
         if self.input.bytes() == 0 {
             if left as usize > READ_AHEAD_BYTES
-                && let Some(room) = incoming.room(borrowed)
+                && let Some(room) = incoming.room(lent)
             {
                 let received = link.try_recv(&mut [IoSliceMut::new(room)]);
-                incoming.take(*received.as_ref().unwrap_or(&0), borrowed);
+                incoming.take(*received.as_ref().unwrap_or(&0), lent);
                 return event_of(received);
             }
             match event_of(self.input.fill(link))? {
@@ -387,19 +386,19 @@ impl PeerLane {
                 other => return Ok(other),
             }
         }
-        let taken = match incoming.room(borrowed) {
+        let taken = match incoming.room(lent) {
             Some(room) => self.input.take(room),
             None => self.input.skip(left),
         };
-        incoming.take(taken, borrowed);
+        incoming.take(taken, lent);
         Ok(Event::Moved)
     }
 
     fn begin(
         &mut self,
         frame: Frame,
-        borrowed: &mut Borrowed<'_>,
-        mut receive: impl FnMut(&Message, &mut Borrowed<'_>) -> Option<Sink>,
+        lent: &mut [Borrowed<'_>],
+        mut receive: impl FnMut(&Message, &mut [Borrowed<'_>]) -> Option<Sink>,
     ) -> Result<Event, Broken> {
         match frame {
             Frame::Eager(message) if !PeerLane::is_short(message.bytes) => {
@@ -410,7 +409,7 @@ impl PeerLane {
                 if self.queued_here > QUEUE_BYTES_MAX {
                     return Err("more short messages than there is room for".into());
                 }
-                let into = match receive(&message, borrowed) {
+                let into = match receive(&message, lent) {
                     Some(sink) => {
                         self.give_credit(message.bytes);
                         Into::Sink(sink)
@@ -428,7 +427,7 @@ impl PeerLane {
             }
             Frame::Grant { number } => {
                 let transfer = self.asking.remove(&number).ok_or("a grant that nobody asked for")?;
-                let bytes = transfer.message(borrowed).len() as u64;
+                let bytes = transfer.message(lent).len() as u64;
                 self.push(Frame::Data { number, bytes }, Some(transfer));
             }
             Frame::Data { number, bytes } => {
@@ -451,12 +450,12 @@ impl PeerLane {
         Ok(Event::Moved)
     }
 
-    fn complete(&mut self, borrowed: &mut Borrowed<'_>) -> Event {
+    fn complete(&mut self, lent: &mut [Borrowed<'_>]) -> Event {
         let Some(Incoming { message, into, .. }) = self.incoming.take() else { return Event::Moved };
         match into {
             Into::Queue(bytes) => Event::Arrived(Arrived::Whole { message, bytes }),
             Into::Sink(Sink::Receive(receive)) => {
-                receive.finish(borrowed, Some(self.peer), message.tag, message.bytes);
+                receive.finish(lent, Some(self.peer), message.tag, message.bytes);
                 Event::Moved
             }
             Into::Sink(Sink::Drain) => Event::Moved,

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use unisono_backend::{Board, Peers};
 use unisono_communicator::{
-    DType, Descriptor, Error, Group, GroupRank, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer,
+    DType, Descriptor, Error, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Site, Tag,
 };
 
 use super::frame::{Frame, Message};
-use super::{Borrowed, PointToPoint};
+use super::transfer::Transfer;
+use super::{Borrowed, PointToPoint, Posted};
 use crate::calls::request::Request;
 use crate::links::doubles::WireDouble;
 
@@ -18,14 +19,17 @@ fn waiting_rank() -> (PointToPoint, Arc<Request>) {
     let group = Group::world(0, 2);
     let board = Arc::new(Board::new(group.own_rank(), group.size()));
     let mut messages = PointToPoint::new(Peers::new(group, board));
-    let descriptor =
-        Descriptor { peer: Some(Peer::Rank(1)), tag: 9, ..Descriptor::new(Operation::Recv, DType::U8, 8) };
+    let descriptor = Descriptor {
+        peer: Some(Peer::Rank(1)),
+        tag: Tag::Is(9),
+        ..Descriptor::new(Operation::Recv, DType::U8, 8)
+    };
     let buffers = OwnedBuffers::Separate {
         input: OwnedMemory::of(Vec::<u8>::new()),
         output: OwnedMemory::of(vec![0u8; 8]),
     };
     let request = Request::new(OwnedCall::new(descriptor, buffers), Arc::default());
-    messages.post(request.clone(), Duration::from_secs(3600));
+    messages.post(Posted::Transfer { request: request.clone(), timeout: Duration::from_secs(3600) });
     (messages, request)
 }
 
@@ -43,7 +47,7 @@ fn arrive(frames: impl IntoIterator<Item = Frame>) -> WireDouble {
 
 /// Moves all messages that can move.
 fn advance(messages: &mut PointToPoint, wire: &mut WireDouble) -> Result<(), Error> {
-    while messages.advance(wire, &mut Borrowed::none())? {}
+    while messages.advance(wire, &mut [])? {}
     Ok(())
 }
 
@@ -78,23 +82,17 @@ fn credit_that_was_given_back_may_be_used_again() {
         number += 2048;
         advance(&mut messages, &mut wire).unwrap();
         for _ in 0..2048 {
-            let receive = super::transfer::Transfer::Borrowed;
-            let (source, arrived, receive) = {
-                let descriptor = Descriptor {
-                    peer: Some(Peer::Any),
-                    tag: 3,
-                    ..Descriptor::new(Operation::Recv, DType::U8, 8)
-                };
-                let site = unisono_communicator::Site::caller();
-                let borrowed = Borrowed::new(descriptor, site, &[], &mut []);
-                messages.matching.post(receive, &borrowed).unwrap()
+            let descriptor = Descriptor {
+                peer: Some(Peer::Any),
+                tag: Tag::Is(3),
+                ..Descriptor::new(Operation::Recv, DType::U8, 8)
             };
-            let mut room = [0u8; 8];
-            let descriptor = Descriptor::new(Operation::Recv, DType::U8, 8);
-            let mut borrowed =
-                Borrowed::new(descriptor, unisono_communicator::Site::caller(), &[], &mut room);
-            messages.deliver_arrived(source, arrived, receive, &mut borrowed);
-            assert_eq!(source, GroupRank::new(1));
+            let (mut room, site) = ([0u8; 8], Site::caller());
+            let mut lent = [Borrowed::new(descriptor, site, &[], &mut room)];
+            let (unread, receive) = messages.matching.post(Transfer::Lent(0), &lent).unwrap();
+            assert_eq!(unread.from(), (1, 3));
+            messages.deliver_arrived(unread, receive, &mut lent);
+            assert!(lent[0].is_over() && *lent[0].room == [7; 8]);
         }
     }
 }

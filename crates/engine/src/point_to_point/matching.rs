@@ -1,42 +1,16 @@
 //! Matches messages with receives by source and tag, each in their order. A match takes the same time however many
 //! messages and receives wait.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use unisono_backend::{Board, Doing, UnreadMessages};
-use unisono_communicator::{GroupRank, Peer};
+use unisono_communicator::GroupRank;
 
 use super::frame::Message;
 use super::queues::Queues;
-use super::transfer::{Borrowed, Transfer};
-
-/// A message without a receive.
-pub(super) enum Arrived {
-    /// A short message, with its bytes.
-    Whole { message: Message, bytes: Vec<u8> },
-    /// A long message, which waits at its sender.
-    Request { message: Message },
-}
-
-impl Arrived {
-    /// The message's header.
-    pub(super) fn message(&self) -> &Message {
-        match self {
-            Arrived::Whole { message, .. } | Arrived::Request { message } => message,
-        }
-    }
-
-    fn is_request(&self) -> bool {
-        match self {
-            Arrived::Request { .. } => true,
-            Arrived::Whole { .. } => false,
-        }
-    }
-}
-
-/// The source and the tag of a receive; no source if any rank will do.
-type Wanted = (Option<GroupRank>, u32);
+use super::transfer::{Borrowed, Transfer, peer_of};
+use super::unexpected::{Arrived, Unexpected, Unread, Wanted};
 
 /// Receives that wait for a message, and arrived messages that no receive has asked for yet.
 pub(super) struct Matching {
@@ -45,10 +19,11 @@ pub(super) struct Matching {
     awaited: Vec<usize>,
     /// The number of receives that wait for a message of any rank.
     awaited_of_any: usize,
-    arrived: Queues<(GroupRank, u32), Arrived>,
-    /// The first message of each queue: by its number, and by its tag and number.
-    firsts: BTreeMap<u64, (GroupRank, u32)>,
-    firsts_by_tag: BTreeSet<(u32, u64)>,
+    /// The number of receives that wait for a message with any tag.
+    awaited_any_tag: usize,
+    unexpected: Unexpected,
+    /// Messages that a probe has taken out, by the number of the probe.
+    held: HashMap<u64, Unread>,
     /// The number of the next receive or message.
     next_number: u64,
     /// Shows the messages without a receive: their number at once, their senders and tags when this rank waits.
@@ -62,9 +37,9 @@ impl Matching {
             receives: Queues::new(),
             awaited: vec![0; ranks as usize],
             awaited_of_any: 0,
-            arrived: Queues::new(),
-            firsts: BTreeMap::new(),
-            firsts_by_tag: BTreeSet::new(),
+            awaited_any_tag: 0,
+            unexpected: Unexpected::new(),
+            held: HashMap::new(),
             next_number: 0,
             board,
             is_shown: true,
@@ -72,7 +47,7 @@ impl Matching {
     }
 
     fn note_unread(&mut self) {
-        self.board.unfinished().set_unread(self.arrived.len() as u64);
+        self.board.unfinished().set_unread(self.unexpected.len() as u64);
         if std::mem::take(&mut self.is_shown) {
             self.board.messages().set_unread(Vec::new());
         }
@@ -83,109 +58,109 @@ impl Matching {
         if std::mem::replace(&mut self.is_shown, true) {
             return;
         }
-        let oldest = self.firsts.values().take(Doing::UNREAD_MAX);
-        let shown = oldest.map(|&(from, tag)| {
-            let messages = self.arrived.len_of((from, tag)) as u64;
-            UnreadMessages { from, tag, messages }
-        });
+        let oldest = self.unexpected.oldest().take(Doing::UNREAD_MAX);
+        let shown = oldest.map(|(from, tag, messages)| UnreadMessages { from, tag, messages });
         self.board.messages().set_unread(shown.collect());
     }
 
-    fn number(&mut self) -> u64 {
+    /// The next number.
+    pub(super) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
     }
 
     /// Posts a receive. If a message fits, returns the first such message and the receive instead.
-    pub(super) fn post(
-        &mut self,
-        receive: Transfer,
-        borrowed: &Borrowed<'_>,
-    ) -> Option<(GroupRank, Arrived, Transfer)> {
-        let wanted @ (source, tag) = wanted(&receive, borrowed);
-        let found = match source {
-            Some(source) => self.take_arrived((source, tag)),
-            None => self.first_of_any(tag).and_then(|key| self.take_arrived(key)),
-        };
-        if let Some((source, arrived)) = found {
-            return Some((source, arrived, receive));
+    pub(super) fn post(&mut self, receive: Transfer, lent: &[Borrowed<'_>]) -> Option<(Unread, Transfer)> {
+        let wanted = wanted(&receive, lent);
+        if let Some(unread) = self.take(wanted) {
+            return Some((unread, receive));
         }
         let number = self.number();
-        *self.waiting(source) += 1;
-        self.receives.push(wanted, number, receive);
+        self.note_receives(wanted, 1);
+        self.receives.insert(wanted, number, receive);
         None
     }
 
-    /// The number of receives that wait for this source.
-    fn waiting(&mut self, source: Option<GroupRank>) -> &mut usize {
-        match source {
+    /// Takes the oldest message that is wanted.
+    pub(super) fn take(&mut self, wanted: Wanted) -> Option<Unread> {
+        let unread = self.unexpected.take(wanted)?;
+        self.note_unread();
+        Some(unread)
+    }
+
+    /// Counts this many receives more, or fewer.
+    fn note_receives(&mut self, (source, tag): Wanted, more: isize) {
+        let of_source = match source {
             Some(source) => &mut self.awaited[source.index()],
             None => &mut self.awaited_of_any,
+        };
+        *of_source = of_source.wrapping_add_signed(more);
+        if tag.is_none() {
+            self.awaited_any_tag = self.awaited_any_tag.wrapping_add_signed(more);
         }
     }
 
-    /// The source and tag of the oldest message with this tag.
-    fn first_of_any(&self, tag: u32) -> Option<(GroupRank, u32)> {
-        let (_, number) = self.firsts_by_tag.range((tag, 0)..=(tag, u64::MAX)).next()?;
-        self.firsts.get(number).copied()
-    }
-
-    fn take_arrived(&mut self, key: (GroupRank, u32)) -> Option<(GroupRank, Arrived)> {
-        let (source, tag) = key;
-        let first = self.arrived.first_number(key)?;
-        let arrived = self.arrived.pop(key)?;
-        self.firsts.remove(&first);
-        self.firsts_by_tag.remove(&(tag, first));
-        if let Some(next) = self.arrived.first_number(key) {
-            self.note_first(key, next);
-        }
-        self.note_unread();
-        Some((source, arrived))
-    }
-
-    fn note_first(&mut self, key: (GroupRank, u32), number: u64) {
-        self.firsts.insert(number, key);
-        self.firsts_by_tag.insert((key.1, number));
+    /// The receive that a message fits first.
+    fn first_receive(&self, source: GroupRank, tag: u32) -> Option<Wanted> {
+        // Without these questions, each message would look up four queues.
+        let (of_any, any_tag) = (self.awaited_of_any > 0, self.awaited_any_tag > 0);
+        let wanted = [
+            Some((Some(source), Some(tag))),
+            of_any.then_some((None, Some(tag))),
+            any_tag.then_some((Some(source), None)),
+            (of_any && any_tag).then_some((None, None)),
+        ];
+        let numbered = wanted.into_iter().flatten().filter_map(|wanted| {
+            let number = self.receives.first_number(wanted)?;
+            Some((number, wanted))
+        });
+        numbered.min_by_key(|(number, _)| *number).map(|(_, wanted)| wanted)
     }
 
     /// Takes the first receive that fits a message.
     pub(super) fn match_receive(&mut self, source: GroupRank, message: &Message) -> Option<Transfer> {
-        let tag = message.tag;
-        let named = self.receives.first_number((Some(source), tag));
-        // Without this question, each message would look up its tag twice.
-        let of_any = match self.awaited_of_any {
-            0 => None,
-            _ => self.receives.first_number((None, tag)),
-        };
-        let from = match (named, of_any) {
-            (None, None) => return None,
-            (Some(named), Some(of_any)) if of_any < named => None,
-            (Some(_), _) => Some(source),
-            (None, Some(_)) => None,
-        };
-        *self.waiting(from) -= 1;
-        self.receives.pop((from, tag))
+        let wanted = self.first_receive(source, message.tag)?;
+        self.note_receives(wanted, -1);
+        self.receives.pop(wanted)
+    }
+
+    /// Takes the first receive that fits a message whose bytes begin to arrive, unless this receive is a probe, which
+    /// takes whole messages.
+    pub(super) fn match_bytes(&mut self, source: GroupRank, message: &Message) -> Option<Transfer> {
+        let wanted = self.first_receive(source, message.tag)?;
+        if self.receives.of_mut(wanted).next().is_some_and(|receive| receive.probe().is_some()) {
+            return None;
+        }
+        self.note_receives(wanted, -1);
+        self.receives.pop(wanted)
+    }
+
+    /// The message, with its place in the order of arrival.
+    pub(super) fn arrive(&mut self, source: GroupRank, arrived: Arrived) -> Unread {
+        Unread { source, number: self.number(), arrived }
     }
 
     /// Keeps a message until its receive is posted.
-    pub(super) fn keep(&mut self, source: GroupRank, arrived: Arrived) {
-        let (number, key) = (self.number(), (source, arrived.message().tag));
-        if self.arrived.push(key, number, arrived) {
-            self.note_first(key, number);
-        }
+    pub(super) fn keep(&mut self, unread: Unread) {
+        self.unexpected.put(unread);
         self.note_unread();
+    }
+
+    /// Keeps a message for the probe of this number alone.
+    pub(super) fn hold(&mut self, probe: u64, unread: Unread) {
+        self.held.insert(probe, unread);
+    }
+
+    /// The message of this probe.
+    pub(super) fn take_held(&mut self, probe: u64) -> Option<Unread> {
+        self.held.remove(&probe)
     }
 
     /// Forgets the long messages of a rank that has said goodbye, since they will not come.
     pub(super) fn forget_requests(&mut self, peer: GroupRank) {
-        if self.arrived.take(|(source, _), arrived| *source == peer && arrived.is_request()).is_empty() {
-            return;
+        if self.unexpected.forget_requests(peer) {
+            self.note_unread();
         }
-        self.firsts.clear();
-        self.firsts_by_tag.clear();
-        let firsts: Vec<_> = self.arrived.firsts().collect();
-        firsts.into_iter().for_each(|(key, number)| self.note_first(key, number));
-        self.note_unread();
     }
 
     pub(super) fn has_receives(&self) -> bool {
@@ -207,10 +182,10 @@ impl Matching {
         self.awaited_of_any > 0
     }
 
-    /// The borrowed receive that waits, if it does.
-    pub(super) fn borrowed_mut(&mut self, borrowed: &Borrowed<'_>) -> Option<&mut Transfer> {
-        let wanted = wanted(&Transfer::Borrowed, borrowed);
-        self.receives.of_mut(wanted).find(|receive| receive.owned().is_none())
+    /// The lent receive of this index that waits, if it does.
+    pub(super) fn lent_mut(&mut self, index: usize, lent: &[Borrowed<'_>]) -> Option<&mut Transfer> {
+        let wanted = wanted(&Transfer::Lent(index), lent);
+        self.receives.of_mut(wanted).find(|receive| receive.is_lent(index))
     }
 
     /// The receives that wait, in no order.
@@ -221,7 +196,7 @@ impl Matching {
     /// Takes out the receives from `source` alone, or from any rank, for whose end nobody waits any more.
     pub(super) fn take_abandoned(&mut self, source: Option<GroupRank>) -> Vec<Transfer> {
         let taken = self.receives.take(|(from, _), receive| *from == source && receive.is_abandoned());
-        *self.waiting(source) -= taken.len();
+        taken.iter().for_each(|(wanted, _)| self.note_receives(*wanted, -1));
         taken.into_iter().map(|(_, receive)| receive).collect()
     }
 
@@ -234,17 +209,13 @@ impl Matching {
     /// Takes every receive out, in order.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Transfer> + use<> {
         self.awaited.fill(0);
-        self.awaited_of_any = 0;
+        (self.awaited_of_any, self.awaited_any_tag) = (0, 0);
         self.receives.take(|_, _| true).into_iter().map(|(_, receive)| receive)
     }
 }
 
-/// The message that a receive asks for.
-fn wanted(receive: &Transfer, borrowed: &Borrowed<'_>) -> Wanted {
-    let descriptor = receive.descriptor(borrowed);
-    let source = match descriptor.peer {
-        Some(Peer::Rank(rank)) => Some(GroupRank::new(rank)),
-        Some(Peer::Any) | None => None,
-    };
-    (source, descriptor.tag)
+/// The messages that a receive asks for.
+fn wanted(receive: &Transfer, lent: &[Borrowed<'_>]) -> Wanted {
+    let descriptor = receive.descriptor(lent);
+    (peer_of(descriptor), descriptor.tag.one())
 }

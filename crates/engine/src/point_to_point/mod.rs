@@ -17,14 +17,17 @@ mod lane;
 mod lane_tests;
 mod matching;
 mod outgoing;
+mod posted;
+mod probing;
 mod queues;
 mod transfer;
+mod unexpected;
 mod waits;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use unisono_communicator::{Error, GroupRank, Operation, Outcome, Peer, Result, Segments};
+use unisono_communicator::{Error, GroupRank, Operation, Peer, Result, Segments};
 
 use crate::calls::pause::Pause;
 use crate::calls::request::Request;
@@ -33,22 +36,27 @@ use crate::links::{Broken, Edge, Interest, Lane, Links};
 use unisono_backend::Peers;
 
 use lane::{Event, PeerLane};
-use matching::{Arrived, Matching};
+use matching::Matching;
 use transfer::{Owned, Sink, Transfer};
+use unexpected::Arrived;
 use waits::Looks;
 
-pub(crate) use transfer::{Borrowed, WaitingTransfer};
+pub(crate) use posted::Posted;
+pub(crate) use transfer::{Borrowed, WaitingTransfer, are_over};
+pub(crate) use unexpected::Unread;
 pub(crate) use waits::{call_asked_about, pay};
 
 /// All unfinished sends and receives of one communicator.
 pub(crate) struct PointToPoint {
     rank: GroupRank,
     peers: Peers,
-    posted: Vec<(Arc<Request>, Duration)>,
+    posted: Vec<Posted>,
     lanes: Vec<PeerLane>,
     matching: Matching,
     /// Whether this rank has closed the communicator, so that nothing new begins.
     is_closing: bool,
+    /// Whether the next poll looks at every stream.
+    is_looking: bool,
     /// When to look after the transfers that own their memory.
     looks: Looks,
     /// A buffer that collects short frames.
@@ -69,15 +77,16 @@ impl PointToPoint {
             peers,
             posted: Vec::new(),
             is_closing: false,
+            is_looking: false,
             looks: Looks::default(),
             stage: Vec::new(),
         }
     }
 
-    /// Adds a transfer. The holder of the links begins it. True if no other one waits to begin, so that the holder does
-    /// not know of any.
-    pub(crate) fn post(&mut self, request: Arc<Request>, timeout: Duration) -> bool {
-        self.posted.push((request, timeout));
+    /// Adds work that the holder of the links begins. True if no other work waits to begin, so that the holder does not
+    /// know of any.
+    pub(crate) fn post(&mut self, posted: Posted) -> bool {
+        self.posted.push(posted);
         self.posted.len() == 1
     }
 
@@ -89,8 +98,7 @@ impl PointToPoint {
 
     /// Whether a message of this rank is not on its way yet.
     pub(crate) fn is_sending(&self) -> bool {
-        let is_send = |request: &Request| request.descriptor.operation == Operation::Send;
-        self.posted.iter().any(|(request, _)| is_send(request)) || self.lanes.iter().any(PeerLane::is_sending)
+        self.posted.iter().any(Posted::is_send) || self.lanes.iter().any(PeerLane::is_sending)
     }
 
     /// Whether a poll may find something to do: for a transfer, or on a stream that must be read to its end although no
@@ -99,170 +107,205 @@ impl PointToPoint {
         self.is_pending() || self.lanes.iter().any(PeerLane::is_ending)
     }
 
-    /// Moves all transfers that can move, including the borrowed one. True if something moved.
-    pub(crate) fn advance<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
-        let mut moved = self.begin_posted(links, borrowed);
-        let reads_all = self.reads_all(borrowed);
+    /// Moves all transfers that can move, including the lent ones. True if something moved.
+    pub(crate) fn advance<L: Links>(&mut self, links: &mut L, lent: &mut [Borrowed<'_>]) -> Result<bool> {
+        let mut moved = self.begin_posted(links, lent);
+        let reads_all = std::mem::take(&mut self.is_looking) || self.reads_all(lent);
         for peer in self.peers.group().ranks() {
             if peer != self.rank {
-                moved |= self.advance_lane(peer, links, borrowed, reads_all)?;
+                moved |= self.advance_lane(peer, links, lent, reads_all)?;
             }
         }
-        self.end_hopeless(borrowed)?;
+        self.end_hopeless(lent)?;
         Ok(moved)
     }
 
     /// Ends the receives from any rank if all other ranks have left: only this rank itself could send to them, and a
     /// thread that waits for them does not. If nobody waits for them yet, they stay.
-    fn end_hopeless(&mut self, borrowed: &mut Borrowed<'_>) -> Result<()> {
-        if !self.matching.awaits_any() || self.lanes.len() == 1 {
+    fn end_hopeless(&mut self, lent: &mut [Borrowed<'_>]) -> Result<()> {
+        if !self.matching.awaits_any() {
             return Ok(());
         }
-        let others = || self.peers.group().ranks().filter(|peer| *peer != self.rank);
-        if others().any(|peer| self.lanes[peer.index()].reads()) {
-            return Ok(());
-        }
-        let others: Vec<GroupRank> = others().collect();
+        let Some(others) = self.others_that_left() else { return Ok(()) };
         let (abandoned, is_awaited) =
             (self.matching.take_abandoned(None), self.matching.has_awaited_of_any());
         if abandoned.is_empty() && !is_awaited {
             return Ok(());
         }
         let error = self.peers.all_left(&others);
-        abandoned.into_iter().for_each(|receive| receive.fail(borrowed, error.clone()));
+        abandoned.into_iter().for_each(|receive| receive.fail(lent, error.clone()));
         if is_awaited { Err(error) } else { Ok(()) }
     }
 
-    /// Begins the borrowed transfer, after all transfers that were posted earlier.
-    pub(crate) fn lend<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) {
-        self.begin_posted(links, borrowed);
-        self.begin(Transfer::Borrowed, links, borrowed);
+    /// The other ranks, if there are any and none of them can send any more.
+    fn others_that_left(&self) -> Option<Vec<GroupRank>> {
+        let others = || self.peers.group().ranks().filter(|peer| *peer != self.rank);
+        let is_over = self.lanes.len() > 1 && others().all(|peer| !self.lanes[peer.index()].reads());
+        is_over.then(|| others().collect())
     }
 
-    /// Moves the borrowed transfer. If it has a lane, no other lane is polled.
-    pub(crate) fn advance_borrowed<L: Links>(
+    /// Begins the lent transfers, after all transfers that were posted earlier.
+    pub(crate) fn lend<L: Links>(&mut self, links: &mut L, lent: &mut [Borrowed<'_>]) {
+        self.begin_posted(links, lent);
+        for index in 0..lent.len() {
+            if !lent[index].is_over() {
+                self.begin(Transfer::Lent(index), links, lent);
+            }
+        }
+    }
+
+    /// Moves the lent transfers. If each has a lane, no other lane is polled.
+    pub(crate) fn advance_lent<L: Links>(
         &mut self,
         links: &mut L,
-        borrowed: &mut Borrowed<'_>,
+        lent: &mut [Borrowed<'_>],
     ) -> Result<bool> {
-        match borrowed.descriptor.peer {
-            _ if borrowed.is_over() => Ok(true),
-            Some(Peer::Rank(peer)) if peer != self.rank.get() => {
-                self.advance_lane(GroupRank::new(peer), links, borrowed, false)
+        let mut moved = false;
+        for index in 0..lent.len() {
+            match lent[index].peer() {
+                _ if lent[index].is_over() => {}
+                Some(peer) if peer != self.rank => moved |= self.advance_lane(peer, links, lent, false)?,
+                Some(_) | None => return self.advance(links, lent),
             }
-            Some(Peer::Rank(_) | Peer::Any) | None => self.advance(links, borrowed),
         }
+        Ok(moved)
     }
 
-    /// Writes the remaining frames of a finished borrowed transfer. True if work is left.
-    pub(crate) fn leave<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
-        let (Some(Ok(Outcome { source, .. })), Some(peer)) = (&borrowed.result, borrowed.descriptor.peer)
-        else {
-            return self.is_pending();
-        };
-        let peer = match (source, peer) {
-            (Some(source), _) => GroupRank::new(*source),
-            (None, Peer::Rank(rank)) => GroupRank::new(rank),
-            (None, Peer::Any) => return self.is_pending(),
-        };
-        let lane = &mut self.lanes[peer.index()];
-        if lane.wants_to_write() && lane.is_connected() && lane.writes() {
-            lane.flush(links.link(edge(peer)), borrowed, &mut self.stage);
+    /// Writes the remaining frames of finished lent transfers. True if work is left.
+    pub(crate) fn leave<L: Links>(&mut self, links: &mut L, lent: &mut [Borrowed<'_>]) -> bool {
+        let mut is_left = false;
+        for index in 0..lent.len() {
+            let source = match &lent[index].result {
+                Some(Ok(outcome)) => outcome.source.map(GroupRank::new),
+                Some(Err(_)) | None => return self.is_pending(),
+            };
+            let Some(peer) = source.or(lent[index].peer()) else { continue };
+            let lane = &mut self.lanes[peer.index()];
+            if lane.wants_to_write() && lane.is_connected() && lane.writes() {
+                lane.flush(links.link(edge(peer)), lent, &mut self.stage);
+            }
+            is_left |= lane.is_sending() || lane.is_receiving();
         }
-        lane.is_sending() || lane.is_receiving()
+        is_left
     }
 
-    /// Replaces the borrowed transfer by a request's transfer, which owns its memory.
-    pub(crate) fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait, since: Instant) {
-        let Some(mut owned) = Owned::take(request, wait) else { return };
-        if let Some(place) = self.matching.borrowed_mut(borrowed) {
+    /// Replaces the lent transfer of this index by a request's transfer, which owns its memory.
+    pub(crate) fn own(
+        &mut self,
+        index: usize,
+        lent: &[Borrowed<'_>],
+        request: Arc<Request>,
+        wait: Wait,
+        since: Instant,
+    ) {
+        let Some(mut owned) = Owned::take(request, wait, None) else { return };
+        if let Some(place) = self.matching.lent_mut(index, lent) {
             *place = Transfer::Owned(owned);
-        } else if let Some((place, received)) = self.lanes.iter_mut().find_map(PeerLane::borrowed_mut) {
-            owned.room()[..received].copy_from_slice(&borrowed.room[..received]);
+        } else if let Some((place, received)) = self.lanes.iter_mut().find_map(|lane| lane.lent_mut(index)) {
+            owned.room()[..received].copy_from_slice(&lent[index].room[..received]);
             *place = Transfer::Owned(owned);
         }
         self.looks.hasten(since);
     }
 
-    fn begin_posted<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
+    fn begin_posted<L: Links>(&mut self, links: &mut L, lent: &mut [Borrowed<'_>]) -> bool {
         if self.posted.is_empty() {
             return false;
         }
         let started = links.now();
         self.looks.hasten(started);
-        for (request, timeout) in std::mem::take(&mut self.posted) {
-            if let Some(owned) = Owned::take(request, Wait::since(started, timeout)) {
-                self.begin(Transfer::Owned(owned), links, borrowed);
+        for posted in std::mem::take(&mut self.posted) {
+            let (request, timeout, probe, found) = match posted {
+                Posted::Transfer { request, timeout } => (request, timeout, None, None),
+                Posted::Probe { request, timeout, number } => (request, timeout, Some(number), None),
+                Posted::Found { request, timeout, unread } => (request, timeout, None, Some(unread)),
+                Posted::Returned(unread) => {
+                    self.give(unread, lent);
+                    continue;
+                }
+                Posted::Look => {
+                    self.is_looking = true;
+                    continue;
+                }
+            };
+            let Some(owned) = Owned::take(request, Wait::since(started, timeout), probe) else { continue };
+            match found {
+                Some(_) if self.is_closing => Transfer::Owned(owned).fail(lent, Error::closed()),
+                Some(unread) => self.deliver_arrived(unread, Transfer::Owned(owned), lent),
+                None => self.begin(Transfer::Owned(owned), links, lent),
             }
         }
         true
     }
 
-    fn begin<L: Links>(&mut self, transfer: Transfer, links: &mut L, borrowed: &mut Borrowed<'_>) {
+    fn begin<L: Links>(&mut self, transfer: Transfer, links: &mut L, lent: &mut [Borrowed<'_>]) {
         if self.is_closing {
-            return transfer.fail(borrowed, Error::closed());
+            return transfer.fail(lent, Error::closed());
         }
-        let descriptor = transfer.descriptor(borrowed);
+        let descriptor = transfer.descriptor(lent);
         match (descriptor.operation, descriptor.peer) {
             (Operation::Send, Some(Peer::Rank(peer))) if peer == self.rank.get() => {
-                self.send_to_self(transfer, borrowed);
+                self.send_to_self(transfer, lent);
             }
             (Operation::Send, Some(Peer::Rank(peer))) => {
                 let peer = GroupRank::new(peer);
-                let bytes = transfer.message(borrowed).len() as u64;
+                let bytes = transfer.message(lent).len() as u64;
                 let lane = &self.lanes[peer.index()];
                 if PeerLane::is_short(bytes) && !lane.has_room(bytes) && lane.is_connected() {
                     // Credit may have arrived meanwhile.
-                    self.move_lane(peer, links.link(edge(peer)), borrowed);
+                    self.move_lane(peer, links.link(edge(peer)), lent);
                 }
-                self.lanes[peer.index()].send(transfer, borrowed);
+                self.lanes[peer.index()].send(transfer, lent);
             }
             _ => {
-                if let Some((source, arrived, transfer)) = self.matching.post(transfer, borrowed) {
-                    self.deliver_arrived(source, arrived, transfer, borrowed);
+                if let Some((unread, transfer)) = self.matching.post(transfer, lent) {
+                    self.deliver_arrived(unread, transfer, lent);
                 }
             }
         }
     }
 
     /// A message to this rank itself stays here: a copy of it waits for its receive.
-    fn send_to_self(&mut self, transfer: Transfer, borrowed: &mut Borrowed<'_>) {
-        let descriptor = transfer.descriptor(borrowed);
-        let (dtype, tag) = (descriptor.dtype, descriptor.tag);
-        let bytes = match Segments::One(transfer.message(borrowed)).copied() {
+    fn send_to_self(&mut self, transfer: Transfer, lent: &mut [Borrowed<'_>]) {
+        let (dtype, tag) = (transfer.descriptor(lent).dtype, transfer.sent_tag(lent));
+        let bytes = match Segments::One(transfer.message(lent)).copied() {
             Ok(bytes) => bytes,
-            Err(error) => return transfer.fail(borrowed, error),
+            Err(error) => return transfer.fail(lent, error),
         };
         let message = frame::Message { dtype, tag, number: 0, bytes: bytes.len() as u64 };
-        transfer.finish(borrowed, None, tag, message.bytes);
-        let arrived = Arrived::Whole { message, bytes };
-        match self.matching.match_receive(self.rank, &message) {
-            Some(receive) => self.deliver_arrived(self.rank, arrived, receive, borrowed),
-            None => self.matching.keep(self.rank, arrived),
+        transfer.finish(lent, None, tag, message.bytes);
+        let unread = self.matching.arrive(self.rank, Arrived::Whole { message, bytes });
+        self.give(unread, lent);
+    }
+
+    /// Gives a message to the first receive that waits for it, or keeps it.
+    fn give(&mut self, unread: Unread, lent: &mut [Borrowed<'_>]) {
+        match self.matching.match_receive(unread.source, unread.arrived.message()) {
+            Some(receive) => self.deliver_arrived(unread, receive, lent),
+            None => self.matching.keep(unread),
         }
     }
 
-    /// Gives an early message to its receive.
-    fn deliver_arrived(
-        &mut self,
-        source: GroupRank,
-        arrived: Arrived,
-        mut receive: Transfer,
-        borrowed: &mut Borrowed<'_>,
-    ) {
-        match arrived {
-            Arrived::Whole { message, bytes } => {
+    /// Gives an early message to its receive, or leaves it to its probe.
+    fn deliver_arrived(&mut self, unread: Unread, mut receive: Transfer, lent: &mut [Borrowed<'_>]) {
+        let (source, message) = (unread.source, *unread.arrived.message());
+        if let Some(probe) = receive.probe() {
+            self.matching.hold(probe, unread);
+            return receive.finish(lent, Some(source), message.tag, message.bytes);
+        }
+        match unread.arrived {
+            Arrived::Whole { bytes, .. } => {
                 if source != self.rank {
                     self.lanes[source.index()].give_credit(message.bytes);
                 }
-                if let Some(error) = receive.refusal(borrowed, source, &message) {
-                    return receive.fail(borrowed, error);
+                if let Some(error) = receive.refusal(lent, source, &message) {
+                    return receive.fail(lent, error);
                 }
-                receive.room(borrowed)[..bytes.len()].copy_from_slice(&bytes);
-                receive.finish(borrowed, Some(source), message.tag, message.bytes);
+                receive.room(lent)[..bytes.len()].copy_from_slice(&bytes);
+                receive.finish(lent, Some(source), message.tag, message.bytes);
             }
-            Arrived::Request { message } => {
-                let sink = Sink::of(receive, borrowed, source, &message);
+            Arrived::Request { .. } => {
+                let sink = Sink::of(receive, lent, source, &message);
                 self.lanes[source.index()].grant(message, sink);
             }
         }
@@ -270,8 +313,8 @@ impl PointToPoint {
 
     /// Whether every open stream is read, even if no transfer waits for it. A blocked call serves all ranks: ranks
     /// whose streams are full must not wait for each other.
-    fn reads_all(&self, borrowed: &Borrowed<'_>) -> bool {
-        borrowed.is_some() || self.lanes.iter().any(PeerLane::wants_to_write)
+    fn reads_all(&self, lent: &[Borrowed<'_>]) -> bool {
+        !lent.is_empty() || self.lanes.iter().any(PeerLane::wants_to_write)
     }
 
     /// Whether bytes from `peer` are wanted.
@@ -288,11 +331,11 @@ impl PointToPoint {
         &mut self,
         peer: GroupRank,
         links: &mut L,
-        borrowed: &mut Borrowed<'_>,
+        lent: &mut [Borrowed<'_>],
         reads_all: bool,
     ) -> Result<bool> {
         if !self.lanes[peer.index()].is_open() {
-            self.end_without(peer, borrowed)?;
+            self.end_without(peer, lent)?;
         }
         if !self.reads(peer, reads_all) {
             return Ok(false);
@@ -304,34 +347,34 @@ impl PointToPoint {
             }
             self.lanes[peer.index()].set_connected();
         }
-        Ok(self.move_lane(peer, links.link(edge), borrowed))
+        Ok(self.move_lane(peer, links.link(edge), lent))
     }
 
     /// Ends the transfers that only a rank could serve which has left. The error is for a transfer whose end somebody
     /// awaits.
-    fn end_without(&mut self, peer: GroupRank, borrowed: &mut Borrowed<'_>) -> Result<()> {
+    fn end_without(&mut self, peer: GroupRank, lent: &mut [Borrowed<'_>]) -> Result<()> {
         let lane = &mut self.lanes[peer.index()];
         let Some(broken) = lane.obstacle(self.matching.awaits_only(peer)) else { return Ok(()) };
         let error = broken.error(&self.peers, peer, None);
         if !lane.reads() {
             let abandoned = lane.take_abandoned().into_iter().chain(self.matching.take_abandoned(Some(peer)));
-            abandoned.for_each(|receive| receive.fail(borrowed, error.clone()));
+            abandoned.for_each(|receive| receive.fail(lent, error.clone()));
         }
         let is_left = lane.obstacle(self.matching.awaits_only(peer)).is_some();
         if is_left { Err(error) } else { Ok(()) }
     }
 
-    /// Writes and reads on an open stream until nothing moves or the borrowed transfer is over. True if something
+    /// Writes and reads on an open stream until nothing moves or the lent transfers are over. True if something
     /// moved.
     fn move_lane<K: crate::links::Link>(
         &mut self,
         peer: GroupRank,
         link: &mut K,
-        borrowed: &mut Borrowed<'_>,
+        lent: &mut [Borrowed<'_>],
     ) -> bool {
-        let mut moved = self.write_lane(peer, link, borrowed);
-        if !borrowed.is_over() && self.lanes[peer.index()].reads() {
-            match self.read_lane(peer, link, borrowed) {
+        let mut moved = self.write_lane(peer, link, lent);
+        if !are_over(lent) && self.lanes[peer.index()].reads() {
+            match self.read_lane(peer, link, lent) {
                 Ok(read) => moved |= read,
                 Err(broken) => {
                     self.lanes[peer.index()].set_broken(broken);
@@ -339,7 +382,7 @@ impl PointToPoint {
                 }
             }
             if moved {
-                self.write_lane(peer, link, borrowed);
+                self.write_lane(peer, link, lent);
             }
         }
         moved
@@ -350,28 +393,28 @@ impl PointToPoint {
         &mut self,
         peer: GroupRank,
         link: &mut K,
-        borrowed: &mut Borrowed<'_>,
+        lent: &mut [Borrowed<'_>],
     ) -> bool {
         let lane = &mut self.lanes[peer.index()];
-        lane.writes() && lane.flush(link, borrowed, &mut self.stage)
+        lane.writes() && lane.flush(link, lent, &mut self.stage)
     }
 
-    /// Takes the arrived bytes, until the borrowed transfer is over. True if bytes were taken.
+    /// Takes the arrived bytes, until the lent transfers are over. True if bytes were taken.
     fn read_lane<K: crate::links::Link>(
         &mut self,
         peer: GroupRank,
         link: &mut K,
-        borrowed: &mut Borrowed<'_>,
+        lent: &mut [Borrowed<'_>],
     ) -> std::result::Result<bool, Broken> {
         let mut moved = false;
         loop {
             let (lane, matching) = (&mut self.lanes[peer.index()], &mut self.matching);
-            if borrowed.is_over() && !lane.is_receiving() {
+            if are_over(lent) && !lane.is_receiving() {
                 return Ok(moved);
             }
-            let event = lane.receive(link, borrowed, |message, borrowed| {
-                let receive = matching.match_receive(peer, message)?;
-                Some(Sink::of(receive, borrowed, peer, message))
+            let event = lane.receive(link, lent, |message, lent| {
+                let receive = matching.match_bytes(peer, message)?;
+                Some(Sink::of(receive, lent, peer, message))
             });
             match event? {
                 Event::Nothing => return Ok(moved),
@@ -382,10 +425,10 @@ impl PointToPoint {
                     self.peers.board().closings().note_goodbye(peer);
                     return Ok(true);
                 }
-                Event::Arrived(arrived) => match self.matching.match_receive(peer, arrived.message()) {
-                    Some(receive) => self.deliver_arrived(peer, arrived, receive, borrowed),
-                    None => self.matching.keep(peer, arrived),
-                },
+                Event::Arrived(arrived) => {
+                    let unread = self.matching.arrive(peer, arrived);
+                    self.give(unread, lent);
+                }
             }
             moved = true;
         }
@@ -397,15 +440,15 @@ impl PointToPoint {
         self.lanes.iter_mut().flat_map(PeerLane::owned_mut).chain(waiting)
     }
 
-    /// Adds the events that the messages, including `borrowed`, wait for to `pause`.
-    pub(crate) fn pause<L: Links>(&mut self, links: &mut L, borrowed: &Borrowed<'_>, pause: &mut Pause) {
+    /// Adds the events that the messages, including those of `lent`, wait for to `pause`.
+    pub(crate) fn pause<L: Links>(&mut self, links: &mut L, lent: &[Borrowed<'_>], pause: &mut Pause) {
         self.matching.show_unread();
-        self.push_interest(links, borrowed, &mut pause.interest);
+        self.push_interest(links, lent, &mut pause.interest);
         pause.end_by(self.looks.next());
     }
 
-    fn push_interest<L: Links>(&self, links: &mut L, borrowed: &Borrowed<'_>, interest: &mut Vec<Interest>) {
-        let reads_all = self.reads_all(borrowed);
+    fn push_interest<L: Links>(&self, links: &mut L, lent: &[Borrowed<'_>], interest: &mut Vec<Interest>) {
+        let reads_all = self.reads_all(lent);
         for peer in self.peers.group().ranks() {
             let lane = &self.lanes[peer.index()];
             let readable = lane.reads() && self.reads(peer, reads_all);
@@ -418,11 +461,11 @@ impl PointToPoint {
 
     /// Ends every transfer with `error`, and every lane.
     pub(crate) fn fail(&mut self, error: &Error) {
-        // The caller of a borrowed transfer has this error already.
-        let borrowed = &mut Borrowed::none();
+        // The caller of a lent transfer has this error already.
+        let lent: &mut [Borrowed<'_>] = &mut [];
         let lanes = self.lanes.iter_mut().flat_map(PeerLane::drain);
-        lanes.chain(self.matching.drain()).for_each(|transfer| transfer.fail(borrowed, error.clone()));
-        self.posted.drain(..).for_each(|(request, _)| request.fail(error.clone()));
+        lanes.chain(self.matching.drain()).for_each(|transfer| transfer.fail(lent, error.clone()));
+        self.posted.drain(..).for_each(|posted| posted.fail(error.clone()));
         self.lanes.iter_mut().for_each(|lane| lane.set_broken("the communicator is revoked".into()));
     }
 }

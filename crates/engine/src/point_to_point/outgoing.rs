@@ -24,8 +24,8 @@ struct Outgoing {
 
 impl Outgoing {
     /// The unsent rest of the header and of the payload.
-    fn rest<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> (&'a [u8], &'a [u8]) {
-        let payload = self.payload.as_ref().map_or(&[][..], |transfer| transfer.message(borrowed));
+    fn rest<'a>(&'a self, lent: &'a [Borrowed<'_>]) -> (&'a [u8], &'a [u8]) {
+        let payload = self.payload.as_ref().map_or(&[][..], |transfer| transfer.message(lent));
         let header = &self.header[self.sent.min(FRAME_BYTES)..];
         (header, &payload[self.sent.saturating_sub(FRAME_BYTES)..])
     }
@@ -73,20 +73,20 @@ impl Outbox {
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
-        borrowed: &mut Borrowed<'_>,
+        lent: &mut [Borrowed<'_>],
         stage: &mut Vec<u8>,
     ) -> Result<bool, Broken> {
         let mut moved = false;
         while let Some(front) = self.frames.front() {
-            self.fill_stage(borrowed, stage);
+            self.fill_stage(lent, stage);
             let sent = if stage.is_empty() {
-                let (header, payload) = front.rest(borrowed);
+                let (header, payload) = front.rest(lent);
                 send_long(link, header, &payload[..payload.len().min(CALL_BYTES_MAX)])
             } else {
                 link.try_send(&[IoSlice::new(stage)], COPY_ALL)
             };
             match sent {
-                Ok(sent) => self.settle(sent, borrowed),
+                Ok(sent) => self.settle(sent, lent),
                 Err(error) if is_pause(&error) => return Ok(moved),
                 Err(error) => return Err(error.into()),
             }
@@ -96,10 +96,10 @@ impl Outbox {
     }
 
     /// Fills the stage with as many whole frames as fit, from the first on.
-    fn fill_stage(&self, borrowed: &Borrowed<'_>, stage: &mut Vec<u8>) {
+    fn fill_stage(&self, lent: &[Borrowed<'_>], stage: &mut Vec<u8>) {
         stage.clear();
         for outgoing in &self.frames {
-            let (header, payload) = outgoing.rest(borrowed);
+            let (header, payload) = outgoing.rest(lent);
             if stage.len() + header.len() + payload.len() > STAGE_BYTES {
                 return;
             }
@@ -109,21 +109,21 @@ impl Outbox {
     }
 
     /// Counts `sent` bytes as written, and finishes the frames that they complete.
-    fn settle(&mut self, mut sent: usize, borrowed: &mut Borrowed<'_>) {
+    fn settle(&mut self, mut sent: usize, lent: &mut [Borrowed<'_>]) {
         while let Some(front) = self.frames.front_mut() {
-            let (header, payload) = front.rest(borrowed);
+            let (header, payload) = front.rest(lent);
             let rest = header.len() + payload.len();
             if sent < rest {
                 front.sent += sent;
                 if let Some(transfer) = &mut front.payload {
-                    transfer.moved(borrowed);
+                    transfer.moved(lent);
                 }
                 return;
             }
             sent -= rest;
             if let Some(done) = self.frames.pop_front().and_then(|outgoing| outgoing.payload) {
-                let (tag, bytes) = (done.descriptor(borrowed).tag, done.message(borrowed).len() as u64);
-                done.finish(borrowed, None, tag, bytes);
+                let (tag, bytes) = (done.sent_tag(lent), done.message(lent).len() as u64);
+                done.finish(lent, None, tag, bytes);
             }
         }
     }

@@ -26,17 +26,22 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
         self.items
     }
 
-    /// Adds an item behind all others of its key. True if it is the only one.
-    pub(super) fn push(&mut self, key: K, number: u64, item: T) -> bool {
+    /// Adds an item at the place of its number among those of its key: an item that has never been in the queue goes
+    /// behind all others.
+    pub(super) fn insert(&mut self, key: K, number: u64, item: T) {
         self.items += 1;
         match self.queues.entry(key) {
             Entry::Vacant(place) => {
                 place.insert(KeyQueue { first: (number, item), later: VecDeque::new() });
-                true
             }
             Entry::Occupied(mut queue) => {
-                queue.get_mut().later.push_back((number, item));
-                false
+                let KeyQueue { first, later } = queue.get_mut();
+                if number < first.0 {
+                    later.push_front(std::mem::replace(first, (number, item)));
+                } else {
+                    let place = later.iter().rposition(|(other, _)| *other < number).map_or(0, |at| at + 1);
+                    later.insert(place, (number, item));
+                }
             }
         }
     }
@@ -98,7 +103,7 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
                 if is_wanted(&key, &item) {
                     taken.push((number, key, item));
                 } else {
-                    self.push(key, number, item);
+                    self.insert(key, number, item);
                 }
             }
         }
@@ -124,8 +129,10 @@ mod tests {
     #[test]
     fn each_key_has_its_order_and_empty_queues_are_gone() {
         let mut queues = Queues::new();
-        assert!(queues.push('a', 1, "one") && queues.push('b', 2, "two"));
-        assert!(!queues.push('a', 3, "three") && !queues.push('a', 5, "five"));
+        queues.insert('a', 1, "one");
+        queues.insert('b', 2, "two");
+        queues.insert('a', 5, "five");
+        queues.insert('a', 3, "three");
         assert_eq!((queues.len(), queues.len_of('a'), queues.len_of('c')), (4, 3, 0));
         assert_eq!((queues.first_number('a'), queues.first_number('c')), (Some(1), None));
         assert_eq!(queues.of_mut('a').map(|item| *item).collect::<Vec<_>>(), ["one", "three", "five"]);
@@ -140,7 +147,7 @@ mod tests {
     fn what_is_taken_comes_in_order_and_the_rest_stays_in_order() {
         let mut queues = Queues::new();
         for number in 0..100u64 {
-            queues.push(number % 7, number, number);
+            queues.insert(number % 7, number, number);
         }
         let taken: Vec<u64> =
             queues.take(|_, number| number % 2 == 1).into_iter().map(|(_, item)| item).collect();

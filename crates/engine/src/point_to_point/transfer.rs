@@ -1,8 +1,9 @@
 //! One send or receive. Either the transfer owns its memory, or the thread that is blocked in the call lends the memory
 //! at every poll.
 //!
-//! At most one transfer uses lent memory: the blocking call of the thread that holds the links. Before this thread
-//! gives the links up, the transfer gets memory of its own, so that the next holder can continue from the same byte.
+//! Only the blocking call of the thread that holds the links lends memory: that of one transfer, or of a batch. Before
+//! this thread gives the links up, the transfers get memory of their own, so that the next holder can continue from the
+//! same byte.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use std::time::Instant;
 
 use unisono_backend::{Peers, unread_text};
 use unisono_communicator::{
-    Awaited, BufferMut, CallInfo, Collective, Completion, DType, Descriptor, Error, GroupRank, Operation,
-    Outcome, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Result, Segments, Site, zeroed,
+    Awaited, BufferMut, CallInfo, Completion, Descriptor, Error, GroupRank, Operation, Outcome, OwnedBuffers,
+    OwnedCall, OwnedMemory, Peer, Result, Segments, Site, zeroed,
 };
 
 use crate::calls::request::{Request, RequestState};
@@ -30,8 +31,8 @@ const LOG: &str = "see the log of this rank";
 pub(super) enum Transfer {
     /// It owns its memory.
     Owned(Box<Owned>),
-    /// Its memory is in the [`Borrowed`] of the poll.
-    Borrowed,
+    /// Its memory is lent at every poll: the [`Borrowed`] of this index.
+    Lent(usize),
 }
 
 /// A transfer that owns its memory. If a panic drops it, its request still ends.
@@ -40,11 +41,13 @@ pub(super) struct Owned {
     call: OwnedCall,
     /// The bytes of the message in one piece, if its memory is a list.
     staged: Option<Vec<u8>>,
+    /// The number of the probe, if it is one.
+    probe: Option<u64>,
     pub(super) wait: Wait,
     is_over: bool,
 }
 
-/// The memory of the borrowed transfer, lent at every poll, and its result.
+/// The memory of one transfer of a blocking call, lent at every poll, and its result.
 pub(crate) struct Borrowed<'m> {
     pub(crate) descriptor: Descriptor,
     pub(crate) site: Site,
@@ -66,32 +69,36 @@ impl<'m> Borrowed<'m> {
         Borrowed { descriptor, site, message, room, result: None, has_moved: false }
     }
 
-    /// No transfer.
-    pub(crate) fn none() -> Borrowed<'static> {
-        let nothing = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        Borrowed::new(nothing, Site::caller(), &[], &mut [])
-    }
-
-    /// Whether there is a borrowed transfer.
-    pub(crate) fn is_some(&self) -> bool {
-        match self.descriptor.operation {
-            Operation::Send | Operation::Recv => true,
-            Operation::Collective(_) => false,
-        }
-    }
-
     pub(crate) fn is_over(&self) -> bool {
         self.result.is_some()
+    }
+
+    /// The peer, if it is one rank.
+    pub(crate) fn peer(&self) -> Option<GroupRank> {
+        peer_of(&self.descriptor)
+    }
+}
+
+/// Whether a blocking call lends memory, and each of its transfers has ended.
+pub(crate) fn are_over(lent: &[Borrowed<'_>]) -> bool {
+    !lent.is_empty() && lent.iter().all(Borrowed::is_over)
+}
+
+/// The other side of a send or receive, if it is one rank.
+pub(super) fn peer_of(descriptor: &Descriptor) -> Option<GroupRank> {
+    match descriptor.peer {
+        Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),
+        Some(Peer::Any | Peer::None) | None => None,
     }
 }
 
 impl Owned {
     /// Begins the transfer of a request; `None` if its call was taken already.
-    pub(super) fn take(request: Arc<Request>, wait: Wait) -> Option<Box<Owned>> {
+    pub(super) fn take(request: Arc<Request>, wait: Wait, probe: Option<u64>) -> Option<Box<Owned>> {
         let state = std::mem::replace(&mut *lock(&request.state), RequestState::Taken);
         match state {
             RequestState::Queued(call) => match staged(&call) {
-                Ok(staged) => Some(Box::new(Owned { request, call, staged, wait, is_over: false })),
+                Ok(staged) => Some(Box::new(Owned { request, call, staged, probe, wait, is_over: false })),
                 Err(error) => {
                     request.finish(Err(error), Some(call.buffers));
                     None
@@ -183,16 +190,13 @@ impl WaitingTransfer {
     }
 
     /// It waits beside so many others.
-    pub(super) fn beside(self, others: usize) -> WaitingTransfer {
+    pub(crate) fn beside(self, others: usize) -> WaitingTransfer {
         WaitingTransfer { others, ..self }
     }
 
     /// The only rank that can end the wait; `None` if any rank can.
     pub(crate) fn awaited(&self) -> Option<GroupRank> {
-        match self.descriptor.peer {
-            Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),
-            Some(Peer::Any) | None => None,
-        }
+        peer_of(&self.descriptor)
     }
 
     /// The transfer as errors name it.
@@ -236,7 +240,7 @@ impl Transfer {
     pub(super) fn owned(&self) -> Option<&Owned> {
         match self {
             Transfer::Owned(owned) => Some(owned),
-            Transfer::Borrowed => None,
+            Transfer::Lent(_) => None,
         }
     }
 
@@ -244,7 +248,20 @@ impl Transfer {
     pub(super) fn owned_mut(&mut self) -> Option<&mut Owned> {
         match self {
             Transfer::Owned(owned) => Some(owned),
-            Transfer::Borrowed => None,
+            Transfer::Lent(_) => None,
+        }
+    }
+
+    /// The number of the probe, if it is one.
+    pub(super) fn probe(&self) -> Option<u64> {
+        self.owned().and_then(|owned| owned.probe)
+    }
+
+    /// Whether it is the lent transfer of this index.
+    pub(super) fn is_lent(&self, index: usize) -> bool {
+        match self {
+            Transfer::Lent(own) => *own == index,
+            Transfer::Owned(_) => false,
         }
     }
 
@@ -252,7 +269,7 @@ impl Transfer {
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
             Transfer::Owned(owned) => owned.request.is_abandoned(),
-            Transfer::Borrowed => false,
+            Transfer::Lent(_) => false,
         }
     }
 
@@ -260,71 +277,76 @@ impl Transfer {
     pub(super) fn is_awaited(&self) -> bool {
         match self {
             Transfer::Owned(owned) => owned.request.is_awaited(),
-            Transfer::Borrowed => true,
+            Transfer::Lent(_) => true,
         }
     }
 
     /// Notes that some bytes of the transfer have moved.
-    pub(super) fn moved(&mut self, borrowed: &mut Borrowed<'_>) {
+    pub(super) fn moved(&mut self, lent: &mut [Borrowed<'_>]) {
         match self {
             Transfer::Owned(owned) => owned.wait.moved(),
-            Transfer::Borrowed => borrowed.has_moved = true,
+            Transfer::Lent(index) => lent[*index].has_moved = true,
         }
     }
 
     /// The arguments of the call.
-    pub(super) fn descriptor<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> &'a Descriptor {
+    pub(super) fn descriptor<'a>(&'a self, lent: &'a [Borrowed<'_>]) -> &'a Descriptor {
         match self {
             Transfer::Owned(owned) => &owned.call.descriptor,
-            Transfer::Borrowed => &borrowed.descriptor,
+            Transfer::Lent(index) => &lent[*index].descriptor,
         }
     }
 
+    /// The tag of a send. A send with any tag was refused above the backends.
+    pub(super) fn sent_tag(&self, lent: &[Borrowed<'_>]) -> u32 {
+        self.descriptor(lent).tag.one().unwrap_or_default()
+    }
+
     /// The bytes of a send.
-    pub(super) fn message<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> &'a [u8] {
+    pub(super) fn message<'a>(&'a self, lent: &'a [Borrowed<'_>]) -> &'a [u8] {
         match self {
-            Transfer::Borrowed => borrowed.message,
+            Transfer::Lent(index) => lent[*index].message,
             Transfer::Owned(owned) => owned.message(),
         }
     }
 
     /// The memory for a receive's message.
-    pub(super) fn room<'a>(&'a mut self, borrowed: &'a mut Borrowed<'_>) -> &'a mut [u8] {
+    pub(super) fn room<'a>(&'a mut self, lent: &'a mut [Borrowed<'_>]) -> &'a mut [u8] {
         match self {
-            Transfer::Borrowed => borrowed.room,
+            Transfer::Lent(index) => lent[*index].room,
             Transfer::Owned(owned) => owned.room(),
         }
     }
 
     /// Ends it with success.
-    pub(super) fn finish(self, borrowed: &mut Borrowed<'_>, source: Option<GroupRank>, tag: u32, bytes: u64) {
+    pub(super) fn finish(self, lent: &mut [Borrowed<'_>], source: Option<GroupRank>, tag: u32, bytes: u64) {
         let source = source.map(GroupRank::get);
         self.end(
-            borrowed,
+            lent,
             Ok(Outcome { completion: Completion::Done, source, tag, bytes, algorithm: ALGORITHM }),
         );
     }
 
     /// Ends it with an error.
-    pub(super) fn fail(self, borrowed: &mut Borrowed<'_>, error: Error) {
-        self.end(borrowed, Err(error));
+    pub(super) fn fail(self, lent: &mut [Borrowed<'_>], error: Error) {
+        self.end(lent, Err(error));
     }
 
-    fn end(self, borrowed: &mut Borrowed<'_>, result: Result<Outcome>) {
+    fn end(self, lent: &mut [Borrowed<'_>], result: Result<Outcome>) {
         match self {
             Transfer::Owned(mut owned) => owned.end(result),
-            Transfer::Borrowed => borrowed.result = Some(result),
+            Transfer::Lent(index) => lent[index].result = Some(result),
         }
     }
 
     /// The reason why this receive cannot take a message of its source and tag; `None` if it can, and has room for it.
     pub(super) fn refusal(
         &mut self,
-        borrowed: &Borrowed<'_>,
+        lent: &[Borrowed<'_>],
         source: GroupRank,
         message: &Message,
     ) -> Option<Error> {
-        let ours = *self.descriptor(borrowed);
+        let ours = *self.descriptor(lent);
         let room_bytes = ours.count * ours.dtype.bytes() as u64;
         if ours.dtype != message.dtype {
             let problem = format!("{}, but rank {source} sent {}", ours.dtype, message.dtype);
@@ -356,14 +378,14 @@ impl Sink {
     /// The sink of a matched message: the receive, or nothing if it refuses the message.
     pub(super) fn of(
         mut receive: Transfer,
-        borrowed: &mut Borrowed<'_>,
+        lent: &mut [Borrowed<'_>],
         source: GroupRank,
         message: &Message,
     ) -> Sink {
-        match receive.refusal(borrowed, source, message) {
+        match receive.refusal(lent, source, message) {
             None => Sink::Receive(receive),
             Some(error) => {
-                receive.fail(borrowed, error);
+                receive.fail(lent, error);
                 Sink::Drain
             }
         }

@@ -80,7 +80,8 @@ fn a_send_without_memory_for_its_copy_ends_on_all_ranks() {
                 let buffers = Buffers::Separate { input: message, output: BufferMut::of::<u8>(&mut []) };
                 let count = (SLICE_BYTES * SLICES) as u64;
                 let send = Descriptor::new(Operation::Send, DType::U8, count);
-                let send = Descriptor { peer: Some(Peer::Rank(0)), tag: 1, ..send };
+                let send =
+                    Descriptor { peer: Some(Peer::Rank(0)), tag: unisono_communicator::Tag::Is(1), ..send };
                 comm.issue(Call::new(send, buffers)).unwrap_err()
             },
         ));

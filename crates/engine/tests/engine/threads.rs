@@ -127,7 +127,7 @@ fn a_peer_that_left_stops_only_those_who_wait_for_it() {
                 last.send(&[2u8], 0, 1).expect("send");
             });
             let received = world[0].recv(&mut [0u8], Peer::Any, 1).expect("recv from whoever is left");
-            assert_eq!(received.source, 2);
+            assert_eq!(received.source, Some(2));
         });
         let error = world[0].recv(&mut [0u8], Peer::Rank(1), 1).expect_err("nobody is there");
         assert_eq!(error.lost_ranks(), [JobRank::new(1)], "{error}");

@@ -376,7 +376,7 @@ fn operation_text(descriptor: &Descriptor, group: &Group) -> String {
     };
     match descriptor.peer {
         Some(Peer::Rank(peer)) => format!("{name} {own}{arrow}{peer}"),
-        Some(Peer::Any) | None => format!("{name} {own}{arrow}?"),
+        Some(Peer::Any | Peer::None) | None => format!("{name} {own}{arrow}?"),
     }
 }
 
