@@ -29,7 +29,7 @@ pub trait CollectivesAsync: Communicator {
     #[track_caller]
     fn all_reduce_async<T: Element>(&self, buffer: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
-        in_place(self, descriptor, OwnedMemory::of(buffer))
+        in_place(self, without_memory(descriptor), OwnedMemory::of(buffer))
     }
 
     /// [`crate::Collectives::all_reduce_coalesced`]; the handle gives the list of reduced vectors.
@@ -50,7 +50,7 @@ pub trait CollectivesAsync: Communicator {
     ) -> TypedWork<Vec<Vec<T>>> {
         let count = buffers.iter().map(Vec::len).sum();
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, count, op);
-        in_place(self, descriptor, OwnedMemory::of_list(buffers, Division::Coalesced))
+        in_place(self, without_memory(descriptor), OwnedMemory::of_list(buffers, Division::Coalesced))
     }
 
     /// [`crate::Collectives::reduce_scatter_list`]: `inputs[r]` goes to rank r; the handle gives this rank's share.
@@ -59,7 +59,7 @@ pub trait CollectivesAsync: Communicator {
         let share = inputs.get(self.group().rank() as usize).map_or(0, Vec::len);
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
         let inputs = OwnedMemory::of_list(inputs, Division::Shares);
-        separate_memory(self, descriptor, inputs, || zeroed::<T>(share).map(OwnedMemory::of))
+        separate(self, without_memory(descriptor), inputs, vector::<T>(share))
     }
 
     /// [`crate::Collectives::all_gather_list`]; the handle gives a vector for each rank.
@@ -74,10 +74,8 @@ pub trait CollectivesAsync: Communicator {
     fn all_gather_list_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<Vec<T>>> {
         let (count, ranks) = (input.len(), self.group().size());
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, count as u64);
-        separate_memory(self, descriptor, OwnedMemory::of(input), || {
-            let outputs = (0..ranks).map(|_| zeroed::<T>(count)).collect::<Result<Vec<_>>>()?;
-            Ok(OwnedMemory::of_list(outputs, Division::Shares))
-        })
+        let outputs = vectors::<T>((0..ranks).map(move |_| count), Division::Shares);
+        separate(self, without_memory(descriptor), OwnedMemory::of(input), outputs)
     }
 
     /// [`crate::Collectives::reduce_scatter`]. `input` has p shares; the handle gives this rank's share of the
@@ -86,17 +84,37 @@ pub trait CollectivesAsync: Communicator {
     fn reduce_scatter_async<T: Element>(&self, input: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
         match share_of(self, Collective::ReduceScatter, T::DTYPE, input.len(), "input") {
             Ok(share) => {
-                separate(self, reducing(Collective::ReduceScatter, T::DTYPE, share, op), input, share)
+                let call = without_memory(reducing(Collective::ReduceScatter, T::DTYPE, share, op));
+                separate(self, call, OwnedMemory::of(input), vector::<T>(share))
             }
-            Err(error) => TypedWork::new(ended_before(OwnedMemory::of(input), error), output),
+            Err(error) => TypedWork::new(refused(OwnedMemory::of(input), error), output),
         }
+    }
+
+    /// [`crate::Collectives::reduce_scatter_in_place`]; the handle gives the buffer, in which share r is the result.
+    #[track_caller]
+    fn reduce_scatter_in_place_async<T: Element>(&self, buffer: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
+        match share_of(self, Collective::ReduceScatter, T::DTYPE, buffer.len(), "buffer") {
+            Ok(share) => {
+                let call = without_memory(reducing(Collective::ReduceScatter, T::DTYPE, share, op));
+                in_place(self, call, OwnedMemory::of(buffer))
+            }
+            Err(error) => TypedWork::new(refused(OwnedMemory::of(buffer), error), output),
+        }
+    }
+
+    /// [`crate::Collectives::all_gather_in_place`]; the handle gives the filled buffer.
+    #[track_caller]
+    fn all_gather_in_place_async<T: Element>(&self, buffer: Vec<T>) -> TypedWork<Vec<T>> {
+        moved_in_place(self, Collective::AllGather, buffer)
     }
 
     /// [`crate::Collectives::all_gather`]; the handle gives all inputs in rank order.
     #[track_caller]
     fn all_gather_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<T>> {
         let output = input.len() * self.group().size() as usize;
-        separate(self, Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64), input, output)
+        let call = without_memory(Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64));
+        separate(self, call, OwnedMemory::of(input), vector::<T>(output))
     }
 
     /// [`crate::Collectives::all_to_all`].
@@ -106,17 +124,23 @@ pub trait CollectivesAsync: Communicator {
         match share_of(self, Collective::AllToAll, T::DTYPE, elements, "input") {
             Ok(share) => {
                 let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
-                separate(self, descriptor, input, elements)
+                separate(self, without_memory(descriptor), OwnedMemory::of(input), vector::<T>(elements))
             }
-            Err(error) => TypedWork::new(ended_before(OwnedMemory::of(input), error), output),
+            Err(error) => TypedWork::new(refused(OwnedMemory::of(input), error), output),
         }
+    }
+
+    /// [`crate::Collectives::all_to_all_in_place`]; the handle gives the exchanged buffer.
+    #[track_caller]
+    fn all_to_all_in_place_async<T: Element>(&self, buffer: Vec<T>) -> TypedWork<Vec<T>> {
+        moved_in_place(self, Collective::AllToAll, buffer)
     }
 
     /// [`crate::Collectives::broadcast`].
     #[track_caller]
     fn broadcast_async<T: Element>(&self, buffer: Vec<T>, root: u32) -> TypedWork<Vec<T>> {
         let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
-        in_place(self, descriptor, OwnedMemory::of(buffer))
+        in_place(self, without_memory(descriptor), OwnedMemory::of(buffer))
     }
 
     /// [`crate::Collectives::reduce`]; the handle gives the reduction at the root, an empty vector elsewhere.
@@ -125,7 +149,27 @@ pub trait CollectivesAsync: Communicator {
         let output = if self.group().rank() == root { input.len() } else { 0 };
         let descriptor =
             Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, input.len(), root) };
-        separate(self, descriptor, input, output)
+        separate(self, without_memory(descriptor), OwnedMemory::of(input), vector::<T>(output))
+    }
+
+    /// [`crate::Collectives::reduce_in_place`]; the handle gives the buffer, which is the reduction at the root.
+    #[track_caller]
+    fn reduce_in_place_async<T: Element>(
+        &self,
+        buffer: Vec<T>,
+        op: ReduceOp,
+        root: u32,
+    ) -> TypedWork<Vec<T>> {
+        let descriptor =
+            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, buffer.len(), root) };
+        if self.group().rank() == root {
+            return in_place(self, without_memory(descriptor), OwnedMemory::of(buffer));
+        }
+        let buffers = OwnedBuffers::Separate {
+            input: OwnedMemory::of(buffer),
+            output: OwnedMemory::of(Vec::<T>::new()),
+        };
+        TypedWork::new(submit(self, descriptor, buffers), input)
     }
 
     /// [`crate::Collectives::gather`]; the handle gives all inputs at the root, an empty vector elsewhere.
@@ -133,13 +177,15 @@ pub trait CollectivesAsync: Communicator {
     fn gather_async<T: Element>(&self, input: Vec<T>, root: u32) -> TypedWork<Vec<T>> {
         let ranks = if self.group().rank() == root { self.group().size() as usize } else { 0 };
         let output = input.len() * ranks;
-        separate(self, rooted(Collective::Gather, T::DTYPE, input.len(), root), input, output)
+        let call = without_memory(rooted(Collective::Gather, T::DTYPE, input.len(), root));
+        separate(self, call, OwnedMemory::of(input), vector::<T>(output))
     }
 
     /// [`crate::Collectives::scatter`] of shares of `count` elements; `input` is empty except at the root.
     #[track_caller]
     fn scatter_async<T: Element>(&self, input: Vec<T>, count: usize, root: u32) -> TypedWork<Vec<T>> {
-        separate(self, rooted(Collective::Scatter, T::DTYPE, count, root), input, count)
+        let call = without_memory(rooted(Collective::Scatter, T::DTYPE, count, root));
+        separate(self, call, OwnedMemory::of(input), vector::<T>(count))
     }
 
     /// [`crate::Collectives::barrier`].
@@ -217,41 +263,85 @@ pub trait CollectivesAsync: Communicator {
 
 impl<C: Communicator + ?Sized> CollectivesAsync for C {}
 
+/// Starts a call that moves shares within one buffer.
 #[track_caller]
-fn in_place<R: FromMemory, C: Communicator + ?Sized>(
+fn moved_in_place<T: Element, C: Communicator + ?Sized>(
     comm: &C,
-    descriptor: Descriptor,
+    collective: Collective,
+    buffer: Vec<T>,
+) -> TypedWork<Vec<T>> {
+    match share_of(comm, collective, T::DTYPE, buffer.len(), "buffer") {
+        Ok(share) => {
+            let call = without_memory(Descriptor::new(collective, T::DTYPE, share as u64));
+            in_place(comm, call, OwnedMemory::of(buffer))
+        }
+        Err(error) => TypedWork::new(refused(OwnedMemory::of(buffer), error), output),
+    }
+}
+
+/// Starts a call on one buffer; `call` has no memory yet.
+pub(super) fn in_place<R: FromMemory, C: Communicator + ?Sized>(
+    comm: &C,
+    call: OwnedCall,
     buffer: OwnedMemory,
 ) -> TypedWork<R> {
-    let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
-    TypedWork::new(submit(comm, descriptor, OwnedBuffers::InOut(buffer)), output)
+    let descriptor = Descriptor { place: Place::InPlace, ..call.descriptor };
+    TypedWork::new(
+        checked(comm, OwnedCall { descriptor, buffers: OwnedBuffers::InOut(buffer), ..call }),
+        output,
+    )
 }
 
-#[track_caller]
-fn separate<T: Element, C: Communicator + ?Sized>(
+/// Starts a call from one buffer to another, which is `made` for it; `call` has no memory yet.
+pub(super) fn separate<R: FromMemory, C: Communicator + ?Sized>(
     comm: &C,
-    descriptor: Descriptor,
-    input: Vec<T>,
-    output_elements: usize,
-) -> TypedWork<Vec<T>> {
-    let output = || zeroed::<T>(output_elements).map(OwnedMemory::of);
-    separate_memory(comm, descriptor, OwnedMemory::of(input), output)
-}
-
-#[track_caller]
-fn separate_memory<R: FromMemory, C: Communicator + ?Sized>(
-    comm: &C,
-    descriptor: Descriptor,
+    call: OwnedCall,
     input: OwnedMemory,
     made: impl FnOnce() -> Result<OwnedMemory>,
 ) -> TypedWork<R> {
     let work = match made() {
-        Ok(output) => submit(comm, descriptor, OwnedBuffers::Separate { input, output }),
-        Err(shortage) => {
-            ended_before(input, end_everywhere(comm, &descriptor, &CallOptions::new(), shortage))
-        }
+        Ok(output) => checked(comm, OwnedCall { buffers: OwnedBuffers::Separate { input, output }, ..call }),
+        Err(shortage) => short_of_memory(comm, call, input, shortage),
     };
     TypedWork::new(work, output)
+}
+
+/// The end of a call that has no memory for its output.
+fn short_of_memory<C: Communicator + ?Sized>(
+    comm: &C,
+    call: OwnedCall,
+    input: OwnedMemory,
+    shortage: Error,
+) -> Work {
+    let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
+    let mut call = OwnedCall { buffers, ..call };
+    let error = match check(&call.borrow(), comm.group()) {
+        Err(error) if !matches!(error, Error::InvalidArgument { argument: "output", .. }) => error,
+        Ok(()) | Err(_) => end_everywhere(comm, &call.descriptor, &call.options, shortage),
+    };
+    Work::refused(call, error)
+}
+
+/// Elements in one vector, as the output of a call.
+pub(super) fn vector<T: Element>(elements: usize) -> impl FnOnce() -> Result<OwnedMemory> {
+    move || zeroed::<T>(elements).map(OwnedMemory::of)
+}
+
+/// A vector for each length, as the output of a call.
+pub(super) fn vectors<T: Element>(
+    lengths: impl IntoIterator<Item = usize>,
+    division: Division,
+) -> impl FnOnce() -> Result<OwnedMemory> {
+    move || {
+        let vectors = lengths.into_iter().map(zeroed::<T>).collect::<Result<Vec<_>>>()?;
+        Ok(OwnedMemory::of_list(vectors, division))
+    }
+}
+
+/// A call that has no memory yet.
+#[track_caller]
+pub(super) fn without_memory(descriptor: Descriptor) -> OwnedCall {
+    OwnedCall::new(descriptor, OwnedBuffers::None)
 }
 
 /// A receive of a message of at most `bytes_max` bytes, whose memory is taken when the message is known.
@@ -278,10 +368,10 @@ pub(super) fn message_of_any_length<T: Element, C: Communicator + ?Sized>(
     TypedWork::new(checked(comm, call), take)
 }
 
-/// A call that ended before it was issued. Its input comes back.
-fn ended_before(input: OwnedMemory, error: Error) -> Work {
-    let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
-    Work::finished(Finished { result: Err(error), buffers: Some(buffers) })
+/// The handle of a call that was refused before it was made. Its memory comes back.
+pub(super) fn refused(input: OwnedMemory, error: Error) -> Work {
+    let buffers = Some(OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) });
+    Work::finished(Finished { result: Err(error), buffers })
 }
 
 /// The input of a call that has ended.
@@ -294,7 +384,7 @@ fn input<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
 }
 
 /// The output of a call that has ended, or the buffer that was input and output.
-fn output<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
+pub(super) fn output<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
     let memory = match buffers {
         Some(OwnedBuffers::InOut(memory) | OwnedBuffers::Separate { output: memory, .. }) => Some(memory),
         Some(OwnedBuffers::None) | None => None,

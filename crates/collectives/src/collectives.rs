@@ -271,6 +271,18 @@ pub trait Collectives: Communicator {
         self.issue(Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
     }
 
+    /// [`Collectives::gather`] in place. The root's `buffer` (p n elements) has its own share at its place, and becomes
+    /// all inputs; the others' buffers (n elements) are inputs, and do not change.
+    #[track_caller]
+    fn gather_in_place<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
+        if self.group().rank() != root {
+            return self.gather(buffer, None, root);
+        }
+        let share = share_of(self, Collective::Gather, T::DTYPE, buffer.len(), "buffer")?;
+        let descriptor = rooted(Collective::Gather, T::DTYPE, share, root);
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+    }
+
     /// Rank r's `output` (n elements) becomes share r of the root's `input` (p n elements); other ranks give `None`.
     ///
     /// ```
@@ -286,6 +298,18 @@ pub trait Collectives: Communicator {
         let descriptor = rooted(Collective::Scatter, T::DTYPE, output.len(), root);
         self.issue(Call::separate(descriptor, Buffer::of(input.unwrap_or(&[])), BufferMut::of(output)))
             .map(drop)
+    }
+
+    /// [`Collectives::scatter`] in place. The root's `buffer` (p n elements) stays as it is, and its own share is its
+    /// result; the others' buffers (n elements) become their shares.
+    #[track_caller]
+    fn scatter_in_place<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
+        if self.group().rank() != root {
+            return self.scatter(None, buffer, root);
+        }
+        let share = share_of(self, Collective::Scatter, T::DTYPE, buffer.len(), "buffer")?;
+        let descriptor = rooted(Collective::Scatter, T::DTYPE, share, root);
+        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
     }
 
     /// Returns when every rank has called it.

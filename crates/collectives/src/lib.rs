@@ -19,13 +19,15 @@
 //! | `asynchronous` | [`CollectivesAsync`]: calls with handles |
 //! | `point_to_point` | [`PointToPoint`]: sends and receives at once, batches, probes |
 //! | `on_device` | [`CollectivesOnDevice`]: calls on elements on a device |
-//! | `arguments`, `skip`, `split` | the parts of these |
+//! | `user` | [`UserOperators`]: reductions with the caller's own operator |
+//! | `arguments`, `coalesced`, `skip`, `split` | the parts of these |
 //! | `with` | a communicator with a caller's options |
 //! | `solo` | [`Solo`]: the world of one rank |
 //! | `stragglers` | the search for the rank that all others wait for |
 
 mod arguments;
 mod asynchronous;
+mod coalesced;
 mod collectives;
 mod lists;
 mod objects;
@@ -37,6 +39,7 @@ mod split;
 #[cfg(feature = "serde")]
 mod stragglers;
 mod uneven;
+mod user;
 mod with;
 
 pub use asynchronous::CollectivesAsync;
@@ -56,4 +59,5 @@ pub use stragglers::Stragglers;
 #[cfg(feature = "serde")]
 pub use stragglers::report::{RankWaits, RowSpread, SlowLink, StragglerReport, Verdict};
 pub use uneven::CollectivesUneven;
+pub use user::UserOperators;
 pub use with::With;

@@ -3,14 +3,16 @@
 use std::ops::Range;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Call, Communicator, Counts, DType, Descriptor, Division, Element, Error, ReduceOp,
-    Result, Site,
+    Buffer, BufferMut, Call, Communicator, Counts, Descriptor, Division, Element, OwnedMemory, ReduceOp,
+    Result, TypedWork,
 };
 use unisono_schedule::Collective;
 
 use crate::arguments::rooted;
+use crate::asynchronous::{separate, vector, vectors, without_memory};
+use crate::coalesced::{self, Coalesced, share_of_rank};
 use crate::collectives::Collectives;
-use crate::uneven::{per_rank, uneven};
+use crate::uneven::{own, per_rank, uneven, uneven_call, wide};
 
 /// Collectives on lists of buffers that lie apart. Each link carries one message for any number of buffers, and nothing
 /// is copied together. Lengths are in elements; `p` is the number of ranks.
@@ -44,6 +46,28 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call { counts, ..Call::separate(uneven(descriptor), input, output) }).map(drop)
     }
 
+    /// [`CollectivesOfLists::all_to_all_list`] of vectors: `receive_counts[i]` elements come from rank i. The handle gives
+    /// a vector of each rank.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesOfLists, Solo};
+    /// assert_eq!(Solo::new().all_to_all_list_async(vec![vec![4u16, 5]], &[2]).wait()?, [[4, 5]]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_to_all_list_async<T: Element>(
+        &self,
+        inputs: Vec<Vec<T>>,
+        receive_counts: &[usize],
+    ) -> TypedWork<Vec<Vec<T>>> {
+        let send: Vec<u64> = inputs.iter().map(|input| input.len() as u64).collect();
+        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, send.iter().sum());
+        let call = uneven_call(descriptor, Counts::PerPair { send, receive: wide(receive_counts) });
+        let outputs = vectors::<T>(receive_counts.iter().copied(), Division::Shares);
+        separate(self, call, OwnedMemory::of_list(inputs, Division::Shares), outputs)
+    }
+
     /// [`crate::Collectives::all_gather_list`] of inputs of unequal lengths: on every rank `outputs[r]` is as long as
     /// rank r's input. Other ranks may call [`crate::CollectivesUneven::all_gather_v`].
     ///
@@ -61,6 +85,15 @@ pub trait CollectivesOfLists: Communicator {
         let descriptor = uneven(Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64));
         let call = Call::separate(descriptor, Buffer::of(input), shares_mut(outputs));
         self.issue(Call { counts: per_rank(&counts), ..call }).map(drop)
+    }
+
+    /// [`CollectivesOfLists::all_gather_list_v`] with `counts[r]` elements from rank r; the handle gives a vector of each
+    /// rank.
+    #[track_caller]
+    fn all_gather_list_v_async<T: Element>(&self, input: Vec<T>, counts: &[usize]) -> TypedWork<Vec<Vec<T>>> {
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
+        let outputs = vectors::<T>(counts.iter().copied(), Division::Shares);
+        separate(self, uneven_call(descriptor, per_rank(counts)), OwnedMemory::of(input), outputs)
     }
 
     /// [`crate::Collectives::gather`] into a list: the root's `outputs[r]`, as long as `input`, receives rank r's
@@ -86,6 +119,15 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call::separate(descriptor, Buffer::of(input), output)).map(drop)
     }
 
+    /// [`CollectivesOfLists::gather_list`]; the handle gives a vector of each rank at the root, an empty list elsewhere.
+    #[track_caller]
+    fn gather_list_async<T: Element>(&self, input: Vec<T>, root: u32) -> TypedWork<Vec<Vec<T>>> {
+        let (count, ranks) = (input.len(), self.size());
+        let call = without_memory(rooted(Collective::Gather, T::DTYPE, count, root));
+        let lengths = (0..ranks).map(move |_| count);
+        separate(self, call, OwnedMemory::of(input), at_root::<T, _>(self, root, lengths))
+    }
+
     /// [`CollectivesOfLists::gather_list`] with `counts[r]` elements from rank r. Every rank gives the same counts.
     #[track_caller]
     fn gather_list_v<T: Element>(
@@ -99,6 +141,19 @@ pub trait CollectivesOfLists: Communicator {
         let output = outputs.map_or(BufferMut::empty(), shares_mut);
         let call = Call::separate(descriptor, Buffer::of(input), output);
         self.issue(Call { counts: per_rank(counts), ..call }).map(drop)
+    }
+
+    /// [`CollectivesOfLists::gather_list_v`]; the handle gives a vector of each rank at the root, an empty list elsewhere.
+    #[track_caller]
+    fn gather_list_v_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        counts: &[usize],
+        root: u32,
+    ) -> TypedWork<Vec<Vec<T>>> {
+        let descriptor = rooted(Collective::Gather, T::DTYPE, input.len(), root);
+        let outputs = at_root::<T, _>(self, root, counts.iter().copied());
+        separate(self, uneven_call(descriptor, per_rank(counts)), OwnedMemory::of(input), outputs)
     }
 
     /// [`crate::Collectives::scatter`] from a list: the root's `inputs[r]`, as long as `output`, goes to rank r; the
@@ -119,6 +174,19 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call::separate(descriptor, input, BufferMut::of(output))).map(drop)
     }
 
+    /// [`CollectivesOfLists::scatter_list`] of vectors of `count` elements; `inputs` is empty except at the root, and the
+    /// handle gives this rank's.
+    #[track_caller]
+    fn scatter_list_async<T: Element>(
+        &self,
+        inputs: Vec<Vec<T>>,
+        count: usize,
+        root: u32,
+    ) -> TypedWork<Vec<T>> {
+        let call = without_memory(rooted(Collective::Scatter, T::DTYPE, count, root));
+        separate(self, call, of_root(self, root, inputs), vector::<T>(count))
+    }
+
     /// [`CollectivesOfLists::scatter_list`] with `counts[r]` elements to rank r. Every rank gives the same counts.
     #[track_caller]
     fn scatter_list_v<T: Element>(
@@ -132,6 +200,20 @@ pub trait CollectivesOfLists: Communicator {
         let input = inputs.map_or(Buffer::empty(), |inputs| Buffer::of_list(inputs, Division::Shares));
         let call = Call::separate(descriptor, input, BufferMut::of(output));
         self.issue(Call { counts: per_rank(counts), ..call }).map(drop)
+    }
+
+    /// [`CollectivesOfLists::scatter_list_v`]; `inputs` is empty except at the root, and the handle gives this rank's
+    /// vector.
+    #[track_caller]
+    fn scatter_list_v_async<T: Element>(
+        &self,
+        inputs: Vec<Vec<T>>,
+        counts: &[usize],
+        root: u32,
+    ) -> TypedWork<Vec<T>> {
+        let share = own(self, counts);
+        let call = uneven_call(rooted(Collective::Scatter, T::DTYPE, share, root), per_rank(counts));
+        separate(self, call, of_root(self, root, inputs), vector::<T>(share))
     }
 
     /// One all-gather for many buffers: `outputs[i]` becomes all ranks' `inputs[i]` in rank order. Every rank gives the
@@ -200,6 +282,38 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call { counts: shape.counts(), ..Call::separate(descriptor, input, output) }).map(drop)
     }
 
+    /// [`CollectivesOfLists::all_gather_coalesced`] into buffers of `lengths` elements; the handle gives them.
+    ///
+    /// Cost: a copy of the output beside the all-gather, which ends with the shares of each rank together.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesOfLists, Solo};
+    /// let work = Solo::new().all_gather_coalesced_async(vec![vec![1.0f32, 2.0], vec![3.0]], &[2, 1]);
+    /// assert_eq!(work.wait()?, [vec![1.0, 2.0], vec![3.0]]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_gather_coalesced_async<T: Element>(
+        &self,
+        inputs: Vec<Vec<T>>,
+        lengths: &[usize],
+    ) -> TypedWork<Vec<Vec<T>>> {
+        coalesced::all_gather(self, inputs, lengths)
+    }
+
+    /// [`CollectivesOfLists::reduce_scatter_coalesced`]; the handle gives this rank's share of each buffer.
+    ///
+    /// Cost: a copy of the input beside the reduce-scatter, which reads the shares of each rank together.
+    #[track_caller]
+    fn reduce_scatter_coalesced_async<T: Element>(
+        &self,
+        inputs: Vec<Vec<T>>,
+        op: ReduceOp,
+    ) -> TypedWork<Vec<Vec<T>>> {
+        coalesced::reduce_scatter(self, inputs, op)
+    }
+
     /// The elements that rank `rank` has of a buffer of `elements` elements in the coalesced calls: all ranks but the
     /// last ones have `elements / p`, rounded up; the last ones have fewer, or none.
     ///
@@ -221,110 +335,22 @@ fn shares_mut<'a, T: Element>(list: &'a mut [&mut [T]]) -> BufferMut<'a> {
     BufferMut::of_list(list.iter_mut().map(|part| &mut **part), Division::Shares)
 }
 
-fn share_of_rank(elements: usize, ranks: usize, rank: usize) -> Range<usize> {
-    let most = elements.div_ceil(ranks);
-    let start = most.saturating_mul(rank).min(elements);
-    start..start.saturating_add(most).min(elements)
-}
-
-/// The lengths of a coalesced call with a share of each buffer for each rank.
-struct Coalesced<'a> {
-    collective: Collective,
-    dtype: DType,
-    ranks: usize,
-    own_rank: usize,
-    /// The elements of each whole buffer.
-    whole: &'a [usize],
-    /// The names of the whole buffers and of the shares.
-    names: [&'static str; 2],
-    site: Site,
-}
-
-impl Coalesced<'_> {
-    #[track_caller]
-    fn new<'a, C: Communicator + ?Sized>(
-        comm: &C,
-        collective: Collective,
-        dtype: DType,
-        whole: &'a [usize],
-        names: [&'static str; 2],
-    ) -> Coalesced<'a> {
-        let (ranks, own_rank) = (comm.size() as usize, comm.rank() as usize);
-        Coalesced { collective, dtype, ranks, own_rank, whole, names, site: Site::caller() }
-    }
-
-    /// Checks the lengths of this rank's shares, which [`check`](unisono_communicator::check) cannot see in the call.
-    fn check_own(&self, shares: &[usize]) -> Result<()> {
-        let Coalesced { collective, dtype, own_rank, whole, names, site, .. } = self;
-        let problem = if shares.len() != whole.len() {
-            format!("{} buffers, but there are {} {}", shares.len(), whole.len(), names[0])
-        } else {
-            let own = whole.iter().map(|elements| share_of_rank(*elements, self.ranks, *own_rank).len());
-            let mut pairs = shares.iter().zip(own).enumerate();
-            let Some((at, (found, share))) = pairs.find(|(_, (found, share))| *found != share) else {
-                return Ok(());
-            };
-            let elements = whole[at];
-            format!(
-                "buffer {at} has {found} elements, but the share of rank {own_rank} in {elements} has {share}"
-            )
-        };
-        let call = format_args!("{collective}_coalesced({} buffers of {dtype}) at {site}", whole.len());
-        Err(Error::invalid(names[1], problem).in_call(&call))
-    }
-
-    /// The share of each rank in each buffer, in the order of the ranks: the buffer's number, and the elements.
-    fn parts(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
-        let of_rank = move |rank| {
-            let part = move |(buffer, elements): (usize, &usize)| {
-                (buffer, share_of_rank(*elements, self.ranks, rank))
-            };
-            self.whole.iter().enumerate().map(part)
-        };
-        (0..self.ranks).flat_map(of_rank)
-    }
-
-    /// The elements of a rank's shares together.
-    fn share(&self, rank: usize) -> u64 {
-        self.whole.iter().map(|elements| share_of_rank(*elements, self.ranks, rank).len() as u64).sum()
-    }
-
-    /// Whether each buffer divides among the ranks, so that more algorithms fit.
-    fn is_even(&self) -> bool {
-        self.whole.iter().all(|elements| elements.is_multiple_of(self.ranks))
-    }
-
-    fn counts(&self) -> Counts {
-        if self.is_even() {
-            Counts::Even
-        } else {
-            Counts::PerRank((0..self.ranks).map(|rank| self.share(rank)).collect())
-        }
-    }
-
-    fn descriptor(&self, op: Option<ReduceOp>) -> Descriptor {
-        let descriptor = Descriptor::new(self.collective, self.dtype, self.share(self.own_rank));
-        Descriptor { op, uneven: !self.is_even(), ..descriptor }
+/// The lists of a gather's output, which the root alone has.
+fn at_root<T: Element, C: Communicator + ?Sized>(
+    comm: &C,
+    root: u32,
+    lengths: impl Iterator<Item = usize>,
+) -> impl FnOnce() -> Result<OwnedMemory> {
+    let is_root = comm.rank() == root;
+    move || {
+        if is_root { vectors::<T>(lengths, Division::Shares)() } else { vector::<T>(0)() }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn b11_the_shares_of_all_ranks_are_the_whole() {
-        let shares = |elements, ranks| -> Vec<usize> {
-            (0..ranks).map(|rank| share_of_rank(elements, ranks, rank).len()).collect()
-        };
-        assert_eq!(shares(6, 2), [3, 3]);
-        assert_eq!(shares(3, 2), [2, 1]);
-        assert_eq!(shares(5, 4), [2, 2, 1, 0], "the last rank has none");
-        assert_eq!(shares(0, 3), [0, 0, 0]);
-        for elements in 0..40 {
-            for ranks in 1..9 {
-                assert_eq!(shares(elements, ranks).iter().sum::<usize>(), elements);
-            }
-        }
+/// The lists of a scatter's input, which the root alone has.
+fn of_root<T: Element, C: Communicator + ?Sized>(comm: &C, root: u32, inputs: Vec<Vec<T>>) -> OwnedMemory {
+    if comm.rank() != root && inputs.is_empty() {
+        return OwnedMemory::of(Vec::<T>::new());
     }
+    OwnedMemory::of_list(inputs, Division::Shares)
 }

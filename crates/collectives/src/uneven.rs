@@ -1,11 +1,13 @@
 //! The `_v` operations: counts that differ by rank.
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, Communicator, Counts, Descriptor, Element, ReduceOp, Result,
+    Buffer, BufferMut, Buffers, Call, Communicator, Counts, Descriptor, Element, OwnedCall, OwnedMemory,
+    ReduceOp, Result, TypedWork,
 };
 use unisono_schedule::Collective;
 
 use crate::arguments::{optional, reducing, rooted};
+use crate::asynchronous::{separate, vector, without_memory};
 use crate::collectives::Collectives;
 
 /// Operations whose counts differ by rank. Buffers hold the shares contiguously in rank order.
@@ -32,6 +34,29 @@ pub trait CollectivesUneven: Communicator {
         self.issue(Call { counts: per_rank(counts), ..Call::new(descriptor, buffers) }).map(drop)
     }
 
+    /// [`CollectivesUneven::all_gather_v`] on one buffer of all shares, in which rank r has filled its own.
+    #[track_caller]
+    fn all_gather_v_in_place<T: Element>(&self, buffer: &mut [T], counts: &[usize]) -> Result<()> {
+        let descriptor = uneven(Descriptor::new(Collective::AllGather, T::DTYPE, own(self, counts) as u64));
+        let call = Call::in_place(descriptor, BufferMut::of(buffer));
+        self.issue(Call { counts: per_rank(counts), ..call }).map(drop)
+    }
+
+    /// [`CollectivesUneven::all_gather_v`]; the handle gives all shares in rank order.
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesUneven, Solo};
+    /// assert_eq!(Solo::new().all_gather_v_async(vec![1u8, 2, 3], &[3]).wait()?, [1, 2, 3]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_gather_v_async<T: Element>(&self, input: Vec<T>, counts: &[usize]) -> TypedWork<Vec<T>> {
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
+        let call = uneven_call(descriptor, per_rank(counts));
+        separate(self, call, OwnedMemory::of(input), vector::<T>(total(counts)))
+    }
+
     /// [`crate::Collectives::reduce_scatter`] with `counts[r]` elements to rank r.
     #[track_caller]
     fn reduce_scatter_v<T: Element>(
@@ -44,6 +69,34 @@ pub trait CollectivesUneven: Communicator {
         let descriptor = uneven(reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op));
         let buffers = Buffers::Separate { input: Buffer::of(input), output: BufferMut::of(output) };
         self.issue(Call { counts: per_rank(counts), ..Call::new(descriptor, buffers) }).map(drop)
+    }
+
+    /// [`CollectivesUneven::reduce_scatter_v`] on one buffer of all shares: on rank r, share r becomes the result, and
+    /// the other shares are indeterminate.
+    #[track_caller]
+    fn reduce_scatter_v_in_place<T: Element>(
+        &self,
+        buffer: &mut [T],
+        counts: &[usize],
+        op: ReduceOp,
+    ) -> Result<()> {
+        let descriptor = uneven(reducing(Collective::ReduceScatter, T::DTYPE, own(self, counts), op));
+        let call = Call::in_place(descriptor, BufferMut::of(buffer));
+        self.issue(Call { counts: per_rank(counts), ..call }).map(drop)
+    }
+
+    /// [`CollectivesUneven::reduce_scatter_v`]; the handle gives this rank's share of the reduction.
+    #[track_caller]
+    fn reduce_scatter_v_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        counts: &[usize],
+        op: ReduceOp,
+    ) -> TypedWork<Vec<T>> {
+        let share = own(self, counts);
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
+        let call = uneven_call(descriptor, per_rank(counts));
+        separate(self, call, OwnedMemory::of(input), vector::<T>(share))
     }
 
     /// [`crate::Collectives::gather`] with `counts[r]` elements from rank r.
@@ -60,6 +113,14 @@ pub trait CollectivesUneven: Communicator {
         self.issue(Call { counts: per_rank(counts), ..Call::new(descriptor, buffers) }).map(drop)
     }
 
+    /// [`CollectivesUneven::gather_v`]; the handle gives all shares at the root, an empty vector elsewhere.
+    #[track_caller]
+    fn gather_v_async<T: Element>(&self, input: Vec<T>, counts: &[usize], root: u32) -> TypedWork<Vec<T>> {
+        let elements = if self.rank() == root { total(counts) } else { 0 };
+        let call = uneven_call(rooted(Collective::Gather, T::DTYPE, input.len(), root), per_rank(counts));
+        separate(self, call, OwnedMemory::of(input), vector::<T>(elements))
+    }
+
     /// [`crate::Collectives::scatter`] with `counts[r]` elements to rank r.
     #[track_caller]
     fn scatter_v<T: Element>(
@@ -73,6 +134,14 @@ pub trait CollectivesUneven: Communicator {
         let buffers =
             Buffers::Separate { input: Buffer::of(input.unwrap_or(&[])), output: BufferMut::of(output) };
         self.issue(Call { counts: per_rank(counts), ..Call::new(descriptor, buffers) }).map(drop)
+    }
+
+    /// [`CollectivesUneven::scatter_v`]; `input` is empty except at the root, and the handle gives this rank's share.
+    #[track_caller]
+    fn scatter_v_async<T: Element>(&self, input: Vec<T>, counts: &[usize], root: u32) -> TypedWork<Vec<T>> {
+        let share = own(self, counts);
+        let call = uneven_call(rooted(Collective::Scatter, T::DTYPE, share, root), per_rank(counts));
+        separate(self, call, OwnedMemory::of(input), vector::<T>(share))
     }
 
     /// [`crate::Collectives::all_to_all`] with `send_counts[j]` elements to rank j and `receive_counts[i]` from rank i.
@@ -98,6 +167,28 @@ pub trait CollectivesUneven: Communicator {
         let counts = Counts::PerPair { send: wide(send_counts), receive: wide(receive_counts) };
         self.issue(Call { counts, ..Call::new(descriptor, buffers) }).map(drop)
     }
+
+    /// [`CollectivesUneven::all_to_all_v`] in place: `counts[j]` elements for rank j are replaced by as many from it.
+    #[track_caller]
+    fn all_to_all_v_in_place<T: Element>(&self, buffer: &mut [T], counts: &[usize]) -> Result<()> {
+        let descriptor = uneven(Descriptor::new(Collective::AllToAll, T::DTYPE, buffer.len() as u64));
+        let counts = Counts::PerPair { send: wide(counts), receive: wide(counts) };
+        self.issue(Call { counts, ..Call::in_place(descriptor, BufferMut::of(buffer)) }).map(drop)
+    }
+
+    /// [`CollectivesUneven::all_to_all_v`]; the handle gives the received parts in rank order.
+    #[track_caller]
+    fn all_to_all_v_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        send_counts: &[usize],
+        receive_counts: &[usize],
+    ) -> TypedWork<Vec<T>> {
+        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, input.len() as u64);
+        let counts = Counts::PerPair { send: wide(send_counts), receive: wide(receive_counts) };
+        let output = vector::<T>(total(receive_counts));
+        separate(self, uneven_call(descriptor, counts), OwnedMemory::of(input), output)
+    }
 }
 
 impl<C: Communicator + ?Sized> CollectivesUneven for C {}
@@ -106,10 +197,26 @@ pub(super) fn uneven(descriptor: Descriptor) -> Descriptor {
     Descriptor { uneven: true, ..descriptor }
 }
 
+/// An asynchronous call with these counts, without its memory.
+#[track_caller]
+pub(super) fn uneven_call(descriptor: Descriptor, counts: Counts) -> OwnedCall {
+    OwnedCall { counts, ..without_memory(uneven(descriptor)) }
+}
+
+/// This rank's count. A list that is too short is refused when the call is checked.
+pub(super) fn own<C: Communicator + ?Sized>(comm: &C, counts: &[usize]) -> usize {
+    counts.get(comm.rank() as usize).copied().unwrap_or_default()
+}
+
+/// The sum of all counts, at most the greatest number.
+pub(super) fn total(counts: &[usize]) -> usize {
+    counts.iter().fold(0, |sum, &count| sum.saturating_add(count))
+}
+
 pub(super) fn per_rank(counts: &[usize]) -> Counts {
     Counts::PerRank(wide(counts))
 }
 
-fn wide(counts: &[usize]) -> Vec<u64> {
+pub(super) fn wide(counts: &[usize]) -> Vec<u64> {
     counts.iter().map(|&count| count as u64).collect()
 }

@@ -119,7 +119,7 @@ pub use selection::{BACKENDS, is_available};
 pub use unisono_collectives::Serialized;
 pub use unisono_collectives::{
     Batch, Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesUneven,
-    OBJECT_BYTES_MAX, Object, PointToPoint, Solo,
+    OBJECT_BYTES_MAX, Object, PointToPoint, Solo, UserOperators,
 };
 pub use unisono_communicator::{
     Awaited, Bool, Bytes, CallInfo, CallOptions, Collective, Communicator, Complex, Culprit, DType,

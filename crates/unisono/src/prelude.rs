@@ -14,5 +14,5 @@ pub use crate::comms_log::Stragglers;
 pub use crate::{
     Batch, CallOptions, Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects,
     CollectivesUneven, Communicator, Config, DType, Element, Error, Peer, PointToPoint, Received, ReduceOp,
-    Tag, TypedWork, UserOp, World, in_process, wait_all, wait_any,
+    Tag, TypedWork, UserOp, UserOperators, World, in_process, wait_all, wait_any,
 };

@@ -10,6 +10,7 @@ pub mod calls;
 pub mod comms_log;
 pub mod compression;
 pub mod failures;
+pub mod forms;
 pub mod group_options;
 pub mod groups;
 pub mod handles;
@@ -73,6 +74,8 @@ macro_rules! conformance {
             neighbours: b24_both_ways_at_once b24_nobody_beyond_the_edges b24_any_tag b16_batches
                 b16_a_batch_with_a_short_buffer b24_probes b24_found_messages_go_back b24_a_probe_has_a_deadline
                 b16_waits_for_any b24_threads_exchange_at_once;
+            forms: a12_uneven_calls a12_uneven_calls_in_place a12_lists a12_coalesced_calls a12_user_operators
+                a12_in_place a12_wrong_arguments_change_nothing;
             lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
                 b11_h1_reduce_scatter_coalesced b10_b11_other_lengths_are_a_mismatch
                 b10_b11_wrong_lists_change_nothing;

@@ -13,6 +13,7 @@ unisono_tests::conformance!(@tests WorldOfOne,
     handles: several_threads_wait waits_for_a_time functions_are_called_once a_function_that_panics_harms_nobody
         functions_may_make_calls functions_outlive_the_communicator functions_get_the_error;
     point_to_point: ring_of_messages any_source longer_receives truncation_is_harmless messages_to_oneself;
+    forms: a12_uneven_calls a12_uneven_calls_in_place a12_lists a12_coalesced_calls a12_user_operators a12_in_place;
     neighbours: b24_both_ways_at_once b24_nobody_beyond_the_edges b16_batches b24_a_probe_has_a_deadline
         b24_found_messages_go_back b16_waits_for_any;
     lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
