@@ -19,6 +19,7 @@
 //! | `asynchronous` | [`CollectivesAsync`]: calls with handles |
 //! | `point_to_point` | [`PointToPoint`]: sends and receives at once, batches, probes |
 //! | `on_device` | [`CollectivesOnDevice`]: calls on elements on a device |
+//! | `grouped` | [`CollectivesGrouped`]: several calls as one |
 //! | `user` | [`UserOperators`]: reductions with the caller's own operator |
 //! | `arguments`, `coalesced`, `skip`, `split` | the parts of these |
 //! | `with` | a communicator with a caller's options |
@@ -29,6 +30,7 @@ mod arguments;
 mod asynchronous;
 mod coalesced;
 mod collectives;
+mod grouped;
 mod lists;
 mod objects;
 mod on_device;
@@ -44,6 +46,7 @@ mod with;
 
 pub use asynchronous::CollectivesAsync;
 pub use collectives::Collectives;
+pub use grouped::{CollectivesGrouped, GroupedCalls};
 pub use lists::CollectivesOfLists;
 pub use objects::CollectivesOfObjects;
 pub use objects::exchange::OBJECT_BYTES_MAX;

@@ -74,17 +74,7 @@ pub trait PointToPoint: Communicator {
     /// another type) disturbs no other; the first error in the order of the batch is returned when all have ended.
     #[doc(alias = "batch_isend_irecv")]
     fn exchange(&self, batch: Batch<'_>) -> Result<Vec<Received>> {
-        let mut calls = batch.calls;
-        let mut results = vec![None; calls.len()];
-        exchange(self, &mut calls, &mut results)?;
-        let mut received = Vec::new();
-        for (call, result) in calls.iter().zip(results) {
-            let outcome = result_of(result, call)?;
-            if call.descriptor.operation == Operation::Recv {
-                received.push(Received::of(&outcome, call.descriptor.dtype));
-            }
-        }
-        Ok(received)
+        exchanged(self, &mut { batch.calls })
     }
 
     /// Waits for a message and gives it without receiving it, so that the buffer can have its length. `source` may be
@@ -182,6 +172,20 @@ pub(crate) fn send_call<T: Element>(message: &[T], peer: Peer, tag: u32) -> Call
 pub(crate) fn recv_call<T: Element>(buffer: &mut [T], peer: Peer, tag: Tag) -> Call<'_> {
     let descriptor = message_descriptor(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
     Call::separate(descriptor, Buffer::empty(), BufferMut::of(buffer))
+}
+
+/// Runs the calls of a batch. Gives the results of its receives.
+pub(crate) fn exchanged<C: Communicator + ?Sized>(comm: &C, calls: &mut [Call<'_>]) -> Result<Vec<Received>> {
+    let mut results = vec![None; calls.len()];
+    exchange(comm, calls, &mut results)?;
+    let mut received = Vec::new();
+    for (call, result) in calls.iter().zip(results) {
+        let outcome = result_of(result, call)?;
+        if call.descriptor.operation == Operation::Recv {
+            received.push(Received::of(&outcome, call.descriptor.dtype));
+        }
+    }
+    Ok(received)
 }
 
 /// Checks all calls, then runs those that a backend must see. Gives the result of each.

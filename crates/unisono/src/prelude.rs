@@ -12,7 +12,7 @@
 #[cfg(feature = "serde")]
 pub use crate::comms_log::Stragglers;
 pub use crate::{
-    Batch, CallOptions, Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects,
-    CollectivesUneven, Communicator, Config, DType, Element, Error, Peer, PointToPoint, Received, ReduceOp,
-    Tag, TypedWork, UserOp, UserOperators, World, in_process, wait_all, wait_any,
+    Batch, CallOptions, Collectives, CollectivesAsync, CollectivesGrouped, CollectivesOfLists,
+    CollectivesOfObjects, CollectivesUneven, Communicator, Config, DType, Element, Error, Peer, PointToPoint,
+    Received, ReduceOp, Tag, TypedWork, UserOp, UserOperators, World, in_process, wait_all, wait_any,
 };

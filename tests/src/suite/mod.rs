@@ -12,6 +12,7 @@ pub mod compression;
 pub mod failures;
 pub mod forms;
 pub mod group_options;
+pub mod grouped;
 pub mod groups;
 pub mod handles;
 pub mod lists;
@@ -76,6 +77,7 @@ macro_rules! conformance {
                 b16_waits_for_any b24_threads_exchange_at_once;
             forms: a12_uneven_calls a12_uneven_calls_in_place a12_lists a12_coalesced_calls a12_user_operators
                 a12_in_place a12_wrong_arguments_change_nothing;
+            grouped: b23_neighbours_travel_together b23_the_rest_runs_in_order b23_all_are_checked_first;
             lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
                 b11_h1_reduce_scatter_coalesced b10_b11_other_lengths_are_a_mismatch
                 b10_b11_wrong_lists_change_nothing;
