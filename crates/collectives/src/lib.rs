@@ -20,6 +20,7 @@
 //! | `point_to_point` | [`PointToPoint`]: sends and receives at once, batches, probes |
 //! | `on_device` | [`CollectivesOnDevice`]: calls on elements on a device |
 //! | `grouped` | [`CollectivesGrouped`]: several calls as one |
+//! | `prepared` | [`CollectivesPrepared`]: plans that are made once |
 //! | `user` | [`UserOperators`]: reductions with the caller's own operator |
 //! | `arguments`, `coalesced`, `skip`, `split` | the parts of these |
 //! | `with` | a communicator with a caller's options |
@@ -35,6 +36,7 @@ mod lists;
 mod objects;
 mod on_device;
 mod point_to_point;
+mod prepared;
 mod skip;
 mod solo;
 mod split;
@@ -55,6 +57,7 @@ pub use objects::object::Object;
 pub use objects::object::Serialized;
 pub use on_device::{CollectivesOnDevice, OnStream};
 pub use point_to_point::{Batch, PointToPoint};
+pub use prepared::{AllReduceCache, CollectivesPrepared, Prepared, PreparedInPlace};
 pub use skip::skips;
 pub use solo::Solo;
 #[cfg(feature = "serde")]

@@ -2,7 +2,7 @@
 
 use unisono_communicator::{
     Call, CallOptions, Communicator, Descriptor, Executor, Group, Life, MemoryKind, Outcome, OwnedCall,
-    ParentCall, Probed, Result, Scope, Work, check_label, check_options,
+    ParentCall, PreparedCall, Probed, Result, Scope, Work, check_label, check_options,
 };
 
 /// A communicator that adds the caller's options to every call; made by [`crate::Collectives::with`].
@@ -73,6 +73,18 @@ impl<C: Communicator + ?Sized> Life for With<'_, C> {
         let options = options.or(&self.options);
         let descriptor = Descriptor { label: descriptor.label.or(options.label), ..*descriptor };
         self.inner.life().supports(group, &descriptor, &options, memory)
+    }
+
+    fn prepare(
+        &self,
+        group: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<PreparedCall> {
+        let mut descriptor = *descriptor;
+        let options = self.merge(options, &mut descriptor)?;
+        self.inner.life().prepare(group, &descriptor, &options, memory)
     }
 
     fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {

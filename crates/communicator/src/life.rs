@@ -11,6 +11,7 @@ use crate::call::descriptor::Descriptor;
 use crate::call::options::CallOptions;
 use crate::call::outcome::{Outcome, Ticket};
 use crate::call::parent::ParentCall;
+use crate::call::prepared::PreparedCall;
 use crate::check::check_request;
 use crate::comms_log::observations::Observations;
 use crate::communicator::{Communicator, Shrunk};
@@ -82,6 +83,20 @@ pub trait Life: Send + Sync {
         }
         let instead = Some("ask the communicator that has issued it".to_owned());
         Err(Error::Unsupported { what: format!("{ticket}"), backend: self.backend(), instead })
+    }
+
+    /// Checks a call of this group, makes its plan and keeps it. Calls with the [`PreparedCall::number`] run it.
+    ///
+    /// # Errors
+    /// As [`Communicator::supports`].
+    fn prepare(
+        &self,
+        group: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<PreparedCall> {
+        beneath(self, "prepared calls")?.prepare(group, descriptor, options, memory)
     }
 
     /// Blocking sends and receives, which all begin before the first of them is awaited, so that two ranks may send to

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use unisono_collectives::{Collectives, PointToPoint, Solo};
+use unisono_collectives::{Collectives, CollectivesPrepared, PointToPoint, Solo};
 use unisono_communicator::{
     Algorithm, Call, CallOptions, Collective, Communicator, CostModel, DType, Descriptor, Error, Executor,
     Finished, Group, GroupOptions, Life, MemoryKind, Observations, OpenScope, Outcome, OwnedCall, ParentCall,
-    Probed, ReduceOp, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work,
+    PreparedCall, Probed, ReduceOp, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work,
 };
 
 /// A backend that notes which of its methods are reached.
@@ -61,6 +61,7 @@ noting! {
     fn observations() -> Observations { Observations::default() }
     fn supports(&Group, &Descriptor, &CallOptions, MemoryKind) -> Result<()> { Ok(()) }
     fn resolve_within(Ticket, Duration) -> Result<Option<Outcome>> { Ok(Some(Outcome::done(0, ""))) }
+    fn prepare(&Group, &Descriptor, &CallOptions, MemoryKind) -> Result<PreparedCall> { Err(Error::closed()) }
     fn exchange(&mut [Call<'_>], &mut [Option<Result<Outcome>>]) -> Result<()> { Ok(()) }
     fn probe(&mut Call<'_>, bool) -> Result<Option<Probed>> { Ok(None) }
     fn register(Arc<Algorithm>, Trust) -> Result<()> { Ok(()) }
@@ -141,7 +142,7 @@ fn called<T>(_: T) -> Result<()> {
 type MethodCall = fn(&dyn Communicator) -> Result<()>;
 
 /// Every method of [`Life`] that users reach, as they call it.
-const METHODS: [(&str, MethodCall); 19] = [
+const METHODS: [(&str, MethodCall); 20] = [
     ("backend", |comm| called(comm.backend())),
     ("native_collectives", |comm| called(comm.native_collectives())),
     ("cost_model", |comm| called(comm.cost_model())),
@@ -149,6 +150,7 @@ const METHODS: [(&str, MethodCall); 19] = [
     ("observations", |comm| called(comm.observations())),
     ("supports", |comm| comm.supports(&barrier(), &CallOptions::new(), MemoryKind::Host)),
     ("resolve_within", |comm| comm.resolve(Ticket::new(1, 1)).map(drop)),
+    ("prepare", |comm| comm.prepare_all_reduce::<u8>(1, ReduceOp::Sum).map(drop)),
     ("exchange", |comm| comm.send_recv(&[1u8], 0, &mut [0u8], 0, 0).map(drop)),
     ("probe", |comm| comm.try_probe(0, 0).map(drop)),
     ("register", |comm| {
@@ -231,7 +233,7 @@ fn the_tests_call_every_method() {
     let tested: BTreeSet<&str> = METHODS.into_iter().map(|(method, _)| method).collect();
     assert_eq!(life, tested.into_iter().chain(["under"]).collect());
     // Users reach these by typed calls, and the others are made of these and of the doors.
-    let (typed, made) = (["under", "exchange", "probe"], ["rank", "size", "resolve", "subgroup"]);
+    let (typed, made) = (["under", "prepare", "exchange", "probe"], ["rank", "size", "resolve", "subgroup"]);
     let users = methods(include_str!("../src/communicator.rs"), "pub trait Communicator");
     assert_eq!(users, life.into_iter().filter(|name| !typed.contains(name)).chain(made).collect());
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use unisono_backend::{Board, CallGate, Companion, Control, StallOptions, Survivors};
 use unisono_communicator::{
     Call, CallOptions, Communicator, Descriptor, Error, Executor, Group, GroupOptions, Life, MemoryKind,
-    Observations, Operation, Outcome, OwnedCall, ParentCall, Probed, RecordedEnd, Result, Scope, Shrunk,
-    Work,
+    Observations, Operation, Outcome, OwnedCall, ParentCall, PreparedCall, Probed, RecordedEnd, Result,
+    Scope, Shrunk, Work,
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
@@ -165,6 +165,16 @@ impl<L: Links + 'static> Life for EngineCommunicator<L> {
         memory: MemoryKind,
     ) -> Result<()> {
         self.shared.supports(descriptor, options, memory)
+    }
+
+    fn prepare(
+        &self,
+        _: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<PreparedCall> {
+        self.shared.prepare(descriptor, options, memory)
     }
 
     fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {

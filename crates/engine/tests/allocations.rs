@@ -1,7 +1,7 @@
 //! Calls allocate nothing, once their buffers have grown.
 
-use unisono_collectives::Collectives;
-use unisono_communicator::{BufferMut, Division, Peer, ReduceOp};
+use unisono_collectives::{Collectives, CollectivesPrepared, PointToPoint};
+use unisono_communicator::{BufferMut, Communicator, Division, Peer, ReduceOp};
 use unisono_engine::in_process;
 
 const WARM_UP: usize = 50;
@@ -44,6 +44,65 @@ fn a_steady_ping_pong_allocates_nothing() {
     });
 }
 
+/// Neighbours that exchange their edges copy nothing, below and above the length that needs a request.
+#[test]
+fn a_steady_exchange_of_neighbours_allocates_nothing() {
+    let world = in_process::world(2);
+    std::thread::scope(|scope| {
+        for comm in &world {
+            scope.spawn(move || {
+                for length in LENGTHS {
+                    let (message, mut room) = (vec![1u8; length], vec![0; length]);
+                    let peer = comm.rank() ^ 1;
+                    let mut play = |turns| {
+                        for _ in 0..turns {
+                            comm.send_recv(&message, peer, &mut room, peer, 7).expect("exchange");
+                        }
+                    };
+                    play(WARM_UP);
+                    let counted = allocation_counter::measure(|| play(TURNS));
+                    let pipes = TURNS as u64 / 10;
+                    assert!(counted.count_total <= pipes, "messages of {length} bytes: {counted:?}");
+                }
+            });
+        }
+    });
+}
+
+/// A prepared call keeps its plan where plain calls of many shapes push out those of each other.
+#[test]
+fn a_prepared_call_allocates_nothing_among_calls_of_many_shapes() {
+    const SHAPES: usize = 100;
+    let world = in_process::world(2);
+    std::thread::scope(|scope| {
+        for comm in &world {
+            scope.spawn(move || {
+                let prepared: Vec<_> = (1..=SHAPES)
+                    .map(|elements| comm.prepare_all_reduce::<u32>(elements, ReduceOp::Max).expect("prepare"))
+                    .collect();
+                let mut buffer = [comm.rank(); SHAPES];
+                let mut play = |turns| {
+                    for _ in 0..turns {
+                        for (elements, call) in (1..=SHAPES).zip(&prepared) {
+                            call.call(&mut buffer[..elements]).expect("all_reduce");
+                        }
+                    }
+                };
+                play(2);
+                let counted = allocation_counter::measure(|| play(4));
+                assert!(counted.count_total <= SHAPES as u64 / 10, "{counted:?}");
+                // Without plans of their own, these push each other out.
+                let plain = allocation_counter::measure(|| {
+                    for elements in 1..=SHAPES {
+                        comm.all_reduce(&mut buffer[..elements], ReduceOp::Max).expect("all_reduce");
+                    }
+                });
+                assert!(plain.count_total > SHAPES as u64, "{plain:?}");
+            });
+        }
+    });
+}
+
 /// A plan is found again without a copy of the segments' lengths, so a coalesced call allocates only its list.
 #[test]
 fn a_steady_coalesced_call_allocates_its_list_only() {
@@ -74,6 +133,21 @@ fn a_steady_coalesced_call_allocates_its_list_only() {
             });
         }
     });
+}
+
+/// Dropped preparations do not add up: the next one forgets their plans.
+#[test]
+fn a_thousand_preparations_are_forgotten() {
+    let comm = &in_process::world(1)[0];
+    let prepare = |times| {
+        for elements in 0..times {
+            drop(comm.prepare_all_reduce::<u8>(100_000 + elements, ReduceOp::Sum).expect("prepare"));
+        }
+    };
+    prepare(100);
+    let many = allocation_counter::measure(|| prepare(1000));
+    let one = allocation_counter::measure(|| prepare(1));
+    assert!(many.bytes_current < 10 * one.bytes_total as i64, "{many:?}, {one:?}");
 }
 
 #[test]

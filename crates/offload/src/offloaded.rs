@@ -7,7 +7,8 @@ use unisono_backend::{Companion, Course, Entered, Survivors};
 use unisono_communicator::{
     Algorithm, Call, CallBody, CallOptions, Collective, Communicator, CostModel, Counts, Descriptor, Error,
     Executor, Group, GroupBackend, GroupOptions, Life, MemoryKind, Observations, Outcome, OwnedCall,
-    ParentCall, Probed, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work, check_request, deadline_after,
+    ParentCall, PreparedCall, Probed, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work, check_request,
+    deadline_after,
 };
 
 use crate::body::VendorBody;
@@ -335,6 +336,17 @@ impl<V: Vendor> Life for Offloaded<V> {
             Route::Companion => self.companion.supports(descriptor, options, memory),
             Route::Stream | Route::Host => Ok(()),
         }
+    }
+
+    fn prepare(
+        &self,
+        group: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<PreparedCall> {
+        Life::supports(self, group, descriptor, options, memory)?;
+        Ok(PreparedCall::checked(*descriptor, *options))
     }
 
     fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {

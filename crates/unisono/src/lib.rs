@@ -118,8 +118,9 @@ pub use selection::{BACKENDS, is_available};
 #[cfg(feature = "serde")]
 pub use unisono_collectives::Serialized;
 pub use unisono_collectives::{
-    Batch, Collectives, CollectivesAsync, CollectivesGrouped, CollectivesOfLists, CollectivesOfObjects,
-    CollectivesUneven, GroupedCalls, OBJECT_BYTES_MAX, Object, PointToPoint, Solo, UserOperators,
+    AllReduceCache, Batch, Collectives, CollectivesAsync, CollectivesGrouped, CollectivesOfLists,
+    CollectivesOfObjects, CollectivesPrepared, CollectivesUneven, GroupedCalls, OBJECT_BYTES_MAX, Object,
+    PointToPoint, Prepared, PreparedInPlace, Solo, UserOperators,
 };
 pub use unisono_communicator::{
     Awaited, Bool, Bytes, CallInfo, CallOptions, Collective, Communicator, Complex, Culprit, DType,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use unisono_communicator::{
     Algorithm, Call, CallOptions, Collective, Communicator, CostModel, Descriptor, DeviceStream, Error,
     Executor, FoundMessage, Group, GroupOptions, Life, MemoryKind, OpenScope, Outcome, OwnedCall, ParentCall,
-    Probed, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work,
+    PreparedCall, Probed, Result, Scope, ScopeId, Shrunk, Ticket, Trust, Work,
 };
 
 use super::memory::{message, owned_message, restore};
@@ -186,6 +186,18 @@ impl Life for Proxy {
 
     fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
         self.remote.result(&Request::ResolveWithin { on: self.id(), ticket, timeout })
+    }
+
+    /// The plan of a prepared call stays with the rank, so this one keeps none.
+    fn prepare(
+        &self,
+        group: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<PreparedCall> {
+        Life::supports(self, group, descriptor, options, memory)?;
+        Ok(PreparedCall::checked(*descriptor, *options))
     }
 
     fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {

@@ -153,6 +153,7 @@ pub(super) fn ran(comm: &dyn Communicator, options: CallOptions) -> Result<&'sta
         scope: None,
         body: None,
         user_function: None,
+        prepared: None,
         site: Location::caller().into(),
     })?;
     assert!(output.into_iter().eq(0..u64::from(ranks)));

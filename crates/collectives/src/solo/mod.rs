@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, CommsLogger, Communicator, DType, Error, Executor,
-    Finished, Group, GroupOptions, Kind, Life, MemoryKind, Operation, Outcome, OwnedCall, ParentCall, Probed,
-    ReduceOp, Result, Scope, Shrunk, SkippedOperations, Work,
+    Buffer, BufferMut, Buffers, Call, CallOptions, CommsLogger, Communicator, DType, Descriptor, Error,
+    Executor, Finished, Group, GroupOptions, Kind, Life, MemoryKind, Operation, Outcome, OwnedCall,
+    ParentCall, PreparedCall, Probed, ReduceOp, Result, Scope, Shrunk, SkippedOperations, Work,
 };
 use unisono_schedule::{Algorithm, Registry, Trust};
 
@@ -108,6 +108,17 @@ impl Executor for Solo {
 impl Life for Solo {
     fn backend(&self) -> &'static str {
         BACKEND
+    }
+
+    fn prepare(
+        &self,
+        group: &Group,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<PreparedCall> {
+        Life::supports(self, group, descriptor, options, memory)?;
+        Ok(PreparedCall::checked(*descriptor, *options))
     }
 
     /// The sends come first, since they end at once.

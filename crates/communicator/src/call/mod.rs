@@ -10,6 +10,7 @@ pub(crate) mod operation;
 pub(crate) mod options;
 pub(crate) mod outcome;
 pub(crate) mod parent;
+pub(crate) mod prepared;
 pub(crate) mod site;
 pub(crate) mod skipped;
 
@@ -20,6 +21,7 @@ use crate::call::counts::Counts;
 use crate::call::descriptor::{Descriptor, Place};
 use crate::call::options::CallOptions;
 use crate::call::parent::ScopeId;
+use crate::call::prepared::PreparedNumber;
 use crate::call::site::Site;
 use crate::elements::reduce_op::UserFunction;
 use crate::memory::device::DeviceStream;
@@ -44,6 +46,8 @@ pub struct Call<'a> {
     pub scope: Option<ScopeId>,
     /// The code that runs a collective in place of a schedule. A communicator on top of another one sets it.
     pub body: Option<Box<dyn CallBody>>,
+    /// The plan that was prepared for it. The arguments are those of the preparation.
+    pub prepared: Option<PreparedNumber>,
     /// The line that called.
     pub site: Site,
 }
@@ -66,6 +70,8 @@ pub struct OwnedCall {
     pub scope: Option<ScopeId>,
     /// The code that runs a collective in place of a schedule. A communicator on top of another one sets it.
     pub body: Option<Box<dyn CallBody>>,
+    /// The plan that was prepared for it. The arguments are those of the preparation.
+    pub prepared: Option<PreparedNumber>,
     /// The line that called.
     pub site: Site,
 }
@@ -90,8 +96,19 @@ impl<'a> Call<'a> {
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: Buffers<'a>) -> Call<'a> {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
-        let (user_function, scope, body) = (None, None, None);
-        Call { descriptor, buffers, stream: None, counts, options, user_function, scope, body, site }
+        let (user_function, scope, body, prepared) = (None, None, None, None);
+        Call {
+            descriptor,
+            buffers,
+            stream: None,
+            counts,
+            options,
+            user_function,
+            scope,
+            body,
+            prepared,
+            site,
+        }
     }
 
     /// [`Call::new`] from one buffer to another.
@@ -125,8 +142,19 @@ impl OwnedCall {
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: OwnedBuffers) -> OwnedCall {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
-        let (user_function, scope, body) = (None, None, None);
-        OwnedCall { descriptor, buffers, stream: None, counts, options, user_function, scope, body, site }
+        let (user_function, scope, body, prepared) = (None, None, None, None);
+        OwnedCall {
+            descriptor,
+            buffers,
+            stream: None,
+            counts,
+            options,
+            user_function,
+            scope,
+            body,
+            prepared,
+            site,
+        }
     }
 
     /// The place of its memory; see [`Call::memory`].
@@ -145,6 +173,7 @@ impl OwnedCall {
             user_function: self.user_function.clone(),
             scope: self.scope,
             body: self.body.take(),
+            prepared: self.prepared,
             site: self.site,
         }
     }

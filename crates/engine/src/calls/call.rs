@@ -82,6 +82,12 @@ impl ActiveCall {
             let (counts, options) = (Counts::Even, CallOptions::default());
             return engine.planner.take(Collective::Barrier, &barrier, &counts, None, &options);
         }
+        // Without its plan, if another call has it.
+        if let Some(number) = call.prepared
+            && let Some(planned) = engine.planner.take_prepared(number)?
+        {
+            return Ok(planned);
+        }
         let segment_ends = call.buffers.segment_ends();
         engine.planner.take(collective, &call.descriptor, &call.counts, segment_ends, &call.options)
     }

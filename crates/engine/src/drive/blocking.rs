@@ -354,6 +354,7 @@ fn owned_call(
         user_function: None,
         scope: None,
         body: None,
+        prepared: None,
         site,
     })
 }

@@ -26,12 +26,19 @@ pub(crate) struct RequestHandle<L: Links + 'static> {
 
 /// The communicator, while a thread looks at one of its calls. If this turns out to be its last handle, a progress
 /// thread drops it: that may take seconds, and `is_done` must not wait.
-struct Upgraded<L: Links + 'static>(Option<Arc<Shared<L>>>);
+pub(crate) struct Upgraded<L: Links + 'static>(Option<Arc<Shared<L>>>);
+
+impl<L: Links + 'static> Upgraded<L> {
+    /// The communicator, if it is still there.
+    pub(crate) fn of(shared: &Weak<Shared<L>>) -> Option<Upgraded<L>> {
+        shared.upgrade().map(|shared| Upgraded(Some(shared)))
+    }
+}
 
 impl<L: Links + 'static> Deref for Upgraded<L> {
-    type Target = Shared<L>;
+    type Target = Arc<Shared<L>>;
 
-    fn deref(&self) -> &Shared<L> {
+    fn deref(&self) -> &Arc<Shared<L>> {
         #[expect(clippy::expect_used, reason = "only the drop empties it")]
         self.0.as_ref().expect("not dropped")
     }
@@ -53,7 +60,7 @@ impl<L: Links + 'static> RequestHandle<L> {
     }
 
     fn shared(&self) -> Option<Upgraded<L>> {
-        self.shared.upgrade().map(|shared| Upgraded(Some(shared)))
+        Upgraded::of(&self.shared)
     }
 
     /// Wakes the holder of the links if that may end the call: a receive from any rank ends without a message only if

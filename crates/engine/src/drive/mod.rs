@@ -11,6 +11,7 @@
 //! | `drive_loop` | the loop and its `Task` |
 //! | `pending` | the task that moves all asynchronous calls |
 //! | `probe` | the search for a message that has arrived |
+//! | `prepare` | plans that are kept for their calls |
 //! | `handle` | the handle of an asynchronous call |
 //! | `progress` | moves calls that no other thread moves |
 
@@ -23,6 +24,7 @@ pub(crate) mod handle;
 pub(crate) mod issue;
 pub(crate) mod links_guard;
 pub(crate) mod pending;
+mod prepare;
 mod probe;
 pub(crate) mod progress;
 
@@ -47,6 +49,7 @@ use crate::point_to_point::PointToPoint;
 
 pub(crate) use drive_loop::Task;
 pub(crate) use links_guard::LinksGuard;
+use prepare::Unprepared;
 
 /// The state that all handles and threads of one communicator share.
 pub(crate) struct Shared<L: Links + 'static> {
@@ -60,6 +63,7 @@ pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) has_messages: AtomicBool,
     /// Set when a rank has closed the communicator, until the sends and receives have taken note of it.
     pub(crate) news_of_closing: Arc<AtomicBool>,
+    unprepared: Unprepared,
     pub(crate) monitor: Arc<Monitor>,
     /// Set when the last handle goes while calls are unfinished.
     dropped: OnceLock<Dropped>,
@@ -85,6 +89,7 @@ impl<L: Links + 'static> Shared<L> {
             messages: Mutex::new(messages),
             has_messages: AtomicBool::new(false),
             news_of_closing: Arc::default(),
+            unprepared: Unprepared::default(),
             monitor: Arc::default(),
             dropped: OnceLock::new(),
             wake,

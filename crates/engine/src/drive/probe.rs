@@ -9,7 +9,7 @@ use unisono_communicator::{
 
 use crate::calls::request::Request;
 use crate::drive::Shared;
-use crate::drive::handle::RequestHandle;
+use crate::drive::handle::{RequestHandle, Upgraded};
 use crate::links::Links;
 use crate::lock;
 use crate::point_to_point::{Posted, Unread};
@@ -23,7 +23,7 @@ struct Found<L: Links + 'static> {
 
 impl<L: Links + 'static> FoundMessage for Found<L> {
     fn receive(mut self: Box<Self>, call: OwnedCall) -> Work {
-        let Some(shared) = self.shared.upgrade() else { return Work::refused(call, Error::closed()) };
+        let Some(shared) = Upgraded::of(&self.shared) else { return Work::refused(call, Error::closed()) };
         if let Err(error) = shared.admit(&call) {
             return Work::refused(call, error);
         }
@@ -38,7 +38,7 @@ impl<L: Links + 'static> FoundMessage for Found<L> {
 impl<L: Links + 'static> Drop for Found<L> {
     fn drop(&mut self) {
         if let Some(unread) = self.unread.take()
-            && let Some(shared) = self.shared.upgrade()
+            && let Some(shared) = Upgraded::of(&self.shared)
             && shared.gate.is_owner()
         {
             shared.post_message(Posted::Returned(unread));

@@ -1,10 +1,11 @@
 //! From a call to a run: chooses the algorithm, builds the schedule, binds the sizes. All three are cached by shape.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    AlgorithmName, CallOptions, Collective, Counts, DType, Descriptor, Determinism, Error, Group, ReduceOp,
-    Result, Severity, UserFunction, is_logged, log,
+    AlgorithmName, CallOptions, Collective, Counts, DType, Descriptor, Determinism, Error, Group,
+    PreparedNumber, ReduceOp, Result, Severity, UserFunction, is_logged, log,
 };
 use unisono_schedule::{Choice, Facts, Schedule};
 
@@ -39,6 +40,8 @@ struct PlanRequest {
 /// A run and its request. Calls move only the box.
 pub(crate) struct Planned {
     request: PlanRequest,
+    /// The number of the prepared call to which it belongs.
+    prepared: Option<PreparedNumber>,
     pub(crate) run: Run,
     /// The kernels of the run.
     pub(crate) reducer: Reducer,
@@ -73,6 +76,8 @@ pub(crate) struct Planner {
     /// Boxed, so that a call moves only a pointer.
     #[allow(clippy::vec_box, reason = "what is moved is the box")]
     kept: Vec<Box<Planned>>,
+    /// The runs of prepared calls; `None` while a call has it.
+    prepared: HashMap<PreparedNumber, Option<Box<Planned>>>,
 }
 
 impl Planner {
@@ -83,6 +88,7 @@ impl Planner {
             piece_bytes: options.piece_bytes,
             schedules: Vec::new(),
             kept: Vec::new(),
+            prepared: HashMap::new(),
         }
     }
 
@@ -96,6 +102,42 @@ impl Planner {
         self.selector = selector;
         self.schedules.clear();
         self.kept.clear();
+        self.prepared.clear();
+    }
+
+    /// Makes a run for a prepared call, and keeps it until it is forgotten.
+    ///
+    /// # Errors
+    /// As [`Planner::take`].
+    pub(crate) fn prepare(
+        &mut self,
+        number: PreparedNumber,
+        collective: Collective,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+    ) -> Result<()> {
+        let planned = self.take(collective, descriptor, &Counts::Even, None, options)?;
+        self.prepared.insert(number, Some(Box::new(Planned { prepared: Some(number), ..*planned })));
+        Ok(())
+    }
+
+    /// Takes the run of a prepared call; `None` while another call has it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when it is gone, because the choice of algorithms has changed.
+    pub(crate) fn take_prepared(&mut self, number: PreparedNumber) -> Result<Option<Box<Planned>>> {
+        match self.prepared.get_mut(&number) {
+            Some(planned) => Ok(planned.take()),
+            None => {
+                let problem = "its plan is stale: an algorithm was registered after it was prepared";
+                Err(Error::invalid("prepared", problem))
+            }
+        }
+    }
+
+    /// Forgets the run of a prepared call.
+    pub(crate) fn forget(&mut self, number: PreparedNumber) {
+        self.prepared.remove(&number);
     }
 
     /// Takes or makes a run for a call; [`Run::reset`] must give it its number. `segment_ends` are the ends of a
@@ -142,7 +184,8 @@ impl Planner {
         let identity = Identity::of(&choice, facts.digest)?;
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece, identity));
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
-        Ok(Box::new(Planned { request, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
+        let run = Run::new(plan, header);
+        Ok(Box::new(Planned { request, prepared: None, run, reducer: Reducer::nothing(), op: None }))
     }
 
     /// Logs the choice for a new plan. Later calls of the same shape reuse the plan and log nothing.
@@ -169,6 +212,13 @@ impl Planner {
         if let Some(ReduceOp::User(_)) = planned.op {
             // The function belongs to the user, so the kept run drops it.
             planned.bind(planned.request.descriptor.dtype, None, self.group.size(), None);
+        }
+        if let Some(number) = planned.prepared {
+            // A call that was under way when its preparation was dropped or became stale leaves nothing.
+            if let Some(place) = self.prepared.get_mut(&number) {
+                *place = Some(planned);
+            }
+            return;
         }
         if self.kept.len() == RUNS_KEPT_MAX {
             self.kept.remove(0);

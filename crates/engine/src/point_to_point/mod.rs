@@ -461,7 +461,6 @@ impl PointToPoint {
 
     /// Ends every transfer with `error`, and every lane.
     pub(crate) fn fail(&mut self, error: &Error) {
-        // The caller of a lent transfer has this error already.
         let lent: &mut [Borrowed<'_>] = &mut [];
         let lanes = self.lanes.iter_mut().flat_map(PeerLane::drain);
         lanes.chain(self.matching.drain()).for_each(|transfer| transfer.fail(lent, error.clone()));

@@ -335,7 +335,12 @@ impl Transfer {
     fn end(self, lent: &mut [Borrowed<'_>], result: Result<Outcome>) {
         match self {
             Transfer::Owned(mut owned) => owned.end(result),
-            Transfer::Lent(index) => lent[index].result = Some(result),
+            Transfer::Lent(index) => {
+                // A call that has failed lends its memory no more: its caller has the error already.
+                if let Some(message) = lent.get_mut(index) {
+                    message.result = Some(result);
+                }
+            }
         }
     }
 

@@ -13,6 +13,7 @@ mod lost_wakes;
 mod many;
 mod messages;
 mod panics;
+mod prepared;
 mod revoked;
 mod shapes;
 mod shortage;
