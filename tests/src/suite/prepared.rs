@@ -7,7 +7,8 @@ use unisono_communicator::{
     Algorithm, CallOptions, Collective, Communicator, Error, ReduceOp, Trust, wait_all,
 };
 
-use crate::backend::{Algorithms, Backend};
+use crate::backend::Backend;
+use crate::capabilities::Algorithms;
 use crate::world::run_each;
 
 /// Some ranks have prepared a call, others make the plain one.
