@@ -86,10 +86,15 @@ fn contribution<T: Sample>(op: ReduceOp, position: &Position) -> T {
 
 /// The reduction of all ranks' operands, in rank order.
 pub fn reduced<T: Sample>(op: ReduceOp, position: &Position) -> T {
+    reduced_of_first(op, position, position.ranks)
+}
+
+/// The reduction of the operands of the first `ranks` ranks, in rank order.
+pub fn reduced_of_first<T: Sample>(op: ReduceOp, position: &Position, ranks: u32) -> T {
     let first = contribution::<T>(op, &position.of(0));
     let fold = |left, rank| T::combine(op, left, contribution(op, &position.of(rank)));
-    let value = (1..position.ranks).fold(first, fold);
-    if op == ReduceOp::Avg { value.divide(position.ranks) } else { value }
+    let value = (1..ranks).fold(first, fold);
+    if op == ReduceOp::Avg { value.divide(ranks) } else { value }
 }
 
 /// The same bits for values that count as equal.

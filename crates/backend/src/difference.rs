@@ -155,7 +155,7 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
 
 /// Whether a call is in place; `None` for a collective in which ranks may differ.
 fn is_in_place(call: &Descriptor) -> Option<bool> {
-    let is_compared = |of: Collective| !of.is_rooted() && of != Collective::Barrier;
+    let is_compared = |of: Collective| !of.place_may_differ() && of != Collective::Barrier;
     let is_compared = call.operation.collective().is_none_or(is_compared);
     is_compared.then_some(call.place == Place::InPlace)
 }

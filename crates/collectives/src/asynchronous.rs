@@ -208,7 +208,7 @@ pub trait CollectivesAsync: Communicator {
 impl<C: Communicator + ?Sized> CollectivesAsync for C {}
 
 #[track_caller]
-fn in_place<R: FromMemory, C: Communicator + ?Sized>(
+pub(super) fn in_place<R: FromMemory, C: Communicator + ?Sized>(
     comm: &C,
     descriptor: Descriptor,
     buffer: OwnedMemory,
@@ -275,7 +275,7 @@ fn ended_before(input: OwnedMemory, error: Error) -> Work {
 }
 
 /// The input of a call that has ended.
-fn input<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
+pub(super) fn input<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
     let memory = match buffers {
         Some(OwnedBuffers::InOut(memory) | OwnedBuffers::Separate { input: memory, .. }) => Some(memory),
         Some(OwnedBuffers::None) | None => None,
@@ -312,7 +312,11 @@ pub(super) fn end_everywhere<C: Communicator + ?Sized>(
 }
 
 #[track_caller]
-fn submit<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor, buffers: OwnedBuffers) -> Work {
+pub(super) fn submit<C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    buffers: OwnedBuffers,
+) -> Work {
     checked(comm, OwnedCall::new(descriptor, buffers))
 }
 

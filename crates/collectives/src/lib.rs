@@ -15,6 +15,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `collectives` | [`Collectives`]: the blocking calls on slices |
+//! | `prefix` | [`CollectivesPrefix`]: scan and exscan |
 //! | `uneven`, `lists`, `objects` | the same with counts that differ, on lists of buffers, and on values |
 //! | `asynchronous` | [`CollectivesAsync`]: calls with handles |
 //! | `on_device` | [`CollectivesOnDevice`]: calls on elements on a device |
@@ -29,6 +30,7 @@ mod collectives;
 mod lists;
 mod objects;
 mod on_device;
+mod prefix;
 mod skip;
 mod solo;
 mod split;
@@ -46,6 +48,7 @@ pub use objects::object::Object;
 #[cfg(feature = "serde")]
 pub use objects::object::Serialized;
 pub use on_device::{CollectivesOnDevice, OnStream};
+pub use prefix::CollectivesPrefix;
 pub use skip::skips;
 pub use solo::Solo;
 #[cfg(feature = "serde")]

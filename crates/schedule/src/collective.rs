@@ -75,6 +75,11 @@ impl Collective {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
+    /// Whether one call may be in place on some ranks and not on others: where some ranks lack an input or an output.
+    pub const fn place_may_differ(self) -> bool {
+        self.is_rooted() || matches!(self, Self::Exscan)
+    }
+
     /// Whether contributions are combined by a reduction operator.
     pub const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce | Self::Scan | Self::Exscan)

@@ -118,8 +118,8 @@ pub use selection::{BACKENDS, is_available};
 #[cfg(feature = "serde")]
 pub use unisono_collectives::Serialized;
 pub use unisono_collectives::{
-    Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesUneven,
-    OBJECT_BYTES_MAX, Object, Received, Solo,
+    Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesPrefix,
+    CollectivesUneven, OBJECT_BYTES_MAX, Object, Received, Solo,
 };
 pub use unisono_communicator::{
     Awaited, Bool, Bytes, CallInfo, CallOptions, Collective, Communicator, Complex, Culprit, DType,

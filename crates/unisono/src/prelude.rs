@@ -12,7 +12,7 @@
 #[cfg(feature = "serde")]
 pub use crate::comms_log::Stragglers;
 pub use crate::{
-    CallOptions, Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesUneven,
-    Communicator, Config, DType, Element, Error, Peer, Received, ReduceOp, TypedWork, UserOp, World,
-    in_process,
+    CallOptions, Collectives, CollectivesAsync, CollectivesOfLists, CollectivesOfObjects, CollectivesPrefix,
+    CollectivesUneven, Communicator, Config, DType, Element, Error, Peer, Received, ReduceOp, TypedWork,
+    UserOp, World, in_process,
 };

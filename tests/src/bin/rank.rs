@@ -72,7 +72,8 @@ fn mixed(comm: &dyn Communicator) -> Result<()> {
         let seed = round as u64;
         for collective in Collective::ALL {
             let root = if collective.is_rooted() { seed as u32 % ranks } else { 0 };
-            let op = collective.reduces().then_some(ReduceOp::Avg);
+            let op = if collective.is_prefix() { ReduceOp::Sum } else { ReduceOp::Avg };
+            let op = collective.reduces().then_some(op);
             let case = Case { op, root, seed, ..Case::new(collective, DType::F32, count) };
             case.check(comm)?;
             Case { place: Place::InPlace, segments: Some(seed), ..case }.check(comm)?;

@@ -70,6 +70,7 @@ fn case_of(draw: &Draw, algorithm: &Algorithm) -> Case {
     let mut every_pair = pairs().chain(USER_PAIRS.iter().copied());
     let (dtype, op) = match every_pair.nth(draw.pair).unwrap_or(USER_PAIRS[0]) {
         (_, ReduceOp::User(_)) if algorithm.requires.commutative => (DType::U64, ReduceOp::Sum),
+        (dtype, ReduceOp::Avg) if collective.is_prefix() => (dtype, ReduceOp::Sum),
         pair => pair,
     };
     let is_movable = collective != Collective::Barrier;

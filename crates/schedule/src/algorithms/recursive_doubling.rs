@@ -60,9 +60,19 @@ pub(super) fn scan() -> Algorithm {
         let most = Fraction::new(bits(others), 1);
         let messages = most_bits(others);
         let all = Totals::whole(doubled(others), doubled(others));
-        Cost { rounds: longest_path(others), messages, peers: messages, sent: most, received: most, reduced: most, all }
+        Cost {
+            rounds: longest_path(others),
+            messages,
+            peers: messages,
+            sent: most,
+            received: most,
+            reduced: most,
+            all,
+        }
     })
-    .source("Hillis, Steele 1986; for messages as in Sanders, Träff 2006, section on simultaneous binomial trees")
+    .source(
+        "Hillis, Steele 1986; for messages as in Sanders, Träff 2006, section on simultaneous binomial trees",
+    )
     .summary("in round k every rank adds the sum of the rank 2^k below it to its own")
 }
 

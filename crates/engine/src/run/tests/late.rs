@@ -110,12 +110,9 @@ impl LateCall {
         let mut wrong = 0;
         for extent in self.extents().filter(|&extent| layout.output(extent).is_some()) {
             for nth in 0..table.length(extent) {
-                let expected = match layout.source(extent) {
-                    Some(source) => self.contribution(source, extent, nth),
-                    None => (0..self.choice.shape.ranks)
-                        .map(|source| self.contribution(source, extent, nth))
-                        .fold(0, u32::wrapping_add),
-                };
+                let sources = layout.contributors(extent);
+                let expected =
+                    sources.map(|source| self.contribution(source, extent, nth)).fold(0, u32::wrapping_add);
                 wrong += usize::from(output[(table.output_offset(extent) + nth) as usize] != expected);
             }
         }
