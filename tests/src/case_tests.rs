@@ -56,8 +56,7 @@ fn outputs_are_as_long_as_they_are_said_to_be() {
                 continue;
             }
             let op = collective.reduces().then_some(ReduceOp::Sum);
-            let case =
-                Case { op, root: 1, amount: amount.clone(), ..Case::new(collective, DType::U8, 5) };
+            let case = Case { op, root: 1, amount: amount.clone(), ..Case::new(collective, DType::U8, 5) };
             for rank in 0..3 {
                 assert_eq!(case.output_len(rank, 3), case.output::<u8>(rank, 3).len(), "{case:?} {rank}");
             }

@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
-use unisono_communicator::{Bool, Complex, DType, Element, ReduceOp, UserOp, f8e4m3, f8e5m2};
+use unisono_communicator::{Bool, Collective, Complex, DType, Element, ReduceOp, UserOp, f8e4m3, f8e5m2};
 use unisono_schedule::SplitMix;
 
 /// Composition of `x -> a x + b`, with a and b in the halves of a u64: associative, and not commutative.
@@ -72,6 +72,14 @@ pub trait Sample: Element {
 pub fn op_of(op: ReduceOp, rank: u32) -> ReduceOp {
     match op {
         ReduceOp::PreMulSum(_) => ReduceOp::PreMulSum([0.5, 1.0, 2.0][rank as usize % 3]),
+        other => other,
+    }
+}
+
+/// The operator, or a sum in place of a mean, which no prefix reduction has.
+pub fn op_in(collective: Collective, op: ReduceOp) -> ReduceOp {
+    match op {
+        ReduceOp::Avg if collective.is_prefix() => ReduceOp::Sum,
         other => other,
     }
 }

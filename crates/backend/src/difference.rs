@@ -128,8 +128,8 @@ fn list_difference(ours: &LengthList, theirs: &LengthList) -> Option<String> {
 
 /// The compared fields in which two descriptors differ, as "dtype f32 / f64, root 0 / 1"; `None` when they agree.
 ///
-/// An empty label counts as no label. Two fields are not always compared: whether a rooted call is in place, and the
-/// descriptor's count of a call with uneven counts.
+/// An empty label counts as no label. Two fields are not always compared: whether a rooted call or an exscan is in
+/// place, and the descriptor's count of a call with uneven counts.
 pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&Descriptor) -> Option<String>| {

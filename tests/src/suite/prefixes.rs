@@ -1,7 +1,5 @@
 //! Scan and exscan: every operator, the order of the ranks, and rank 0, whose exscan gives it nothing.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use unisono_collectives::{Collectives, CollectivesPrefix};
 use unisono_communicator::{
     BufferMut, Call, Collective, Communicator, DType, Descriptor, Error, Place, ReduceOp,
@@ -12,7 +10,7 @@ use crate::case::{Case, assert_same};
 use crate::sample::{AFFINE, Position, Sample, compose, mix, op_of, reduced_of_first};
 use crate::suite::reductions::{has_user_operators, pairs};
 use crate::with_dtype;
-use crate::world::{options, run, run_each};
+use crate::world::run_each;
 
 /// Of one call: nothing, less than the ranks, more than a vector register.
 const COUNTS: &[usize] = &[0, 1, 3, 130];
@@ -150,31 +148,5 @@ pub fn many_ranks_in_a_row(backend: &dyn Backend) {
             case.check(comm).unwrap();
             Case { place: Place::InPlace, ..case }.check(comm).unwrap();
         }
-    });
-}
-
-/// Rank 0 needs nothing from the others, so a short call returns there although no other rank has come.
-pub fn rank_0_waits_for_nobody(backend: &dyn Backend) {
-    if !backend.algorithms().are_ours() {
-        return;
-    }
-    let has_returned = AtomicBool::new(false);
-    run(backend, 3, &options(), |comm| {
-        let rank = comm.group().rank();
-        // Connections are made by the first calls.
-        for _ in 0..2 {
-            comm.scan(&mut [1u32], ReduceOp::Sum).unwrap();
-            comm.exscan(&mut [1u32], ReduceOp::Sum).unwrap();
-        }
-        comm.barrier().unwrap();
-        while rank > 0 && !has_returned.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
-        let (mut upto, mut before) = ([rank + 1], [rank + 1]);
-        comm.scan(&mut upto, ReduceOp::Sum).unwrap();
-        comm.exscan(&mut before, ReduceOp::Sum).unwrap();
-        has_returned.store(true, Ordering::SeqCst);
-        assert_eq!((upto, before), ([[1, 3, 6][rank as usize]], [[1, 1, 3][rank as usize]]));
-        comm.close().unwrap();
     });
 }
