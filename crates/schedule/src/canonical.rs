@@ -109,10 +109,10 @@ pub fn canonical_tree(ranks: u32) -> ReductionTree {
     ReductionTree { ranks, sums }
 }
 
-/// The canonical tree of a prefix reduction over `ranks` ranks, at least 1: from left to right, one rank after the other.
+/// The canonical tree of a prefix reduction over `ranks` ranks, at least 1: from left to right, rank by rank.
 ///
-/// The result of rank r in a scan has the tree of r + 1 ranks, in an exscan the tree of r ranks. Each contains the one
-/// before it, so the bits of a rank's result do not depend on the ranks behind it either.
+/// The result of rank r in a scan has the tree of r + 1 ranks, in an exscan the tree of r ranks. Each tree contains the
+/// tree of fewer ranks, so the bits of a rank's result do not depend on the ranks behind it either.
 ///
 /// ```
 /// use unisono_schedule::canonical_prefix_tree;

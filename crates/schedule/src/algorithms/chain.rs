@@ -2,7 +2,7 @@
 //! contribution added.
 //!
 //! Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", 2007. The
-//! prefix reductions are the linear ones of Sanders, Träff, "Parallel prefix (scan) algorithms for MPI", 2006: long
+//! prefix reductions are the linear ones of Sanders, Traeff, "Parallel prefix (scan) algorithms for MPI", 2006: long
 //! vectors take the time of one hop, as the engine cuts them into pieces.
 
 use crate::{Algorithm, Collective, Cost, Fraction, Own, Totals};
@@ -58,7 +58,7 @@ pub(super) fn scan() -> Algorithm {
         Cost { rounds: hops, messages: peers, peers, sent: once, received: once, reduced: once, all }
     })
     .canonical()
-    .source("Sanders, Träff 2006, section on the linear pipeline")
+    .source("Sanders, Traeff 2006, section on the linear pipeline")
     .summary("each rank adds its vector to the sum of the ranks before it and passes the result on")
 }
 
@@ -100,6 +100,6 @@ pub(super) fn exscan() -> Algorithm {
         }
     })
     .canonical()
-    .source("Sanders, Träff 2006, section on the linear pipeline, on the vectors of the ranks one below")
+    .source("Sanders, Traeff 2006, section on the linear pipeline, on the vectors of the ranks one below")
     .summary("each rank passes on its vector and its sum, and the next rank adds the two")
 }

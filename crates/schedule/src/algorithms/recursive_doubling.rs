@@ -71,7 +71,7 @@ pub(super) fn scan() -> Algorithm {
         }
     })
     .source(
-        "Hillis, Steele 1986; for messages as in Sanders, Träff 2006, section on simultaneous binomial trees",
+        "Hillis, Steele 1986; for messages as in Sanders, Traeff 2006, section on simultaneous binomial trees",
     )
     .summary("in round k every rank adds the sum of the rank 2^k below it to its own")
 }
@@ -111,7 +111,7 @@ pub(super) fn exscan() -> Algorithm {
         }
     })
     .source(
-        "Träff, \"Communication round and computation efficient exclusive prefix-sums algorithms\", 2025: by a shift",
+        "Traeff, \"Communication round and computation efficient exclusive prefix-sums algorithms\", 2025: by a shift",
     )
     .summary("every rank passes its vector to the next rank; the received vectors are scanned by doubling")
 }

@@ -57,7 +57,7 @@ impl Memory {
 
 impl Case {
     /// The root of call `index`, counted from 0. Roots rotate, so that no call can run ahead of the call before. Scans
-    /// have no root: those that follow each other overlap, so the time is that of one of many in a row.
+    /// have no root: consecutive scans overlap, and the time is the total of many in a row, divided by their number.
     pub(crate) fn root(&self, index: u64) -> Option<u32> {
         self.operation.is_rooted().then(|| (index % u64::from(self.ranks)) as u32)
     }
