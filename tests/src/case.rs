@@ -7,9 +7,9 @@ use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
     Division, Error, MemoryKind, ParentCall, Place, ReduceOp, Result, UserFunction,
 };
-use unisono_schedule::canonical_tree;
+use unisono_schedule::{canonical_prefix_tree, canonical_tree};
 
-use crate::sample::{AFFINE, Position, Sample, mix, normalised, op_of, reduced};
+use crate::sample::{AFFINE, Position, Sample, mix, normalised, op_of, reduced_of_first};
 use crate::with_dtype;
 
 /// How many elements.
@@ -77,13 +77,14 @@ impl Case {
         }
     }
 
-    /// Where the buffers of `rank` are: a broadcast has one buffer, a barrier none, and only the root of a reduce
-    /// has an output that could be its input.
+    /// Where the buffers of `rank` are: a broadcast has one buffer, a barrier none, only the root of a reduce has an
+    /// output that could be its input, and rank 0 of an exscan has no output.
     fn place_on(&self, rank: u32) -> Place {
         match self.collective {
             Collective::Broadcast => Place::InPlace,
             Collective::Barrier => Place::Separate,
             Collective::Reduce if rank != self.root => Place::Separate,
+            Collective::Exscan if rank == 0 => Place::Separate,
             _ => self.place,
         }
     }
@@ -212,6 +213,7 @@ impl Case {
         let count = self.share(rank);
         let length = match self.collective {
             Collective::AllReduce | Collective::Reduce | Collective::Broadcast => count,
+            Collective::Scan | Collective::Exscan => count,
             Collective::ReduceScatter => self.all(ranks),
             Collective::AllGather | Collective::Gather => count,
             Collective::Scatter if rank == self.root => self.all(ranks),
@@ -243,7 +245,11 @@ impl Case {
         let before: usize = (0..rank).map(|other| self.share(other)).sum();
         let tree = canonical_tree(ranks).sums;
         let reduced = |range: Range<usize>| -> Vec<T> {
-            range.map(|index| self.reduced(ranks, index as u64, &tree)).collect()
+            range.map(|index| self.reduced((ranks, ranks), index as u64, &tree)).collect()
+        };
+        let prefix = |first: u32| -> Vec<T> {
+            let tree = canonical_prefix_tree(first).sums;
+            (0..self.share(rank)).map(|index| self.reduced((first, ranks), index as u64, &tree)).collect()
         };
         let everything = || (0..ranks).flat_map(|from| self.input::<T>(from, ranks)).collect();
         let at_root = rank == self.root;
@@ -251,6 +257,8 @@ impl Case {
             Collective::AllReduce => reduced(0..self.share(rank)),
             Collective::Reduce if at_root => reduced(0..self.share(rank)),
             Collective::ReduceScatter => reduced(before..before + self.share(rank)),
+            Collective::Scan => prefix(rank + 1),
+            Collective::Exscan if rank > 0 => prefix(rank),
             Collective::AllGather => everything(),
             Collective::Gather if at_root => everything(),
             Collective::Broadcast => self.input(self.root, ranks),
@@ -271,6 +279,8 @@ impl Case {
         match self.collective {
             Collective::AllReduce | Collective::ReduceScatter | Collective::Scatter => self.share(rank),
             Collective::Reduce if at_root => self.share(rank),
+            Collective::Scan => self.share(rank),
+            Collective::Exscan if rank > 0 => self.share(rank),
             Collective::AllGather => self.all(ranks),
             Collective::Gather if at_root => self.all(ranks),
             Collective::Broadcast => self.share(self.root),
@@ -279,14 +289,15 @@ impl Case {
         }
     }
 
-    fn reduced<T: Sample>(&self, ranks: u32, index: u64, tree: &[(u32, u32)]) -> T {
+    /// The reduction of the contributions of the first ranks of all.
+    fn reduced<T: Sample>(&self, (first, ranks): (u32, u32), index: u64, tree: &[(u32, u32)]) -> T {
         let op = self.op.unwrap_or(ReduceOp::Sum);
         let position = self.position(0, ranks, index);
         if self.operands == Operands::Exact {
-            return reduced(op, &position);
+            return reduced_of_first(op, &position, first);
         }
         let operand = |rank| self.element::<T>(&Position { rank, ..position });
-        let mut values: Vec<T> = (0..ranks).map(operand).collect();
+        let mut values: Vec<T> = (0..first).map(operand).collect();
         for (left, right) in tree {
             values.push(T::combine(op, values[*left as usize], values[*right as usize]));
         }
@@ -419,80 +430,5 @@ pub fn assert_same<T: Sample>(got: &[T], expected: &[T], what: &str) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use unisono_collectives::Solo;
-    use unisono_communicator::{Executor, Life, Outcome, OwnedCall, SegmentsMut, Work};
-
-    /// Flips a bit of every result.
-    struct Wrong(Solo);
-
-    impl Executor for Wrong {
-        fn group(&self) -> &unisono_communicator::Group {
-            self.0.group()
-        }
-
-        fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-            let (Buffers::InOut(output) | Buffers::Separate { output, .. }) = &mut call.buffers;
-            if let BufferMut::Host(SegmentsMut::One(bytes)) = output
-                && let Some(last) = bytes.last_mut()
-            {
-                *last ^= 1;
-            }
-            Ok(Outcome::done(0, "wrong"))
-        }
-
-        fn submit(&self, call: OwnedCall) -> Work {
-            self.0.submit(call)
-        }
-
-        fn life(&self) -> &dyn Life {
-            self
-        }
-    }
-
-    impl Life for Wrong {
-        fn backend(&self) -> &'static str {
-            "wrong"
-        }
-    }
-
-    #[test]
-    fn a_correct_communicator_passes() {
-        for collective in Collective::ALL {
-            for (place, segments) in [(Place::Separate, None), (Place::InPlace, Some(5))] {
-                Case { place, segments, ..Case::new(collective, DType::F32, 9) }.check(&Solo::new()).unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn outputs_are_as_long_as_they_are_said_to_be() {
-        let pairs = (0..3usize).map(|from| (0..3).map(|to| 2 * from + to).collect()).collect();
-        for amount in [Amount::Even(5), Amount::PerRank(vec![3, 0, 7]), Amount::PerPair(pairs)] {
-            for collective in Collective::ALL {
-                let is_all_to_all = collective == Collective::AllToAll;
-                if matches!(amount, Amount::PerPair(_)) != is_all_to_all && amount != Amount::Even(5) {
-                    continue;
-                }
-                let op = collective.reduces().then_some(ReduceOp::Sum);
-                let case =
-                    Case { op, root: 1, amount: amount.clone(), ..Case::new(collective, DType::U8, 5) };
-                for rank in 0..3 {
-                    assert_eq!(case.output_len(rank, 3), case.output::<u8>(rank, 3).len(), "{case:?} {rank}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_wrong_result_is_found() {
-        for collective in Collective::ALL {
-            if collective != Collective::Barrier {
-                let case = Case::new(collective, DType::U8, 9);
-                let checked = std::panic::catch_unwind(|| case.check(&Wrong(Solo::new())));
-                assert!(checked.is_err(), "{collective}");
-            }
-        }
-    }
-}
+#[path = "case_tests.rs"]
+mod tests;

@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
-use unisono_communicator::{Bool, Complex, DType, Element, ReduceOp, UserOp, f8e4m3, f8e5m2};
+use unisono_communicator::{Bool, Collective, Complex, DType, Element, ReduceOp, UserOp, f8e4m3, f8e5m2};
 use unisono_schedule::SplitMix;
 
 /// Composition of `x -> a x + b`, with a and b in the halves of a u64: associative, and not commutative.
@@ -76,6 +76,14 @@ pub fn op_of(op: ReduceOp, rank: u32) -> ReduceOp {
     }
 }
 
+/// The operator, or a sum in place of a mean, which no prefix reduction has.
+pub fn op_in(collective: Collective, op: ReduceOp) -> ReduceOp {
+    match op {
+        ReduceOp::Avg if collective.is_prefix() => ReduceOp::Sum,
+        other => other,
+    }
+}
+
 /// What `rank` contributes, after a pre-multiplication.
 fn contribution<T: Sample>(op: ReduceOp, position: &Position) -> T {
     match op_of(op, position.rank) {
@@ -86,10 +94,15 @@ fn contribution<T: Sample>(op: ReduceOp, position: &Position) -> T {
 
 /// The reduction of all ranks' operands, in rank order.
 pub fn reduced<T: Sample>(op: ReduceOp, position: &Position) -> T {
+    reduced_of_first(op, position, position.ranks)
+}
+
+/// The reduction of the operands of the first `ranks` ranks, in rank order.
+pub fn reduced_of_first<T: Sample>(op: ReduceOp, position: &Position, ranks: u32) -> T {
     let first = contribution::<T>(op, &position.of(0));
     let fold = |left, rank| T::combine(op, left, contribution(op, &position.of(rank)));
-    let value = (1..position.ranks).fold(first, fold);
-    if op == ReduceOp::Avg { value.divide(position.ranks) } else { value }
+    let value = (1..ranks).fold(first, fold);
+    if op == ReduceOp::Avg { value.divide(ranks) } else { value }
 }
 
 /// The same bits for values that count as equal.

@@ -128,8 +128,8 @@ fn list_difference(ours: &LengthList, theirs: &LengthList) -> Option<String> {
 
 /// The compared fields in which two descriptors differ, as "dtype f32 / f64, root 0 / 1"; `None` when they agree.
 ///
-/// An empty label counts as no label. Two fields are not always compared: whether a rooted call is in place, and the
-/// descriptor's count of a call with uneven counts.
+/// An empty label counts as no label. Two fields are not always compared: whether a rooted call or an exscan is in
+/// place, and the descriptor's count of a call with uneven counts.
 pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&Descriptor) -> Option<String>| {
@@ -155,7 +155,7 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
 
 /// Whether a call is in place; `None` for a collective in which ranks may differ.
 fn is_in_place(call: &Descriptor) -> Option<bool> {
-    let is_compared = |of: Collective| !of.is_rooted() && of != Collective::Barrier;
+    let is_compared = |of: Collective| !of.place_may_differ() && of != Collective::Barrier;
     let is_compared = call.operation.collective().is_none_or(is_compared);
     is_compared.then_some(call.place == Place::InPlace)
 }

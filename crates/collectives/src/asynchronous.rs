@@ -375,7 +375,7 @@ pub(super) fn refused(input: OwnedMemory, error: Error) -> Work {
 }
 
 /// The input of a call that has ended.
-fn input<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
+pub(super) fn input<R: FromMemory>(_: &Outcome, buffers: Option<OwnedBuffers>) -> R {
     let memory = match buffers {
         Some(OwnedBuffers::InOut(memory) | OwnedBuffers::Separate { input: memory, .. }) => Some(memory),
         Some(OwnedBuffers::None) | None => None,
@@ -412,7 +412,11 @@ pub(super) fn end_everywhere<C: Communicator + ?Sized>(
 }
 
 #[track_caller]
-fn submit<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor, buffers: OwnedBuffers) -> Work {
+pub(super) fn submit<C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    buffers: OwnedBuffers,
+) -> Work {
     checked(comm, OwnedCall::new(descriptor, buffers))
 }
 

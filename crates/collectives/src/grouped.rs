@@ -191,7 +191,14 @@ fn go_together((first, may_first): &(Call<'_>, bool), (second, may_second): &(Ca
             | Collective::Broadcast
             | Collective::Reduce,
         ) => true,
-        Some(Collective::AllToAll | Collective::Gather | Collective::Scatter | Collective::Barrier)
+        Some(
+            Collective::AllToAll
+            | Collective::Gather
+            | Collective::Scatter
+            | Collective::Scan
+            | Collective::Exscan
+            | Collective::Barrier,
+        )
         | None => false,
     };
     has_form && *may_first && *may_second && kind(first) == kind(second)

@@ -15,6 +15,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `collectives` | [`Collectives`]: the blocking calls on slices |
+//! | `prefix` | [`CollectivesPrefix`]: scan and exscan |
 //! | `uneven`, `lists`, `objects` | the same with counts that differ, on lists of buffers, and on values |
 //! | `asynchronous` | [`CollectivesAsync`]: calls with handles |
 //! | `point_to_point` | [`PointToPoint`]: sends and receives at once, batches, probes |
@@ -36,6 +37,7 @@ mod lists;
 mod objects;
 mod on_device;
 mod point_to_point;
+mod prefix;
 mod prepared;
 mod skip;
 mod solo;
@@ -57,6 +59,7 @@ pub use objects::object::Object;
 pub use objects::object::Serialized;
 pub use on_device::{CollectivesOnDevice, OnStream};
 pub use point_to_point::{Batch, PointToPoint};
+pub use prefix::CollectivesPrefix;
 pub use prepared::{AllReduceCache, CollectivesPrepared, Prepared, PreparedInPlace};
 pub use skip::skips;
 pub use solo::Solo;

@@ -300,6 +300,6 @@ pub struct Shrunk {
     pub new_ranks: Vec<Option<u32>>,
     /// The number of collectives that every survivor has completed without a gap. Some survivors may have completed
     /// more: at most one more after calls that need data from every rank (all_reduce, all_gather, reduce_scatter,
-    /// all_to_all, barrier), any number more after rooted calls.
+    /// all_to_all, barrier), any number more after rooted calls, scan and exscan.
     pub last_common_call: u64,
 }

@@ -77,7 +77,7 @@ fn describes(said: &Descriptor, number: u64) {
     // A label travels as a hash, which is decoded as its text. Fields that are not compared do not travel.
     let said = Descriptor {
         label: again.descriptor.label,
-        place: if said.operation.collective().is_some_and(Collective::is_rooted) {
+        place: if said.operation.collective().is_some_and(Collective::place_may_differ) {
             Place::Separate
         } else {
             said.place

@@ -171,7 +171,7 @@ impl Capabilities {
             Collective::Reduce => self.has(Native::Reduce),
             Collective::Gather => self.has(Native::Gather),
             Collective::Scatter => self.has(Native::Scatter),
-            Collective::Barrier => false,
+            Collective::Barrier | Collective::Scan | Collective::Exscan => false,
         };
         Collective::ALL.into_iter().filter(has).collect()
     }
@@ -266,7 +266,9 @@ impl Capabilities {
     /// # Errors
     /// [`Error::Unsupported`] with an alternative.
     pub(crate) fn check_scheduled(&self, backend: &'static str, descriptor: &Descriptor) -> Result<()> {
-        self.check_schedules(backend, "UNISONO_ALGORITHM")?;
+        // No library has prefix reductions, so they run by schedules without being asked to.
+        let prefix = descriptor.operation.collective().filter(|collective| collective.is_prefix());
+        self.check_schedules(backend, prefix.map_or("UNISONO_ALGORITHM", Collective::name))?;
         let (Some(op), dtype) = (descriptor.op, descriptor.dtype) else { return Ok(()) };
         if self.combines(op, dtype) {
             return Ok(());
@@ -274,8 +276,8 @@ impl Capabilities {
         let what =
             format!("{op} of {dtype} by an algorithm: this device has no arithmetic for it with equal bits");
         let of_the_library = match self.reduction(op, dtype) {
-            Some(_) => "a call without an algorithm or a fixed order, or ",
-            None => "",
+            Some(_) if prefix.is_none() => "a call without an algorithm or a fixed order, or ",
+            Some(_) | None => "",
         };
         let sum = match op {
             ReduceOp::Avg if self.combines(ReduceOp::Sum, dtype) => "sum, and a division of the result, or ",

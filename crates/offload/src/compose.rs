@@ -9,6 +9,7 @@
 //! | barrier | an all-reduce of one byte, or an all-gather |
 //! | all_gather_v | a broadcast of every share |
 //! | reduce_scatter_v | a reduce of every share to its rank |
+//! | scan, exscan | none: they run by a schedule (`scheduled.rs`) |
 //! | gather, gather_v, scatter, scatter_v, all_to_all, all_to_all_v | an exchange |
 //!
 //! An exchange is the library's `AllToAllV`, else a group of sends and receives, else the pairs of ranks one after the
@@ -41,6 +42,7 @@ pub(crate) fn compose(
         Collective::Gather => composer.gather(),
         Collective::Scatter => composer.scatter(),
         Collective::Barrier => composer.barrier(),
+        Collective::Scan | Collective::Exscan => unreachable!("a schedule runs every {collective}"),
     }
     composer.program
 }

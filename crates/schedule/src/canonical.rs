@@ -1,4 +1,5 @@
-//! The canonical reduction tree: one tree for each number of ranks, for any root, size and algorithm.
+//! The canonical reduction trees: one tree for each number of ranks, for any root, size and algorithm. A prefix
+//! reduction has another one than the other reductions.
 
 use std::fmt;
 
@@ -106,6 +107,22 @@ pub fn canonical_tree(ranks: u32) -> ReductionTree {
         level = level.chunks_exact(2).map(|pair| sum(pair[0], pair[1])).collect();
     }
     ReductionTree { ranks, sums }
+}
+
+/// The canonical tree of a prefix reduction over `ranks` ranks, at least 1: from left to right, rank by rank.
+///
+/// The result of rank r in a scan has the tree of r + 1 ranks, in an exscan the tree of r ranks. Each tree contains the
+/// tree of fewer ranks, so the bits of a rank's result do not depend on the ranks behind it either.
+///
+/// ```
+/// use unisono_schedule::canonical_prefix_tree;
+/// assert_eq!(canonical_prefix_tree(4).to_string(), "(((0 + 1) + 2) + 3)");
+/// assert_eq!(canonical_prefix_tree(1).to_string(), "0");
+/// ```
+pub fn canonical_prefix_tree(ranks: u32) -> ReductionTree {
+    // The result of sum i is operand `ranks + i`.
+    let left = |rank: u32| if rank == 1 { 0 } else { ranks + rank - 2 };
+    ReductionTree { ranks, sums: (1..ranks).map(|rank| (left(rank), rank)).collect() }
 }
 
 impl fmt::Display for ReductionTree {

@@ -31,11 +31,15 @@ pub enum Collective {
     Scatter,
     /// No rank leaves before every rank has entered.
     Barrier,
+    /// Rank r ends with the reduction of the vectors of ranks 0 to r, in rank order.
+    Scan,
+    /// Rank r ends with the reduction of the vectors of the ranks before r, in rank order; rank 0 gets nothing.
+    Exscan,
 }
 
 impl Collective {
     /// All collectives, in a fixed order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::AllReduce,
         Self::ReduceScatter,
         Self::AllGather,
@@ -45,6 +49,8 @@ impl Collective {
         Self::Gather,
         Self::Scatter,
         Self::Barrier,
+        Self::Scan,
+        Self::Exscan,
     ];
 
     /// The name in text: logs, the command line, `FromStr`.
@@ -59,6 +65,8 @@ impl Collective {
             Self::Gather => "gather",
             Self::Scatter => "scatter",
             Self::Barrier => "barrier",
+            Self::Scan => "scan",
+            Self::Exscan => "exscan",
         }
     }
 
@@ -67,9 +75,25 @@ impl Collective {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
+    /// Whether one call may be in place on some ranks and not on others: where some ranks lack an input or an output.
+    pub const fn place_may_differ(self) -> bool {
+        self.is_rooted() || matches!(self, Self::Exscan)
+    }
+
     /// Whether contributions are combined by a reduction operator.
     pub const fn reduces(self) -> bool {
-        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
+        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce | Self::Scan | Self::Exscan)
+    }
+
+    /// Whether every rank's result is a reduction of its own: of the ranks up to it, or before it.
+    ///
+    /// ```
+    /// # mod unisono { pub use unisono_schedule::*; }
+    /// use unisono::Collective;
+    /// assert!(Collective::Exscan.is_prefix() && !Collective::AllReduce.is_prefix());
+    /// ```
+    pub const fn is_prefix(self) -> bool {
+        matches!(self, Self::Scan | Self::Exscan)
     }
 }
 

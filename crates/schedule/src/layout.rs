@@ -43,7 +43,12 @@ impl Layout {
     /// ```
     pub const fn unit(collective: Collective, shape: &Shape) -> u32 {
         match collective {
-            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1,
+            Collective::AllReduce
+            | Collective::Broadcast
+            | Collective::Reduce
+            | Collective::Barrier
+            | Collective::Scan
+            | Collective::Exscan => 1,
             Collective::ReduceScatter | Collective::AllGather | Collective::Gather | Collective::Scatter => {
                 shape.ranks
             }
@@ -76,9 +81,12 @@ impl Layout {
     pub const fn input(&self, extent: u32) -> Option<u32> {
         let (from, to, nth) = self.pair(extent);
         let (held, location) = match self.collective {
-            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce | Collective::Barrier => {
-                (true, extent)
-            }
+            Collective::AllReduce
+            | Collective::ReduceScatter
+            | Collective::Reduce
+            | Collective::Barrier
+            | Collective::Scan
+            | Collective::Exscan => (true, extent),
             Collective::AllGather | Collective::Gather => (extent / self.cut() == self.rank, extent),
             Collective::Scatter => (self.rank == self.shape.root, extent),
             Collective::Broadcast => (false, extent),
@@ -91,7 +99,10 @@ impl Layout {
     pub const fn output(&self, extent: u32) -> Option<u32> {
         let (from, to, nth) = self.pair(extent);
         let (held, location) = match self.collective {
-            Collective::AllReduce | Collective::AllGather | Collective::Broadcast => (true, extent),
+            Collective::AllReduce | Collective::AllGather | Collective::Broadcast | Collective::Scan => {
+                (true, extent)
+            }
+            Collective::Exscan => (self.rank > 0, extent),
             Collective::ReduceScatter | Collective::Scatter => (extent / self.cut() == self.rank, extent),
             Collective::Reduce | Collective::Gather => (self.rank == self.shape.root, extent),
             Collective::Barrier => (false, extent),
@@ -123,14 +134,17 @@ impl Layout {
     /// The locations that the output holds.
     pub(crate) const fn output_locations(&self) -> Range<u32> {
         match self.collective {
-            Collective::AllReduce | Collective::AllGather | Collective::Broadcast | Collective::AllToAll => {
-                0..self.width()
-            }
+            Collective::AllReduce
+            | Collective::AllGather
+            | Collective::Broadcast
+            | Collective::AllToAll
+            | Collective::Scan => 0..self.width(),
+            Collective::Exscan if self.rank > 0 => 0..self.width(),
             Collective::ReduceScatter | Collective::Scatter => {
                 self.rank * self.cut()..(self.rank + 1) * self.cut()
             }
             Collective::Reduce | Collective::Gather if self.rank == self.shape.root => 0..self.width(),
-            Collective::Reduce | Collective::Gather | Collective::Barrier => 0..0,
+            Collective::Reduce | Collective::Gather | Collective::Barrier | Collective::Exscan => 0..0,
         }
     }
 
@@ -139,15 +153,30 @@ impl Layout {
         matches!(self.collective, Collective::Broadcast) && self.rank == self.shape.root
     }
 
-    /// The only rank that contributes to `extent`; `None` if all ranks do.
-    pub const fn source(&self, extent: u32) -> Option<u32> {
+    /// The ranks whose contributions make `extent` of this rank's output, in their order. Where this rank has no
+    /// output, the ranks whose contributions would make it.
+    ///
+    /// ```
+    /// use unisono_schedule::{Collective, Layout, Shape};
+    /// let of = |collective, rank| Layout::new(collective, &Shape::new(4), rank, 4).contributors(3);
+    /// assert_eq!([Collective::AllReduce, Collective::AllGather].map(|one| of(one, 2)), [0..4, 3..4]);
+    /// assert_eq!([Collective::Scan, Collective::Exscan].map(|one| of(one, 2)), [0..3, 0..2]);
+    /// ```
+    pub const fn contributors(&self, extent: u32) -> Range<u32> {
         match self.collective {
             Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce | Collective::Barrier => {
-                None
+                0..self.shape.ranks
             }
-            Collective::AllGather | Collective::Gather => Some(extent / self.cut()),
-            Collective::Scatter | Collective::Broadcast => Some(self.shape.root),
-            Collective::AllToAll => Some(self.pair(extent).0),
+            Collective::Scan => 0..self.rank + 1,
+            Collective::Exscan => 0..self.rank,
+            Collective::AllGather | Collective::Gather => one(extent / self.cut()),
+            Collective::Scatter | Collective::Broadcast => one(self.shape.root),
+            Collective::AllToAll => one(self.pair(extent).0),
         }
     }
+}
+
+/// This rank alone.
+const fn one(rank: u32) -> Range<u32> {
+    rank..rank + 1
 }

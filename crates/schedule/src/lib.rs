@@ -48,7 +48,7 @@ mod verify;
 pub use algorithm::{Algorithm, Cost, Requires, Totals};
 pub use algorithms::{algorithms, find, find_by_name};
 pub use builder::{Builder, Own};
-pub use canonical::{Fold, ReductionTree, canonical_tree};
+pub use canonical::{Fold, ReductionTree, canonical_prefix_tree, canonical_tree};
 pub use choice::{Choice, UnknownChoice};
 pub use choose::{Admit, BreakPoint, Chooser};
 pub use collective::{Collective, UnknownCollective};

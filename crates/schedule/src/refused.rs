@@ -21,9 +21,10 @@ pub enum Refusal {
     BadName(&'static str),
     /// Its collective has another algorithm of this name.
     NameTaken,
-    /// The algorithm needs separate buffers for input and output, and its collective has a root. The root alone may
-    /// pass one buffer for both. The other ranks cannot see this, and all ranks must choose the same algorithm.
-    RootMayPassOneBuffer,
+    /// The algorithm needs separate buffers for input and output, but in its collective some ranks may pass one buffer
+    /// for both and others not: the root, or all ranks of an exscan but rank 0, which has no output. The other ranks
+    /// cannot see this, and all ranks must choose the same algorithm.
+    PlaceMayDiffer,
     /// It is not in the registry.
     NotRegistered,
     /// It does not fit a group of this shape.
@@ -55,8 +56,9 @@ impl fmt::Display for Refused {
         match &self.reason {
             Refusal::BadName(problem) => write!(formatter, "{algorithm:?} is no name: {problem}"),
             Refusal::NameTaken => write!(formatter, "there is another {algorithm}"),
-            Refusal::RootMayPassOneBuffer => {
-                let problem = "requires an output apart from the input, but its root may pass one buffer";
+            Refusal::PlaceMayDiffer => {
+                let problem =
+                    "requires an output apart from the input, but some of its ranks may pass one buffer";
                 write!(formatter, "{algorithm} {problem}, which the other ranks do not see")
             }
             Refusal::NotRegistered => write!(formatter, "{algorithm} is not registered"),

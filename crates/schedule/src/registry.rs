@@ -128,7 +128,7 @@ impl Registry {
     /// Adds an algorithm. It is examined when a group first uses it.
     ///
     /// # Errors
-    /// [`Refusal::BadName`], [`Refusal::NameTaken`], [`Refusal::RootMayPassOneBuffer`].
+    /// [`Refusal::BadName`], [`Refusal::NameTaken`], [`Refusal::PlaceMayDiffer`].
     pub fn add(&mut self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<(), Refused> {
         if let Some(problem) = problem_of(algorithm.name) {
             return Err(algorithm.refused(Refusal::BadName(problem)));
@@ -136,8 +136,8 @@ impl Registry {
         if self.find(algorithm.collective, algorithm.name).is_some() {
             return Err(algorithm.refused(Refusal::NameTaken));
         }
-        if algorithm.requires.out_of_place && algorithm.collective.is_rooted() {
-            return Err(algorithm.refused(Refusal::RootMayPassOneBuffer));
+        if algorithm.requires.out_of_place && algorithm.collective.place_may_differ() {
+            return Err(algorithm.refused(Refusal::PlaceMayDiffer));
         }
         let entry = Entry { algorithm, origin: Origin::Outside { trust, known: Known::default() } };
         self.entries = self.entries.iter().cloned().chain([entry]).collect();

@@ -34,9 +34,10 @@
 //! * **Joining a job**: [`init`], [`Config`]; every setting is a row of [`config::GROUPS`], which `unisono settings`
 //!   prints and docs/settings.md shows.
 //! * **Calls**: [`Collectives`]; asynchronous ones in [`CollectivesAsync`], calls with counts that differ by rank in
-//!   [`CollectivesUneven`], calls on lists of buffers in [`CollectivesOfLists`], calls on bytes, texts and values of
-//!   serde in [`CollectivesOfObjects`]. [`CallOptions`] set the deadline of a call, its label, its algorithm, and
-//!   whether it gives the same bits for any number of ranks; [`Collectives::with`] takes them.
+//!   [`CollectivesUneven`], scan and exscan in [`CollectivesPrefix`], calls on lists of buffers in
+//!   [`CollectivesOfLists`], calls on bytes, texts and values of serde in [`CollectivesOfObjects`]. [`CallOptions`] set
+//!   the deadline of a call, its label, its algorithm, and whether it gives the same bits for any number of ranks;
+//!   [`Collectives::with`] takes them.
 //! * **Groups, failures, algorithms**: [`Communicator`] with [`subgroup`](Communicator::subgroup),
 //!   [`shrink`](Communicator::shrink) and [`register`](Communicator::register). `unisono demo --kill 2@300` shows a
 //!   training that goes on after the death of a rank.
@@ -119,8 +120,8 @@ pub use selection::{BACKENDS, is_available};
 pub use unisono_collectives::Serialized;
 pub use unisono_collectives::{
     AllReduceCache, Batch, Collectives, CollectivesAsync, CollectivesGrouped, CollectivesOfLists,
-    CollectivesOfObjects, CollectivesPrepared, CollectivesUneven, GroupedCalls, OBJECT_BYTES_MAX, Object,
-    PointToPoint, Prepared, PreparedInPlace, Solo, UserOperators,
+    CollectivesOfObjects, CollectivesPrefix, CollectivesPrepared, CollectivesUneven, GroupedCalls,
+    OBJECT_BYTES_MAX, Object, PointToPoint, Prepared, PreparedInPlace, Solo, UserOperators,
 };
 pub use unisono_communicator::{
     Awaited, Bool, Bytes, CallInfo, CallOptions, Collective, Communicator, Complex, Culprit, DType,

@@ -13,7 +13,7 @@
 pub use crate::comms_log::Stragglers;
 pub use crate::{
     Batch, CallOptions, Collectives, CollectivesAsync, CollectivesGrouped, CollectivesOfLists,
-    CollectivesOfObjects, CollectivesPrepared, CollectivesUneven, Communicator, Config, DType, Element,
-    Error, Peer, PointToPoint, Received, ReduceOp, Tag, TypedWork, UserOp, UserOperators, World, in_process,
-    wait_all, wait_any,
+    CollectivesOfObjects, CollectivesPrefix, CollectivesPrepared, CollectivesUneven, Communicator, Config,
+    DType, Element, Error, Peer, PointToPoint, Received, ReduceOp, Tag, TypedWork, UserOp, UserOperators,
+    World, in_process, wait_all, wait_any,
 };

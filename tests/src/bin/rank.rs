@@ -16,6 +16,7 @@ use unisono::{
     World,
 };
 use unisono_tests::case::Case;
+use unisono_tests::sample::op_in;
 use unisono_tests::suite::SECONDS_MAX;
 use unisono_tests::watchdog::{Seat, watchdog};
 
@@ -72,7 +73,7 @@ fn mixed(comm: &dyn Communicator) -> Result<()> {
         let seed = round as u64;
         for collective in Collective::ALL {
             let root = if collective.is_rooted() { seed as u32 % ranks } else { 0 };
-            let op = collective.reduces().then_some(ReduceOp::Avg);
+            let op = collective.reduces().then_some(op_in(collective, ReduceOp::Avg));
             let case = Case { op, root, seed, ..Case::new(collective, DType::F32, count) };
             case.check(comm)?;
             Case { place: Place::InPlace, segments: Some(seed), ..case }.check(comm)?;

@@ -166,6 +166,8 @@ fn fixed_everywhere(comm: &dyn Communicator, dtype: DType, op: ReduceOp, counts:
     for &count in counts {
         check(&fixed(Collective::AllReduce, dtype, op, count), comm);
         check(&fixed(Collective::ReduceScatter, dtype, op, count), comm);
+        check(&fixed(Collective::Scan, dtype, op, count), comm);
+        check(&fixed(Collective::Exscan, dtype, op, count), comm);
         let step = (ranks as usize).div_ceil(8);
         for root in (0..ranks).step_by(step) {
             check(&Case { root, ..fixed(Collective::Reduce, dtype, op, count) }, comm);

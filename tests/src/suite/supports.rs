@@ -144,11 +144,13 @@ pub fn what_is_refused_is_what_the_call_refuses(backend: &dyn Backend) {
         let (mut draw, mut supported) = (Draw(u64::from(comm.group().size()) << 32), 0);
         for nth in 0..DRAWN {
             let (mut descriptor, options) = request(&mut draw, comm.group().size());
-            if descriptor.operation == Operation::Collective(Collective::Reduce)
-                && descriptor.root != Some(comm.group().rank())
-                && nth % 2 == 0
-            {
-                // Only the root of a reduce has one buffer.
+            // Only the root of a reduce has one buffer, and all ranks of an exscan but rank 0.
+            let has_output = match descriptor.operation.collective() {
+                Some(Collective::Reduce) => descriptor.root == Some(comm.group().rank()),
+                Some(Collective::Exscan) => comm.group().rank() > 0,
+                Some(_) | None => true,
+            };
+            if !has_output && nth % 2 == 0 {
                 descriptor.place = Place::Separate;
             }
             let answer = comm.supports(&descriptor, &options, MemoryKind::Host);

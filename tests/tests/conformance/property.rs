@@ -10,7 +10,7 @@ use unisono_communicator::{CallOptions, Collective, DType, Element, Place, Reduc
 use unisono_engine::{EngineOptions, FaultPlan};
 use unisono_schedule::{Algorithm, Shape, algorithms};
 use unisono_tests::case::{Amount, Case, Operands};
-use unisono_tests::sample::{AFFINE, Parcel, mix};
+use unisono_tests::sample::{AFFINE, Parcel, mix, op_in};
 use unisono_tests::suite::algorithms::forced;
 use unisono_tests::suite::reductions::pairs;
 use unisono_tests::world::{options, run};
@@ -70,7 +70,7 @@ fn case_of(draw: &Draw, algorithm: &Algorithm) -> Case {
     let mut every_pair = pairs().chain(USER_PAIRS.iter().copied());
     let (dtype, op) = match every_pair.nth(draw.pair).unwrap_or(USER_PAIRS[0]) {
         (_, ReduceOp::User(_)) if algorithm.requires.commutative => (DType::U64, ReduceOp::Sum),
-        pair => pair,
+        (dtype, op) => (dtype, op_in(collective, op)),
     };
     let is_movable = collective != Collective::Barrier;
     let is_in_place = draw.is_in_place && !algorithm.requires.out_of_place;

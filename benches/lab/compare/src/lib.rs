@@ -33,8 +33,10 @@ pub enum ComparedOperation {
 impl ComparedOperation {
     /// Those that the programs of the peers know too, in the order of tables.
     pub fn all() -> impl Iterator<Item = ComparedOperation> {
-        let of_peers =
-            |collective: &Collective| !matches!(collective, Collective::Gather | Collective::Scatter);
+        let of_peers = |collective: &Collective| {
+            use Collective::{Exscan, Gather, Scan, Scatter};
+            !matches!(collective, Gather | Scatter | Scan | Exscan)
+        };
         let collectives = Collective::ALL.into_iter().filter(of_peers);
         collectives.map(ComparedOperation::Collective).chain([ComparedOperation::SendRecv])
     }
@@ -67,7 +69,11 @@ impl ComparedOperation {
                 | Collective::AllToAll
                 | Collective::Gather
                 | Collective::Scatter => others,
-                Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1.0,
+                Collective::Broadcast
+                | Collective::Reduce
+                | Collective::Barrier
+                | Collective::Scan
+                | Collective::Exscan => 1.0,
             },
             ComparedOperation::SendRecv => 1.0,
         }
@@ -83,7 +89,11 @@ impl ComparedOperation {
                 | Collective::AllToAll
                 | Collective::Gather
                 | Collective::Scatter => 4 * u64::from(ranks),
-                Collective::AllReduce | Collective::Broadcast | Collective::Reduce => 4,
+                Collective::AllReduce
+                | Collective::Broadcast
+                | Collective::Reduce
+                | Collective::Scan
+                | Collective::Exscan => 4,
                 Collective::Barrier => 1,
             },
             ComparedOperation::SendRecv => 4,

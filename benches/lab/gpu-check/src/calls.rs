@@ -51,7 +51,8 @@ fn everywhere(cases: Vec<Case>, ranks: u32) -> Vec<Case> {
 /// Every type with every operator; every length.
 fn reductions(collective: Collective) -> Vec<Case> {
     let case = |dtype, op, count| Case { op: Some(op), ..Case::new(collective, dtype, count) };
-    let of_types = pairs().map(|(dtype, op)| case(dtype, op, SOME));
+    let is_defined = |(_, op): &(DType, ReduceOp)| !collective.is_prefix() || *op != ReduceOp::Avg;
+    let of_types = pairs().filter(is_defined).map(|(dtype, op)| case(dtype, op, SOME));
     let lengths = COUNTS.into_iter().chain([MANY]);
     of_types.chain(lengths.map(|count| case(DType::F32, ReduceOp::Sum, count))).collect()
 }
@@ -112,10 +113,9 @@ fn fixed() -> Vec<Case> {
         operands: Operands::Rough,
         ..Case::new(collective, dtype, SOME)
     };
-    let collectives = [Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce];
+    let collectives = Collective::ALL.into_iter().filter(|collective| collective.reduces());
     let dtypes = [DType::F16, DType::BF16, DType::F32, DType::F64];
     collectives
-        .into_iter()
         .flat_map(|collective| dtypes.map(|dtype| (collective, dtype)))
         .flat_map(|(collective, dtype)| [ReduceOp::Sum, ReduceOp::Prod].map(|op| case(collective, dtype, op)))
         .collect()

@@ -58,6 +58,8 @@ impl Operation {
                 Collective::Gather => 7,
                 Collective::Scatter => 8,
                 Collective::Barrier => 9,
+                Collective::Scan => 12,
+                Collective::Exscan => 13,
             },
             Operation::Send => 10,
             Operation::Recv => 11,
@@ -98,9 +100,12 @@ mod tests {
 
     #[test]
     fn every_operation_has_a_code_of_its_own() {
-        let codes: Vec<u8> = Operation::all().map(Operation::code).collect();
-        assert_eq!(codes, (1..=11).collect::<Vec<_>>(), "ranks of other builds know them by these");
+        let mut codes: Vec<u8> = Operation::all().map(Operation::code).collect();
+        let known = [Operation::Send, Operation::Recv, Collective::Scan.into(), Collective::Exscan.into()];
+        assert_eq!(known.map(Operation::code), [10, 11, 12, 13], "ranks of other builds know them by these");
+        codes.sort_unstable();
+        assert_eq!(codes, (1..=13).collect::<Vec<_>>());
         assert!(Operation::all().all(|operation| Operation::from_code(operation.code()) == Some(operation)));
-        assert_eq!([0, 12, 255].map(Operation::from_code), [None; 3]);
+        assert_eq!([0, 14, 255].map(Operation::from_code), [None; 3]);
     }
 }

@@ -92,13 +92,13 @@ mod tests {
 
     #[test]
     fn a16_sets_survive_text_and_wire() {
-        for text in ["", "barrier", "all_reduce,broadcast,send,recv"] {
+        for text in ["", "barrier", "all_reduce,broadcast,send,recv", "scan,exscan"] {
             let skipped: SkippedOperations = text.parse().unwrap();
             assert_eq!(skipped.to_string(), text);
             assert_eq!(SkippedOperations::from_bits(skipped.to_bits()), Some(skipped));
             assert_eq!(skipped.is_empty(), text.is_empty());
         }
-        for bits in [1, 1 << 12, 1 << 10, 1 << 11] {
+        for bits in [1, 1 << 14, 1 << 10, 1 << 11] {
             assert_eq!(SkippedOperations::from_bits(bits), None, "{bits:b}");
         }
     }

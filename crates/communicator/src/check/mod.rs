@@ -49,7 +49,8 @@ pub fn lengths(descriptor: &Descriptor, counts: &Counts, group: &Group) -> Lengt
     let only_at_root = |length| if at_root { length } else { 0 };
     let (input, output) = match descriptor.operation {
         Operation::Collective(collective) => match collective {
-            Collective::AllReduce | Collective::Broadcast => (n, n),
+            Collective::AllReduce | Collective::Broadcast | Collective::Scan => (n, n),
+            Collective::Exscan => (n, if rank > 0 { n } else { 0 }),
             Collective::Reduce => (n, only_at_root(n)),
             Collective::ReduceScatter => (all, share),
             Collective::AllGather => (share, all),
@@ -129,6 +130,10 @@ fn check_place(descriptor: &Descriptor, group: &Group) -> Result<()> {
             if descriptor.root != Some(group.rank()) =>
         {
             let problem = "only the root of a reduce has an output; the other ranks give an input";
+            Err(Error::invalid("place", problem))
+        }
+        (Operation::Collective(Collective::Exscan), Place::InPlace) if group.rank() == 0 => {
+            let problem = "rank 0 of an exscan has no output; it gives an input";
             Err(Error::invalid("place", problem))
         }
         (Operation::Collective(Collective::Barrier) | Operation::Send | Operation::Recv, Place::InPlace) => {
@@ -226,6 +231,10 @@ fn check_op(descriptor: &Descriptor) -> Result<()> {
         (None, true) => Err(Error::invalid("op", format!("{operation} needs one"))),
         (Some(_), false) => Err(Error::invalid("op", format!("{operation} has none"))),
         (Some(ReduceOp::User(user)), true) if user.name.is_too_long() => Err(too_long("op", user.name)),
+        (Some(ReduceOp::Avg), true) if operation.collective().is_some_and(Collective::is_prefix) => {
+            let problem = "each rank's result is of another number of ranks; divide a sum";
+            Err(Error::invalid("op", format!("avg is not defined in {operation}: {problem}")))
+        }
         (Some(op), true) => match op.refusal(dtype) {
             Some(reason) => Err(Error::invalid("op", format!("{op} is not defined on {dtype}: {reason}"))),
             None => Ok(()),
@@ -251,7 +260,12 @@ fn check_uneven(descriptor: &Descriptor) -> Result<()> {
             | Collective::Gather
             | Collective::Scatter
             | Collective::AllToAll => true,
-            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Barrier => false,
+            Collective::AllReduce
+            | Collective::Broadcast
+            | Collective::Reduce
+            | Collective::Barrier
+            | Collective::Scan
+            | Collective::Exscan => false,
         },
         Operation::Send | Operation::Recv => false,
     };

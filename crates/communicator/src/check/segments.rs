@@ -119,7 +119,12 @@ fn check_share_number(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) ->
             (Collective::ReduceScatter | Collective::Scatter, Side::Output)
             | (Collective::AllGather | Collective::Gather, Side::Input) => in_place,
             (
-                Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Barrier,
+                Collective::AllReduce
+                | Collective::Broadcast
+                | Collective::Reduce
+                | Collective::Barrier
+                | Collective::Scan
+                | Collective::Exscan,
                 Side::Input | Side::Output,
             ) => false,
         },

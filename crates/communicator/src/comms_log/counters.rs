@@ -2,11 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use unisono_schedule::Collective;
+
 use crate::call::operation::Operation;
 use crate::comms_log::recorded::{RecordedCall, RecordedEnd};
 
-/// One more than the greatest code of an operation.
-const CODES: usize = 12;
+/// One more than the greatest code of an operation: codes are 1 to the number of operations, which a test of
+/// [`Operation`] holds.
+const CODES: usize = Collective::ALL.len() + 2 + 1;
 
 /// Counts of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -39,7 +39,12 @@ pub fn shares(operation: Operation, ranks: u32) -> u64 {
             | Collective::AllToAll
             | Collective::Gather
             | Collective::Scatter => u64::from(ranks),
-            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1,
+            Collective::AllReduce
+            | Collective::Broadcast
+            | Collective::Reduce
+            | Collective::Barrier
+            | Collective::Scan
+            | Collective::Exscan => 1,
         },
         Operation::Send | Operation::Recv => 1,
     }
@@ -61,7 +66,11 @@ pub fn busbw_factor(operation: Operation, ranks: u32) -> f64 {
             | Collective::AllToAll
             | Collective::Gather
             | Collective::Scatter => (n - 1.0) / n,
-            Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1.0,
+            Collective::Broadcast
+            | Collective::Reduce
+            | Collective::Barrier
+            | Collective::Scan
+            | Collective::Exscan => 1.0,
         },
         Operation::Send | Operation::Recv => 1.0,
     }
@@ -119,6 +128,8 @@ mod tests {
             ("gather", 0.75, 4),
             ("scatter", 0.75, 4),
             ("barrier", 1.0, 1),
+            ("scan", 1.0, 1),
+            ("exscan", 1.0, 1),
             ("send", 1.0, 1),
             ("recv", 1.0, 1),
         ];

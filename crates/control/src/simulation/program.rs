@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_collectives::Collectives;
+use unisono_collectives::{Collectives, CollectivesPrefix};
 use unisono_communicator::{
     CallOptions, Collective, Communicator, Determinism, Element, Error, Group, ReduceOp, Result, mix64,
 };
@@ -141,7 +141,12 @@ impl Program {
             | Collective::ReduceScatter
             | Collective::AllGather
             | Collective::AllToAll => step.count > 0,
-            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter => false,
+            Collective::Broadcast
+            | Collective::Reduce
+            | Collective::Gather
+            | Collective::Scatter
+            | Collective::Scan
+            | Collective::Exscan => false,
         }
     }
 
@@ -348,6 +353,16 @@ impl Step {
                 (0..count).map(|index| T::of(self.value(from, own * count + index))).collect()
             }
             Collective::Barrier => return comm.barrier().map(|()| true),
+            Collective::Scan => {
+                output = input(count);
+                comm.scan(&mut output, operator)?;
+                (0..count).map(|index| T::of(self.reduced(&members[..=own], index))).collect()
+            }
+            Collective::Exscan => {
+                comm.exscan_into(&input(count), &mut output, operator)?;
+                let of = |index| if own == 0 { 99 } else { self.reduced(&members[..own], index) };
+                (0..count).map(|index| T::of(of(index))).collect()
+            }
         };
         Ok(output == right)
     }

@@ -25,7 +25,7 @@ impl<L: Links + 'static> CallEngine for Shared<L> {
     ) -> Result<Option<ScheduledCall>> {
         let Operation::Collective(collective) = descriptor.operation else { return Ok(None) };
         let is_plain = options.algorithm.is_none() && options.determinism != Determinism::Fixed;
-        if is_plain && self.options.algorithm.is_none() {
+        if is_plain && !collective.is_prefix() && self.options.algorithm.is_none() {
             return Ok(None);
         }
         let selector = self.selector();

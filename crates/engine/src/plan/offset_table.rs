@@ -7,7 +7,7 @@ use unisono_communicator::{Collective, Counts, Descriptor, Group, Place};
 /// The offset table of one call on one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OffsetTable {
-    /// The vector, cut into equal chunks: all_reduce, reduce, broadcast.
+    /// The vector, cut into equal chunks: all_reduce, reduce, broadcast, scan, exscan.
     Cut {
         /// The number of elements of the vector.
         count: u64,
@@ -61,9 +61,11 @@ impl OffsetTable {
             OffsetTable::Shares { cut, offsets: prefix_sums(&list), whole_input, whole_output }
         };
         match collective {
-            Collective::AllReduce | Collective::Reduce | Collective::Broadcast => {
-                OffsetTable::Cut { count: descriptor.count, chunks: u64::from(chunks) }
-            }
+            Collective::AllReduce
+            | Collective::Reduce
+            | Collective::Broadcast
+            | Collective::Scan
+            | Collective::Exscan => OffsetTable::Cut { count: descriptor.count, chunks: u64::from(chunks) },
             Collective::ReduceScatter => shares(true, in_place),
             Collective::AllGather => shares(in_place, true),
             Collective::Gather => shares(in_place && at_root, true),
@@ -177,7 +179,12 @@ pub(crate) fn vector_elements(
             Counts::Even,
         ) => Some(count.saturating_mul(u64::from(ranks))),
         (
-            Collective::AllReduce | Collective::Reduce | Collective::Broadcast | Collective::Barrier,
+            Collective::AllReduce
+            | Collective::Reduce
+            | Collective::Broadcast
+            | Collective::Barrier
+            | Collective::Scan
+            | Collective::Exscan,
             Counts::Even,
         ) => Some(count),
     }

@@ -53,7 +53,7 @@ impl KeptRounds {
 impl Selector {
     /// Whether a call needs an algorithm of this library: because the call names an algorithm, because the options of
     /// the group name an algorithm of this collective, or because the order of a sum must be fixed, which no library of
-    /// a vendor promises.
+    /// a vendor promises, or because no such library has a prefix reduction.
     pub(crate) fn is_asked_for(
         &self,
         collective: Collective,
@@ -61,7 +61,7 @@ impl Selector {
         options: &CallOptions,
     ) -> bool {
         let is_fixed = options.determinism == Determinism::Fixed && descriptor.op.is_some();
-        options.algorithm.is_some() || is_fixed || self.has_forced(collective)
+        options.algorithm.is_some() || is_fixed || collective.is_prefix() || self.has_forced(collective)
     }
 
     /// The schedule of a call.

@@ -88,8 +88,8 @@ impl Selector {
     ) -> Result<(Choice, Facts)> {
         let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
         // All ranks must choose alike, so only facts that all know may count. In a rooted call, only the root knows
-        // whether it passes one buffer.
-        let in_place = descriptor.place == Place::InPlace && !collective.is_rooted();
+        // whether it passes one buffer, and in an exscan rank 0 has no output.
+        let in_place = descriptor.place == Place::InPlace && !collective.place_may_differ();
         let admit = Admit {
             canonical_only: collective.reduces() && options.determinism == Determinism::Fixed,
             commutative_operator: descriptor.op.is_none_or(ReduceOp::is_commutative),

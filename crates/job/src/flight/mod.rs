@@ -390,7 +390,8 @@ fn sizes(descriptor: &Descriptor, group: &Group) -> (Vec<Vec<u64>>, Vec<Vec<u64>
     let even = !descriptor.uneven;
     let (has_input, has_output) = match descriptor.operation {
         Operation::Collective(collective) => match collective {
-            Collective::AllReduce | Collective::Broadcast => (true, true),
+            Collective::AllReduce | Collective::Broadcast | Collective::Scan => (true, true),
+            Collective::Exscan => (true, group.rank() > 0),
             Collective::AllGather | Collective::AllToAll => (true, even),
             Collective::ReduceScatter => (even, true),
             Collective::Reduce => (true, at_root),
@@ -420,7 +421,7 @@ fn part_text(call: &CallInfo, text: fn(&Descriptor) -> String) -> String {
 /// The call without the parts that may differ between its ranks; the headers of calls leave out the same.
 fn compared(descriptor: &Descriptor) -> String {
     let mut equal = *descriptor;
-    if equal.operation.collective().is_some_and(Collective::is_rooted) {
+    if equal.operation.collective().is_some_and(Collective::place_may_differ) {
         equal.place = Place::Separate;
     }
     if equal.uneven {

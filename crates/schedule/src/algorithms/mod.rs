@@ -72,6 +72,10 @@ fn all() -> Vec<Algorithm> {
         up_and_down::barrier::<2>("binomial"),
         up_and_down::barrier::<4>("k_nomial_4"),
         up_and_down::barrier::<8>("k_nomial_8"),
+        recursive_doubling::scan(),
+        chain::scan(),
+        recursive_doubling::exscan(),
+        chain::exscan(),
     ]
 }
 

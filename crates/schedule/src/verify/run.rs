@@ -8,7 +8,7 @@ use super::counterexample::Fault;
 use super::graph::Order;
 use super::matching::Matching;
 use super::trees::{TreeTable, UNWRITTEN};
-use crate::{Action, Slot};
+use crate::{Action, Collective, Slot, canonical_prefix_tree, canonical_tree};
 
 /// The memory of all ranks during a run of the steps in one order.
 pub(super) struct Run<'a> {
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
                 let sum = self.trees.sum(left, right);
                 let sum = sum.map_err(|ranks| Fault::Twice { place: self.case.place(step), ranks })?;
                 if self.trees.is_full(sum) != completes {
-                    let missing = self.trees.compare(sum, None).0;
+                    let missing = self.trees.compare(sum, &(0..self.case.shape.ranks)).0;
                     return Err(Fault::Completes { place: self.case.place(step), missing });
                 }
                 (sum, destination)
@@ -142,33 +142,56 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Checks that every output is as the collective promises, and that all ranks have the same sum.
+    /// Checks that every output is as the collective promises, and that ranks with the same result have the same sum.
     pub(super) fn outputs(&mut self) -> Checked<Sums> {
-        let reduces = self.case.algorithm.collective.reduces();
-        let canonical = if reduces { self.trees.canonical() } else { UNWRITTEN };
+        let canonical = self.canonical();
         let mut sums = Sums { canonical: true, keeps_order: true };
         let mut of_extent: Vec<Option<(u32, u32)>> = vec![None; self.case.chunks as usize];
         for (rank, layout) in (0..).zip(&self.case.layouts) {
             for location in layout.output_locations() {
                 let Some(extent) = layout.output_extent(location) else { continue };
                 let tree = self.outputs[self.output(rank, location)];
-                let (missing, surplus) = match layout.source(extent) {
-                    Some(source) if tree == TreeTable::leaf(source) => continue,
-                    None if self.trees.is_full(tree) => (Vec::new(), Vec::new()),
-                    source => self.trees.compare(tree, source),
-                };
-                if !missing.is_empty() || !surplus.is_empty() {
+                let wanted = layout.contributors(extent);
+                if !self.trees.is_of(tree, &wanted) {
+                    let (missing, surplus) = self.trees.compare(tree, &wanted);
                     return Err(Fault::Output { rank, extent, missing, surplus });
                 }
-                sums.canonical &= tree == canonical;
+                sums.canonical &= canonical.get(rank as usize).is_none_or(|canonical| tree == *canonical);
                 sums.keeps_order &= self.trees.keeps_order(tree);
                 let (other, its) = *of_extent[extent as usize].get_or_insert((rank, tree));
-                if its != tree {
+                let is_alike = self.case.layouts[other as usize].contributors(extent) == wanted;
+                if is_alike && its != tree {
                     let (one, other) = ((other, self.trees.text(its)), (rank, self.trees.text(tree)));
                     return Err(Fault::Trees { extent, one, other });
                 }
             }
         }
         Ok(sums)
+    }
+
+    /// The canonical tree of each rank's result; empty for a collective that does not reduce.
+    fn canonical(&mut self) -> Vec<u32> {
+        let ranks = self.case.shape.ranks;
+        match self.case.algorithm.collective {
+            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => {
+                let values = self.trees.values(&canonical_tree(ranks));
+                vec![values[values.len() - 1]; ranks as usize]
+            }
+            Collective::Scan => self.prefixes(),
+            Collective::Exscan => std::iter::once(UNWRITTEN).chain(self.prefixes()).collect(),
+            Collective::AllGather
+            | Collective::AllToAll
+            | Collective::Broadcast
+            | Collective::Gather
+            | Collective::Scatter
+            | Collective::Barrier => Vec::new(),
+        }
+    }
+
+    /// The canonical tree of the ranks up to each rank.
+    fn prefixes(&mut self) -> Vec<u32> {
+        let ranks = self.case.shape.ranks;
+        let sums = self.trees.values(&canonical_prefix_tree(ranks)).split_off(ranks as usize);
+        std::iter::once(TreeTable::leaf(0)).chain(sums).collect()
     }
 }

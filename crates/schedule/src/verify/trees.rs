@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
-use crate::canonical_tree;
+use crate::ReductionTree;
 
 /// The value of memory that was never written.
 pub(super) const UNWRITTEN: u32 = 0;
@@ -90,25 +91,33 @@ impl TreeTable {
         (0..self.ranks).filter(|rank| bits(*rank as usize / 64) >> (rank % 64) & 1 == 1).collect()
     }
 
-    /// Compares `tree` with the ranks that it should contain: `source` alone or, for `None`, all ranks. Returns the
-    /// missing ranks and the surplus ranks.
-    pub(super) fn compare(&self, tree: u32, source: Option<u32>) -> (Vec<u32>, Vec<u32>) {
-        let wanted = |rank: u32| source.is_none_or(|source| source == rank);
-        let holds = |rank: u32| self.set(tree)[rank as usize / 64] >> (rank % 64) & 1 == 1;
-        let missing = (0..self.ranks).filter(|rank| wanted(*rank) && !holds(*rank)).collect();
-        (missing, (0..self.ranks).filter(|rank| !wanted(*rank) && holds(*rank)).collect())
+    /// Whether the tree contains the contributions of these ranks, and no other.
+    pub(super) fn is_of(&self, tree: u32, ranks: &Range<u32>) -> bool {
+        let is_whole = ranks.len() == self.ranks as usize;
+        let holds_all = || ranks.clone().all(|rank| self.holds(tree, rank));
+        self.sizes[tree as usize] as usize == ranks.len() && (is_whole || holds_all())
     }
 
-    /// The canonical tree.
-    pub(super) fn canonical(&mut self) -> u32 {
-        let tree = canonical_tree(self.ranks);
-        let mut values: Vec<u32> = (0..self.ranks).map(Self::leaf).collect();
-        for (left, right) in tree.sums {
-            let sum = self.sum(values[left as usize], values[right as usize]);
+    fn holds(&self, tree: u32, rank: u32) -> bool {
+        self.set(tree)[rank as usize / 64] >> (rank % 64) & 1 == 1
+    }
+
+    /// Compares `tree` with the ranks that it should contain. Returns the missing ranks and the surplus ranks.
+    pub(super) fn compare(&self, tree: u32, wanted: &Range<u32>) -> (Vec<u32>, Vec<u32>) {
+        let missing = wanted.clone().filter(|rank| !self.holds(tree, *rank)).collect();
+        let is_surplus = |rank: &u32| !wanted.contains(rank) && self.holds(tree, *rank);
+        (missing, (0..self.ranks).filter(is_surplus).collect())
+    }
+
+    /// The value of each operand of `tree`: of the ranks, then of the sums.
+    pub(super) fn values(&mut self, tree: &ReductionTree) -> Vec<u32> {
+        let mut values: Vec<u32> = (0..tree.ranks).map(Self::leaf).collect();
+        for (left, right) in &tree.sums {
+            let sum = self.sum(values[*left as usize], values[*right as usize]);
             #[expect(clippy::expect_used, reason = "a tested canonical tree contains every rank once")]
             values.push(sum.expect("the canonical tree adds nothing twice"));
         }
-        values[values.len() - 1]
+        values
     }
 
     /// The tree as a sum with parentheses. Inner parts of a large tree are left out.

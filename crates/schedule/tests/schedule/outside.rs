@@ -230,22 +230,22 @@ fn a_registry_is_a_value() {
     assert!(unknown.to_string().contains("the nearest are both_ways, "), "{unknown}");
 }
 
-/// A root may pass one buffer, which the other ranks do not see: they would choose an algorithm that the root cannot
-/// run.
+/// A root may pass one buffer, and all ranks of an exscan but the first, which the other ranks do not see: they would
+/// choose an algorithm that those cannot run.
 #[test]
-fn a_rooted_algorithm_that_needs_two_buffers_is_not_registered() {
+fn an_algorithm_that_needs_two_buffers_is_not_registered_where_ranks_may_differ() {
     let apart = Requires { out_of_place: true, ..Requires::COMMUTATIVE };
     for collective in Collective::ALL {
         let algorithm = Arc::new(Algorithm::new("apart", collective, |_| {}).requires(apart));
         for trust in [Trust::Prove, Trust::Trusted] {
             let added = Registry::built_in().add(algorithm.clone(), trust);
-            assert_eq!(added.is_err(), collective.is_rooted(), "{collective}: {added:?}");
+            assert_eq!(added.is_err(), collective.place_may_differ(), "{collective}: {added:?}");
             if let Err(refused) = added {
-                assert!(refused.to_string().contains("its root may pass one buffer"), "{refused}");
+                assert!(refused.to_string().contains("some of its ranks may pass one buffer"), "{refused}");
             }
         }
     }
-    let is_apart = |one: &Algorithm| one.collective.is_rooted() && one.requires.out_of_place;
+    let is_apart = |one: &Algorithm| one.collective.place_may_differ() && one.requires.out_of_place;
     assert!(!unisono_schedule::algorithms().iter().any(|one| is_apart(one)));
 }
 

@@ -56,7 +56,8 @@ impl Memory {
 }
 
 impl Case {
-    /// The root of call `index`, counted from 0. Roots rotate, so that no call can run ahead of the call before.
+    /// The root of call `index`, counted from 0. Roots rotate, so that no call can run ahead of the call before. Scans
+    /// have no root: consecutive scans overlap, and the time is the total of many in a row, divided by their number.
     pub(crate) fn root(&self, index: u64) -> Option<u32> {
         self.operation.is_rooted().then(|| (index % u64::from(self.ranks)) as u32)
     }
@@ -70,7 +71,7 @@ impl Case {
     /// only the root has an output.
     fn in_place(&self, root: Option<u32>) -> bool {
         match self.operation.collective() {
-            Some(Collective::AllReduce | Collective::Broadcast) => true,
+            Some(Collective::AllReduce | Collective::Broadcast | Collective::Scan) => true,
             Some(Collective::Reduce) => root == Some(self.rank),
             _ => false,
         }
@@ -242,6 +243,8 @@ impl Case {
             Collective::Scatter => values.fill(root.unwrap_or(0), own_share, into),
             Collective::AllGather | Collective::Gather => values.fill(share, first, into),
             Collective::AllToAll => values.fill(share, own_share, into),
+            Collective::Scan => values.fill_prefix(self.rank + 1, first, into),
+            Collective::Exscan => values.fill_prefix(self.rank, first, into),
             Collective::Barrier => {}
         }
     }
@@ -261,7 +264,11 @@ mod tests {
     #[test]
     fn every_operation_is_right_on_one_rank_and_a_flipped_bit_is_seen() {
         let comm = Solo::new();
-        for operation in MeasuredOperation::all().filter(|operation| operation.has_size()) {
+        // The only rank of an exscan has no output.
+        let has_output = |operation: &MeasuredOperation| {
+            operation.has_size() && operation.collective() != Some(Collective::Exscan)
+        };
+        for operation in MeasuredOperation::all().filter(has_output) {
             let case = case(operation, 1, 0);
             let mut memory = Memory::new(&comm, std::slice::from_ref(&case));
             let root = case.root(9);
@@ -312,6 +319,8 @@ mod tests {
         assert_eq!(expected("all_reduce", 1, None), sum[..5]);
         assert_eq!(expected("reduce_scatter", 1, None), sum[5..]);
         assert_eq!(expected("reduce", 1, Some(1)), sum[..5]);
+        assert_eq!([expected("scan", 0, None), expected("scan", 1, None)], [&x[..5], &sum[..5]]);
+        assert_eq!(expected("exscan", 1, None), x[..5]);
         assert_eq!(expected("all_gather", 0, None), [&a[..5], &b[..5]].concat());
         assert_eq!(expected("gather", 1, Some(1)), [&a[..5], &b[..5]].concat());
         assert_eq!(expected("all_to_all", 1, None), [&a[5..], &b[5..]].concat());

@@ -134,6 +134,10 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         let names: Vec<_> = fitting.map(|op| op.name()).collect();
         return Err(Problem::usage(format!("{op} is not defined on {dtype}, only {}", names.join(", "))));
     }
+    let is_prefix = |operation: &&BenchOperation| operation.collective().is_some_and(Collective::is_prefix);
+    if let Some(prefix) = operations.iter().find(is_prefix).filter(|_| op == ReduceOp::Avg) {
+        return Err(Problem::usage(format!("{op} is not defined in {prefix}")));
+    }
     let algorithms = match &algorithm.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [AUTO] => Algorithms::Cheapest,
         [ALL] => Algorithms::All,
@@ -314,7 +318,7 @@ fn bytes_of_rank(plan: &Plan, operation: BenchOperation, size: u64, ranks: u32) 
             let times = if plan.parts { 2 } else { plan.routes.len().max(1) as u64 };
             return plan.codecs.iter().map(of_codec).fold(0, u64::saturating_add).saturating_mul(times);
         }
-        (_, Some(Collective::AllReduce | Collective::Broadcast)) => 1,
+        (_, Some(Collective::AllReduce | Collective::Broadcast | Collective::Scan)) => 1,
         (operation, _) if operation.like().has_size() => 2,
         _ => 0,
     };

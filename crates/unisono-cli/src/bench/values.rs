@@ -53,6 +53,11 @@ impl Values {
         self.write(first, into, |values, index| values.reduced(index));
     }
 
+    /// Writes elements `first..` of the reduction of the inputs of the first `ranks` ranks.
+    pub(crate) fn fill_prefix(&self, ranks: u32, first: u64, into: &mut [u8]) {
+        self.write(first, into, |values, index| values.reduction_of(0..ranks, index));
+    }
+
     fn write(&self, first: u64, into: &mut [u8], value: impl Fn(&Values, u64) -> Wide) {
         for (index, element) in (first..).zip(into.chunks_exact_mut(self.dtype.bytes())) {
             match (value(self, index), self.dtype.kind()) {

@@ -107,7 +107,8 @@ pub mod links {
 pub mod schedule {
     pub use unisono_schedule::{
         Admit, Digest, Facts, Fold, Layout, Move, PROOF_STEPS_MAX, ReductionTree, Refusal, Refused, Registry,
-        Rounds, StepPlace, WrongFigure, canonical_tree, prove, rounds, verify_schedules,
+        Rounds, StepPlace, WrongFigure, canonical_prefix_tree, canonical_tree, prove, rounds,
+        verify_schedules,
     };
 }
 

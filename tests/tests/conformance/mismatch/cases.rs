@@ -142,7 +142,7 @@ pub(crate) fn harmless(ranks: u32, seed: u64) -> Vec<[Case; 2]> {
         let timeout = CallOptions::new().timeout(std::time::Duration::from_secs(59));
         cases.push([usual.clone(), with(timeout)]);
         cases.push([usual.clone(), Case { segments: Some(seed), ..usual.clone() }]);
-        if collective.is_rooted() {
+        if collective.place_may_differ() {
             cases.push([usual.clone(), Case { place: Place::InPlace, ..usual.clone() }]);
         }
         if collective.reduces() {
@@ -166,7 +166,7 @@ fn has_uneven_form(collective: Collective) -> bool {
 
 /// Whether its place is compared.
 fn has_place(collective: Collective) -> bool {
-    !collective.is_rooted() && collective != Collective::Barrier
+    !collective.place_may_differ() && collective != Collective::Barrier
 }
 
 fn even() -> Amount {

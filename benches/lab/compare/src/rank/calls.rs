@@ -1,6 +1,6 @@
 //! The calls that are measured, what goes in, and what must come out.
 
-use unisono::{Collective, Collectives, Communicator, Peer, ReduceOp, Result};
+use unisono::{Collective, Collectives, CollectivesPrefix, Communicator, Peer, ReduceOp, Result};
 use unisono_compare::ComparedOperation;
 
 /// Values repeat after a prime number of elements, so that a shift by any block length shows.
@@ -47,6 +47,8 @@ pub(crate) fn call(
             Collective::Gather => comm.gather(&a[..share], is_root.then_some(b), root),
             Collective::Scatter => comm.scatter(is_root.then_some(&*a), &mut b[..share], root),
             Collective::Barrier => comm.barrier(),
+            Collective::Scan => comm.scan(a, ReduceOp::Sum),
+            Collective::Exscan => comm.exscan(a, ReduceOp::Sum),
         },
         ComparedOperation::SendRecv => match comm.group().rank() {
             0 => {
@@ -80,6 +82,9 @@ pub(crate) fn is_right(operation: ComparedOperation, rank: u32, ranks: u32, a: &
             Collective::Gather => rank != 0 || parts(0),
             Collective::Scatter => matches(&b[..share], 1, own),
             Collective::Barrier => true,
+            Collective::Scan => matches(a, (rank + 1) * (rank + 2) / 2, 0),
+            // Rank 0 keeps its vector.
+            Collective::Exscan => matches(a, if rank == 0 { 1 } else { rank * (rank + 1) / 2 }, 0),
         },
         ComparedOperation::SendRecv => rank > 1 || matches(b, 1, 0),
     }

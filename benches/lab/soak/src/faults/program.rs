@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use unisono::call::Place;
 use unisono::{
-    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Determinism, Peer, ReduceOp,
-    Result, TypedWork,
+    CallOptions, Collective, Collectives, CollectivesAsync, CollectivesPrefix, Communicator, DType,
+    Determinism, Peer, ReduceOp, Result, TypedWork,
 };
 use unisono_tests::case::{Amount, Case, Operands};
-use unisono_tests::sample::mix;
+use unisono_tests::sample::{mix, op_in};
 use unisono_tests::suite::reductions::pairs;
 
 use super::plan::Random;
@@ -90,7 +90,7 @@ fn case(random: &mut Random, ranks: u32) -> Case {
     let count = if is_barrier { 0 } else { count(random) };
     let amount = if random.percent(40) { uneven(random, collective, count, ranks) } else { None };
     Case {
-        op: collective.reduces().then_some(op),
+        op: collective.reduces().then_some(op_in(collective, op)),
         amount: amount.unwrap_or(Amount::Even(count)),
         root: if collective.is_rooted() { random.below(u64::from(ranks)) as u32 } else { 0 },
         place: if random.percent(50) && !is_barrier { Place::InPlace } else { Place::Separate },
@@ -162,6 +162,8 @@ impl Start {
             Collective::Barrier => {
                 TypedWork::new(communicator.barrier_async().into_work(), |_, _| Vec::new())
             }
+            Collective::Scan => communicator.scan_async(own(self.count), ReduceOp::Sum),
+            Collective::Exscan => communicator.exscan_async(own(self.count), ReduceOp::Sum),
         }
     }
 
@@ -169,6 +171,7 @@ impl Start {
     pub(crate) fn expected(&self, rank: u32, ranks: u32) -> Vec<u64> {
         let own = rank as usize * self.count..(rank as usize + 1) * self.count;
         let sums = |indices: Range<usize>| indices.map(|index| self.sum(ranks, index)).collect();
+        let prefix = |first| (0..self.count).map(|index| self.sum(first, index)).collect();
         let all =
             |indices: Range<usize>| (0..ranks).flat_map(|from| self.values(from, indices.clone())).collect();
         let is_elsewhere = rank != self.root;
@@ -183,6 +186,9 @@ impl Start {
             Collective::Gather => all(0..self.count),
             Collective::Scatter => self.values(self.root, own).collect(),
             Collective::Barrier => Vec::new(),
+            Collective::Scan => prefix(rank + 1),
+            // Rank 0 gets its vector back.
+            Collective::Exscan => prefix(rank.max(1)),
         }
     }
 }

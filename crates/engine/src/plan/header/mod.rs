@@ -172,7 +172,7 @@ pub(crate) fn context_of(parent: &ParentCall) -> u32 {
 fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     let mut flags = 0;
     if descriptor.place == Place::InPlace
-        && !descriptor.operation.collective().is_some_and(Collective::is_rooted)
+        && !descriptor.operation.collective().is_some_and(Collective::place_may_differ)
     {
         flags |= FLAG_IN_PLACE;
     }

@@ -16,7 +16,7 @@ use unisono_engine::EngineOptions;
 use unisono_offload::{Native, OffloadOptions, Offloaded};
 use unisono_tests::case::{Amount, Case};
 use unisono_tests::double::{Fault, LibraryDouble, LibraryRoom, Moment};
-use unisono_tests::sample::mix;
+use unisono_tests::sample::{mix, op_in};
 use unisono_tests::suite::reductions::pairs;
 use unisono_tests::{alone, companions, companions_with, test_name, watchdog};
 
@@ -260,7 +260,7 @@ fn drawn(seed: u64, ranks: u32) -> Case {
         _ => Amount::Even(count),
     };
     Case {
-        op: collective.reduces().then_some(op),
+        op: collective.reduces().then_some(op_in(collective, op)),
         amount,
         root: if collective.is_rooted() { draw(4, u64::from(ranks)) as u32 } else { 0 },
         place: if draw(5, 2) == 0 { Place::InPlace } else { Place::Separate },
