@@ -1,5 +1,5 @@
-//! Calls of the key-value stores of a job, which its control threads answer; and the stores of a world of one, which has
-//! no such thread.
+//! Calls of the key-value stores of a job, which its control threads answer; and the stores of a world of one, which
+//! has no such thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,15 +17,15 @@ const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 impl Job {
     /// Calls a store, and waits for the answer of the rank that holds it, at most until the deadline. The control
-    /// thread of that rank answers, whatever its program does.
+    /// thread of that rank answers, also while its program does nothing for the job.
     ///
     /// Cost: one message each way over the control connection of the two ranks, which the first call makes.
     ///
     /// # Errors
-    /// As [`StoreCall::check`]; [`Error::StoreTimeout`] at the deadline; [`Error::StoreFull`] when the store or the list
-    /// of this rank's calls has no room; [`Error::InvalidArgument`] for a sum of a value that is no number, or beyond 64
-    /// bits; [`Error::PeerLost`] when the holder is lost or has left; [`Error::Evicted`] when this rank counts as lost;
-    /// [`Error::Closed`] when it leaves the job; [`Error::Forked`] in a forked child.
+    /// As [`StoreCall::check`]; [`Error::StoreTimeout`] at the deadline; [`Error::StoreFull`] when the store
+    /// or the list of this rank's calls has no room; [`Error::InvalidArgument`] for a sum of a value that is no number,
+    /// or beyond 64 bits; [`Error::PeerLost`] when the holder is lost or has left; [`Error::Evicted`] when this rank
+    /// counts as lost; [`Error::Closed`] when it leaves the job; [`Error::Forked`] in a forked child.
     pub fn call_store(&self, call: StoreCall) -> Result<StoreReply> {
         call.check()?;
         self.commands().check_process()?;

@@ -15,10 +15,11 @@ const SHOWN_BYTES_MAX: usize = 128;
 
 /// A key-value store that the ranks of a communicator share, for coordination that is not a collective: addresses,
 /// elections, counters, barriers among ranks that are not known before. [`World::store`] and [`World::store_of`] give
-/// it. The methods are those of torch.distributed's `Store`.
+/// it. The methods have the names of torch.distributed's `Store` where it has them.
 ///
-/// Rank 0 of the communicator holds all keys and values in its memory. Its control thread answers, whatever its program
-/// does. A clone is another handle of the same store; any thread may use any handle, several at once.
+/// Rank 0 of the communicator holds all keys and values in its memory. Its control thread answers, also while its
+/// program does nothing for the job. A clone is another handle of the same store; any thread may use any handle,
+/// several at once.
 ///
 /// **Life.** The store is empty at first and lives as long as its holder takes part in the job: until the last handle
 /// of the world, its groups and its stores is dropped there, or the process ends. Then, and when the holder is lost,
@@ -28,8 +29,8 @@ const SHOWN_BYTES_MAX: usize = 128;
 /// [`close`](crate::Communicator::close) of the world's communicator.
 ///
 /// **Effect.** A call that returns has had its effect exactly once, also when the connection to the holder was lost and
-/// made again in between. A call that ends with [`Error::StoreTimeout`] or [`Error::PeerLost`] may have had it. Calls of
-/// all ranks take effect one after the other; a call that begins after another one has returned takes effect after it.
+/// made again in between. A call that ends with [`Error::StoreTimeout`] or [`Error::PeerLost`] may have had it. Calls
+/// of all ranks take effect one after the other, and a call that begins after the end of another one after that.
 ///
 /// **Deadlines.** Every call has the deadline of calls in its communicator (`UNISONO_CALL_TIMEOUT_S`, or the group's
 /// own); [`get`](Store::get) and [`wait`](Store::wait) take another one.
@@ -203,7 +204,7 @@ impl Store {
     }
 
     /// The number of keys that begin with the prefix of this handle: of all keys without one. The holder looks at each
-    /// of them. Torch's `num_keys` counts all keys, whatever the prefix.
+    /// of them. Torch's `num_keys` counts all keys, also of other prefixes.
     ///
     /// # Errors
     /// As [`Store::set`].

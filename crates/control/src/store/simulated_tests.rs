@@ -20,9 +20,9 @@ const ADDITIONS: usize = 12;
 /// Longer than any call takes, and shorter than its deadline.
 const SPAN: Duration = Duration::from_secs(20);
 
-type Answer = Receiver<Result<StoreReply>>;
+type ComingReply = Receiver<Result<StoreReply>>;
 
-fn call(simulation: &mut Simulation, rank: u32, key: &str, operation: StoreOperation) -> Answer {
+fn call(simulation: &mut Simulation, rank: u32, key: &str, operation: StoreOperation) -> ComingReply {
     call_until(simulation, rank, key, operation, simulation_end(simulation))
 }
 
@@ -36,13 +36,13 @@ fn call_until(
     key: &str,
     operation: StoreOperation,
     deadline: Instant,
-) -> Answer {
+) -> ComingReply {
     let key = StoreKey { store: WORLD, key: key.into() };
     simulation.call_store(rank, StoreCall { holder: JobRank::new(0), key, operation, deadline })
 }
 
 /// The errors of ranks that a holder has left, one way or the other.
-fn assert_lost(answers: &[Answer], evidence: &str, seed: u64) {
+fn assert_lost(answers: &[ComingReply], evidence: &str, seed: u64) {
     for answer in answers {
         let error = answer.try_recv().expect("it has ended").unwrap_err();
         assert_eq!(error.lost_ranks(), [JobRank::new(0)], "seed {seed}: {error}");
@@ -60,7 +60,7 @@ fn additions_count_once_whatever_the_connections_do() {
             simulation.change_message(200 + 61 * number, bit);
         }
         let mut sums = Vec::new();
-        let mut open: Vec<(u32, usize, Answer)> = (0..RANKS)
+        let mut open: Vec<(u32, usize, ComingReply)> = (0..RANKS)
             .map(|rank| (rank, 1, call(&mut simulation, rank, "n", StoreOperation::Add(1))))
             .collect();
         let end = simulation.now + 2 * SPAN;
@@ -103,7 +103,7 @@ fn the_death_of_the_holder_ends_all_calls_and_later_ones() {
     for seed in 0..SEEDS {
         let mut simulation = Simulation::new(RANKS, seed);
         simulation.run(50 * MS);
-        let waits: Vec<Answer> =
+        let waits: Vec<ComingReply> =
             (1..RANKS).map(|rank| call(&mut simulation, rank, "never", StoreOperation::Get)).collect();
         let span = MS * simulation.random.below(5) as u32;
         simulation.run(span);
@@ -121,9 +121,9 @@ fn the_last_answers_of_a_holder_that_leaves_count() {
     for seed in 0..SEEDS {
         let mut simulation = Simulation::new(RANKS, seed);
         simulation.run(50 * MS);
-        let ends: Vec<Answer> =
+        let ends: Vec<ComingReply> =
             (1..RANKS).map(|rank| call(&mut simulation, rank, "end", StoreOperation::Get)).collect();
-        let waits: Vec<Answer> =
+        let waits: Vec<ComingReply> =
             (1..RANKS).map(|rank| call(&mut simulation, rank, "never", StoreOperation::Wait)).collect();
         simulation.run(100 * MS);
         let set = call(&mut simulation, 0, "end", StoreOperation::Set((*b"now").into()));
@@ -147,7 +147,7 @@ fn the_last_answers_of_a_holder_that_leaves_count() {
 fn a_rank_that_dies_while_it_waits_harms_nobody() {
     for seed in 0..SEEDS {
         let mut simulation = Simulation::new(RANKS, seed);
-        let waits: Vec<Answer> =
+        let waits: Vec<ComingReply> =
             (1..RANKS).map(|rank| call(&mut simulation, rank, "go", StoreOperation::Get)).collect();
         let span = MS * simulation.random.below(60) as u32;
         simulation.run(span);
@@ -204,7 +204,7 @@ fn a_rank_that_counts_as_lost_is_told_so() {
 #[test]
 fn more_calls_than_slots_are_refused() {
     let mut simulation = Simulation::new(2, 1);
-    let waits: Vec<Answer> =
+    let waits: Vec<ComingReply> =
         (0..super::CALLS_MAX).map(|_| call(&mut simulation, 1, "never", StoreOperation::Get)).collect();
     simulation.run(MS * 500);
     assert!(waits.iter().all(Receiver::is_empty));

@@ -12,15 +12,15 @@ use super::message::{
 };
 
 /// A slot of a rank.
-type Place = (JobRank, u16);
+type SlotPlace = (JobRank, u16);
 
 /// All stores that a rank holds.
 #[derive(Debug, Default)]
 pub(super) struct StoreTable {
     entries: BTreeMap<StoreKey, Arc<[u8]>>,
     /// The slots whose call waits for a key.
-    waits: BTreeMap<StoreKey, BTreeSet<Place>>,
-    last_calls: BTreeMap<Place, LastCall>,
+    waits: BTreeMap<StoreKey, BTreeSet<SlotPlace>>,
+    last_calls: BTreeMap<SlotPlace, LastCall>,
     /// As [`STORE_BYTES_MAX`] counts.
     bytes: usize,
     answers: Vec<(JobRank, StoreAnswer)>,
@@ -106,13 +106,13 @@ impl StoreTable {
 
     /// A rank takes no part any more.
     pub(super) fn remove_rank(&mut self, rank: JobRank) {
-        let places: Vec<Place> =
+        let places: Vec<SlotPlace> =
             self.last_calls.range((rank, 0)..=(rank, u16::MAX)).map(|(place, _)| *place).collect();
         places.into_iter().for_each(|place| self.forget(place));
     }
 
     /// A slot has no call any more.
-    fn forget(&mut self, place: Place) {
+    fn forget(&mut self, place: SlotPlace) {
         let Some(last) = self.last_calls.remove(&place) else { return };
         self.bytes -= last.state.bytes();
         match last.state {

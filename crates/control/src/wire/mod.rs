@@ -50,6 +50,8 @@ pub use rank_set::RankSet;
 /// Longest frame, kind included: a request to a store with two values, or an error with many ranks.
 pub const FRAME_BYTES_MAX: usize = 36 * 1024;
 
+const _: () = assert!(store::REQUEST_BYTES_MAX <= FRAME_BYTES_MAX, "a request to a store fits");
+
 /// Longest text in a message.
 pub const TEXT_BYTES_MAX: usize = 512;
 
@@ -390,7 +392,10 @@ mod tests {
         let other = OtherGroup { mine: key, yours: key, group };
         let others = [Message::Beat, Message::Ask { key, number: 1 }, Message::OtherGroup(other)];
         let clocks = [Message::AskClock { asked_ns: 3 }, Message::Clock { asked_ns: 3, clock_ns: u64::MAX }];
-        let stores = store::examples();
+        let (requests, answers_of_stores) = store::examples();
+        let requests = requests.into_iter().map(Message::StoreRequest);
+        let stores: Vec<Message> =
+            requests.chain(answers_of_stores.into_iter().map(Message::StoreAnswer)).collect();
         for message in others.iter().chain(&clocks).chain(&news).chain(&answers).chain(&stores) {
             assert_eq!(format!("{:?}", round_trip(message)), format!("{message:?}"));
         }

@@ -25,25 +25,21 @@
 //! | 6 | count | `u64` |
 //! | 7 | refused | `u8`: 1 full, 2 not a number, 3 overflow |
 
-use super::{FRAME_BYTES_MAX, read_key, write_key};
+use unisono_backend::CommunicatorKey;
+
 use crate::codec::{Malformed, Reader, Writer};
 use crate::store::{
     CALLS_MAX, KEY_BYTES_MAX, StoreAnswer, StoreCallId, StoreKey, StoreOperation, StoreRefusal, StoreReply,
     StoreRequest, VALUE_BYTES_MAX,
 };
 
-/// The most bytes of a request beside its key and its values.
-const REQUEST_BYTES: usize = 64;
-
-const _: () = assert!(
-    REQUEST_BYTES + KEY_BYTES_MAX + 2 * VALUE_BYTES_MAX <= FRAME_BYTES_MAX,
-    "the longest request is a comparison"
-);
+/// The most bytes of a request: of a comparison.
+pub(super) const REQUEST_BYTES_MAX: usize = 64 + KEY_BYTES_MAX + 2 * VALUE_BYTES_MAX;
 
 pub(super) fn write_request(writer: &mut Writer, request: &StoreRequest) {
     write_call(writer, request.call);
-    write_key(writer, request.key.store);
-    writer.text(&request.key.key, KEY_BYTES_MAX);
+    let CommunicatorKey { id, epoch } = request.key.store;
+    writer.u64(id).u32(epoch).text(&request.key.key, KEY_BYTES_MAX);
     match &request.operation {
         StoreOperation::Set(value) => writer.u8(1).bytes(value),
         StoreOperation::Get => writer.u8(2),
@@ -58,7 +54,8 @@ pub(super) fn write_request(writer: &mut Writer, request: &StoreRequest) {
 
 pub(super) fn read_request(reader: &mut Reader<'_>) -> Result<StoreRequest, Malformed> {
     let call = read_call(reader)?;
-    let key = StoreKey { store: read_key(reader)?, key: reader.text(KEY_BYTES_MAX)?.into() };
+    let store = CommunicatorKey { id: reader.u64()?, epoch: reader.u32()? };
+    let key = StoreKey { store, key: reader.text(KEY_BYTES_MAX)?.into() };
     let operation = match reader.u8()? {
         1 => StoreOperation::Set(reader.bytes(VALUE_BYTES_MAX)?.into()),
         2 => StoreOperation::Get,
@@ -124,10 +121,9 @@ fn read_call(reader: &mut Reader<'_>) -> Result<StoreCallId, Malformed> {
     if call.slot < CALLS_MAX { Ok(call) } else { Err(Malformed { what: "a slot beyond the last one" }) }
 }
 
-/// A message of each kind.
+/// A request and an answer of each kind.
 #[cfg(test)]
-pub(super) fn examples() -> Vec<super::Message> {
-    use super::{CommunicatorKey, Message};
+pub(super) fn examples() -> (Vec<StoreRequest>, Vec<StoreAnswer>) {
     let call = StoreCallId { slot: CALLS_MAX - 1, sequence: u64::MAX };
     let store = CommunicatorKey { id: 7, epoch: 2 };
     let text = |text: &str| text.as_bytes().into();
@@ -155,6 +151,5 @@ pub(super) fn examples() -> Vec<super::Message> {
     ];
     let key = StoreKey { store, key: "epoch/\u{e9}".into() };
     let requests = operations.map(|operation| StoreRequest { call, key: key.clone(), operation });
-    let answers = replies.map(|reply| Message::StoreAnswer(StoreAnswer { call, reply }));
-    requests.map(Message::StoreRequest).into_iter().chain(answers).collect()
+    (requests.into(), replies.map(|reply| StoreAnswer { call, reply }).into())
 }
