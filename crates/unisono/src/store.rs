@@ -120,7 +120,7 @@ impl Store {
     ///
     /// let world = unisono::init()?;
     /// let error = world.store().get("never set", Duration::from_millis(10)).unwrap_err();
-    /// assert!(matches!(error, Error::StoreTimeout { key, .. } if key == "never set"));
+    /// assert!(matches!(error, Error::StoreTimeout { key, .. } if &*key == "never set"));
     /// # Ok::<(), unisono::Error>(())
     /// ```
     ///

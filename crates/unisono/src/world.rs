@@ -83,7 +83,7 @@ enum Kind {
 struct Alone {
     solo: Arc<Solo>,
     keys: GroupKeys,
-    store: LocalStore,
+    store: Box<LocalStore>,
     call_timeout: Duration,
     /// Until the world is dropped.
     _log: WorldLog,
@@ -94,7 +94,7 @@ impl World {
         let log = WorldLog::start(0, &config.comms_logger, config.metrics_directory.clone())?;
         let solo = Solo::new().with_skipped(config.skipped).with_comms_logger(log.logger().clone());
         let solo = Arc::new(solo);
-        let (keys, store) = (GroupKeys::default(), LocalStore::new(JobRank::new(0)));
+        let (keys, store) = (GroupKeys::default(), Box::new(LocalStore::new(JobRank::new(0))));
         let call_timeout = config.call_timeout;
         let alone = Alone { solo: solo.clone(), keys, store, call_timeout, _log: log };
         Ok(World::new(solo, Kind::Alone(alone)))
@@ -422,7 +422,7 @@ mod tests {
         let alone = Alone {
             solo: Arc::new(Solo::new()),
             keys: GroupKeys::default(),
-            store: LocalStore::new(JobRank::new(0)),
+            store: Box::new(LocalStore::new(JobRank::new(0))),
             call_timeout: Duration::from_secs(1),
             _log: WorldLog::start(0, &CommsLoggerConfig::default(), None).unwrap(),
         };

@@ -336,21 +336,21 @@ pub enum Error {
     #[error("{call} timed out after {waited:.1?}: {problem}")]
     StoreTimeout {
         /// The call, such as `store.get("epoch")`.
-        call: String,
+        call: Box<str>,
         /// The key, with the prefix of the handle.
-        key: String,
+        key: Box<str>,
         /// The time that the call had run.
         waited: Duration,
         /// The awaited event, and the rank that holds the store.
-        problem: String,
+        problem: Box<str>,
     },
     /// The key-value store, or the list of this rank's calls of it, has no room; nothing has changed.
     #[error("{call} was refused: {problem}")]
     StoreFull {
         /// The call, such as `store.set("epoch")`.
-        call: String,
+        call: Box<str>,
         /// The limit, and who has it.
-        problem: String,
+        problem: Box<str>,
     },
 }
 

@@ -69,7 +69,7 @@ impl StoreCall {
                      each key and each wait beside their own",
                     self.holder
                 );
-                Error::StoreFull { call: self.title(), problem }
+                Error::StoreFull { call: self.title().into(), problem: problem.into() }
             }
             StoreRefusal::NotANumber => invalid("its value is no number in decimal digits of 64 bits"),
             StoreRefusal::Overflow => invalid("its number and the addend have a sum beyond 64 bits"),
@@ -89,7 +89,8 @@ impl StoreCall {
             | StoreOperation::Delete
             | StoreOperation::Count => format!("rank {holder}, which holds the store, has not answered"),
         };
-        Error::StoreTimeout { call: self.title(), key: self.key.key.to_string(), waited, problem }
+        let (call, problem) = (self.title().into(), problem.into());
+        Error::StoreTimeout { call, key: self.key.key.clone(), waited, problem }
     }
 }
 
@@ -118,7 +119,7 @@ impl StoreCalls {
         let Some(slot) = (0..CALLS_MAX).find(|slot| !self.open.contains_key(slot)) else {
             let problem =
                 format!("this rank has {CALLS_MAX} calls of stores in progress, and no more may be");
-            return Err(Error::StoreFull { call: call.title(), problem });
+            return Err(Error::StoreFull { call: call.title().into(), problem: problem.into() });
         };
         self.sequence += 1;
         let open = OpenCall { caller, sequence: self.sequence, since: now, call };

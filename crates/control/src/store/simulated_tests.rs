@@ -171,7 +171,7 @@ fn a_call_ends_at_its_deadline_and_names_the_key_and_a_late_answer_is_nobodys() 
     simulation.run(Duration::from_secs(2));
     let error = early.try_recv().unwrap().unwrap_err();
     let Error::StoreTimeout { key, .. } = &error else { panic!("{error}") };
-    assert_eq!(key, "epoch");
+    assert_eq!(&**key, "epoch");
     assert!(
         error.to_string().contains("store.get(\"epoch\") timed out") && error.is_before_start(),
         "{error}"

@@ -94,7 +94,7 @@ fn check_refusals(store: &Store) {
     let start = Instant::now();
     let late = store.get("never", Duration::from_millis(50)).unwrap_err();
     assert!(start.elapsed() < PATIENCE, "it took {:?}", start.elapsed());
-    assert!(matches!(&late, Error::StoreTimeout { key, .. } if key == "never"), "{late}");
+    assert!(matches!(&late, Error::StoreTimeout { key, .. } if &**key == "never"), "{late}");
     let late = store.prefixed("a/").wait(&["never"], Duration::ZERO).unwrap_err();
     assert!(late.to_string().contains("store.wait(\"a/never\") timed out"), "{late}");
     let refused = |error: Error, argument: &str, limit: &str| {
