@@ -22,6 +22,7 @@
 //! | [`handshake`], [`secret`] | mutual authentication of every connection, and its proof |
 //! | [`roster`] | the ranks that have come to the meeting of a job, and the answer to all |
 //! | [`hash`] | a hash that all ranks compute alike |
+//! | [`store`] | a key-value store for the program |
 //! | [`codec`] | bounded reading and writing of fixed little-endian messages |
 //! | [`checksum`] | the header before messages and data that are checked |
 //! | [`intervals`] | how often ranks show that they live, and how long they may be silent |
@@ -66,6 +67,7 @@ pub mod secret;
 #[cfg(test)]
 mod simulation;
 pub mod slots;
+pub mod store;
 mod survival;
 #[cfg(test)]
 mod survival_tests;

@@ -336,12 +336,7 @@ fn told(plane: &mut Plane) -> (Vec<News>, Vec<(JobRank, Message)>) {
         match action {
             Action::Happened(one) => news.push(one),
             Action::Send(peer, message) => messages.push((peer, message)),
-            Action::Connect(_)
-            | Action::Asked { .. }
-            | Action::Answered { .. }
-            | Action::Differs(..)
-            | Action::HadClosed(..)
-            | Action::Measured(_) => {}
+            _ => {}
         }
     }
     (news, messages)

@@ -14,6 +14,7 @@
 //! | `connecting`, [`sockets`] | connections up to the end of their handshake; sockets and their options |
 //! | `control_thread` | the thread that connects, watches the other ranks and spreads failures |
 //! | [`report`] | the first error of a rank, for the launcher that started it |
+//! | [`store`] | calls of the key-value stores of a job |
 //! | [`flight`] | a rank's record of its last calls, as a file |
 //! | [`comms_log`] | the communication log of a process, from its settings to its end |
 //! | `task_thread` | a thread for asynchronous tasks |
@@ -46,6 +47,7 @@ mod size_limit;
 #[path = "../../../tests/src/skip.rs"]
 mod skip;
 pub mod sockets;
+pub mod store;
 mod task_thread;
 pub mod transport;
 

@@ -42,6 +42,7 @@
 //!   [`shrink`](Communicator::shrink) and [`register`](Communicator::register). `unisono demo --kill 2@300` shows a
 //!   training that goes on after the death of a rank.
 //! * **Several kinds of parallelism at once**: [`DeviceMesh`] has a group for each named dimension, as torch's.
+//! * **Coordination that is no collective**: [`World::store`], a key-value store as torch's.
 //! * **The cost of calls**: [`comms_log`] records operations, sizes, times and bandwidths, and finds the rank that
 //!   all others wait for; `unisono run --comms`, docs/logging.md.
 //! * **The causes of failures**: an [`Error`] says which rank, in which call, and how it was noticed; [`flight`]
@@ -81,6 +82,7 @@ mod open_worlds;
 pub mod prelude;
 pub mod schedule;
 mod selection;
+mod store;
 mod world;
 
 #[cfg(feature = "cli")]
@@ -116,6 +118,7 @@ pub use config::process::Config;
 pub use mesh::{Cartesian, DeviceMesh, MeshWorld};
 pub use open_worlds::{SecondInit, is_initialized};
 pub use selection::{BACKENDS, is_available};
+pub use store::Store;
 #[cfg(feature = "serde")]
 pub use unisono_collectives::Serialized;
 pub use unisono_collectives::{

@@ -5,17 +5,22 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use unisono_backend::{Companion, GroupKeys};
 use unisono_collectives::Solo;
 use unisono_communicator::{
-    Call, CommsLogger, Communicator, Error, Executor, Group, GroupBackend, GroupOptions, Life, Outcome,
-    OwnedCall, Result, Work,
+    Call, CommsLogger, Communicator, Error, Executor, Group, GroupBackend, GroupOptions, JobRank, Life,
+    Outcome, OwnedCall, Result, Work,
 };
+use unisono_control::store::{StoreCall, StoreReply};
 use unisono_job::Job;
 use unisono_job::comms_log::WorldLog;
 use unisono_job::config::Config as JobConfig;
 use unisono_job::flight::FlightRecord;
+use unisono_job::store::LocalStore;
+
+use crate::store::Store;
 
 /// All ranks of the job that this process has joined: a communicator, and the means to make groups and flight records.
 /// [`init`](crate::init) gives it.
@@ -78,6 +83,8 @@ enum Kind {
 struct Alone {
     solo: Arc<Solo>,
     keys: GroupKeys,
+    store: Box<LocalStore>,
+    call_timeout: Duration,
     /// Until the world is dropped.
     _log: WorldLog,
 }
@@ -87,7 +94,9 @@ impl World {
         let log = WorldLog::start(0, &config.comms_logger, config.metrics_directory.clone())?;
         let solo = Solo::new().with_skipped(config.skipped).with_comms_logger(log.logger().clone());
         let solo = Arc::new(solo);
-        let alone = Alone { solo: solo.clone(), keys: GroupKeys::default(), _log: log };
+        let (keys, store) = (GroupKeys::default(), Box::new(LocalStore::new(JobRank::new(0))));
+        let call_timeout = config.call_timeout;
+        let alone = Alone { solo: solo.clone(), keys, store, call_timeout, _log: log };
         Ok(World::new(solo, Kind::Alone(alone)))
     }
 
@@ -199,6 +208,37 @@ impl World {
         }
     }
 
+    /// A key-value store that all ranks share, for coordination that is not a collective; see [`Store`]. Rank 0 holds
+    /// it. Makes no message; every handle that any rank asks for is of the same store.
+    ///
+    /// ```
+    /// let world = unisono::init()?;
+    /// let store = world.store();
+    /// store.set(&format!("address of rank {}", world.rank()), b"10.0.0.7:9000")?;
+    /// let of_rank_0 = store.get("address of rank 0", None)?;
+    /// assert_eq!(of_rank_0, b"10.0.0.7:9000");
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn store(&self) -> Store {
+        self.store_of(self)
+    }
+
+    /// The store of one of the communicators of this world, as [`World::store`] is of all ranks: the communicator's
+    /// rank 0 holds it, and it has no key in common with others. After the loss of a rank, survivors go on with the
+    /// store of the communicator that [`Communicator::shrink`] gives, which is empty.
+    ///
+    /// ```
+    /// use unisono::prelude::*;
+    ///
+    /// let world = unisono::init()?;
+    /// let survivors = world.shrink()?.communicator;
+    /// assert_eq!(world.store_of(&*survivors).count()?, 0);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    pub fn store_of(&self, communicator: &dyn Communicator) -> Store {
+        Store::new(self.shared.clone(), communicator.group())
+    }
+
     /// The number of a new mesh: how many this rank has made before.
     pub(crate) fn next_mesh(&self) -> u64 {
         self.shared.meshes.fetch_add(1, Ordering::Relaxed)
@@ -268,6 +308,22 @@ impl Shared {
         match &self.kind {
             Kind::Alone(alone) => !alone.solo.is_closed(),
             Kind::Tcp(job) | Kind::Vendor(job, _) => open(job).is_ok(),
+        }
+    }
+
+    /// Calls a store of the world.
+    pub(crate) fn call_store(&self, call: StoreCall) -> Result<StoreReply> {
+        match &self.kind {
+            Kind::Alone(alone) => alone.store.call(call),
+            Kind::Tcp(job) | Kind::Vendor(job, _) => job.call_store(call),
+        }
+    }
+
+    /// The deadline of calls in a group.
+    pub(crate) fn call_timeout(&self, group: &Group) -> Duration {
+        match &self.kind {
+            Kind::Alone(alone) => group.options().timeout.unwrap_or(alone.call_timeout),
+            Kind::Tcp(job) | Kind::Vendor(job, _) => job.call_timeout(group),
         }
     }
 }
@@ -366,6 +422,8 @@ mod tests {
         let alone = Alone {
             solo: Arc::new(Solo::new()),
             keys: GroupKeys::default(),
+            store: Box::new(LocalStore::new(JobRank::new(0))),
+            call_timeout: Duration::from_secs(1),
             _log: WorldLog::start(0, &CommsLoggerConfig::default(), None).unwrap(),
         };
         World::new(communicator, Kind::Alone(alone))

@@ -79,6 +79,8 @@ codes! {
     22 NonFinite,
     23 LibraryMissing,
     24 Vendor,
+    25 StoreTimeout,
+    26 StoreFull,
 }
 
 impl ErrorCode {

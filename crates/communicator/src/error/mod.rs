@@ -331,6 +331,27 @@ pub enum Error {
         /// The remedy: an action of the user.
         remedy: Box<str>,
     },
+    /// The deadline of a call of the key-value store passed. No communicator is revoked. A call that changes the store
+    /// may have its effect all the same.
+    #[error("{call} timed out after {waited:.1?}: {problem}")]
+    StoreTimeout {
+        /// The call, such as `store.get("epoch")`.
+        call: Box<str>,
+        /// The key, with the prefix of the handle.
+        key: Box<str>,
+        /// The time that the call had run.
+        waited: Duration,
+        /// The awaited event, and the rank that holds the store.
+        problem: Box<str>,
+    },
+    /// The key-value store, or the list of this rank's calls of it, has no room; nothing has changed.
+    #[error("{call} was refused: {problem}")]
+    StoreFull {
+        /// The call, such as `store.set("epoch")`.
+        call: Box<str>,
+        /// The limit, and who has it.
+        problem: Box<str>,
+    },
 }
 
 impl fmt::Debug for Error {
@@ -387,7 +408,8 @@ impl Error {
     }
 
     /// Whether the communicator is as usable as before the call. Nothing was sent; or only a message that was too long
-    /// is lost; or all ranks have agreed that nothing changes ([`Error::NonFinite`]).
+    /// is lost; or all ranks have agreed that nothing changes ([`Error::NonFinite`]); or the call was one of the
+    /// key-value store.
     pub fn is_before_start(&self) -> bool {
         matches!(
             self,
@@ -398,6 +420,8 @@ impl Error {
                 | Error::Truncated { .. }
                 | Error::NonFinite { .. }
                 | Error::LibraryMissing { .. }
+                | Error::StoreTimeout { .. }
+                | Error::StoreFull { .. }
         )
     }
 

@@ -47,7 +47,10 @@ impl ControlPlane {
     pub fn on_connected(&mut self, slot: Slot, now: Instant) {
         self.dials.remove(slot);
         match slot.role {
-            ConnectionRole::Control => self.plane.on_connected(slot.peer, now),
+            ConnectionRole::Control => {
+                self.plane.on_connected(slot.peer, now);
+                self.stores.on_connected(slot.peer);
+            }
             ConnectionRole::First | ConnectionRole::Second | ConnectionRole::PointToPoint => {
                 self.communicators.connected(slot);
             }
@@ -59,6 +62,7 @@ impl ControlPlane {
         let slot = Slot::control(peer);
         let number = self.connections.close(peer);
         number.into_iter().for_each(|number| self.push_step(slot, number, ConnectionStep::Close));
+        self.end_stores_of_left(peer);
         let reason = match end {
             End::Closed(reason) => Some(reason),
             End::Changed => None,
@@ -75,6 +79,16 @@ impl ControlPlane {
             if may_be_gone {
                 self.decide(peer, now);
             }
+        }
+    }
+
+    /// If a rank has left, no answer of its store can come any more once its connection has ended. The news that it has
+    /// left may come by another way, and overtake its last answers.
+    pub(super) fn end_stores_of_left(&mut self, peer: JobRank) {
+        let has_left = self.plane.presence(peer) == Presence::Left;
+        if has_left && self.connections.opened(peer).is_none() {
+            let evidence = "it has left the job, and its store with it";
+            self.stores.on_gone_holder(peer, peer, Certainty::Confirmed, evidence);
         }
     }
 

@@ -21,6 +21,7 @@ use super::local_communicators::LocalCommunicators;
 use super::plane::{Action, Plane, Presence};
 use super::process_ends::ProcessEnds;
 use super::slots::Slot;
+use super::store::{StoreAction, StoreCall, StorePlane, StoreReply};
 use super::wire::{CommunicatorKey, Message, News, RankSet, Topic};
 
 /// A caller that waits for one answer. The owner of the control plane numbers them.
@@ -88,6 +89,13 @@ pub enum Request {
         /// The caller that waits.
         caller: Caller,
     },
+    /// The program calls a store.
+    Store {
+        /// The call, whose arguments were checked.
+        call: Box<StoreCall>,
+        /// The caller that waits.
+        caller: Caller,
+    },
 }
 
 /// The tasks of the owner, in this order.
@@ -128,6 +136,8 @@ pub enum Effect {
     Agreed(Caller, Result<Agreed>),
     /// The answer to [`Request::Close`]. Every caller gets one, unless this rank leaves the job before.
     Closed(Caller, Result<()>),
+    /// The answer to [`Request::Store`]. Every caller gets one, unless this rank leaves the job before.
+    StoreCalled(Caller, Result<StoreReply>),
     /// The clock of another host was measured.
     Measured(ClockOffset),
 }
@@ -141,6 +151,7 @@ pub struct ControlPlane {
     dials: Dials,
     connections: Connections,
     process_ends: ProcessEnds,
+    stores: StorePlane,
     effects: Vec<Effect>,
 }
 
@@ -161,6 +172,7 @@ impl ControlPlane {
             dials,
             connections: Connections::new(rank),
             process_ends: ProcessEnds::default(),
+            stores: StorePlane::new(rank),
             effects: Vec::new(),
         }
     }
@@ -204,6 +216,7 @@ impl ControlPlane {
                 let topic = self.communicators.close(key, ours, (now, deadline), caller);
                 self.publish(topic, now);
             }
+            Request::Store { call, caller } => self.stores.call(caller.0, *call, now),
         }
     }
 
@@ -233,7 +246,8 @@ impl ControlPlane {
 
     /// When [`ControlPlane::on_time`] is due.
     pub fn due(&self) -> Instant {
-        self.communicators.due().map_or(self.plane.due(), |due| due.min(self.plane.due()))
+        let others = [self.communicators.due(), self.stores.due()];
+        others.into_iter().flatten().fold(self.plane.due(), Instant::min)
     }
 
     /// Time has passed.
@@ -244,6 +258,7 @@ impl ControlPlane {
         let topics = self.communicators.on_time(now);
         self.publish(topics, now);
         self.judge_ended(now);
+        self.stores.on_time(now);
     }
 
     /// As [`LocalCommunicators::fall_short`]. The ballots of communicators that fail here are withdrawn: with a late
@@ -273,12 +288,28 @@ impl ControlPlane {
             let questions = self.communicators.take_questions();
             let is_quiet = questions.is_empty();
             questions.into_iter().for_each(|question| self.ask(question, now));
+            self.act_for_stores();
             let actions = self.plane.take_actions();
             if actions.is_empty() && is_quiet {
                 self.take_effects_of_communicators();
                 return std::mem::take(&mut self.effects);
             }
             actions.into_iter().for_each(|action| self.on_action(action, now));
+        }
+    }
+
+    /// Sends the messages of stores, and ends their calls.
+    fn act_for_stores(&mut self) {
+        for action in self.stores.take_actions() {
+            match action {
+                StoreAction::Ask(holder, request) => {
+                    self.plane.send(holder, Message::StoreRequest(request));
+                }
+                StoreAction::Answer(rank, answer) => self.plane.send(rank, Message::StoreAnswer(answer)),
+                StoreAction::End(caller, result) => {
+                    self.effects.push(Effect::StoreCalled(Caller(caller), result));
+                }
+            }
         }
     }
 
@@ -302,18 +333,25 @@ impl ControlPlane {
             Action::Happened(news) => {
                 let topics = self.communicators.happened(&news, now);
                 self.publish(topics, now);
-                match news.topic {
-                    // A rank that counts as lost itself makes no new connections.
-                    Topic::Lost { rank, .. } if rank == self.plane.rank() => self.dials.clear(),
-                    Topic::Lost { rank, .. } => self.on_lost(rank, now),
-                    Topic::Goodbye
-                    | Topic::Revoked { .. }
+                match &news.topic {
+                    Topic::Lost { rank, certainty, reason } => {
+                        self.stores.on_gone_caller(*rank);
+                        self.stores.on_gone_holder(*rank, news.origin, *certainty, reason);
+                        self.on_lost(*rank, now);
+                    }
+                    Topic::Goodbye => {
+                        self.stores.on_gone_caller(news.origin);
+                        self.end_stores_of_left(news.origin);
+                    }
+                    Topic::Revoked { .. }
                     | Topic::Closed { .. }
                     | Topic::Ballot { .. }
                     | Topic::Decision { .. } => {}
                 }
                 self.effects.push(Effect::Happened(news));
             }
+            Action::StoreAsked(from, request) => self.stores.on_request(from, request),
+            Action::StoreAnswered(from, answer) => self.stores.on_answer(from, answer),
             Action::Differs(from, other) => {
                 let topics = self.communicators.differs(from, &other);
                 self.publish(topics, now);

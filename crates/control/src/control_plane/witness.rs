@@ -41,6 +41,10 @@ impl ControlPlane {
     /// A rank counts as lost: no connection to it is needed. If it is on this host and nothing proves yet that it is
     /// gone, this rank finds out.
     pub(super) fn on_lost(&mut self, peer: JobRank, now: Instant) {
+        if peer == self.plane.rank() {
+            // A rank that counts as lost itself makes no new connections.
+            return self.dials.clear();
+        }
         self.dials.remove_rank(peer);
         // The news of its loss was the last message to that rank. More would pile up, since it may not read.
         let number = self.connections.close(peer);

@@ -1,30 +1,30 @@
 //! Fuzzed control connections: a target for cargo-fuzz.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Agreed, Ask, Board, CallHistory, Question, Revocation};
-use unisono_communicator::{
-    Certainty, Collective, DType, Descriptor, Error, Group, GroupRank, JobRank, Result, Site,
-};
+use unisono_backend::{Agreed, Ask, Board, Question, Revocation};
+use unisono_communicator::{Collective, DType, Descriptor, Error, Group, GroupRank, JobRank, Result, Site};
 
 use super::input::Input;
+use super::news::{SIZE, rank, topic};
+use super::store::{store_answer, store_request};
 use crate::checksum::CheckedHeader;
 use crate::handshake::Verdict;
 use crate::hosts::Hosts;
 use crate::local_communicator::LocalCommunicator;
 use crate::slots::Slot;
+use crate::store::{StoreCall, StoreRequest};
 use crate::wire::{
-    AgreementKey, Ballot, CommunicatorKey, ConnectionRole, Departure, FRAME_BYTES_MAX, Fate, Fates,
-    JointNews, Message, News, Topic, encode, read_frame, take_message,
+    CommunicatorKey, ConnectionRole, FRAME_BYTES_MAX, JointNews, Message, News, encode, read_frame,
+    take_message,
 };
 use crate::{
     Caller, ConnectionNumber, ConnectionStep, ControlPlane, DialFailure, Effect, End, Presence, Request,
 };
 
-/// The size of the job: this rank, and the ranks whose bytes the fuzzer makes.
-const SIZE: u32 = 5;
 const RANK: JobRank = JobRank::new(1);
 
 const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
@@ -78,6 +78,9 @@ struct FuzzedNode {
     closing: Option<Poll<()>>,
     /// By rank: the last question about its clock.
     asked_ns: [u64; SIZE as usize],
+    /// The number of calls of stores, and the calls that have no end yet.
+    store_calls: u64,
+    storing: BTreeSet<Caller>,
 }
 
 impl FuzzedNode {
@@ -102,6 +105,8 @@ impl FuzzedNode {
             agreements: [(0, false); 2],
             closing: None,
             asked_ns: [0; SIZE as usize],
+            store_calls: 0,
+            storing: BTreeSet::new(),
         }
     }
 
@@ -125,14 +130,17 @@ impl FuzzedNode {
             }
             4 | 5 => {
                 let news = News { origin: rank(input), sequence: input.u8().into(), topic: topic(input) };
-                let mut bytes = Vec::new();
-                encode(&Message::News(news.into()), &mut bytes);
-                self.receive(peer, &bytes, usize::MAX);
+                self.receive(peer, &encoded(&Message::News(news.into())), usize::MAX);
             }
             6 => self.pass(Duration::from_millis(u64::from(input.u8()) * 10)),
             7 => self.call(peer, input),
             8 => self.begin_connection(peer, input.below(2) == 0),
-            _ => self.answer(input.below(4)),
+            _ => match input.below(8) {
+                4 | 5 => self.call_store(input),
+                6 => self.receive(peer, &encoded(&Message::StoreRequest(store_request(input))), usize::MAX),
+                7 => self.receive(peer, &encoded(&Message::StoreAnswer(store_answer(input))), usize::MAX),
+                kind => self.answer(kind),
+            },
         }
     }
 
@@ -293,6 +301,17 @@ impl FuzzedNode {
         }
     }
 
+    /// Calls a store of this rank or of another one.
+    fn call_store(&mut self, input: &mut Input<'_>) {
+        let StoreRequest { key, operation, .. } = store_request(input);
+        let holder = JobRank::new(u32::from(input.below(SIZE as u8)));
+        self.store_calls += 1;
+        let caller = Caller(self.store_calls);
+        self.storing.insert(caller);
+        let call = Box::new(StoreCall { holder, key, operation, deadline: self.now + PATIENCE });
+        self.request(Request::Store { call, caller });
+    }
+
     fn request(&mut self, request: Request) {
         self.control.request(request, self.now);
     }
@@ -338,6 +357,9 @@ impl FuzzedNode {
             Effect::Closed(caller, _) => {
                 let before = self.closing.replace(Poll::Ready(()));
                 assert!(caller == CLOSING && before == Some(Poll::Pending), "answered twice");
+            }
+            Effect::StoreCalled(caller, result) => {
+                assert!(self.storing.remove(&caller), "{result:?} comes again");
             }
         }
     }
@@ -387,6 +409,7 @@ impl FuzzedNode {
         let waits = self.agreements.iter().any(|(_, is_waiting)| *is_waiting);
         assert!(!waits, "an agreement has no end");
         assert_ne!(self.closing, Some(Poll::Pending), "a close has no end");
+        assert_eq!(self.storing, BTreeSet::new(), "calls of stores have no end");
     }
 }
 
@@ -395,9 +418,11 @@ fn in_world(rank: JobRank) -> GroupRank {
     GroupRank::new(rank.get())
 }
 
-/// A rank of the job, or a rank that the job does not have.
-fn rank(input: &mut Input<'_>) -> JobRank {
-    JobRank::new(input.below(SIZE as u8 + 1).into())
+/// The frame of a message.
+fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(message, &mut bytes);
+    bytes
 }
 
 /// A frame with this content.
@@ -433,57 +458,4 @@ fn check_sent(message: &Message) -> Message {
     encode(&read, &mut again);
     assert_eq!(bytes, again, "{message:?}");
     read
-}
-
-/// News as another rank could publish it.
-fn topic(input: &mut Input<'_>) -> Topic {
-    let id = u64::from(input.below(8) / 7);
-    let key = CommunicatorKey { id, epoch: 0 };
-    match input.below(6) {
-        0 => {
-            let members = JobRank::all(SIZE).filter(|rank| id == 0 || rank.get() > 1).collect();
-            Topic::Revoked { key, members, cause: cause(input) }
-        }
-        1 => {
-            let certainty = [Certainty::Confirmed, Certainty::Suspected][usize::from(input.below(2))];
-            Topic::Lost { rank: rank(input), certainty, reason: "r".into() }
-        }
-        2 => {
-            let history = CallHistory { calls: input.below(4).into(), digest: input.below(2).into() };
-            let in_progress = input.below(2).into();
-            let members = JobRank::all(SIZE).filter(|rank| id == 0 || rank.get() > 1).collect();
-            let departure = Departure { history, by_close: true, in_progress, messages: 0, last: None };
-            Topic::Closed { key, members, departure }
-        }
-        3 => Topic::Goodbye,
-        kind => {
-            let question = [Question::Flag, Question::Survivors][usize::from(input.below(2))];
-            let number = u64::from(input.below(4));
-            let agreement = AgreementKey { communicator: key, question, number };
-            let ranks = SIZE - u32::from(input.below(16) == 15) + u32::from(input.below(16) == 15);
-            let bits = input.u16();
-            let fate = |rank: GroupRank| match bits >> (2 * rank.get()) & 3 {
-                2 => Some((rank, Fate::Gone)),
-                3 => Some((rank, Fate::Unproven)),
-                _ => None,
-            };
-            let mut fates = Fates::all_live(ranks);
-            GroupRank::all(ranks).filter_map(fate).for_each(|(rank, fate)| fates.note(rank, fate));
-            let ballot = Ballot { flag: input.below(4) > 0, finished_calls: input.below(3).into(), fates };
-            if kind == 4 {
-                Topic::Ballot { agreement, ballot }
-            } else {
-                Topic::Decision { agreement, ballot }
-            }
-        }
-    }
-}
-
-fn cause(input: &mut Input<'_>) -> Error {
-    match input.below(4) {
-        0 => Error::closed(),
-        1 => Error::Evicted { reported_by: JobRank::new(0), evidence: "r".into() },
-        2 => Error::Corrupted { from: JobRank::new(0), to: JobRank::new(2), call: None, reason: "r".into() },
-        _ => Error::Refused { problem: "p".into() },
-    }
 }

@@ -6,9 +6,11 @@ mod control;
 #[allow(dead_code, reason = "another crate needs the rest of it")]
 #[path = "../../../../fuzz/shared/input.rs"]
 pub(crate) mod input;
+mod news;
 #[cfg(test)]
 #[path = "../../../../fuzz/shared/replay.rs"]
 mod replay;
+mod store;
 
 pub use crate::handshake::fuzz::handshake;
 pub use control::control;

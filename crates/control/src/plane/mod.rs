@@ -19,6 +19,7 @@ use super::hosts::Hosts;
 use super::probes::Probes;
 use super::topology::Topology;
 use crate::intervals::Intervals;
+use crate::store::{StoreAnswer, StoreRequest};
 use crate::wire::{CommunicatorKey, JointNews, Message, News, OtherGroup, Publisher, Topic};
 pub use peer::Presence;
 use peer::{ConnectionState, Peer};
@@ -59,6 +60,10 @@ pub enum Action {
     HadClosed(JobRank, CommunicatorKey),
     /// The clock of another host was measured.
     Measured(ClockOffset),
+    /// That rank, which takes part, asks a store that this rank holds.
+    StoreAsked(JobRank, StoreRequest),
+    /// That rank has answered our request to its store.
+    StoreAnswered(JobRank, StoreAnswer),
 }
 
 /// The control plane of one rank.
@@ -242,6 +247,13 @@ impl Plane {
                 let step = self.clocks.answered((from, host), (asked_ns, clock_ns), monotonic_ns(now));
                 self.measure(from, step);
             }
+            // A rank that is gone takes no answer.
+            Message::StoreRequest(request) => {
+                if self.presence(from) == Presence::Live {
+                    self.push(Action::StoreAsked(from, request));
+                }
+            }
+            Message::StoreAnswer(answer) => self.push(Action::StoreAnswered(from, answer)),
         }
     }
 
@@ -313,6 +325,11 @@ impl Plane {
     /// Sends a question or another list to a rank, as soon as there is a connection.
     pub fn tell(&mut self, peer: JobRank, message: Message) {
         self.peers[peer.index()].keep_question(message.clone());
+        self.send(peer, message);
+    }
+
+    /// Sends a message to a rank. Where there is no connection, the message is lost, and a connection is made.
+    pub fn send(&mut self, peer: JobRank, message: Message) {
         if self.has_open(peer) {
             self.push(Action::Send(peer, message));
         } else {

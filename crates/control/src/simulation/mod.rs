@@ -29,6 +29,7 @@ use super::hosts::Hosts;
 use super::intervals::Intervals;
 use super::local_communicator::LocalCommunicator;
 use super::slots::Slot;
+use super::store::{StoreCall, StoreReply};
 use super::wire::{CommunicatorKey, News, Topic};
 use super::{
     Caller, ConnectionNumber, ControlPlane, DialFailure, DialTimeouts, Effect, Plane, Presence, Request,
@@ -112,6 +113,7 @@ pub(super) struct Simulation {
     pub(super) engines: BTreeMap<(u32, CommunicatorKey), EngineSide>,
     agreeing: BTreeMap<Caller, Sender<Result<Agreed>>>,
     closing: BTreeMap<Caller, Sender<Result<()>>>,
+    storing: BTreeMap<Caller, Sender<Result<StoreReply>>>,
     callers: u64,
     /// The ranks that do nothing, and until when.
     stopped: BTreeMap<u32, Instant>,
@@ -179,6 +181,7 @@ impl Simulation {
             engines: BTreeMap::new(),
             agreeing: BTreeMap::new(),
             closing: BTreeMap::new(),
+            storing: BTreeMap::new(),
             callers: 0,
             stopped: BTreeMap::new(),
             queue: BTreeMap::new(),
@@ -282,6 +285,15 @@ impl Simulation {
         (caller, answered)
     }
 
+    /// A rank that lives calls a store. The answer comes while the simulation runs.
+    pub(super) fn call_store(&mut self, rank: u32, call: StoreCall) -> Receiver<Result<StoreReply>> {
+        let (answer, answered) = bounded(1);
+        let caller = self.caller();
+        self.storing.insert(caller, answer);
+        self.request(rank, Request::Store { call: Box::new(call), caller });
+        answered
+    }
+
     fn caller(&mut self) -> Caller {
         self.callers += 1;
         Caller(self.callers)
@@ -348,6 +360,9 @@ impl Simulation {
             }
             Effect::Closed(caller, result) => {
                 drop(self.closing.remove(&caller).map(|answer| answer.send(result)));
+            }
+            Effect::StoreCalled(caller, result) => {
+                drop(self.storing.remove(&caller).map(|answer| answer.send(result)));
             }
         }
     }

@@ -17,6 +17,8 @@
 //! | 5 | other group | two communicators `u64`, epoch `u32`: the sender's, the receiver's; six texts: list, options |
 //! | 6 | ask clock | the sender's clock `u64`, nanoseconds: a question about the receiver's clock |
 //! | 7 | clock | the question's `u64`; the sender's clock `u64`, nanoseconds |
+//! | 8 | store request | see `store.rs` |
+//! | 9 | store answer | see `store.rs` |
 //!
 //! Ranks are ranks of the job, but in a status they are ranks of the communicator.
 //!
@@ -29,6 +31,7 @@ mod fates;
 mod news;
 mod rank_set;
 mod status;
+mod store;
 
 pub use unisono_backend::CommunicatorKey;
 use unisono_backend::{CallStatus, GroupText};
@@ -36,6 +39,7 @@ use unisono_communicator::{Certainty, JobRank};
 
 use crate::checksum::{CheckedHeader, HEADER_BYTES};
 use crate::codec::{Malformed, Reader, Writer};
+use crate::store::{StoreAnswer, StoreRequest};
 
 pub use ballot::{AgreementKey, Ballot};
 pub use error::{read_error, write_error};
@@ -43,8 +47,10 @@ pub use fates::{Fate, Fates};
 pub use news::{Departure, JointNews, News, Publisher, Topic};
 pub use rank_set::RankSet;
 
-/// Longest frame, kind included.
-pub const FRAME_BYTES_MAX: usize = 28 * 1024;
+/// Longest frame, kind included: a request to a store with two values, or an error with many ranks.
+pub const FRAME_BYTES_MAX: usize = 36 * 1024;
+
+const _: () = assert!(store::REQUEST_BYTES_MAX <= FRAME_BYTES_MAX, "a request to a store fits");
 
 /// Longest text in a message.
 pub const TEXT_BYTES_MAX: usize = 512;
@@ -124,6 +130,10 @@ pub enum Message {
         /// The sender's clock, in nanoseconds, between question and answer.
         clock_ns: u64,
     },
+    /// Asks the receiver, which holds a store.
+    StoreRequest(StoreRequest),
+    /// Answers such a request.
+    StoreAnswer(StoreAnswer),
 }
 
 impl Message {
@@ -188,6 +198,14 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
         Message::Clock { asked_ns, clock_ns } => {
             writer.u8(7).u64(*asked_ns).u64(*clock_ns);
         }
+        Message::StoreRequest(request) => {
+            writer.u8(8);
+            store::write_request(&mut writer, request);
+        }
+        Message::StoreAnswer(answer) => {
+            writer.u8(9);
+            store::write_answer(&mut writer, answer);
+        }
     }
     let body = writer.finish();
     debug_assert!(body.len() <= FRAME_BYTES_MAX, "every part has a cap");
@@ -249,6 +267,8 @@ fn decode(frame: &[u8]) -> Result<Message, Malformed> {
         }),
         6 => Message::AskClock { asked_ns: reader.u64()? },
         7 => Message::Clock { asked_ns: reader.u64()?, clock_ns: reader.u64()? },
+        8 => Message::StoreRequest(store::read_request(&mut reader)?),
+        9 => Message::StoreAnswer(store::read_answer(&mut reader)?),
         _ => return Err(Malformed { what: "an unknown kind of message" }),
     };
     reader.finish()?;
@@ -372,7 +392,11 @@ mod tests {
         let other = OtherGroup { mine: key, yours: key, group };
         let others = [Message::Beat, Message::Ask { key, number: 1 }, Message::OtherGroup(other)];
         let clocks = [Message::AskClock { asked_ns: 3 }, Message::Clock { asked_ns: 3, clock_ns: u64::MAX }];
-        for message in others.iter().chain(&clocks).chain(&news).chain(&answers) {
+        let (requests, answers_of_stores) = store::examples();
+        let requests = requests.into_iter().map(Message::StoreRequest);
+        let stores: Vec<Message> =
+            requests.chain(answers_of_stores.into_iter().map(Message::StoreAnswer)).collect();
+        for message in others.iter().chain(&clocks).chain(&news).chain(&answers).chain(&stores) {
             assert_eq!(format!("{:?}", round_trip(message)), format!("{message:?}"));
         }
     }
@@ -396,7 +420,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn junk_is_refused_without_a_panic(junk: Vec<u8>, kind in 1u8..8) {
+        fn junk_is_refused_without_a_panic(junk: Vec<u8>, kind in 1u8..10) {
             let _ = decode(&junk);
             let _ = decode(&[&[kind], &junk[..]].concat());
         }

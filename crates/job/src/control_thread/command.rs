@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_backend::{Ask, CallHistory};
-use unisono_communicator::{Error, GroupRank, JobRank};
+use unisono_communicator::{Error, GroupRank, JobRank, Result};
 use unisono_control::DialTimeouts;
 use unisono_control::Request;
 use unisono_control::handshake::{Expected, JobId, Purpose};
 use unisono_control::intervals::Intervals;
 use unisono_control::local_communicator::LocalCommunicator;
 use unisono_control::secret::Secret;
+use unisono_control::store::StoreCall;
 use unisono_control::wire::{CommunicatorKey, ConnectionRole, RankSet};
 
-use super::engines::{AgreeAnswer, CloseAnswer, Mailbox};
+use super::engines::{AgreeAnswer, CloseAnswer, Mailbox, StoreResult};
 use crate::connecting::RingShare;
 use crate::connecting::local::LocalRank;
 use crate::descriptors::share;
@@ -116,6 +117,8 @@ pub(crate) enum Command {
     /// It closes; the answer says whether the others made the same calls. It comes by the deadline, and mostly long
     /// before.
     Close { key: CommunicatorKey, ours: CallHistory, deadline: Instant, answer: CloseAnswer },
+    /// The program calls a store.
+    Store { call: Box<StoreCall>, answer: StoreResult },
     /// Its engine needs these sockets.
     Dial { key: CommunicatorKey, wanted: Vec<(GroupRank, ConnectionRole)> },
     /// The engine no longer needs these sockets, but the bytes that were sent on them must still arrive.
@@ -146,6 +149,12 @@ impl Commands {
         if self.has_thread() {
             let _ = self.sender.send(command);
         }
+    }
+
+    /// Refuses a forked child, to which no answer comes.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        let (owner, pid) = (self.pid, std::process::id());
+        if pid == owner { Ok(()) } else { Err(Error::Forked { owner, pid }) }
     }
 
     pub(super) fn has_thread(&self) -> bool {

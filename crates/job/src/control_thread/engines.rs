@@ -7,6 +7,7 @@ use crossbeam_channel::Sender;
 use unisono_backend::{Agreed, Waker};
 use unisono_communicator::{Error, GroupRank, Result};
 use unisono_control::Caller;
+use unisono_control::store::StoreReply;
 use unisono_control::wire::{CommunicatorKey, ConnectionRole};
 
 use crate::sockets::DataSocket;
@@ -39,6 +40,9 @@ pub(crate) type CloseAnswer = Sender<Result<()>>;
 /// Takes the answer to [`super::command::Command::Agree`].
 pub(crate) type AgreeAnswer = Sender<Result<Agreed>>;
 
+/// Takes the answer to [`super::command::Command::Store`].
+pub(crate) type StoreResult = Sender<Result<StoreReply>>;
+
 /// All engines of this rank. An engine that is being dropped ignores deliveries; a caller that has given up takes no
 /// answer.
 #[derive(Default)]
@@ -46,6 +50,7 @@ pub(super) struct Engines {
     mailboxes: BTreeMap<CommunicatorKey, Mailbox>,
     agreeing: BTreeMap<Caller, AgreeAnswer>,
     closing: BTreeMap<Caller, CloseAnswer>,
+    storing: BTreeMap<Caller, StoreResult>,
     callers: u64,
 }
 
@@ -90,6 +95,13 @@ impl Engines {
         caller
     }
 
+    /// A caller waits for a store.
+    pub(super) fn storing(&mut self, answer: StoreResult) -> Caller {
+        let caller = self.next_caller();
+        self.storing.insert(caller, answer);
+        caller
+    }
+
     fn next_caller(&mut self) -> Caller {
         self.callers += 1;
         Caller(self.callers)
@@ -98,6 +110,11 @@ impl Engines {
     /// The answer to a caller that agrees.
     pub(super) fn agreed(&mut self, caller: Caller, result: Result<Agreed>) {
         let _ = self.agreeing.remove(&caller).map(|answer| answer.send(result));
+    }
+
+    /// The answer to a caller of a store.
+    pub(super) fn stored(&mut self, caller: Caller, result: Result<StoreReply>) {
+        let _ = self.storing.remove(&caller).map(|answer| answer.send(result));
     }
 
     /// The answer to a caller that closes.

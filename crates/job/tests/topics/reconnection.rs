@@ -3,11 +3,14 @@
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::proxy::Meddler;
 use unisono_collectives::Collectives;
-use unisono_communicator::{Communicator, ReduceOp};
+use unisono_communicator::{Communicator, JobRank, ReduceOp};
+use unisono_control::store::{StoreCall, StoreKey, StoreOperation, StoreReply};
+use unisono_control::wire::CommunicatorKey;
+use unisono_job::Job;
 
 const RANKS: u32 = 4;
 
@@ -91,4 +94,44 @@ fn cut_and_go_on(cutter: Cutter) {
         cuts
     });
     assert!(cuts[0] > 3 * RANKS as usize, "only {} connections were cut", cuts[0]);
+}
+
+/// Between two cuts: some come in the handshake of the new connections, some after many calls.
+const CUT_PAUSES_MS: [u64; 4] = [1, 30, 3, 100];
+
+/// The number of additions of each rank to the number in the store.
+const ADDITIONS: i64 = 400;
+
+#[test]
+fn calls_of_the_store_take_effect_once_while_control_connections_end() {
+    let cutter = Cutter::default();
+    let worlds = crate::proxy::worlds(RANKS, &crate::support::config(&[]), &cutter);
+    let sums = crate::support::on_each(worlds, move |world, communicator| {
+        let add = |number| match call_store(&world, StoreOperation::Add(number)) {
+            StoreReply::Number(sum) => sum,
+            reply => panic!("{reply:?}"),
+        };
+        if communicator.group().rank() == 0 {
+            for round in 0..2 * ROUNDS {
+                cutter.cut(round);
+                thread::sleep(Duration::from_millis(CUT_PAUSES_MS[round % CUT_PAUSES_MS.len()]));
+            }
+        } else {
+            let add_one = |_| {
+                thread::sleep(Duration::from_millis(1));
+                add(1)
+            };
+            let sums: Vec<i64> = (0..ADDITIONS).map(add_one).collect();
+            assert!(sums.is_sorted_by(|before, after| before < after), "{sums:?}");
+        }
+        communicator.barrier().unwrap();
+        add(0)
+    });
+    assert_eq!(sums, [i64::from(RANKS - 1) * ADDITIONS; RANKS as usize]);
+}
+
+fn call_store(world: &Job, operation: StoreOperation) -> StoreReply {
+    let key = StoreKey { store: CommunicatorKey { id: 0, epoch: 0 }, key: "n".into() };
+    let deadline = Instant::now() + crate::support::TEST_TIME_MAX;
+    world.call_store(StoreCall { holder: JobRank::new(0), key, operation, deadline }).unwrap()
 }

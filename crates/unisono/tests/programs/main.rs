@@ -10,6 +10,7 @@ mod meeting;
 mod mesh;
 mod metrics;
 mod skipped;
+mod store;
 mod stragglers;
 mod support;
 
@@ -37,6 +38,11 @@ fn program_of_this_process() {
         ("program_with_a_subscriber", program_with_a_subscriber),
         ("program_with_threads", program_with_threads),
         ("skipped::program_that_may_skip", skipped::program_that_may_skip),
+        ("store::program_alone", store::program_alone),
+        ("store::program_whose_holder_is_killed", store::program_whose_holder_is_killed),
+        ("store::program_whose_holder_leaves", store::program_whose_holder_leaves),
+        ("store::program_whose_waiter_is_killed", store::program_whose_waiter_is_killed),
+        ("store::program_with_a_store", store::program_with_a_store),
         ("stragglers::program_with_different_logs", stragglers::program_with_different_logs),
         ("stragglers::program_without_rank_2", stragglers::program_without_rank_2),
     ]);

@@ -203,6 +203,10 @@ impl Driver {
                 let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
                 self.request(Request::Close { key, ours, deadline, caller });
             }
+            Command::Store { call, answer } => {
+                let caller = self.engines.storing(answer);
+                self.request(Request::Store { call, caller });
+            }
             Command::Leave { .. } => {}
         }
     }
@@ -291,6 +295,7 @@ impl Driver {
             Effect::NotConnected(key, error) => self.engines.deliver(key, Delivery::Failed(error)),
             Effect::Agreed(caller, result) => self.engines.agreed(caller, result),
             Effect::Closed(caller, result) => self.engines.closed(caller, result),
+            Effect::StoreCalled(caller, result) => self.engines.stored(caller, result),
         }
     }
 
