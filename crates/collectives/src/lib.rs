@@ -22,6 +22,7 @@
 //! | `on_device` | [`CollectivesOnDevice`]: calls on elements on a device |
 //! | `grouped` | [`CollectivesGrouped`]: several calls as one |
 //! | `prepared` | [`CollectivesPrepared`]: plans that are made once |
+//! | [`operators`] | MinLoc, logical operators and others for these |
 //! | `user` | [`UserOperators`]: reductions with the caller's own operator |
 //! | `arguments`, `coalesced`, `skip`, `split` | the parts of these |
 //! | `with` | a communicator with a caller's options |
@@ -36,6 +37,7 @@ mod grouped;
 mod lists;
 mod objects;
 mod on_device;
+pub mod operators;
 mod point_to_point;
 mod prefix;
 mod prepared;

@@ -72,6 +72,7 @@ pub mod comms_log;
 #[cfg(feature = "compression")]
 pub mod compression;
 pub mod config;
+mod element;
 #[cfg(doc)]
 pub mod examples;
 pub mod extend;
@@ -121,6 +122,7 @@ pub use selection::{BACKENDS, is_available};
 pub use store::Store;
 #[cfg(feature = "serde")]
 pub use unisono_collectives::Serialized;
+pub use unisono_collectives::operators;
 pub use unisono_collectives::{
     AllReduceCache, Batch, Collectives, CollectivesAsync, CollectivesGrouped, CollectivesOfLists,
     CollectivesOfObjects, CollectivesPrefix, CollectivesPrepared, CollectivesUneven, GroupedCalls,
