@@ -121,7 +121,7 @@ pub(crate) fn all_gather<T: Element, C: Communicator + ?Sized>(
     TypedWork::new(separate::<Vec<Vec<T>>, _>(comm, call(&shape, None), inputs, outputs).into_work(), joined)
 }
 
-/// The buffers of an all-gather: the output has all shares of rank 0, then those of rank 1, and so on.
+/// The buffers of an all-gather: the output has all shares of rank 0, then all shares of rank 1, and so on.
 fn joined<T: Element>(_: &Outcome, buffers: Option<OwnedBuffers>) -> Vec<Vec<T>> {
     let Some(OwnedBuffers::Separate { input, output }) = buffers else { return Vec::new() };
     let (Some(inputs), Some(parts)) = (input.into_list::<T>(), output.into_list::<T>()) else {
@@ -155,7 +155,7 @@ pub(crate) fn reduce_scatter<T: Element, C: Communicator + ?Sized>(
             separate(comm, call(&shape, Some(op)), parts, vectors::<T>(own, Division::Anywhere))
         }
         Err(shortage) => {
-            // Their elements are as many as those of their parts.
+            // They have as many elements as their parts.
             let inputs = OwnedMemory::of_list(inputs, Division::Anywhere);
             separate(comm, call(&shape, Some(op)), inputs, || Err(shortage))
         }

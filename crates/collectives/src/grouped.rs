@@ -18,7 +18,7 @@ pub trait CollectivesGrouped: Communicator {
     /// are in one scope, so that no other thread's call comes between. Every rank groups the same collectives. Gives
     /// the results of the receives.
     ///
-    /// Cost: of collectives that travel together, that of one call of all their elements; nothing is copied together.
+    /// Cost: collectives that travel together cost one call of all their elements; nothing is copied together.
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -48,7 +48,7 @@ pub trait CollectivesGrouped: Communicator {
 
 impl<C: Communicator + ?Sized> CollectivesGrouped for C {}
 
-/// The calls of a group. Arguments are those of the blocking calls of [`Collectives`].
+/// The calls of a group. They take the arguments of the blocking calls of [`Collectives`].
 pub struct GroupedCalls<'a> {
     ranks: usize,
     /// Each call, and whether it may travel with others.
@@ -257,7 +257,7 @@ fn one_of(mut run: Vec<(Call<'_>, bool)>, ranks: usize) -> Call<'_> {
     Call { site, ..Call::new(Descriptor { count, ..descriptor }, buffers) }
 }
 
-/// The shares of rank 0 in all buffers, then those of rank 1, and so on.
+/// The shares of rank 0 in all buffers, then the shares of rank 1, and so on.
 fn by_rank<S>(
     mut buffers: Vec<S>,
     ranks: usize,

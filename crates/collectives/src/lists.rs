@@ -46,8 +46,8 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call { counts, ..Call::separate(uneven(descriptor), input, output) }).map(drop)
     }
 
-    /// [`CollectivesOfLists::all_to_all_list`] of vectors: `receive_counts[i]` elements come from rank i. The handle gives
-    /// a vector of each rank.
+    /// [`CollectivesOfLists::all_to_all_list`] of vectors: `receive_counts[i]` elements come from rank i. The handle
+    /// gives a vector of each rank.
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -87,8 +87,8 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call { counts: per_rank(&counts), ..call }).map(drop)
     }
 
-    /// [`CollectivesOfLists::all_gather_list_v`] with `counts[r]` elements from rank r; the handle gives a vector of each
-    /// rank.
+    /// [`CollectivesOfLists::all_gather_list_v`] with `counts[r]` elements from rank r; the handle gives a vector of
+    /// each rank.
     #[track_caller]
     fn all_gather_list_v_async<T: Element>(&self, input: Vec<T>, counts: &[usize]) -> TypedWork<Vec<Vec<T>>> {
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
@@ -119,7 +119,8 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call::separate(descriptor, Buffer::of(input), output)).map(drop)
     }
 
-    /// [`CollectivesOfLists::gather_list`]; the handle gives a vector of each rank at the root, an empty list elsewhere.
+    /// [`CollectivesOfLists::gather_list`]; the handle gives a vector of each rank at the root, an empty list
+    /// elsewhere.
     #[track_caller]
     fn gather_list_async<T: Element>(&self, input: Vec<T>, root: u32) -> TypedWork<Vec<Vec<T>>> {
         let (count, ranks) = (input.len(), self.size());
@@ -143,7 +144,8 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call { counts: per_rank(counts), ..call }).map(drop)
     }
 
-    /// [`CollectivesOfLists::gather_list_v`]; the handle gives a vector of each rank at the root, an empty list elsewhere.
+    /// [`CollectivesOfLists::gather_list_v`]; the handle gives a vector of each rank at the root, an empty list
+    /// elsewhere.
     #[track_caller]
     fn gather_list_v_async<T: Element>(
         &self,
@@ -174,8 +176,8 @@ pub trait CollectivesOfLists: Communicator {
         self.issue(Call::separate(descriptor, input, BufferMut::of(output))).map(drop)
     }
 
-    /// [`CollectivesOfLists::scatter_list`] of vectors of `count` elements; `inputs` is empty except at the root, and the
-    /// handle gives this rank's.
+    /// [`CollectivesOfLists::scatter_list`] of vectors of `count` elements; `inputs` is empty except at the root, and
+    /// the handle gives this rank's vector.
     #[track_caller]
     fn scatter_list_async<T: Element>(
         &self,

@@ -11,13 +11,13 @@ use crate::skip::skip;
 /// PointToPoint between two ranks, as users of MPI know them. [`crate::Collectives`] has `send` and `recv`.
 ///
 /// # Errors
-/// As those of [`crate::Collectives::send`] and [`crate::Collectives::recv`].
+/// As [`crate::Collectives::send`] and [`crate::Collectives::recv`].
 pub trait PointToPoint: Communicator {
     /// Sends `message` to `destination` and receives into `buffer` from `source`, both with `tag`, and returns when
     /// both have ended: the exchange of neighbours, which cannot deadlock however long the messages are (MPI 4.1,
     /// section 3.10). [`Peer::None`] on either side moves nothing there.
     ///
-    /// Cost: that of a send and a receive at once. It allocates nothing.
+    /// Cost: a send and a receive at once. It allocates nothing.
     ///
     /// ```text
     /// a shift to the right in a ring of 4 ranks, message -> buffer
@@ -53,9 +53,8 @@ pub trait PointToPoint: Communicator {
         result_of(received, &calls[1]).map(|outcome| Received::of(&outcome, T::DTYPE))
     }
 
-    /// Starts all sends and receives of a batch, then waits for all of them: they cannot deadlock, in whatever order
-    /// the ranks name them. The arguments of all are checked before any starts. Gives the results of the receives, in
-    /// their order.
+    /// Starts all sends and receives of a batch, then waits for all of them: they cannot deadlock, in any order. The
+    /// arguments of all are checked before any starts. Gives the results of the receives, in their order.
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -104,8 +103,8 @@ pub trait PointToPoint: Communicator {
         }
     }
 
-    /// [`PointToPoint::probe`] without waiting: `None` if no message has arrived. It looks at the streams of all sources,
-    /// so a loop of it finds each message.
+    /// [`PointToPoint::probe`] without waiting: `None` if no message has arrived. It looks at the streams of all
+    /// sources, so a loop of it finds each message.
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -188,7 +187,8 @@ pub(crate) fn exchanged<C: Communicator + ?Sized>(comm: &C, calls: &mut [Call<'_
     Ok(received)
 }
 
-/// Checks all calls, then runs those that a backend must see. Gives the result of each.
+/// Checks all calls, then runs them, except for messages of nobody and calls that are switched off. Gives the result
+/// of each.
 fn exchange<C: Communicator + ?Sized>(
     comm: &C,
     calls: &mut [Call<'_>],

@@ -22,7 +22,7 @@ use crate::collectives::Collectives;
 /// one on.
 ///
 /// # Errors
-/// Of the preparation, those of [`Communicator::supports`]. Of a call, besides those of the plain call,
+/// The preparation has the errors of [`Communicator::supports`]. A call has the errors of the plain call, and
 /// [`Error::InvalidArgument`] for a buffer of another length, and when the plan is stale, because an algorithm was
 /// registered since; after a failure the first cause: prepare again on the communicator of
 /// [`Communicator::shrink`].

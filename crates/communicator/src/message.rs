@@ -122,7 +122,7 @@ impl Probed {
 
     /// Receives the message into `buffer`, which may be longer.
     ///
-    /// Cost: a copy beside that of a receive.
+    /// Cost: a receive, and a copy.
     ///
     /// # Errors
     /// [`Error::Truncated`] when the buffer is too short, [`Error::InvalidArgument`] for another element type: the

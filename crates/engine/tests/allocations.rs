@@ -69,7 +69,7 @@ fn a_steady_exchange_of_neighbours_allocates_nothing() {
     });
 }
 
-/// A prepared call keeps its plan where plain calls of many shapes push out those of each other.
+/// A prepared call keeps its plan where plain calls of many shapes push out each other's plans.
 #[test]
 fn a_prepared_call_allocates_nothing_among_calls_of_many_shapes() {
     const SHAPES: usize = 100;

@@ -3,7 +3,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use unisono::{Cartesian, Collectives, CollectivesAsync, Peer, ReduceOp, Result};
+use unisono::{Cartesian, Collectives, PointToPoint, ReduceOp, Result};
 
 /// The cells of the plane along each side, which any grid of 1, 2, 3, 4, 6 or 8 ranks divides.
 const PLANE: usize = 48;
@@ -44,15 +44,14 @@ impl Part {
         let (source, destination) = grid.shift(dimension, displacement)?;
         let last = [self.rows, self.columns][dimension];
         let (own, beyond) = if displacement > 0 { (last, 0) } else { (1, last + 1) };
-        let message = self.line(dimension, own).into_iter().map(|cell| self.cells[cell]).collect();
-        let sent = destination.map(|rank| grid.communicator().send_async(message, rank, 0));
-        if let Some(rank) = source {
-            let line = self.line(dimension, beyond);
-            let mut received = vec![0.0; line.len()];
-            grid.communicator().recv(&mut received, Peer::Rank(rank), 0)?;
-            line.into_iter().zip(received).for_each(|(cell, value)| self.cells[cell] = value);
-        }
-        sent.map_or(Ok(()), |sent| sent.wait().map(drop))
+        let sent: Vec<f64> = self.line(dimension, own).into_iter().map(|cell| self.cells[cell]).collect();
+        let mut received = vec![0.0; sent.len()];
+        grid.communicator().send_recv(&sent, destination, &mut received, source, 0)?;
+        self.line(dimension, beyond)
+            .into_iter()
+            .zip(received)
+            .for_each(|(cell, value)| self.cells[cell] = value);
+        Ok(())
     }
 
     fn step(&mut self) {

@@ -22,7 +22,7 @@
 /// ```
 ///
 /// It derives `Clone`, `Copy`, `Debug` and `PartialEq`, lays the fields out as C does, and implements
-/// [`Element`](crate::Element). A struct that needs more writes the four lines itself; see [`bytemuck`](crate::bytemuck).
+/// [`Element`](crate::Element). [`bytemuck`](crate::bytemuck) shows the same by hand.
 #[doc(alias = "MPI_Type_create_struct")]
 #[macro_export]
 macro_rules! element {

@@ -80,6 +80,7 @@ pub mod flight;
 pub mod in_process;
 mod mesh;
 mod open_worlds;
+pub mod operators;
 pub mod prelude;
 pub mod schedule;
 mod selection;
@@ -122,7 +123,6 @@ pub use selection::{BACKENDS, is_available};
 pub use store::Store;
 #[cfg(feature = "serde")]
 pub use unisono_collectives::Serialized;
-pub use unisono_collectives::operators;
 pub use unisono_collectives::{
     AllReduceCache, Batch, Collectives, CollectivesAsync, CollectivesGrouped, CollectivesOfLists,
     CollectivesOfObjects, CollectivesPrefix, CollectivesPrepared, CollectivesUneven, GroupedCalls,

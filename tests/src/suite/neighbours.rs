@@ -12,7 +12,7 @@ use unisono_communicator::{
 use crate::backend::Backend;
 use crate::world::run_each;
 
-/// Nothing, little, all that travels without asking and one more.
+/// Nothing, little, the longest message that is sent at once, and one element more.
 const LENGTHS: &[usize] = &[0, 1, 1000, 131_072, 131_073, 300_000];
 
 fn message(rank: u32, length: usize) -> Vec<u32> {
@@ -190,7 +190,7 @@ pub fn b24_probes(backend: &dyn Backend) {
     });
 }
 
-/// A message that was found and not received goes back to its place; so does one whose receive is refused.
+/// A message that was found and not received goes back to its place; and so does a message whose receive is refused.
 pub fn b24_found_messages_go_back(backend: &dyn Backend) {
     run_each(backend, &[1, 2], |comm| {
         let (next, previous) = ring(comm);
@@ -253,7 +253,7 @@ pub fn b16_waits_for_any(backend: &dyn Backend) {
             }
             assert_eq!(order, [1, 2, 0]);
         }
-        // One that has ended already, beside one that never does.
+        // A call that has ended already, beside a receive without a message.
         let works = [comm.barrier_async().into_work(), comm.recv_async(vec![0u8], previous, 77).into_work()];
         works[0].wait().unwrap();
         assert_eq!(wait_any(&works), Some(0));
@@ -266,7 +266,7 @@ fn works<'a, R>(all: &'a [(usize, unisono_communicator::TypedWork<R>)]) -> Vec<&
     all.iter().map(|(_, work)| work.as_work()).collect()
 }
 
-/// Two threads exchange on one communicator at once: the one that does not hold the links copies.
+/// Three threads exchange on one communicator at once: a thread that does not hold the links copies.
 pub fn b24_threads_exchange_at_once(backend: &dyn Backend) {
     run_each(backend, &[2, 3], |comm| {
         let (next, previous) = ring(comm);

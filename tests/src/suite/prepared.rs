@@ -1,4 +1,4 @@
-//! Prepared calls: the results of plain calls, several at once, and the errors of those that no longer fit.
+//! Prepared calls: the results of plain calls, several at once, and the errors of stale ones.
 
 use std::sync::Arc;
 

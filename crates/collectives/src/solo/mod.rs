@@ -1,6 +1,7 @@
 //! The world of one rank: every operation without a network. The examples of the documentation use it.
 
 mod messages;
+mod probe;
 mod world;
 
 use std::sync::Arc;

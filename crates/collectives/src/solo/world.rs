@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Buffer, Buffers, CALL_TIMEOUT_DEFAULT, Call, CallInfo, CallOptions, DoneCallback, EnteredCall, Error,
-    Finished, FoundMessage, Group, OpenScope, Outcome, OwnedBuffers, OwnedCall, ParentCall, Probed,
-    RecordedEnd, Recording, Result, ScopeId, Tag, WhenBusy, Work, WorkSource, call_back, deadline_after,
+    Group, OpenScope, Outcome, OwnedBuffers, OwnedCall, ParentCall, RecordedEnd, Recording, Result, ScopeId,
+    Tag, WhenBusy, Work, WorkSource, call_back, deadline_after,
 };
 
 use crate::solo::messages::{ALGORITHM, Message, OWN, PostedReceive, deadline, info, no_message, timeout};
@@ -305,7 +305,7 @@ impl World {
     }
 
     /// Gives a message to the receive that waits for it, or keeps it.
-    fn give(&self, mut state: MutexGuard<'_, State>, message: Message) -> Result<()> {
+    pub(crate) fn give(&self, mut state: MutexGuard<'_, State>, message: Message) -> Result<()> {
         match state.take_receive(|receive| receive.tag.fits(message.tag)) {
             None => {
                 state.keep(message);
@@ -340,16 +340,6 @@ impl World {
             }
             state = self.wait(state, deadline);
         }
-    }
-
-    /// Takes a message for a probe.
-    pub(crate) fn probe(self: &Arc<Self>, call: &Call<'_>, waits: bool) -> Result<Option<Probed>> {
-        let message = self.take(call, waits)?;
-        Ok(message.map(|message| {
-            let (size, tag) = ((message.dtype, message.bytes.len() as u64), message.tag);
-            let found = Found { world: self.clone(), message: Some(message) };
-            Probed::new((OWN.get(), tag), size, Box::new(found))
-        }))
     }
 
     /// Waits for the message of a blocking receive.
@@ -425,29 +415,6 @@ impl OpenScope for SoloScope {
     fn note_size(&self, bytes: u64) {
         // A second size would be of another call.
         let _ = self.size.set(bytes);
-    }
-}
-
-/// A message that a probe has found. Dropped before it is received, it goes back to its place.
-struct Found {
-    world: Arc<World>,
-    message: Option<Message>,
-}
-
-impl FoundMessage for Found {
-    fn receive(mut self: Box<Self>, mut call: OwnedCall) -> Work {
-        let Some(message) = self.message.take() else { return Work::refused(call, Error::closed()) };
-        let result = message.deliver_owned(&mut call).map_err(|error| error.in_call(&call));
-        Work::finished(Finished { result, buffers: Some(call.buffers) })
-    }
-}
-
-impl Drop for Found {
-    fn drop(&mut self) {
-        if let Some(message) = self.message.take() {
-            // An error is the first cause, which the next call returns.
-            let _ = self.world.give(self.world.lock(), message);
-        }
     }
 }
 

@@ -46,7 +46,7 @@ pub struct Call<'a> {
     pub scope: Option<ScopeId>,
     /// The code that runs a collective in place of a schedule. A communicator on top of another one sets it.
     pub body: Option<Box<dyn CallBody>>,
-    /// The plan that was prepared for it. The arguments are those of the preparation.
+    /// The plan that was prepared for it, with the same arguments.
     pub prepared: Option<PreparedNumber>,
     /// The line that called.
     pub site: Site,
@@ -70,7 +70,7 @@ pub struct OwnedCall {
     pub scope: Option<ScopeId>,
     /// The code that runs a collective in place of a schedule. A communicator on top of another one sets it.
     pub body: Option<Box<dyn CallBody>>,
-    /// The plan that was prepared for it. The arguments are those of the preparation.
+    /// The plan that was prepared for it, with the same arguments.
     pub prepared: Option<PreparedNumber>,
     /// The line that called.
     pub site: Site,

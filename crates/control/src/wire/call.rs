@@ -1,7 +1,8 @@
 //! A call on the wire: number `u64`, operation `u8`, dtype 3 bytes ([`DType::code`]), count `u64`, op `u8` (0: none),
 //! for a factor `u64` (the bits of the f64), for a user operator commutative `u8` and name text, root `u32` (all ones:
 //! none), peer `u8` (0 none, 1 a rank, 2 any, 3 nobody; 0x80 beside these: any tag) and `u32`, tag `u32`, label text
-//! (empty: none), flags `u8` (1 in place, 2 uneven), algorithm text (empty: none) and hash of its schedules `u32`, file text (empty: unknown), line `u32`,
+//! (empty: none), flags `u8` (1 in place, 2 uneven), algorithm text (empty: none) and hash of its schedules `u32`,
+//! file text (empty: unknown), line `u32`,
 //! sizes `u8` (0 none, 1 of segments, 2 of ranks, 3 of pairs) and their lists: one, or for pairs the sent and the
 //! received lengths. A list is the number of its lengths `u64`, their digest `u64`, and the first [`LENGTHS_KNOWN_MAX`]
 //! of them, or all, as `u64`.

@@ -19,12 +19,12 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 pub(crate) type Unprepared = Arc<Mutex<Vec<PreparedNumber>>>;
 
 /// Keeps the plan of a prepared call.
-struct Kept {
+struct KeptPlan {
     unprepared: Unprepared,
     number: PreparedNumber,
 }
 
-impl Drop for Kept {
+impl Drop for KeptPlan {
     fn drop(&mut self) {
         lock(&self.unprepared).push(self.number);
     }
@@ -58,6 +58,6 @@ impl<L: Links + 'static> Shared<L> {
             guard.planner.forget(unprepared);
         }
         guard.planner.prepare(number, collective, &descriptor, &options)?;
-        Ok(prepared.planned(number, Kept { unprepared: self.unprepared.clone(), number }))
+        Ok(prepared.planned(number, KeptPlan { unprepared: self.unprepared.clone(), number }))
     }
 }

@@ -440,7 +440,7 @@ impl PointToPoint {
         self.lanes.iter_mut().flat_map(PeerLane::owned_mut).chain(waiting)
     }
 
-    /// Adds the events that the messages, including those of `lent`, wait for to `pause`.
+    /// Adds the events that the messages, `lent` included, wait for to `pause`.
     pub(crate) fn pause<L: Links>(&mut self, links: &mut L, lent: &[Borrowed<'_>], pause: &mut Pause) {
         self.matching.show_unread();
         self.push_interest(links, lent, &mut pause.interest);

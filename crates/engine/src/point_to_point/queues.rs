@@ -26,8 +26,7 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
         self.items
     }
 
-    /// Adds an item at the place of its number among those of its key: an item that has never been in the queue goes
-    /// behind all others.
+    /// Adds an item at the place of its number among the items of its key: a new item goes behind all others.
     pub(super) fn insert(&mut self, key: K, number: u64, item: T) {
         self.items += 1;
         match self.queues.entry(key) {

@@ -1,7 +1,7 @@
 //! One send or receive. Either the transfer owns its memory, or the thread that is blocked in the call lends the memory
 //! at every poll.
 //!
-//! Only the blocking call of the thread that holds the links lends memory: that of one transfer, or of a batch. Before
+//! Only the blocking call of the thread that holds the links lends memory: for one transfer, or for a batch. Before
 //! this thread gives the links up, the transfers get memory of their own, so that the next holder can continue from the
 //! same byte.
 

@@ -56,13 +56,13 @@ impl Unread {
 pub(super) type Wanted = (Option<GroupRank>, Option<u32>);
 
 /// The source and the tag of a message.
-type Key = (GroupRank, u32);
+type Envelope = (GroupRank, u32);
 
 /// Arrived messages, a queue for each source and tag.
 pub(super) struct Unexpected {
-    arrived: Queues<Key, Arrived>,
+    arrived: Queues<Envelope, Arrived>,
     /// The first message of each queue: by its number, by its tag and number, by its source and number.
-    firsts: BTreeMap<u64, Key>,
+    firsts: BTreeMap<u64, Envelope>,
     firsts_by_tag: BTreeSet<(u32, u64)>,
     firsts_by_source: BTreeSet<(GroupRank, u64)>,
 }
@@ -136,13 +136,13 @@ impl Unexpected {
         true
     }
 
-    fn note_first(&mut self, key @ (source, tag): Key, number: u64) {
+    fn note_first(&mut self, key @ (source, tag): Envelope, number: u64) {
         self.firsts.insert(number, key);
         self.firsts_by_tag.insert((tag, number));
         self.firsts_by_source.insert((source, number));
     }
 
-    fn forget_first(&mut self, (source, tag): Key, number: u64) {
+    fn forget_first(&mut self, (source, tag): Envelope, number: u64) {
         self.firsts.remove(&number);
         self.firsts_by_tag.remove(&(tag, number));
         self.firsts_by_source.remove(&(source, number));
