@@ -5,6 +5,7 @@ mod probe;
 mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
@@ -55,10 +56,9 @@ impl Solo {
 
     /// Another world, with the options of this one where `options` sets none.
     fn of_the_same_rank(&self, options: &GroupOptions) -> Solo {
-        Solo {
-            group: self.group.clone().with_options(options.or(self.group.options())),
-            world: self.world.derive(),
-        }
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let group = self.group.clone().with_id(NEXT_ID.fetch_add(1, Ordering::Relaxed));
+        Solo { group: group.with_options(options.or(self.group.options())), world: self.world.derive() }
     }
 }
 
