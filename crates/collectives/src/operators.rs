@@ -47,7 +47,11 @@ pub const REPLACE: UserOp = UserOp::ordered("replace");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C, packed)]
-pub struct Located<V: Pod, I: Pod> {
+pub struct Located<V, I>
+where
+    V: Pod,
+    I: Pod,
+{
     /// The value.
     pub value: V,
     /// Its place.

@@ -262,7 +262,7 @@ pub fn b16_waits_for_any(backend: &dyn Backend) {
     });
 }
 
-fn works<'a, R>(all: &'a [(usize, unisono_communicator::TypedWork<R>)]) -> Vec<&'a Work> {
+fn works<R>(all: &[(usize, unisono_communicator::TypedWork<R>)]) -> Vec<&Work> {
     all.iter().map(|(_, work)| work.as_work()).collect()
 }
 

@@ -249,7 +249,7 @@ impl<L: Links + 'static> Shared<L> {
                 )
                 .map_err(|error| self.gate.settle(&mut guard, error))?;
                 let request = Request::new(copy, self.monitor.clone());
-                lock(&self.messages).own(index, lent, request.clone(), wait.clone(), guard.links.now());
+                lock(&self.messages).own(index, lent, request.clone(), wait, guard.links.now());
                 copies.push((index, request));
             }
         }
