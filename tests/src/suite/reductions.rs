@@ -86,6 +86,23 @@ pub fn all_reduce(backend: &dyn Backend) {
     });
 }
 
+/// Of many buffers at once, some of them empty: every operator on every type, as of one buffer.
+pub fn coalesced(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        every_pair(backend, comm, Collective::AllReduce, |dtype, op, count| {
+            with_dtype!(dtype, T => {
+                let what = format!("coalesced {dtype} {op} {count} on rank {rank} of {ranks}");
+                let mut whole: Vec<T> = inputs(op, ranks, rank, count);
+                let (first, rest) = whole.split_at_mut(count / 3);
+                let (middle, last) = rest.split_at_mut(count / 5);
+                comm.all_reduce_coalesced(&mut [first, middle, &mut [], last], op_of(op, rank)).unwrap();
+                assert_same(&whole, &results::<T>(op, ranks, count), &what);
+            });
+        });
+    });
+}
+
 /// To every root.
 pub fn reduce(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {

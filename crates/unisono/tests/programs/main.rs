@@ -4,6 +4,8 @@
 #![expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 
 mod comms_log;
+#[cfg(feature = "compression")]
+mod compressed;
 mod examples;
 mod init;
 mod meeting;
@@ -28,6 +30,8 @@ fn program_of_this_process() {
         ("comms_log::program_with_a_switched_log", comms_log::program_with_a_switched_log),
         ("comms_log::program_with_times", comms_log::program_with_times),
         ("comms_log::program_with_two_logs", comms_log::program_with_two_logs),
+        #[cfg(feature = "compression")]
+        ("compressed::program_that_compresses", compressed::program_that_compresses),
         ("meeting::program_that_meets_at_a_url", meeting::program_that_meets_at_a_url),
         ("mesh::program_with_a_mesh", mesh::program_with_a_mesh),
         ("metrics::program_that_is_counted", metrics::program_that_is_counted),
