@@ -19,8 +19,9 @@ use crate::uneven::{own, per_rank, uneven, uneven_call, wide};
 ///
 /// # Errors
 /// As [`crate::Collectives`]. A list with another number of buffers, and a buffer of another length, is an
-/// [`Error::InvalidArgument`] that names the list, before anything is sent. Lengths that differ between ranks where
-/// they must not are an [`Error::Mismatch`].
+/// [`InvalidArgument`](unisono_communicator::Error::InvalidArgument) that names the list, before anything is sent.
+/// Lengths that differ between ranks where they must not are a
+/// [`Mismatch`](unisono_communicator::Error::Mismatch).
 pub trait CollectivesOfLists: Communicator {
     /// `inputs[j]` goes to rank j, and `outputs[i]` receives the buffer of rank i. Lengths may differ: rank j's
     /// `outputs[i]` is as long as rank i's `inputs[j]`. Other ranks may call

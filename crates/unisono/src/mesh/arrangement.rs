@@ -3,7 +3,18 @@
 
 use unisono_communicator::{Error, Result};
 
-/// All ranks of a world, in the shape of a mesh, as one of these ranks sees them.
+/// The ranks of a mesh.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ranks<'a> {
+    /// All ranks of the world, in their own order.
+    All,
+    /// All ranks of the world, in this row-major order.
+    Ordered(&'a [u32]),
+    /// These ranks of the world, in this row-major order.
+    Part(&'a [u32]),
+}
+
+/// Ranks of a world in the shape of a mesh, as one of these ranks sees them.
 #[derive(Debug)]
 pub(super) struct Arrangement {
     sizes: Vec<u32>,
@@ -15,27 +26,35 @@ pub(super) struct Arrangement {
 }
 
 impl Arrangement {
-    /// The arrangement of the ranks in this row-major order; `None`: in their own order. `own` of `world_size` ranks
-    /// looks at it.
+    /// The arrangement of these ranks. `own` of `world_size` ranks looks at it; `None` if it is none of them.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for names, sizes or ranks that make no mesh of the whole world.
+    /// [`Error::InvalidArgument`] for names, sizes or ranks that make no mesh.
     pub(super) fn new(
         dimensions: &[(&str, u32)],
-        ranks: Option<&[u32]>,
+        ranks: Ranks<'_>,
         (own, world_size): (u32, u32),
-    ) -> Result<Arrangement> {
-        check_dimensions(dimensions, world_size)?;
+    ) -> Result<Option<Arrangement>> {
         let ranks = match ranks {
-            Some(ranks) => permutation(ranks, world_size)?,
-            None => (0..world_size).collect(),
+            Ranks::All => {
+                check_dimensions(dimensions, world_size, "the size of the world")?;
+                (0..world_size).collect()
+            }
+            Ranks::Ordered(ranks) => {
+                check_dimensions(dimensions, world_size, "the size of the world")?;
+                permutation(ranks, world_size)?
+            }
+            Ranks::Part(ranks) => {
+                check_dimensions(dimensions, ranks.len() as u32, "the number of ranks")?;
+                each_once(ranks, world_size)?;
+                ranks.to_vec()
+            }
         };
         let sizes: Vec<u32> = dimensions.iter().map(|&(_, size)| size).collect();
         let stride = |dimension: usize| sizes[dimension + 1..].iter().product();
         let strides = (0..sizes.len()).map(stride).collect();
-        #[expect(clippy::expect_used, reason = "the list has every rank of the world")]
-        let own = ranks.iter().position(|&rank| rank == own).expect("this rank is in the mesh") as u32;
-        Ok(Arrangement { sizes, strides, ranks, own })
+        let own = ranks.iter().position(|&rank| rank == own);
+        Ok(own.map(|own| Arrangement { sizes, strides, ranks, own: own as u32 }))
     }
 
     fn coordinate(&self, dimension: usize) -> u32 {
@@ -67,8 +86,8 @@ impl Arrangement {
     }
 }
 
-/// Refuses names and sizes that make no mesh of the whole world.
-fn check_dimensions(dimensions: &[(&str, u32)], world_size: u32) -> Result<()> {
+/// Refuses names and sizes that make no mesh of so many ranks.
+fn check_dimensions(dimensions: &[(&str, u32)], ranks: u32, whose: &str) -> Result<()> {
     let refused = |problem: String| Err(Error::invalid("dimensions", problem));
     if dimensions.is_empty() {
         return refused("none, but a mesh has at least one".to_owned());
@@ -86,16 +105,26 @@ fn check_dimensions(dimensions: &[(&str, u32)], world_size: u32) -> Result<()> {
     }
     // Each size is above 0, so the product never falls, and a product that is too large stays so.
     let product = dimensions.iter().fold(1u64, |product, (_, size)| product.saturating_mul(u64::from(*size)));
-    if product != u64::from(world_size) {
-        let problem =
-            format!("the product of {} is not {world_size}, the size of the world", text(dimensions));
-        return refused(problem);
+    if product != u64::from(ranks) {
+        return refused(format!("the product of {} is not {ranks}, {whose}", text(dimensions)));
     }
     Ok(())
 }
 
 /// Refuses a list that has not every rank of the world once.
 fn permutation(ranks: &[u32], world_size: u32) -> Result<Vec<u32>> {
+    let is_there = each_once(ranks, world_size)?;
+    match is_there.iter().position(|is_there| !is_there) {
+        Some(missing) => {
+            let problem = format!("rank {missing} is missing, but a mesh has all ranks of the world");
+            Err(Error::invalid("ranks", problem))
+        }
+        None => Ok(ranks.to_vec()),
+    }
+}
+
+/// Refuses a rank that comes twice, or that the world does not have. Gives for each rank of the world whether it comes.
+fn each_once(ranks: &[u32], world_size: u32) -> Result<Vec<bool>> {
     let refused = |problem: String| Err(Error::invalid("ranks", problem));
     let mut is_there = vec![false; world_size as usize];
     for &rank in ranks {
@@ -105,10 +134,7 @@ fn permutation(ranks: &[u32], world_size: u32) -> Result<Vec<u32>> {
             None => return refused(format!("{rank}, but the world has ranks 0 to {}", world_size - 1)),
         }
     }
-    match is_there.iter().position(|is_there| !is_there) {
-        Some(missing) => refused(format!("rank {missing} is missing, but a mesh has all ranks of the world")),
-        None => Ok(ranks.to_vec()),
-    }
+    Ok(is_there)
 }
 
 /// Dimensions as a person reads them.
@@ -156,7 +182,8 @@ mod tests {
             let coordinates = all_coordinates(&sizes);
             prop_assert_eq!(coordinates.len(), ranks.len());
             for (own, rank) in coordinates.iter().zip(&ranks) {
-                let mesh = Arrangement::new(&dims, Some(&ranks), (*rank, ranks.len() as u32)).unwrap();
+                let at = (*rank, ranks.len() as u32);
+                let mesh = Arrangement::new(&dims, Ranks::Ordered(&ranks), at).unwrap().unwrap();
                 for set in 0..1u32 << sizes.len() {
                     let (along, across): (Vec<usize>, Vec<usize>) =
                         (0..sizes.len()).partition(|&dimension| set >> dimension & 1 == 1);
@@ -182,14 +209,14 @@ mod tests {
 
     #[test]
     fn a14_no_order_of_ranks_is_their_own_order() {
-        let mesh = Arrangement::new(&[("a", 2), ("b", 3)], None, (4, 6)).unwrap();
+        let mesh = Arrangement::new(&[("a", 2), ("b", 3)], Ranks::All, (4, 6)).unwrap().unwrap();
         assert_eq!((mesh.ranks_along(&[0]), mesh.ranks_along(&[1])), (vec![1, 4], vec![3, 4, 5]));
         assert_eq!((mesh.place_along(&[0]), mesh.place_along(&[1]), mesh.place_along(&[0, 1])), (1, 1, 4));
     }
 
     #[test]
     fn a14_what_is_no_mesh_of_the_world_is_refused() {
-        let refused = |dimensions: &[(&str, u32)], ranks: Option<&[u32]>| {
+        let refused = |dimensions: &[(&str, u32)], ranks: Ranks<'_>| {
             Arrangement::new(dimensions, ranks, (0, 6)).unwrap_err().to_string()
         };
         let huge = [("a", u32::MAX), ("b", u32::MAX), ("c", u32::MAX)];
@@ -206,7 +233,7 @@ mod tests {
             ),
         ];
         for (dimensions, problem) in dimensions {
-            assert_eq!(refused(dimensions, None), format!("invalid dimensions: {problem}"));
+            assert_eq!(refused(dimensions, Ranks::All), format!("invalid dimensions: {problem}"));
         }
         let ranks: [(&[u32], &str); 4] = [
             (&[0, 1, 2, 3, 4, 6], "6, but the world has ranks 0 to 5"),
@@ -215,7 +242,7 @@ mod tests {
             (&[], "rank 0 is missing, but a mesh has all ranks of the world"),
         ];
         for (ranks, problem) in ranks {
-            let error = refused(&[("dp", 2), ("tp", 3)], Some(ranks));
+            let error = refused(&[("dp", 2), ("tp", 3)], Ranks::Ordered(ranks));
             assert_eq!(error, format!("invalid ranks: {problem}"));
         }
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use unisono_communicator::{Communicator, Error, GroupOptions, Result, Site};
 
-use arrangement::Arrangement;
+use arrangement::{Arrangement, Ranks};
 pub use cartesian::Cartesian;
 use maker::Maker;
 
@@ -141,6 +141,12 @@ fn in_call(method: &'static str) -> impl Fn(Error) -> Error {
     move |error| error.in_call(&format_args!("DeviceMesh::{method} at {site}"))
 }
 
+/// A mesh that has all ranks, so that this rank is one of them.
+fn whole(mesh: Result<Option<DeviceMesh>>) -> Result<DeviceMesh> {
+    #[expect(clippy::expect_used, reason = "the list has every rank of the world")]
+    mesh.map(|mesh| mesh.expect("this rank is in the mesh"))
+}
+
 impl DeviceMesh {
     /// A mesh of all ranks of a world: dimensions with their sizes, whose product is the size of the world. The ranks
     /// stand in their order, row-major: neighbours differ in the last dimension.
@@ -160,7 +166,7 @@ impl DeviceMesh {
     #[doc(alias = "init_device_mesh")]
     #[track_caller]
     pub fn new(world: &impl MeshWorld, dimensions: &[(&str, u32)]) -> Result<DeviceMesh> {
-        DeviceMesh::over(world, dimensions, None).map_err(in_call("new"))
+        whole(DeviceMesh::over(world, dimensions, Ranks::All)).map_err(in_call("new"))
     }
 
     /// [`DeviceMesh::new`] with another order of the ranks, for instance by the hosts that they are on: `ranks` is the
@@ -189,17 +195,50 @@ impl DeviceMesh {
         dimensions: &[(&str, u32)],
         ranks: &[u32],
     ) -> Result<DeviceMesh> {
-        DeviceMesh::over(world, dimensions, Some(ranks)).map_err(in_call("with_ranks"))
+        whole(DeviceMesh::over(world, dimensions, Ranks::Ordered(ranks))).map_err(in_call("with_ranks"))
     }
 
-    fn over(world: &impl MeshWorld, dimensions: &[(&str, u32)], ranks: Option<&[u32]>) -> Result<DeviceMesh> {
+    /// [`DeviceMesh::with_ranks`] of some ranks of the world: `None` on a rank that is none of them. All ranks of the
+    /// world call it, with the same list.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use unisono::{DeviceMesh, in_process};
+    ///
+    /// let mut world = in_process::world_with_groups(4);
+    /// let [last, third] = [3, 2].map(|rank| Arc::new(world.remove(rank).1));
+    /// let mesh = DeviceMesh::of_part(&last, &[("dp", 3)], &[3, 0, 1])?;
+    /// assert_eq!(mesh.map(|mesh| mesh.coordinate()), Some(vec![0]));
+    /// assert!(DeviceMesh::of_part(&third, &[("dp", 3)], &[3, 0, 1])?.is_none());
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`DeviceMesh::new`], with the number of ranks in place of the size of the world; [`Error::InvalidArgument`]
+    /// for a rank that the world does not have, and for a rank that comes twice.
+    #[track_caller]
+    pub fn of_part(
+        world: &impl MeshWorld,
+        dimensions: &[(&str, u32)],
+        ranks: &[u32],
+    ) -> Result<Option<DeviceMesh>> {
+        DeviceMesh::over(world, dimensions, Ranks::Part(ranks)).map_err(in_call("of_part"))
+    }
+
+    fn over(
+        world: &impl MeshWorld,
+        dimensions: &[(&str, u32)],
+        ranks: Ranks<'_>,
+    ) -> Result<Option<DeviceMesh>> {
         let arrangement = Arrangement::new(dimensions, ranks, world.rank_and_size())?;
         let names = dimensions.iter().enumerate();
         let axes: Vec<Arc<Axis>> = names.map(|(index, (name, _))| Axis::new(name, vec![index])).collect();
         // A refused mesh has no number, so that the numbers stay equal on all ranks.
         let (number, maker) = (world.next_mesh(), Box::new(world.clone()));
-        let whole = Whole { maker, number, arrangement, axes: Mutex::new(axes.clone()) };
-        Ok(DeviceMesh { whole: Arc::new(whole), axes })
+        Ok(arrangement.map(|arrangement| {
+            let whole = Whole { maker, number, arrangement, axes: Mutex::new(axes.clone()) };
+            DeviceMesh { whole: Arc::new(whole), axes }
+        }))
     }
 
     /// The names of the dimensions, in order.

@@ -34,6 +34,7 @@ fn program_of_this_process() {
         ("compressed::program_that_compresses", compressed::program_that_compresses),
         ("meeting::program_that_meets_at_a_url", meeting::program_that_meets_at_a_url),
         ("mesh::program_with_a_mesh", mesh::program_with_a_mesh),
+        ("mesh::program_with_a_mesh_of_a_part", mesh::program_with_a_mesh_of_a_part),
         ("metrics::program_that_is_counted", metrics::program_that_is_counted),
         ("program_that_adds", program_that_adds),
         ("program_that_gives_up", program_that_gives_up),

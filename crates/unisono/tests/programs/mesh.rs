@@ -325,6 +325,32 @@ pub(crate) fn program_with_a_mesh() {
     world.close().unwrap();
 }
 
+/// Three of four ranks, in an order of their own; the fourth has no mesh, and the next mesh is of all again.
+pub(crate) fn program_with_a_mesh_of_a_part() {
+    let world = unisono::init().unwrap();
+    let mesh = DeviceMesh::of_part(&world, &[("dp", 3), ("tp", 1)], &[3, 0, 2]).unwrap();
+    let sums = mesh.map(|mesh| (mesh.coordinate(), sum(&*mesh.group("dp").unwrap(), 1 << world.rank())));
+    let expected = [Some((vec![1, 0], 13)), None, Some((vec![2, 0], 13)), Some((vec![0, 0], 13))];
+    assert_eq!(sums, expected[world.rank() as usize]);
+    let whole = DeviceMesh::new(&world, &[("all", 4)]).unwrap();
+    assert_eq!(sum(&*whole.group("all").unwrap(), 1 << world.rank()), 15);
+    world.close().unwrap();
+}
+
+#[test]
+fn a14_a_mesh_of_a_part_of_a_world() {
+    for program in start_ranks("mesh::program_with_a_mesh_of_a_part", "mesh-of-a-part", 4, &[]) {
+        assert_eq!(program.end(), (true, Vec::new()));
+    }
+    let (_, groups) = in_process::world_with_groups(4).remove(0);
+    let groups = Arc::new(groups);
+    let wrong = |ranks: &[u32]| refused(DeviceMesh::of_part(&groups, &[("dp", 2)], ranks));
+    assert_eq!(wrong(&[1, 1]), ("ranks", "1 twice".to_owned()));
+    assert_eq!(wrong(&[1, 4]), ("ranks", "4, but the world has ranks 0 to 3".to_owned()));
+    let few = "the product of dp=2 is not 3, the number of ranks".to_owned();
+    assert_eq!(wrong(&[1, 2, 3]), ("dimensions", few));
+}
+
 #[test]
 fn a14_a_mesh_over_processes() {
     for program in start_ranks("mesh::program_with_a_mesh", "mesh", 4, &[]) {
