@@ -1,12 +1,20 @@
 //! The call of one row: its buffers, how it is issued, and the output that is expected.
 
-use unisono::call::{Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Place};
-use unisono::extend::calls::{AlgorithmName, Operation, Segments, SegmentsMut, lengths};
+use std::sync::Arc;
+
+use unisono::call::{Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Division, MemoryKind, Place};
+use unisono::extend::calls::{
+    AlgorithmName, Operation, PreparedCall, SegmentList, Segments, SegmentsMut, lengths,
+};
 use unisono::{CallOptions, Collective, Collectives, Communicator, DType, Outcome, Peer, ReduceOp, Result};
 use unisono_schedule::Admit;
 
+use super::form::Form;
 use super::operations::MeasuredOperation;
 use super::values::{Values, count_wrong};
+
+/// The number of buffers of a coalesced call; fewer, if there are fewer elements.
+const COALESCED_BUFFERS: usize = 8;
 
 /// Contents of an output before a call that must write all of it.
 const UNWRITTEN: u8 = 0x5a;
@@ -15,6 +23,7 @@ const UNWRITTEN: u8 = 0x5a;
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) operation: MeasuredOperation,
+    pub(crate) form: Form,
     pub(crate) dtype: DType,
     /// For the operations that reduce.
     pub(crate) op: Option<ReduceOp>,
@@ -22,6 +31,8 @@ pub(crate) struct Case {
     pub(crate) count: u64,
     /// Forced algorithm.
     pub(crate) algorithm: Option<AlgorithmName>,
+    /// The plans of a prepared call, by root.
+    pub(crate) prepared: Option<Arc<Vec<PreparedCall>>>,
     pub(crate) ranks: u32,
     pub(crate) rank: u32,
 }
@@ -101,6 +112,34 @@ impl Case {
         }
     }
 
+    /// The case with its plans, if it is one of prepared calls.
+    pub(crate) fn prepared(&self, comm: &dyn Communicator) -> Result<Case> {
+        let (Form::Prepared, Some(collective)) = (self.form, self.operation.collective()) else {
+            return Ok(self.clone());
+        };
+        let roots = if self.operation.is_rooted() { u64::from(self.ranks) } else { 1 };
+        let plan = |index| {
+            let descriptor = self.descriptor(collective, self.root(index));
+            comm.life().prepare(comm.group(), &descriptor, &self.options(), MemoryKind::Host)
+        };
+        let plans = (0..roots).map(plan).collect::<Result<Vec<_>>>()?;
+        Ok(Case { prepared: Some(Arc::new(plans)), ..self.clone() })
+    }
+
+    /// The messages of one call that wait for each other: a round trip is two.
+    pub(crate) fn messages_in_turn(&self) -> f64 {
+        match (self.operation, self.form) {
+            (MeasuredOperation::SendRecv, Form::Exchange) | (MeasuredOperation::Collective(_), _) => 1.0,
+            (MeasuredOperation::SendRecv, _) => 2.0,
+        }
+    }
+
+    fn options(&self) -> CallOptions {
+        let mut options = CallOptions::new();
+        options.algorithm = self.algorithm;
+        options
+    }
+
     /// The requirements of this call for its algorithm; the same on every rank.
     pub(crate) fn admit(&self) -> Admit {
         let commutative_operator = self.op.is_none_or(ReduceOp::is_commutative);
@@ -159,20 +198,86 @@ impl Case {
             MeasuredOperation::Collective(collective) => collective,
             MeasuredOperation::SendRecv => return self.exchange(comm, input, output),
         };
-        let output = BufferMut::Host(SegmentsMut::One(output));
-        let buffers = if self.in_place(root) {
-            Buffers::InOut(output)
-        } else {
-            Buffers::Separate { input: Buffer::Host(Segments::One(input)), output }
+        let descriptor = self.descriptor(collective, root);
+        let (input, output) = (self.cut(input), self.cut_mut(output));
+        let buffers =
+            if self.in_place(root) { Buffers::InOut(output) } else { Buffers::Separate { input, output } };
+        if self.form != Form::Uneven {
+            return self.issue(comm, descriptor, buffers);
+        }
+        let list = vec![self.count; self.ranks as usize];
+        let (counts, count) = match collective {
+            Collective::AllToAll => {
+                let total = self.count * u64::from(self.ranks);
+                (Counts::PerPair { send: list.clone(), receive: list }, total)
+            }
+            _ => (Counts::PerRank(list), self.count),
         };
-        self.issue(comm, self.descriptor(collective, root), buffers)
+        let descriptor = Descriptor { uneven: true, count, ..descriptor };
+        comm.issue(Call { counts, options: self.options(), ..Call::new(descriptor, buffers) })
     }
 
-    /// The lower rank of a pair begins.
+    /// The length of each piece of a buffer of so many bytes, and the meaning of the pieces. `has_shares` says whether
+    /// the buffer has a share for each rank.
+    fn pieces(&self, bytes: usize, has_shares: bool) -> Option<(usize, Division)> {
+        let element = self.dtype.bytes();
+        match self.form {
+            Form::List => {
+                (has_shares && bytes > 0).then_some((self.count as usize * element, Division::Shares))
+            }
+            Form::Coalesced => {
+                let piece = (bytes / element).div_ceil(COALESCED_BUFFERS) * element;
+                (bytes > 0).then_some((piece, Division::Coalesced))
+            }
+            Form::Plain | Form::Uneven | Form::Prepared | Form::Exchange => None,
+        }
+    }
+
+    fn cut<'a>(&self, bytes: &'a [u8]) -> Buffer<'a> {
+        let has_shares = matches!(
+            self.operation.collective(),
+            Some(Collective::ReduceScatter | Collective::Scatter | Collective::AllToAll)
+        );
+        Buffer::Host(match self.pieces(bytes.len(), has_shares) {
+            Some((length, division)) => {
+                let pieces: Vec<&[u8]> = bytes.chunks(length.max(1)).collect();
+                Segments::Many(SegmentList::from(pieces).divided(division))
+            }
+            None => Segments::One(bytes),
+        })
+    }
+
+    fn cut_mut<'a>(&self, bytes: &'a mut [u8]) -> BufferMut<'a> {
+        let has_shares = matches!(
+            self.operation.collective(),
+            Some(Collective::AllGather | Collective::Gather | Collective::AllToAll)
+        );
+        BufferMut::Host(match self.pieces(bytes.len(), has_shares) {
+            Some((length, division)) => {
+                let pieces: Vec<&mut [u8]> = bytes.chunks_mut(length.max(1)).collect();
+                SegmentsMut::Many(SegmentList::from(pieces).divided(division))
+            }
+            None => SegmentsMut::One(bytes),
+        })
+    }
+
+    /// The lower rank of a pair begins, or both begin at once.
     fn exchange(&self, comm: &dyn Communicator, input: &[u8], output: &mut [u8]) -> Result<Outcome> {
         let Some(partner) = self.partner() else { return Ok(Outcome::done(0, "idle")) };
         let peer = Some(Peer::Rank(partner));
         let message = |operation| Descriptor { peer, ..Descriptor::new(operation, self.dtype, self.count) };
+        if self.form == Form::Exchange {
+            let input = Buffer::Host(Segments::One(input));
+            let output = BufferMut::Host(SegmentsMut::One(output));
+            let mut calls = [
+                Call::separate(message(Operation::Send), input, BufferMut::empty()),
+                Call::separate(message(Operation::Recv), Buffer::empty(), output),
+            ];
+            let mut results = [None, None];
+            comm.life().exchange(&mut calls, &mut results)?;
+            let [sent, received] = results.map(|result| result.unwrap_or(Ok(Outcome::done(0, "idle"))));
+            return sent.and(received);
+        }
         let send = || {
             let descriptor = message(Operation::Send);
             let input = Buffer::Host(Segments::One(input));
@@ -198,9 +303,10 @@ impl Case {
         descriptor: Descriptor,
         buffers: Buffers<'_>,
     ) -> Result<Outcome> {
-        let mut options = CallOptions::new();
-        options.algorithm = self.algorithm;
-        comm.issue(Call { options, ..Call::new(descriptor, buffers) })
+        let plans = self.prepared.as_ref();
+        let plan = plans.and_then(|plans| plans.get(descriptor.root.unwrap_or_default() as usize));
+        let prepared = plan.and_then(|plan| plan.number);
+        comm.issue(Call { options: self.options(), prepared, ..Call::new(descriptor, buffers) })
     }
 
     /// The number of wrong elements of the output, if every rank has called [`Case::fill`] with `seed`. It compares
@@ -258,7 +364,8 @@ mod tests {
 
     fn case(operation: MeasuredOperation, ranks: u32, rank: u32) -> Case {
         let op = operation.reduces().then_some(ReduceOp::Sum);
-        Case { operation, dtype: DType::F32, op, count: 5, algorithm: None, ranks, rank }
+        let (form, dtype) = (Form::Plain, DType::F32);
+        Case { operation, form, dtype, op, count: 5, algorithm: None, prepared: None, ranks, rank }
     }
 
     #[test]
@@ -280,6 +387,22 @@ mod tests {
             assert_eq!(case.wrong(root, 4, &memory.output), 5, "{operation}: another call's data");
             memory.output[7] ^= 1;
             assert_eq!(case.wrong(root, 3, &memory.output), 1, "{operation}");
+        }
+    }
+
+    #[test]
+    fn every_form_of_an_operation_is_right_on_one_rank() {
+        let comm = Solo::new();
+        for operation in MeasuredOperation::all().filter(|operation| operation.has_size()) {
+            for form in Form::ALL.into_iter().filter(|form| form.fits(operation)) {
+                let case = Case { form, ..case(operation, 1, 0) }.prepared(&comm).unwrap();
+                let mut memory = Memory::new(&comm, std::slice::from_ref(&case));
+                let root = case.root(9);
+                case.fill(&comm, root, 3, &mut memory);
+                case.call(&comm, root, &mut memory).unwrap();
+                let output = case.output(&comm, root, &memory);
+                assert_eq!(case.wrong(root, 3, output), 0, "{}", form.of(operation));
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use unisono::config::Placement;
 use unisono::{Collective, Communicator, Config, DType, ReduceOp};
 use unisono_schedule::{Choice, Registry, Shape, UnknownChoice, algorithms};
 
+use super::form::Form;
 use super::operations::{BenchOperation, CompressedOperation, MeasuredOperation};
 use super::report::{Picks, Row, header};
 use super::timing::Effort;
@@ -62,6 +63,7 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
         sizes,
         dtype,
         op,
+        form,
         codec,
         route,
         parts,
@@ -87,6 +89,7 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
     if let Some(op) = op {
         words.extend(["--op".into(), op.name().into()]);
     }
+    words.extend(["--form".into(), list(form.iter().map(Form::to_string).collect()).into()]);
     if !codec.is_empty() {
         words.extend([
             "--codec".into(),
@@ -116,7 +119,7 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
 }
 
 fn plan(arguments: &BenchArguments) -> Result<Plan> {
-    let BenchArguments { operations, sizes, dtype, op, algorithm, plot, dump, .. } = arguments;
+    let BenchArguments { operations, sizes, dtype, op, form, algorithm, plot, dump, .. } = arguments;
     let reduces = operations.iter().any(|operation| operation.like().reduces());
     match op {
         Some(op) if !reduces => {
@@ -153,6 +156,7 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         sizes: sizes.clone(),
         dtype: *dtype,
         op,
+        forms: form.clone(),
         codecs,
         routes,
         parts: arguments.parts,
@@ -166,6 +170,10 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
     {
         let problem = format!("--plot {}: nothing that has a size is measured", plot.display());
         return Err(Problem::usage(problem));
+    }
+    let fits = |form: &&Form| operations.iter().any(|operation| form.fits(operation.like()));
+    if let Some(form) = plan.forms.iter().find(|form| !fits(form)) {
+        return Err(Problem::usage(format!("--form {form}: none of the operations has it")));
     }
     for (operation, name) in plan.named() {
         algorithm_exists(operation, name)?;

@@ -4,6 +4,7 @@ mod case;
 pub(crate) mod command;
 mod compressed;
 mod dump;
+pub(crate) mod form;
 mod kernels;
 pub(crate) mod operations;
 mod plot;
@@ -28,6 +29,7 @@ use crate::forecast::Forecast;
 use crate::problem::{Problem, Result};
 use case::{Case, Memory};
 use dump::Dump;
+use form::Form;
 use operations::{BenchOperation, CompressedOperation, MeasuredOperation};
 use report::Row;
 use resident::Watch;
@@ -51,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) sizes: Vec<u64>,
     pub(crate) dtype: DType,
     pub(crate) op: ReduceOp,
+    /// The forms in which an operation is measured, if it has them.
+    pub(crate) forms: Vec<Form>,
     /// For compressed calls.
     pub(crate) codecs: Vec<Arc<dyn Codec>>,
     /// The routes of compressed calls; the cheaper way if there are none.
@@ -69,26 +73,30 @@ impl Plan {
     /// The calls that are measured in turns, for each operation and size.
     fn turns(&self, comm: &dyn Communicator, forecast: &Forecast) -> Vec<Turns> {
         let (ranks, rank) = (comm.size(), comm.rank());
-        let case = |operation: MeasuredOperation, size| Case {
+        let case = |operation: MeasuredOperation, form, size| Case {
             operation,
+            form,
             // The library itself describes a barrier so.
             dtype: if operation.has_size() { self.dtype } else { DType::U8 },
             op: operation.reduces().then_some(self.op),
             count: operation.count(size, self.dtype.bytes(), ranks),
             algorithm: None,
+            prepared: None,
             ranks,
             rank,
         };
         let sizes = |operation: MeasuredOperation| if operation.has_size() { &self.sizes[..] } else { &[0] };
         let of_operation = |&asked: &BenchOperation| {
-            sizes(asked.like()).iter().map(move |&size| {
-                let case = case(asked.like(), size);
-                match asked {
-                    BenchOperation::Measured(_) => Turns::Algorithms(self.algorithms.apply(case, forecast)),
-                    BenchOperation::Compressed(operation) => {
-                        let elements = case.count * asked.like().shares(ranks);
-                        Turns::Codecs { operation, elements }
-                    }
+            sizes(asked.like()).iter().flat_map(move |&size| match asked {
+                BenchOperation::Measured(operation) => {
+                    let forms = self.forms.iter().filter(move |form| form.fits(operation));
+                    let turns = |form: &Form| self.algorithms.apply(case(operation, *form, size), forecast);
+                    forms.map(turns).map(Turns::Algorithms).collect::<Vec<_>>()
+                }
+                BenchOperation::Compressed(operation) => {
+                    let case = case(asked.like(), Form::Plain, size);
+                    let elements = case.count * asked.like().shares(ranks);
+                    vec![Turns::Codecs { operation, elements }]
                 }
             })
         };
@@ -194,6 +202,7 @@ struct Place<'a> {
 impl Place<'_> {
     fn measure(&self, cases: &[Case], forecast: &Forecast, memory: &mut Memory) -> Result<Vec<Row>> {
         let &Place { comm, effort, .. } = self;
+        let cases = &cases.iter().map(|case| case.prepared(comm)).collect::<unisono::Result<Vec<_>>>()?;
         // The first check connects and allocates, so that this is not measured.
         let checks =
             (self.row..).zip(cases).map(|(row, case)| check(comm, case, 2 * row as u64, memory, None));
@@ -210,7 +219,11 @@ impl Place<'_> {
             let early = if case.operation.has_size() { 0 } else { left_early(comm)? };
             let checked =
                 Checked { wrong: checked.wrong + early, ..checked }.over_ranks(comm, memory.bytes())?;
-            rows.push(row_of(case, &checked, forecast).timed(case.operation, &timing));
+            rows.push(row_of(case, &checked, forecast).timed(
+                case.operation,
+                case.messages_in_turn(),
+                &timing,
+            ));
         }
         Ok(rows)
     }
@@ -230,7 +243,7 @@ fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
     let ran = collective.and_then(|collective| forecast.ran(collective, asked, checked.algorithm));
     let pick = collective.and_then(|collective| forecast.pick(collective, case.size_bytes(), &case.admit()));
     Row {
-        op: case.operation.name().to_owned(),
+        op: case.form.of(case.operation),
         ranks: case.ranks,
         bytes: case.size_bytes(),
         dtype: case.dtype.name().to_owned(),
@@ -348,6 +361,7 @@ mod tests {
             sizes: sizes.to_vec(),
             dtype: DType::I16,
             op: ReduceOp::Max,
+            forms: vec![Form::Plain],
             codecs: Vec::new(),
             routes: Vec::new(),
             parts: false,
@@ -362,13 +376,13 @@ mod tests {
     fn every_operation_gives_a_row_per_size_and_a_barrier_one() {
         let mut lines = 0;
         let rows = measure(&Solo::new(), &plan(&[64, 1001]), |_, _| lines += 1).unwrap();
-        assert_eq!((rows.len(), lines), (19, 19));
+        assert_eq!((rows.len(), lines), (23, 23));
         assert!(
             rows.iter().all(|row| row.wrong == 0 && row.ranks == 1 && row.algorithm == "local"),
             "{rows:?}"
         );
         assert_eq!((rows[0].bytes, rows[1].bytes), (64, 1000));
-        assert_eq!(rows.iter().filter(|row| row.redop.as_deref() == Some("max")).count(), 6);
+        assert_eq!(rows.iter().filter(|row| row.redop.as_deref() == Some("max")).count(), 10);
         let barrier = rows.iter().find(|row| row.op == "barrier").unwrap();
         assert_eq!((barrier.bytes, barrier.busbw_gb_per_s), (0, 0.0));
         assert!(rows.iter().all(|row| row.min_us > 0.0 && row.median_us >= row.min_us));

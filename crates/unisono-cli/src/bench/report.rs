@@ -71,10 +71,9 @@ pub(crate) struct PartTimes {
 }
 
 impl Row {
-    /// Fills in the times, and the figures that are computed from them.
-    pub(crate) fn timed(mut self, operation: MeasuredOperation, timing: &Timing) -> Row {
-        // A round trip is two messages.
-        let ways = if operation == MeasuredOperation::SendRecv { 2.0 } else { 1.0 };
+    /// Fills in the times, and the figures that are computed from them. A call moves bytes `ways` times, one after the
+    /// other.
+    pub(crate) fn timed(mut self, operation: MeasuredOperation, ways: f64, timing: &Timing) -> Row {
         let median = timing.median() / ways;
         self.median_us = median * MICROSECONDS;
         self.min_us = timing.min() / ways * MICROSECONDS;
@@ -91,7 +90,7 @@ impl Row {
         let mark = if self.chosen && self.times_best.is_some() { " *" } else { "" };
         let predicted = self.predicted_us.map_or("none".to_owned(), |predicted| format!("{predicted:.1}"));
         let line = format!(
-            "{:<14} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10.1} {:>10.1} {:>10} {:>8.3} {:>8.3} {:>6}",
+            "{:<24} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10.1} {:>10.1} {:>10} {:>8.3} {:>8.3} {:>6}",
             self.op,
             self.bytes,
             count,
@@ -149,8 +148,8 @@ impl fmt::Display for Picks {
 /// The two lines above the table.
 pub(crate) fn header() -> String {
     format!(
-        "#{:<13} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}\n\
-         #{:<13} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}",
+        "#{:<23} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}\n\
+         #{:<23} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}",
         "op",
         "size",
         "count",
@@ -203,7 +202,7 @@ mod tests {
             wrong: 0,
             compressed: None,
         };
-        row.timed(name.parse().unwrap(), timing)
+        row.timed(name.parse().unwrap(), if name == "sendrecv" { 2.0 } else { 1.0 }, timing)
     }
 
     fn timing() -> Timing {

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use unisono::{Communicator, DType, Group, ReduceOp};
 
 use crate::arguments::DemoRankArguments;
+use crate::bench::form::Form;
 use crate::bench::operations::{BenchOperation, MeasuredOperation};
 use crate::bench::report::Row;
 use crate::bench::timing::Effort;
@@ -101,6 +102,7 @@ fn measure_collectives(comm: &dyn Communicator, depth: Depth) -> Result<()> {
         sizes: depth.sizes_bytes.to_vec(),
         dtype: DType::F32,
         op: ReduceOp::Sum,
+        forms: vec![Form::Plain],
         codecs: Vec::new(),
         routes: Vec::new(),
         parts: false,

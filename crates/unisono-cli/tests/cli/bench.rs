@@ -25,7 +25,7 @@ fn close(a: f64, b: f64) -> bool {
 fn j2_every_operation_is_right_between_three_ranks_and_the_arithmetic_of_its_row_holds() {
     let done = unisono(&["bench", &operations().join(","), "-np", "3", "--sizes", "0,100,10Ki", "--json"]);
     let rows = rows(&done);
-    assert_eq!(rows.len(), 9 * 3 + 1);
+    assert_eq!(rows.len(), 11 * 3 + 1);
     for row in &rows {
         let op = row["op"].as_str().unwrap();
         assert_eq!((&row["wrong"], &row["ranks"]), (&0.into(), &3.into()), "{row}");
@@ -41,9 +41,29 @@ fn j2_every_operation_is_right_between_three_ranks_and_the_arithmetic_of_its_row
         assert!(close(number(row, "algbw_gb_per_s"), algbw), "{row}");
         assert!(close(number(row, "busbw_gb_per_s"), algbw * factor), "{row}");
         assert!(number(row, "min_us") > 0.0 && number(row, "min_us") <= number(row, "median_us"), "{row}");
-        let redop = ["all_reduce", "reduce_scatter", "reduce"].contains(&op).then_some("sum");
+        let redop =
+            ["all_reduce", "reduce_scatter", "reduce", "scan", "exscan"].contains(&op).then_some("sum");
         assert_eq!(row["redop"].as_str(), redop, "{row}");
     }
+}
+
+/// A row for each form that an operation has.
+#[test]
+fn j1_every_form_is_right_between_three_ranks() {
+    let ops = "all_reduce,reduce_scatter,all_gather,gather,sendrecv";
+    let forms = "plain,v,list,coalesced,prepared,exchange";
+    let done = unisono(&["bench", ops, "-np", "3", "--sizes", "100,10Ki", "--form", forms, "--json"]);
+    let rows = rows(&done);
+    let named = |op: &str| rows.iter().filter(|row| row["op"].as_str() == Some(op)).count();
+    assert_eq!(["all_gather", "all_gather_v", "all_gather_list", "all_gather_prepared"].map(named), [2; 4]);
+    assert_eq!(
+        ["all_reduce_coalesced", "reduce_scatter_v", "gather_list", "sendrecv_exchange"].map(named),
+        [2; 4]
+    );
+    assert_eq!(rows.len(), 2 * (3 + 4 + 4 + 4 + 2));
+    assert!(rows.iter().all(|row| row["wrong"] == 0), "{rows:?}");
+    let refused = unisono(&["bench", "barrier", "-np", "2", "--form", "v"]);
+    assert!(refused.err.contains("--form v: none of the operations has it"), "{}", refused.err);
 }
 
 #[test]

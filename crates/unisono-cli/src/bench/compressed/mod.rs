@@ -80,7 +80,7 @@ pub(super) fn measure(place: &Place<'_>, plan: &Plan, elements: usize, bench_byt
         };
         let like = MeasuredOperation::Collective(Collective::AllReduce);
         let row = row_of(CompressedOperation::AllReduce, comm, elements, &checked, figures);
-        rows.push(row.timed(like, &timings[index]));
+        rows.push(row.timed(like, 1.0, &timings[index]));
     }
     Ok(rows)
 }

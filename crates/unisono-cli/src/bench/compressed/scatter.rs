@@ -75,7 +75,7 @@ pub(in crate::bench) fn measure(
         let figures = subject.figures(comm, elements, before.relative_error(comm)?);
         let operation = CompressedOperation::ReduceScatter;
         let like = MeasuredOperation::Collective(Collective::ReduceScatter);
-        rows.push(row_of(operation, comm, elements, &checked, figures).timed(like, &timing));
+        rows.push(row_of(operation, comm, elements, &checked, figures).timed(like, 1.0, &timing));
     }
     Ok(rows)
 }
