@@ -250,8 +250,7 @@ mod tests {
         assert_eq!(agreement.decision(), Some(&ballot(2, &[], 2)));
     }
 
-    /// The others count on that: a ballot from later could decide for another set. And every step would combine all
-    /// ballots once more.
+    /// The proof at the top of this file counts on that. And every later step would combine all ballots again.
     #[test]
     fn a_rank_with_a_decision_publishes_no_ballot_and_keeps_it() {
         let (live, mut agreement) = (Fates::all_live(2), Agreement::new(GroupRank::new(0), 2));
