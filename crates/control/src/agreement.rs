@@ -249,4 +249,28 @@ mod tests {
         [2, 3].into_iter().for_each(|calls| agreement.on_decision(ballot(2, &[], calls)));
         assert_eq!(agreement.decision(), Some(&ballot(2, &[], 2)));
     }
+
+    /// The proof at the top of this file counts on that. And every later step would combine all ballots again.
+    #[test]
+    fn a_rank_with_a_decision_publishes_no_ballot_and_keeps_it() {
+        let (live, mut agreement) = (Fates::all_live(2), Agreement::new(GroupRank::new(0), 2));
+        agreement.on_decision(ballot(2, &[], 3));
+        agreement.join(true, 4);
+        agreement.on_ballot(OTHER, ballot(2, &[], 5));
+        assert_eq!(agreement.step(&live, true), []);
+        assert_eq!(agreement.decision(), Some(&ballot(2, &[], 3)));
+    }
+
+    /// It answers no ballots from then on, and a rank whose set grows later would have nobody to learn it from.
+    #[test]
+    fn a_rank_that_leaves_publishes_a_decision_that_nobody_needs_yet() {
+        let (live, mut agreement) = (Fates::all_live(2), Agreement::new(GroupRank::new(0), 2));
+        agreement.join(true, 4);
+        agreement.step(&live, true);
+        assert_eq!(agreement.leave(), None, "there is none");
+        agreement.on_ballot(OTHER, ballot(2, &[], 5));
+        assert!(agreement.step(&live, true).is_empty() && agreement.decision().is_some());
+        assert_eq!(agreement.leave(), Some(ballot(2, &[], 4)));
+        assert_eq!(agreement.leave(), None, "once");
+    }
 }

@@ -198,90 +198,13 @@ impl ControlPlane {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use unisono_backend::{Board, CallHistory};
-    use unisono_communicator::Group;
-
     use super::*;
-    use crate::hosts::Hosts;
+    use crate::control_plane::node::{HIGHER, HISTORY, KEY, LOWER, Node, data};
     use crate::intervals::Intervals;
-    use crate::local_communicator::LocalCommunicator;
-    use crate::wire::{Departure, JointNews, Publisher, Topic};
+    use crate::wire::{Departure, Topic};
     use crate::{DialTimeouts, Request};
-
-    const KEY: CommunicatorKey = CommunicatorKey { id: 5, epoch: 0 };
-    const HISTORY: CallHistory = CallHistory { calls: 0, digest: 0 };
-    const LOWER: JobRank = JobRank::new(0);
-    const HIGHER: JobRank = JobRank::new(2);
-
-    /// Rank 1 of three on one host.
-    struct Node {
-        control: ControlPlane,
-        now: Instant,
-    }
-
-    impl Node {
-        fn new() -> Node {
-            let (now, times) = (Instant::now(), (Intervals::default(), DialTimeouts::default()));
-            let control = ControlPlane::new(JobRank::new(1), Hosts::new([0; 3].into()), times, now);
-            Node { control, now }
-        }
-
-        fn register(&mut self) {
-            let group = Group::world_on(1, [0; 3].into());
-            let board = Arc::new(Board::new(group.own_rank(), 3));
-            let communicator = LocalCommunicator::new(KEY, group, board);
-            self.control.request(Request::Register(Box::new(communicator)), self.now);
-        }
-
-        /// The steps of connections since the last call, and the ranks of whose departure boards are told.
-        fn steps(&mut self) -> Vec<(ConnectionNumber, Result<ConnectionStep, JobRank>)> {
-            let mut number_before = ConnectionNumber::default();
-            let effects = self.control.take_effects(self.now).into_iter();
-            let steps = effects.filter_map(|effect| match effect {
-                Effect::Connection { number, step, .. } => {
-                    number_before = number;
-                    Some((number, Ok(step)))
-                }
-                Effect::Left(_, peer) => Some((number_before, Err(peer))),
-                _ => None,
-            });
-            steps.collect()
-        }
-
-        fn accept(&mut self, slot: Slot) -> ConnectionNumber {
-            self.control.on_accepted(slot, self.now).unwrap()
-        }
-
-        fn hear(&mut self, rank: JobRank, number: ConnectionNumber, topic: Topic) {
-            let news = JointNews { origins: vec![Publisher { rank, sequence: 1 }], topic };
-            self.control.on_message(rank, number, Message::News(news), self.now);
-        }
-
-        /// The control connection to the higher rank, in use and heard.
-        fn connected() -> (Node, ConnectionNumber) {
-            let (mut node, number) = Node::unheard();
-            node.control.on_message(HIGHER, number, Message::Beat, node.now);
-            (node, number)
-        }
-
-        /// The control connection to the higher rank, in use.
-        fn unheard() -> (Node, ConnectionNumber) {
-            let mut node = Node::new();
-            let number = node.accept(Slot::control(HIGHER));
-            node.control.on_acknowledged(number, Ok(()), node.now);
-            let keep = ConnectionStep::Keep(DialTimeouts::default().attempt);
-            assert_eq!(node.steps(), [(number, Ok(keep)), (number, Ok(ConnectionStep::Use))]);
-            node.control.on_connected(Slot::control(HIGHER), node.now);
-            (node, number)
-        }
-    }
-
-    fn data(peer: JobRank, role: ConnectionRole) -> Slot {
-        Slot { key: KEY, role, peer }
-    }
 
     #[test]
     fn the_lower_rank_keeps_one_connection_and_the_higher_one_heeds_the_last_verdict() {

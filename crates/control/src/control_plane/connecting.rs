@@ -176,8 +176,13 @@ fn left() -> Failure {
 mod tests {
     use std::time::Duration;
 
+    use unisono_communicator::Error;
+
     use super::*;
+    use crate::connections::ConnectionNumber;
+    use crate::control_plane::node::{HIGHER, Node, data};
     use crate::hosts::Hosts;
+    use crate::wire::Topic;
     use crate::{DialTimeouts, intervals::Intervals};
 
     /// The presence of both ranks as rank 0 sees them, at the first refusal and when the news is overdue.
@@ -202,5 +207,46 @@ mod tests {
         let none = (Presence::Live, Presence::Live);
         assert_eq!(refused_as_lost([0, 1]), [none, (Presence::Live, Presence::Lost)], "two sides of a cut");
         assert_eq!(refused_as_lost([0, 0]), [none, (Presence::Lost, Presence::Live)], "no two sides");
+    }
+
+    /// A rank with a communicator that wants its first connection to the higher rank, which has a control connection.
+    fn wanting() -> (Node, ConnectionNumber, Slot) {
+        let ((mut node, control), slot) = (Node::connected(), data(HIGHER, ConnectionRole::First));
+        node.register();
+        node.control.want(slot, node.now);
+        assert!(matches!(node.dials(), (1, failures) if failures.is_empty()));
+        (node, control, slot)
+    }
+
+    fn no_answer() -> DialFailure {
+        DialFailure::Transient("no answer".to_owned())
+    }
+
+    /// Its call would wait until the time of all attempts is up.
+    #[test]
+    fn a_rank_that_leaves_while_it_is_dialled_is_dialled_no_more() {
+        let (mut node, control, slot) = wanting();
+        node.control.on_dial_failed(slot, no_answer(), node.now);
+        assert!(matches!(node.dials(), (1, failures) if failures.is_empty()), "it lives");
+        node.hear(HIGHER, control, Topic::Goodbye);
+        node.control.on_dial_failed(slot, no_answer(), node.now);
+        let (dials, failures) = node.dials();
+        assert_eq!(dials, 0, "nobody is there to answer");
+        let told = failures.iter().map(Error::to_string).collect::<Vec<_>>();
+        assert!(matches!(&told[..], [told] if told.contains("it has left the job")), "{told:?}");
+    }
+
+    /// The other rank has dialled too. Its connection would come to a communicator that has failed.
+    #[test]
+    fn a_failed_dial_counts_for_nothing_while_another_connection_is_on_its_way() {
+        let (mut node, _, slot) = wanting();
+        let number = node.accept(slot);
+        node.now += DialTimeouts::default().total;
+        node.control.on_dial_failed(slot, no_answer(), node.now);
+        let (dials, failures) = node.dials();
+        assert!(dials == 0 && failures.is_empty(), "{dials} dials, {failures:?}");
+        node.control.on_acknowledged(number, Err("reset".to_owned()), node.now);
+        let (_, failures) = node.dials();
+        assert_eq!(failures.len(), 1, "now none is on its way, and the time is up");
     }
 }

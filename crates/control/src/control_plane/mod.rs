@@ -4,6 +4,8 @@
 
 mod agreeing;
 mod connecting;
+#[cfg(test)]
+mod node;
 mod witness;
 
 use std::sync::Arc;

@@ -56,3 +56,41 @@ impl ControlPlane {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use unisono_communicator::Certainty;
+
+    use super::*;
+    use crate::control_plane::node::{HIGHER, LOWER, Node, data};
+    use crate::dials::DialFailure;
+    use crate::wire::{ConnectionRole, Message, Topic};
+
+    fn lost(rank: JobRank) -> Topic {
+        Topic::Lost { rank, certainty: Certainty::Confirmed, reason: "gone".to_owned() }
+    }
+
+    /// The engine would be told that a rank has left the job which has not.
+    #[test]
+    fn a_dial_of_a_lost_rank_fails_without_a_word() {
+        let ((mut node, control), slot) = (Node::connected(), data(HIGHER, ConnectionRole::First));
+        node.register();
+        node.control.want(slot, node.now);
+        node.hear(LOWER, control, lost(HIGHER));
+        assert_eq!(node.dials().0, 1, "before the news");
+        node.control.on_dial_failed(slot, DialFailure::Transient("no answer".to_owned()), node.now);
+        let (dials, failures) = node.dials();
+        assert!(dials == 0 && failures.is_empty(), "{dials} dials, {failures:?}");
+    }
+
+    #[test]
+    fn the_connection_of_a_lost_rank_is_closed_behind_the_news_of_its_loss() {
+        let (mut node, connection) = Node::connected();
+        node.hear(LOWER, connection, lost(HIGHER));
+        let effects = node.control.take_effects(node.now);
+        let is_news = |effect: &Effect| matches!(effect, Effect::Send(HIGHER, Message::News(news)) if matches!(news.topic, Topic::Lost { .. }));
+        let is_close = |effect: &Effect| matches!(effect, Effect::Connection { number, step: ConnectionStep::Close, .. } if *number == connection);
+        let (news, close) = (effects.iter().position(is_news), effects.iter().position(is_close));
+        assert!(news.zip(close).is_some_and(|(news, close)| news < close), "{effects:?}");
+    }
+}
