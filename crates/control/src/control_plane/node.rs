@@ -1,5 +1,5 @@
-//! One rank of a job for the tests of its control plane: connections and messages of other ranks go in, the steps of the
-//! connections come out.
+//! One rank of a job for the tests of its control plane: connections and messages of other ranks go in, the steps
+//! of the connections come out.
 
 use std::sync::Arc;
 use std::time::Instant;

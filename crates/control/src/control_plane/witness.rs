@@ -88,8 +88,16 @@ mod tests {
         let (mut node, connection) = Node::connected();
         node.hear(LOWER, connection, lost(HIGHER));
         let effects = node.control.take_effects(node.now);
-        let is_news = |effect: &Effect| matches!(effect, Effect::Send(HIGHER, Message::News(news)) if matches!(news.topic, Topic::Lost { .. }));
-        let is_close = |effect: &Effect| matches!(effect, Effect::Connection { number, step: ConnectionStep::Close, .. } if *number == connection);
+        let is_news = |effect: &Effect| match effect {
+            Effect::Send(to, Message::News(news)) => {
+                *to == HIGHER && matches!(news.topic, Topic::Lost { .. })
+            }
+            _ => false,
+        };
+        let is_close = |effect: &Effect| match effect {
+            Effect::Connection { number, step: ConnectionStep::Close, .. } => *number == connection,
+            _ => false,
+        };
         let (news, close) = (effects.iter().position(is_news), effects.iter().position(is_close));
         assert!(news.zip(close).is_some_and(|(news, close)| news < close), "{effects:?}");
     }
