@@ -12,6 +12,7 @@
 mod alone;
 pub mod backend;
 pub mod bits;
+pub mod calls_made;
 pub mod capabilities;
 pub mod case;
 pub mod ccl;

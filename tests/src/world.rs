@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Algorithm, Call, CallOptions, Communicator, Error, Executor, Group, GroupOptions, Life, Outcome,
-    OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
+    OwnedCall, ParentCall, Probed, Result, Scope, Shrunk, Ticket, Trust, Work,
 };
 use unisono_engine::EngineOptions;
 
 use crate::backend::{Backend, Job, MakeGroup};
+use crate::calls_made::{CallsMade, Door};
 use crate::watchdog::Seat;
 
 /// Settings of a test: a deadline that a test reaches only when something is wrong, long before its watchdog.
@@ -60,10 +61,11 @@ pub fn run_job<R: Send>(
     // A rank that has failed stays in sight: others may wait for it in the test itself, and the watchdog ends them.
     let seats: Vec<_> = (0..ranks).map(|rank| Seat::take(format!("{name} rank {rank} of {ranks}"))).collect();
     let seats = &seats;
-    let rank_thread = move |rank: u32| {
-        let seat = seats[rank as usize].clone();
+    let made = Arc::new(CallsMade::new(name));
+    let rank_thread = &|rank: u32| {
+        let (seat, made) = (seats[rank as usize].clone(), made.clone());
         let member = job.join(rank).unwrap();
-        let watched = Watched { inner: member.communicator.clone(), seat };
+        let watched = Watched { inner: member.communicator.clone(), seat, made };
         let result = catch_unwind(AssertUnwindSafe(|| body(&watched, &*member.groups)));
         if result.is_err() {
             let is_first = !has_failed.swap(true, Ordering::SeqCst);
@@ -108,10 +110,11 @@ pub fn run_each(backend: &dyn Backend, rank_counts: &[u32], body: impl Fn(&dyn C
     }
 }
 
-/// A communicator that says what it is doing, for the watchdog.
+/// A communicator that says what it is doing, for the watchdog, and counts its calls.
 pub struct Watched {
     inner: Arc<dyn Communicator>,
     seat: Arc<Seat>,
+    made: Arc<CallsMade>,
 }
 
 impl Watched {
@@ -123,7 +126,7 @@ impl Watched {
     }
 
     fn derived(&self, inner: Arc<dyn Communicator>) -> Arc<dyn Communicator> {
-        Arc::new(Watched { inner, seat: self.seat.clone() })
+        Arc::new(Watched { inner, seat: self.seat.clone(), made: self.made.clone() })
     }
 }
 
@@ -133,10 +136,14 @@ impl Executor for Watched {
     }
 
     fn execute(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        self.noted(call.to_string(), || self.inner.execute(call))
+        let kind = self.made.kind(Door::Blocking, call);
+        let outcome = self.noted(call.to_string(), || self.inner.execute(call))?;
+        self.made.add(kind);
+        Ok(outcome)
     }
 
-    fn submit(&self, call: OwnedCall) -> Work {
+    fn submit(&self, mut call: OwnedCall) -> Work {
+        self.made.add(self.made.kind_of_owned(&mut call));
         self.noted(format!("submit of {call}"), || self.inner.submit(call))
     }
 
@@ -184,6 +191,17 @@ impl Life for Watched {
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         self.noted(format!("scope of {parent}"), || self.inner.scope(parent, options))
+    }
+
+    fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {
+        let kinds: Vec<_> = calls.iter().map(|call| self.made.kind(Door::Batch, call)).collect();
+        self.noted(format!("a batch of {}", calls.len()), || self.inner.life().exchange(calls, results))?;
+        kinds.into_iter().for_each(|kind| self.made.add(kind));
+        Ok(())
+    }
+
+    fn probe(&self, call: &mut Call<'_>, waits: bool) -> Result<Option<Probed>> {
+        self.noted(format!("a probe by {call}"), || self.inner.life().probe(call, waits))
     }
 
     fn close(&self) -> Result<()> {

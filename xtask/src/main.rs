@@ -7,6 +7,7 @@
 mod fetch_vendor;
 mod fuzz;
 mod lab;
+mod matrix;
 mod names;
 mod scale;
 mod test;
@@ -24,6 +25,8 @@ usage: cargo xtask <command>
          cargo-deny, and the archives of packages; ends with the seconds of each part, what was skipped, and a command
          for each test that failed
   tidy   only the house rules
+  matrix [--check]
+         writes docs/matrix.md, each feature with its tests, from the last full run of the tests, or compares them
   names  the names that programs reach in unisono, as crates/unisono/names.txt holds them
   package
          packs each published package, and builds it from its archive
@@ -72,6 +75,9 @@ fn main() -> ExitCode {
             }
         }
         ["tidy"] => tidy::run(repository()),
+        ["matrix"] | ["matrix", "--check"] => {
+            matrix::run(repository(), &matrix::Evidence::last(&test::target_folder()), words.len() == 2)
+        }
         ["names"] => names::run(repository()),
         ["package"] => test::package(repository()),
         ["fetch-vendor", options @ ..] => fetch_vendor::run(repository(), options),

@@ -141,7 +141,8 @@ macro_rules! conformance {
                 if !$crate::Backend::is_there(&$backend) {
                     return;
                 }
-                $crate::watchdog($crate::suite::SECONDS_MAX, name, || $crate::suite::$module::$test(&$backend));
+                let test = || $crate::calls_made::of_suite(|| $crate::suite::$module::$test(&$backend));
+                $crate::watchdog($crate::suite::SECONDS_MAX, name, test);
             })*
         })*
     };

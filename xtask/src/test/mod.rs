@@ -14,6 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
+use crate::matrix::{self, Evidence};
 use crate::{lab, tidy};
 use report::Report;
 
@@ -150,6 +151,9 @@ const TESTS_PER_CORE: usize = 2;
 const TEST_ROUNDS: &str = "UNISONO_TEST_ROUNDS";
 const FULL_ROUNDS: usize = 20;
 
+/// The variable that names the folder in which the suite lists its calls.
+const TEST_CALLS: &str = "UNISONO_TEST_CALLS";
+
 /// A part of the work, and its outcome.
 struct Part {
     command: String,
@@ -163,6 +167,9 @@ struct Part {
 pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
     let mut report = Report::default();
     let mut parts = vec![timed("tidy", || if tidy::run(repository) { Ok(()) } else { Err("failed".into()) })];
+    if is_full {
+        parts.push(timed("matrix", || Evidence::last(&target_folder()).clear()));
+    }
     let mut steps = steps(repository, is_full);
     if is_full {
         match package_words(repository) {
@@ -181,6 +188,9 @@ pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
             parts.push(cargo(&folder, &arguments, is_full, &mut report));
         }
     }
+    if is_full && parts.iter().all(|part| part.passed) {
+        parts.push(timed("matrix --check", || checked_matrix(repository, &report)));
+    }
     println!("\n  seconds");
     parts.iter().for_each(|part| println!("{:9.0}  {}: {}", part.seconds, part.command, part.verdict));
     for (heading, lines) in [
@@ -195,6 +205,13 @@ pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
         println!("\n{LEFT_OUT_TEXT}");
     }
     parts.iter().all(|part| part.passed)
+}
+
+/// Compares docs/matrix.md with the run.
+fn checked_matrix(repository: &Path, report: &Report) -> Result<(), String> {
+    let evidence = Evidence::last(&target_folder());
+    evidence.keep(&report.ran, &report.left_out())?;
+    if matrix::run(repository, &evidence, true) { Ok(()) } else { Err("failed".to_owned()) }
 }
 
 /// Packs each published package, and builds it from its archive.
@@ -336,6 +353,9 @@ fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report
             if std::env::var_os(name).is_none() {
                 started.env(name, value.to_string());
             }
+        }
+        if is_full {
+            started.env(TEST_CALLS, Evidence::last(&target_folder()).calls());
         }
         let (status, left) = heard(started, report).map_err(|error| format!("did not start: {error}"))?;
         left.iter().for_each(|line| println!("left behind by tests, and ended: {line}"));

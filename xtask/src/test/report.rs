@@ -13,6 +13,8 @@ pub(crate) struct Report {
     pub(crate) workspace: String,
     /// Whether the harness now shows the output of failed tests.
     shown: bool,
+    /// The tests that began; the names of tests of documentation are their places.
+    pub(crate) ran: BTreeSet<String>,
     /// The tests left out, by the reason.
     skipped: BTreeMap<String, BTreeSet<String>>,
 }
@@ -29,6 +31,11 @@ struct Failure {
 impl Report {
     /// Takes a line of cargo's or of the harness's.
     pub(crate) fn hear(&mut self, line: &str) {
+        if let Some((test, verdict)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
+            if !verdict.starts_with("ignored") {
+                self.ran.insert(test.to_owned());
+            }
+        }
         // A harness that runs one test at a time has begun the line.
         let skip = line.strip_prefix("SKIP ").or_else(|| Some(line.split_once(" ... SKIP ")?.1));
         if let Some((reason, test)) = skip.and_then(|skip| skip.strip_suffix(']')?.rsplit_once(" [")) {
@@ -72,6 +79,11 @@ impl Report {
     pub(crate) fn skips(&self) -> Vec<String> {
         let line = |(reason, tests): (&String, &BTreeSet<String>)| format!("{:9}  {reason}", tests.len());
         self.skipped.iter().map(line).collect()
+    }
+
+    /// The names of the tests left out.
+    pub(crate) fn left_out(&self) -> BTreeSet<String> {
+        self.skipped.values().flatten().cloned().collect()
     }
 
     /// A command for each test that failed; `features` are cargo's words for the tests of a package.

@@ -90,7 +90,7 @@ fn check_source(
 }
 
 /// Every file that git would see, relative to the repository; also where there is no git.
-fn text_files(repository: &Path) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn text_files(repository: &Path) -> Result<Vec<PathBuf>, String> {
     let mut walk = ignore::WalkBuilder::new(repository);
     walk.hidden(false).require_git(false).sort_by_file_name(Ord::cmp);
     walk.filter_entry(|entry| entry.file_name() != ".git");

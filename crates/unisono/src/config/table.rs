@@ -45,6 +45,7 @@ pub(super) const DEVELOPER_KNOBS: KnobGroup = KnobGroup { title: "For developers
     knob("UNISONO_TEST_ADAPTER", "name", "", &[], "the adapter that tests of kernels in WGSL use, such as a GPU's"),
     knob("UNISONO_TEST_CASES", "number", "", &[], "how many cases or seeds a randomised test runs"),
     knob("UNISONO_TEST_ROUNDS", "number", "", &[], "how often the tests of endings run each job"),
+    knob("UNISONO_TEST_CALLS", "path", "", &[], "the folder in which the suite lists the kinds of its calls"),
     knob("UNISONO_PEERS", "path", "target/peers", &[], "where cargo xtask compare builds the other libraries"),
     knob("UNISONO_ROWS", "paths", "", &[],
         "with colons, files of rows of the bench, for the test that compares them with predictions"),

@@ -1,0 +1,92 @@
+//! The tests that hold the rules of ARCHITECTURE.md and the promises of docs/reliability.md. Each named test must have
+//! run, and a test of each named file.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::marks::{Function, regex};
+
+/// A page that names tests: where the names stand in it.
+struct Page {
+    path: &'static str,
+    /// Finds the text with the names in group 1.
+    names: &'static str,
+    /// Whether a file without a folder, or a path, stands for the tests in it.
+    holds_tests: bool,
+}
+
+const PAGES: [Page; 2] = [
+    Page { path: "ARCHITECTURE.md", names: r"(?ms)\*Held by:\*(.*?)^\S", holds_tests: false },
+    Page {
+        path: "docs/reliability.md",
+        names: r"(?m)^\| \*\*.*?\| ([^|]*) \| [^|]* \| [^|]* \|$",
+        holds_tests: true,
+    },
+];
+
+/// The names on both pages that no test of this run has.
+pub(super) fn violations(
+    repository: &Path,
+    paths: &[String],
+    functions: &[Function],
+    tests: &BTreeSet<String>,
+) -> Result<Vec<String>, String> {
+    let mut found = Vec::new();
+    for page in PAGES {
+        let text = std::fs::read_to_string(repository.join(page.path))
+            .map_err(|error| format!("{}: {error}", page.path))?;
+        for name in names(&text, page.names) {
+            let has_run = |function: &&Function| function.among(tests).next().is_some();
+            let problem = if name.contains(['/', '.']) {
+                let is_it =
+                    |path: &str| path.ends_with(&format!("/{name}")) || path.contains(&format!("/{name}/"));
+                match paths.iter().any(|path| is_it(path)) {
+                    false => Some("no such file"),
+                    true if !page.holds_tests => None,
+                    true => {
+                        let mut within = functions.iter().filter(|function| is_it(&function.path));
+                        (!within.any(|function| has_run(&function))).then_some("no test of it has run")
+                    }
+                }
+            } else {
+                let mut named = functions.iter().filter(|function| function.name == name);
+                (!named.any(|function| has_run(&function))).then_some("it has not run")
+            };
+            found.extend(problem.map(|problem| format!("{}: `{name}`: {problem}", page.path)));
+        }
+    }
+    Ok(found)
+}
+
+/// The names of tests and files in a text: in backticks, but for names of a tool's, as in "clippy's `expect_used`".
+fn names(text: &str, pattern: &str) -> Vec<String> {
+    let (of_tests, name) = (regex(pattern), regex(r"(\S*)\s\(?`(/?[a-z0-9_./-]+)`"));
+    // The last paragraph ends with the text.
+    let text = format!("{text}\n.");
+    let parts: Vec<String> = of_tests.captures_iter(&text).map(|found| format!(" {}", &found[1])).collect();
+    let words = parts.iter().flat_map(|part| name.captures_iter(part));
+    let of_tests = words
+        .filter(|found| !found[1].ends_with("'s"))
+        .map(|found| found[2].trim_end_matches('/').to_owned());
+    of_tests.filter(|name| name.contains(['_', '/', '.'])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_in_paragraphs_and_in_columns() {
+        let rules = "\
+1.  **A rule** (`not_here`).
+    *Held by:* `a_test` (`suite/x.rs`), clippy's `a_lint`,
+    and `another_one`.
+2.  **Another.**
+    *Held by:* review.
+";
+        assert_eq!(names(rules, PAGES[0].names), ["a_test", "suite/x.rs", "another_one"]);
+        let promises =
+            "| **Promise** `no_test` | `failures.rs`, `job/x.rs` | 3 | - |\n| other | `y.rs` | | |\n";
+        assert_eq!(names(promises, PAGES[1].names), ["failures.rs", "job/x.rs"]);
+    }
+}

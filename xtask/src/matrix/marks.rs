@@ -1,0 +1,118 @@
+//! The functions of the sources that name rows: by the start of their name, as `b12_uneven_splits`, or by a line of
+//! their documentation, `/// Rows: B8, B9`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use regex::Regex;
+
+/// The functions of the conformance suite, each of which is a test of every backend: the names of their tests end with
+/// the name of the file and their own.
+const SUITE: &str = "tests/src/suite/";
+
+/// A function, and the rows that it names.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Function {
+    /// Relative to the repository, with `/`.
+    pub(super) path: String,
+    pub(super) line: usize,
+    pub(super) name: String,
+    pub(super) rows: BTreeSet<String>,
+}
+
+impl Function {
+    /// The end of the names of its tests.
+    fn end(&self) -> String {
+        match self.path.strip_prefix(SUITE).and_then(|file| file.strip_suffix(".rs")) {
+            Some(module) => format!("{module}::{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// The tests of this function among these.
+    pub(super) fn among<'a>(&self, tests: &'a BTreeSet<String>) -> impl Iterator<Item = &'a String> {
+        let end = self.end();
+        tests.iter().filter(move |test| {
+            test.strip_suffix(&end).is_some_and(|start| start.is_empty() || start.ends_with("::"))
+        })
+    }
+}
+
+/// The functions of all Rust files.
+pub(super) fn functions(repository: &Path, paths: &[String]) -> Result<Vec<Function>, String> {
+    let mut found = Vec::new();
+    for path in paths.iter().filter(|path| path.ends_with(".rs")) {
+        let text =
+            std::fs::read_to_string(repository.join(path)).map_err(|error| format!("{path}: {error}"))?;
+        found.extend(of_file(path, &text));
+    }
+    Ok(found)
+}
+
+fn of_file(path: &str, text: &str) -> Vec<Function> {
+    let function = regex(r"^\s*(?:pub(?:\([a-z]+\))? )?(?:async )?(?:unsafe )?fn ([a-z0-9_]+)");
+    let prefix = regex(r"^((?:[a-j][0-9]{1,2}_)+)");
+    let row = regex(r"\b[A-J][0-9]{1,2}\b");
+    let (mut found, mut rows) = (Vec::new(), BTreeSet::new());
+    for (i, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        if let Some(list) = trimmed.strip_prefix("/// Rows: ") {
+            rows.extend(row.find_iter(list).map(|row| row.as_str().to_owned()));
+        } else if let Some(name) = function.captures(line).map(|found| found[1].to_owned()) {
+            let start = prefix.captures(&name).map(|found| found[1].to_uppercase()).unwrap_or_default();
+            let known: BTreeSet<String> = super::rows::rows().map(|(row, _)| row).collect();
+            rows.extend(start.split_terminator('_').filter(|row| known.contains(*row)).map(str::to_owned));
+            found.push(Function {
+                path: path.to_owned(),
+                line: i + 1,
+                name,
+                rows: std::mem::take(&mut rows),
+            });
+        } else if !trimmed.starts_with("///") && !trimmed.starts_with("#[") {
+            rows.clear();
+        }
+    }
+    found
+}
+
+#[expect(clippy::expect_used, reason = "the patterns are constants")]
+pub(super) fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a pattern")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_names_and_in_documentation() {
+        let text = "\
+/// A test.
+///
+/// Rows: B8, H1
+#[test]
+fn b10_b11_lists() {}
+
+fn f16_to_bits() {}
+// Rows: B1
+pub(crate) fn plain() {}
+";
+        let found = of_file("tests/src/suite/lists.rs", text);
+        let rows: Vec<String> = found
+            .iter()
+            .map(|function| function.rows.iter().cloned().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(rows, ["B10 B11 B8 H1", "", ""]);
+        assert_eq!(found[0].line, 5);
+    }
+
+    #[test]
+    fn a_test_of_the_suite_has_the_name_of_its_file() {
+        let tests = ["tcp::lists::plain", "plain", "tcp::calls::plain", "x::not_plain"];
+        let tests: BTreeSet<String> = tests.map(str::to_owned).into();
+        let function = |path: &str| of_file(path, "fn plain() {}").remove(0);
+        let of = |path: &str| function(path).among(&tests).cloned().collect::<Vec<_>>();
+        assert_eq!(of("tests/src/suite/lists.rs"), ["tcp::lists::plain"]);
+        assert_eq!(of("crates/x/src/lib.rs"), ["plain", "tcp::calls::plain", "tcp::lists::plain"]);
+    }
+}
