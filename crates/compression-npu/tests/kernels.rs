@@ -108,6 +108,7 @@ const SCALE: f32 = 2.5;
 /// Longer than any part.
 const BLOCK: usize = 1 << 30;
 
+/// Rows: G13
 #[test]
 fn encoders_have_the_bytes_of_the_processor_given_the_scale() {
     let random = &mut Random::new(1);

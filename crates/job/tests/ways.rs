@@ -90,6 +90,7 @@ fn calls(all: &dyn Communicator, rank: u32, ranks: u32) {
     }
 }
 
+/// Rows: D7, J4
 #[test]
 fn ranks_that_prove_to_share_a_host_share_memory() {
     // Each of two ranks has a ring for collectives and one for messages.

@@ -259,6 +259,7 @@ mod real {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Rows: D1
     #[test]
     fn the_real_library_is_opened_and_tells_its_errors() {
         let Some(directory) = ccl_directory() else { return };

@@ -49,6 +49,7 @@ fn write(address: usize, bytes: usize) -> DeviceBufferMut {
     unsafe { DeviceBufferMut::from_raw(address, bytes, 0) }.unwrap()
 }
 
+/// Rows: F4
 #[test]
 fn signs_become_bits_lowest_first_and_come_back() {
     watchdog(60, "signs", || {

@@ -52,6 +52,7 @@ fn missing(folder: &Path) -> Vec<String> {
     tried.clone()
 }
 
+/// Rows: F1
 #[test]
 fn without_cann_the_first_file_is_named() {
     let Err(error) = Process::<HcclLibrary>::Fresh.open(&None) else {
@@ -66,6 +67,7 @@ fn without_cann_the_first_file_is_named() {
     assert!(relative[0].contains("depends on the working directory"), "{relative:?}");
 }
 
+/// Rows: F1
 #[test]
 fn what_makes_communicators_may_be_in_the_second_file() {
     let acl = ("libascendcl.so", &[ACL][..]);

@@ -126,6 +126,7 @@ fn every_operator_reduces() {
     });
 }
 
+/// Rows: F2
 #[test]
 fn every_call_moves_what_it_should() {
     watchdog(60, "every_call_moves_what_it_should", || {

@@ -60,6 +60,7 @@ fn vendor(error: &Error) -> (&str, i32, &str, &str) {
     (call, *code, text, remedy)
 }
 
+/// Rows: E1
 #[test]
 fn every_name_that_was_tried_is_in_the_error() {
     let Err(error) = Process::<NcclLibrary>::Fresh.open(&None) else {
@@ -186,6 +187,7 @@ mod real {
         id
     }
 
+    /// Rows: E1
     #[test]
     fn it_makes_ids() {
         let Some(nccl) = real() else { return };

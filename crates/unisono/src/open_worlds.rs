@@ -236,6 +236,7 @@ mod tests {
         crate::init_with(&config(second))
     }
 
+    /// Rows: A5
     #[test]
     fn a3_a_second_init_is_refused_adopts_or_makes_another() {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,6 +11,7 @@ fn lines(output: &Output) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
+/// Rows: A17
 #[test]
 fn threads_register_force_choose_and_refuse() {
     let lines = lines(&Command::new(PROGRAM).output().unwrap());

@@ -51,6 +51,7 @@ pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
     }
 }
 
+/// Rows: G13
 #[test]
 fn sign_encode_is_the_same() {
     for_all(1, |random, mix, count, bodies| {
@@ -142,6 +143,7 @@ fn int_encode(
     left(bad, &scales, codes, &new)
 }
 
+/// Rows: G13, H2
 #[test]
 fn int_encode_is_the_same() {
     for_all(4, |random, mix, count, bodies| {

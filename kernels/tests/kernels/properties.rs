@@ -39,6 +39,7 @@ fn int_encode(
     (scales, codes, values)
 }
 
+/// Rows: G4
 #[test]
 fn bits_are_lowest_first() {
     // Signs of DeepSpeed's example: 11111001 11110000 in the order of elements.
@@ -58,6 +59,7 @@ fn a_bit_is_clear_only_for_negative_normal_numbers() {
     }
 }
 
+/// Rows: H2
 #[test]
 fn int_codes_stand_in_order() {
     let input = [7.0, -7.0, 0.0, 1.0, -1.0];

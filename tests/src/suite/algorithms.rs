@@ -53,6 +53,8 @@ fn forcing_is_refused(backend: &dyn Backend) {
 }
 
 /// Each gives the right result, at every root, in place where it can.
+///
+/// Rows: J3
 pub fn every_algorithm(backend: &dyn Backend) {
     if backend.algorithms() == Algorithms::None {
         return forcing_is_refused(backend);

@@ -17,6 +17,8 @@ use crate::backend::Backend;
 use crate::world::{options, run, run_each};
 
 /// Every method of the asynchronous trait.
+///
+/// Rows: A12, B21
 pub fn every_typed_form(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -94,6 +96,8 @@ pub fn order_of_issue(backend: &dyn Backend) {
 }
 
 /// A call ends although nobody waits for it.
+///
+/// Rows: A12, D6
 pub fn progress_without_waiting(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let handle = comm.all_reduce_async(vec![1i32; 50_000], ReduceOp::Sum);
@@ -125,6 +129,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Handles are futures.
+///
+/// Rows: A12
 pub fn awaited(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank() as i32, comm.group().size() as i32);

@@ -29,6 +29,8 @@ fn case_at(case: Case, comm: &dyn Communicator) {
 }
 
 /// Any bytes of any element type arrive as they are.
+///
+/// Rows: A11, B9, B12
 pub fn moves_of_every_dtype(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         for dtype in dtypes() {
@@ -40,6 +42,8 @@ pub fn moves_of_every_dtype(backend: &dyn Backend) {
 }
 
 /// Every root, with counts of nothing, one, fewer than the ranks, and some that do not divide.
+///
+/// Rows: B1, B13, B14
 pub fn moves_at_every_root(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         for collective in moves() {
@@ -60,6 +64,8 @@ fn elements<T: Sample>(rank: u32, count: usize) -> Vec<T> {
 }
 
 /// The typed methods themselves.
+///
+/// Rows: B1, B9, B12, B13, B14
 pub fn typed_moves(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -109,6 +115,8 @@ fn typed_rooted(comm: &dyn Communicator, root: u32, count: usize) {
 }
 
 /// Lists of buffers, some of them empty.
+///
+/// Rows: B3, B6, B8, B10
 pub fn lists_and_coalesced(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -136,6 +144,8 @@ fn uneven_shares(ranks: u32, seed: usize) -> Vec<usize> {
 }
 
 /// Every uneven form, every root.
+///
+/// Rows: B12
 pub fn uneven(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let ranks = comm.group().size();
@@ -167,6 +177,8 @@ pub fn uneven(backend: &dyn Backend) {
 }
 
 /// The typed uneven methods.
+///
+/// Rows: B12
 pub fn typed_uneven(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -208,6 +220,8 @@ pub fn typed_uneven(backend: &dyn Backend) {
 }
 
 /// Several pieces, and the sockets of long calls; the second call of a shape uses what the first has planned.
+///
+/// Rows: D8
 pub fn long_buffers(backend: &dyn Backend) {
     run_each(backend, &[1, 2, 3, 5], |comm| {
         for collective in Collective::ALL {
@@ -224,6 +238,8 @@ pub fn long_buffers(backend: &dyn Backend) {
 }
 
 /// Outputs so long that the engine stores them past the caches.
+///
+/// Rows: D8
 pub fn outputs_beyond_the_caches(backend: &dyn Backend) {
     run_each(backend, &[2], |comm| {
         for collective in [Collective::AllGather, Collective::ReduceScatter, Collective::AllReduce] {
@@ -235,6 +251,8 @@ pub fn outputs_beyond_the_caches(backend: &dyn Backend) {
 }
 
 /// Nobody leaves before everybody has come, many times in a row.
+///
+/// Rows: B17
 pub fn barrier_waits_for_everybody(backend: &dyn Backend) {
     for &ranks in backend.rank_counts() {
         let arrived = AtomicU32::new(0);

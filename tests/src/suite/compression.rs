@@ -31,6 +31,8 @@ fn call(comm: &dyn Communicator, state: &mut CompressionState, number: u64) -> R
 }
 
 /// Everywhere the same bits; results and what is owed add up to the inputs, or results are near.
+///
+/// Rows: G10
 pub fn every_codec_on_every_number_of_ranks(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         for codec in all_codecs() {

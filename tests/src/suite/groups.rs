@@ -22,6 +22,8 @@ fn job_ranks(comm: &dyn Communicator) -> Vec<u32> {
 }
 
 /// The even ranks and the odd ones, at the same time, with the whole group in between.
+///
+/// Rows: A6, D3
 pub fn subgroups_of_some(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -48,6 +50,8 @@ pub fn subgroups_of_some(backend: &dyn Backend) {
 }
 
 /// The order of the list is the order of the new ranks.
+///
+/// Rows: A6
 pub fn reordered_ranks(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());

@@ -161,6 +161,8 @@ pub(super) fn ran(comm: &dyn Communicator, options: CallOptions) -> Result<&'sta
 }
 
 /// One that is cheaper than all others is chosen, also where a plan was made before; every one can be forced.
+///
+/// Rows: A17
 pub fn chosen_and_forced(backend: &dyn Backend) {
     if backend.algorithms() != Algorithms::Open {
         return registration_is_refused(backend);
@@ -179,6 +181,8 @@ pub fn chosen_and_forced(backend: &dyn Backend) {
 }
 
 /// A refusal says why, is the same error on all ranks, and changes nothing.
+///
+/// Rows: A17
 pub fn wrong_ones_change_nothing(backend: &dyn Backend) {
     if backend.algorithms() != Algorithms::Open {
         return registration_is_refused(backend);
@@ -267,6 +271,8 @@ fn one_way(backwards: impl Fn() -> bool + Send + Sync + 'static) -> Algorithm {
 }
 
 /// The rank whose schedule, name or claims differ is named on all ranks.
+///
+/// Rows: A17
 pub fn differing_ranks_are_named(backend: &dyn Backend) {
     if backend.algorithms() != Algorithms::Open {
         return registration_is_refused(backend);

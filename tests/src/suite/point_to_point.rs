@@ -17,6 +17,8 @@ fn message(rank: u32, length: usize) -> Vec<u32> {
 }
 
 /// Every rank sends to the next one and receives from the previous.
+///
+/// Rows: B15
 pub fn ring_of_messages(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -33,6 +35,8 @@ pub fn ring_of_messages(backend: &dyn Backend) {
 }
 
 /// A receive takes the message with its tag, also when others came first.
+///
+/// Rows: B15
 pub fn tags_choose(backend: &dyn Backend) {
     run_each(backend, &[2, 4], |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -76,6 +80,8 @@ pub fn order_per_pair_and_tag(backend: &dyn Backend) {
 }
 
 /// A receive from anybody gets each message once, with its sender.
+///
+/// Rows: B15
 pub fn any_source(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -164,6 +170,8 @@ pub fn receive_posted_before_a_collective(backend: &dyn Backend) {
 }
 
 /// More messages than any queue holds, while a collective runs.
+///
+/// Rows: B16
 pub fn many_in_flight(backend: &dyn Backend) {
     run_each(backend, &[2, 3], |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());

@@ -25,6 +25,8 @@ fn is_refused(comm: &dyn Communicator, dtype: DType, op: ReduceOp) -> bool {
 }
 
 /// In place and into another buffer, against the reference, which folds from rank 0 on.
+///
+/// Rows: B24
 pub fn every_operator(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -100,6 +102,8 @@ pub fn an_order_that_shows(backend: &dyn Backend) {
 }
 
 /// Several calls at once; the handle of rank 0 gives its buffer back.
+///
+/// Rows: B24, A12
 pub fn handles(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let rank = u64::from(comm.group().rank());

@@ -66,6 +66,8 @@ fn results<T: Sample>(op: ReduceOp, ranks: u32, count: usize) -> Vec<T> {
 }
 
 /// In place and into another buffer.
+///
+/// Rows: A10, A11, B2
 pub fn all_reduce(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -87,6 +89,8 @@ pub fn all_reduce(backend: &dyn Backend) {
 }
 
 /// Of many buffers at once, some of them empty: every operator on every type, as of one buffer.
+///
+/// Rows: B3
 pub fn coalesced(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -104,6 +108,8 @@ pub fn coalesced(backend: &dyn Backend) {
 }
 
 /// To every root.
+///
+/// Rows: A10, B5
 pub fn reduce(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -130,6 +136,8 @@ pub fn reduce(backend: &dyn Backend) {
 }
 
 /// Separate, in place, and from a list.
+///
+/// Rows: A10, B7
 pub fn reduce_scatter(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -155,6 +163,8 @@ pub fn reduce_scatter(backend: &dyn Backend) {
 }
 
 /// A caller's own operator, commutative or not: the order of ranks is kept.
+///
+/// Rows: A10
 pub fn user_operators(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());

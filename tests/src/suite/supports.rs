@@ -139,6 +139,8 @@ fn named(error: &Error) -> String {
 
 /// Random requests: where any rank refuses, that rank's call is refused in the same way; where none does, the call of
 /// all ranks succeeds.
+///
+/// Rows: A13, D10
 pub fn what_is_refused_is_what_the_call_refuses(backend: &dyn Backend) {
     run_each(backend, &[1, 2, 3, 4], |comm| {
         let (mut draw, mut supported) = (Draw(u64::from(comm.group().size()) << 32), 0);

@@ -315,6 +315,7 @@ mod tests {
         assert_eq!((DType::opaque(0), DType::opaque(OPAQUE_BYTES_MAX + 1)), (None, None));
     }
 
+    /// Rows: A11
     #[test]
     fn names_are_read_back_and_opaque_ones_refused() {
         for dtype in DType::ALL {

@@ -232,6 +232,7 @@ impl Group {
 mod tests {
     use super::*;
 
+    /// Rows: A6
     #[test]
     fn a_group_tells_ranks_of_the_job_from_its_own() {
         let own = [2, 0, 3].map(GroupRank::new);

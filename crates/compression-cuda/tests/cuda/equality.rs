@@ -5,6 +5,7 @@ use unisono_kernels::testing::{Mix, Random, definition, formats, residual, value
 use unisono_kernels::{IntFormat, Rounding, sign_words};
 use unisono_tests::kernels_suite::{self, Density};
 
+/// Rows: E4, G13
 #[test]
 fn every_kernel_is_the_same() {
     if let Some(device) = crate::common::open() {

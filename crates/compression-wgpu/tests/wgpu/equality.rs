@@ -4,6 +4,7 @@ use unisono_tests::kernels_suite::{self, Density};
 
 const SEED: u64 = 0x5eed;
 
+/// Rows: G13
 #[test]
 fn every_kernel_is_the_same() {
     if let Some(device) = crate::support::device() {

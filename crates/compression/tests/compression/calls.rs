@@ -9,6 +9,7 @@ use unisono_compression::{
 };
 use unisono_engine::in_process;
 
+/// Rows: G7
 #[test]
 fn a_nan_changes_nothing_and_is_named() {
     for codec in codecs() {
@@ -111,6 +112,7 @@ fn other_codecs_and_plain_calls_are_a_mismatch() {
     }
 }
 
+/// Rows: G11
 #[test]
 fn narrow_floats_and_lists_are_as_one_vector_of_f32() {
     use unisono_communicator::{bf16, f16};
@@ -148,6 +150,7 @@ fn narrow_floats_and_lists_are_as_one_vector_of_f32() {
     });
 }
 
+/// Rows: G9
 #[test]
 fn wire_and_state_are_as_small_as_promised() {
     for (name, most) in [("sign", 1.0 / 30.0), ("int8", 0.26), ("int4", 0.135), ("bf16", 0.51)] {
@@ -224,6 +227,7 @@ fn asynchronous_calls_give_the_same_and_the_state_back() {
     });
 }
 
+/// Rows: G12
 #[test]
 fn a_checkpoint_is_the_state() {
     in_process::run(3, |comm| {

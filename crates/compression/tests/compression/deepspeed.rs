@@ -157,6 +157,7 @@ fn check(bytes: &[u8]) {
     }
 }
 
+/// Rows: G1, G2, G3, G4
 #[test]
 fn several_rounds_are_as_deepspeed_has_them() {
     check(include_bytes!("deepspeed.bin"));

@@ -82,6 +82,7 @@ fn error_of_scatters(
 
 const LENGTHS: [&[usize]; 5] = [&[6], &[6, 3], &[1000, 0, 1, 4097, 64], &[], &[70_001, 12]];
 
+/// Rows: H1
 #[test]
 fn reduce_scatters_of_lists_are_sums_and_means() {
     for (number, lengths) in LENGTHS.into_iter().enumerate() {
@@ -117,6 +118,8 @@ fn errors_of_many_reduce_scatters_do_not_add_up() {
 
 /// A hierarchical reduce-scatter of int4 (qgZ) has the mean of all ranks, not of hosts, and no more error than two
 /// encoders: half a step of each block's scale, which is a seventh of the largest sum of a host.
+///
+/// Rows: H3
 #[test]
 fn two_levels_have_the_mean_of_all_ranks() {
     for codec in [Arc::new(Int8::default()) as Arc<dyn Codec>, Arc::new(Int4::default())] {
@@ -149,6 +152,7 @@ fn two_levels_have_the_mean_of_all_ranks() {
     }
 }
 
+/// Rows: H5
 #[test]
 fn all_gathers_give_the_same_bits_to_all() {
     for (number, shares) in

@@ -73,6 +73,7 @@ fn any_length() -> impl Strategy<Value = usize> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
+    /// Rows: G1, G6
     #[test]
     fn what_is_left_out_comes_later(
         codec in any_codec(),
@@ -86,6 +87,7 @@ proptest! {
     }
 }
 
+/// Rows: G2, G6
 #[test]
 fn what_is_left_out_comes_later_in_several_pieces() {
     for codec in feedback_codecs() {
@@ -94,6 +96,7 @@ fn what_is_left_out_comes_later_in_several_pieces() {
     telescopes(&(Arc::new(SignL1::default()) as Arc<dyn Codec>), 3, 300_001, 100, ReduceOp::Sum, 1.0);
 }
 
+/// Rows: G5
 #[test]
 fn every_short_length_works_on_every_number_of_ranks() {
     for codec in codecs() {
@@ -267,6 +270,8 @@ fn very_large_and_very_small_numbers() {
 }
 
 /// A scale over zeros behind the vector is smaller, and the zeros owe something; without them neither is so.
+///
+/// Rows: G3
 #[test]
 fn a_padded_and_an_unpadded_global_scale() {
     let elements = 40;

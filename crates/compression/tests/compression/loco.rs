@@ -34,6 +34,8 @@ fn in_int8(values: &[f32]) -> Vec<f32> {
 }
 
 /// By its definition, one element after the other: value = input + owed, owed <- owed + (rest - owed) / 2^shift.
+///
+/// Rows: H4
 #[test]
 fn it_is_the_moving_average_of_what_is_left_out() {
     let comm = Solo::new();
@@ -68,6 +70,8 @@ fn it_is_the_moving_average_of_what_is_left_out() {
 }
 
 /// The mean of many calls with the same input: the error of one comes with later ones.
+///
+/// Rows: H4
 #[test]
 fn the_mean_of_many_calls_is_right() {
     for codec in &codecs() {

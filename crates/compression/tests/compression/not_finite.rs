@@ -55,6 +55,8 @@ fn block(codec: &Arc<dyn Codec>, at: usize) -> u64 {
 }
 
 /// The first and the last element of every share, of blocks, of the first piece and of others.
+///
+/// Rows: G7
 #[test]
 fn wherever_it_is_it_is_named() {
     for codec in codecs() {

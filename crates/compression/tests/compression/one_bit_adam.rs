@@ -108,6 +108,7 @@ fn train(ranks: u32, options: &OneBitAdamOptions) -> Vec<Vec<f32>> {
     })
 }
 
+/// Rows: G14
 #[test]
 fn replicas_have_the_same_bits_and_come_close_to_what_adam_reaches() {
     for ranks in 1..=5 {
@@ -154,6 +155,7 @@ fn without_error_feedback_the_result_is_worse() {
     assert!(none > 1.2 * feedback, "{none} {feedback}");
 }
 
+/// Rows: G8
 #[test]
 fn the_momentum_itself_without_a_mask_moves_what_has_no_variance() {
     let unmasked = Exchanged::Momentum { mask: Some(vec![true; PARAMETERS]) };

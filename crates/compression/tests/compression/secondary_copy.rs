@@ -12,6 +12,8 @@ fn on<R: Send>(hosts: &[u32], body: impl Fn(Arc<dyn Communicator>) -> R + Sync) 
 }
 
 /// Weights that came quantised over the network come again from the own host, with the same bits, step after step.
+///
+/// Rows: H6
 #[test]
 fn the_second_gather_stays_on_the_host_and_equals_the_first() {
     for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 1, 0], &[3, 3, 3], &[0, 1], &[9]] {

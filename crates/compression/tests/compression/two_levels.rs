@@ -43,6 +43,7 @@ fn owed(state: &CompressionState, hosts: &[u32], rank: usize, elements: usize) -
     all
 }
 
+/// Rows: H3
 #[test]
 fn sums_over_many_calls_are_right_and_replicas_equal() {
     for (number, hosts) in HOSTS.into_iter().enumerate() {

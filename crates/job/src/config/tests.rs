@@ -36,6 +36,7 @@ fn nothing_set_is_a_world_of_one_with_the_defaults() {
     assert_eq!((config.store, config.job_key, config.address), (None, None, None));
 }
 
+/// Rows: A1, C2, C3, C4, C6
 #[test]
 fn every_launcher_is_understood() {
     let slurm = [
@@ -79,6 +80,7 @@ fn every_launcher_is_understood() {
     assert_eq!(read(&nested).unwrap().placement, ranked(Launcher::Named, Some((2, 4))));
 }
 
+/// Rows: C6
 #[test]
 fn slurm_counts_only_within_a_step() {
     let batch = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_JOB_ID", "77")];

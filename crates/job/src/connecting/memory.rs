@@ -156,6 +156,7 @@ mod tests {
         };
     }
 
+    /// Rows: J4
     #[test]
     fn where_a_side_has_no_memory_both_use_the_socket() {
         // The answers of the other side: nothing, a file that is no segment, or a segment that it could not map.
@@ -180,6 +181,7 @@ mod tests {
         }
     }
 
+    /// Rows: D9
     #[test]
     fn a_side_that_keeps_no_rule_is_refused() {
         let refused = |bytes: &'static [u8]| {

@@ -54,6 +54,7 @@ fn name(name: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
+/// Rows: A1, C2, C3, C4
 #[test]
 fn launchers_on_one_host_are_understood() {
     let here = ((2, 4), (Some(2), Some(4)));
@@ -89,6 +90,7 @@ fn a_run_has_the_name_that_its_launcher_gives() {
     assert_eq!(run(&torchrun).map(|run| run.len()), Some(RUN_BYTES_MAX));
 }
 
+/// Rows: C6
 #[test]
 fn ranks_on_several_hosts_of_slurm_meet_at_one_place() {
     let last = ((3, 4), (Some(1), Some(2)));

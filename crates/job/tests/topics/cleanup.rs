@@ -21,6 +21,7 @@ fn run_job() {
     });
 }
 
+/// Rows: A4
 #[test]
 fn ended_jobs_leave_no_descriptors_and_no_threads() {
     alone("topics::cleanup::ended_jobs_leave_no_descriptors_and_no_threads", || {

@@ -39,6 +39,7 @@ fn live(copy: &dyn Communicator, uses_messages: bool) {
     }
 }
 
+/// Rows: A4
 #[test]
 fn communicators_that_come_and_go_leave_nothing() {
     alone("topics::cycles::communicators_that_come_and_go_leave_nothing", || {

@@ -102,6 +102,7 @@ const CUT_PAUSES_MS: [u64; 4] = [1, 30, 3, 100];
 /// The number of additions of each rank to the number in the store.
 const ADDITIONS: i64 = 400;
 
+/// Rows: B26
 #[test]
 fn calls_of_the_store_take_effect_once_while_control_connections_end() {
     let cutter = Cutter::default();

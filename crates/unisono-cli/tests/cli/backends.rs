@@ -123,6 +123,8 @@ fn files_that_are_no_libraries_are_named() {
 }
 
 /// Rank 0 would have it, or has another problem: both get the error of the first rank that has none.
+///
+/// Rows: D1
 #[test]
 fn all_ranks_have_the_error_of_the_one_that_lacks_the_library() {
     let (empty, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -188,6 +190,8 @@ pub(crate) fn program_that_computes_with_oneccl() {
 }
 
 /// Blocking calls without a deadline and with one are done by different threads; a world of one has the backend too.
+///
+/// Rows: A9, D1
 #[test]
 fn a_program_computes_with_oneccl_by_a_variable_alone() {
     let Some(ccl) = ccl_directory() else { return };
@@ -205,6 +209,7 @@ fn a_program_computes_with_oneccl_by_a_variable_alone() {
     }
 }
 
+/// Rows: D10
 #[test]
 fn what_oneccl_cannot_do_is_refused_on_every_rank_alike() {
     let Some(ccl) = ccl_directory() else { return };
@@ -311,6 +316,8 @@ fn an_operation_is_measured_over_the_test_double_of_hccl() {
 }
 
 /// Every fault of a library or a device is said with its name and a remedy.
+///
+/// Rows: F5
 #[test]
 fn what_hccl_cannot_work_with_is_said() {
     let [folder, memory] = hccl_double();
@@ -333,6 +340,7 @@ fn what_hccl_cannot_work_with_is_said() {
     assert!(!done.status.success() && is_said, "{}{}", done.out, done.err);
 }
 
+/// Rows: A9
 #[test]
 fn auto_takes_nccl_where_every_rank_has_it() {
     let double = nccl_double();

@@ -125,6 +125,7 @@ fn a_log_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_is_told()
     assert_eq!(fs::read_to_string(folder.path().join("rank-1.log")).unwrap(), "1\n2\n3\n");
 }
 
+/// Rows: C12
 #[test]
 fn ranks_are_bound_to_their_shares_of_the_cores() {
     let line = "grep Cpus_allowed_list /proc/self/status";

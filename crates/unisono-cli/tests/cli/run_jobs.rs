@@ -185,6 +185,7 @@ pub(crate) fn sums_of_any_length() {
     comm.all_to_all(&[0u8; 3], &mut [0; 3]).unwrap();
 }
 
+/// Rows: D7, J4
 #[test]
 fn ranks_of_a_host_share_memory_unless_they_cannot_or_should_not() {
     let ways = |before: &str, log: &str| {

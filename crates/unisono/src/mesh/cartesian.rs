@@ -397,6 +397,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
+        /// Rows: B25
         #[test]
         fn ranks_and_coordinates_are_inverse(grid in any_grid()) {
             let size = grid.communicator().size();
@@ -410,6 +411,8 @@ mod tests {
         }
 
         /// A shift is a step of the coordinate, in both directions, also by far.
+        ///
+        /// Rows: B25
         #[test]
         fn shifts_are_steps_of_the_coordinate(grid in any_grid(), far in any::<i64>()) {
             let own = grid.coordinate();
@@ -429,6 +432,7 @@ mod tests {
         }
     }
 
+    /// Rows: B25
     #[test]
     fn sub_grids_are_rows_and_columns() {
         std::thread::scope(|scope| {

@@ -72,6 +72,7 @@ pub(crate) fn program_that_compresses() {
     world.close().unwrap();
 }
 
+/// Rows: G10, G14, H4, H6
 #[test]
 fn compressed_calls_over_processes_have_the_bits_of_threads() {
     for way in ["0", "1"] {

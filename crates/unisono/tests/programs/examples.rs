@@ -142,6 +142,8 @@ fn one_bit_adam() {
 }
 
 /// Any number of ranks computes the same bits as one rank.
+///
+/// Rows: B25
 #[test]
 fn halo_exchange() {
     let alone = alone("halo_exchange");

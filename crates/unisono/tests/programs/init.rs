@@ -15,6 +15,7 @@ fn config(settings: &[(&str, String)]) -> Config {
     Config::from_lookup(&lookup).expect("good settings").with_second_init(SecondInit::Another)
 }
 
+/// Rows: C13
 #[test]
 fn no_launcher_is_a_world_of_one() {
     let world = unisono::init_with(&config(&[])).unwrap();
@@ -75,6 +76,7 @@ fn a_world_over_tcp_makes_groups_and_records() {
     assert!(matches!(world.make_group("all", &[0]).map(drop), Err(Error::Closed { .. })));
 }
 
+/// Rows: A9
 #[test]
 fn a_backend_that_is_not_there_is_refused_by_name() {
     let misspelt = |name: &str| (name == "UNISONO_BACKEND").then(|| "ncl".to_owned());
@@ -98,6 +100,7 @@ fn a_backend_that_is_not_there_is_refused_by_name() {
     }
 }
 
+/// Rows: A9
 #[test]
 fn a_backend_that_is_named_is_used_by_a_world_of_one_too() {
     let world = unisono::init_with(&config(&[("UNISONO_BACKEND", "tcp".into())])).unwrap();
@@ -144,6 +147,7 @@ fn a_program_with_an_algorithm_for_several_ranks_also_starts_alone() {
     assert!(unknown.to_string().starts_with("UNISONO_ALGORITHM=pair: "), "{unknown}");
 }
 
+/// Rows: A1
 #[test]
 fn ranks_of_one_host_find_each_other() {
     let ranks = 3u32;

@@ -228,11 +228,13 @@ fn end_all(ranks: Vec<Program>) {
     }
 }
 
+/// Rows: B26
 #[test]
 fn ranks_of_a_job_share_a_store() {
     end_all(start_ranks("store::program_with_a_store", "store", RANKS, &[]));
 }
 
+/// Rows: B26
 #[test]
 fn the_death_of_the_holder_ends_all_waits_and_survivors_have_another_store() {
     let mut ranks = start_ranks("store::program_whose_holder_is_killed", "holder killed", RANKS, &[]);

@@ -85,6 +85,7 @@ fn calls_on_their_callers_thread() {
     });
 }
 
+/// Rows: D2, D4
 #[test]
 fn four_ranks_on_their_callers_threads() {
     watched("inline, 4 ranks", &Inline(&[4]), |backend| {
@@ -139,6 +140,7 @@ fn killed_during(call: impl Fn(&dyn Communicator) -> Result<()> + Sync) {
     assert_eq!(after[0], after[2], "the same on all survivors");
 }
 
+/// Rows: D9
 #[test]
 fn a_process_that_is_killed_in_the_library() {
     if !CCL.is_there() {

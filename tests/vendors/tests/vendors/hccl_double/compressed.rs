@@ -172,6 +172,7 @@ fn train<D: KernelDevice>(
     bits
 }
 
+/// Rows: F3
 #[test]
 fn given_the_scale_results_have_the_bits_of_the_processor() {
     let codec: Arc<dyn Codec> = Arc::new(CoarseScale(SignRms::default()));

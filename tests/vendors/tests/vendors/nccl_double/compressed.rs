@@ -40,6 +40,7 @@ fn state_on_device(
     state.with_messages_on_device(&*rank.comm).unwrap()
 }
 
+/// Rows: E3
 #[test]
 fn vectors_on_devices_have_the_bits_of_the_processor() {
     if !doubles::nccl_has_kernels() {

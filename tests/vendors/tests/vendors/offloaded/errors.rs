@@ -110,6 +110,8 @@ fn an_error_of_the_library_is_that_of_all_ranks() {
 }
 
 /// The id is made by one rank alone.
+///
+/// Rows: D2
 #[test]
 fn an_id_that_cannot_be_made_is_the_error_of_all_ranks() {
     watchdog(SECONDS_MAX, "an_id_that_cannot_be_made", || {

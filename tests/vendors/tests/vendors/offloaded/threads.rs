@@ -272,6 +272,8 @@ fn drawn(seed: u64, ranks: u32) -> Case {
 
 /// Random calls on every set of natives, with and without meeting, against the reference. `UNISONO_TEST_SEED` repeats
 /// a run, `UNISONO_TEST_CASES` makes it longer.
+///
+/// Rows: B20, D5
 #[test]
 fn any_call_by_any_calls_of_the_library() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
