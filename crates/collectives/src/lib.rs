@@ -59,7 +59,7 @@ pub use objects::exchange::OBJECT_BYTES_MAX;
 pub use objects::object::Object;
 #[cfg(feature = "serde")]
 pub use objects::object::Serialized;
-pub use on_device::{CollectivesOnDevice, OnStream};
+pub use on_device::{CollectivesOnDevice, DeviceBatch, OnStream};
 pub use point_to_point::{Batch, PointToPoint};
 pub use prefix::CollectivesPrefix;
 pub use prepared::{AllReduceCache, CollectivesPrepared, Prepared, PreparedInPlace};

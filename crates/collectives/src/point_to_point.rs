@@ -6,7 +6,7 @@ use unisono_communicator::{
 };
 
 use crate::arguments::message_descriptor;
-use crate::skip::skip;
+use crate::skip::{NOBODY, skip};
 
 /// PointToPoint between two ranks, as users of MPI know them. [`crate::Collectives`] has `send` and `recv`.
 ///
@@ -185,6 +185,20 @@ pub(crate) fn exchanged<C: Communicator + ?Sized>(comm: &C, calls: &mut [Call<'_
         }
     }
     Ok(received)
+}
+
+/// Runs the calls of a batch that a backend enqueues as one. Gives the outcome of all.
+pub(crate) fn exchange_as_one<C: Communicator + ?Sized>(comm: &C, calls: &mut [Call<'_>]) -> Result<Outcome> {
+    let mut results = vec![None; calls.len()];
+    exchange(comm, calls, &mut results)?;
+    let mut all = Outcome::done(0, NOBODY);
+    for (call, result) in calls.iter().zip(results) {
+        let outcome = result_of(result, call)?;
+        if outcome.ticket().is_some() {
+            all = Outcome { bytes: all.bytes + outcome.bytes, source: None, ..outcome };
+        }
+    }
+    Ok(all)
 }
 
 /// Checks all calls, then runs them, except for messages of nobody and calls that are switched off. Gives the result

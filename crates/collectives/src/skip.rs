@@ -8,7 +8,7 @@ use unisono_communicator::{
 use unisono_schedule::Collective;
 
 /// The algorithm in outcomes of messages of nobody.
-const NOBODY: &str = "nobody";
+pub(crate) const NOBODY: &str = "nobody";
 
 /// The operations that have warned, a bit each.
 static WARNED: AtomicU16 = AtomicU16::new(0);

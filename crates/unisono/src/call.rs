@@ -18,7 +18,7 @@
 //! });
 //! ```
 
-pub use unisono_collectives::{CollectivesOnDevice, OnStream};
+pub use unisono_collectives::{CollectivesOnDevice, DeviceBatch, OnStream};
 pub use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, Counts, Descriptor, DeviceBuffer, DeviceBufferMut, DeviceSlice,
     DeviceSliceMut, DeviceStream, Division, Finished, Keeper, MemoryKind, OwnedBuffer, OwnedBuffers,

@@ -105,6 +105,11 @@ impl<'a, T: Element> DeviceSlice<'a, T> {
     pub fn buffer(&self) -> &DeviceBuffer {
         &self.buffer
     }
+
+    /// The same memory without the element type, for a list.
+    pub fn into_buffer(self) -> DeviceBuffer {
+        self.buffer
+    }
 }
 
 impl<'a, T: Element> DeviceSliceMut<'a, T> {
@@ -146,6 +151,11 @@ impl<'a, T: Element> DeviceSliceMut<'a, T> {
     /// The same memory without the element type.
     pub fn buffer(&mut self) -> &mut DeviceBufferMut {
         &mut self.buffer
+    }
+
+    /// The same memory without the element type, for a list.
+    pub fn into_buffer(self) -> DeviceBufferMut {
+        self.buffer
     }
 
     /// The memory of an asynchronous call, which drops `keeper` at its end.

@@ -1,14 +1,28 @@
 //! The typed operations on device memory, in the order of a stream.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | this one | [`OnStream`]: the collectives |
+//! | `messages` | sends, receives, and batches of them ([`DeviceBatch`]) |
+//! | `uneven` | counts that differ by rank |
+//! | `lists` | lists of buffers |
+//! | `handles` | calls that own their memory, with handles |
+
+mod handles;
+mod lists;
+mod messages;
+mod uneven;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, Communicator, DType, Descriptor, DeviceSlice, DeviceSliceMut,
-    DeviceStream, Element, Outcome, OwnedBuffers, OwnedCall, OwnedMemory, Place, ReduceOp, Result, Work,
+    Buffer, BufferMut, Buffers, Call, Communicator, Counts, DType, Descriptor, DeviceSlice, DeviceSliceMut,
+    DeviceStream, Element, Outcome, Place, ReduceOp, Result,
 };
 use unisono_schedule::Collective;
 
 use crate::arguments::{reducing, rooted, share_of};
-use crate::asynchronous::CollectivesAsync;
 use crate::collectives::Collectives;
+
+pub use self::messages::DeviceBatch;
 
 /// Typed calls on device memory, for every communicator whose backend reaches it.
 pub trait CollectivesOnDevice: Communicator {
@@ -25,6 +39,17 @@ impl<C: Communicator + ?Sized> CollectivesOnDevice for C {}
 ///
 /// Lengths and errors are as on the host ([`Collectives`]). Besides, `Error::InvalidArgument` for memory or a
 /// stream of another device, and `Error::Unsupported` from a backend for host memory.
+///
+/// | calls | where they are |
+/// | --- | --- |
+/// | collectives, even and uneven | here, each with a form with a handle (`_async`) |
+/// | sends, receives, batches of them | here; messages with tags, from any rank, and probes on memory of the host |
+/// | lists of buffers | here for all-reduce, all-gather, reduce-scatter, all-to-all; else [`DeviceBufferMut::list`] |
+/// | calls in place on a buffer of shares, scan, exscan | a [`Call`], see [`DeviceBufferMut`] |
+/// | shares of many buffers at once, objects, prepared and grouped calls | on memory of the host |
+///
+/// [`DeviceBufferMut`]: unisono_communicator::DeviceBufferMut
+/// [`DeviceBufferMut::list`]: unisono_communicator::DeviceBufferMut::list
 ///
 /// ```no_run
 /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
@@ -73,6 +98,19 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
     ) -> Result<Outcome> {
         let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
         self.issue(descriptor, Buffers::InOut(BufferMut::Device(buffer.buffer())))
+    }
+
+    #[track_caller]
+    fn uneven<T: Element>(
+        &self,
+        (descriptor, counts): (Descriptor, Counts),
+        input: Option<&DeviceSlice<'_, T>>,
+        output: Option<&mut DeviceSliceMut<'_, T>>,
+    ) -> Result<Outcome> {
+        let input = input.map_or(Buffer::empty(), |input| Buffer::Device(input.buffer()));
+        let output = output.map_or(BufferMut::empty(), |output| BufferMut::Device(output.buffer()));
+        let call = Call::separate(Descriptor { uneven: true, ..descriptor }, input, output);
+        self.comm.issue(Call { stream: Some(self.stream), counts, ..call })
     }
 
     #[track_caller]
@@ -191,61 +229,5 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
     #[track_caller]
     pub fn barrier(&self) -> Result<Outcome> {
         self.issue(Descriptor::new(Collective::Barrier, DType::U8, 0), Buffers::none())
-    }
-
-    #[track_caller]
-    fn submit(&self, descriptor: Descriptor, buffers: OwnedBuffers) -> Work {
-        self.comm.start(OwnedCall { stream: Some(self.stream), ..OwnedCall::new(descriptor, buffers) })
-    }
-
-    #[track_caller]
-    fn submit_separate<T: Element>(
-        &self,
-        descriptor: Descriptor,
-        input: DeviceSliceMut<'static, T>,
-        output: DeviceSliceMut<'static, T>,
-    ) -> Work {
-        let [input, output] = [input, output].map(|side| side.into_memory(None));
-        self.submit(descriptor, OwnedBuffers::Separate { input, output })
-    }
-
-    /// [`OnStream::all_reduce`] with a handle. For memory with a keeper, use [`DeviceSliceMut::into_memory`] and
-    /// [`CollectivesAsync::start`].
-    #[track_caller]
-    pub fn all_reduce_async<T: Element>(&self, buffer: DeviceSliceMut<'static, T>, op: ReduceOp) -> Work {
-        let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
-        let buffer: OwnedMemory = buffer.into_memory(None);
-        self.submit(Descriptor { place: Place::InPlace, ..descriptor }, OwnedBuffers::InOut(buffer))
-    }
-
-    /// [`OnStream::reduce_scatter`] with a handle.
-    #[track_caller]
-    pub fn reduce_scatter_async<T: Element>(
-        &self,
-        input: DeviceSliceMut<'static, T>,
-        output: DeviceSliceMut<'static, T>,
-        op: ReduceOp,
-    ) -> Work {
-        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
-        self.submit_separate(descriptor, input, output)
-    }
-
-    /// [`OnStream::all_gather`] with a handle.
-    #[track_caller]
-    pub fn all_gather_async<T: Element>(
-        &self,
-        input: DeviceSliceMut<'static, T>,
-        output: DeviceSliceMut<'static, T>,
-    ) -> Work {
-        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
-        self.submit_separate(descriptor, input, output)
-    }
-
-    /// [`OnStream::broadcast`] with a handle.
-    #[track_caller]
-    pub fn broadcast_async<T: Element>(&self, buffer: DeviceSliceMut<'static, T>, root: u32) -> Work {
-        let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
-        let buffer = buffer.into_memory(None);
-        self.submit(Descriptor { place: Place::InPlace, ..descriptor }, OwnedBuffers::InOut(buffer))
     }
 }
