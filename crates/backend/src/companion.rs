@@ -118,6 +118,19 @@ impl Companion {
         Ok(Entered { number, turn })
     }
 
+    /// Gives a message that a vendor's library moves its turn among the collectives, since the library makes its calls
+    /// in one order. The message gets no number: the other ranks do not make it.
+    ///
+    /// # Errors
+    /// As [`Companion::enter`].
+    pub fn enter_message(&self, call: &mut Call<'_>) -> Result<Turn<'_>> {
+        let gate = self.gate();
+        gate.admit(call)?;
+        let turn = gate.take_turn(call.scope, &call.descriptor, call.site, &mut call.options)?;
+        self.engine.finish_queue()?;
+        Ok(turn)
+    }
+
     /// Revokes the communicator because an entered call has failed; see [`CallGate::settle`]. Returns the error for the
     /// caller.
     pub fn settle(&self, error: Error) -> Error {

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use unisono_communicator::{
-    CallOptions, Collective, DType, Descriptor, Determinism, Error, Operation, ReduceOp, Result,
+    CallOptions, Collective, DType, Descriptor, Determinism, Error, Operation, Peer, ReduceOp, Result, Tag,
 };
 
 use crate::vendor::NativeOp;
@@ -31,16 +31,48 @@ pub enum Native {
 }
 
 impl Native {
-    const ALL: [(Native, &'static str); 8] = [
-        (Native::AllToAllV, "all_to_all_v"),
-        (Native::Scatter, "scatter"),
-        (Native::Groups, "groups of messages"),
-        (Native::Gather, "gather"),
-        (Native::AllToAll, "all_to_all"),
-        (Native::AllToAllInPlace, "all_to_all in place"),
-        (Native::Broadcast, "broadcast"),
-        (Native::Reduce, "reduce"),
+    /// All of them.
+    pub const ALL: [Native; 8] = [
+        Native::AllToAllV,
+        Native::Scatter,
+        Native::Groups,
+        Native::Gather,
+        Native::AllToAll,
+        Native::AllToAllInPlace,
+        Native::Broadcast,
+        Native::Reduce,
     ];
+
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Native::AllToAllV => "all_to_all_v",
+            Native::Scatter => "scatter",
+            Native::Groups => "groups of messages",
+            Native::Gather => "gather",
+            Native::AllToAll => "all_to_all",
+            Native::AllToAllInPlace => "all_to_all in place",
+            Native::Broadcast => "broadcast",
+            Native::Reduce => "reduce",
+        }
+    }
+
+    /// The calls that stand in for it, and the calls that are refused without it. docs/backends.md has the same table.
+    pub const fn instead(self) -> &'static str {
+        match self {
+            Native::AllToAllV => "a group of messages, else the pairs of ranks one after the other",
+            Native::Scatter => "all_to_all_v, in which only the root sends",
+            Native::Groups => {
+                "all_to_all_v, else the pairs of ranks one after the other; messages on memory of a device, \
+                 algorithms by name, scan and exscan are refused"
+            }
+            Native::Gather => "all_to_all_v, in which only the root receives",
+            Native::AllToAll => "all_to_all_v of equal lengths",
+            Native::AllToAllInPlace => "all_to_all from a copy of the input",
+            Native::Broadcast => "all_gather, of which the share of the root is kept",
+            Native::Reduce => "all_reduce, whose result only the root keeps",
+        }
+    }
 }
 
 /// The element types that a library may reduce, in the order of their bits.
@@ -287,6 +319,33 @@ impl Capabilities {
         Err(Error::Unsupported { what, backend, instead })
     }
 
+    /// Refuses a message on memory of a device that the library's groups cannot be: they have no tags, and one sender.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with an alternative.
+    pub(crate) fn check_message(&self, backend: &'static str, descriptor: &Descriptor) -> Result<()> {
+        let operation = descriptor.operation;
+        let unsupported = |what: String, instead: &str| {
+            let instead = Some(format!("{instead}, or a message on memory of the host"));
+            Err(Error::Unsupported { what: format!("{what} on memory of a device"), backend, instead })
+        };
+        match (descriptor.peer, descriptor.tag) {
+            (Some(Peer::None), _) => Ok(()),
+            _ if !self.has(Native::Groups) => {
+                let instead = Some("memory of the host, or all_to_all_v".to_owned());
+                let what =
+                    format!("{operation} on memory of a device without grouped messages, on every rank");
+                Err(Error::Unsupported { what, backend, instead })
+            }
+            (Some(Peer::Any), _) => unsupported(format!("{operation} from any rank"), "one rank as the peer"),
+            (Some(Peer::Rank(_)) | None, Tag::Is(0)) => Ok(()),
+            (Some(Peer::Rank(_)) | None, tag) => {
+                let order = "tag 0, where messages of a pair match in their order";
+                unsupported(format!("{operation} with {tag}"), order)
+            }
+        }
+    }
+
     /// Refuses a call that neither the library nor a composition of its calls can do.
     ///
     /// # Errors
@@ -363,7 +422,7 @@ impl fmt::Display for Capabilities {
             }
         }
         let natives: Vec<_> =
-            Native::ALL.iter().filter(|(native, _)| self.has(*native)).map(|(_, name)| *name).collect();
+            Native::ALL.into_iter().filter(|native| self.has(*native)).map(Native::name).collect();
         let composed = if natives.is_empty() { "none".to_owned() } else { natives.join(", ") };
         writeln!(f, "calls that not every library has: {composed}")?;
         let nan = match self.arithmetic.nan_in_min_max {
@@ -380,5 +439,33 @@ impl fmt::Display for Capabilities {
         writeln!(f, "equal bits on all ranks: {bits}")?;
         let deadline = if self.abort { "yes" } else { "no, unless the call sets one" };
         write!(f, "deadline of blocking calls: {deadline}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_on_devices_need_groups_one_peer_and_no_tag() {
+        let with = Capabilities::new(Arithmetic::ENGINE).with(Native::Groups);
+        let recv = |peer, tag| Descriptor {
+            peer: Some(peer),
+            tag,
+            ..Descriptor::new(Operation::Recv, DType::F32, 4)
+        };
+        let instead = |known: Capabilities, peer, tag| match known.check_message("x", &recv(peer, tag)) {
+            Err(Error::Unsupported { instead: Some(instead), .. }) => Some(instead),
+            Ok(()) => None,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(instead(with, Peer::Rank(1), Tag::Is(0)), None);
+        assert_eq!(instead(with, Peer::None, Tag::Any), None);
+        assert!(instead(with, Peer::Any, Tag::Is(0)).unwrap().starts_with("one rank as the peer, or"));
+        for tag in [Tag::Is(7), Tag::Any] {
+            assert!(instead(with, Peer::Rank(1), tag).unwrap().starts_with("tag 0"));
+        }
+        let without = Capabilities::new(Arithmetic::ENGINE);
+        assert!(instead(without, Peer::Rank(1), Tag::Is(0)).unwrap().contains("all_to_all_v"));
     }
 }

@@ -6,15 +6,15 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_backend::Entered;
+use unisono_backend::Turn;
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, DeviceBuffer, DeviceStream, Ending, Error, Finished, Outcome,
-    OwnedCall, Result, Ticket, Work, deadline_after,
+    Buffer, BufferMut, Buffers, Call, Completion, DeviceBuffer, DeviceStream, Ending, Error, Finished,
+    Outcome, OwnedCall, Result, Ticket, Work, deadline_after,
 };
 
 use crate::device::{Device, RawEvent, RawStream};
 use crate::offloaded::Offloaded;
-use crate::pending::Handle;
+use crate::pending::{Handle, Known};
 use crate::program::{Program, Region, SCRATCH_ALIGN, Span};
 use crate::run::{Memory, Place, Start};
 use crate::scheduled::Means;
@@ -24,14 +24,14 @@ use crate::thread::VendorShared;
 use crate::vendor::Vendor;
 
 /// The device's buffers of a call; `None` where it has none.
-struct Sides<'a> {
-    input: Option<&'a DeviceBuffer>,
-    output: Option<&'a DeviceBuffer>,
+pub(crate) struct Sides<'a> {
+    pub(crate) input: Option<&'a DeviceBuffer>,
+    pub(crate) output: Option<&'a DeviceBuffer>,
     is_in_place: bool,
 }
 
 impl<'a> Sides<'a> {
-    fn of(buffers: &'a Buffers<'_>) -> Sides<'a> {
+    pub(crate) fn of(buffers: &'a Buffers<'_>) -> Sides<'a> {
         let written = |buffer: &'a BufferMut<'_>| match buffer {
             BufferMut::Device(buffer) => Some(&***buffer),
             BufferMut::Host(_) => None,
@@ -58,7 +58,7 @@ impl<'a> Sides<'a> {
 
 /// A side as one piece: where it is, or where it is copied to.
 #[derive(Clone, Copy)]
-enum Piece {
+pub(crate) enum Piece {
     Own(Start),
     /// From this byte of the scratch memory on.
     Copied {
@@ -69,7 +69,7 @@ enum Piece {
 
 impl Piece {
     /// The piece of one side; lists take their place behind `end` of the scratch memory.
-    fn of(side: Option<&DeviceBuffer>, end: &mut usize) -> Piece {
+    pub(crate) fn of(side: Option<&DeviceBuffer>, end: &mut usize) -> Piece {
         match side.map(|side| (side.spans(), side.bytes())) {
             None | Some((_, 0)) => Piece::Own(Start::NOTHING),
             Some(([span], bytes)) => {
@@ -84,7 +84,7 @@ impl Piece {
         }
     }
 
-    fn start(self, scratch: Start) -> Start {
+    pub(crate) fn start(self, scratch: Start) -> Start {
         match self {
             Piece::Own(start) => start,
             Piece::Copied { at, bytes } => scratch.part(at, bytes),
@@ -98,28 +98,40 @@ pub(crate) struct Enqueued<V: Vendor> {
     pub(crate) event: RawEvent,
     /// Memory that its work uses besides its own.
     pub(crate) scratch: Option<Allocation<V>>,
-    /// Of its larger side.
-    pub(crate) bytes: u64,
-    /// The algorithm that runs it.
-    pub(crate) algorithm: &'static str,
+    /// Its outcome when its work is done.
+    pub(crate) outcome: Outcome,
+}
+
+/// A call that is on its stream, before its caller has its ticket.
+pub(crate) struct Put<'c, V: Vendor> {
+    pub(crate) enqueued: Enqueued<V>,
+    pub(crate) known: Known,
+    /// The turn in which it was issued.
+    pub(crate) _turn: Turn<'c>,
 }
 
 /// A call that was not enqueued, or not whole.
-struct NotEnqueued {
-    error: Error,
+pub(crate) struct NotEnqueued {
+    pub(crate) error: Error,
     /// Whether enqueued parts of it may still use its memory.
-    is_in_use: bool,
+    pub(crate) is_in_use: bool,
 }
 
 /// The place at which a call is enqueued.
-struct Target<'a> {
-    device: &'a dyn Device,
-    stream: RawStream,
+pub(crate) struct Target<'a> {
+    pub(crate) device: &'a dyn Device,
+    pub(crate) stream: RawStream,
 }
 
 impl Target<'_> {
     /// Copies between a list and a piece: the `parts` of the piece, or all.
-    fn copy_list(&self, list: &DeviceBuffer, piece: Start, parts: &[Span], into_piece: bool) -> Result<()> {
+    pub(crate) fn copy_list(
+        &self,
+        list: &DeviceBuffer,
+        piece: Start,
+        parts: &[Span],
+        into_piece: bool,
+    ) -> Result<()> {
         let mut at = 0;
         for span in list.spans() {
             let end = at + span.bytes();
@@ -173,27 +185,49 @@ impl<V: Vendor> VendorShared<V> {
         Ok((device, stream.ok_or_else(|| Error::invalid("stream", "missing"))?))
     }
 
+    /// The place of calls on `stream`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without a device, [`Error::InvalidArgument`] without a stream.
+    pub(crate) fn target(&self, stream: Option<DeviceStream>) -> Result<Target<'_>> {
+        let (device, stream) = self.device_and_stream(stream)?;
+        Ok(Target { device, stream: RawStream(stream.handle()) })
+    }
+
     /// Enqueues call `number`, and an event behind it.
     ///
     /// # Errors
     /// The errors of the library and of the device.
-    pub(crate) fn enqueue(&self, call: &Call<'_>, number: u64, means: &Means) -> Result<Enqueued<V>> {
-        let (device, stream) = self.device_and_stream(call.stream)?;
+    fn enqueue(&self, call: &Call<'_>, number: u64, means: &Means) -> Result<Enqueued<V>> {
+        let (target, (_, stream)) = (self.target(call.stream)?, self.device_and_stream(call.stream)?);
         self.companion.gate().board().on_streams().note(number, stream);
-        let target = Target { device, stream: RawStream(stream.handle()) };
         let program = self.program(&call.descriptor, &call.counts, means)?;
         let sides = Sides::of(&call.buffers);
+        let bytes = sides.each().map(|(_, side)| side.bytes() as u64).max().unwrap_or(0);
+        let outcome = Outcome::done(bytes, means.named::<V>().0);
+        self.before_event(&target, outcome, || self.enqueue_program(&target, &program, &sides))
+    }
+
+    /// Enqueues work, and an event behind it. `put` gives the memory that the work uses besides its call's.
+    ///
+    /// # Errors
+    /// Those of `put`, and errors of the device.
+    pub(crate) fn before_event(
+        &self,
+        target: &Target<'_>,
+        outcome: Outcome,
+        put: impl FnOnce() -> Result<Option<Allocation<V>>>,
+    ) -> Result<Enqueued<V>> {
         // Made first: without it nothing is under way.
-        let event = self.pending.event(device)?;
-        let enqueued = self.enqueue_program(&target, &program, &sides).and_then(|scratch| {
+        let event = self.pending.event(target.device)?;
+        let enqueued = put().and_then(|scratch| {
             let scratch = ManuallyDrop::new(scratch);
             // SAFETY: both are of this device. After an error nobody knows when the scratch memory is free.
-            unsafe { device.record(event, target.stream) }?;
+            unsafe { target.device.record(event, target.stream) }?;
             Ok(ManuallyDrop::into_inner(scratch))
         });
         let scratch = enqueued.inspect_err(|_| self.pending.take_back(event))?;
-        let bytes = sides.each().map(|(_, side)| side.bytes() as u64).max().unwrap_or(0);
-        Ok(Enqueued { event, scratch, bytes, algorithm: means.named::<V>().0 })
+        Ok(Enqueued { event, scratch, outcome })
     }
 
     /// Enqueues a program. Returns the memory that it uses besides the call's.
@@ -226,21 +260,22 @@ impl<V: Vendor> VendorShared<V> {
 }
 
 impl<V: Vendor> Offloaded<V> {
-    /// Enqueues a call; its ticket tells its end.
+    /// Enqueues a collective; its ticket tells its end.
     ///
     /// # Errors
     /// The errors of the arguments, before the call has a number; of the library and of the device; the first cause.
     pub(crate) fn issue(&self, call: &mut Call<'_>, means: &Means, timeout: Duration) -> Result<Outcome> {
-        let (enqueued, entered) = self.put_on_stream(call, means, timeout).map_err(|failed| failed.error)?;
-        let (bytes, algorithm) = (enqueued.bytes, enqueued.algorithm);
-        let ticket = self.leave(&entered, timeout, enqueued, None);
-        Ok(Outcome::enqueued(ticket, bytes, algorithm))
+        let put = self.put_on_stream(call, means, timeout).map_err(|failed| failed.error)?;
+        Ok(self.leave(put, timeout, None))
     }
 
     /// Enqueues a call whose memory moves in until its work is done.
     pub(crate) fn submit_on_stream(&self, mut call: OwnedCall, means: &Means, timeout: Duration) -> Work {
-        let put = self.put_on_stream(&mut call.borrow(), means, timeout);
-        let (enqueued, entered) = match put {
+        let put = match call.descriptor.operation.collective() {
+            Some(_) => self.put_on_stream(&mut call.borrow(), means, timeout),
+            None => self.put_messages(&mut [&mut call.borrow()], timeout),
+        };
+        let put = match put {
             Ok(put) => put,
             Err(NotEnqueued { error, is_in_use: false }) => {
                 return Work::refused(call, error);
@@ -252,9 +287,9 @@ impl<V: Vendor> Offloaded<V> {
             }
         };
         let OwnedCall { buffers, descriptor, site, .. } = call;
-        let (ending, number) = (Arc::<Ending>::default(), entered.number);
+        let (ending, number) = (Arc::<Ending>::default(), put.known.number());
         let handle = Handle { ending: ending.clone(), buffers };
-        let ticket = self.leave(&entered, timeout, enqueued, Some(handle));
+        let ticket = self.ticket(put, timeout, Some(handle));
         self.thread.shared.ask_to_tend();
         let shared = Arc::downgrade(&self.thread.shared);
         Work::new(EnqueuedWork { shared, ticket, ending, number, descriptor, site })
@@ -265,56 +300,65 @@ impl<V: Vendor> Offloaded<V> {
         call: &mut Call<'_>,
         means: &Means,
         timeout: Duration,
-    ) -> Result<(Enqueued<V>, Entered<'_>), NotEnqueued> {
-        let mut put = None;
-        let mut put_once = || put = Some(self.put_on_held(call, means, timeout));
+    ) -> Result<Put<'_, V>, NotEnqueued> {
+        self.hold(|| {
+            let mut is_in_use = false;
+            let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
+            let put = checked.and_then(|()| {
+                self.inline(call, means, Some(timeout), |thread, call, number| {
+                    let until = deadline_after(Instant::now(), timeout);
+                    let pass = thread.take_device(&call.descriptor, Some(number), Some(until))?;
+                    is_in_use = true;
+                    let enqueued = thread.enqueue(call, number, means);
+                    drop(pass);
+                    enqueued
+                })
+            });
+            let put = put.map(|(enqueued, entered)| {
+                let recorded = self.companion.gate().board().recorded(entered.number);
+                let known = Known::Collective { number: entered.number, recorded };
+                Put { enqueued, known, _turn: entered.turn }
+            });
+            put.map_err(|error| self.not_enqueued(error, is_in_use))
+        })
+    }
+
+    /// The failure of a call; `is_in_use` where parts of it may be on the stream.
+    pub(crate) fn not_enqueued(&self, error: Error, is_in_use: bool) -> NotEnqueued {
+        if is_in_use {
+            self.thread.shared.leave_work();
+        }
+        NotEnqueued { error, is_in_use }
+    }
+
+    /// Enqueues a call within [`Device::hold`].
+    pub(crate) fn hold<R>(&self, put: impl FnOnce() -> Result<R, NotEnqueued>) -> Result<R, NotEnqueued> {
+        let (mut put, mut done) = (Some(put), None);
+        let mut put_once = || done = put.take().map(|put| put());
         match self.thread.shared.vendor.device() {
             Some(device) => device.hold(&mut put_once),
             None => put_once(),
         }
         let never = || NotEnqueued { error: Error::no_device(V::BACKEND), is_in_use: false };
-        put.unwrap_or_else(|| Err(never()))
+        done.unwrap_or_else(|| Err(never()))
     }
 
-    /// [`Offloaded::put_on_stream`] within [`Device::hold`].
-    fn put_on_held(
-        &self,
-        call: &mut Call<'_>,
-        means: &Means,
-        timeout: Duration,
-    ) -> Result<(Enqueued<V>, Entered<'_>), NotEnqueued> {
-        let mut is_in_use = false;
-        let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
-        let put = checked.and_then(|()| {
-            self.inline(call, means, Some(timeout), |thread, call, number| {
-                let until = deadline_after(Instant::now(), timeout);
-                let pass = thread.take_device(&call.descriptor, Some(number), Some(until))?;
-                is_in_use = true;
-                let enqueued = thread.enqueue(call, number, means);
-                drop(pass);
-                enqueued
-            })
-        });
-        put.map_err(|error| {
-            if is_in_use {
-                self.thread.shared.leave_work();
-            }
-            NotEnqueued { error, is_in_use }
-        })
+    /// The call that was put on its stream has returned, and is under way.
+    pub(crate) fn leave(&self, put: Put<'_, V>, timeout: Duration, handle: Option<Handle>) -> Outcome {
+        let outcome = put.enqueued.outcome;
+        Outcome { completion: Completion::StreamOrdered(self.ticket(put, timeout, handle)), ..outcome }
     }
 
-    /// The call that was entered has returned, and is under way.
-    fn leave(
-        &self,
-        entered: &Entered<'_>,
-        timeout: Duration,
-        enqueued: Enqueued<V>,
-        handle: Option<Handle>,
-    ) -> Ticket {
-        let pending = &self.thread.shared.pending;
-        let board = self.companion.gate().board();
+    /// The ticket of a call that was put on its stream.
+    fn ticket(&self, put: Put<'_, V>, timeout: Duration, handle: Option<Handle>) -> Ticket {
+        let Put { enqueued, known, _turn } = put;
         // Before anybody can learn that its work is done.
-        board.progress().leave_enqueued(entered.number);
-        pending.push((entered.number, board.recorded(entered.number)), timeout, enqueued, handle)
+        match known {
+            Known::Collective { number, .. } => {
+                self.companion.gate().board().progress().leave_enqueued(number);
+            }
+            Known::Messages(_) => {}
+        }
+        self.thread.shared.pending.push(known, timeout, enqueued, handle)
     }
 }

@@ -15,6 +15,7 @@
 //! | `run`, `scale` | a program on the memory of its call |
 //! | `staged` | memory of the host by way of a device's |
 //! | `enqueue` | a call on memory of a device: its steps on a stream |
+//! | `messages` | sends and receives on memory of a device: a group of the library's |
 //! | `pending`, `tend` | calls that are under way on streams, and how their ends are learned |
 //! | `open` | how the ranks of a group agree on a library and get a communicator of it |
 //! | `offloaded` | the communicator |
@@ -33,6 +34,7 @@ mod connect;
 mod device;
 mod device_turn;
 mod enqueue;
+mod messages;
 mod offloaded;
 mod open;
 mod pending;

@@ -103,11 +103,11 @@ pub struct Offloaded<V: Vendor> {
 }
 
 /// The decisions about a call.
-struct Dispatch {
+pub(crate) struct Dispatch {
     route: Route,
     means: Means,
     /// Its own timeout, or its scope's; else the communicator's.
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Whether it has one of its own, or its scope has one.
     has_deadline: bool,
 }
@@ -166,9 +166,13 @@ impl<V: Vendor> Offloaded<V> {
             as_configured => as_configured,
         };
         let route = match (memory, host_memory) {
-            // Messages have tags, which no library has.
+            // Messages have tags, which no library has, so those of the host go beneath.
             (MemoryKind::Host, _) if is_message => return Ok((Route::Companion, Means::Library)),
-            (MemoryKind::Device, _) if has_device && !is_message => Route::Stream,
+            (MemoryKind::Device, _) if has_device && is_message => {
+                self.thread.shared.capabilities.check_message(V::BACKEND, descriptor)?;
+                return Ok((Route::Stream, Means::Library));
+            }
+            (MemoryKind::Device, _) if has_device => Route::Stream,
             (MemoryKind::Device, _) => return Err(Error::no_device(V::BACKEND)),
             (MemoryKind::Host, HostMemory::Companion) if has_device => {
                 return Ok((Route::Companion, Means::Library));
@@ -193,7 +197,7 @@ impl<V: Vendor> Offloaded<V> {
     }
 
     /// The decisions about a call with these options. Refuses a call that cannot be done, before it has a number.
-    fn dispatch(
+    pub(crate) fn dispatch(
         &self,
         scope: Option<ScopeId>,
         descriptor: &Descriptor,
@@ -233,8 +237,19 @@ impl<V: Vendor> Offloaded<V> {
         timeout: Option<Duration>,
         body: impl FnOnce(&VendorShared<V>, &mut Call<'_>, u64) -> Result<R>,
     ) -> Result<(R, Entered<'_>)> {
-        let (thread, gate) = (&*self.thread.shared, self.companion.gate());
         let entered = self.companion.enter(means.named_inline::<V>(), call)?;
+        let inline = Inline { number: entered.number, timeout };
+        let result = self.in_library(inline, |thread| body(thread, call, entered.number))?;
+        Ok((result, entered))
+    }
+
+    /// Makes a call that has its turn on this thread.
+    pub(crate) fn in_library<R>(
+        &self,
+        inline: Inline,
+        body: impl FnOnce(&VendorShared<V>) -> Result<R>,
+    ) -> Result<R> {
+        let (thread, gate) = (&*self.thread.shared, self.companion.gate());
         let is_revoked = || gate.board().first_cause().is_revoked();
         let pass = match thread.vendor.turn().map(|turn| turn.take(None, is_revoked)) {
             Some(None) => {
@@ -244,12 +259,9 @@ impl<V: Vendor> Offloaded<V> {
             Some(pass) => pass,
             None => None,
         };
-        let visit = || body(thread, call, entered.number);
-        let inline = Inline { number: entered.number, timeout };
-        let result = thread.inline.during(inline, thread.vendor.turn(), is_revoked, visit);
+        let result = thread.inline.during(inline, thread.vendor.turn(), is_revoked, || body(thread));
         drop(pass);
-        let result = result.map_err(|error| self.companion.settle(error))?;
-        Ok((result, entered))
+        result.map_err(|error| self.companion.settle(error))
     }
 }
 
@@ -266,6 +278,9 @@ impl<V: Vendor> Executor for Offloaded<V> {
         let is_met = dispatch.has_deadline || self.options.deadlines;
         match dispatch.route {
             Route::Companion => self.companion.execute(call),
+            Route::Stream if call.descriptor.operation.collective().is_none() => {
+                self.issue_message(call, dispatch.timeout)
+            }
             Route::Stream => self.issue(call, &dispatch.means, dispatch.timeout),
             Route::Host if is_met => {
                 call.body = Some(self.body(dispatch.means, &call.descriptor, &call.counts));
@@ -351,7 +366,7 @@ impl<V: Vendor> Life for Offloaded<V> {
 
     fn exchange(&self, calls: &mut [Call<'_>], results: &mut [Option<Result<Outcome>>]) -> Result<()> {
         match calls.iter().find(|call| call.memory() == MemoryKind::Device) {
-            Some(_) => Err(Error::no_device(V::BACKEND)),
+            Some(_) => self.exchange_on_stream(calls, results),
             None => self.companion.communicator().life().exchange(calls, results),
         }
     }

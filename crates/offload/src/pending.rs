@@ -8,20 +8,66 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Board, OpenTicket, Tickets};
+use smallvec::SmallVec;
+use unisono_backend::{Board, EnteredMessage, OpenTicket, Tickets};
 use unisono_communicator::{
-    AfterEnd, Ending, Error, Outcome, OwnedBuffers, RecordedCall, Result, Ticket, deadline_after,
+    AfterEnd, Descriptor, Ending, Error, Operation, Outcome, OwnedBuffers, RecordedCall, RecordedEnd, Result,
+    Site, Ticket, deadline_after,
 };
 
 use crate::device::{Device, RawEvent};
 use crate::enqueue::Enqueued;
 use crate::vendor::Vendor;
 
+/// A message of two ranks that is on a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnStreamMessage {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) site: Site,
+    pub(crate) entered: EnteredMessage,
+}
+
+/// The messages of one group. A typed send or receive is one message, which needs no allocation.
+pub(crate) type OnStreamMessages = SmallVec<[OnStreamMessage; 1]>;
+
+/// A call on a stream as the board knows it.
+#[derive(Clone, Debug)]
+pub(crate) enum Known {
+    /// A collective.
+    Collective {
+        number: u64,
+        /// Its record for the log. The board remembers fewer calls than a stream can hold.
+        recorded: Option<RecordedCall>,
+    },
+    /// Messages. Two ranks do not count them alike, so they have no number that others could be asked about.
+    Messages(OnStreamMessages),
+}
+
+impl Known {
+    /// The number that all ranks know.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Known::Collective { number, .. } => Some(*number),
+            Known::Messages(_) => None,
+        }
+    }
+}
+
+/// Notes the end of messages. Messages end in any order, so they do not wait for earlier calls, as collectives do.
+pub(crate) fn end_messages(board: &Board, messages: &[OnStreamMessage], is_done: bool) {
+    for OnStreamMessage { descriptor, site, entered } in messages {
+        let end = match descriptor.operation {
+            _ if !is_done => RecordedEnd::Failed,
+            Operation::Recv => RecordedEnd::Done(Some(descriptor.count * descriptor.dtype.bytes() as u64)),
+            Operation::Send | Operation::Collective(_) => RecordedEnd::Done(None),
+        };
+        board.leave_message(*entered, (descriptor, *site), end);
+    }
+}
+
 /// A call whose work is on a stream.
 struct PendingCall<V: Vendor> {
-    number: u64,
-    /// Its record for the log. The board remembers fewer calls than a stream can hold.
-    recorded: Option<RecordedCall>,
+    known: Known,
     since: Instant,
     /// The deadline, after which the call is given up.
     until: Instant,
@@ -73,17 +119,17 @@ pub(crate) struct Pending<V: Vendor> {
 }
 
 struct Underway<V: Vendor> {
-    /// The calls in the order of their numbers. The first is not over.
+    /// The calls in the order in which they were enqueued. The first is not over.
     calls: VecDeque<PendingCall<V>>,
     /// Events that no call uses.
     events: Vec<RawEvent>,
     over: Vec<Over>,
 }
 
-/// The oldest call that is not over.
-#[derive(Clone, Copy, Debug)]
+/// A call that is not over.
+#[derive(Clone, Debug)]
 pub(crate) struct Oldest {
-    pub(crate) number: u64,
+    pub(crate) known: Known,
     pub(crate) since: Instant,
     pub(crate) until: Instant,
 }
@@ -119,10 +165,10 @@ impl<V: Vendor> Pending<V> {
         self.lock().events.push(event);
     }
 
-    /// Adds call `number`, which is the newest and may take `timeout`, and its record for the log.
+    /// Adds a call, which is the newest and may take `timeout`.
     pub(crate) fn push(
         &self,
-        (number, recorded): (u64, Option<RecordedCall>),
+        known: Known,
         timeout: Duration,
         enqueued: Enqueued<V>,
         handle: Option<Handle>,
@@ -130,7 +176,7 @@ impl<V: Vendor> Pending<V> {
         let (since, open) = (Instant::now(), self.tickets.issue());
         let (ticket, until) = (open.ticket(), deadline_after(since, timeout));
         self.open.fetch_add(1, Ordering::SeqCst);
-        let call = PendingCall { number, recorded, since, until, enqueued, handle, ticket: Some(open) };
+        let call = PendingCall { known, since, until, enqueued, handle, ticket: Some(open) };
         self.lock().calls.push_back(call);
         ticket
     }
@@ -146,9 +192,13 @@ impl<V: Vendor> Pending<V> {
         self.open.load(Ordering::SeqCst) == 0
     }
 
-    pub(crate) fn oldest(&self) -> Option<Oldest> {
+    /// The oldest call whose deadline has passed by `now`, else the oldest of all, if it was enqueued before `young`.
+    pub(crate) fn oldest(&self, now: Instant, young: Duration) -> Option<Oldest> {
         let state = self.lock();
-        state.calls.front().map(|call| Oldest { number: call.number, since: call.since, until: call.until })
+        let late = state.calls.iter().find(|call| call.ticket.is_some() && now >= call.until);
+        let old = || state.calls.front().filter(|call| now.saturating_duration_since(call.since) >= young);
+        let PendingCall { known, since, until, .. } = late.or_else(old)?;
+        Some(Oldest { known: known.clone(), since: *since, until: *until })
     }
 
     /// Ends the calls whose work is done. If events do not report failures, it asks `late_error`.
@@ -174,8 +224,8 @@ impl<V: Vendor> Pending<V> {
                 // it off.
                 Ok(true) if self.is_aborted.load(Ordering::SeqCst) => {}
                 Ok(true) => {
-                    let outcome = Outcome::done(call.enqueued.bytes, call.enqueued.algorithm);
-                    self.end(call, &mut state.over, Ok(outcome), false);
+                    let outcome = call.enqueued.outcome;
+                    self.end(board, call, &mut state.over, (Ok(outcome), false));
                 }
                 Ok(false) => {}
                 Err(error) => failed = failed.and(Err(error)),
@@ -202,12 +252,15 @@ impl<V: Vendor> Pending<V> {
         let state = &mut *self.lock();
         let is_in_use = !state.calls.is_empty() && !abort();
         for call in state.calls.iter_mut().filter(|call| call.ticket.is_some()) {
-            self.end(call, &mut state.over, Err(cause.clone()), is_in_use);
+            self.end(board, call, &mut state.over, (Err(cause.clone()), is_in_use));
         }
         // The board does not get these calls as finished.
         board.fail_running();
         for call in state.calls.drain(..) {
-            board.fail_forgotten(call.number, call.recorded);
+            match call.known {
+                Known::Collective { number, recorded } => board.fail_forgotten(number, recorded),
+                Known::Messages(_) => {}
+            }
             if !is_in_use {
                 state.events.push(call.enqueued.event);
             }
@@ -219,8 +272,19 @@ impl<V: Vendor> Pending<V> {
         std::mem::take(&mut self.lock().over)
     }
 
-    fn end(&self, call: &mut PendingCall<V>, over: &mut Vec<Over>, result: Result<Outcome>, is_in_use: bool) {
+    /// Ends a call with its result. The flag says whether its work may still use its memory.
+    fn end(
+        &self,
+        board: &Board,
+        call: &mut PendingCall<V>,
+        over: &mut Vec<Over>,
+        (result, is_in_use): (Result<Outcome>, bool),
+    ) {
         let Some(ticket) = call.ticket.take() else { return };
+        match &call.known {
+            Known::Collective { .. } => {}
+            Known::Messages(messages) => end_messages(board, messages, result.is_ok()),
+        }
         self.open.fetch_sub(1, Ordering::SeqCst);
         let scratch = call.enqueued.scratch.take();
         if is_in_use {
@@ -238,7 +302,10 @@ impl<V: Vendor> Underway<V> {
         while self.calls.front().is_some_and(|call| call.ticket.is_none())
             && let Some(call) = self.calls.pop_front()
         {
-            board.finish(call.number, call.recorded);
+            match call.known {
+                Known::Collective { number, recorded } => board.finish(number, recorded),
+                Known::Messages(_) => {}
+            }
             self.events.push(call.enqueued.event);
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use unisono_communicator::{Severity, log};
 
+use crate::messages::message_info;
 use crate::thread::VendorShared;
 use crate::vendor::Vendor;
 use crate::watch::Inline;
@@ -45,7 +46,9 @@ impl<V: Vendor> VendorShared<V> {
             return;
         }
         let (board, group) = (self.companion.gate().board(), self.companion.group());
-        let call = board.calls().info(number).map(|call| call.to_string()).unwrap_or_default();
+        let message = self.inline.messages().and_then(|messages| message_info(&messages));
+        let call = message.or_else(|| board.calls().info(number));
+        let call = call.map(|call| call.to_string()).unwrap_or_default();
         let cause = board.first_cause().error().map(|cause| cause.to_string()).unwrap_or_default();
         let rank = Some(group.own_job_rank().get());
         let text = format_args!("{call} may never return, since it has no deadline: {cause}");

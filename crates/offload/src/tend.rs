@@ -10,10 +10,11 @@ use unisono_communicator::{
     WorkSource, call_back, deadline_after,
 };
 
-use crate::pending::{Oldest, Over};
+use crate::pending::{Known, Oldest, Over};
 use crate::signal::Slot;
 use crate::thread::VendorShared;
 use crate::vendor::Vendor;
+use crate::watch::Stuck;
 
 /// The time that a thread that waits for a call polls without sleeping, and the limits of its sleeps between two polls
 /// afterwards.
@@ -28,7 +29,7 @@ const LOOK_AFTER: Duration = Duration::from_millis(20);
 const ABORT_MAX: Duration = Duration::from_secs(3);
 
 /// The most ranks that the error of a late call names.
-const NAMED_MAX: usize = 8;
+pub(crate) const NAMED_MAX: usize = 8;
 
 impl<V: Vendor> VendorShared<V> {
     /// Ends calls whose work is done or has failed, and late calls. Asks other ranks about a call that makes no
@@ -41,22 +42,33 @@ impl<V: Vendor> VendorShared<V> {
         if let Err(error) = self.pending.reap(board, &|| self.late_error()) {
             self.companion.settle(error);
         }
-        match self.pending.oldest() {
-            Some(oldest) if oldest.since.elapsed() >= LOOK_AFTER => self.look(oldest),
-            Some(_) | None => {}
+        if let Some(oldest) = self.pending.oldest(Instant::now(), LOOK_AFTER) {
+            self.look(&oldest);
         }
         if board.first_cause().is_revoked() {
             self.fail_pending();
         }
     }
 
-    fn look(&self, oldest: Oldest) {
+    fn look(&self, oldest: &Oldest) {
+        let gate = self.companion.gate();
         if let Err(error) = self.late_error() {
             self.companion.settle(error);
         } else if Instant::now() >= oldest.until {
-            self.companion.gate().fail(self.timed_out(oldest.number, oldest.since.elapsed()));
+            let waited = oldest.since.elapsed();
+            gate.fail(match &oldest.known {
+                Known::Collective { number, .. } => self.timed_out(*number, waited),
+                Known::Messages(messages) => self.messages_timed_out(messages, waited),
+            });
         } else {
-            self.enqueued_stall.look(self.companion.gate(), oldest.number, "on its stream");
+            match &oldest.known {
+                Known::Collective { number, .. } => {
+                    self.enqueued_stall.look(gate, &Stuck::collective(gate, *number), "on its stream");
+                }
+                Known::Messages(messages) => {
+                    self.look_at_messages(&self.enqueued_stall, messages, "on its stream");
+                }
+            }
         }
     }
 
@@ -160,7 +172,8 @@ pub(crate) struct EnqueuedWork<V: Vendor> {
     pub(crate) shared: Weak<VendorShared<V>>,
     pub(crate) ticket: Ticket,
     pub(crate) ending: Arc<Ending>,
-    pub(crate) number: u64,
+    /// `None` for a message.
+    pub(crate) number: Option<u64>,
     pub(crate) descriptor: Descriptor,
     pub(crate) site: Site,
 }
@@ -202,10 +215,10 @@ impl<V: Vendor> WorkSource for EnqueuedWork<V> {
     fn cancel(&self) {
         let Some(shared) = self.shared.upgrade().filter(|_| !self.is_done()) else { return };
         let gate = shared.companion.gate();
-        let info = gate.board().calls().info(self.number);
+        let info = self.number.and_then(|number| gate.board().calls().info(number));
         let info = info.unwrap_or_else(|| {
             let site = Some(self.site.into());
-            CallInfo { site, ..CallInfo::new(self.number, self.descriptor) }
+            CallInfo { site, ..CallInfo::new(self.number.unwrap_or(0), self.descriptor) }
         });
         gate.fail(Error::Cancelled { by: gate.group().own_job_rank(), call: Box::new(info) });
     }

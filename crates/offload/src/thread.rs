@@ -24,7 +24,7 @@ use crate::scheduled::Means;
 use crate::signal::Slot;
 use crate::staged::{Staging, Turns};
 use crate::vendor::Vendor;
-use crate::watch::{Inline, InlineWatch, Stall, Visit};
+use crate::watch::{Inline, InlineWatch, Stall, Stuck, Visit};
 
 /// The pause between two looks at calls on streams, if nobody waits for them.
 const TEND_PAUSE: Duration = Duration::from_micros(500);
@@ -215,13 +215,18 @@ impl<V: Vendor> VendorShared<V> {
     /// The call that another thread is in, if it makes no progress. One without a deadline cannot be ended.
     fn look_at_inline(&self) {
         let Some(Inline { number, timeout }) = self.inline.now() else { return };
+        let (gate, messages) = (self.companion.gate(), self.inline.messages());
         let deadline = if timeout.is_some() { "" } else { ", and has no deadline," };
-        let still =
-            self.inline_stall.look(self.companion.gate(), number, &format!("in {}{deadline}", V::BACKEND));
-        if timeout.is_some_and(|timeout| still >= timeout)
-            && !self.companion.gate().board().first_cause().is_revoked()
-        {
-            self.companion.gate().fail(self.timed_out(number, still));
+        let place = format!("in {}{deadline}", V::BACKEND);
+        let still = match &messages {
+            Some(messages) => self.look_at_messages(&self.inline_stall, messages, &place),
+            None => self.inline_stall.look(gate, &Stuck::collective(gate, number), &place),
+        };
+        if timeout.is_some_and(|timeout| still >= timeout) && !gate.board().first_cause().is_revoked() {
+            gate.fail(match &messages {
+                Some(messages) => self.messages_timed_out(messages, still),
+                None => self.timed_out(number, still),
+            });
         }
     }
 

@@ -62,8 +62,14 @@ impl<V: Vendor> VendorShared<V> {
         if gave_up() {
             return Err(Error::closed());
         }
-        let number = number.unwrap_or_else(|| board.calls().entered().saturating_sub(1));
-        let call = board.calls().info(number).unwrap_or_else(|| CallInfo::new(number, *descriptor));
+        let call = match (number, descriptor.operation.collective()) {
+            // A message has no number.
+            (None, None) => CallInfo::new(0, *descriptor),
+            (number, _) => {
+                let number = number.unwrap_or_else(|| board.calls().entered().saturating_sub(1));
+                board.calls().info(number).unwrap_or_else(|| CallInfo::new(number, *descriptor))
+            }
+        };
         let (reported_by, waited) = (self.companion.group().own_job_rank(), started.elapsed());
         Err(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
     }

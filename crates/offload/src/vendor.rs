@@ -62,6 +62,18 @@ impl NativeOp {
             NativeOp::PreMulSum(_) => "pre_mul_sum",
         }
     }
+
+    /// The calls that stand in for it where a library lacks it. docs/backends.md has the same table.
+    pub const fn instead(self) -> &'static str {
+        match self {
+            NativeOp::Sum => {
+                "none: sum is refused, and so are avg and pre_mul_sum where the library lacks them too"
+            }
+            NativeOp::Prod | NativeOp::Max | NativeOp::Min => "none: the reduction is refused",
+            NativeOp::Avg => "sum, then each rank divides",
+            NativeOp::PreMulSum(_) => "each rank multiplies, then sum",
+        }
+    }
 }
 
 impl fmt::Display for NativeOp {

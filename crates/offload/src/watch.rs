@@ -5,8 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_backend::{CallGate, StallOptions};
-use unisono_communicator::{Error, GroupRank, Result, Severity, log};
+use unisono_communicator::{CallInfo, Error, GroupRank, Result, Severity, log};
 
+use crate::pending::OnStreamMessages;
 use crate::turn::LibraryTurn;
 
 const OUTSIDE: u8 = 0;
@@ -85,6 +86,8 @@ pub(crate) struct InlineWatch {
     number: AtomicU64,
     /// The call's deadline, in milliseconds after the first look; 0 for none.
     timeout_ms: AtomicU64,
+    /// The messages of the call that is inside, if it is a group of messages. Then `number` is not theirs.
+    messages: Mutex<Option<OnStreamMessages>>,
 }
 
 /// A call that is inside.
@@ -113,6 +116,16 @@ impl InlineWatch {
         self.visit.during(turn, gave_up, call)
     }
 
+    /// Notes the messages of the call that goes inside, or that its messages have left.
+    pub(crate) fn note_messages(&self, messages: Option<OnStreamMessages>) {
+        *self.messages.lock().unwrap_or_else(PoisonError::into_inner) = messages;
+    }
+
+    /// The messages of the call that is inside; `None` for a collective.
+    pub(crate) fn messages(&self) -> Option<OnStreamMessages> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The call that is inside.
     pub(crate) fn now(&self) -> Option<Inline> {
         self.visit.is_inside().then(|| {
@@ -124,10 +137,33 @@ impl InlineWatch {
     }
 }
 
+/// A call whose progress cannot be seen.
+pub(crate) struct Stuck<'c> {
+    /// The number of the call. Messages are numbered apart.
+    pub(crate) own: u64,
+    /// The number of the collective about which the other ranks are asked: the call's own, or, for a message, the first
+    /// one that has not finished.
+    pub(crate) number: u64,
+    /// The first message of a group; `None` for a collective.
+    pub(crate) message: Option<&'c CallInfo>,
+    /// The ranks for which the call may wait.
+    pub(crate) peers: Vec<GroupRank>,
+}
+
+impl Stuck<'_> {
+    /// A collective, which may wait for every rank.
+    pub(crate) fn collective(gate: &CallGate, number: u64) -> Stuck<'static> {
+        let own = gate.group().own_rank();
+        let peers = gate.group().ranks().filter(|&rank| rank != own).collect();
+        Stuck { own: number, number, message: None, peers }
+    }
+}
+
 /// The looks at one call.
 #[derive(Clone, Copy)]
 struct Looks {
-    number: u64,
+    /// The call's own number, and whether it is that of a message.
+    call: (u64, bool),
     since: Instant,
     asked: Instant,
     /// The number of questions that have been asked. A rank may be asked more than once.
@@ -145,20 +181,20 @@ impl Stall {
         patience.probe_after.clamp(LOOK_PAUSE_MIN, LOOK_PAUSE_MAX)
     }
 
-    /// Looks at call `number`, which is at `place`. If the call does not end, it asks the other ranks for their calls,
-    /// so that a mismatch is noticed, and names the call in the log. Returns the time since the first look.
-    pub(crate) fn look(&self, gate: &CallGate, number: u64, place: &str) -> Duration {
+    /// Looks at a call, which is at `place`. If the call does not end, it asks the other ranks for their calls, so that
+    /// a mismatch is noticed, and names the call in the log. Returns the time since the first look.
+    pub(crate) fn look(&self, gate: &CallGate, call: &Stuck<'_>, place: &str) -> Duration {
         let (now, patience) = (Instant::now(), gate.stall_options());
+        let (number, own) = (call.number, (call.own, call.message.is_some()));
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = looks.filter(|looks| looks.number == number);
-        let Some(mut known) = known else {
-            *looks = Some(Looks { number, since: now, asked: now, asked_ranks: 0, has_warned: false });
+        let Some(mut known) = looks.filter(|looks| looks.call == own) else {
+            let (asked_ranks, has_warned) = (0, false);
+            *looks = Some(Looks { call: own, since: now, asked: now, asked_ranks, has_warned });
             return Duration::ZERO;
         };
         if now.saturating_duration_since(known.asked) >= patience.probe_after {
             known.asked = now;
-            let own = gate.group().own_rank();
-            let others: Vec<GroupRank> = gate.group().ranks().filter(|&rank| rank != own).collect();
+            let others = &call.peers;
             let now_asked = others.len().min(ASKED_AT_ONCE_MAX);
             let next = others.iter().cycle().skip(known.asked_ranks % others.len().max(1));
             let next: Vec<GroupRank> = next.take(now_asked).copied().collect();
@@ -169,7 +205,9 @@ impl Stall {
         let still = now.saturating_duration_since(known.since);
         if still >= patience.warn_after && !known.has_warned {
             known.has_warned = true;
-            let call = gate.board().calls().info(number).map(|call| call.to_string()).unwrap_or_default();
+            let known_call = || gate.board().calls().info(number);
+            let call = call.message.cloned().or_else(known_call);
+            let call = call.map(|call| call.to_string()).unwrap_or_default();
             let text = format_args!("{call} has been {place} for {still:.1?}");
             log(Severity::Warn, Some(gate.group().own_job_rank().get()), text);
         }

@@ -31,6 +31,13 @@ pub struct EnteredMessage {
     recorded: Option<RecordedCall>,
 }
 
+impl EnteredMessage {
+    /// The number of the message on this rank. Ranks number their messages apart.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 /// The recorded calls of one communicator.
 pub(super) struct CallRecords {
     group: Group,
