@@ -6,7 +6,7 @@ use std::fs::DirEntry;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use unisono_collectives::{Collectives, CollectivesOnDevice, OnStream, With};
+use unisono_collectives::{Collectives, CollectivesOnDevice, DeviceBatch, OnStream, With};
 use unisono_communicator::{CallOptions, Communicator, Error, Outcome, ReduceOp, Result};
 use unisono_double_common::control::Control;
 use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
@@ -54,6 +54,8 @@ pub enum Way {
     Scatter,
     /// An uneven all-to-all.
     Messages,
+    /// Messages between the two ranks, as one batch.
+    Exchange,
     /// An all-gather by an algorithm of ours, whose rounds are groups of messages.
     ByName,
     /// The same of memory of the host.
@@ -197,6 +199,11 @@ fn on_stream<D: VendorDouble>(
         Way::Gather => on.gather(&half.read(rank), is_root.then(|| two.write(rank)), 0),
         Way::Scatter => on.scatter(is_root.then(|| one.read(rank)), &mut half.write(rank), 0),
         Way::Messages => rank.all_to_all_v(&one, &mut room, timeout),
+        Way::Exchange => {
+            let (message, mut buffer, mut batch) = (one.read(rank), two.write(rank), DeviceBatch::new());
+            batch.send(&message, 1 - rank.rank).recv(&mut buffer, 1 - rank.rank);
+            on.exchange(batch)
+        }
         Way::AllReduce | Way::Inline | Way::Met | Way::MetByName | Way::Make => {
             on.all_reduce(&mut one.write(rank), ReduceOp::Sum)
         }

@@ -7,6 +7,7 @@
 //! | `algorithms.rs` | algorithms by name, over the double's messages |
 //! | `calls.rs` | typed calls, lists, handles, refusals, deadlines |
 //! | `faults.rs` | what is injected, and the error in which it ends |
+//! | `messages.rs` | messages between two ranks |
 //! | `moved.rs` | calls on memory of the host, made on memory of the device |
 //! | `turns.rs` | several threads and communicators of one device |
 
@@ -15,6 +16,7 @@
 pub mod algorithms;
 pub mod calls;
 pub mod faults;
+pub mod messages;
 pub mod moved;
 pub mod turns;
 

@@ -3,3 +3,5 @@
 use unisono_tests::doubles::HcclDouble;
 
 unisono_tests::calls_on_device!(HcclDouble);
+
+unisono_tests::messages_on_device!(HcclDouble);

@@ -7,3 +7,5 @@ pub(crate) use unisono_tests::on_device::SECONDS_MAX;
 pub(crate) type Rank = unisono_tests::on_device::DeviceRank<NcclDouble>;
 
 unisono_tests::calls_on_device!(NcclDouble);
+
+unisono_tests::messages_on_device!(NcclDouble);
