@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use unisono_communicator::{Error, Result};
-use unisono_offload::{Capabilities, Elements, LibraryTurn, NativeCall, RawStream, Vendor};
+use unisono_offload::{Capabilities, Elements, LibraryTurn, Native, NativeCall, RawStream, Vendor, lacks};
 
 use room::{Interruption, Place, RoomShared};
 
@@ -72,6 +72,15 @@ impl LibraryDouble {
             Interruption::Released => self.error(call, -1, "the test has ended it"),
             Interruption::Aborted => self.error(call, -2, "aborted"),
         }
+    }
+
+    /// Refuses a call that it does not have, as a library without the symbol.
+    fn require(&self, native: Native) -> Result<()> {
+        if self.capabilities.has(native) {
+            return Ok(());
+        }
+        self.room.note_misuse(format!("{} by a library without it", native.name()));
+        Err(lacks::<LibraryDouble>(native.name()))
     }
 
     /// Goes into the library, where `at` may go wrong.
@@ -271,11 +280,15 @@ impl Vendor for LibraryDouble {
 
     // SAFETY: as the trait has it.
     unsafe fn call(&self, comm: &LibraryComm, call: &NativeCall<'_>, _: RawStream) -> Result<()> {
+        if let Some(native) = requirement(call) {
+            self.require(native)?;
+        }
         // SAFETY: the caller's.
         unsafe { self.make(comm, call) }
     }
 
     fn group_start(&self) -> Result<()> {
+        self.require(Native::Groups)?;
         GROUP.with_borrow_mut(|group| *group = Some(Vec::new()));
         Ok(())
     }
@@ -285,6 +298,26 @@ impl Vendor for LibraryDouble {
         let number = Moment::Call(self.calls.fetch_add(1, Ordering::SeqCst));
         let place = group.first().map_or(Place { id: 0, rank: 0, ranks: 1 }, |one| one.place);
         self.visit("double_group_end", number, place, || self.run_group(&group))
+    }
+}
+
+/// The call of the table that not every library has; `None` for a call that all have.
+fn requirement(call: &NativeCall<'_>) -> Option<Native> {
+    match *call {
+        NativeCall::Reduce { .. } => Some(Native::Reduce),
+        NativeCall::Broadcast { .. } => Some(Native::Broadcast),
+        NativeCall::AllToAll { input, output, bytes } if bytes > 0 && input == output.cast_const() => {
+            Some(Native::AllToAllInPlace)
+        }
+        NativeCall::AllToAll { .. } => Some(Native::AllToAll),
+        NativeCall::AllToAllV { .. } => Some(Native::AllToAllV),
+        NativeCall::Gather { .. } => Some(Native::Gather),
+        NativeCall::Scatter { .. } => Some(Native::Scatter),
+        NativeCall::AllReduce { .. }
+        | NativeCall::ReduceScatter { .. }
+        | NativeCall::AllGather { .. }
+        | NativeCall::Send { .. }
+        | NativeCall::Recv { .. } => None,
     }
 }
 

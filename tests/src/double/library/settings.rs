@@ -25,18 +25,6 @@ const REDUCIBLE: [DType; 14] = [
     DType::F8E5M2,
 ];
 
-/// Every call that not every library has.
-const NATIVES: [Native; 8] = [
-    Native::AllToAllV,
-    Native::Scatter,
-    Native::Groups,
-    Native::Gather,
-    Native::AllToAll,
-    Native::AllToAllInPlace,
-    Native::Broadcast,
-    Native::Reduce,
-];
-
 /// Every operator that it has.
 const OPS: [NativeOp; 5] = [NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min, NativeOp::Avg];
 
@@ -45,7 +33,7 @@ impl LibraryDouble {
     /// meet are those of the same room.
     pub fn new(room: &LibraryRoom) -> LibraryDouble {
         let none = Capabilities::new(Arithmetic::ENGINE).scaling(&REDUCIBLE);
-        let capabilities = NATIVES.into_iter().fold(none, Capabilities::with);
+        let capabilities = Native::ALL.into_iter().fold(none, Capabilities::with);
         let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
         LibraryDouble {
             room: room.shared.clone(),
@@ -74,7 +62,7 @@ impl LibraryDouble {
     /// With only these reductions.
     #[must_use]
     pub fn with_reductions(mut self, ops: &[NativeOp], dtypes: &[DType]) -> LibraryDouble {
-        let kept = NATIVES.into_iter().filter(|native| self.capabilities.has(*native));
+        let kept = Native::ALL.into_iter().filter(|native| self.capabilities.has(*native));
         let kept = kept.fold(self.nothing(), Capabilities::with);
         self.capabilities = ops.iter().fold(kept, |all, op| all.reducing(*op, dtypes));
         self

@@ -281,13 +281,17 @@ fn any_call_by_any_calls_of_the_library() {
     let cases = number("UNISONO_TEST_CASES").unwrap_or(150);
     eprintln!("UNISONO_TEST_SEED={seed}");
     let all = [Native::AllToAllV, Native::Scatter, Native::Groups];
+    let some = (0..8).map(|set| (0..3).filter(|bit| set >> bit & 1 == 1).map(|bit| all[bit]).collect());
+    // Every set of the calls that exchanges are made of, then every call missing in turn.
+    let all_but = |lacking| Native::ALL.into_iter().filter(|native| *native != lacking).collect();
+    let sets: Vec<Vec<Native>> = some.chain(Native::ALL.into_iter().map(all_but)).collect();
     watchdog(SECONDS_MAX, "any_call", || {
         for ranks in 1..=5 {
-            for set in 0..8 {
-                let natives: Vec<_> = (0..3).filter(|bit| set >> bit & 1 == 1).map(|bit| all[bit]).collect();
+            for (set, natives) in sets.iter().enumerate() {
+                let set = set as u64;
                 let room = LibraryRoom::new();
                 companions(ranks, |companion| {
-                    let library = LibraryDouble::new(&room).with_natives(&natives);
+                    let library = LibraryDouble::new(&room).with_natives(natives);
                     let world = open(companion, library, set % 2 == 0);
                     for number in 0..cases {
                         let case = drawn(mix(seed ^ mix(number << 8 | set << 4 | u64::from(ranks))), ranks);
