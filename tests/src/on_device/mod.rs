@@ -7,6 +7,7 @@
 //! | `algorithms.rs` | algorithms by name, over the double's messages |
 //! | `calls.rs` | typed calls, lists, handles, refusals, deadlines |
 //! | `faults.rs` | what is injected, and the error in which it ends |
+//! | `forms.rs` | uneven counts, lists, handles |
 //! | `messages.rs` | messages between two ranks |
 //! | `moved.rs` | calls on memory of the host, made on memory of the device |
 //! | `turns.rs` | several threads and communicators of one device |
@@ -16,6 +17,7 @@
 pub mod algorithms;
 pub mod calls;
 pub mod faults;
+pub mod forms;
 pub mod messages;
 pub mod moved;
 pub mod turns;
@@ -156,6 +158,30 @@ impl<V: Vendor> Array<V> {
     pub fn read<D: VendorDouble>(&self, rank: &DeviceRank<D>) -> DeviceSlice<'_, f32> {
         // SAFETY: tests keep it until its calls are done.
         unsafe { DeviceSlice::from_raw(self.address, self.elements, rank.rank) }.unwrap()
+    }
+
+    /// The first elements, to be read by a call of `rank`.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn read_part<D: VendorDouble>(&self, rank: &DeviceRank<D>, elements: usize) -> DeviceSlice<'_, f32> {
+        assert!(elements <= self.elements);
+        // SAFETY: tests keep it until their calls are done.
+        unsafe { DeviceSlice::from_raw(self.address, elements, rank.rank) }.unwrap()
+    }
+
+    /// The first elements, to be written by a call of `rank`.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn write_part<D: VendorDouble>(
+        &mut self,
+        rank: &DeviceRank<D>,
+        elements: usize,
+    ) -> DeviceSliceMut<'static, f32> {
+        assert!(elements <= self.elements);
+        // SAFETY: as for `Array::write`.
+        unsafe { DeviceSliceMut::from_raw(self.address, elements, rank.rank) }.unwrap()
     }
 
     /// [`Array::write`] for threads that share it, each of which uses it behind the other.

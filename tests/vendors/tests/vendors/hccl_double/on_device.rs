@@ -5,3 +5,4 @@ use unisono_tests::doubles::HcclDouble;
 unisono_tests::calls_on_device!(HcclDouble);
 
 unisono_tests::messages_on_device!(HcclDouble);
+unisono_tests::forms_on_device!(HcclDouble);

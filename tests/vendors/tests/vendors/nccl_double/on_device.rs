@@ -9,3 +9,4 @@ pub(crate) type Rank = unisono_tests::on_device::DeviceRank<NcclDouble>;
 unisono_tests::calls_on_device!(NcclDouble);
 
 unisono_tests::messages_on_device!(NcclDouble);
+unisono_tests::forms_on_device!(NcclDouble);
