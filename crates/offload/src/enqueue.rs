@@ -14,7 +14,7 @@ use unisono_communicator::{
 
 use crate::device::{Device, RawEvent, RawStream};
 use crate::offloaded::Offloaded;
-use crate::pending::{Handle, Known};
+use crate::pending::{Enqueued, Handle, Known};
 use crate::program::{Program, Region, SCRATCH_ALIGN, Span};
 use crate::run::{Memory, Place, Start};
 use crate::scheduled::Means;
@@ -90,16 +90,6 @@ impl Piece {
             Piece::Copied { at, bytes } => scratch.part(at, bytes),
         }
     }
-}
-
-/// A call that was enqueued.
-pub(crate) struct Enqueued<V: Vendor> {
-    /// Behind its work.
-    pub(crate) event: RawEvent,
-    /// Memory that its work uses besides its own.
-    pub(crate) scratch: Option<Allocation<V>>,
-    /// Its outcome when its work is done.
-    pub(crate) outcome: Outcome,
 }
 
 /// A call that is on its stream, before its caller has its ticket.
@@ -211,7 +201,7 @@ impl<V: Vendor> VendorShared<V> {
     /// Enqueues work, and an event behind it. `put` gives the memory that the work uses besides its call's.
     ///
     /// # Errors
-    /// Those of `put`, and errors of the device.
+    /// The errors of `put` and of the device.
     pub(crate) fn before_event(
         &self,
         target: &Target<'_>,

@@ -19,9 +19,9 @@ use unisono_communicator::{
 };
 
 use crate::device::RawStream;
-use crate::enqueue::{Enqueued, NotEnqueued, Piece, Put, Sides, Target};
+use crate::enqueue::{NotEnqueued, Piece, Put, Sides, Target};
 use crate::offloaded::{Dispatch, Offloaded};
-use crate::pending::{Known, OnStreamMessage, OnStreamMessages, end_messages};
+use crate::pending::{Enqueued, Known, OnStreamMessage, OnStreamMessages, end_messages};
 use crate::program::{Region, Span};
 use crate::run::Start;
 use crate::staged::Allocation;

@@ -16,7 +16,7 @@ use unisono_communicator::{
 };
 
 use crate::device::{Device, RawEvent};
-use crate::enqueue::Enqueued;
+use crate::staged::Allocation;
 use crate::vendor::Vendor;
 
 /// A message of two ranks that is on a stream.
@@ -63,6 +63,16 @@ pub(crate) fn end_messages(board: &Board, messages: &[OnStreamMessage], is_done:
         };
         board.leave_message(*entered, (descriptor, *site), end);
     }
+}
+
+/// A call that was enqueued.
+pub(crate) struct Enqueued<V: Vendor> {
+    /// Behind its work.
+    pub(crate) event: RawEvent,
+    /// Memory that its work uses besides its own.
+    pub(crate) scratch: Option<Allocation<V>>,
+    /// Its outcome when its work is done.
+    pub(crate) outcome: Outcome,
 }
 
 /// A call whose work is on a stream.

@@ -142,7 +142,7 @@ pub(crate) struct Stuck<'c> {
     /// The number of the call. Messages are numbered apart.
     pub(crate) own: u64,
     /// The number of the collective about which the other ranks are asked: the call's own, or, for a message, the first
-    /// one that has not finished.
+    /// unfinished one.
     pub(crate) number: u64,
     /// The first message of a group; `None` for a collective.
     pub(crate) message: Option<&'c CallInfo>,
@@ -162,7 +162,7 @@ impl Stuck<'_> {
 /// The looks at one call.
 #[derive(Clone, Copy)]
 struct Looks {
-    /// The call's own number, and whether it is that of a message.
+    /// The call's own number, and whether the call is a message.
     call: (u64, bool),
     since: Instant,
     asked: Instant,

@@ -26,7 +26,7 @@ const CIRCLES: &[(&str, usize)] = &[
     ("crates/cuda", 6),
     ("crates/engine", 3),
     ("crates/job", 6),
-    ("crates/offload", 8),
+    ("crates/offload", 3),
     ("crates/offload-ccl", 2),
     ("crates/offload-hccl", 8),
     ("crates/offload-nccl", 3),

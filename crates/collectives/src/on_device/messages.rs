@@ -18,8 +18,8 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
     /// the message. Messages of a pair have no tags, and match in their order.
     ///
     /// Two ranks that send to each other use [`OnStream::exchange`], since a send may wait for its receive on the
-    /// stream. Nothing compares messages on devices: one that the other rank does not receive, or receives with another
-    /// length, may be damaged, or ends by its deadline.
+    /// stream. Nothing compares messages on devices: a message may be damaged, or end by its deadline, if the other
+    /// rank does not receive it, or receives another length.
     ///
     /// # Errors
     /// As [`OnStream`]; [`Error::Unsupported`] from a library without grouped messages; [`Error::InvalidArgument`] for
@@ -48,7 +48,7 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
     }
 
     /// Enqueues all sends and receives of a batch as one group of the library: they cannot wait for each other, in
-    /// whatever order the ranks name them. The ticket of the outcome is that of all. A batch of nobody's messages, or
+    /// any order of the list. The outcome has one ticket for all. A batch of nobody's messages, or
     /// without any, is done at once.
     ///
     /// ```no_run
@@ -57,7 +57,7 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
     /// use unisono::{Communicator, Result};
     /// use unisono::call::{DeviceBatch, DeviceSlice, DeviceSliceMut, OnStream};
     ///
-    /// /// Gives activations to the next stage of a pipeline, and takes those of the stage before.
+    /// /// Gives activations to the next stage of a pipeline, and takes activations of the stage before.
     /// fn pass<C: Communicator>(
     ///     on: &OnStream<'_, C>,
     ///     (rank, ranks): (u32, u32),

@@ -1,4 +1,4 @@
-//! `unisono::is_available` for every vendor: a library that is there, one that is not, files that are no library or
+//! `unisono::is_available` for every vendor: a library that is there, a missing one, files that are no library or
 //! another one. Each answer is asked of a process of its own, since a process remembers a library of no use.
 
 use std::env;

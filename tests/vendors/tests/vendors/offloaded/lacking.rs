@@ -65,7 +65,7 @@ fn cases(ranks: u32, ops: &[ReduceOp]) -> Vec<Case> {
     cases
 }
 
-/// Makes every call over `library`. Those for which `is_refused` is true, and no others, are refused with an
+/// Makes every call over `library`. The calls for which `is_refused` is true, and no others, are refused with an
 /// alternative.
 fn try_all(
     name: &str,
