@@ -36,6 +36,7 @@ mod skip;
 pub mod suite;
 pub mod vendor_files;
 pub mod vendor_rank;
+pub mod waits;
 pub mod watchdog;
 pub mod world;
 

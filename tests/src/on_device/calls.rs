@@ -65,6 +65,32 @@ fn typed_calls<D: VendorDouble>(rank: &DeviceRank<D>) {
     assert_eq!(rank.copied(&summed), if is_root { [6.0, 60.0, 600.0] } else { [0.0; 3] });
 }
 
+/// A barrier on a stream ends nowhere before the last rank has enqueued its own.
+///
+/// # Panics
+/// When the backend is wrong.
+pub fn a_barrier_waits_for_every_stream<D: VendorDouble>() {
+    const EARLY: Duration = Duration::from_millis(100);
+    watchdog(SECONDS_MAX, "barrier", || {
+        let has_looked = Barrier::new(2);
+        DeviceRank::<D>::run(2, HostMemory::Refused, |rank| {
+            let on = rank.on_stream();
+            for last in [1, 0] {
+                if rank.rank == last {
+                    has_looked.wait();
+                }
+                let barrier = on.barrier().unwrap();
+                if rank.rank != last {
+                    let early = rank.comm.resolve_within(barrier.ticket().unwrap(), EARLY).unwrap();
+                    assert!(early.is_none(), "rank {last} has not called: {early:?}");
+                    has_looked.wait();
+                }
+                on.wait(barrier).unwrap();
+            }
+        })
+    });
+}
+
 fn sum(count: usize) -> Descriptor {
     Descriptor {
         op: Some(ReduceOp::Sum),
@@ -334,7 +360,7 @@ macro_rules! calls_on_device {
         $crate::calls_on_device!(@tests $double, typed_calls_are_enqueued_and_end_by_their_tickets lists_and_handles
             calls_are_in_the_communication_log what_is_not_of_the_device_is_refused_before_the_call_has_a_number
             host_memory_goes_where_the_program_has_said calls_without_data_of_the_program_go_to_the_companion
-            what_the_other_ranks_do_not_call_ends_by_its_deadline
+            what_the_other_ranks_do_not_call_ends_by_its_deadline a_barrier_waits_for_every_stream
             calls_that_differ_are_a_mismatch_although_nobody_has_met);
 
         #[test]

@@ -7,10 +7,14 @@ use unisono_collectives::Collectives;
 use unisono_communicator::Error;
 
 use crate::backend::Backend;
+use crate::waits::Waits;
 use crate::world::{options, run, run_each};
 
 /// Of a wait that ends with the last rank, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Of a wait for ranks that do not come.
+const SHORT: Duration = Duration::from_millis(200);
 
 /// Nobody leaves before all have come.
 pub fn b18_all_ranks_come(backend: &dyn Backend) {
@@ -36,18 +40,18 @@ pub fn b18_all_ranks_come(backend: &dyn Backend) {
 /// come.
 pub fn b18_missing_ranks_are_named_and_nothing_is_revoked(backend: &dyn Backend) {
     run(backend, 4, &options(), |comm| {
+        let mut waits = Waits::default();
         if comm.rank() % 2 == 0 {
             for _ in 0..2 {
-                let started = Instant::now();
-                let error = comm.monitored_barrier(Duration::from_millis(200)).unwrap_err();
-                assert!(started.elapsed() >= Duration::from_millis(190), "{error}");
+                let error = waits.time(SHORT, || comm.monitored_barrier(SHORT).unwrap_err());
                 let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
                 let missing: Vec<u32> = not_arrived.iter().map(|awaited| awaited.rank.get()).collect();
                 // The other caller may come up to its whole time later.
                 assert!(missing.ends_with(&[3]) && missing.contains(&1), "{error}");
                 assert_eq!(error.first_missing().map(|rank| rank.get()), missing.first().copied());
             }
-            let error = comm.monitored_barrier(Duration::from_millis(200)).unwrap_err();
+            let error = waits.time(SHORT, || comm.monitored_barrier(SHORT).unwrap_err());
+            waits.are_in_time();
             let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
             let missing: Vec<u32> = not_arrived.iter().map(|awaited| awaited.rank.get()).collect();
             assert_eq!(missing, [1, 3], "both callers have come: {error}");

@@ -25,6 +25,7 @@ fn ask(backend: &str, answer: bool, settings: &[(&str, &Path)]) {
     assert!(child.status().unwrap().success(), "{backend}, {answer}, {settings:?}");
 }
 
+/// Rows: A5, D1
 #[test]
 fn a_library_is_there_if_it_can_be_opened() {
     if let Some(name) = env::var_os(BACKEND) {

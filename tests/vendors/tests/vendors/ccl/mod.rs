@@ -2,6 +2,7 @@
 //! that run on their caller's thread; processes that are killed in the library.
 
 mod queues;
+mod two_worlds;
 
 use std::sync::Barrier;
 use std::time::Duration;

@@ -99,6 +99,7 @@ fn is_prefix(case: &Case) -> bool {
     matches!(case.collective, Collective::Scan | Collective::Exscan)
 }
 
+/// Rows: B20, D5
 #[test]
 fn each_call_in_turn_may_be_missing() {
     watchdog(SECONDS_MAX, "lacking calls", || {
@@ -110,6 +111,7 @@ fn each_call_in_turn_may_be_missing() {
     });
 }
 
+/// Rows: B20, D5
 #[test]
 fn each_operator_in_turn_may_be_missing() {
     const OPS: [ReduceOp; 6] = [
