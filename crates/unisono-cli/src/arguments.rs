@@ -183,8 +183,9 @@ pub(crate) struct BenchArguments {
     #[arg(long)]
     pub(crate) op: Option<ReduceOp>,
     /// The form of the calls: plain, v (a list of counts), list (a buffer for each rank), coalesced (eight buffers in
-    /// one call), prepared (a plan that is made once), exchange (both messages of a pair at once); several with commas.
-    /// An operation is measured in the forms that it has.
+    /// one call), prepared (a plan that is made once), async (started, then awaited), objects (of bytes),
+    /// exchange (both messages of a pair at once); several with commas. An operation is measured in the forms that it
+    /// has.
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "plain")]
     pub(crate) form: Vec<Form>,
     /// The codec of compressed_all_reduce: sign, sign-rms, int8, int4, bf16; several with commas are measured in turns

@@ -1,20 +1,15 @@
-//! The call of one row: its buffers, how it is issued, and the output that is expected.
+//! The call of one row: its buffers, and the output that is expected.
 
 use std::sync::Arc;
 
-use unisono::call::{Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Division, MemoryKind, Place};
-use unisono::extend::calls::{
-    AlgorithmName, Operation, PreparedCall, SegmentList, Segments, SegmentsMut, lengths,
-};
-use unisono::{CallOptions, Collective, Collectives, Communicator, DType, Outcome, Peer, ReduceOp, Result};
+use unisono::call::{Buffer, Counts, Descriptor, MemoryKind, OwnedBuffers, Place};
+use unisono::extend::calls::{AlgorithmName, PreparedCall, Segments, lengths};
+use unisono::{CallOptions, Collective, Communicator, DType, ReduceOp, Result};
 use unisono_schedule::Admit;
 
 use super::form::Form;
 use super::operations::MeasuredOperation;
 use super::values::{Values, count_wrong};
-
-/// The number of buffers of a coalesced call; fewer, if there are fewer elements.
-const COALESCED_BUFFERS: usize = 8;
 
 /// Contents of an output before a call that must write all of it.
 const UNWRITTEN: u8 = 0x5a;
@@ -47,6 +42,9 @@ pub(crate) struct Memory {
     /// Empty when all calls are in place.
     pub(crate) input: Vec<u8>,
     pub(crate) output: Vec<u8>,
+    /// The buffers of asynchronous calls, which move in and come back: of a call with another rank as its root, or
+    /// without a root, and of a call with this rank as its root.
+    pub(super) owned: [Option<OwnedBuffers>; 2],
 }
 
 impl Memory {
@@ -57,7 +55,7 @@ impl Memory {
             roots(case).map(|root| case.bytes(comm, case.operation.is_rooted().then_some(root)))
         });
         let (input, output) = sizes.fold((0, 0), |most, (i, o)| (most.0.max(i), most.1.max(o)));
-        Memory { input: vec![UNWRITTEN; input], output: vec![UNWRITTEN; output] }
+        Memory { input: vec![UNWRITTEN; input], output: vec![UNWRITTEN; output], owned: [None, None] }
     }
 
     /// The bytes of both buffers.
@@ -74,13 +72,13 @@ impl Case {
     }
 
     /// The rank with which this one exchanges messages; `None` for the last rank of an odd number.
-    fn partner(&self) -> Option<u32> {
+    pub(super) fn partner(&self) -> Option<u32> {
         if self.ranks == 1 { Some(0) } else { Some(self.rank ^ 1).filter(|&partner| partner < self.ranks) }
     }
 
     /// Whether one buffer is input and output: it is where the operation allows it, since most users do so. In a reduce
     /// only the root has an output.
-    fn in_place(&self, root: Option<u32>) -> bool {
+    pub(super) fn in_place(&self, root: Option<u32>) -> bool {
         match self.operation.collective() {
             Some(Collective::AllReduce | Collective::Broadcast | Collective::Scan) => true,
             Some(Collective::Reduce) => root == Some(self.rank),
@@ -88,14 +86,14 @@ impl Case {
         }
     }
 
-    fn descriptor(&self, collective: Collective, root: Option<u32>) -> Descriptor {
+    pub(super) fn descriptor(&self, collective: Collective, root: Option<u32>) -> Descriptor {
         let place = if self.in_place(root) { Place::InPlace } else { Place::Separate };
         let op = self.op.filter(|_| collective.reduces());
         Descriptor { op, root, place, ..Descriptor::new(collective, self.dtype, self.count) }
     }
 
     /// Bytes read and written on this rank when `root` is the root.
-    fn bytes(&self, comm: &dyn Communicator, root: Option<u32>) -> (usize, usize) {
+    pub(super) fn bytes(&self, comm: &dyn Communicator, root: Option<u32>) -> (usize, usize) {
         let elements = match self.operation {
             MeasuredOperation::Collective(collective) => {
                 let lengths = lengths(&self.descriptor(collective, root), &Counts::Even, comm.group());
@@ -134,7 +132,12 @@ impl Case {
         }
     }
 
-    fn options(&self) -> CallOptions {
+    /// The place of the buffers of an asynchronous call with this root.
+    pub(super) fn place_of_owned(&self, root: Option<u32>) -> usize {
+        usize::from(root == Some(self.rank))
+    }
+
+    pub(super) fn options(&self) -> CallOptions {
         let mut options = CallOptions::new();
         options.algorithm = self.algorithm;
         options
@@ -159,6 +162,7 @@ impl Case {
     pub(crate) fn fill(&self, comm: &dyn Communicator, root: Option<u32>, seed: u64, memory: &mut Memory) {
         let (input, output) = self.bytes(comm, root);
         memory.output[..output].fill(UNWRITTEN);
+        memory.owned = [None, None];
         let input =
             if self.in_place(root) { &mut memory.output[..output] } else { &mut memory.input[..input] };
         self.values(seed).fill(self.rank, 0, input);
@@ -182,131 +186,16 @@ impl Case {
         root: Option<u32>,
         memory: &'a Memory,
     ) -> &'a [u8] {
-        &memory.output[..self.bytes(comm, root).1]
-    }
-
-    /// Issues the call. The outcome of a rank without a partner has "idle" for its algorithm.
-    pub(crate) fn call(
-        &self,
-        comm: &dyn Communicator,
-        root: Option<u32>,
-        memory: &mut Memory,
-    ) -> Result<Outcome> {
-        let (input, output) = self.bytes(comm, root);
-        let (input, output) = (&memory.input[..input], &mut memory.output[..output]);
-        let collective = match self.operation {
-            MeasuredOperation::Collective(collective) => collective,
-            MeasuredOperation::SendRecv => return self.exchange(comm, input, output),
+        let written = match &memory.owned[self.place_of_owned(root)] {
+            Some(OwnedBuffers::InOut(buffer) | OwnedBuffers::Separate { output: buffer, .. }) => {
+                buffer.borrow()
+            }
+            Some(OwnedBuffers::None) | None => Buffer::empty(),
         };
-        let descriptor = self.descriptor(collective, root);
-        let (input, output) = (self.cut(input), self.cut_mut(output));
-        let buffers =
-            if self.in_place(root) { Buffers::InOut(output) } else { Buffers::Separate { input, output } };
-        if self.form != Form::Uneven {
-            return self.issue(comm, descriptor, buffers);
+        match written {
+            Buffer::Host(Segments::One(written)) if !written.is_empty() => written,
+            _ => &memory.output[..self.bytes(comm, root).1],
         }
-        let list = vec![self.count; self.ranks as usize];
-        let (counts, count) = match collective {
-            Collective::AllToAll => {
-                let total = self.count * u64::from(self.ranks);
-                (Counts::PerPair { send: list.clone(), receive: list }, total)
-            }
-            _ => (Counts::PerRank(list), self.count),
-        };
-        let descriptor = Descriptor { uneven: true, count, ..descriptor };
-        comm.issue(Call { counts, options: self.options(), ..Call::new(descriptor, buffers) })
-    }
-
-    /// The length of each piece of a buffer of so many bytes, and the meaning of the pieces. `has_shares` says whether
-    /// the buffer has a share for each rank.
-    fn pieces(&self, bytes: usize, has_shares: bool) -> Option<(usize, Division)> {
-        let element = self.dtype.bytes();
-        match self.form {
-            Form::List => {
-                (has_shares && bytes > 0).then_some((self.count as usize * element, Division::Shares))
-            }
-            Form::Coalesced => {
-                let piece = (bytes / element).div_ceil(COALESCED_BUFFERS) * element;
-                (bytes > 0).then_some((piece, Division::Coalesced))
-            }
-            Form::Plain | Form::Uneven | Form::Prepared | Form::Exchange => None,
-        }
-    }
-
-    fn cut<'a>(&self, bytes: &'a [u8]) -> Buffer<'a> {
-        let has_shares = matches!(
-            self.operation.collective(),
-            Some(Collective::ReduceScatter | Collective::Scatter | Collective::AllToAll)
-        );
-        Buffer::Host(match self.pieces(bytes.len(), has_shares) {
-            Some((length, division)) => {
-                let pieces: Vec<&[u8]> = bytes.chunks(length.max(1)).collect();
-                Segments::Many(SegmentList::from(pieces).divided(division))
-            }
-            None => Segments::One(bytes),
-        })
-    }
-
-    fn cut_mut<'a>(&self, bytes: &'a mut [u8]) -> BufferMut<'a> {
-        let has_shares = matches!(
-            self.operation.collective(),
-            Some(Collective::AllGather | Collective::Gather | Collective::AllToAll)
-        );
-        BufferMut::Host(match self.pieces(bytes.len(), has_shares) {
-            Some((length, division)) => {
-                let pieces: Vec<&mut [u8]> = bytes.chunks_mut(length.max(1)).collect();
-                SegmentsMut::Many(SegmentList::from(pieces).divided(division))
-            }
-            None => SegmentsMut::One(bytes),
-        })
-    }
-
-    /// The lower rank of a pair begins, or both begin at once.
-    fn exchange(&self, comm: &dyn Communicator, input: &[u8], output: &mut [u8]) -> Result<Outcome> {
-        let Some(partner) = self.partner() else { return Ok(Outcome::done(0, "idle")) };
-        let peer = Some(Peer::Rank(partner));
-        let message = |operation| Descriptor { peer, ..Descriptor::new(operation, self.dtype, self.count) };
-        if self.form == Form::Exchange {
-            let input = Buffer::Host(Segments::One(input));
-            let output = BufferMut::Host(SegmentsMut::One(output));
-            let mut calls = [
-                Call::separate(message(Operation::Send), input, BufferMut::empty()),
-                Call::separate(message(Operation::Recv), Buffer::empty(), output),
-            ];
-            let mut results = [None, None];
-            comm.life().exchange(&mut calls, &mut results)?;
-            let [sent, received] = results.map(|result| result.unwrap_or(Ok(Outcome::done(0, "idle"))));
-            return sent.and(received);
-        }
-        let send = || {
-            let descriptor = message(Operation::Send);
-            let input = Buffer::Host(Segments::One(input));
-            self.issue(comm, descriptor, Buffers::Separate { input, output: BufferMut::empty() })
-        };
-        let mut receive = || {
-            let descriptor = message(Operation::Recv);
-            let output = BufferMut::Host(SegmentsMut::One(output));
-            self.issue(comm, descriptor, Buffers::Separate { input: Buffer::empty(), output })
-        };
-        if self.rank <= partner {
-            send()?;
-            receive()
-        } else {
-            receive()?;
-            send()
-        }
-    }
-
-    fn issue(
-        &self,
-        comm: &dyn Communicator,
-        descriptor: Descriptor,
-        buffers: Buffers<'_>,
-    ) -> Result<Outcome> {
-        let plans = self.prepared.as_ref();
-        let plan = plans.and_then(|plans| plans.get(descriptor.root.unwrap_or_default() as usize));
-        let prepared = plan.and_then(|plan| plan.number);
-        comm.issue(Call { options: self.options(), prepared, ..Call::new(descriptor, buffers) })
     }
 
     /// The number of wrong elements of the output, if every rank has called [`Case::fill`] with `seed`. It compares

@@ -21,13 +21,25 @@ pub(crate) enum Form {
     Coalesced,
     /// A plan that is made once.
     Prepared,
+    /// Started, and then awaited.
+    Asynchronous,
+    /// Objects of bytes, whose lengths travel too.
+    Objects,
     /// Both messages of a pair at once.
     Exchange,
 }
 
 impl Form {
-    pub(crate) const ALL: [Form; 6] =
-        [Form::Plain, Form::Uneven, Form::List, Form::Coalesced, Form::Prepared, Form::Exchange];
+    pub(crate) const ALL: [Form; 8] = [
+        Form::Plain,
+        Form::Uneven,
+        Form::List,
+        Form::Coalesced,
+        Form::Prepared,
+        Form::Asynchronous,
+        Form::Objects,
+        Form::Exchange,
+    ];
 
     /// The name on the command line, which follows the operation's in a row.
     pub(crate) const fn name(self) -> &'static str {
@@ -37,6 +49,8 @@ impl Form {
             Form::List => "list",
             Form::Coalesced => "coalesced",
             Form::Prepared => "prepared",
+            Form::Asynchronous => "async",
+            Form::Objects => "objects",
             Form::Exchange => "exchange",
         }
     }
@@ -44,7 +58,7 @@ impl Form {
     /// Whether an operation has this form.
     pub(crate) fn fits(self, operation: MeasuredOperation) -> bool {
         let Some(collective) = operation.collective() else {
-            return matches!(self, Form::Plain | Form::Exchange);
+            return matches!(self, Form::Plain | Form::Objects | Form::Exchange);
         };
         let has_shares = match collective {
             Collective::ReduceScatter
@@ -60,11 +74,15 @@ impl Form {
             | Collective::Barrier => false,
         };
         match self {
-            Form::Plain | Form::Prepared => true,
+            Form::Plain | Form::Prepared | Form::Asynchronous => true,
             Form::Uneven | Form::List => has_shares,
             Form::Coalesced => {
                 matches!(collective, Collective::AllReduce | Collective::Broadcast | Collective::Reduce)
             }
+            Form::Objects => matches!(
+                collective,
+                Collective::Broadcast | Collective::AllGather | Collective::Gather | Collective::Scatter
+            ),
             Form::Exchange => false,
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod command;
 mod compressed;
 mod dump;
 pub(crate) mod form;
+mod issue;
 mod kernels;
 pub(crate) mod operations;
 mod plot;
@@ -251,6 +252,8 @@ fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
         algorithm: asked.filter(|_| ran.is_some()).unwrap_or(checked.algorithm).to_owned(),
         median_us: 0.0,
         min_us: 0.0,
+        p50_us: 0.0,
+        p99_us: 0.0,
         algbw_gb_per_s: 0.0,
         busbw_gb_per_s: 0.0,
         predicted_us: ran.as_ref().and_then(|ran| forecast.microseconds(ran, case.size_bytes())),

@@ -22,6 +22,9 @@ pub(crate) struct Row {
     pub(crate) algorithm: String,
     pub(crate) median_us: f64,
     pub(crate) min_us: f64,
+    /// Quantiles of single calls; the other times are of calls in blocks.
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
     pub(crate) algbw_gb_per_s: f64,
     pub(crate) busbw_gb_per_s: f64,
     /// The prediction of the cost model; `None` where no schedule ran.
@@ -77,6 +80,8 @@ impl Row {
         let median = timing.median() / ways;
         self.median_us = median * MICROSECONDS;
         self.min_us = timing.min() / ways * MICROSECONDS;
+        [self.p50_us, self.p99_us] =
+            [50, 99].map(|percent| timing.call_percentile(percent) / ways * MICROSECONDS);
         // On one rank a call can be shorter than a tick of the clock.
         let bandwidth = operation.bandwidth(self.ranks, self.bytes, median);
         (self.algbw_gb_per_s, self.busbw_gb_per_s) = (bandwidth.algbw_gb_per_s, bandwidth.busbw_gb_per_s);
@@ -90,7 +95,7 @@ impl Row {
         let mark = if self.chosen && self.times_best.is_some() { " *" } else { "" };
         let predicted = self.predicted_us.map_or("none".to_owned(), |predicted| format!("{predicted:.1}"));
         let line = format!(
-            "{:<24} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10.1} {:>10.1} {:>10} {:>8.3} {:>8.3} {:>6}",
+            "{:<24} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10.1} {:>10.1} {:>10.1} {:>10} {:>8.3} {:>8.3} {:>6}",
             self.op,
             self.bytes,
             count,
@@ -100,6 +105,7 @@ impl Row {
             format!("{}{mark}", self.algorithm),
             self.median_us,
             self.min_us,
+            self.p99_us,
             predicted,
             self.algbw_gb_per_s,
             self.busbw_gb_per_s,
@@ -148,8 +154,8 @@ impl fmt::Display for Picks {
 /// The two lines above the table.
 pub(crate) fn header() -> String {
     format!(
-        "#{:<23} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}\n\
-         #{:<23} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}",
+        "#{:<23} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}\n\
+         #{:<23} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}",
         "op",
         "size",
         "count",
@@ -159,6 +165,7 @@ pub(crate) fn header() -> String {
         "algorithm",
         "time",
         "min",
+        "p99",
         "predicted",
         "algbw",
         "busbw",
@@ -170,6 +177,7 @@ pub(crate) fn header() -> String {
         "",
         "",
         "",
+        "(us)",
         "(us)",
         "(us)",
         "(us)",
@@ -193,6 +201,8 @@ mod tests {
             algorithm: "ring".to_owned(),
             median_us: 0.0,
             min_us: 0.0,
+            p50_us: 0.0,
+            p99_us: 0.0,
             algbw_gb_per_s: 0.0,
             busbw_gb_per_s: 0.0,
             predicted_us: Some(2.5),

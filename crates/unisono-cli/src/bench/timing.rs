@@ -1,5 +1,6 @@
 //! The time of a call. It is measured in blocks of back-to-back calls, equally many on every rank; the slowest rank
-//! gives the time of a block.
+//! gives the time of a block. Single calls are timed besides, for their quantiles: the slowest rank gives the time of
+//! each.
 
 use std::time::{Duration, Instant};
 
@@ -14,23 +15,35 @@ const CALLS_PER_BLOCK_MAX: u64 = 1 << 20;
 /// Blocks per calibration. The shortest one counts, since other work on the machine lengthens some.
 const CALIBRATION_BLOCKS: usize = 3;
 const BLOCKS_MIN: usize = 3;
+/// The number of single calls, within a quarter of the time of the blocks. With fewer than 100, the 99th percentile is
+/// the longest call.
+const SINGLE_CALLS_MIN: usize = 5;
+const SINGLE_CALLS_MAX: usize = 1000;
 
-/// Seconds per call on the slowest rank, one number for each block.
+/// Seconds per call on the slowest rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
+    /// One number for each block.
     ascending: Vec<f64>,
+    /// One number for each single call; the numbers of the blocks in a timing that was computed.
+    calls_ascending: Vec<f64>,
 }
 
 impl Timing {
     /// The timing of these blocks, in any order; at least one.
     pub(crate) fn new(mut seconds: Vec<f64>) -> Timing {
         seconds.sort_by(f64::total_cmp);
-        Timing { ascending: seconds }
+        Timing { calls_ascending: seconds.clone(), ascending: seconds }
     }
 
     /// The block that is longer than `percent` of all.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
-        self.ascending[(self.ascending.len() * percent / 100).min(self.ascending.len() - 1)]
+        percentile(&self.ascending, percent)
+    }
+
+    /// The single call that is longer than `percent` of all.
+    pub(crate) fn call_percentile(&self, percent: usize) -> f64 {
+        percentile(&self.calls_ascending, percent)
     }
 
     pub(crate) fn median(&self) -> f64 {
@@ -99,7 +112,36 @@ pub(crate) fn time(
         combine(comm, &mut seconds, ReduceOp::Max)?;
         Ok(Timing::new(seconds.into_iter().map(|seconds| seconds / calls as f64).collect()))
     };
-    seconds.into_iter().zip(calls).map(timing).collect()
+    let mut timings: Vec<Timing> = seconds.into_iter().zip(calls).map(timing).collect::<Result<_>>()?;
+    for (way, timing) in timings.iter_mut().enumerate() {
+        // All ranks have the same median, so all make as many calls.
+        let affordable = effort.time.as_secs_f64() / 4.0 / timing.median().max(1e-9);
+        let count = (affordable as usize).clamp(SINGLE_CALLS_MIN, SINGLE_CALLS_MAX);
+        timing.calls_ascending = singly(comm, count, |index| call(way, index))?;
+    }
+    Ok(timings)
+}
+
+/// The seconds of single calls on the slowest rank, ascending.
+fn singly(
+    comm: &dyn Communicator,
+    count: usize,
+    mut call: impl FnMut(u64) -> Result<()>,
+) -> Result<Vec<f64>> {
+    let mut seconds = Vec::with_capacity(count);
+    comm.barrier()?;
+    for index in 0..count as u64 {
+        let start = Instant::now();
+        call(index)?;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    combine(comm, &mut seconds, ReduceOp::Max)?;
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds)
+}
+
+fn percentile(ascending: &[f64], percent: usize) -> f64 {
+    ascending[(ascending.len() * percent / 100).min(ascending.len() - 1)]
 }
 
 /// The number of calls of a block, and its time.
@@ -184,6 +226,8 @@ mod tests {
             assert!(
                 timing.min() >= (nap * (1 + way as u32)).as_secs_f64() && timing.median() >= timing.min()
             );
+            let [shortest, p50, p99] = [0, 50, 99].map(|percent| timing.call_percentile(percent));
+            assert!(shortest >= (nap * (1 + way as u32)).as_secs_f64() && p99 >= p50 && p50 >= shortest);
         }
         assert!(calls.iter().all(|&calls| calls > 5), "{calls:?}");
     }

@@ -278,6 +278,8 @@ pub(super) mod tests {
             algorithm: "ring".to_owned(),
             median_us: 1.0,
             min_us: 1.0,
+            p50_us: 1.0,
+            p99_us: 1.0,
             algbw_gb_per_s: 1.0,
             busbw_gb_per_s: 1.0,
             predicted_us: None,

@@ -51,17 +51,19 @@ fn j2_every_operation_is_right_between_three_ranks_and_the_arithmetic_of_its_row
 #[test]
 fn j1_every_form_is_right_between_three_ranks() {
     let ops = "all_reduce,reduce_scatter,all_gather,gather,sendrecv";
-    let forms = "plain,v,list,coalesced,prepared,exchange";
+    let forms = "plain,v,list,coalesced,prepared,async,objects,exchange";
     let done = unisono(&["bench", ops, "-np", "3", "--sizes", "100,10Ki", "--form", forms, "--json"]);
     let rows = rows(&done);
     let named = |op: &str| rows.iter().filter(|row| row["op"].as_str() == Some(op)).count();
     assert_eq!(["all_gather", "all_gather_v", "all_gather_list", "all_gather_prepared"].map(named), [2; 4]);
     assert_eq!(
-        ["all_reduce_coalesced", "reduce_scatter_v", "gather_list", "sendrecv_exchange"].map(named),
-        [2; 4]
+        ["all_reduce_coalesced", "reduce_scatter_v", "gather_async", "gather_objects", "sendrecv_objects"]
+            .map(named),
+        [2; 5]
     );
-    assert_eq!(rows.len(), 2 * (3 + 4 + 4 + 4 + 2));
+    assert_eq!(rows.len(), 2 * (4 + 5 + 6 + 6 + 3));
     assert!(rows.iter().all(|row| row["wrong"] == 0), "{rows:?}");
+    assert!(rows.iter().all(|row| number(row, "p99_us") >= number(row, "p50_us")), "{rows:?}");
     let refused = unisono(&["bench", "barrier", "-np", "2", "--form", "v"]);
     assert!(refused.err.contains("--form v: none of the operations has it"), "{}", refused.err);
 }

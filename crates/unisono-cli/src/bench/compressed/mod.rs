@@ -113,6 +113,8 @@ fn row_of(
         algorithm: figures.codec.clone(),
         median_us: 0.0,
         min_us: 0.0,
+        p50_us: 0.0,
+        p99_us: 0.0,
         algbw_gb_per_s: 0.0,
         busbw_gb_per_s: 0.0,
         predicted_us: None,
