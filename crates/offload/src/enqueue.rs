@@ -12,7 +12,7 @@ use unisono_communicator::{
     Outcome, OwnedCall, Result, Ticket, Work, deadline_after,
 };
 
-use crate::device::{Device, RawEvent, RawStream};
+use crate::device::{Device, RawStream};
 use crate::offloaded::Offloaded;
 use crate::pending::{Enqueued, Handle, Known};
 use crate::program::{Program, Region, SCRATCH_ALIGN, Span};

@@ -6,8 +6,8 @@ use unisono::call::{
 };
 use unisono::extend::calls::{Operation, SegmentList, Segments, SegmentsMut};
 use unisono::{
-    Collective, Collectives, CollectivesAsync, CollectivesOfObjects, Communicator, DType, Element, Outcome,
-    Peer, Result, num_complex::Complex,
+    Collective, Collectives, CollectivesAsync, CollectivesOfObjects, Communicator, Complex, DType, Element,
+    Outcome, Peer, Result,
 };
 
 use super::case::{Case, Memory};
