@@ -13,8 +13,9 @@ use unisono_communicator::{
 };
 
 use crate::device::{Device, RawStream};
+use crate::known::Known;
 use crate::offloaded::Offloaded;
-use crate::pending::{Enqueued, Handle, Known};
+use crate::pending::{Enqueued, Handle};
 use crate::program::{Program, Region, SCRATCH_ALIGN, Span};
 use crate::run::{Memory, Place, Start};
 use crate::scheduled::Means;

@@ -15,6 +15,7 @@
 //! | `run`, `scale` | a program on the memory of its call |
 //! | `staged` | memory of the host by way of a device's |
 //! | `enqueue` | a call on memory of a device: its steps on a stream |
+//! | `known` | a call on a stream as the board knows it |
 //! | `messages` | sends and receives on memory of a device: a group of the library's |
 //! | `pending`, `tend` | calls that are under way on streams, and how their ends are learned |
 //! | `open` | how the ranks of a group agree on a library and get a communicator of it |
@@ -34,6 +35,7 @@ mod connect;
 mod device;
 mod device_turn;
 mod enqueue;
+mod known;
 mod messages;
 mod offloaded;
 mod open;

@@ -20,8 +20,9 @@ use unisono_communicator::{
 
 use crate::device::RawStream;
 use crate::enqueue::{NotEnqueued, Piece, Put, Sides, Target};
+use crate::known::{Known, OnStreamMessage, OnStreamMessages, end_messages};
 use crate::offloaded::{Dispatch, Offloaded};
-use crate::pending::{Enqueued, Known, OnStreamMessage, OnStreamMessages, end_messages};
+use crate::pending::Enqueued;
 use crate::program::{Region, Span};
 use crate::run::Start;
 use crate::staged::Allocation;

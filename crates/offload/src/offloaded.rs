@@ -166,7 +166,7 @@ impl<V: Vendor> Offloaded<V> {
             as_configured => as_configured,
         };
         let route = match (memory, host_memory) {
-            // Messages have tags, which no library has, so messages on memory of the host go beneath.
+            // Messages have tags, which no library has, so the companion makes them on memory of the host.
             (MemoryKind::Host, _) if is_message => return Ok((Route::Companion, Means::Library)),
             (MemoryKind::Device, _) if has_device && is_message => {
                 self.thread.shared.capabilities.check_message(V::BACKEND, descriptor)?;

@@ -10,7 +10,8 @@ use unisono_communicator::{
     WorkSource, call_back, deadline_after,
 };
 
-use crate::pending::{Known, Oldest, Over};
+use crate::known::Known;
+use crate::pending::{Oldest, Over};
 use crate::signal::Slot;
 use crate::thread::VendorShared;
 use crate::vendor::Vendor;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::{CallGate, StallOptions};
 use unisono_communicator::{CallInfo, Error, GroupRank, Result, Severity, log};
 
-use crate::pending::OnStreamMessages;
+use crate::known::OnStreamMessages;
 use crate::turn::LibraryTurn;
 
 const OUTSIDE: u8 = 0;

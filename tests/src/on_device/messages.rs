@@ -28,7 +28,7 @@ fn pipeline<D: VendorDouble>(rank: &DeviceRank<D>) {
     let (on, own) = (rank.on_stream(), rank.own());
     let mut sum = rank.array(&[own; 3]);
     let mut from_before = rank.array(&[0.0; 3]);
-    // Each stage adds its input to its own numbers and hands the sum on; nobody waits on the host.
+    // Each stage receives from the stage before and sends to the next; nobody waits on the host.
     on.all_reduce(&mut sum.write(rank), ReduceOp::Sum).unwrap();
     if rank.rank > 0 {
         let outcome = on.recv(&mut from_before.write(rank), rank.rank - 1).unwrap();
