@@ -66,24 +66,32 @@ impl Case {
     ) -> Result<Outcome> {
         let Some(collective) = self.operation.collective() else { return Ok(Outcome::done(0, "idle")) };
         let place = self.place_of_owned(root);
-        let (input, output) = self.bytes(comm, root);
-        let buffers = memory.owned[place].take().map_or_else(
-            || {
-                let output = self.owned(&memory.output[..output])?;
-                Ok(match (collective, self.in_place(root)) {
-                    (Collective::Barrier, _) => OwnedBuffers::None,
-                    (_, true) => OwnedBuffers::InOut(output),
-                    (_, false) => {
-                        OwnedBuffers::Separate { input: self.owned(&memory.input[..input])?, output }
-                    }
-                })
-            },
-            Ok,
-        )?;
+        let buffers = match memory.owned[place].take() {
+            Some(buffers) => buffers,
+            None => self.owned_buffers(comm, root, memory)?,
+        };
         let call = OwnedCall::new(self.descriptor(collective, root), buffers);
         let finished = comm.start(OwnedCall { options: self.options(), ..call }).finish();
         memory.owned[place] = finished.buffers;
         finished.result
+    }
+
+    /// The buffers of an asynchronous call, with the contents of the memory.
+    fn owned_buffers(
+        &self,
+        comm: &dyn Communicator,
+        root: Option<u32>,
+        memory: &Memory,
+    ) -> Result<OwnedBuffers> {
+        let (input, output) = self.bytes(comm, root);
+        let output = self.owned(&memory.output[..output])?;
+        if !self.operation.has_size() {
+            return Ok(OwnedBuffers::None);
+        }
+        if self.in_place(root) {
+            return Ok(OwnedBuffers::InOut(output));
+        }
+        Ok(OwnedBuffers::Separate { input: self.owned(&memory.input[..input])?, output })
     }
 
     /// Memory with these bytes, in elements of the call's type. Vectors of integers of its size are aligned for it.
