@@ -4,21 +4,24 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Call, CallOptions, Communicator, DType, Descriptor, Division, Element, Error, Outcome,
-    Peer, Received, ReduceOp, Result, Tag, UserOp, check,
+    Buffer, BufferMut, Call, CallOptions, Communicator, DType, Descriptor, Division, Element, Outcome, Peer,
+    Received, ReduceOp, Result, Tag, UserOp,
 };
 use unisono_schedule::Collective;
 
-use crate::arguments::{operation_named, optional, reducing, rooted, share_of, typed_function};
+use crate::arguments::{no_symmetric_memory, operation_named, reducing, rooted, share_of, typed_function};
+use crate::blocking::{in_place, issue, separate, to_root};
 use crate::point_to_point::{recv_call, send_call};
-use crate::skip::skip;
-use crate::split::{NO_COLOUR, own_row, ranks_of_colour};
+use crate::split::{own_row, ranks_of_same_colour};
 use crate::with::With;
 
 /// The blocking operations.
 ///
 /// Every rank of the group must call them in the same order; `send` and `recv` concern two ranks only. `n` is the
-/// length of the named slice, `p` the number of ranks.
+/// length of the named slice, `p` the number of ranks. A picture shows four ranks.
+///
+/// A cost is of the algorithms in its parentheses. The library takes the cheapest for the length, the network and the
+/// cores: `unisono algo price` shows which, and `unisono algo list` tells the sources.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] before anything is sent when lengths, root, peer or op do not fit;
@@ -42,8 +45,13 @@ pub trait Collectives: Communicator {
 
     /// Every rank's `buffer` becomes the reduction of all ranks' buffers, the same bits everywhere.
     ///
-    /// Cost: about 2 (p-1)/p n elements sent per rank for long buffers, log2 p messages for short ones.
-    ///
+    /// Cost: about 2 (p-1)/p n elements sent per rank for long buffers (`ring`, `halving_doubling`), log2 p messages of
+    /// n elements for short ones (`recursive_doubling`).
+    /// ```text
+    /// rank           0     1     2     3
+    /// before         1     2     3     4
+    /// after, Sum    10    10    10    10
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, ReduceOp, Solo};
@@ -54,15 +62,13 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn all_reduce<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
-        let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
-        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+        in_place(self, reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op), buffer)
     }
 
     /// [`Collectives::all_reduce`] from `input` to `output`, both of n elements.
     #[track_caller]
     fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
-        let descriptor = reducing(Collective::AllReduce, T::DTYPE, input.len(), op);
-        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
+        separate(self, reducing(Collective::AllReduce, T::DTYPE, input.len(), op), input, output)
     }
 
     /// One all-reduce over many buffers, without copying them together. All ranks must give the same number of buffers
@@ -104,13 +110,18 @@ pub trait Collectives: Communicator {
         function: impl Fn(&[T], &[T], &mut [T]) + Send + Sync + 'static,
     ) -> Result<()> {
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), ReduceOp::User(op));
-        let mut call = Call::in_place(descriptor, BufferMut::of(buffer));
-        call.user_function = Some(typed_function(function));
-        self.issue(call).map(drop)
+        let call = Call::in_place(descriptor, BufferMut::of(buffer));
+        self.issue(Call { user_function: Some(typed_function(function)), ..call }).map(drop)
     }
 
     /// Rank r's `output` (n elements) becomes share r of the reduction of all inputs (p n elements).
     ///
+    /// Cost: (p-1) n elements sent per rank, in ceil(log2 p) messages (`circulant`) up to p-1 (`ring`, `direct`).
+    /// ```text
+    /// rank           0               1               2               3
+    /// input          [1, 2, 3, 4]    [1, 1, 1, 1]    [2, 2, 2, 2]    [0, 0, 0, 9]
+    /// output, Sum    [4]             [5]             [6]             [16]
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, ReduceOp, Solo};
@@ -121,8 +132,7 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
-        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
-        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
+        separate(self, reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op), input, output)
     }
 
     /// [`Collectives::reduce_scatter`] on one buffer of p n elements. On rank r, share r becomes the result, and the
@@ -130,8 +140,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn reduce_scatter_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
         let share = share_of(self, Collective::ReduceScatter, T::DTYPE, buffer.len(), "buffer")?;
-        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
-        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+        in_place(self, reducing(Collective::ReduceScatter, T::DTYPE, share, op), buffer)
     }
 
     /// [`Collectives::reduce_scatter`] with a list as input: `inputs[r]`, as long as `output`, goes to rank r. Other
@@ -139,16 +148,18 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn reduce_scatter_list<T: Element>(&self, inputs: &[&[T]], output: &mut [T], op: ReduceOp) -> Result<()> {
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
-        self.issue(Call::separate(
-            descriptor,
-            Buffer::of_list(inputs, Division::Shares),
-            BufferMut::of(output),
-        ))
-        .map(drop)
+        let input = Buffer::of_list(inputs, Division::Shares);
+        self.issue(Call::separate(descriptor, input, BufferMut::of(output))).map(drop)
     }
 
     /// Every rank's `output` (p n elements) becomes the inputs (n elements) of all ranks in rank order.
     ///
+    /// Cost: (p-1) n elements sent per rank, in ceil(log2 p) messages (`circulant`) up to p-1 (`ring`, `direct`).
+    /// ```text
+    /// rank      0               1               2               3
+    /// input     [1]             [2]             [3]             [4]
+    /// output    [1, 2, 3, 4]    [1, 2, 3, 4]    [1, 2, 3, 4]    [1, 2, 3, 4]
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, Solo};
@@ -159,16 +170,14 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
-        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
+        separate(self, Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64), input, output)
     }
 
     /// [`Collectives::all_gather`] on one buffer of p n elements in which rank r has filled share r.
     #[track_caller]
     fn all_gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let share = share_of(self, Collective::AllGather, T::DTYPE, buffer.len(), "buffer")?;
-        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, share as u64);
-        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+        in_place(self, Descriptor::new(Collective::AllGather, T::DTYPE, share as u64), buffer)
     }
 
     /// [`Collectives::all_gather`] into a list: `outputs[r]`, as long as `input`, receives rank r's input. Other ranks
@@ -183,6 +192,13 @@ pub trait Collectives: Communicator {
     /// Part j of every rank's `input` goes to rank j. `output` holds the received parts in rank order. Both have p n
     /// elements.
     ///
+    /// Cost: the parts for other ranks in p-1 messages per rank (`direct`, `pairwise`); short ones in ceil(log2 p)
+    /// messages of about half of the input each (`bruck`, not in place).
+    /// ```text
+    /// rank      0                 1                 2                 3
+    /// input     [0, 1, 2, 3]      [10, 11, 12, 13]  [20, 21, 22, 23]  [30, 31, 32, 33]
+    /// output    [0, 10, 20, 30]   [1, 11, 21, 31]   [2, 12, 22, 32]   [3, 13, 23, 33]
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, Solo};
@@ -194,20 +210,24 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         let share = share_of(self, Collective::AllToAll, T::DTYPE, input.len(), "input")?;
-        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
-        self.issue(Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
+        separate(self, Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64), input, output)
     }
 
     /// [`Collectives::all_to_all`] in place: the part from a rank replaces the part for that rank.
     #[track_caller]
     fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let share = share_of(self, Collective::AllToAll, T::DTYPE, buffer.len(), "buffer")?;
-        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64);
-        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+        in_place(self, Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64), buffer)
     }
 
     /// Every rank's `buffer` becomes the root's.
     ///
+    /// Cost: at most n elements sent per rank (`double_tree`); short buffers take ceil(log2 p) rounds (`binomial`).
+    /// ```text
+    /// rank           0     1     2     3
+    /// before         1     2     3     4
+    /// after, root 1  2     2     2     2
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, Solo};
@@ -216,12 +236,17 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
-        let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
-        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+        in_place(self, rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root), buffer)
     }
 
     /// The root's `output` becomes the reduction of all inputs; the other ranks give `None`.
     ///
+    /// Cost: at most n elements received per rank (`double_tree`); short buffers take ceil(log2 p) rounds (`binomial`).
+    /// ```text
+    /// rank                  0      1       2      3
+    /// input                 [1]    [2]     [3]    [4]
+    /// output, Sum, root 1   -      [10]    -      -
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, ReduceOp, Solo};
@@ -238,25 +263,29 @@ pub trait Collectives: Communicator {
         op: ReduceOp,
         root: u32,
     ) -> Result<()> {
-        let descriptor =
-            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, input.len(), root) };
-        self.issue(Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
+        let descriptor = rooted(Collective::Reduce, T::DTYPE, input.len(), root);
+        to_root(self, Descriptor { op: Some(op), ..descriptor }, input, output)
     }
 
     /// [`Collectives::reduce`] in place: the root's `buffer` becomes the reduction; the others' buffers do not change.
     #[track_caller]
     fn reduce_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp, root: u32) -> Result<()> {
-        let descriptor =
-            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, buffer.len(), root) };
-        if self.group().rank() == root {
-            self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
-        } else {
-            self.issue(Call::separate(descriptor, Buffer::of(buffer), BufferMut::empty())).map(drop)
+        if self.group().rank() != root {
+            return self.reduce(buffer, None, op, root);
         }
+        let descriptor = rooted(Collective::Reduce, T::DTYPE, buffer.len(), root);
+        in_place(self, Descriptor { op: Some(op), ..descriptor }, buffer)
     }
 
     /// The root's `output` (p n elements) becomes all inputs (n elements) in rank order; the other ranks give `None`.
     ///
+    /// Cost: (p-1) n elements reach the root, in ceil(log2 p) messages (`binomial`, where a rank sends at most half of
+    /// all shares) or more (`k_nomial_8`: of up to 8 ranks, each sends its share to the root itself).
+    /// ```text
+    /// rank              0      1               2      3
+    /// input             [1]    [2]             [3]    [4]
+    /// output, root 1    -      [1, 2, 3, 4]    -      -
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, Solo};
@@ -267,8 +296,7 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: u32) -> Result<()> {
-        let descriptor = rooted(Collective::Gather, T::DTYPE, input.len(), root);
-        self.issue(Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
+        to_root(self, rooted(Collective::Gather, T::DTYPE, input.len(), root), input, output)
     }
 
     /// [`Collectives::gather`] in place. The root's `buffer` (p n elements) has its own share at its place, and becomes
@@ -279,12 +307,17 @@ pub trait Collectives: Communicator {
             return self.gather(buffer, None, root);
         }
         let share = share_of(self, Collective::Gather, T::DTYPE, buffer.len(), "buffer")?;
-        let descriptor = rooted(Collective::Gather, T::DTYPE, share, root);
-        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+        in_place(self, rooted(Collective::Gather, T::DTYPE, share, root), buffer)
     }
 
     /// Rank r's `output` (n elements) becomes share r of the root's `input` (p n elements); other ranks give `None`.
     ///
+    /// Cost: (p-1) n elements leave the root, as they reach it in [`Collectives::gather`].
+    /// ```text
+    /// rank             0      1               2      3
+    /// input, root 1    -      [1, 2, 3, 4]    -      -
+    /// output           [1]    [2]             [3]    [4]
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, Solo};
@@ -296,8 +329,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: u32) -> Result<()> {
         let descriptor = rooted(Collective::Scatter, T::DTYPE, output.len(), root);
-        self.issue(Call::separate(descriptor, Buffer::of(input.unwrap_or(&[])), BufferMut::of(output)))
-            .map(drop)
+        separate(self, descriptor, input.unwrap_or(&[]), output)
     }
 
     /// [`Collectives::scatter`] in place. The root's `buffer` (p n elements) stays as it is, and its own share is its
@@ -308,12 +340,17 @@ pub trait Collectives: Communicator {
             return self.scatter(None, buffer, root);
         }
         let share = share_of(self, Collective::Scatter, T::DTYPE, buffer.len(), "buffer")?;
-        let descriptor = rooted(Collective::Scatter, T::DTYPE, share, root);
-        self.issue(Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+        in_place(self, rooted(Collective::Scatter, T::DTYPE, share, root), buffer)
     }
 
     /// Returns when every rank has called it.
     ///
+    /// Cost: ceil(log2 p) messages without elements sent per rank (`dissemination`).
+    /// ```text
+    /// rank         0      1      2      3
+    /// calls at     1 s    2 s    5 s    3 s
+    /// returns at   5 s    5 s    5 s    5 s
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, Solo};
@@ -328,8 +365,12 @@ pub trait Collectives: Communicator {
 
     /// Sends `message` to `peer`, and returns when the buffer may be used again. A message above 512 KiB waits until
     /// its receive is posted; a shorter one only if streams and queue are full. Messages of one pair and tag arrive in
-    /// order.
-    ///
+    /// order. Cost: one message.
+    /// ```text
+    /// rank          0                    1    2    3
+    /// call          send(&[5, 6], 3, 7)  -    -    recv(&mut buffer, 0, 7)
+    /// its buffer    [5, 6]               -    -    [0, 0, 0], then [5, 6, 0]
+    /// ```
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Collectives, Peer, Solo};
@@ -345,7 +386,7 @@ pub trait Collectives: Communicator {
     }
 
     /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message. `peer` is a rank,
-    /// [`Peer::Any`] or [`Peer::None`], `tag` a number or [`Tag::Any`].
+    /// [`Peer::Any`] or [`Peer::None`], `tag` a number or [`Tag::Any`]. [`Collectives::send`] has a picture.
     ///
     /// # Errors
     /// [`Error::Truncated`] when the message is larger, [`Error::InvalidArgument`] when it has another
@@ -369,24 +410,16 @@ pub trait Collectives: Communicator {
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
     /// # pub use unisono_communicator as call; }
     /// use unisono::{Collective, Collectives, DType, Solo};
-    /// use unisono::call::{Buffer, BufferMut, Buffers, Call, Descriptor, Division};
+    /// use unisono::call::{Buffer, BufferMut, Call, Descriptor, Division};
     /// let mut all = [0u16; 3];
     /// let input = Buffer::of_list(&[&[1u16][..], &[2, 3]], Division::Anywhere);
-    /// let buffers = Buffers::Separate { input, output: BufferMut::of(&mut all) };
     /// let descriptor = Descriptor::new(Collective::AllGather, DType::U16, 3);
-    /// assert_eq!(Solo::new().issue(Call::new(descriptor, buffers))?.bytes, 6);
+    /// assert_eq!(Solo::new().issue(Call::separate(descriptor, input, BufferMut::of(&mut all)))?.bytes, 6);
     /// assert_eq!(all, [1, 2, 3]);
     /// # Ok::<(), unisono_communicator::Error>(())
     /// ```
-    fn issue(&self, mut call: Call<'_>) -> Result<Outcome> {
-        call.descriptor.label = call.descriptor.label.or(call.options.label);
-        if let Err(error) = check(&call, self.group()) {
-            return Err(error.in_call(&call));
-        }
-        if let Some(skipped) = skip(self, &call.descriptor, &call.options) {
-            return skipped.map_err(|error| error.in_call(&call));
-        }
-        self.execute(&mut call).map_err(|error| error.in_call(&call))
+    fn issue(&self, call: Call<'_>) -> Result<Outcome> {
+        issue(self, call)
     }
 
     /// [`Collectives::issue`] of the operation of this name, as reports and `UNISONO_SKIP` write it, in place of the
@@ -396,16 +429,13 @@ pub trait Collectives: Communicator {
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
     /// # pub use unisono_communicator as call; }
     /// use unisono::{Collective, Collectives, DType, Error, Solo};
-    /// use unisono::call::{BufferMut, Buffers, Call, Descriptor, Place};
+    /// use unisono::call::{BufferMut, Call, Descriptor};
     /// let descriptor = Descriptor { root: Some(0), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };
-    /// let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
     /// let mut one = [1u8];
-    /// let mut run = |name| {
-    ///     Solo::new().run_collective(name, Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut one))))
-    /// };
+    /// let mut run =
+    ///     |name| Solo::new().run_collective(name, Call::in_place(descriptor, BufferMut::of(&mut one)));
     /// assert_eq!(run("broadcast")?.bytes, 1);
-    /// let error = run("brodcast").unwrap_err();
-    /// assert!(matches!(error, Error::InvalidArgument { argument: "name", .. }));
+    /// assert!(matches!(run("brodcast"), Err(Error::InvalidArgument { argument: "name", .. })));
     /// # Ok::<(), Error>(())
     /// ```
     ///
@@ -423,9 +453,7 @@ pub trait Collectives: Communicator {
     /// [`Error::Unsupported`], with the reason.
     #[doc(alias = "enable_symm_mem_for_group")]
     fn symmetric_memory(&self, bytes: u64) -> Result<Infallible> {
-        let what = format!("symmetric memory ({bytes} bytes): no rank reads the memory of another");
-        let instead = Some("a call, which moves the bytes".to_owned());
-        Err(Error::Unsupported { what, backend: self.backend(), instead })
+        Err(no_symmetric_memory(self, bytes))
     }
 
     /// The group of this rank's row, if it is in one: rows are lists of ranks without a common rank, as for
@@ -463,11 +491,7 @@ pub trait Collectives: Communicator {
     /// Errors of the all-gather; [`Error::Unsupported`] unless the backend has subgroups.
     #[track_caller]
     fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Arc<dyn Communicator>>> {
-        let own = [colour.map_or(NO_COLOUR, i64::from), key];
-        let mut all = vec![[0i64; 2]; self.size() as usize];
-        let labelled = CallOptions::new().label("split").needed().host_by_companion();
-        self.with(labelled).all_gather(&own, all.as_flattened_mut())?;
-        self.subgroup(&ranks_of_colour(&all, own[0]))
+        self.subgroup(&ranks_of_same_colour(self, colour, key)?)
     }
 }
 

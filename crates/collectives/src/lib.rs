@@ -24,13 +24,14 @@
 //! | `prepared` | [`CollectivesPrepared`]: plans that are made once |
 //! | [`operators`] | MinLoc, logical operators and others for these |
 //! | `user` | [`UserOperators`]: reductions with the caller's own operator |
-//! | `arguments`, `coalesced`, `skip`, `split` | the parts of these |
+//! | `arguments`, `blocking`, `coalesced`, `skip`, `split` | the parts of these |
 //! | `with` | a communicator with a caller's options |
 //! | `solo` | [`Solo`]: the world of one rank |
 //! | `stragglers` | the search for the rank that all others wait for |
 
 mod arguments;
 mod asynchronous;
+mod blocking;
 mod coalesced;
 mod collectives;
 mod grouped;

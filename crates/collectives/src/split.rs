@@ -1,13 +1,32 @@
 //! The ranks of a communicator that form a group: by colour and key, or by rows.
 
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{CallOptions, Communicator, DType, Descriptor, Error, Result};
+use unisono_schedule::Collective;
+
+use crate::blocking::separate;
+use crate::with::With;
 
 /// The colour of a rank that wants no group: no other colour is negative.
-pub(crate) const NO_COLOUR: i64 = -1;
+const NO_COLOUR: i64 = -1;
+
+/// The ranks that have given the colour of this rank, by a call of all ranks.
+#[track_caller]
+pub(crate) fn ranks_of_same_colour<C: Communicator + ?Sized>(
+    comm: &C,
+    colour: Option<u32>,
+    key: i64,
+) -> Result<Vec<u32>> {
+    let own = [colour.map_or(NO_COLOUR, i64::from), key];
+    let mut all = vec![[0i64; 2]; comm.size() as usize];
+    let labelled = CallOptions::new().label("split").needed().host_by_companion();
+    let all_gather = Descriptor::new(Collective::AllGather, DType::I64, own.len() as u64);
+    separate(&With::new(comm, labelled), all_gather, &own, all.as_flattened_mut())?;
+    Ok(ranks_of_colour(&all, own[0]))
+}
 
 /// The ranks with this colour, in the order of their keys; equal keys stay in the order of ranks. `all` has the colour
 /// and the key of every rank.
-pub(crate) fn ranks_of_colour(all: &[[i64; 2]], colour: i64) -> Vec<u32> {
+fn ranks_of_colour(all: &[[i64; 2]], colour: i64) -> Vec<u32> {
     if colour == NO_COLOUR {
         return Vec::new();
     }
