@@ -16,12 +16,6 @@ pub(super) fn operation_named(name: &str) -> Result<Operation> {
     name.parse().map_err(|problem: String| Error::invalid("name", problem))
 }
 
-pub(super) fn no_symmetric_memory<C: Communicator + ?Sized>(comm: &C, bytes: u64) -> Error {
-    let what = format!("symmetric memory ({bytes} bytes): no rank reads the memory of another");
-    let instead = Some("a call, which moves the bytes".to_owned());
-    Error::Unsupported { what, backend: comm.backend(), instead }
-}
-
 pub(crate) fn reducing(collective: Collective, dtype: DType, count: usize, op: ReduceOp) -> Descriptor {
     Descriptor { op: Some(op), ..Descriptor::new(collective, dtype, count as u64) }
 }

@@ -4,12 +4,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Call, CallOptions, Communicator, DType, Descriptor, Division, Element, Outcome, Peer,
-    Received, ReduceOp, Result, Tag, UserOp,
+    Buffer, BufferMut, Call, CallOptions, Communicator, DType, Descriptor, Division, Element, Error, Outcome,
+    Peer, Received, ReduceOp, Result, Tag, UserOp,
 };
 use unisono_schedule::Collective;
 
-use crate::arguments::{no_symmetric_memory, operation_named, reducing, rooted, share_of, typed_function};
+use crate::arguments::{operation_named, reducing, rooted, share_of, typed_function};
 use crate::blocking::{in_place, issue, separate, to_root};
 use crate::point_to_point::{recv_call, send_call};
 use crate::split::{own_row, ranks_of_same_colour};
@@ -328,8 +328,8 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: u32) -> Result<()> {
-        let descriptor = rooted(Collective::Scatter, T::DTYPE, output.len(), root);
-        separate(self, descriptor, input.unwrap_or(&[]), output)
+        let input = input.unwrap_or(&[]);
+        separate(self, rooted(Collective::Scatter, T::DTYPE, output.len(), root), input, output)
     }
 
     /// [`Collectives::scatter`] in place. The root's `buffer` (p n elements) stays as it is, and its own share is its
@@ -453,7 +453,9 @@ pub trait Collectives: Communicator {
     /// [`Error::Unsupported`], with the reason.
     #[doc(alias = "enable_symm_mem_for_group")]
     fn symmetric_memory(&self, bytes: u64) -> Result<Infallible> {
-        Err(no_symmetric_memory(self, bytes))
+        let what = format!("symmetric memory ({bytes} bytes): no rank reads the memory of another");
+        let instead = Some("a call, which moves the bytes".to_owned());
+        Err(Error::Unsupported { what, backend: self.backend(), instead })
     }
 
     /// The group of this rank's row, if it is in one: rows are lists of ranks without a common rank, as for

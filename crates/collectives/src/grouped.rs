@@ -20,6 +20,13 @@ pub trait CollectivesGrouped: Communicator {
     ///
     /// Cost: collectives that travel together cost one call of all their elements; nothing is copied together.
     ///
+    /// ```text
+    /// rank                                0          1          2          3
+    /// weights, biases, step before        1, 5, 9    2, 5, 8    3, 5, 7    4, 5, 6
+    /// all_reduce of both, as one call     10, 20     10, 20     10, 20     10, 20
+    /// broadcast of step from rank 0       9          9          9          9
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesGrouped, ReduceOp, Solo};

@@ -29,6 +29,12 @@ pub trait CollectivesOfLists: Communicator {
     ///
     /// Cost: as [`crate::CollectivesUneven::all_to_all_v`].
     ///
+    /// ```text
+    /// rank       0                      1                     2                      3
+    /// inputs     [1] [] [] [2, 3]       [4] [5] [6] [7]       [] [] [8] []           [9] [] [] [0]
+    /// outputs    [1] [4] [] [9]         [] [5] [] []          [] [6] [8] []          [2, 3] [7] [] [0]
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesOfLists, Solo};
@@ -72,6 +78,14 @@ pub trait CollectivesOfLists: Communicator {
     /// [`crate::Collectives::all_gather_list`] of inputs of unequal lengths: on every rank `outputs[r]` is as long as
     /// rank r's input. Other ranks may call [`crate::CollectivesUneven::all_gather_v`].
     ///
+    /// Cost: as [`crate::CollectivesUneven::all_gather_v`].
+    ///
+    /// ```text
+    /// rank       0                      1                      2                      3
+    /// input      [1]                    [2, 3]                 []                     [4]
+    /// outputs    [1] [2, 3] [] [4]      [1] [2, 3] [] [4]      [1] [2, 3] [] [4]      [1] [2, 3] [] [4]
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesOfLists, Solo};
@@ -99,6 +113,14 @@ pub trait CollectivesOfLists: Communicator {
 
     /// [`crate::Collectives::gather`] into a list: the root's `outputs[r]`, as long as `input`, receives rank r's
     /// input; the other ranks give `None`.
+    ///
+    /// Cost: as [`crate::Collectives::gather`].
+    ///
+    /// ```text
+    /// rank               0      1                  2      3
+    /// input              [1]    [2]                [3]    [4]
+    /// outputs, root 1    -      [1] [2] [3] [4]    -      -
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -131,6 +153,23 @@ pub trait CollectivesOfLists: Communicator {
     }
 
     /// [`CollectivesOfLists::gather_list`] with `counts[r]` elements from rank r. Every rank gives the same counts.
+    ///
+    /// Cost: as [`crate::CollectivesUneven::gather_v`].
+    ///
+    /// ```text
+    /// rank               0      1                      2     3
+    /// input              [1]    [2, 3]                 []    [4]
+    /// outputs, root 1    -      [1] [2, 3] [] [4]      -     -
+    /// ```
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesOfLists, Solo};
+    /// let mut from_rank_0 = [0u64; 2];
+    /// Solo::new().gather_list_v(&[8, 9], Some(&mut [&mut from_rank_0]), &[2], 0)?;
+    /// assert_eq!(from_rank_0, [8, 9]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
     #[track_caller]
     fn gather_list_v<T: Element>(
         &self,
@@ -162,6 +201,14 @@ pub trait CollectivesOfLists: Communicator {
     /// [`crate::Collectives::scatter`] from a list: the root's `inputs[r]`, as long as `output`, goes to rank r; the
     /// other ranks give `None`.
     ///
+    /// Cost: as [`crate::Collectives::scatter`].
+    ///
+    /// ```text
+    /// rank              0      1                  2      3
+    /// inputs, root 1    -      [1] [2] [3] [4]    -      -
+    /// output            [1]    [2]                [3]    [4]
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesOfLists, Solo};
@@ -191,6 +238,23 @@ pub trait CollectivesOfLists: Communicator {
     }
 
     /// [`CollectivesOfLists::scatter_list`] with `counts[r]` elements to rank r. Every rank gives the same counts.
+    ///
+    /// Cost: as [`crate::CollectivesUneven::scatter_v`].
+    ///
+    /// ```text
+    /// rank              0      1                      2     3
+    /// inputs, root 1    -      [1] [2, 3] [] [4]      -     -
+    /// output            [1]    [2, 3]                 []    [4]
+    /// ```
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesOfLists, Solo};
+    /// let mut share = [0i16; 2];
+    /// Solo::new().scatter_list_v(Some(&[&[3, 4]]), &mut share, &[2], 0)?;
+    /// assert_eq!(share, [3, 4]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
     #[track_caller]
     fn scatter_list_v<T: Element>(
         &self,
@@ -225,6 +289,12 @@ pub trait CollectivesOfLists: Communicator {
     ///
     /// Cost: one all-gather of all elements together.
     ///
+    /// ```text
+    /// rank                     0             1             2          3
+    /// inputs                   [1, 2] [6]    [3, 4] [7]    [5] [8]    [] [9]
+    /// outputs of each rank     [1, 2, 3, 4, 5] [6, 7, 8, 9]
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesOfLists, Solo};
@@ -257,6 +327,12 @@ pub trait CollectivesOfLists: Communicator {
     /// [`CollectivesOfLists::coalesced_share`] of `inputs[i]`.
     ///
     /// Cost: one reduce-scatter of all elements together.
+    ///
+    /// ```text
+    /// rank                     0           1           2            3
+    /// inputs of each rank      [1, 2, 3, 4] [5, 6, 7, 8]
+    /// outputs, Sum             [4] [20]    [8] [24]    [12] [28]    [16] [32]
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -318,7 +394,13 @@ pub trait CollectivesOfLists: Communicator {
     }
 
     /// The elements that rank `rank` has of a buffer of `elements` elements in the coalesced calls: all ranks but the
-    /// last ones have `elements / p`, rounded up; the last ones have fewer, or none.
+    /// last ones have `elements / p`, rounded up; the last ones have fewer, or none. It sends nothing.
+    ///
+    /// ```text
+    /// rank           0       1       2       3
+    /// 8 elements     0..2    2..4    4..6    6..8
+    /// 5 elements     0..2    2..4    4..5    5..5
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }

@@ -20,8 +20,10 @@ pub trait PointToPoint: Communicator {
     /// Cost: a send and a receive at once. It allocates nothing.
     ///
     /// ```text
-    /// a shift to the right in a ring of 4 ranks, message -> buffer
-    ///   rank 0: A -> D    rank 1: B -> A    rank 2: C -> B    rank 3: D -> C
+    /// rank                              0      1      2      3
+    /// message                           [1]    [2]    [3]    [4]
+    /// buffer, in a ring, to the right   [4]    [1]    [2]    [3]
+    /// buffer, in a row, to the right    [_]    [1]    [2]    [3]
     /// ```
     ///
     /// ```
@@ -56,6 +58,14 @@ pub trait PointToPoint: Communicator {
     /// Starts all sends and receives of a batch, then waits for all of them: they cannot deadlock, in any order. The
     /// arguments of all are checked before any starts. Gives the results of the receives, in their order.
     ///
+    /// Cost: the messages of the batch, and memory for its list.
+    ///
+    /// ```text
+    /// rank                          0      1         2         3
+    /// sends to both neighbours      [1]    [2]       [3]       [4]
+    /// receives from both            [2]    [1, 3]    [2, 4]    [3]
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Batch, PointToPoint, Peer, Solo};
@@ -79,6 +89,14 @@ pub trait PointToPoint: Communicator {
     /// Waits for a message and gives it without receiving it, so that the buffer can have its length. `source` may be
     /// [`Peer::Any`], `tag` may be [`Tag::Any`]; of several messages the oldest is found. Nobody else receives it
     /// meanwhile; see [`Probed`]. `recv_vec` is the short way for a message of a known type.
+    ///
+    /// Cost: no message of its own.
+    ///
+    /// ```text
+    /// rank           0                       1    2    3
+    /// calls          send(&[1, 2], 3, 9)     -    -    probe(Peer::Any, Tag::Any)
+    /// is given       -                       -    -    source 0, tag 9, 2 elements, which are still to be received
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }

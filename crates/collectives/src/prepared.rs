@@ -29,6 +29,14 @@ use crate::collectives::Collectives;
 pub trait CollectivesPrepared: Communicator {
     /// [`Collectives::all_reduce`] of `elements` elements.
     ///
+    /// ```text
+    /// rank                      0     1     2     3
+    /// prepare_all_reduce(1, Sum), once
+    /// before a call             1     2     3     4
+    /// after it                 10    10    10    10
+    /// after another            40    40    40    40
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesPrepared, ReduceOp, Solo};
@@ -75,6 +83,13 @@ pub trait CollectivesPrepared: Communicator {
     }
 
     /// [`Collectives::all_gather`] of p shares of `share` elements.
+    ///
+    /// ```text
+    /// rank           0               1               2               3
+    /// prepare_all_gather(1), once
+    /// first input    [1]             [2]             [3]             [4]
+    /// its output     [1, 2, 3, 4]    [1, 2, 3, 4]    [1, 2, 3, 4]    [1, 2, 3, 4]
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }

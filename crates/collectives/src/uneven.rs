@@ -19,6 +19,14 @@ use crate::collectives::Collectives;
 pub trait CollectivesUneven: Communicator {
     /// [`crate::Collectives::all_gather`] with `counts[r]` elements from rank r.
     ///
+    /// Cost: each rank receives the other shares once, in ceil(log2 p) messages (`circulant`) up to p-1 (`ring`).
+    ///
+    /// ```text
+    /// rank      0               1               2               3         counts [1, 2, 0, 1]
+    /// input     [1]             [2, 3]          []              [4]
+    /// output    [1, 2, 3, 4]    [1, 2, 3, 4]    [1, 2, 3, 4]    [1, 2, 3, 4]
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesUneven, Solo};
@@ -58,6 +66,23 @@ pub trait CollectivesUneven: Communicator {
     }
 
     /// [`crate::Collectives::reduce_scatter`] with `counts[r]` elements to rank r.
+    ///
+    /// Cost: each rank sends the other shares once, in ceil(log2 p) messages (`circulant`) up to p-1 (`ring`).
+    ///
+    /// ```text
+    /// rank           0               1               2               3         counts [1, 2, 0, 1]
+    /// input          [1, 2, 3, 4]    [1, 1, 1, 1]    [2, 2, 2, 2]    [0, 0, 0, 9]
+    /// output, Sum    [4]             [5, 6]          []              [16]
+    /// ```
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesUneven, ReduceOp, Solo};
+    /// let mut share = [0u32; 2];
+    /// Solo::new().reduce_scatter_v(&[4, 5], &mut share, &[2], ReduceOp::Sum)?;
+    /// assert_eq!(share, [4, 5]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
     #[track_caller]
     fn reduce_scatter_v<T: Element>(
         &self,
@@ -100,6 +125,23 @@ pub trait CollectivesUneven: Communicator {
     }
 
     /// [`crate::Collectives::gather`] with `counts[r]` elements from rank r.
+    ///
+    /// Cost: the shares of the others reach the root, as in [`crate::Collectives::gather`].
+    ///
+    /// ```text
+    /// rank              0      1               2     3      counts [1, 2, 0, 1]
+    /// input             [1]    [2, 3]          []    [4]
+    /// output, root 1    -      [1, 2, 3, 4]    -     -
+    /// ```
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesUneven, Solo};
+    /// let mut all = [0u32; 2];
+    /// Solo::new().gather_v(&[4, 5], Some(&mut all), &[2], 0)?;
+    /// assert_eq!(all, [4, 5]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
     #[track_caller]
     fn gather_v<T: Element>(
         &self,
@@ -122,6 +164,23 @@ pub trait CollectivesUneven: Communicator {
     }
 
     /// [`crate::Collectives::scatter`] with `counts[r]` elements to rank r.
+    ///
+    /// Cost: the shares of the others leave the root, as in [`crate::Collectives::scatter`].
+    ///
+    /// ```text
+    /// rank             0      1               2     3      counts [1, 2, 0, 1]
+    /// input, root 1    -      [1, 2, 3, 4]    -     -
+    /// output           [1]    [2, 3]          []    [4]
+    /// ```
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{CollectivesUneven, Solo};
+    /// let mut share = [0u32; 2];
+    /// Solo::new().scatter_v(Some(&[4, 5]), &mut share, &[2], 0)?;
+    /// assert_eq!(share, [4, 5]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
     #[track_caller]
     fn scatter_v<T: Element>(
         &self,
@@ -145,6 +204,16 @@ pub trait CollectivesUneven: Communicator {
     }
 
     /// [`crate::Collectives::all_to_all`] with `send_counts[j]` elements to rank j and `receive_counts[i]` from rank i.
+    ///
+    /// Cost: each part goes once, from its rank straight to the other: p-1 messages per rank (`direct`, `pairwise`).
+    ///
+    /// ```text
+    /// rank              0               1               2               3
+    /// send_counts       [1, 0, 0, 2]    [1, 1, 1, 1]    [0, 0, 1, 0]    [1, 0, 0, 1]
+    /// input             [1, 2, 3]       [4, 5, 6, 7]    [8]             [9, 0]
+    /// receive_counts    [1, 1, 0, 1]    [0, 1, 0, 0]    [0, 1, 1, 0]    [2, 1, 0, 1]
+    /// output            [1, 4, 9]       [5]             [6, 8]          [2, 3, 7, 0]
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }

@@ -19,6 +19,14 @@ use crate::collectives::Collectives;
 pub trait UserOperators: Communicator {
     /// [`crate::Collectives::reduce`] with the caller's own operator.
     ///
+    /// Cost: as [`crate::Collectives::reduce`], and the calls of the function on the ranks of its tree.
+    ///
+    /// ```text
+    /// rank                          0     1       2     3
+    /// input                         2     3       5     7
+    /// output, product, root 1       -     210     -     -
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Solo, UserOp, UserOperators};
@@ -44,6 +52,23 @@ pub trait UserOperators: Communicator {
     }
 
     /// [`crate::Collectives::reduce_scatter`] with the caller's own operator.
+    ///
+    /// Cost: as [`crate::Collectives::reduce_scatter`]; with an ordered operator not by `ring` or `circulant`.
+    ///
+    /// ```text
+    /// rank               0               1               2               3
+    /// input              [2, 1, 1, 9]    [3, 1, 8, 1]    [5, 7, 1, 1]    [7, 1, 1, 1]
+    /// output, product    [210]           [7]             [8]             [9]
+    /// ```
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
+    /// use unisono::{Solo, UserOp, UserOperators};
+    /// let (op, mut share) = (UserOp::commutative("product"), [0u64]);
+    /// Solo::new().reduce_scatter_user(&[7], &mut share, op, |a, b, out| out[0] = a[0] * b[0])?;
+    /// assert_eq!(share, [7]);
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
     #[track_caller]
     fn reduce_scatter_user<T: Element>(
         &self,

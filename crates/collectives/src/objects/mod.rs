@@ -35,6 +35,12 @@ pub trait CollectivesOfObjects: Communicator {
     ///
     /// Cost: a broadcast of 1,008 bytes, and for a longer object a broadcast of its rest.
     ///
+    /// ```text
+    /// rank              0          1                2          3
+    /// object, root 1    None       Some("run 7")    None       None
+    /// is given          "run 7"    "run 7"          "run 7"    "run 7"
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesOfObjects, Solo};
@@ -52,6 +58,12 @@ pub trait CollectivesOfObjects: Communicator {
     /// The objects of all ranks in rank order, on every rank.
     ///
     /// Cost: an all-gather of 1,008 bytes from each rank, and for longer objects an all-gather of their rests.
+    ///
+    /// ```text
+    /// rank        0                       1                       2                       3
+    /// object      "a"                     "bc"                    ""                      "d"
+    /// is given    ["a", "bc", "", "d"]    ["a", "bc", "", "d"]    ["a", "bc", "", "d"]    ["a", "bc", "", "d"]
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -71,6 +83,12 @@ pub trait CollectivesOfObjects: Communicator {
     ///
     /// Cost: an all-gather of 1,008 bytes from each rank, and for longer objects a gather of their rests.
     ///
+    /// ```text
+    /// rank                0       1                             2       3
+    /// object              "a"     "bc"                          ""      "d"
+    /// is given, root 1    None    Some(["a", "bc", "", "d"])    None    None
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesOfObjects, Solo};
@@ -89,6 +107,12 @@ pub trait CollectivesOfObjects: Communicator {
     /// The object that the root has for this rank: the root gives one for each rank, the other ranks give `None`.
     ///
     /// Cost: a scatter of 1,000 bytes and p sizes to each rank, and for longer objects a scatter of their rests.
+    ///
+    /// ```text
+    /// rank               0       1                             2       3
+    /// objects, root 1    None    Some(["a", "bc", "", "d"])    None    None
+    /// is given           "a"     "bc"                          ""      "d"
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -111,6 +135,12 @@ pub trait CollectivesOfObjects: Communicator {
     /// Sends the bytes of `object` to `peer` as one message. [`crate::Collectives::recv`] takes it too, as `u8`.
     ///
     /// Cost: as [`crate::Collectives::send`].
+    ///
+    /// ```text
+    /// rank        0                            1    2    3
+    /// calls       send_object("hello", 3, 7)   -    -    recv_object(Peer::Any, 7)
+    /// is given    -                            -    -    "hello", source 0, tag 7, 5 bytes
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
@@ -160,6 +190,14 @@ pub trait CollectivesOfObjects: Communicator {
 
     /// Receives the next message of `peer` with `tag`, of any length: memory for it is taken when the message is
     /// matched. Of two threads that receive, each gets a whole message.
+    ///
+    /// Cost: no message of its own, and the memory for the elements.
+    ///
+    /// ```text
+    /// rank        0                        1    2    3
+    /// calls       send(&[1.5, 2.0], 3, 7)  -    -    recv_vec(Peer::Any, 7)
+    /// is given    -                        -    -    [1.5, 2.0], source 0, tag 7
+    /// ```
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
