@@ -24,3 +24,9 @@ pub mod one_bit_adam {}
 
 #[doc = concat!("```no_run\n", include_str!("../examples/halo_exchange.rs"), "```")]
 pub mod halo_exchange {}
+
+#[doc = concat!("```no_run\n", include_str!("../examples/heat_rod.rs"), "```")]
+pub mod heat_rod {}
+
+#[doc = concat!("```no_run\n", include_str!("../examples/task_farm.rs"), "```")]
+pub mod task_farm {}

@@ -154,3 +154,23 @@ fn halo_exchange() {
         assert_eq!(*said, format!("rank {rank} of the grid [2, 2]: {bits}"));
     }
 }
+
+/// The example itself compares the file of all ranks with the text of one rank.
+#[test]
+fn heat_rod() {
+    let cells = [(0, 250), (251, 501), (502, 751), (752, 1001)];
+    for (rank, said) in job("heat_rod", &[]).iter().enumerate() {
+        let (first, last) = cells[rank];
+        assert_eq!(*said, format!("rank {rank} of 4 wrote cells {first} to {last}\n"));
+    }
+    assert_eq!(alone("heat_rod"), "rank 0 of 1 wrote cells 0 to 1001\n");
+}
+
+/// The example itself compares the particles with the particles of one rank.
+#[test]
+fn task_farm() {
+    for (rank, said) in job("task_farm", &[]).iter().enumerate() {
+        assert_eq!(*said, format!("rank {rank} of 4: the workers moved 100 particles\n"));
+    }
+    assert_eq!(alone("task_farm"), "rank 0 of 1: the workers moved 0 particles\n");
+}
