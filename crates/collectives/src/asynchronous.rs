@@ -34,6 +34,12 @@ pub trait CollectivesAsync: Communicator {
 
     /// [`crate::Collectives::all_reduce_coalesced`]; the handle gives the list of reduced vectors.
     ///
+    /// ```text
+    /// rank                  0             1             2             3
+    /// weights, biases       [1, 2] [5]    [1, 2] [6]    [1, 2] [7]    [1, 2] [8]
+    /// of the handle, Sum    [4, 8] [26]   [4, 8] [26]   [4, 8] [26]   [4, 8] [26]
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{CollectivesAsync, ReduceOp, Solo};

@@ -85,6 +85,12 @@ pub trait UserOperators: Communicator {
 
     /// [`crate::Collectives::all_reduce_user`]; the handle gives the reduced vector.
     ///
+    /// ```text
+    /// rank                       0       1      2       3
+    /// buffer                     [12]    [8]    [20]    [9]
+    /// of the handle, smallest    [8]     [8]    [8]     [8]
+    /// ```
+    ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{Solo, UserOp, UserOperators};
