@@ -57,7 +57,7 @@ fn a_person_reads_a_table_and_the_hash_of_every_rank() {
 # predicted: with built-in figures of TCP over loopback; `unisono calibrate` measures";
     assert!(done.out.contains(figures), "{}", done.out);
     for told in [
-        "3 processes on this machine, talking through memory, for about 8 seconds",
+        "3 processes on this machine, talking through memory, for about 9 seconds",
         "# #wrong: ",
         "# leaders:2: ",
     ] {
