@@ -7,11 +7,12 @@ use unisono_collectives::{
 use unisono_communicator::{Communicator, Error, ReduceOp, UserOp};
 
 use crate::backend::Backend;
+use crate::suite::reductions::has_user_operators;
 use crate::world::run_each;
 
 /// The elements that `from` has for `to`.
-fn part(from: u32, to: u32, length: usize) -> Vec<u32> {
-    (0..length as u32).map(|index| (from * 100 + to) * 1000 + index).collect()
+fn part(from: u32, to: u32, length: usize) -> Vec<i32> {
+    (0..length as u32).map(|index| ((from * 100 + to) * 1000 + index) as i32).collect()
 }
 
 /// A count for each rank: none, few, some.
@@ -20,12 +21,12 @@ fn counts(ranks: u32) -> Vec<usize> {
 }
 
 /// The shares of all ranks, of the elements that each has for `to`.
-fn shares(counts: &[usize], to: u32) -> Vec<Vec<u32>> {
+fn shares(counts: &[usize], to: u32) -> Vec<Vec<i32>> {
     (0..).zip(counts).map(|(from, &count)| part(from, to, count)).collect()
 }
 
 /// Element i of the sum over all ranks of their shares for `to`.
-fn sums(ranks: u32, to: u32, length: usize) -> Vec<u32> {
+fn sums(ranks: u32, to: u32, length: usize) -> Vec<i32> {
     let of = |from| part(from, to, length);
     (0..ranks).map(of).reduce(|sum, next| sum.iter().zip(next).map(|(a, b)| a + b).collect()).unwrap()
 }
@@ -87,7 +88,7 @@ pub fn a12_uneven_calls(backend: &dyn Backend) {
 
         // Every rank sends counts[to] elements, and so receives its own count from each.
         let receive = vec![own; ranks as usize];
-        let received: Vec<u32> = (0..ranks).flat_map(|from| part(from, rank, own)).collect();
+        let received: Vec<i32> = (0..ranks).flat_map(|from| part(from, rank, own)).collect();
         let blocking = || {
             let mut output = vec![0; own * ranks as usize];
             comm.all_to_all_v(&to_all(), &counts, &mut output, &receive).unwrap();
@@ -110,16 +111,16 @@ pub fn a12_uneven_calls_in_place(backend: &dyn Backend) {
         comm.all_gather_v_in_place(&mut buffer, &counts).unwrap();
         assert_eq!(buffer, shares(&counts, 7).concat());
 
-        let mut buffer: Vec<u32> =
+        let mut buffer: Vec<i32> =
             (0..).zip(&counts).flat_map(|(to, &count)| part(rank, to, count)).collect();
         comm.reduce_scatter_v_in_place(&mut buffer, &counts, ReduceOp::Sum).unwrap();
         assert_eq!(buffer[start..start + own], sums(ranks, rank, own));
 
         // As many elements go each way between two ranks.
         let pairs: Vec<usize> = (0..ranks).map(|other| (rank + other) as usize % 4).collect();
-        let mut buffer: Vec<u32> = (0..).zip(&pairs).flat_map(|(to, &count)| part(rank, to, count)).collect();
+        let mut buffer: Vec<i32> = (0..).zip(&pairs).flat_map(|(to, &count)| part(rank, to, count)).collect();
         comm.all_to_all_v_in_place(&mut buffer, &pairs).unwrap();
-        let expected: Vec<u32> =
+        let expected: Vec<i32> =
             (0..).zip(&pairs).flat_map(|(from, &count)| part(from, rank, count)).collect();
         assert_eq!(buffer, expected);
     });
@@ -135,21 +136,21 @@ pub fn a12_lists(backend: &dyn Backend) {
         let all = shares(&counts, 7);
         let work = comm.all_gather_list_v_async(mine(), &counts);
         assert_eq!(work.wait().unwrap(), all);
-        let at_root = |list: Vec<Vec<u32>>| if rank == root { list } else { Vec::new() };
+        let at_root = |list: Vec<Vec<i32>>| if rank == root { list } else { Vec::new() };
         assert_eq!(comm.gather_list_v_async(mine(), &counts, root).wait().unwrap(), at_root(all));
-        let even: Vec<Vec<u32>> = (0..ranks).map(|from| part(from, 7, 4)).collect();
+        let even: Vec<Vec<i32>> = (0..ranks).map(|from| part(from, 7, 4)).collect();
         assert_eq!(comm.gather_list_async(part(rank, 7, 4), root).wait().unwrap(), at_root(even));
-        let to_all: Vec<Vec<u32>> = (0..).zip(&counts).map(|(to, &count)| part(rank, to, count)).collect();
+        let to_all: Vec<Vec<i32>> = (0..).zip(&counts).map(|(to, &count)| part(rank, to, count)).collect();
         let work = comm.scatter_list_v_async(at_root(to_all.clone()), &counts, root);
         assert_eq!(work.wait().unwrap(), part(root, rank, own));
-        let even: Vec<Vec<u32>> = (0..ranks).map(|to| part(rank, to, 4)).collect();
+        let even: Vec<Vec<i32>> = (0..ranks).map(|to| part(rank, to, 4)).collect();
         assert_eq!(comm.scatter_list_async(at_root(even), 4, root).wait().unwrap(), part(root, rank, 4));
-        let received: Vec<Vec<u32>> = (0..ranks).map(|from| part(from, rank, own)).collect();
+        let received: Vec<Vec<i32>> = (0..ranks).map(|from| part(from, rank, own)).collect();
         let receive = vec![own; ranks as usize];
         let blocking = || {
-            let inputs: Vec<&[u32]> = to_all.iter().map(|part| &part[..]).collect();
+            let inputs: Vec<&[i32]> = to_all.iter().map(|part| &part[..]).collect();
             let mut outputs = vec![vec![0; own]; ranks as usize];
-            let mut rooms: Vec<&mut [u32]> = outputs.iter_mut().map(|room| &mut room[..]).collect();
+            let mut rooms: Vec<&mut [i32]> = outputs.iter_mut().map(|room| &mut room[..]).collect();
             comm.all_to_all_list(&inputs, &mut rooms).unwrap();
             outputs
         };
@@ -163,16 +164,16 @@ pub fn a12_coalesced_calls(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.rank(), comm.size());
         for lengths in [vec![ranks as usize * 2, ranks as usize * 3], vec![7, 0, 1, 900]] {
-            let whole: Vec<Vec<u32>> =
+            let whole: Vec<Vec<i32>> =
                 (1..).zip(&lengths).map(|(buffer, &length)| part(buffer, 3, length)).collect();
-            let own = |whole: &[Vec<u32>]| -> Vec<Vec<u32>> {
+            let own = |whole: &[Vec<i32>]| -> Vec<Vec<i32>> {
                 whole.iter().map(|all| all[comm.coalesced_share(all.len(), rank)].to_vec()).collect()
             };
             let blocking = || {
                 let inputs = own(&whole);
-                let inputs: Vec<&[u32]> = inputs.iter().map(|input| &input[..]).collect();
-                let mut outputs: Vec<Vec<u32>> = lengths.iter().map(|&length| vec![0; length]).collect();
-                let mut rooms: Vec<&mut [u32]> = outputs.iter_mut().map(|room| &mut room[..]).collect();
+                let inputs: Vec<&[i32]> = inputs.iter().map(|input| &input[..]).collect();
+                let mut outputs: Vec<Vec<i32>> = lengths.iter().map(|&length| vec![0; length]).collect();
+                let mut rooms: Vec<&mut [i32]> = outputs.iter_mut().map(|room| &mut room[..]).collect();
                 comm.all_gather_coalesced(&inputs, &mut rooms).unwrap();
                 outputs
             };
@@ -180,14 +181,14 @@ pub fn a12_coalesced_calls(backend: &dyn Backend) {
             both(comm, blocking, twin, &whole);
 
             let given = || (1..).zip(&lengths).map(|(buffer, &length)| part(rank, buffer, length)).collect();
-            let sums: Vec<Vec<u32>> =
+            let sums: Vec<Vec<i32>> =
                 (1..).zip(&lengths).map(|(buffer, &length)| sums(ranks, buffer, length)).collect();
             let sums = own(&sums);
             let blocking = || {
-                let inputs: Vec<Vec<u32>> = given();
-                let inputs: Vec<&[u32]> = inputs.iter().map(|input| &input[..]).collect();
-                let mut outputs: Vec<Vec<u32>> = sums.iter().map(|share| vec![0; share.len()]).collect();
-                let mut rooms: Vec<&mut [u32]> = outputs.iter_mut().map(|room| &mut room[..]).collect();
+                let inputs: Vec<Vec<i32>> = given();
+                let inputs: Vec<&[i32]> = inputs.iter().map(|input| &input[..]).collect();
+                let mut outputs: Vec<Vec<i32>> = sums.iter().map(|share| vec![0; share.len()]).collect();
+                let mut rooms: Vec<&mut [i32]> = outputs.iter_mut().map(|room| &mut room[..]).collect();
                 comm.reduce_scatter_coalesced(&inputs, &mut rooms, ReduceOp::Sum).unwrap();
                 outputs
             };
@@ -213,6 +214,9 @@ fn compose(left: &[u64], right: &[u64], out: &mut [u64]) {
 /// An operator that does not commute, in every reduction.
 pub fn a12_user_operators(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
+        if !has_user_operators(comm) {
+            return;
+        }
         let (rank, ranks) = (comm.rank(), comm.size());
         let maps_of = |rank: u32| -> Vec<u64> { (0..ranks * 2).map(|at| map(3, rank * 7 + at)).collect() };
         let mut expected = maps_of(0);
@@ -255,7 +259,7 @@ pub fn a12_in_place(backend: &dyn Backend) {
         let (rank, ranks) = (comm.rank(), comm.size());
         for root in 0..ranks {
             let (length, share) = (5, rank as usize * 5..rank as usize * 5 + 5);
-            let all: Vec<u32> = (0..ranks).flat_map(|from| part(from, 1, length)).collect();
+            let all: Vec<i32> = (0..ranks).flat_map(|from| part(from, 1, length)).collect();
             let mut buffer = if rank == root { vec![0; all.len()] } else { part(rank, 1, length) };
             if rank == root {
                 buffer[share.clone()].copy_from_slice(&part(rank, 1, length));
@@ -274,10 +278,10 @@ pub fn a12_in_place(backend: &dyn Backend) {
         let share = rank as usize * 2..rank as usize * 2 + 2;
         let mut buffer = vec![0; ranks as usize * 2];
         buffer[share.clone()].copy_from_slice(&part(rank, 1, 2));
-        let all: Vec<u32> = (0..ranks).flat_map(|from| part(from, 1, 2)).collect();
+        let all: Vec<i32> = (0..ranks).flat_map(|from| part(from, 1, 2)).collect();
         assert_eq!(comm.all_gather_in_place_async(buffer).wait().unwrap(), all);
-        let to_all = || (0..ranks).flat_map(|to| part(rank, to, 2)).collect::<Vec<u32>>();
-        let received: Vec<u32> = (0..ranks).flat_map(|from| part(from, rank, 2)).collect();
+        let to_all = || (0..ranks).flat_map(|to| part(rank, to, 2)).collect::<Vec<i32>>();
+        let received: Vec<i32> = (0..ranks).flat_map(|from| part(from, rank, 2)).collect();
         assert_eq!(comm.all_to_all_in_place_async(to_all()).wait().unwrap(), received);
         let reduced = comm.reduce_scatter_in_place_async(to_all(), ReduceOp::Sum).wait().unwrap();
         assert_eq!(reduced[share], sums(ranks, rank, 2));
@@ -291,34 +295,34 @@ pub fn a12_wrong_arguments_change_nothing(backend: &dyn Backend) {
         let ones = vec![1usize; ranks];
         let short = &ones[1..];
         let wrong: Vec<(&str, Error)> = vec![
-            ("counts", comm.all_gather_v_async(vec![1u32], short).wait().unwrap_err()),
-            ("input", comm.all_gather_v_async(vec![1u32; 2], &ones).wait().unwrap_err()),
-            ("counts", comm.gather_v_async(vec![1u32], short, 0).wait().unwrap_err()),
-            ("root", comm.gather_v_async(vec![1u32], &ones, 9).wait().unwrap_err()),
-            ("counts", comm.scatter_v_async(vec![1u32], short, 0).wait().unwrap_err()),
-            ("root", comm.scatter_v_async(vec![1u32], &ones, 9).wait().unwrap_err()),
-            ("counts", comm.reduce_scatter_v_async(vec![1u32], short, ReduceOp::Sum).wait().unwrap_err()),
-            ("input", comm.reduce_scatter_v_async(vec![1u32], &ones, ReduceOp::Sum).wait().unwrap_err()),
-            ("counts", comm.all_to_all_v_async(vec![1u32], short, &ones).wait().unwrap_err()),
-            ("counts", comm.all_to_all_v_async(vec![1u32], &ones, short).wait().unwrap_err()),
-            ("counts", comm.all_gather_v_in_place(&mut vec![1u32; ranks], short).unwrap_err()),
-            ("buffer", comm.all_gather_v_in_place(&mut vec![1u32; ranks + 1], &ones).unwrap_err()),
-            ("buffer", comm.all_to_all_v_in_place(&mut vec![1u32; ranks + 1], &ones).unwrap_err()),
-            ("inputs", comm.all_gather_coalesced_async(vec![vec![1u32]], &[]).wait().unwrap_err()),
-            ("buffer", comm.all_gather_in_place_async(vec![1u32; ranks + 1]).wait().unwrap_err()),
-            ("buffer", comm.all_to_all_in_place_async(vec![1u32; ranks + 1]).wait().unwrap_err()),
-            ("root", comm.reduce_in_place_async(vec![1u32], ReduceOp::Sum, 9).wait().unwrap_err()),
-            ("root", comm.gather_in_place(&mut [1u32], 9).unwrap_err()),
-            ("root", comm.scatter_in_place(&mut [1u32], 9).unwrap_err()),
-            ("root", comm.gather_list_async(vec![1u32], 9).wait().unwrap_err()),
-            ("root", comm.scatter_list_async(vec![vec![1u32]], 1, 9).wait().unwrap_err()),
+            ("counts", comm.all_gather_v_async(vec![1i32], short).wait().unwrap_err()),
+            ("input", comm.all_gather_v_async(vec![1i32; 2], &ones).wait().unwrap_err()),
+            ("counts", comm.gather_v_async(vec![1i32], short, 0).wait().unwrap_err()),
+            ("root", comm.gather_v_async(vec![1i32], &ones, 9).wait().unwrap_err()),
+            ("counts", comm.scatter_v_async(vec![1i32], short, 0).wait().unwrap_err()),
+            ("root", comm.scatter_v_async(vec![1i32], &ones, 9).wait().unwrap_err()),
+            ("counts", comm.reduce_scatter_v_async(vec![1i32], short, ReduceOp::Sum).wait().unwrap_err()),
+            ("input", comm.reduce_scatter_v_async(vec![1i32], &ones, ReduceOp::Sum).wait().unwrap_err()),
+            ("counts", comm.all_to_all_v_async(vec![1i32], short, &ones).wait().unwrap_err()),
+            ("counts", comm.all_to_all_v_async(vec![1i32], &ones, short).wait().unwrap_err()),
+            ("counts", comm.all_gather_v_in_place(&mut vec![1i32; ranks], short).unwrap_err()),
+            ("buffer", comm.all_gather_v_in_place(&mut vec![1i32; ranks + 1], &ones).unwrap_err()),
+            ("buffer", comm.all_to_all_v_in_place(&mut vec![1i32; ranks + 1], &ones).unwrap_err()),
+            ("inputs", comm.all_gather_coalesced_async(vec![vec![1i32]], &[]).wait().unwrap_err()),
+            ("buffer", comm.all_gather_in_place_async(vec![1i32; ranks + 1]).wait().unwrap_err()),
+            ("buffer", comm.all_to_all_in_place_async(vec![1i32; ranks + 1]).wait().unwrap_err()),
+            ("root", comm.reduce_in_place_async(vec![1i32], ReduceOp::Sum, 9).wait().unwrap_err()),
+            ("root", comm.gather_in_place(&mut [1i32], 9).unwrap_err()),
+            ("root", comm.scatter_in_place(&mut [1i32], 9).unwrap_err()),
+            ("root", comm.gather_list_async(vec![1i32], 9).wait().unwrap_err()),
+            ("root", comm.scatter_list_async(vec![vec![1i32]], 1, 9).wait().unwrap_err()),
         ];
         for (at, (argument, error)) in wrong.iter().enumerate() {
             let named = matches!(error, Error::InvalidArgument { argument: named, .. } if named == argument);
             assert!(named, "number {at} on rank {rank}, {argument}: {error}");
         }
-        let mut sum = [1u32];
+        let mut sum = [1i32];
         comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
-        assert_eq!(sum, [ranks as u32]);
+        assert_eq!(sum, [ranks as i32]);
     });
 }

@@ -155,9 +155,9 @@ pub fn b16_a_batch_with_a_short_buffer(backend: &dyn Backend) {
             let error = comm.exchange(batch).unwrap_err();
             assert!(matches!(error, Error::Truncated { tag: 1, .. }), "{error}");
             assert!(room == message(previous, length));
-            let mut sum = [1u32];
+            let mut sum = [1i32];
             comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
-            assert_eq!(sum, [comm.size()]);
+            assert_eq!(sum, [comm.size() as i32]);
         }
     });
 }

@@ -14,13 +14,14 @@ use crate::world::run_each;
 /// Some ranks have prepared a call, others make the plain one.
 pub fn b22_prepared_calls_meet_plain_ones(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
-        let (rank, ranks) = (comm.rank(), comm.size());
-        let is_prepared = |turn: u32| !(rank + turn).is_multiple_of(3);
-        let sum = comm.prepare_all_reduce::<u32>(5, ReduceOp::Sum).unwrap();
-        let share = comm.prepare_broadcast::<u8>(70_000, ranks - 1).unwrap();
-        let gather = comm.prepare_all_gather::<u32>(2).unwrap();
-        let scatter = comm.prepare_reduce_scatter::<u32>(2, ReduceOp::Max).unwrap();
-        let exchange = comm.prepare_all_to_all::<u32>(1).unwrap();
+        let (rank, ranks) = (comm.rank() as i32, comm.size() as i32);
+        let last = comm.size() - 1;
+        let is_prepared = |turn: i32| (rank + turn) % 3 != 0;
+        let sum = comm.prepare_all_reduce::<i32>(5, ReduceOp::Sum).unwrap();
+        let share = comm.prepare_broadcast::<u8>(70_000, last).unwrap();
+        let gather = comm.prepare_all_gather::<i32>(2).unwrap();
+        let scatter = comm.prepare_reduce_scatter::<i32>(2, ReduceOp::Max).unwrap();
+        let exchange = comm.prepare_all_to_all::<i32>(1).unwrap();
         for turn in 0..4 {
             let mut buffer = [rank + turn; 5];
             if is_prepared(turn) {
@@ -28,14 +29,14 @@ pub fn b22_prepared_calls_meet_plain_ones(backend: &dyn Backend) {
             } else {
                 comm.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
             }
-            assert_eq!(buffer, [(0..ranks).map(|rank| rank + turn).sum::<u32>(); 5]);
+            assert_eq!(buffer, [(0..ranks).map(|rank| rank + turn).sum::<i32>(); 5]);
             let mut long = vec![rank as u8; 70_000];
             if is_prepared(turn) {
                 share.call(&mut long).unwrap();
             } else {
-                comm.broadcast(&mut long, ranks - 1).unwrap();
+                comm.broadcast(&mut long, last).unwrap();
             }
-            assert!(long == vec![(ranks - 1) as u8; 70_000]);
+            assert!(long == vec![last as u8; 70_000]);
             let (own, mut all) = ([rank, turn], vec![0; ranks as usize * 2]);
             if is_prepared(turn) {
                 gather.call(&own, &mut all).unwrap();
@@ -43,20 +44,20 @@ pub fn b22_prepared_calls_meet_plain_ones(backend: &dyn Backend) {
                 comm.all_gather(&own, &mut all).unwrap();
             }
             assert_eq!(all, (0..ranks).flat_map(|rank| [rank, turn]).collect::<Vec<_>>());
-            let given: Vec<u32> = (0..ranks * 2).map(|index| rank * 100 + index).collect();
+            let given: Vec<i32> = (0..ranks * 2).map(|index| rank * 100 + index).collect();
             let reduced = scatter.start(given).wait().unwrap();
             assert_eq!(reduced, [0, 1].map(|index| (ranks - 1) * 100 + rank * 2 + index));
-            let given: Vec<u32> = (0..ranks).map(|to| rank * 10 + to).collect();
+            let given: Vec<i32> = (0..ranks).map(|to| rank * 10 + to).collect();
             let parts = exchange.start(given).wait().unwrap();
             assert_eq!(parts, (0..ranks).map(|from| from * 10 + rank).collect::<Vec<_>>());
         }
-        for root in [0, ranks - 1] {
-            let is_root = rank == root;
-            let room = |elements: u32| vec![0; if is_root { elements as usize } else { 0 }];
+        for root in [0, last] {
+            let is_root = comm.rank() == root;
+            let room = |elements: i32| vec![0; if is_root { elements as usize } else { 0 }];
             let (mut sum, mut all, mut own) = (room(2), room(ranks), [0]);
-            let reduce = comm.prepare_reduce::<u32>(2, ReduceOp::Sum, root).unwrap();
-            let gather = comm.prepare_gather::<u32>(1, root).unwrap();
-            let scatter = comm.prepare_scatter::<u32>(1, root).unwrap();
+            let reduce = comm.prepare_reduce::<i32>(2, ReduceOp::Sum, root).unwrap();
+            let gather = comm.prepare_gather::<i32>(1, root).unwrap();
+            let scatter = comm.prepare_scatter::<i32>(1, root).unwrap();
             reduce.call(&[1, rank], &mut sum).unwrap();
             gather.call(&[rank], &mut all).unwrap();
             scatter.call(&all, &mut own).unwrap();
@@ -78,13 +79,13 @@ pub fn b22_calls_by_the_numbers_of_the_program(backend: &dyn Backend) {
             for (match_id, elements) in [(9, 3), (7, 40)] {
                 let mut buffer = vec![turn; elements];
                 cache.all_reduce(match_id, &mut buffer, ReduceOp::Sum).unwrap();
-                assert_eq!(buffer, vec![turn * comm.size(); elements]);
+                assert_eq!(buffer, vec![turn * comm.size() as i32; elements]);
             }
         }
         for error in [
-            cache.all_reduce(9, &mut [0u32; 4], ReduceOp::Sum),
+            cache.all_reduce(9, &mut [0i32; 4], ReduceOp::Sum),
             cache.all_reduce(9, &mut [0f32; 3], ReduceOp::Sum),
-            cache.all_reduce(9, &mut [0u32; 3], ReduceOp::Max),
+            cache.all_reduce(9, &mut [0i32; 3], ReduceOp::Max),
         ] {
             assert!(matches!(error, Err(Error::InvalidArgument { argument: "match_id", .. })), "{error:?}");
         }
@@ -96,7 +97,7 @@ pub fn b22_calls_by_the_numbers_of_the_program(backend: &dyn Backend) {
 pub fn b22_stale_and_wrong_ones_are_refused(backend: &dyn Backend) {
     run_each(backend, &[1, 2, 3], |comm| {
         let (comm, ranks) = (comm.duplicate().unwrap(), comm.size());
-        let sum = comm.prepare_all_reduce::<u32>(5, ReduceOp::Sum).unwrap();
+        let sum = comm.prepare_all_reduce::<i32>(5, ReduceOp::Sum).unwrap();
         let wrong = sum.call(&mut [0; 4]).unwrap_err();
         assert!(matches!(wrong, Error::InvalidArgument { argument: "buffer", .. }), "{wrong}");
         let wrong = sum.start(vec![0; 6]).wait().unwrap_err();
@@ -106,8 +107,8 @@ pub fn b22_stale_and_wrong_ones_are_refused(backend: &dyn Backend) {
         let wrong = comm.prepare_all_reduce::<f32>(1, ReduceOp::BitAnd).unwrap_err();
         assert!(matches!(wrong, Error::InvalidArgument { argument: "op", .. }), "{wrong}");
         let forced = comm.with(CallOptions::new().algorithm("nobody"));
-        let known = forced.prepare_all_reduce::<u32>(5, ReduceOp::Sum).map(drop);
-        let plain = forced.all_reduce(&mut [0u32; 5], ReduceOp::Sum);
+        let known = forced.prepare_all_reduce::<i32>(5, ReduceOp::Sum).map(drop);
+        let plain = forced.all_reduce(&mut [0i32; 5], ReduceOp::Sum);
         assert_eq!(known.is_err(), plain.is_err(), "{known:?}, {plain:?}");
 
         let direct = Algorithm::new("direct_again", Collective::Broadcast, |builder| {
@@ -122,13 +123,13 @@ pub fn b22_stale_and_wrong_ones_are_refused(backend: &dyn Backend) {
         if backend.algorithms() == Algorithms::Open {
             comm.register(Arc::new(direct), Trust::Trusted).unwrap();
             let called = sum.call(&mut [1; 5]);
-            let again = comm.prepare_all_reduce::<u32>(5, ReduceOp::Sum).unwrap();
+            let again = comm.prepare_all_reduce::<i32>(5, ReduceOp::Sum).unwrap();
             if let Err(stale) = called {
                 assert!(matches!(stale, Error::InvalidArgument { argument: "prepared", .. }), "{stale}");
             }
             let mut buffer = [1; 5];
             again.call(&mut buffer).unwrap();
-            assert_eq!(buffer, [ranks; 5]);
+            assert_eq!(buffer, [ranks as i32; 5]);
         }
         comm.barrier().unwrap();
     });
