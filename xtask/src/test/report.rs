@@ -31,10 +31,10 @@ struct Failure {
 impl Report {
     /// Takes a line of cargo's or of the harness's.
     pub(crate) fn hear(&mut self, line: &str) {
-        if let Some((test, verdict)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
-            if !verdict.starts_with("ignored") {
-                self.ran.insert(test.to_owned());
-            }
+        if let Some((test, verdict)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
+            && !verdict.starts_with("ignored")
+        {
+            self.ran.insert(test.to_owned());
         }
         // A harness that runs one test at a time has begun the line.
         let skip = line.strip_prefix("SKIP ").or_else(|| Some(line.split_once(" ... SKIP ")?.1));

@@ -292,7 +292,7 @@ fn any_call_by_any_calls_of_the_library() {
                 let room = LibraryRoom::new();
                 companions(ranks, |companion| {
                     let library = LibraryDouble::new(&room).with_natives(natives);
-                    let world = open(companion, library, set % 2 == 0);
+                    let world = open(companion, library, set.is_multiple_of(2));
                     for number in 0..cases {
                         let case = drawn(mix(seed ^ mix(number << 8 | set << 4 | u64::from(ranks))), ranks);
                         case.check(&*world).unwrap_or_else(|error| panic!("{natives:?}: {error}"));
