@@ -38,8 +38,10 @@ pub(super) fn violations(
         for name in names(&text, page.names) {
             let has_run = |function: &&Function| function.among(tests).next().is_some();
             let problem = if name.contains(['/', '.']) {
-                let is_it =
-                    |path: &str| path.ends_with(&format!("/{name}")) || path.contains(&format!("/{name}/"));
+                let is_it = |path: &str| {
+                    let path = format!("/{path}");
+                    path.ends_with(&format!("/{name}")) || path.contains(&format!("/{name}/"))
+                };
                 match paths.iter().any(|path| is_it(path)) {
                     false => Some("no such file"),
                     true if !page.holds_tests => None,
