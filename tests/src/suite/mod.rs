@@ -93,7 +93,7 @@ macro_rules! conformance {
                 b19_objects_that_cannot_travel b19_wrong_arguments_change_nothing
                 b19_other_operations_are_a_mismatch b19_messages_of_unknown_length
                 b19_refused_messages_harm_nobody b19_threads_do_not_steal_from_each_other;
-            groups: subgroups_of_some reordered_ranks duplicates_are_independent
+            groups: subgroups_of_some reordered_ranks messages_stay_in_their_group duplicates_are_independent
                 wrong_lists nested_subgroups concurrent_use_is_refused labelled_threads_take_turns
                 queued_threads_take_turns a_turn_that_does_not_come;
             group_options: a7_options_hold_in_the_group_and_in_what_is_made_from_it
