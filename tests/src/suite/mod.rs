@@ -66,7 +66,7 @@ macro_rules! conformance {
             registries: settings_register wrong_settings_are_refused shrunk_ones_inherit
                 other_roots_are_proved_when_they_are_used wrong_at_first_use
                 two_of_one_name_that_share_no_message;
-            asynchronous: every_typed_form order_of_issue
+            asynchronous: every_typed_form operators_of_handles barriers_wait_for_everybody order_of_issue
                 progress_without_waiting awaited dropped_handles_detach cancel_revokes buffers_come_back lists
                 messages_in_lists;
             borrowed: calls_on_memory_that_stays keepers_are_dropped_at_the_end keepers_of_detached_work
