@@ -53,7 +53,7 @@ macro_rules! conformance {
     ($backend:expr) => {
         $crate::conformance!(@tests $backend,
             reductions: all_reduce coalesced reduce reduce_scatter user_operators opaque_bytes many_ranks;
-            prefixes: every_operator an_order_that_shows handles what_an_exscan_refuses
+            prefixes: every_operator an_order_that_shows handles handles_of_user_operators what_an_exscan_refuses
                 many_ranks_in_a_row;
             calls: moves_of_every_dtype moves_at_every_root typed_moves lists_and_coalesced uneven typed_uneven
                 long_buffers outputs_beyond_the_caches barrier_waits_for_everybody many_ranks;
