@@ -88,7 +88,7 @@ macro_rules! conformance {
             lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
                 b11_h1_reduce_scatter_coalesced b10_b11_other_lengths_are_a_mismatch
                 b10_b11_wrong_lists_change_nothing;
-            objects: b19_objects_of_every_size b19_texts_and_values
+            objects: b19_objects_of_every_size b19_objects_in_a_group b19_texts_and_values
                 b19_malformed_objects_harm_nobody b19_objects_that_nest_or_lie_harm_nobody
                 b19_objects_that_cannot_travel b19_wrong_arguments_change_nothing
                 b19_other_operations_are_a_mismatch b19_messages_of_unknown_length
