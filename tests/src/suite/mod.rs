@@ -117,7 +117,7 @@ macro_rules! conformance {
             compression: every_codec_on_every_number_of_ranks halves_and_routes codecs_and_plain_calls_differ
                 what_is_not_finite_harms_nobody a_rank_that_does_not_come panics_of_a_codec
                 threads_scopes_and_handles options_of_a_call;
-            skipped: a16_skipped_operations_do_nothing
+            skipped: a16_skipped_operations_do_nothing a16_every_collective_is_skipped
                 a16_parts_are_made_and_groups_skip a16_objects_are_sent_and_received
                 a16_a_compressed_call_is_what_it_replaces;
             aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for
