@@ -146,18 +146,17 @@ impl Case {
         let input: Vec<T> = self.input(rank, ranks);
         let output_len = self.output_len(rank, ranks);
         if self.place_on(rank) == Place::Separate {
-            let mut output = vec![T::zeroed(); output_len];
-            let given = input.clone();
+            let mut output = self.garbage::<T>(rank, output_len);
+            let (given, before) = (input.clone(), output.clone());
             let buffers =
                 Buffers::Separate { input: self.buffer(&given), output: self.buffer_mut(&mut output) };
             let result = self.execute::<T>(comm, buffers);
             assert_eq!(bytes(&given), bytes(&input), "{self:?} wrote to its input on rank {rank}");
-            let is_left = output.iter().all(|element| *element == T::zeroed());
-            self.assert_left_alone(&result, is_left);
+            self.assert_left_alone(&result, bytes(&output) == bytes(&before));
             return result.map(|()| output);
         }
         let (at, result_at) = self.places(rank);
-        let mut buffer = vec![T::zeroed(); input.len().max(output_len)];
+        let mut buffer = self.garbage::<T>(rank, input.len().max(output_len));
         buffer[at..at + input.len()].copy_from_slice(&input);
         let before = buffer.clone();
         let result = self.execute::<T>(comm, Buffers::InOut(self.buffer_mut(&mut buffer)));
@@ -169,6 +168,13 @@ impl Case {
             assert_eq!(bytes(&buffer), bytes(&input), "{self:?} wrote to a buffer without result");
         }
         Ok(buffer[result_at..result_at + output_len].to_vec())
+    }
+
+    /// The elements of an output before the call: no result, and no neutral element that could become a result.
+    fn garbage<T: Sample>(&self, rank: u32, length: usize) -> Vec<T> {
+        let few: [T; 7] =
+            std::array::from_fn(|at| T::any(mix(!self.seed ^ mix(u64::from(rank) << 3 | at as u64))));
+        few.into_iter().cycle().take(length).collect()
     }
 
     fn assert_left_alone(&self, result: &Result<()>, is_left: bool) {

@@ -3,68 +3,150 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 use std::time::Duration;
 
 use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
-    Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer,
-    Received, ReduceOp, Tag, TypedWork,
+    Collective, Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers, OwnedCall,
+    OwnedMemory, Peer, Received, ReduceOp, Tag, TypedWork,
 };
 
 use crate::backend::Backend;
+use crate::case::{Case, assert_same};
+use crate::sample::{Position, Sample, op_of, reduced};
+use crate::suite::forms::{part, sums};
+use crate::with_dtype;
 use crate::world::{options, run, run_each};
 
-/// Every method of the asynchronous trait.
+/// Every method of the asynchronous trait. No two ranks, receivers or elements have the same values, so that a share of
+/// another rank, another operator or another root shows.
 ///
 /// Rows: A12, B21
 pub fn every_typed_form(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         for count in [0, 1, 5, 2000] {
-            let (mine, largest, sum) = (rank as i32 + 1, ranks as i32, (ranks * (ranks + 1) / 2) as i32);
-            let (own, all) = (vec![mine; count], count * ranks as usize);
-            let everything: Vec<i32> = (1..=largest).flat_map(|mine| vec![mine; count]).collect();
-            let wide = vec![mine; all];
-            let root = ranks - 1;
-            let only_at_root = |list: Vec<i32>| if rank == root { list } else { Vec::new() };
+            let own = || part(rank, 7, count);
+            let to_all = || (0..ranks).flat_map(|to| part(rank, to, count)).collect::<Vec<i32>>();
+            let from_all = |to: u32| (0..ranks).flat_map(|from| part(from, to, count)).collect::<Vec<i32>>();
 
-            let all_reduce = comm.all_reduce_async(own.clone(), ReduceOp::Sum);
-            let reduce_scatter = comm.reduce_scatter_async(wide.clone(), ReduceOp::Sum);
-            let all_gather = comm.all_gather_async(own.clone());
-            let all_to_all = comm.all_to_all_async(wide);
-            let broadcast = comm.broadcast_async(own.clone(), root);
-            let reduce = comm.reduce_async(own.clone(), ReduceOp::Max, root);
-            let gather = comm.gather_async(own.clone(), root);
-            let scatter = comm.scatter_async(only_at_root(everything.clone()), count, root);
+            let all_reduce = comm.all_reduce_async(own(), ReduceOp::Sum);
+            let smallest = comm.all_reduce_async(own(), ReduceOp::Min);
+            let reduce_scatter = comm.reduce_scatter_async(to_all(), ReduceOp::Sum);
+            let largest = comm.reduce_scatter_async(to_all(), ReduceOp::Max);
+            let all_gather = comm.all_gather_async(own());
+            let all_to_all = comm.all_to_all_async(to_all());
             let barrier = comm.barrier_async();
 
             barrier.wait().unwrap();
-            assert_eq!(all_reduce.wait().unwrap(), vec![sum; count]);
-            assert_eq!(reduce_scatter.wait().unwrap(), vec![sum; count]);
-            assert_eq!(all_gather.wait().unwrap(), everything);
-            assert_eq!(all_to_all.wait().unwrap(), everything);
-            assert_eq!(broadcast.wait().unwrap(), vec![largest; count]);
-            assert_eq!(reduce.wait().unwrap(), only_at_root(vec![largest; count]));
-            assert_eq!(gather.wait().unwrap(), only_at_root(everything));
-            assert_eq!(scatter.wait().unwrap(), own);
+            assert_eq!(all_reduce.wait().unwrap(), sums(ranks, 7, count));
+            assert_eq!(smallest.wait().unwrap(), part(0, 7, count));
+            assert_eq!(reduce_scatter.wait().unwrap(), sums(ranks, rank, count));
+            assert_eq!(largest.wait().unwrap(), part(ranks - 1, rank, count));
+            assert_eq!(all_gather.wait().unwrap(), from_all(7));
+            assert_eq!(all_to_all.wait().unwrap(), from_all(rank));
+            (0..ranks).for_each(|root| rooted_forms(comm, root, count));
             message(comm, count);
         }
     });
 }
 
+/// Other operators than a sum of whole numbers, each with the operand of its rank.
+///
+/// Rows: A10, A12
+pub fn operators_of_handles(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let operators = [ReduceOp::Avg, ReduceOp::PreMulSum(1.0), ReduceOp::Prod, ReduceOp::BitXor];
+        let all = operators.into_iter().flat_map(|op| [DType::F32, DType::I32].map(|dtype| (dtype, op)));
+        for (dtype, op) in all.filter(|(dtype, op)| op.accepts(*dtype)) {
+            let is_refused =
+                |collective| Case { op: Some(op), ..Case::new(collective, dtype, 3) }.refusal(comm).is_some();
+            if [Collective::AllReduce, Collective::ReduceScatter].into_iter().any(is_refused) {
+                continue;
+            }
+            with_dtype!(dtype, T => {
+                let position = |rank, index| Position { seed: 8, ranks, rank, index };
+                let all = 13 * u64::from(ranks);
+                let input: Vec<T> = (0..all).map(|index| T::operand(op, &position(rank, index))).collect();
+                let expected: Vec<T> = (0..all).map(|index| reduced(op, &position(0, index))).collect();
+                let own = rank as usize * 13..rank as usize * 13 + 13;
+                let sums = comm.all_reduce_async(input.clone(), op_of(op, rank));
+                let share = comm.reduce_scatter_async(input, op_of(op, rank));
+                assert_same(&sums.wait().unwrap(), &expected, &format!("all_reduce {dtype} {op}"));
+                let what = format!("reduce_scatter {dtype} {op}");
+                assert_same(&share.wait().unwrap(), &expected[own], &what);
+            });
+        }
+    });
+}
+
+fn rooted_forms(comm: &dyn Communicator, root: u32, count: usize) {
+    let (rank, ranks) = (comm.group().rank(), comm.group().size());
+    let only_at_root = |list: Vec<i32>| if rank == root { list } else { Vec::new() };
+    let own = || part(rank, 7, count);
+    let to_all: Vec<i32> = (0..ranks).flat_map(|to| part(root, to, count)).collect();
+
+    let broadcast = comm.broadcast_async(own(), root);
+    let sum = comm.reduce_async(own(), ReduceOp::Sum, root);
+    let largest = comm.reduce_async(own(), ReduceOp::Max, root);
+    let gather = comm.gather_async(own(), root);
+    let scatter = comm.scatter_async(only_at_root(to_all), count, root);
+
+    let of_all: Vec<i32> = (0..ranks).flat_map(|from| part(from, 7, count)).collect();
+    assert_eq!(broadcast.wait().unwrap(), part(root, 7, count));
+    assert_eq!(sum.wait().unwrap(), only_at_root(sums(ranks, 7, count)));
+    assert_eq!(largest.wait().unwrap(), only_at_root(part(ranks - 1, 7, count)));
+    assert_eq!(gather.wait().unwrap(), only_at_root(of_all));
+    assert_eq!(scatter.wait().unwrap(), part(root, rank, count));
+}
+
+/// Two messages at once, which are received by their tags and in the other order.
 fn message(comm: &dyn Communicator, count: usize) {
     let (rank, ranks) = (comm.group().rank(), comm.group().size());
     let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
-    let receive = comm.recv_async(vec![0u32; count + 2], Peer::Rank(previous), 3);
-    let send = comm.send_async(vec![rank; count], next, 3);
-    let (buffer, received) = receive.wait().unwrap();
-    assert_eq!(received, Received { source: Some(previous), tag: 3, count });
-    let mut expected = vec![previous; count];
-    expected.extend([0, 0]);
-    assert_eq!(buffer, expected);
-    assert_eq!(send.wait().unwrap(), vec![rank; count]);
+    let value = |from: u32, tag: u32| from * 10 + tag;
+    let receives = [4, 3].map(|tag| (tag, comm.recv_async(vec![0u32; count + 2], Peer::Rank(previous), tag)));
+    let sends = [3, 4].map(|tag| (tag, comm.send_async(vec![value(rank, tag); count], next, tag)));
+    for (tag, receive) in receives {
+        let (buffer, received) = receive.wait().unwrap();
+        assert_eq!(received, Received { source: Some(previous), tag, count });
+        let mut expected = vec![value(previous, tag); count];
+        expected.extend([0, 0]);
+        assert_eq!(buffer, expected);
+    }
+    for (tag, send) in sends {
+        assert_eq!(send.wait().unwrap(), vec![value(rank, tag); count]);
+    }
+}
+
+/// The handle of a barrier ends when the last rank has come. Each rank comes last in turn, and half of the ranks make
+/// the blocking call.
+///
+/// Rows: A12, B17
+pub fn barriers_wait_for_everybody(backend: &dyn Backend) {
+    for &ranks in backend.rank_counts() {
+        let arrived = AtomicU32::new(0);
+        run(backend, ranks, &options(), |comm| {
+            for round in 1..=20 {
+                if comm.rank() == round % ranks {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                arrived.fetch_add(1, Ordering::SeqCst);
+                if (comm.rank() + round / 2).is_multiple_of(2) {
+                    comm.barrier_async().wait().unwrap();
+                } else {
+                    comm.barrier().unwrap();
+                }
+                let seen = arrived.load(Ordering::SeqCst);
+                assert!(seen >= round * ranks, "{seen} arrivals in round {round} of {ranks} ranks");
+            }
+            comm.close().unwrap();
+        });
+    }
 }
 
 /// Asynchronous and blocking calls mixed; the handles are waited for in another order than that of issue.
@@ -95,17 +177,27 @@ pub fn order_of_issue(backend: &dyn Backend) {
     });
 }
 
-/// A call ends although nobody waits for it.
+/// A call ends although nobody waits for it. The last rank does not even ask: no other rank can end before the elements
+/// of the last one have come.
 ///
 /// Rows: A12, D6
 pub fn progress_without_waiting(backend: &dyn Backend) {
-    run_each(backend, backend.rank_counts(), |comm| {
-        let handle = comm.all_reduce_async(vec![1i32; 50_000], ReduceOp::Sum);
-        while !handle.is_done() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert_eq!(handle.wait().unwrap()[49_999], comm.group().size() as i32);
-    });
+    for &ranks in backend.rank_counts() {
+        let ended = AtomicU32::new(0);
+        run(backend, ranks, &options(), |comm| {
+            let handle = comm.all_reduce_async(vec![1i32; 50_000], ReduceOp::Sum);
+            let is_last = comm.rank() == ranks - 1;
+            while is_last && ended.load(Ordering::SeqCst) < ranks - 1 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            while !handle.is_done() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            ended.fetch_add(1, Ordering::SeqCst);
+            assert!(handle.wait().unwrap() == vec![ranks as i32; 50_000]);
+            comm.close().unwrap();
+        });
+    }
 }
 
 struct Unpark(Thread);
@@ -234,18 +326,25 @@ pub fn buffers_come_back(backend: &dyn Backend) {
 pub fn lists(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        let (own, sum) = (rank as i32 + 1, (ranks * (ranks + 1) / 2) as i32);
-        let parts: Vec<Vec<i32>> = [3, 0, 70_000, 1].map(|length| vec![own; length]).into();
-        let coalesced = comm.all_reduce_coalesced_async(parts, ReduceOp::Sum);
+        let lengths = [3, 0, 70_000, 1];
+        let each = |of: &dyn Fn(u32, usize) -> Vec<i32>| -> Vec<Vec<i32>> {
+            (0..).zip(lengths).map(|(buffer, length)| of(buffer, length)).collect()
+        };
+        let own = each(&|buffer, length| part(rank, buffer, length));
+        let coalesced = comm.all_reduce_coalesced_async(own.clone(), ReduceOp::Sum);
+        let smallest = comm.all_reduce_coalesced_async(own, ReduceOp::Min);
         let none = comm.all_reduce_coalesced_async(Vec::<Vec<i32>>::new(), ReduceOp::Sum);
         let gathered = comm.all_gather_list_async(vec![rank; 11]);
-        let inputs = (1..=ranks as i32).map(|to| vec![to; 9]).collect();
+        let inputs = (0..ranks).map(|to| part(rank, to, 9)).collect();
         let scattered = comm.reduce_scatter_list_async(inputs, ReduceOp::Sum);
-        assert_eq!(scattered.wait().unwrap(), [ranks as i32 * own; 9]);
+        let inputs = (0..ranks).map(|to| part(rank, to, 9)).collect();
+        let largest = comm.reduce_scatter_list_async(inputs, ReduceOp::Max);
+        assert_eq!(scattered.wait().unwrap(), sums(ranks, rank, 9));
+        assert_eq!(largest.wait().unwrap(), part(ranks - 1, rank, 9));
         assert_eq!(gathered.wait().unwrap(), (0..ranks).map(|from| vec![from; 11]).collect::<Vec<_>>());
-        let reduced = coalesced.wait().unwrap();
-        assert_eq!(reduced.iter().map(Vec::len).collect::<Vec<_>>(), [3, 0, 70_000, 1]);
-        assert!(reduced.iter().flatten().all(|&value| value == sum));
+        let reduced = each(&|buffer, length| sums(ranks, buffer, length));
+        assert!(coalesced.wait().unwrap() == reduced, "the sums of all buffers");
+        assert!(smallest.wait().unwrap() == each(&|buffer, length| part(0, buffer, length)), "the minima");
         assert!(none.wait().unwrap().is_empty());
         let wrong = comm.reduce_scatter_list_async(vec![vec![1i32]; ranks as usize + 1], ReduceOp::Sum);
         assert!(matches!(wrong.wait(), Err(Error::InvalidArgument { argument: "input", .. })));

@@ -1,6 +1,7 @@
 //! Collectives that move: every dtype, root, place and list, even and uneven.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use unisono_collectives::{Collectives, CollectivesUneven};
 use unisono_communicator::{Collective, Communicator, DType, Place, ReduceOp, bf16};
@@ -116,7 +117,7 @@ fn typed_rooted(comm: &dyn Communicator, root: u32, count: usize) {
 
 /// Lists of buffers, some of them empty.
 ///
-/// Rows: B3, B6, B8, B10
+/// Rows: B3, B6, B8
 pub fn lists_and_coalesced(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -126,6 +127,20 @@ pub fn lists_and_coalesced(backend: &dyn Backend) {
         comm.all_gather_list(&input, &mut list).unwrap();
         for (from, output) in (0..).zip(&outputs) {
             assert_eq!(*output, elements::<u16>(from, 11));
+        }
+        let share = |from: u32, to: u32| [0, 1, 2].map(|index| (from * 100 + to * 10 + index) as i32);
+        let inputs: Vec<[i32; 3]> = (0..ranks).map(|to| share(rank, to)).collect();
+        let inputs: Vec<&[i32]> = inputs.iter().map(|input| &input[..]).collect();
+        for (op, expected) in [
+            (ReduceOp::Max, share(ranks - 1, rank)),
+            (
+                ReduceOp::Sum,
+                share(0, rank).map(|least| (least * 2 + 100 * (ranks - 1) as i32) * ranks as i32 / 2),
+            ),
+        ] {
+            let mut output = [-1; 3];
+            comm.reduce_scatter_list(&inputs, &mut output, op).unwrap();
+            assert_eq!(output, expected, "{op}");
         }
         let (own, sum) = ((rank + 1) as i32, (ranks * (ranks + 1) / 2) as i32);
         let mut parts: Vec<Vec<i32>> = [3, 0, 70_000, 1, 0].map(|length| vec![own; length]).into();
@@ -208,13 +223,14 @@ pub fn typed_uneven(backend: &dyn Backend) {
             everything[before..before + own].iter().map(|value| value.wrapping_mul(factor)).collect();
         assert_eq!(share, expected);
 
-        // Rank i has i + j elements for rank j.
-        let lengths: Vec<usize> = (0..ranks).map(|other| (rank + other) as usize).collect();
-        let input: Vec<u32> = (0..ranks).flat_map(|to| vec![rank * 100 + to; (rank + to) as usize]).collect();
-        let mut output = vec![0; input.len()];
-        comm.all_to_all_v(&input, &lengths, &mut output, &lengths).unwrap();
-        let expected: Vec<u32> =
-            (0..ranks).flat_map(|from| vec![from * 100 + rank; (from + rank) as usize]).collect();
+        // Rank i has i + 2 j elements for rank j.
+        let part = |from: u32, to: u32| (0..from + 2 * to).map(move |index| (from * 100 + to) * 100 + index);
+        let send: Vec<usize> = (0..ranks).map(|to| (rank + 2 * to) as usize).collect();
+        let receive: Vec<usize> = (0..ranks).map(|from| (from + 2 * rank) as usize).collect();
+        let input: Vec<u32> = (0..ranks).flat_map(|to| part(rank, to)).collect();
+        let expected: Vec<u32> = (0..ranks).flat_map(|from| part(from, rank)).collect();
+        let mut output = vec![u32::MAX; expected.len()];
+        comm.all_to_all_v(&input, &send, &mut output, &receive).unwrap();
         assert_eq!(output, expected);
     });
 }
@@ -250,7 +266,7 @@ pub fn outputs_beyond_the_caches(backend: &dyn Backend) {
     });
 }
 
-/// Nobody leaves before everybody has come, many times in a row.
+/// Nobody leaves before everybody has come, many times in a row. In every fifth round one rank is late, each in turn.
 ///
 /// Rows: B17
 pub fn barrier_waits_for_everybody(backend: &dyn Backend) {
@@ -258,6 +274,9 @@ pub fn barrier_waits_for_everybody(backend: &dyn Backend) {
         let arrived = AtomicU32::new(0);
         run(backend, ranks, &options(), |comm| {
             for round in 1..=100 {
+                if round % 5 == 0 && comm.group().rank() == round / 5 % ranks {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 arrived.fetch_add(1, Ordering::SeqCst);
                 comm.barrier().unwrap();
                 let seen = arrived.load(Ordering::SeqCst);

@@ -37,18 +37,40 @@ pub fn i1_i3_figures_are_of_the_group(backend: &dyn Backend) {
             row("all_reduce", 3, 1024, 1),
         ];
         assert_eq!(rows(log), expected);
-        let all_reduce = &log.report().rows[2];
-        let factor = all_reduce.bandwidth.busbw_gb_per_s / all_reduce.bandwidth.algbw_gb_per_s;
-        assert!((factor - 4.0 / 3.0).abs() < 1e-9, "{factor}");
+        let size = f64::from(size);
+        for (row, expected) in log.report().rows.iter().zip([(size - 1.0) / size, 2.0 / 3.0, 4.0 / 3.0]) {
+            let factor = row.bandwidth.busbw_gb_per_s / row.bandwidth.algbw_gb_per_s;
+            assert!((factor - expected).abs() < 1e-9, "{} of {} ranks: {factor}", row.name, row.ranks);
+            let gb_per_s = row.bytes_max as f64 / row.times.sum_ns() as f64;
+            assert!((row.bandwidth.algbw_gb_per_s / gb_per_s - 1.0).abs() < 1e-9, "{}", row.name);
+        }
         comm.close().unwrap();
     });
 }
 
-/// An asynchronous call is over when the library sees its end; nobody has to wait for it.
+/// An asynchronous call is over when the library sees its end; nobody has to wait for it. Its time has the wait for the
+/// other rank in it.
 pub fn i11_asynchronous_calls_are_timed_without_waiting(backend: &dyn Backend) {
+    let both = Barrier::new(2);
     run(backend, 2, &options(), |comm| {
-        let log = comm.group().comms_logger();
+        let (log, is_early) = (comm.group().comms_logger(), comm.rank() == 0);
         log.start();
+        let early = is_early.then(|| comm.all_reduce_async(vec![1u32], ReduceOp::Sum));
+        // Asking begins the call, unless the progress thread is about to.
+        assert!(early.as_ref().is_none_or(|call| !call.is_done()));
+        std::thread::sleep(Duration::from_millis(20));
+        both.wait();
+        if !is_early {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let call = early.unwrap_or_else(|| comm.all_reduce_async(vec![1u32], ReduceOp::Sum));
+        while log.count("all_reduce") == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let shortest_ns = log.report().rows[0].times.min_ns();
+        assert!(!is_early || shortest_ns >= 50_000_000, "{shortest_ns} ns");
+        assert_eq!(call.wait().unwrap(), [2]);
+        log.reset();
         let works: Vec<_> = (0..5).map(|_| comm.all_reduce_async(vec![1u32; 1000], ReduceOp::Sum)).collect();
         // It waits for the calls before it.
         comm.barrier().unwrap();

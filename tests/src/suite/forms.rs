@@ -11,7 +11,7 @@ use crate::suite::reductions::has_user_operators;
 use crate::world::run_each;
 
 /// The elements that `from` has for `to`.
-fn part(from: u32, to: u32, length: usize) -> Vec<i32> {
+pub(super) fn part(from: u32, to: u32, length: usize) -> Vec<i32> {
     (0..length as u32).map(|index| ((from * 100 + to) * 1000 + index) as i32).collect()
 }
 
@@ -26,7 +26,7 @@ fn shares(counts: &[usize], to: u32) -> Vec<Vec<i32>> {
 }
 
 /// Element i of the sum over all ranks of their shares for `to`.
-fn sums(ranks: u32, to: u32, length: usize) -> Vec<i32> {
+pub(super) fn sums(ranks: u32, to: u32, length: usize) -> Vec<i32> {
     let of = |from| part(from, to, length);
     (0..ranks).map(of).reduce(|sum, next| sum.iter().zip(next).map(|(a, b)| a + b).collect()).unwrap()
 }

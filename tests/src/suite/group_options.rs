@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono_collectives::Collectives;
+use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Communicator, DType, Descriptor, Determinism, Error,
     GroupBackend, GroupOptions, Peer, Place, ReduceOp, ShortText,
@@ -146,23 +146,30 @@ pub fn a7_a_difference_names_the_option(backend: &dyn Backend) {
     });
 }
 
-/// The group's deadline ends its calls, and the parent, whose deadline is another, goes on.
+/// The group's deadline ends its calls, and the parent, whose deadline is another, goes on. A call's own deadline goes
+/// before the group's, also where it is longer.
 pub fn a8_a_group_has_its_own_deadline(backend: &dyn Backend) {
     let deadline = Duration::from_millis(100);
     run(backend, 3, &options(), |comm| {
         let hurried = GroupOptions::new().timeout(deadline);
         let (mut of_groups, mut of_calls) = (Waits::default(), Waits::default());
-        for _ in 0..3 {
+        for turn in 0..3 {
+            let is_async = turn == 1;
             let hurried = comm.subgroup_with(&everybody(comm), &hurried).unwrap().unwrap();
             let patient = comm.duplicate().unwrap();
             // One rank waits, so it does not matter whose deadline ends first on a busy machine.
             if comm.rank() == 0 {
-                let error = of_groups.time(deadline, || hurried.barrier().unwrap_err());
+                let barrier = || if is_async { hurried.barrier_async().wait() } else { hurried.barrier() };
+                let error = of_groups.time(deadline, || barrier().unwrap_err());
                 let Error::Timeout { not_arrived, .. } = error.root_cause() else { panic!("{error}") };
                 assert!(not_arrived.iter().all(|awaited| awaited.rank.get() != 0), "{error}");
                 assert!(!not_arrived.is_empty(), "{error}");
                 let own = patient.with(CallOptions::new().timeout(deadline));
-                let error = of_calls.time(deadline, || own.recv(&mut [0u8], Peer::Rank(1), 3).unwrap_err());
+                let recv = || match is_async {
+                    true => own.recv_async(vec![0u8], Peer::Rank(1), 3).wait().map(drop),
+                    false => own.recv(&mut [0u8], Peer::Rank(1), 3).map(drop),
+                };
+                let error = of_calls.time(deadline, || recv().unwrap_err());
                 assert!(matches!(error.root_cause(), Error::Timeout { .. }), "{error}");
             }
             comm.barrier().unwrap();
@@ -171,6 +178,11 @@ pub fn a8_a_group_has_its_own_deadline(backend: &dyn Backend) {
             of_groups.are_in_time();
             of_calls.are_in_time();
         }
+        let late = comm.subgroup_with(&everybody(comm), &hurried).unwrap().unwrap();
+        if comm.rank() == 2 {
+            std::thread::sleep(4 * deadline);
+        }
+        late.with(CallOptions::new().timeout(Duration::from_secs(50))).barrier().unwrap();
     });
 }
 

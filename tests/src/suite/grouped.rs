@@ -65,15 +65,17 @@ pub fn b23_neighbours_travel_together(backend: &dyn Backend) {
         assert_eq!(gathered, (0..ranks).flat_map(|rank| [rank, 7]).collect::<Vec<_>>());
         assert_eq!(more, (0..ranks).map(|rank| rank * 2).collect::<Vec<_>>());
 
-        let inputs = [rank; 2].map(|rank| (0..ranks).map(|to| rank + to).collect::<Vec<_>>());
-        let (mut share, mut other) = ([0], [0]);
+        let of_two = (0..ranks * 2).map(|index| rank * 100 + index).collect::<Vec<_>>();
+        let of_one = (0..ranks).map(|to| rank + to).collect::<Vec<_>>();
+        let (mut share, mut other) = ([0; 2], [0]);
         counted
             .group_calls(|group| {
-                group.reduce_scatter(&inputs[0], &mut share, ReduceOp::Sum);
-                group.reduce_scatter(&inputs[1], &mut other, ReduceOp::Sum);
+                group.reduce_scatter(&of_two, &mut share, ReduceOp::Sum);
+                group.reduce_scatter(&of_one, &mut other, ReduceOp::Sum);
             })
             .unwrap();
-        assert_eq!([share, other], [[sum + ranks * rank]; 2]);
+        assert_eq!(share, [0, 1].map(|index| 100 * sum + ranks * (rank * 2 + index)));
+        assert_eq!(other, [sum + ranks * rank]);
 
         let root = comm.size() - 1;
         let (mut one, mut two) = ([0i32; 2], [0i32; 1]);
@@ -98,6 +100,8 @@ pub fn b23_the_rest_runs_in_order(backend: &dyn Backend) {
         let counted = Counted(comm, AtomicU64::new(0));
         for length in [1, 200_000] {
             let (mut sum, mut largest, mut shared) = ([1i32; 2], [rank as i32; 1], [rank; 1]);
+            // Neighbours of another element type, or of another root, do not travel together.
+            let (mut floats, mut first, mut again) = ([0.5f32; 3], [rank + 7; 2], [rank + 8; 1]);
             let (mut all, mut parts) = (vec![0; ranks as usize], vec![0; ranks as usize]);
             let (sent, mut room) = (vec![rank; length], vec![0; length]);
             let given: Vec<u32> = (0..ranks).map(|to| rank * 10 + to).collect();
@@ -107,9 +111,12 @@ pub fn b23_the_rest_runs_in_order(backend: &dyn Backend) {
                 .group_calls(|group| {
                     group.send(&sent, next, 1);
                     group.all_reduce(&mut sum, ReduceOp::Sum);
+                    group.all_reduce(&mut floats, ReduceOp::Sum);
                     group.all_reduce(&mut largest, ReduceOp::Max);
                     group.recv(&mut room, previous, 1);
                     group.broadcast(&mut shared, ranks - 1);
+                    group.broadcast(&mut first, 0);
+                    group.broadcast(&mut again, 0);
                     group.all_gather(std::slice::from_ref(&given[0]), &mut all);
                     group.all_to_all(&given, &mut parts);
                     group.gather(&given[..1], is_first.then_some(&mut at_root[..]), 0);
@@ -119,6 +126,7 @@ pub fn b23_the_rest_runs_in_order(backend: &dyn Backend) {
             assert_eq!((received.len(), received[0].source), (1, Some(previous)));
             assert!(room == vec![previous; length]);
             assert_eq!((sum, largest), ([ranks as i32; 2], [ranks as i32 - 1]));
+            assert_eq!((floats, first, again), ([0.5 * ranks as f32; 3], [7; 2], [8]));
             assert_eq!((shared, own), ([ranks - 1], [rank]));
             let firsts: Vec<u32> = (0..ranks).map(|from| from * 10).collect();
             assert_eq!(all, firsts);

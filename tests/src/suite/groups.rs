@@ -4,10 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use unisono_collectives::{Collectives, CollectivesAsync};
-use unisono_communicator::{CallOptions, Communicator, Error, Peer, ReduceOp, UserOp};
+use unisono_collectives::{Collectives, CollectivesAsync, PointToPoint};
+use unisono_communicator::{
+    CallOptions, Collective, Communicator, DType, Error, Peer, ReduceOp, Tag, UserOp,
+};
 
 use crate::backend::Backend;
+use crate::case::Case;
 use crate::suite::reductions::has_user_operators;
 use crate::world::{options, run, run_each};
 
@@ -49,24 +52,85 @@ pub fn subgroups_of_some(backend: &dyn Backend) {
     });
 }
 
-/// The order of the list is the order of the new ranks.
+/// Rank r of the group is rank r + 1 of its parent. Of three ranks and more this order is not its own inverse, so that
+/// ranks of the group cannot stand for ranks of the parent.
+pub(super) fn rotated(comm: &dyn Communicator) -> Vec<u32> {
+    (1..=comm.size()).map(|next| next % comm.size()).collect()
+}
+
+/// The order of the list is the order of the new ranks: in calls of all, at each root, and in messages.
 ///
 /// Rows: A6
 pub fn reordered_ranks(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
-        let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        let backwards: Vec<u32> = (0..ranks).rev().collect();
-        let group = comm.subgroup(&backwards).unwrap().unwrap();
-        assert_eq!(group.group().rank(), ranks - 1 - rank);
-        let mut all = vec![0; ranks as usize];
+        let (rank, ranks, rotated) = (comm.group().rank(), comm.group().size(), rotated(comm));
+        let group = comm.subgroup(&rotated).unwrap().unwrap();
+        let own = group.group().rank();
+        assert_eq!((own, job_ranks(&*group)), ((rank + ranks - 1) % ranks, rotated.clone()));
+        let mut all = vec![ranks; ranks as usize];
         group.all_gather(&[rank], &mut all).unwrap();
-        assert_eq!(all, backwards);
-        let mut value = [rank];
-        group.broadcast(&mut value, 0).unwrap();
-        assert_eq!(value, [ranks - 1]);
-        let sent = [rank];
-        group.send(&sent, group.group().rank(), 0).unwrap();
-        assert_eq!(group.recv(&mut value, Peer::Any, 0).unwrap().source, Some(group.group().rank()));
+        assert_eq!(all, rotated);
+        for collective in Collective::ALL {
+            let op = collective.reduces().then_some(ReduceOp::Sum);
+            for root in if collective.is_rooted() { 0..ranks } else { 0..1 } {
+                let case = Case { op, root, seed: 9, ..Case::new(collective, DType::I32, 7) };
+                case.check(&*group).unwrap();
+            }
+        }
+        for (root, of_parent) in (0..).zip(&rotated) {
+            let mut value = [rank];
+            group.broadcast(&mut value, root).unwrap();
+            assert_eq!(value, [*of_parent], "broadcast from {root}");
+            let (mut gathered, mut share) = (vec![ranks; ranks as usize], [ranks]);
+            group.gather(&[rank], (own == root).then_some(&mut gathered[..]), root).unwrap();
+            assert!(own != root || gathered == rotated, "gather to {root}: {gathered:?}");
+            group.scatter((own == root).then_some(&rotated[..]), &mut share, root).unwrap();
+            assert_eq!(share, [rank], "scatter from {root}");
+        }
+        let (next, previous) = ((own + 1) % ranks, (own + ranks - 1) % ranks);
+        for source in [Peer::Any, Peer::Rank(previous)] {
+            let work = group.send_async(vec![rank], next, 0);
+            let mut value = [ranks];
+            assert_eq!(group.recv(&mut value, source, 0).unwrap().source, Some(previous));
+            assert_eq!(value, [rotated[previous as usize]]);
+            work.wait().unwrap();
+        }
+    });
+}
+
+/// Messages of a group, of a duplicate and of their parent do not meet, although peers and tags are the same.
+///
+/// Rows: A6, B15
+pub fn messages_stay_in_their_group(backend: &dyn Backend) {
+    run_each(backend, &[1, 2, 3], |comm| {
+        let (copy, group) = (comm.duplicate().unwrap(), comm.subgroup(&rotated(comm)).unwrap().unwrap());
+        let comms = [comm, &*copy, &*group];
+        let message = |which: usize, from: u32, length: usize| vec![which as u32 * 1000 + from; length];
+        let ring = |comm: &dyn Communicator| {
+            let (rank, ranks) = (comm.group().rank(), comm.group().size());
+            ((rank + 1) % ranks, (rank + ranks - 1) % ranks)
+        };
+        for length in [3, 150_000] {
+            let send = |which: usize| {
+                let of = comms[which];
+                of.send_async(message(which, of.group().rank(), length), ring(of).0, 7)
+            };
+            let first = send(0);
+            comm.barrier().unwrap();
+            for other in &comms[1..] {
+                assert!(other.try_probe(Peer::Any, Tag::Any).unwrap().is_none(), "a message of the parent");
+            }
+            // No rank sends on the others before all have looked.
+            comm.barrier().unwrap();
+            let works = [first, send(1), send(2)];
+            for (which, of) in comms.into_iter().enumerate().rev() {
+                let (mut room, previous) = (vec![0; length], ring(of).1);
+                let received = of.recv(&mut room, Peer::Any, Tag::Any).unwrap();
+                assert_eq!((received.source, received.tag, received.count), (Some(previous), 7, length));
+                assert!(room == message(which, previous, length), "communicator {which}: {}", room[0]);
+            }
+            works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
+        }
     });
 }
 
@@ -78,10 +142,15 @@ pub fn duplicates_are_independent(backend: &dyn Backend) {
         std::thread::scope(|scope| {
             // Ranks start with different copies.
             for turn in 0..copies.len() {
-                let copy = &copies[(turn + rank as usize) % copies.len()];
+                let nth = (turn + rank as usize) % copies.len();
+                let copy = &copies[nth];
                 scope.spawn(move || {
-                    for _ in 0..30 {
-                        assert_eq!(sum_of_ones(&**copy), copy.group().size());
+                    for round in 0..30 {
+                        // Another number in each call of each copy.
+                        let mut value = [nth as i32 * 100 + round];
+                        let expected = [value[0] * copy.group().size() as i32];
+                        copy.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+                        assert_eq!(value, expected, "copy {nth}, round {round}");
                     }
                 });
             }

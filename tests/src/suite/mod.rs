@@ -53,7 +53,8 @@ macro_rules! conformance {
     ($backend:expr) => {
         $crate::conformance!(@tests $backend,
             reductions: all_reduce coalesced reduce reduce_scatter user_operators opaque_bytes many_ranks;
-            prefixes: every_operator an_order_that_shows handles what_an_exscan_refuses many_ranks_in_a_row;
+            prefixes: every_operator an_order_that_shows handles handles_of_user_operators what_an_exscan_refuses
+                many_ranks_in_a_row;
             calls: moves_of_every_dtype moves_at_every_root typed_moves lists_and_coalesced uneven typed_uneven
                 long_buffers outputs_beyond_the_caches barrier_waits_for_everybody many_ranks;
             algorithms: every_algorithm wrong_names fixed_order_is_canonical fixed_order_at_any_piece_size
@@ -65,8 +66,9 @@ macro_rules! conformance {
             registries: settings_register wrong_settings_are_refused shrunk_ones_inherit
                 other_roots_are_proved_when_they_are_used wrong_at_first_use
                 two_of_one_name_that_share_no_message;
-            asynchronous: every_typed_form order_of_issue progress_without_waiting awaited dropped_handles_detach
-                cancel_revokes buffers_come_back lists messages_in_lists;
+            asynchronous: every_typed_form operators_of_handles barriers_wait_for_everybody order_of_issue
+                progress_without_waiting awaited dropped_handles_detach cancel_revokes buffers_come_back lists
+                messages_in_lists;
             borrowed: calls_on_memory_that_stays keepers_are_dropped_at_the_end keepers_of_detached_work
                 keepers_of_refused_calls device_memory_is_refused keepers_of_failed_calls keepers_that_panic;
             handles: several_threads_wait several_threads_get_the_error waits_for_a_time functions_are_called_once
@@ -81,24 +83,24 @@ macro_rules! conformance {
             forms: a12_uneven_calls a12_uneven_calls_in_place a12_lists a12_coalesced_calls a12_user_operators
                 a12_in_place a12_wrong_arguments_change_nothing;
             grouped: b23_neighbours_travel_together b23_the_rest_runs_in_order b23_all_are_checked_first;
-            prepared: b22_prepared_calls_meet_plain_ones b22_calls_by_the_numbers_of_the_program
-                b22_stale_and_wrong_ones_are_refused;
+            prepared: b22_prepared_calls_meet_plain_ones b22_options_are_those_of_the_preparation
+                b22_calls_by_the_numbers_of_the_program b22_stale_and_wrong_ones_are_refused;
             lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
                 b11_h1_reduce_scatter_coalesced b10_b11_other_lengths_are_a_mismatch
                 b10_b11_wrong_lists_change_nothing;
-            objects: b19_objects_of_every_size b19_texts_and_values b19_malformed_objects_harm_nobody
-                b19_objects_that_nest_or_lie_harm_nobody
+            objects: b19_objects_of_every_size b19_objects_in_a_group b19_texts_and_values
+                b19_malformed_objects_harm_nobody b19_objects_that_nest_or_lie_harm_nobody
                 b19_objects_that_cannot_travel b19_wrong_arguments_change_nothing
                 b19_other_operations_are_a_mismatch b19_messages_of_unknown_length
                 b19_refused_messages_harm_nobody b19_threads_do_not_steal_from_each_other;
-            groups: subgroups_of_some reordered_ranks duplicates_are_independent wrong_lists nested_subgroups
-                concurrent_use_is_refused labelled_threads_take_turns
+            groups: subgroups_of_some reordered_ranks messages_stay_in_their_group duplicates_are_independent
+                wrong_lists nested_subgroups concurrent_use_is_refused labelled_threads_take_turns
                 queued_threads_take_turns a_turn_that_does_not_come;
             group_options: a7_options_hold_in_the_group_and_in_what_is_made_from_it
                 a7_the_label_of_a_group_is_on_its_calls a7_a_group_without_the_library a7_the_algorithm_of_a_group
                 a7_a_difference_names_the_option a8_a_group_has_its_own_deadline a7_split_by_colour_and_key a7_rows;
             monitored_barriers: b18_all_ranks_come b18_missing_ranks_are_named_and_nothing_is_revoked
-                b18_a_rank_that_has_left b18_an_abort_ends_it;
+                b18_a_group_names_ranks_of_the_job b18_a_rank_that_has_left b18_an_abort_ends_it;
             arguments: bad_arguments_change_nothing closed_communicators_say_so closing_ends_receives;
             mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls
                 closing_names_the_first_difference;
@@ -115,8 +117,8 @@ macro_rules! conformance {
             compression: every_codec_on_every_number_of_ranks halves_and_routes codecs_and_plain_calls_differ
                 what_is_not_finite_harms_nobody a_rank_that_does_not_come panics_of_a_codec
                 threads_scopes_and_handles options_of_a_call;
-            skipped: a16_skipped_operations_do_nothing a16_parts_are_made_and_groups_skip
-                a16_objects_are_sent_and_received
+            skipped: a16_skipped_operations_do_nothing a16_every_collective_is_skipped
+                a16_parts_are_made_and_groups_skip a16_objects_are_sent_and_received
                 a16_a_compressed_call_is_what_it_replaces;
             aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for
                 shrink_goes_on shrink_of_a_copy_goes_on closing_tells_a_later_failure nothing_starts_afterwards;

@@ -1,5 +1,6 @@
 //! The barrier that names the ranks that have not come (row B18).
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,29 @@ pub fn b18_missing_ranks_are_named_and_nothing_is_revoked(backend: &dyn Backend)
         comm.monitored_barrier(PATIENCE).unwrap();
         comm.monitored_barrier(PATIENCE).unwrap();
         comm.barrier().unwrap();
+    });
+}
+
+/// A group waits for its members alone, and names the missing one by its rank in the job.
+pub fn b18_a_group_names_ranks_of_the_job(backend: &dyn Backend) {
+    let has_told = Barrier::new(2);
+    run(backend, 4, &options(), |comm| {
+        // No rank is the same in both, and rank 1 of the job is no member.
+        let Some(group) = comm.subgroup(&[2, 0, 3]).unwrap() else { return };
+        group.monitored_barrier(PATIENCE).unwrap();
+        if group.rank() == 2 {
+            has_told.wait();
+        }
+        if group.rank() == 0 {
+            let error = group.monitored_barrier(SHORT).unwrap_err();
+            let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
+            let missing: Vec<u32> = not_arrived.iter().map(|awaited| awaited.rank.get()).collect();
+            // The other member may come up to its whole time later.
+            assert!(missing == [3] || missing == [0, 3], "{error}");
+            has_told.wait();
+        }
+        group.monitored_barrier(PATIENCE).unwrap();
+        group.barrier().unwrap();
     });
 }
 

@@ -116,19 +116,21 @@ pub fn b16_batches(backend: &dyn Backend) {
     run_each(backend, &[1, 2, 4], |comm| {
         let (rank, ranks) = (comm.rank(), comm.size());
         for &length in LENGTHS {
-            let sent = message(rank, length);
+            let of_pair = |from: u32, to: u32| message(from * 100 + to, length);
+            let sent: Vec<Vec<u32>> = (0..ranks).map(|to| of_pair(rank, to)).collect();
             let mut rooms: Vec<Vec<u32>> = (0..ranks).map(|_| vec![0; length]).collect();
             let mut batch = Batch::new();
             for peer in (0..ranks).map(|turn| (turn + rank) % ranks) {
-                batch.send(&sent, peer, 6);
+                batch.send(&sent[peer as usize], peer, 6);
             }
             for (peer, room) in (0..ranks).zip(&mut rooms).rev() {
                 batch.recv(room, peer, 6);
             }
             let received = comm.exchange(batch).unwrap();
-            let sources: Vec<Option<u32>> = received.iter().map(|one| one.source).collect();
-            assert_eq!(sources, (0..ranks).rev().map(Some).collect::<Vec<_>>());
-            (0..ranks).zip(rooms).for_each(|(peer, room)| assert!(room == message(peer, length)));
+            let expected =
+                (0..ranks).rev().map(|peer| Received { source: Some(peer), tag: 6, count: length });
+            assert_eq!(received, expected.collect::<Vec<_>>());
+            (0..ranks).zip(rooms).for_each(|(peer, room)| assert!(room == of_pair(peer, rank)));
         }
         assert_eq!(comm.exchange(Batch::new()).unwrap(), []);
         // The third of them is wrong, so none starts.

@@ -12,6 +12,7 @@ use unisono_communicator::{
 
 use crate::backend::Backend;
 use crate::suite::arguments::WrongCall;
+use crate::suite::groups::rotated;
 use crate::world::{options, run, run_each};
 
 /// Nothing, little, all that the first call carries with one less and one more, and much.
@@ -70,6 +71,21 @@ pub fn b19_objects_of_every_size(backend: &dyn Backend) {
     });
 }
 
+/// Every collective at every root, and a message, in a group in whose order no rank has its number of the world.
+pub fn b19_objects_in_a_group(backend: &dyn Backend) {
+    run_each(backend, &[2, 3, 4], |comm| {
+        let group = comm.subgroup(&rotated(comm)).unwrap().unwrap();
+        let (rank, ranks) = (group.rank(), group.size());
+        for root in 0..ranks as usize {
+            all_collectives(&*group, root, |rank| SIZES[(rank + root) % SIZES.len()]);
+        }
+        group.send_object(format!("{rank}"), (rank + 1) % ranks, 2).unwrap();
+        let previous = (rank + ranks - 1) % ranks;
+        let (got, received) = group.recv_object::<String>(Peer::Rank(previous), 2).unwrap();
+        assert_eq!((got, received.source), (format!("{previous}"), Some(previous)));
+    });
+}
+
 /// Texts, vectors of bytes, and values of serde, by collectives and by messages.
 pub fn b19_texts_and_values(backend: &dyn Backend) {
     type Value = (u32, String, Vec<Option<f64>>);
@@ -88,9 +104,22 @@ pub fn b19_texts_and_values(backend: &dyn Backend) {
         assert_eq!(share, [rank as u8; 3]);
 
         let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        // The second object of the same sender is received first, by its tag.
+        comm.send_object(format!("{rank}"), next, 4).unwrap();
         comm.send_object(Serialized(value(rank)), next, 3).unwrap();
         let (Serialized(got), received) = comm.recv_object::<Serialized<Value>>(Peer::Any, 3).unwrap();
         assert_eq!((got, received.source, received.tag), (value(previous), Some(previous), 3));
+        let (got, received) = comm.recv_object::<String>(Peer::Rank(previous), 4).unwrap();
+        assert_eq!((got, received.source, received.tag), (format!("{previous}"), Some(previous), 4));
+        // Of two senders with one tag, the object of the named one is received first.
+        if rank > 0 {
+            comm.send_object(format!("from {rank}"), 0, 5).unwrap();
+        } else {
+            for from in (1..ranks).rev() {
+                let (got, received) = comm.recv_object::<String>(Peer::Rank(from), 5).unwrap();
+                assert_eq!((got, received.source), (format!("from {from}"), Some(from)));
+            }
+        }
     });
 }
 

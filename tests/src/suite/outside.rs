@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use unisono_collectives::Collectives;
+use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
     Algorithm, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType,
     Descriptor, Error, Place, ReduceOp, Trust,
@@ -171,6 +171,9 @@ pub fn chosen_and_forced(backend: &dyn Backend) {
         assert_ne!(ran(comm, CallOptions::new()).unwrap(), "free");
         comm.register(Arc::new(halves(Collective::AllGather, both_ways)), Trust::Prove).unwrap();
         assert_eq!(ran(comm, CallOptions::new().algorithm("halves")).unwrap(), "halves");
+        let by_halves = comm.with(CallOptions::new().algorithm("halves"));
+        let work = by_halves.all_gather_async(vec![u64::from(comm.group().rank())]).into_work();
+        assert_eq!(work.wait().unwrap().algorithm, "halves", "the asynchronous form");
         let mut free = halves(Collective::AllGather, both_ways).cost(|_| Cost::FREE);
         free.name = "free";
         comm.register(Arc::new(free), Trust::Trusted).unwrap();
@@ -278,7 +281,8 @@ pub fn differing_ranks_are_named(backend: &dyn Backend) {
         return registration_is_refused(backend);
     }
     run_each(backend, &[3, 4, 8], |comm| {
-        let odd = comm.group().size() - 1;
+        // Neither the first rank nor the last.
+        let odd = comm.group().size() / 2;
         let is_odd = comm.group().rank() == odd;
         let differs = |algorithm: Algorithm, trust, expected: &str| {
             let error = comm.register(Arc::new(algorithm), trust).unwrap_err().to_string();

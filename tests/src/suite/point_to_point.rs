@@ -57,22 +57,28 @@ pub fn tags_choose(backend: &dyn Backend) {
     });
 }
 
-/// Messages of one pair and tag keep their order, whatever their lengths.
+/// Messages of one pair and tag keep their order, whatever their lengths, and a receive takes no message of another
+/// source.
+///
+/// Rows: B15
 pub fn order_per_pair_and_tag(backend: &dyn Backend) {
     run_each(backend, &[2, 3], |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let lengths: Vec<usize> = (0..40).map(|turn| [3, 30_000, 0, 900][turn % 4] + turn).collect();
+        let value = |from: u32, to: u32, length: usize| from * 10_000 + to * 1000 + length as u32;
         let works: Vec<Work> = (0..ranks)
             .filter(|&to| to != rank)
             .flat_map(|to| lengths.iter().map(move |&length| (to, length)))
-            .map(|(to, length)| comm.send_async(message(length as u32, length), to, 8).into_work())
+            .map(|(to, length)| (to, message(value(rank, to, length), length)))
+            .map(|(to, message)| comm.send_async(message, to, 8).into_work())
             .collect();
-        for from in (0..ranks).filter(|&from| from != rank) {
+        // The farthest comes first, so that messages of the other sources lie there.
+        for from in (0..ranks).rev().filter(|&from| from != rank) {
             for &length in &lengths {
                 let mut buffer = vec![0; 40_000];
                 let received = comm.recv(&mut buffer, Peer::Rank(from), 8).unwrap();
-                assert_eq!(received.count, length);
-                assert!(buffer[..length] == message(length as u32, length));
+                assert_eq!((received.source, received.tag, received.count), (Some(from), 8, length));
+                assert!(buffer[..length] == message(value(from, rank, length), length), "from {from}");
             }
         }
         works.into_iter().for_each(|work| assert!(work.wait().is_ok()));

@@ -8,6 +8,7 @@ use unisono_communicator::{
 use crate::backend::Backend;
 use crate::case::{Case, assert_same};
 use crate::sample::{AFFINE, Position, Sample, compose, mix, op_of, reduced_of_first};
+use crate::suite::groups::rotated;
 use crate::suite::reductions::{has_user_operators, pairs};
 use crate::with_dtype;
 use crate::world::run_each;
@@ -101,24 +102,74 @@ pub fn an_order_that_shows(backend: &dyn Backend) {
     });
 }
 
-/// Several calls at once; the handle of rank 0 gives its buffer back.
+/// Several calls at once; the handle of rank 0 gives its buffer back. The elements fall with the rank and differ by
+/// their place, so that the result of no other rank is its input.
 ///
 /// Rows: B24, A12
 pub fn handles(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
-        let rank = u64::from(comm.group().rank());
-        if is_refused(comm, DType::U64, ReduceOp::Sum) {
+        let rank = comm.group().rank();
+        let operators = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
+        if operators.into_iter().any(|op| is_refused(comm, DType::U64, op)) {
             return;
         }
         for count in [0, 1, 5, 2000] {
-            let own = vec![rank + 1; count];
+            let element = |rank: u32, index: u64| 100_000 - 1000 * u64::from(rank) + index;
+            let of = |rank: u32| -> Vec<u64> { (0..count).map(|index| element(rank, index)).collect() };
+            let sum_of_first = |first: u32| -> Vec<u64> {
+                (0..count).map(|index| (0..first).map(|rank| element(rank, index)).sum()).collect()
+            };
+            let own = of(rank);
             let scan = comm.scan_async(own.clone(), ReduceOp::Sum);
             let exscan = comm.exscan_async(own.clone(), ReduceOp::Sum);
-            let again = comm.scan_async(own.clone(), ReduceOp::Max);
-            assert_eq!(again.wait().unwrap(), own);
-            let before = if rank == 0 { 1 } else { rank * (rank + 1) / 2 };
-            assert_eq!(exscan.wait().unwrap(), vec![before; count]);
-            assert_eq!(scan.wait().unwrap(), vec![(rank + 1) * (rank + 2) / 2; count]);
+            let largest = comm.scan_async(own.clone(), ReduceOp::Max);
+            let before = comm.exscan_async(own.clone(), ReduceOp::Min);
+            assert_eq!(largest.wait().unwrap(), of(0));
+            assert_eq!(before.wait().unwrap(), of(rank.saturating_sub(1)));
+            let before = if rank == 0 { own } else { sum_of_first(rank) };
+            assert_eq!(exscan.wait().unwrap(), before);
+            assert_eq!(scan.wait().unwrap(), sum_of_first(rank + 1));
+        }
+    });
+}
+
+/// The asynchronous forms with an operator that does not commute, beside the blocking calls of other ranks, in a group
+/// whose order is not the order of the world.
+///
+/// Rows: A12, B24
+pub fn handles_of_user_operators(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let group = comm.subgroup(&rotated(comm)).unwrap().unwrap();
+        let (comm, rank) = (&*group, group.group().rank());
+        if !has_user_operators(comm) {
+            return;
+        }
+        let function = |left: &[u64], right: &[u64], out: &mut [u64]| {
+            out.iter_mut().enumerate().for_each(|(i, out)| *out = compose(left[i], right[i]));
+        };
+        for count in [0, 1, 5, 1000] {
+            let input = |rank: u32| -> Vec<u64> {
+                (0..count).map(|index| mix(index ^ mix(u64::from(rank) + 7))).collect()
+            };
+            let of_first = |first: u32| -> Vec<u64> {
+                let all: Vec<Vec<u64>> = (0..first).map(&input).collect();
+                let value = |index: usize| all.iter().map(|input| input[index]).reduce(compose);
+                (0..count as usize).filter_map(value).collect()
+            };
+            for turn in 0..2 {
+                let (mut scanned, mut exscanned) = (input(rank), input(rank));
+                if (rank + turn).is_multiple_of(2) {
+                    let scan = comm.scan_user_async(scanned, AFFINE, function);
+                    let exscan = comm.exscan_user_async(exscanned, AFFINE, function);
+                    (exscanned, scanned) = (exscan.wait().unwrap(), scan.wait().unwrap());
+                } else {
+                    comm.scan_user(&mut scanned, AFFINE, function).unwrap();
+                    comm.exscan_user(&mut exscanned, AFFINE, function).unwrap();
+                }
+                assert_eq!(scanned, of_first(rank + 1), "scan of {count} on rank {rank}, turn {turn}");
+                let before = if rank == 0 { input(0) } else { of_first(rank) };
+                assert_eq!(exscanned, before, "exscan of {count} on rank {rank}, turn {turn}");
+            }
         }
     });
 }

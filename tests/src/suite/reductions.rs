@@ -11,6 +11,7 @@ use unisono_communicator::{
 use crate::backend::Backend;
 use crate::case::{Case, assert_same};
 use crate::sample::{AFFINE, Parcel, Position, Sample, compose, mix, op_of, reduced};
+use crate::suite::groups::rotated;
 use crate::with_dtype;
 use crate::world::run_each;
 
@@ -137,7 +138,7 @@ pub fn reduce(backend: &dyn Backend) {
 
 /// Separate, in place, and from a list.
 ///
-/// Rows: A10, B7
+/// Rows: A10, B6, B7
 pub fn reduce_scatter(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
@@ -191,12 +192,15 @@ pub fn user_operators(backend: &dyn Backend) {
         })
         .unwrap();
         assert_same(&parcels, &results(ReduceOp::User(AFFINE), ranks, parcels.len()), "parcels");
+        // The order is the order of the group, where no rank has its number of the world.
+        let group = comm.subgroup(&rotated(comm)).unwrap().unwrap();
         for (root, dtype) in (0..ranks).flat_map(|root| [(root, DType::U64), (root, Parcel::DTYPE)]) {
             for collective in [Collective::Reduce, Collective::ReduceScatter, Collective::AllReduce] {
                 let op = Some(ReduceOp::User(AFFINE));
                 let root = if collective == Collective::Reduce { root } else { 0 };
                 let case = Case { op, root, ..Case::new(collective, dtype, 7) };
                 case.check(comm).unwrap();
+                case.check(&*group).unwrap();
                 Case { place: Place::InPlace, ..case }.check(comm).unwrap();
             }
         }

@@ -1,6 +1,8 @@
 //! Operations that are switched off for the whole job (row A16).
 
-use unisono_collectives::{Collectives, CollectivesAsync, CollectivesOfObjects};
+use unisono_collectives::{
+    Collectives, CollectivesAsync, CollectivesOfObjects, CollectivesPrefix, CollectivesPrepared,
+};
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Completion, DType, Descriptor, Error,
     ParentCall, Peer, Place, ReduceOp,
@@ -49,6 +51,38 @@ pub fn a16_skipped_operations_do_nothing(backend: &dyn Backend) {
         comm.close().unwrap();
         let outcome = comm.issue(sum_of(&mut [1])).unwrap();
         assert_eq!(outcome.completion, Completion::Skipped, "nothing is noticed either");
+    });
+}
+
+/// Every collective can be switched off: no form of it writes to a buffer or waits for another rank.
+pub fn a16_every_collective_is_skipped(backend: &dyn Backend) {
+    let all = Collective::ALL.map(|collective| collective.to_string()).join(",");
+    run(backend, 3, &without(&all), |comm| {
+        let (root, sum) = (1, ReduceOp::Sum);
+        let is_root = comm.rank() == root;
+        for _ in 0..=comm.rank() {
+            let (mut one, mut three) = ([9i32], [9i32; 3]);
+            comm.all_reduce(&mut one, sum).unwrap();
+            comm.broadcast(&mut one, root).unwrap();
+            comm.reduce(&[1], is_root.then_some(&mut one[..]), sum, root).unwrap();
+            comm.reduce_scatter(&[1; 3], &mut one, sum).unwrap();
+            comm.all_gather(&[1], &mut three).unwrap();
+            comm.all_to_all(&[1; 3], &mut three).unwrap();
+            comm.gather(&[1], is_root.then_some(&mut three[..]), root).unwrap();
+            comm.scatter(is_root.then_some(&[1; 3][..]), &mut one, root).unwrap();
+            comm.scan(&mut one, sum).unwrap();
+            comm.exscan(&mut one, sum).unwrap();
+            comm.barrier().unwrap();
+            comm.prepare_all_reduce::<i32>(1, sum).unwrap().call(&mut one).unwrap();
+            assert_eq!((one, three), ([9], [9; 3]));
+            assert_eq!(comm.broadcast_async(vec![5], root).wait().unwrap(), [5]);
+            assert_eq!(comm.scan_async(vec![6], sum).wait().unwrap(), [6]);
+            comm.barrier_async().wait().unwrap();
+        }
+        // The next call that is made matches.
+        let ranks = comm.all_gather_object(comm.rank().to_string()).unwrap();
+        assert_eq!(ranks, ["0", "1", "2"]);
+        comm.close().unwrap();
     });
 }
 

@@ -244,4 +244,18 @@ mod tests {
         let group_ranks = JobRank::all(4).map(|rank| group.group_rank_of(rank)).collect::<Vec<_>>();
         assert_eq!(group_ranks, [Some(1), None, Some(0), Some(2)].map(|rank| rank.map(GroupRank::new)));
     }
+
+    /// The hosts go with the ranks into a group of another order, and into a group of that group.
+    ///
+    /// Rows: A6
+    #[test]
+    fn a_group_has_the_hosts_of_its_ranks() {
+        let own = [3, 2, 0].map(GroupRank::new);
+        let group = Group::world_on(0, [5, 1, 5, 1].into()).subgroup(&own, 0).unwrap();
+        assert_eq!((group.hosts(), group.host_count()), (&[1, 5, 5][..], 2));
+        assert_eq!((group.local_rank(), group.local_size()), (1, 2));
+        assert!(group.ranks_on_host().eq([1, 2].map(GroupRank::new)));
+        let pair = group.subgroup(&[2, 0].map(GroupRank::new), 0).unwrap();
+        assert_eq!((pair.hosts(), pair.local_rank(), pair.local_size()), (&[5, 1][..], 0, 1));
+    }
 }

@@ -460,4 +460,25 @@ mod tests {
             }
         });
     }
+
+    /// Two dimensions of three stay, of other sizes, and not beside each other.
+    ///
+    /// Rows: B25
+    #[test]
+    fn sub_grids_keep_the_order_of_their_dimensions() {
+        std::thread::scope(|scope| {
+            for comm in in_process::world(12) {
+                scope.spawn(move || {
+                    let grid = Cartesian::new(comm.clone(), &[2, 2, 3], &[true, false, false]).unwrap();
+                    let (plane, row, column) = (comm.rank() / 6, comm.rank() / 3 % 2, comm.rank() % 3);
+                    let kept = grid.sub_grid(&[true, false, true]).unwrap();
+                    assert_eq!((kept.dims(), kept.periodic()), (&[2, 3][..], &[true, false][..]));
+                    assert_eq!(kept.coordinate(), [plane, column]);
+                    let mut ranks = [0; 6];
+                    kept.communicator().all_gather(&[comm.rank()], &mut ranks).unwrap();
+                    assert_eq!(ranks, [0, 1, 2, 6, 7, 8].map(|of_first_row| of_first_row + 3 * row));
+                });
+            }
+        });
+    }
 }

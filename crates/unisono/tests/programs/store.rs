@@ -111,6 +111,14 @@ fn check_refusals(store: &Store) {
     assert_eq!(swapped, [7; 16 << 10]);
     store.set("text", b"seven").unwrap();
     refused(store.add("text", 1).unwrap_err(), "key", "no number");
+    // A wait for several keys ends with the last of them, wherever the others stand in the list.
+    for keys in [["text", "never"], ["never", "text"]] {
+        let late = store.wait(&keys, Duration::from_millis(20)).unwrap_err();
+        assert!(matches!(&late, Error::StoreTimeout { .. }), "{late}");
+    }
+    store.wait(&["text", "largest"], PATIENCE).unwrap();
+    store.prefixed("outer/").prefixed("inner/").set("key", b"nested").unwrap();
+    assert_eq!(store.get("outer/inner/key", None).unwrap(), b"nested");
 }
 
 /// Values until the store is full: it says so, and the memory of its holder is bounded.
