@@ -408,7 +408,7 @@ pub trait Collectives: Communicator {
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
-    /// # pub use unisono_communicator as call; }
+    /// # pub mod call { pub use unisono_communicator::*; } }
     /// use unisono::{Collective, Collectives, DType, Solo};
     /// use unisono::call::{Buffer, BufferMut, Call, Descriptor, Division};
     /// let mut all = [0u16; 3];
@@ -427,7 +427,7 @@ pub trait Collectives: Communicator {
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
-    /// # pub use unisono_communicator as call; }
+    /// # pub mod call { pub use unisono_communicator::*; } }
     /// use unisono::{Collective, Collectives, DType, Error, Solo};
     /// use unisono::call::{BufferMut, Call, Descriptor};
     /// let descriptor = Descriptor { root: Some(0), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };

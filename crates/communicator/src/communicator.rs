@@ -74,7 +74,7 @@ pub trait Communicator: Executor {
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
-    /// # pub use unisono_communicator as call; }
+    /// # pub mod call { pub use unisono_communicator::*; } }
     /// use unisono::{CallOptions, Collective, Communicator, DType, ReduceOp, Solo};
     /// use unisono::call::{Descriptor, MemoryKind};
     /// let sum = |dtype| Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, dtype, 8) };

@@ -120,7 +120,7 @@ impl DeviceBuffer {
 ///
 /// ```no_run
 /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
-/// # pub use unisono_communicator as call; }
+/// # pub mod call { pub use unisono_communicator::*; } }
 /// use unisono::{Collective, Collectives, Communicator, DType, ReduceOp, Result};
 /// use unisono::call::{BufferMut, Buffers, Call, Descriptor, DeviceBufferMut, DeviceStream, Division, Place};
 ///

@@ -125,12 +125,12 @@ impl OwnedBuffer {
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
     /// use unisono::{
     ///     Collectives, CollectivesAsync, DType, Descriptor, Operation, OwnedBuffer, OwnedBuffers, OwnedCall,
-    ///     OwnedMemory, Peer, Solo,
+    ///     OwnedMemory, Peer, Solo, Tag,
     /// };
     /// let comm = Solo::new();
     /// comm.send(&[1u16, 2, 3], 0, 7)?;
     /// let descriptor =
-    ///     Descriptor { peer: Some(Peer::Any), tag: 7, ..Descriptor::new(Operation::Recv, DType::U16, 0) };
+    ///     Descriptor { peer: Some(Peer::Any), tag: Tag::Is(7), ..Descriptor::new(Operation::Recv, DType::U16, 0) };
     /// let output = OwnedMemory::One(OwnedBuffer::for_message::<u16>(1000));
     /// let buffers = OwnedBuffers::Separate { input: OwnedMemory::of(Vec::<u16>::new()), output };
     /// assert_eq!(comm.start(OwnedCall::new(descriptor, buffers)).wait()?.bytes, 6);
@@ -173,7 +173,7 @@ impl OwnedBuffer {
     /// ```
     /// use std::sync::Arc;
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
-    /// # pub use unisono_communicator as call; }
+    /// # pub mod call { pub use unisono_communicator::*; } }
     /// use unisono::{Collective, CollectivesAsync, DType, ReduceOp, Solo};
     /// use unisono::call::{Descriptor, OwnedBuffer, OwnedBuffers, OwnedCall, Place};
     /// let mut memory = vec![1.0f32, 2.0];
@@ -240,7 +240,7 @@ impl OwnedBuffer {
     /// The same memory as elements of another type, for a call. It comes back with its own type.
     ///
     /// ```
-    /// # mod unisono { pub use unisono_communicator::*; pub use unisono_communicator as call; }
+    /// # mod unisono { pub use unisono_communicator::*; pub mod call { pub use unisono_communicator::*; } }
     /// use unisono::DType;
     /// use unisono::call::OwnedBuffer;
     /// let codes = OwnedBuffer::new(vec![0x0403_0201u32]).as_elements(DType::I8)?;
