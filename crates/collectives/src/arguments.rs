@@ -24,6 +24,15 @@ pub(crate) fn rooted(collective: Collective, dtype: DType, count: usize, root: u
     Descriptor { root: Some(root), ..Descriptor::new(collective, dtype, count as u64) }
 }
 
+/// A reduction to `root`.
+pub(crate) fn reducing_at(dtype: DType, count: usize, op: ReduceOp, root: u32) -> Descriptor {
+    Descriptor { op: Some(op), ..rooted(Collective::Reduce, dtype, count, root) }
+}
+
+pub(crate) fn moving(collective: Collective, dtype: DType, count: usize) -> Descriptor {
+    Descriptor::new(collective, dtype, count as u64)
+}
+
 pub(crate) fn message_descriptor(
     operation: Operation,
     dtype: DType,

@@ -7,7 +7,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::Collective;
 
-use crate::arguments::{message_descriptor, reducing, rooted, share_of};
+use crate::arguments::{message_descriptor, reducing, reducing_at, rooted, share_of};
 use crate::collectives::Collectives;
 use crate::skip::skip;
 
@@ -153,8 +153,7 @@ pub trait CollectivesAsync: Communicator {
     #[track_caller]
     fn reduce_async<T: Element>(&self, input: Vec<T>, op: ReduceOp, root: u32) -> TypedWork<Vec<T>> {
         let output = if self.group().rank() == root { input.len() } else { 0 };
-        let descriptor =
-            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, input.len(), root) };
+        let descriptor = reducing_at(T::DTYPE, input.len(), op, root);
         separate(self, without_memory(descriptor), OwnedMemory::of(input), vector::<T>(output))
     }
 
@@ -166,8 +165,7 @@ pub trait CollectivesAsync: Communicator {
         op: ReduceOp,
         root: u32,
     ) -> TypedWork<Vec<T>> {
-        let descriptor =
-            Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, buffer.len(), root) };
+        let descriptor = reducing_at(T::DTYPE, buffer.len(), op, root);
         if self.group().rank() == root {
             return in_place(self, without_memory(descriptor), OwnedMemory::of(buffer));
         }

@@ -23,34 +23,28 @@ pub(crate) fn issue<C: Communicator + ?Sized>(comm: &C, mut call: Call<'_>) -> R
 /// A call on one slice.
 #[inline]
 #[track_caller]
-pub(crate) fn in_place<T: Element, C: Communicator + ?Sized>(
-    comm: &C,
-    descriptor: Descriptor,
-    buffer: &mut [T],
-) -> Result<()> {
-    issue(comm, Call::in_place(descriptor, BufferMut::of(buffer))).map(drop)
+pub(crate) fn in_place<T: Element>(descriptor: Descriptor, buffer: &mut [T]) -> Call<'_> {
+    Call::in_place(descriptor, BufferMut::of(buffer))
 }
 
 /// A call from one slice to another.
 #[inline]
 #[track_caller]
-pub(crate) fn separate<T: Element, C: Communicator + ?Sized>(
-    comm: &C,
+pub(crate) fn separate<'a, T: Element>(
     descriptor: Descriptor,
-    input: &[T],
-    output: &mut [T],
-) -> Result<()> {
-    issue(comm, Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))).map(drop)
+    input: &'a [T],
+    output: &'a mut [T],
+) -> Call<'a> {
+    Call::separate(descriptor, Buffer::of(input), BufferMut::of(output))
 }
 
 /// A call from a slice to a slice of the root.
 #[inline]
 #[track_caller]
-pub(crate) fn to_root<T: Element, C: Communicator + ?Sized>(
-    comm: &C,
+pub(crate) fn to_root<'a, T: Element>(
     descriptor: Descriptor,
-    input: &[T],
-    output: Option<&mut [T]>,
-) -> Result<()> {
-    issue(comm, Call::separate(descriptor, Buffer::of(input), optional(output))).map(drop)
+    input: &'a [T],
+    output: Option<&'a mut [T]>,
+) -> Call<'a> {
+    Call::separate(descriptor, Buffer::of(input), optional(output))
 }

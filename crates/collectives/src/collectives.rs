@@ -9,7 +9,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::Collective;
 
-use crate::arguments::{operation_named, reducing, rooted, share_of, typed_function};
+use crate::arguments::{moving, operation_named, reducing, reducing_at, rooted, share_of, typed_function};
 use crate::blocking::{in_place, issue, separate, to_root};
 use crate::point_to_point::{recv_call, send_call};
 use crate::split::{own_row, ranks_of_same_colour};
@@ -62,13 +62,14 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn all_reduce<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
-        in_place(self, reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op), buffer)
+        issue(self, in_place(reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op), buffer)).map(drop)
     }
 
     /// [`Collectives::all_reduce`] from `input` to `output`, both of n elements.
     #[track_caller]
     fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
-        separate(self, reducing(Collective::AllReduce, T::DTYPE, input.len(), op), input, output)
+        issue(self, separate(reducing(Collective::AllReduce, T::DTYPE, input.len(), op), input, output))
+            .map(drop)
     }
 
     /// One all-reduce over many buffers, without copying them together. All ranks must give the same number of buffers
@@ -132,7 +133,8 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<()> {
-        separate(self, reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op), input, output)
+        issue(self, separate(reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op), input, output))
+            .map(drop)
     }
 
     /// [`Collectives::reduce_scatter`] on one buffer of p n elements. On rank r, share r becomes the result, and the
@@ -140,7 +142,7 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn reduce_scatter_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp) -> Result<()> {
         let share = share_of(self, Collective::ReduceScatter, T::DTYPE, buffer.len(), "buffer")?;
-        in_place(self, reducing(Collective::ReduceScatter, T::DTYPE, share, op), buffer)
+        issue(self, in_place(reducing(Collective::ReduceScatter, T::DTYPE, share, op), buffer)).map(drop)
     }
 
     /// [`Collectives::reduce_scatter`] with a list as input: `inputs[r]`, as long as `output`, goes to rank r. Other
@@ -170,21 +172,21 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        separate(self, Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64), input, output)
+        issue(self, separate(moving(Collective::AllGather, T::DTYPE, input.len()), input, output)).map(drop)
     }
 
     /// [`Collectives::all_gather`] on one buffer of p n elements in which rank r has filled share r.
     #[track_caller]
     fn all_gather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let share = share_of(self, Collective::AllGather, T::DTYPE, buffer.len(), "buffer")?;
-        in_place(self, Descriptor::new(Collective::AllGather, T::DTYPE, share as u64), buffer)
+        issue(self, in_place(moving(Collective::AllGather, T::DTYPE, share), buffer)).map(drop)
     }
 
     /// [`Collectives::all_gather`] into a list: `outputs[r]`, as long as `input`, receives rank r's input. Other ranks
     /// may give one slice.
     #[track_caller]
     fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
-        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
+        let descriptor = moving(Collective::AllGather, T::DTYPE, input.len());
         let output = BufferMut::of_list(outputs.iter_mut().map(|output| &mut **output), Division::Shares);
         self.issue(Call::separate(descriptor, Buffer::of(input), output)).map(drop)
     }
@@ -210,14 +212,14 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         let share = share_of(self, Collective::AllToAll, T::DTYPE, input.len(), "input")?;
-        separate(self, Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64), input, output)
+        issue(self, separate(moving(Collective::AllToAll, T::DTYPE, share), input, output)).map(drop)
     }
 
     /// [`Collectives::all_to_all`] in place: the part from a rank replaces the part for that rank.
     #[track_caller]
     fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let share = share_of(self, Collective::AllToAll, T::DTYPE, buffer.len(), "buffer")?;
-        in_place(self, Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64), buffer)
+        issue(self, in_place(moving(Collective::AllToAll, T::DTYPE, share), buffer)).map(drop)
     }
 
     /// Every rank's `buffer` becomes the root's.
@@ -236,7 +238,7 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
-        in_place(self, rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root), buffer)
+        issue(self, in_place(rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root), buffer)).map(drop)
     }
 
     /// The root's `output` becomes the reduction of all inputs; the other ranks give `None`.
@@ -263,8 +265,7 @@ pub trait Collectives: Communicator {
         op: ReduceOp,
         root: u32,
     ) -> Result<()> {
-        let descriptor = rooted(Collective::Reduce, T::DTYPE, input.len(), root);
-        to_root(self, Descriptor { op: Some(op), ..descriptor }, input, output)
+        issue(self, to_root(reducing_at(T::DTYPE, input.len(), op, root), input, output)).map(drop)
     }
 
     /// [`Collectives::reduce`] in place: the root's `buffer` becomes the reduction; the others' buffers do not change.
@@ -273,8 +274,7 @@ pub trait Collectives: Communicator {
         if self.group().rank() != root {
             return self.reduce(buffer, None, op, root);
         }
-        let descriptor = rooted(Collective::Reduce, T::DTYPE, buffer.len(), root);
-        in_place(self, Descriptor { op: Some(op), ..descriptor }, buffer)
+        issue(self, in_place(reducing_at(T::DTYPE, buffer.len(), op, root), buffer)).map(drop)
     }
 
     /// The root's `output` (p n elements) becomes all inputs (n elements) in rank order; the other ranks give `None`.
@@ -296,7 +296,7 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: u32) -> Result<()> {
-        to_root(self, rooted(Collective::Gather, T::DTYPE, input.len(), root), input, output)
+        issue(self, to_root(rooted(Collective::Gather, T::DTYPE, input.len(), root), input, output)).map(drop)
     }
 
     /// [`Collectives::gather`] in place. The root's `buffer` (p n elements) has its own share at its place, and becomes
@@ -307,7 +307,7 @@ pub trait Collectives: Communicator {
             return self.gather(buffer, None, root);
         }
         let share = share_of(self, Collective::Gather, T::DTYPE, buffer.len(), "buffer")?;
-        in_place(self, rooted(Collective::Gather, T::DTYPE, share, root), buffer)
+        issue(self, in_place(rooted(Collective::Gather, T::DTYPE, share, root), buffer)).map(drop)
     }
 
     /// Rank r's `output` (n elements) becomes share r of the root's `input` (p n elements); other ranks give `None`.
@@ -329,7 +329,8 @@ pub trait Collectives: Communicator {
     #[track_caller]
     fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: u32) -> Result<()> {
         let input = input.unwrap_or(&[]);
-        separate(self, rooted(Collective::Scatter, T::DTYPE, output.len(), root), input, output)
+        issue(self, separate(rooted(Collective::Scatter, T::DTYPE, output.len(), root), input, output))
+            .map(drop)
     }
 
     /// [`Collectives::scatter`] in place. The root's `buffer` (p n elements) stays as it is, and its own share is its
@@ -340,7 +341,7 @@ pub trait Collectives: Communicator {
             return self.scatter(None, buffer, root);
         }
         let share = share_of(self, Collective::Scatter, T::DTYPE, buffer.len(), "buffer")?;
-        in_place(self, rooted(Collective::Scatter, T::DTYPE, share, root), buffer)
+        issue(self, in_place(rooted(Collective::Scatter, T::DTYPE, share, root), buffer)).map(drop)
     }
 
     /// Returns when every rank has called it.
@@ -431,9 +432,7 @@ pub trait Collectives: Communicator {
     /// use unisono::{Collective, Collectives, DType, Error, Solo};
     /// use unisono::call::{BufferMut, Call, Descriptor};
     /// let descriptor = Descriptor { root: Some(0), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };
-    /// let mut one = [1u8];
-    /// let mut run =
-    ///     |name| Solo::new().run_collective(name, Call::in_place(descriptor, BufferMut::of(&mut one)));
+    /// let run = |name| Solo::new().run_collective(name, Call::in_place(descriptor, BufferMut::of(&mut [1u8])));
     /// assert_eq!(run("broadcast")?.bytes, 1);
     /// assert!(matches!(run("brodcast"), Err(Error::InvalidArgument { argument: "name", .. })));
     /// # Ok::<(), Error>(())

@@ -6,7 +6,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::Collective;
 
-use crate::arguments::{optional, reducing, rooted};
+use crate::arguments::{optional, reducing, reducing_at, rooted};
 use crate::collectives::Collectives;
 use crate::point_to_point::{exchanged, recv_call, send_call};
 
@@ -124,8 +124,7 @@ impl<'a> GroupedCalls<'a> {
         op: ReduceOp,
         root: u32,
     ) {
-        let descriptor = rooted(Collective::Reduce, T::DTYPE, input.len(), root);
-        let descriptor = Descriptor { op: Some(op), ..descriptor };
+        let descriptor = reducing_at(T::DTYPE, input.len(), op, root);
         self.add(Call::separate(descriptor, Buffer::of(input), optional(output)));
     }
 

@@ -11,7 +11,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::Collective;
 
-use crate::arguments::{reducing, rooted};
+use crate::arguments::{reducing, reducing_at, rooted};
 use crate::asynchronous::{in_place, separate, vector, without_memory};
 use crate::collectives::Collectives;
 
@@ -123,8 +123,7 @@ pub trait CollectivesPrepared: Communicator {
         op: ReduceOp,
         root: u32,
     ) -> Result<Prepared<'_, Self, T>> {
-        let descriptor = rooted(Collective::Reduce, T::DTYPE, elements, root);
-        prepare(self, Descriptor { op: Some(op), ..descriptor })
+        prepare(self, reducing_at(T::DTYPE, elements, op, root))
     }
 
     /// [`Collectives::gather`] of shares of `share` elements. The output is empty except at the root.

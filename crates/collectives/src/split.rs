@@ -3,7 +3,7 @@
 use unisono_communicator::{CallOptions, Communicator, DType, Descriptor, Error, Result};
 use unisono_schedule::Collective;
 
-use crate::blocking::separate;
+use crate::blocking::{issue, separate};
 use crate::with::With;
 
 /// The colour of a rank that wants no group: no other colour is negative.
@@ -20,7 +20,7 @@ pub(crate) fn ranks_of_same_colour<C: Communicator + ?Sized>(
     let mut all = vec![[0i64; 2]; comm.size() as usize];
     let labelled = CallOptions::new().label("split").needed().host_by_companion();
     let all_gather = Descriptor::new(Collective::AllGather, DType::I64, own.len() as u64);
-    separate(&With::new(comm, labelled), all_gather, &own, all.as_flattened_mut())?;
+    issue(&With::new(comm, labelled), separate(all_gather, &own, all.as_flattened_mut()))?;
     Ok(ranks_of_colour(&all, own[0]))
 }
 

@@ -9,7 +9,7 @@ use unisono_schedule::Collective;
 
 use super::OnStream;
 use super::messages::TAG;
-use crate::arguments::{message_descriptor, reducing, rooted, share_of};
+use crate::arguments::{message_descriptor, reducing, reducing_at, rooted, share_of};
 use crate::asynchronous::CollectivesAsync;
 use crate::uneven::{own, per_rank, wide};
 
@@ -115,8 +115,7 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
         op: ReduceOp,
         root: u32,
     ) -> Work {
-        let descriptor = rooted(Collective::Reduce, T::DTYPE, input.len(), root);
-        self.submit_separate(Descriptor { op: Some(op), ..descriptor }, Some(input), output)
+        self.submit_separate(reducing_at(T::DTYPE, input.len(), op, root), Some(input), output)
     }
 
     /// [`OnStream::gather`] with a handle.

@@ -19,7 +19,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::Collective;
 
-use crate::arguments::{reducing, rooted, share_of};
+use crate::arguments::{reducing, reducing_at, rooted, share_of};
 use crate::collectives::Collectives;
 
 pub use self::messages::DeviceBatch;
@@ -197,8 +197,7 @@ impl<C: Communicator + ?Sized> OnStream<'_, C> {
         op: ReduceOp,
         root: u32,
     ) -> Result<Outcome> {
-        let descriptor = rooted(Collective::Reduce, T::DTYPE, input.len(), root);
-        self.separate(Descriptor { op: Some(op), ..descriptor }, Some(input), output.as_mut())
+        self.separate(reducing_at(T::DTYPE, input.len(), op, root), Some(input), output.as_mut())
     }
 
     /// As [`Collectives::gather`].

@@ -330,13 +330,16 @@ impl PeerLane {
         untouched.chain(incoming).find(|(transfer, _)| transfer.is_lent(index))
     }
 
-    /// Writes as much as fits. True if something moved, or if nothing can be written any more.
+    /// Writes as much as fits, if the lane still writes. True if something moved, or if nothing can be written any more.
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
         lent: &mut [Borrowed<'_>],
         stage: &mut Vec<u8>,
     ) -> bool {
+        if !self.writes() {
+            return false;
+        }
         match self.outbox.flush(link, lent, stage) {
             Ok(moved) => {
                 if self.life == Life::Draining && self.outbox.is_empty() {

@@ -181,7 +181,7 @@ impl PointToPoint {
             };
             let Some(peer) = source.or(lent[index].peer()) else { continue };
             let lane = &mut self.lanes[peer.index()];
-            if lane.wants_to_write() && lane.is_connected() && lane.writes() {
+            if lane.wants_to_write() && lane.is_connected() {
                 lane.flush(links.link(edge(peer)), lent, &mut self.stage);
             }
             is_left |= lane.is_sending() || lane.is_receiving();
@@ -372,7 +372,7 @@ impl PointToPoint {
         link: &mut K,
         lent: &mut [Borrowed<'_>],
     ) -> bool {
-        let mut moved = self.write_lane(peer, link, lent);
+        let mut moved = self.lanes[peer.index()].flush(link, lent, &mut self.stage);
         if !are_over(lent) && self.lanes[peer.index()].reads() {
             match self.read_lane(peer, link, lent) {
                 Ok(read) => moved |= read,
@@ -382,21 +382,10 @@ impl PointToPoint {
                 }
             }
             if moved {
-                self.write_lane(peer, link, lent);
+                self.lanes[peer.index()].flush(link, lent, &mut self.stage);
             }
         }
         moved
-    }
-
-    /// Writes as much as fits. True if something moved, or if nothing can be written any more.
-    fn write_lane<K: crate::links::Link>(
-        &mut self,
-        peer: GroupRank,
-        link: &mut K,
-        lent: &mut [Borrowed<'_>],
-    ) -> bool {
-        let lane = &mut self.lanes[peer.index()];
-        lane.writes() && lane.flush(link, lent, &mut self.stage)
     }
 
     /// Takes the arrived bytes, until the lent transfers are over. True if bytes were taken.
