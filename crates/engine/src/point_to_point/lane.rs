@@ -330,7 +330,8 @@ impl PeerLane {
         untouched.chain(incoming).find(|(transfer, _)| transfer.is_lent(index))
     }
 
-    /// Writes as much as fits, if the lane still writes. True if something moved, or if nothing can be written any more.
+    /// Writes as much as fits, if the lane still writes. True if something moved, or if nothing can be written any
+    /// more.
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
