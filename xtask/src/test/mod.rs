@@ -325,8 +325,9 @@ pub(crate) fn seed_lock(folder: &Path) -> Result<(), String> {
     copied.map(drop).map_err(|error| format!("{}: {error}", folder.join(lock).display()))
 }
 
-/// Asks cargo in one folder. The example and the laboratory are checked with the versions and in the target folder of
-/// the workspace, so that a package that two of them use alike is compiled once.
+/// Asks cargo in one folder. The example and the laboratory are checked with the versions of the workspace. The example
+/// is checked in its target folder too, so that a package that both use alike is compiled once. The laboratory has its
+/// own: the files of test doubles have no hash in their names, and two workspaces with other features overwrite them.
 fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report) -> Part {
     let place = folder.strip_prefix(crate::repository()).unwrap_or(folder).display();
     let command = format!("cargo {} {place}", shown(arguments));
@@ -335,6 +336,8 @@ fn cargo(folder: &Path, arguments: &[String], is_full: bool, report: &mut Report
     let part = timed(command, || {
         let target = if arguments.starts_with(&PACKAGE.map(str::to_owned)) {
             archives_folder()?
+        } else if folder.ends_with(lab::FOLDER) {
+            target_folder().join("lab")
         } else {
             target_folder()
         };
