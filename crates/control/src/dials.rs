@@ -159,8 +159,10 @@ impl Dials {
         if now >= wanted.until {
             return AfterFailure::GiveUp(Failure::Gone(Certainty::Suspected, problem));
         }
+        // A rank whose control connection is made again is silent meanwhile.
+        let longest = if wanted.ended.is_some() { self.patience / 8 } else { PAUSE_MAX };
         let pause = wanted.pause;
-        wanted.pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        wanted.pause = (pause * 2).max(PAUSE_MIN).min(longest);
         AfterFailure::Dial(pause)
     }
 
@@ -259,6 +261,21 @@ mod tests {
         }
         let (dials, _) = wanted(None, begin);
         assert_eq!(dials.attempt_timeout(false, false), DialTimeouts::default().attempt, "nobody counts");
+    }
+
+    /// Its other side may keep the connection that has ended for a while, and drop each new one until then.
+    #[test]
+    fn a_rank_that_was_heard_is_dialled_often_until_its_silence_counts() {
+        let begin = Instant::now();
+        let (mut dials, slot) = wanted(Some("its connection ended"), begin);
+        let mut now = begin;
+        while now < begin + PATIENCE {
+            let AfterFailure::Dial(pause) = dials.failed(slot, "it has another one".to_owned(), now) else {
+                panic!("the time is not up")
+            };
+            assert!(pause <= PATIENCE / 8, "{pause:?}");
+            now += pause.max(Duration::from_millis(1));
+        }
     }
 
     #[test]

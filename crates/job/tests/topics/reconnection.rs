@@ -17,8 +17,12 @@ const RANKS: u32 = 4;
 /// The number of times that all control connections are cut.
 const ROUNDS: usize = 12;
 
+/// The patience of the detector. A rank is silent while its connections are made again, and a busy machine may halt it
+/// for longer than what is left of the usual patience.
+const SUSPECT_AFTER_MS: &str = "2000";
+
 /// Between two cuts: some come while the connections are being made again, some after the patience of the detector.
-const PAUSES_MS: [u64; 4] = [1, 30, 3, 1300];
+const PAUSES_MS: [u64; 4] = [1, 30, 3, 2300];
 
 /// All control connections that there have been, by both their sides.
 #[derive(Clone, Default)]
@@ -75,7 +79,8 @@ fn an_end_that_one_side_alone_learns_of_is_noticed_by_the_other() {
 }
 
 fn cut_and_go_on(cutter: Cutter) {
-    let worlds = crate::proxy::worlds(RANKS, &crate::support::config(&[]), &cutter);
+    let config = crate::support::config(&[("UNISONO_SUSPECT_AFTER_MS", SUSPECT_AFTER_MS)]);
+    let worlds = crate::proxy::worlds(RANKS, &config, &cutter);
     let cuts = crate::support::on_each(worlds, move |_world, communicator| {
         let mut cuts = 0;
         for round in 0..ROUNDS {
@@ -106,7 +111,8 @@ const ADDITIONS: i64 = 400;
 #[test]
 fn calls_of_the_store_take_effect_once_while_control_connections_end() {
     let cutter = Cutter::default();
-    let worlds = crate::proxy::worlds(RANKS, &crate::support::config(&[]), &cutter);
+    let config = crate::support::config(&[("UNISONO_SUSPECT_AFTER_MS", SUSPECT_AFTER_MS)]);
+    let worlds = crate::proxy::worlds(RANKS, &config, &cutter);
     let sums = crate::support::on_each(worlds, move |world, communicator| {
         let add = |number| match call_store(&world, StoreOperation::Add(number)) {
             StoreReply::Number(sum) => sum,
