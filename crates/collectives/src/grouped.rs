@@ -1,8 +1,9 @@
 //! Grouped calls: collectives that travel together where they can, and messages that start together.
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Communicator, Descriptor, Division, Element, Error,
-    ParentCall, Peer, Place, Received, ReduceOp, Result, SegmentList, Segments, SegmentsMut, Tag, check,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Communicator, Descriptor, Division, Element, Error, Group,
+    Operation, ParentCall, Peer, Place, Received, ReduceOp, Result, SegmentList, Segments, SegmentsMut, Site,
+    Tag, check,
 };
 use unisono_schedule::Collective;
 
@@ -46,8 +47,13 @@ pub trait CollectivesGrouped: Communicator {
     /// start.
     #[doc(alias = "ncclGroupStart")]
     #[track_caller]
-    fn group_calls<'a>(&self, fill: impl FnOnce(&mut GroupedCalls<'a>)) -> Result<Vec<Received>> {
-        let mut group = GroupedCalls { ranks: self.size() as usize, calls: Vec::new(), problem: None };
+    fn group_calls<'a>(&'a self, fill: impl FnOnce(&mut GroupedCalls<'a>)) -> Result<Vec<Received>> {
+        let mut group = GroupedCalls {
+            group: self.group(),
+            messages: Vec::new(),
+            collectives: Vec::new(),
+            problem: None,
+        };
         fill(&mut group);
         run(self, group)
     }
@@ -55,30 +61,95 @@ pub trait CollectivesGrouped: Communicator {
 
 impl<C: Communicator + ?Sized> CollectivesGrouped for C {}
 
+/// The number of calls of one kind for which a group has room without growing.
+const USUAL_CALLS: usize = 16;
+
 /// The calls of a group. They take the arguments of the blocking calls of [`Collectives`].
 pub struct GroupedCalls<'a> {
-    ranks: usize,
-    /// Each call, and whether it may travel with others.
-    calls: Vec<(Call<'a>, bool)>,
-    /// The first argument that no call could be made of.
+    group: &'a Group,
+    messages: Vec<Call<'a>>,
+    collectives: Vec<Grouped<'a>>,
+    /// The first argument that does not fit: no call starts.
     problem: Option<Error>,
+}
+
+/// A call of the communicator.
+enum Grouped<'a> {
+    Alone(Box<Call<'a>>),
+    Together(Together<'a>),
+}
+
+/// Calls that travel as one, in their order. Only the memory of each is kept: a call has half a kilobyte.
+struct Together<'a> {
+    /// Of the first call, with the elements of all.
+    descriptor: Descriptor,
+    /// The line of the first call.
+    site: Site,
+    inputs: Vec<&'a [u8]>,
+    outputs: Vec<&'a mut [u8]>,
 }
 
 impl<'a> GroupedCalls<'a> {
     /// Any call, made by hand: it travels alone.
     pub fn call(&mut self, call: Call<'a>) {
-        self.calls.push((call, false));
+        if !self.fits(&call) {
+            return;
+        }
+        match call.descriptor.operation {
+            Operation::Collective(_) => self.collectives.push(Grouped::Alone(Box::new(call))),
+            Operation::Send | Operation::Recv => self.messages.push(call),
+        }
     }
 
+    /// Whether the arguments of all calls fit, up to this one.
+    fn fits(&mut self, call: &Call<'_>) -> bool {
+        if self.problem.is_none() {
+            self.problem = check(call, self.group).err().map(|error| error.in_call(call));
+        }
+        self.problem.is_none()
+    }
+
+    /// A call on one buffer, which travels with the neighbours of its kind. Behind one of these, nothing is left to
+    /// check: the length of the buffer is the count.
+    #[inline]
+    #[track_caller]
+    fn add_in_place<T: Element>(&mut self, descriptor: Descriptor, buffer: &'a mut [T]) {
+        match self.collectives.last_mut() {
+            Some(Grouped::Together(last)) if last.takes(&descriptor) => {
+                last.descriptor.count += descriptor.count;
+                last.outputs.push(bytemuck::cast_slice_mut(buffer));
+            }
+            Some(_) | None => self.add(Call::in_place(descriptor, BufferMut::of(buffer))),
+        }
+    }
+
+    /// A call that travels with the neighbours of its kind.
     fn add(&mut self, call: Call<'a>) {
-        self.calls.push((call, true));
+        if !self.fits(&call) {
+            return;
+        }
+        let Call { descriptor, site, buffers, .. } = call;
+        if !matches!(self.collectives.last(), Some(Grouped::Together(last)) if last.takes(&descriptor)) {
+            let (inputs, outputs) = (Vec::new(), Vec::with_capacity(USUAL_CALLS));
+            let none = Descriptor { count: 0, ..descriptor };
+            self.collectives.push(Grouped::Together(Together { descriptor: none, site, inputs, outputs }));
+        }
+        if let Some(Grouped::Together(last)) = self.collectives.last_mut() {
+            last.descriptor.count += descriptor.count;
+            let (input, output) = match buffers {
+                Buffers::InOut(buffer) => (None, buffer),
+                Buffers::Separate { input, output } => (piece(&input), output),
+            };
+            last.inputs.extend(input);
+            last.outputs.extend(piece_mut(output));
+        }
     }
 
     /// As [`Collectives::all_reduce`].
     #[track_caller]
     pub fn all_reduce<T: Element>(&mut self, buffer: &'a mut [T], op: ReduceOp) {
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
-        self.add(Call::in_place(descriptor, BufferMut::of(buffer)));
+        self.add_in_place(descriptor, buffer);
     }
 
     /// As [`Collectives::reduce_scatter`].
@@ -98,21 +169,21 @@ impl<'a> GroupedCalls<'a> {
     /// As [`Collectives::all_to_all`].
     #[track_caller]
     pub fn all_to_all<T: Element>(&mut self, input: &'a [T], output: &'a mut [T]) {
-        let share = (input.len() / self.ranks) as u64;
-        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, share);
+        let ranks = self.group.size() as usize;
+        let descriptor = Descriptor::new(Collective::AllToAll, T::DTYPE, (input.len() / ranks) as u64);
         let call = Call::separate(descriptor, Buffer::of(input), BufferMut::of(output));
-        if !input.len().is_multiple_of(self.ranks) {
-            let problem = format!("{} elements do not divide among {} ranks", input.len(), self.ranks);
+        if !input.len().is_multiple_of(ranks) {
+            let problem = format!("{} elements do not divide among {ranks} ranks", input.len());
             self.problem.get_or_insert(Error::invalid("input", problem).in_call(&call));
         }
-        self.add(call);
+        self.call(call);
     }
 
     /// As [`Collectives::broadcast`].
     #[track_caller]
     pub fn broadcast<T: Element>(&mut self, buffer: &'a mut [T], root: u32) {
         let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
-        self.add(Call::in_place(descriptor, BufferMut::of(buffer)));
+        self.add_in_place(descriptor, buffer);
     }
 
     /// As [`Collectives::reduce`].
@@ -132,135 +203,103 @@ impl<'a> GroupedCalls<'a> {
     #[track_caller]
     pub fn gather<T: Element>(&mut self, input: &'a [T], output: Option<&'a mut [T]>, root: u32) {
         let descriptor = rooted(Collective::Gather, T::DTYPE, input.len(), root);
-        self.add(Call::separate(descriptor, Buffer::of(input), optional(output)));
+        self.call(Call::separate(descriptor, Buffer::of(input), optional(output)));
     }
 
     /// As [`Collectives::scatter`].
     #[track_caller]
     pub fn scatter<T: Element>(&mut self, input: Option<&'a [T]>, output: &'a mut [T], root: u32) {
         let descriptor = rooted(Collective::Scatter, T::DTYPE, output.len(), root);
-        self.add(Call::separate(descriptor, Buffer::of(input.unwrap_or(&[])), BufferMut::of(output)));
+        self.call(Call::separate(descriptor, Buffer::of(input.unwrap_or(&[])), BufferMut::of(output)));
     }
 
     /// As [`Collectives::send`].
     #[track_caller]
     pub fn send<T: Element>(&mut self, message: &'a [T], peer: impl Into<Peer>, tag: u32) {
-        self.add(send_call(message, peer.into(), tag));
+        self.call(send_call(message, peer.into(), tag));
     }
 
     /// As [`Collectives::recv`].
     #[track_caller]
     pub fn recv<T: Element>(&mut self, buffer: &'a mut [T], peer: impl Into<Peer>, tag: impl Into<Tag>) {
-        self.add(recv_call(buffer, peer.into(), tag.into()));
+        self.call(recv_call(buffer, peer.into(), tag.into()));
     }
 }
 
-#[track_caller]
 fn run<C: Communicator + ?Sized>(comm: &C, group: GroupedCalls<'_>) -> Result<Vec<Received>> {
-    let GroupedCalls { ranks, calls, problem } = group;
+    let GroupedCalls { group, mut messages, collectives, problem } = group;
     problem.map_or(Ok(()), Err)?;
-    for (call, _) in &calls {
-        check(call, comm.group()).map_err(|error| error.in_call(call))?;
-    }
-    let (mut messages, mut runs): (Vec<Call<'_>>, Vec<Vec<(Call<'_>, bool)>>) = (Vec::new(), Vec::new());
-    for added in calls {
-        match runs.last_mut() {
-            _ if added.0.descriptor.operation.collective().is_none() => messages.push(added.0),
-            Some(run) if go_together(&run[0], &added) => run.push(added),
-            Some(_) | None => runs.push(vec![added]),
-        }
-    }
     let received = exchanged(comm, &mut messages)?;
-    if runs.len() == 1 {
-        runs.into_iter().try_for_each(|run| comm.issue(one_of(run, ranks)).map(drop))?;
-    } else if let Some(((first, _), _)) = runs.first().and_then(|run| run.split_first()) {
+    let ranks = group.size() as usize;
+    let mut calls = collectives.into_iter().map(|grouped| match grouped {
+        Grouped::Alone(call) => *call,
+        Grouped::Together(together) => together.into_call(ranks),
+    });
+    if calls.len() < 2 {
+        calls.try_for_each(|call| comm.issue(call).map(drop))?;
+    } else if let Some(first) = calls.next() {
         let descriptor = Descriptor { place: Place::Separate, ..first.descriptor };
         let parent = ParentCall { site: Some(first.site), ..ParentCall::new("group_calls", descriptor) };
         let opened = comm.scope(parent.clone(), &CallOptions::new());
         let scope = opened.map_err(|error| error.in_call(&parent.with_site()))?;
-        runs.into_iter().try_for_each(|run| scope.issue(one_of(run, ranks)).map(drop))?;
+        std::iter::once(first).chain(calls).try_for_each(|call| scope.issue(call).map(drop))?;
     }
     Ok(received)
 }
 
-/// Whether two calls can be one coalesced call, which each rank answers alike.
-fn go_together((first, may_first): &(Call<'_>, bool), (second, may_second): &(Call<'_>, bool)) -> bool {
-    let kind = |call: &Call<'_>| {
-        let Descriptor { operation, dtype, op, root, .. } = call.descriptor;
-        (operation, dtype, op, root)
-    };
-    let has_form = match first.descriptor.operation.collective() {
-        Some(
-            Collective::AllReduce
-            | Collective::ReduceScatter
-            | Collective::AllGather
-            | Collective::Broadcast
-            | Collective::Reduce,
-        ) => true,
-        Some(
-            Collective::AllToAll
-            | Collective::Gather
-            | Collective::Scatter
-            | Collective::Scan
-            | Collective::Exscan
-            | Collective::Barrier,
-        )
-        | None => false,
-    };
-    has_form && *may_first && *may_second && kind(first) == kind(second)
-}
+impl<'a> Together<'a> {
+    /// Whether a call with this descriptor is of the same kind. Each rank answers alike.
+    fn takes(&self, descriptor: &Descriptor) -> bool {
+        let kind = |descriptor: &Descriptor| {
+            let Descriptor { operation, dtype, op, root, .. } = *descriptor;
+            (operation, dtype, op, root)
+        };
+        kind(&self.descriptor) == kind(descriptor)
+    }
 
-/// One call of all calls of a run, which go together.
-fn one_of(mut run: Vec<(Call<'_>, bool)>, ranks: usize) -> Call<'_> {
-    if run.len() == 1 {
-        return run.remove(0).0;
-    }
-    let count = run.iter().map(|(call, _)| call.descriptor.count).sum();
-    let (descriptor, site) = (run[0].0.descriptor, run[0].0.site);
-    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-    for (call, _) in run {
-        match call.buffers {
-            Buffers::InOut(buffer) => outputs.extend(piece_mut(buffer)),
-            Buffers::Separate { input, output } => {
-                inputs.extend(piece(&input));
-                outputs.extend(piece_mut(output));
+    /// One call of all.
+    fn into_call(self, ranks: usize) -> Call<'a> {
+        let Together { descriptor, site, mut inputs, mut outputs } = self;
+        let (input, output) = match descriptor.operation.collective() {
+            // Each call has an output, if only an empty one.
+            _ if outputs.len() == 1 => {
+                let input = inputs.pop().unwrap_or_default();
+                (Buffer::Host(Segments::One(input)), BufferMut::Host(SegmentsMut::One(outputs.remove(0))))
             }
-        }
+            Some(Collective::AllGather) => {
+                let outputs = by_rank(
+                    outputs,
+                    ranks,
+                    |all| all.len(),
+                    |all, at| {
+                        let (share, rest) = std::mem::take(all).split_at_mut(at);
+                        *all = rest;
+                        share
+                    },
+                );
+                (list(inputs, Division::Anywhere), list_mut(outputs, Division::Coalesced))
+            }
+            Some(Collective::ReduceScatter) => {
+                let inputs = by_rank(
+                    inputs,
+                    ranks,
+                    |all| all.len(),
+                    |all, at| {
+                        let (share, rest) = all.split_at(at);
+                        *all = rest;
+                        share
+                    },
+                );
+                (list(inputs, Division::Coalesced), list_mut(outputs, Division::Anywhere))
+            }
+            Some(_) | None => (list(inputs, Division::Coalesced), list_mut(outputs, Division::Coalesced)),
+        };
+        let buffers = match descriptor.place {
+            Place::InPlace => Buffers::InOut(output),
+            Place::Separate => Buffers::Separate { input, output },
+        };
+        Call { site, ..Call::new(descriptor, buffers) }
     }
-    let (input, output) = match descriptor.operation.collective() {
-        Some(Collective::AllGather) => {
-            let outputs = by_rank(
-                outputs,
-                ranks,
-                |all| all.len(),
-                |all, at| {
-                    let (share, rest) = std::mem::take(all).split_at_mut(at);
-                    *all = rest;
-                    share
-                },
-            );
-            (list(inputs, Division::Anywhere), list_mut(outputs, Division::Coalesced))
-        }
-        Some(Collective::ReduceScatter) => {
-            let inputs = by_rank(
-                inputs,
-                ranks,
-                |all| all.len(),
-                |all, at| {
-                    let (share, rest) = all.split_at(at);
-                    *all = rest;
-                    share
-                },
-            );
-            (list(inputs, Division::Coalesced), list_mut(outputs, Division::Anywhere))
-        }
-        Some(_) | None => (list(inputs, Division::Coalesced), list_mut(outputs, Division::Coalesced)),
-    };
-    let buffers = match descriptor.place {
-        Place::InPlace => Buffers::InOut(output),
-        Place::Separate => Buffers::Separate { input, output },
-    };
-    Call { site, ..Call::new(Descriptor { count, ..descriptor }, buffers) }
 }
 
 /// The shares of rank 0 in all buffers, then the shares of rank 1, and so on.

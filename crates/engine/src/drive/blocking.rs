@@ -147,9 +147,8 @@ fn waiting(lent: &[Borrowed<'_>]) -> WaitingTransfer {
 }
 
 /// The transfer of a call on its own memory, if this memory is in one piece. A call with a result is over.
-fn on_own_memory<'c>(
-    (call, result): (&'c mut Call<'_>, &mut Option<Result<Outcome>>),
-) -> Option<Borrowed<'c>> {
+#[inline]
+fn on_own_memory<'c>(call: &'c mut Call<'_>, result: &Option<Result<Outcome>>) -> Option<Borrowed<'c>> {
     let (descriptor, site) = (call.descriptor, call.site);
     match &mut call.buffers {
         Buffers::Separate {
@@ -174,18 +173,21 @@ impl<L: Links + 'static> Shared<L> {
     ) -> Result<()> {
         // Neither a message nor a pair of messages allocates.
         let mut copies = Vec::new();
-        let mut both = calls.iter_mut().zip(&mut *results);
-        let is_lent = match (both.len(), both.next(), both.next()) {
-            (1, Some(one), _) => match on_own_memory(one) {
+        let is_lent = match (&mut *calls, &*results) {
+            ([one], [result]) => match on_own_memory(one, result) {
                 Some(one) => self.lend(&mut [one], timeout, results, &mut copies)?,
                 None => false,
             },
-            (2, Some(one), Some(other)) => match (on_own_memory(one), on_own_memory(other)) {
-                (Some(one), Some(other)) => self.lend(&mut [one, other], timeout, results, &mut copies)?,
-                (None, _) | (_, None) => false,
-            },
-            _ => {
-                let all = calls.iter_mut().zip(&mut *results).map(on_own_memory);
+            ([one, other], [first, second]) => {
+                match (on_own_memory(one, first), on_own_memory(other, second)) {
+                    (Some(one), Some(other)) => {
+                        self.lend(&mut [one, other], timeout, results, &mut copies)?
+                    }
+                    (None, _) | (_, None) => false,
+                }
+            }
+            (calls, _) => {
+                let all = calls.iter_mut().zip(&*results).map(|(call, result)| on_own_memory(call, result));
                 match all.collect::<Option<Vec<_>>>() {
                     Some(mut all) => self.lend(&mut all, timeout, results, &mut copies)?,
                     None => false,

@@ -115,19 +115,23 @@ impl<'a, 'b> Memory<'a, 'b> {
     /// Copies `length` bytes from one span to another.
     pub(crate) fn copy(&mut self, mut from: Span, mut to: Span, mut length: usize, store: Store) {
         while length > 0 {
-            let mut run = self.common_run(from, to, length);
-            match self.split(from, to, run) {
-                Some((source, target)) => match store {
-                    Store::Cached => target.copy_from_slice(source),
-                    Store::Streamed => stream::copy(target, source),
-                },
-                None => {
-                    run = run.min(BLOCK_BYTES);
-                    let block = &mut [0; BLOCK_BYTES][..run];
-                    block.copy_from_slice(self.read(from, run));
-                    self.write(to, run).copy_from_slice(block);
+            let run = match self.split(from, to, length) {
+                Some((source, target)) => {
+                    match store {
+                        Store::Cached => target.copy_from_slice(source),
+                        Store::Streamed => stream::copy(target, source),
+                    }
+                    target.len()
                 }
-            }
+                None => {
+                    let source = self.read(from, length.min(BLOCK_BYTES));
+                    let block = &mut [0; BLOCK_BYTES][..source.len()];
+                    block.copy_from_slice(source);
+                    let target = self.write(to, block.len());
+                    target.copy_from_slice(&block[..target.len()]);
+                    target.len()
+                }
+            };
             from.offset += run;
             to.offset += run;
             length -= run;
@@ -148,11 +152,10 @@ impl<'a, 'b> Memory<'a, 'b> {
         order: ReduceOrder,
         store: Store,
     ) -> Result<(), Panicked> {
+        let ReduceOrder { operand_is_left, completes } = order;
         while !incoming.is_empty() {
-            let run = self.common_run(operand, destination, incoming.len());
-            let (now, later) = incoming.split_at(run);
-            let ReduceOrder { operand_is_left, completes } = order;
-            if let Some((source, target)) = self.split(operand, destination, run) {
+            let run = if let Some((source, target)) = self.split(operand, destination, incoming.len()) {
+                let (now, _) = incoming.split_at(target.len());
                 match store {
                     Store::Streamed if reducer.takes_blocks() => {
                         reduce_streamed(reducer, target, source, now, order)?;
@@ -161,46 +164,46 @@ impl<'a, 'b> Memory<'a, 'b> {
                         reducer.reduce(target, Some(source), now, operand_is_left, completes)?;
                     }
                 }
+                target.len()
             } else {
                 if operand != destination {
+                    let run = self.write(destination, incoming.len()).len();
                     self.copy(operand, destination, run, Store::Cached);
                 }
-                reducer.reduce(self.write(destination, run), None, now, operand_is_left, completes)?;
-            }
+                let target = self.write(destination, incoming.len());
+                let (now, _) = incoming.split_at(target.len());
+                reducer.reduce(target, None, now, operand_is_left, completes)?;
+                target.len()
+            };
             operand.offset += run;
             destination.offset += run;
-            incoming = later;
+            incoming = incoming.split_at(run).1;
         }
         Ok(())
     }
 
-    /// The number of the first bytes, of `length`, that are contiguous on both sides.
+    /// The first bytes, of `length`, that are contiguous on both sides; `None` if these lie in the same region.
     #[inline]
-    fn common_run(&mut self, from: Span, to: Span, length: usize) -> usize {
-        let length = self.read(from, length).len();
-        self.write(to, length).len()
-    }
-
-    /// Source and target at once; `None` if they lie in the same region.
-    #[inline]
-    fn split(&mut self, from: Span, to: Span, run: usize) -> Option<(&[u8], &mut [u8])> {
-        match (from.region, to.region) {
+    fn split(&mut self, from: Span, to: Span, length: usize) -> Option<(&[u8], &mut [u8])> {
+        let (source, target) = match (from.region, to.region) {
             (Region::Input, Region::Output) => {
-                Some((prefix(self.input, from.offset, run), prefix_mut(self.output, to.offset, run)))
+                (prefix(self.input, from.offset, length), prefix_mut(self.output, to.offset, length))
             }
             (Region::Input, Region::Scratch) => {
-                Some((prefix(self.input, from.offset, run), clip_mut(self.scratch, to.offset, run)))
+                (prefix(self.input, from.offset, length), clip_mut(self.scratch, to.offset, length))
             }
             (Region::Output, Region::Scratch) => {
-                Some((prefix_of_mut(self.output, from.offset, run), clip_mut(self.scratch, to.offset, run)))
+                (prefix_of_mut(self.output, from.offset, length), clip_mut(self.scratch, to.offset, length))
             }
             (Region::Scratch, Region::Output) => {
-                Some((clip(self.scratch, from.offset, run), prefix_mut(self.output, to.offset, run)))
+                (clip(self.scratch, from.offset, length), prefix_mut(self.output, to.offset, length))
             }
             (Region::Output, Region::Output) | (Region::Scratch, Region::Scratch) | (_, Region::Input) => {
-                None
+                return None;
             }
-        }
+        };
+        let run = source.len().min(target.len());
+        Some((&source[..run], &mut target[..run]))
     }
 }
 

@@ -89,7 +89,7 @@ impl Matching {
     }
 
     /// Counts this many receives more, or fewer.
-    fn note_receives(&mut self, (source, tag): Wanted, more: isize) {
+    fn note_receives(&mut self, Wanted { source, tag }: Wanted, more: isize) {
         let of_source = match source {
             Some(source) => &mut self.awaited[source.index()],
             None => &mut self.awaited_of_any,
@@ -100,39 +100,44 @@ impl Matching {
         }
     }
 
-    /// The receive that a message fits first.
-    fn first_receive(&self, source: GroupRank, tag: u32) -> Option<Wanted> {
+    /// Takes the first receive that a message fits, if there is one and it `may` have it.
+    fn take_first(
+        &mut self,
+        source: GroupRank,
+        tag: u32,
+        may: impl FnOnce(&Transfer) -> bool,
+    ) -> Option<Transfer> {
+        let (this, one) = (Some(source), Some(tag));
+        let mut wanted = Wanted { source: this, tag: one };
         // Without these questions, each message would look up four queues.
         let (of_any, any_tag) = (self.awaited_of_any > 0, self.awaited_any_tag > 0);
-        let wanted = [
-            Some((Some(source), Some(tag))),
-            of_any.then_some((None, Some(tag))),
-            any_tag.then_some((Some(source), None)),
-            (of_any && any_tag).then_some((None, None)),
-        ];
-        let numbered = wanted.into_iter().flatten().filter_map(|wanted| {
-            let number = self.receives.first_number(wanted)?;
-            Some((number, wanted))
-        });
-        numbered.min_by_key(|(number, _)| *number).map(|(_, wanted)| wanted)
+        if of_any || any_tag {
+            let all = [
+                Some((this, one)),
+                of_any.then_some((None, one)),
+                any_tag.then_some((this, None)),
+                (of_any && any_tag).then_some((None, None)),
+            ];
+            let numbered = all.into_iter().flatten().filter_map(|(source, tag)| {
+                let wanted = Wanted { source, tag };
+                Some((self.receives.first_number(wanted)?, wanted))
+            });
+            wanted = numbered.min_by_key(|(number, _)| *number)?.1;
+        }
+        let receive = self.receives.pop_if(wanted, may)?;
+        self.note_receives(wanted, -1);
+        Some(receive)
     }
 
     /// Takes the first receive that fits a message.
     pub(super) fn match_receive(&mut self, source: GroupRank, message: &Message) -> Option<Transfer> {
-        let wanted = self.first_receive(source, message.tag)?;
-        self.note_receives(wanted, -1);
-        self.receives.pop(wanted)
+        self.take_first(source, message.tag, |_| true)
     }
 
     /// Takes the first receive that fits a message whose bytes begin to arrive, unless this receive is a probe, which
     /// takes whole messages.
     pub(super) fn match_bytes(&mut self, source: GroupRank, message: &Message) -> Option<Transfer> {
-        let wanted = self.first_receive(source, message.tag)?;
-        if self.receives.of_mut(wanted).next().is_some_and(|receive| receive.probe().is_some()) {
-            return None;
-        }
-        self.note_receives(wanted, -1);
-        self.receives.pop(wanted)
+        self.take_first(source, message.tag, |receive| receive.probe().is_none())
     }
 
     /// The message, with its place in the order of arrival.
@@ -195,14 +200,14 @@ impl Matching {
 
     /// Takes out the receives from `source` alone, or from any rank, for whose end nobody waits any more.
     pub(super) fn take_abandoned(&mut self, source: Option<GroupRank>) -> Vec<Transfer> {
-        let taken = self.receives.take(|(from, _), receive| *from == source && receive.is_abandoned());
+        let taken = self.receives.take(|wanted, receive| wanted.source == source && receive.is_abandoned());
         taken.iter().for_each(|(wanted, _)| self.note_receives(*wanted, -1));
         taken.into_iter().map(|(_, receive)| receive).collect()
     }
 
     /// Whether somebody waits for the end of a receive from any rank.
     pub(super) fn has_awaited_of_any(&mut self) -> bool {
-        let mut receives = self.receives.keyed_mut().filter(|((source, _), _)| source.is_none());
+        let mut receives = self.receives.keyed_mut().filter(|(wanted, _)| wanted.source.is_none());
         receives.any(|(_, receive)| receive.is_awaited())
     }
 
@@ -217,5 +222,5 @@ impl Matching {
 /// The messages that a receive asks for.
 fn wanted(receive: &Transfer, lent: &[Borrowed<'_>]) -> Wanted {
     let descriptor = receive.descriptor(lent);
-    (peer_of(descriptor), descriptor.tag.one())
+    Wanted { source: peer_of(descriptor), tag: descriptor.tag.one() }
 }

@@ -5,7 +5,7 @@ use unisono_communicator::{Descriptor, GroupRank, Result};
 use crate::links::Links;
 
 use super::transfer::peer_of;
-use super::unexpected::Unread;
+use super::unexpected::{Unread, Wanted};
 use super::{PointToPoint, Posted};
 
 impl PointToPoint {
@@ -33,7 +33,7 @@ impl PointToPoint {
 
     /// Takes the oldest message that has arrived and that the receive of `wanted` would get.
     pub(crate) fn take_arrived(&mut self, wanted: &Descriptor) -> Option<Unread> {
-        self.matching.take((peer_of(wanted), wanted.tag.one()))
+        self.matching.take(Wanted { source: peer_of(wanted), tag: wanted.tag.one() })
     }
 
     /// Asks the holder of the links to look at every stream. True as for [`PointToPoint::post`].

@@ -57,7 +57,15 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
 
     /// Takes the first item of a key.
     pub(super) fn pop(&mut self, key: K) -> Option<T> {
+        self.pop_if(key, |_| true)
+    }
+
+    /// Takes the first item of a key, if it is one that `fits`.
+    pub(super) fn pop_if(&mut self, key: K, fits: impl FnOnce(&T) -> bool) -> Option<T> {
         let Entry::Occupied(mut queue) = self.queues.entry(key) else { return None };
+        if !fits(&queue.get().first.1) {
+            return None;
+        }
         self.items -= 1;
         let (_, item) = match queue.get_mut().later.pop_front() {
             Some(second) => std::mem::replace(&mut queue.get_mut().first, second),
@@ -135,6 +143,7 @@ mod tests {
         assert_eq!((queues.len(), queues.len_of('a'), queues.len_of('c')), (4, 3, 0));
         assert_eq!((queues.first_number('a'), queues.first_number('c')), (Some(1), None));
         assert_eq!(queues.of_mut('a').map(|item| *item).collect::<Vec<_>>(), ["one", "three", "five"]);
+        assert_eq!(queues.pop_if('a', |item| *item == "three"), None, "it is the second");
         assert_eq!(
             (queues.pop('a'), queues.pop('a'), queues.first_number('a')),
             (Some("one"), Some("three"), Some(5))

@@ -60,6 +60,7 @@ pub(crate) struct Borrowed<'m> {
 }
 
 impl<'m> Borrowed<'m> {
+    #[inline]
     pub(crate) fn new(
         descriptor: Descriptor,
         site: Site,
@@ -69,22 +70,26 @@ impl<'m> Borrowed<'m> {
         Borrowed { descriptor, site, message, room, result: None, has_moved: false }
     }
 
+    #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.result.is_some()
     }
 
     /// The peer, if it is one rank.
+    #[inline]
     pub(crate) fn peer(&self) -> Option<GroupRank> {
         peer_of(&self.descriptor)
     }
 }
 
 /// Whether a blocking call lends memory, and each of its transfers has ended.
+#[inline]
 pub(crate) fn are_over(lent: &[Borrowed<'_>]) -> bool {
     !lent.is_empty() && lent.iter().all(Borrowed::is_over)
 }
 
 /// The other side of a send or receive, if it is one rank.
+#[inline]
 pub(super) fn peer_of(descriptor: &Descriptor) -> Option<GroupRank> {
     match descriptor.peer {
         Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),

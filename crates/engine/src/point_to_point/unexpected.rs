@@ -2,6 +2,7 @@
 //! time that does not grow with their number, whether the receive names a source and a tag or takes any.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
 use unisono_communicator::{DType, GroupRank};
 
@@ -53,7 +54,19 @@ impl Unread {
 }
 
 /// The source and the tag of a receive; `None` if any will do.
-pub(super) type Wanted = (Option<GroupRank>, Option<u32>);
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) source: Option<GroupRank>,
+    pub(super) tag: Option<u32>,
+}
+
+/// As one number: each field by itself, with its presence, takes a short message a tenth longer.
+impl Hash for Wanted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let source = self.source.map_or(u32::MAX, GroupRank::get);
+        state.write_u64(u64::from(source) << 32 | u64::from(self.tag.unwrap_or(u32::MAX)));
+    }
+}
 
 /// The source and the tag of a message.
 type Envelope = (GroupRank, u32);
@@ -88,7 +101,7 @@ impl Unexpected {
 
     /// Takes the oldest message that a receive wants.
     pub(super) fn take(&mut self, wanted: Wanted) -> Option<Unread> {
-        let key = match wanted {
+        let key = match (wanted.source, wanted.tag) {
             (Some(source), Some(tag)) => (source, tag),
             (Some(source), None) => {
                 let (_, number) = self.firsts_by_source.range((source, 0)..=(source, u64::MAX)).next()?;
@@ -185,7 +198,8 @@ mod tests {
                             && wanted_tag.is_none_or(|wanted| wanted == tag)
                     };
                     let expected = list.iter().filter(|message| fits(message)).min().copied();
-                    let taken = unexpected.take((wanted_source.map(GroupRank::new), wanted_tag));
+                    let taken = unexpected
+                        .take(Wanted { source: wanted_source.map(GroupRank::new), tag: wanted_tag });
                     let shown = taken
                         .as_ref()
                         .map(|unread| (unread.number, unread.source.get(), unread.arrived.message().tag));
