@@ -60,7 +60,7 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
         self.pop_if(key, |_| true)
     }
 
-    /// Takes the first item of a key, if it is one that `fits`.
+    /// Takes the first item of a key, if it `fits`.
     pub(super) fn pop_if(&mut self, key: K, fits: impl FnOnce(&T) -> bool) -> Option<T> {
         let Entry::Occupied(mut queue) = self.queues.entry(key) else { return None };
         if !fits(&queue.get().first.1) {

@@ -18,7 +18,7 @@ const RANKS: u32 = 4;
 const ROUNDS: usize = 12;
 
 /// The patience of the detector. A rank is silent while its connections are made again, and a busy machine may halt it
-/// for longer than what is left of the usual patience.
+/// for longer than the rest of the usual patience.
 const SUSPECT_AFTER_MS: &str = "2000";
 
 /// Between two cuts: some come while the connections are being made again, some after the patience of the detector.
