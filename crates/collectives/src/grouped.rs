@@ -15,8 +15,8 @@ use crate::point_to_point::{exchanged, recv_call, send_call};
 pub trait CollectivesGrouped: Communicator {
     /// Runs all calls that `fill` adds, as NCCL's group and `_coalescing_manager` of torch. The messages start together
     /// and come first, as a batch ([`crate::PointToPoint::exchange`]). The collectives follow in their order;
-    /// neighbours of the same collective, element type, operator and root travel as one coalesced call, and all of them
-    /// are in one scope, so that no other thread's call comes between. Every rank groups the same collectives. Gives
+    /// neighbours of the same collective, element type, operator and root travel as one coalesced call (but for
+    /// [`ReduceOp::PreMulSum`], whose factors are the rank's own), and all of them are in one scope, so that no other thread's call comes between. Every rank groups the same collectives. Gives
     /// the results of the receives.
     ///
     /// Cost: collectives that travel together cost one call of all their elements; nothing is copied together.
@@ -248,8 +248,12 @@ fn run<C: Communicator + ?Sized>(comm: &C, group: GroupedCalls<'_>) -> Result<Ve
 }
 
 impl<'a> Together<'a> {
-    /// Whether a call with this descriptor is of the same kind. Each rank answers alike.
+    /// Whether a call with this descriptor is of the same kind. Each rank answers alike, so no factor of a
+    /// [`ReduceOp::PreMulSum`] is compared: it is the rank's own.
     fn takes(&self, descriptor: &Descriptor) -> bool {
+        if let Some(ReduceOp::PreMulSum(_)) = descriptor.op {
+            return false;
+        }
         let kind = |descriptor: &Descriptor| {
             let Descriptor { operation, dtype, op, root, .. } = *descriptor;
             (operation, dtype, op, root)

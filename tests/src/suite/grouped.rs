@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use unisono_collectives::{Collectives, CollectivesGrouped, PointToPoint};
 use unisono_communicator::{
-    Call, Communicator, Error, Executor, Group, Life, Outcome, OwnedCall, ReduceOp, Result, Work,
+    Call, Collective, Communicator, DType, Error, Executor, Group, Life, Outcome, OwnedCall, ReduceOp,
+    Result, Work,
 };
 
 use crate::backend::Backend;
+use crate::case::Case;
 use crate::world::run_each;
 
 /// Counts the collectives that reach the communicator beneath.
@@ -89,6 +91,26 @@ pub fn b23_neighbours_travel_together(backend: &dyn Backend) {
         let each = if comm.rank() == root { ranks } else { 0 };
         assert_eq!((one, two), ([each, each * 2], [each * 3]));
         assert_eq!(counted.1.into_inner(), 3, "three pairs");
+    });
+}
+
+/// A factor is the rank's own: equal ones on one rank say nothing about the others.
+pub fn b23_sums_with_factors_travel_alone(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let op = ReduceOp::PreMulSum(1.0);
+        if (Case { op: Some(op), ..Case::new(Collective::AllReduce, DType::F32, 1) }).refusal(comm).is_some()
+        {
+            return;
+        }
+        let (rank, ranks) = (f64::from(comm.rank()), comm.size());
+        let (mut once, mut again) = ([1f32; 2], [1f32; 1]);
+        comm.group_calls(|group| {
+            group.all_reduce(&mut once, ReduceOp::PreMulSum(1.0));
+            group.all_reduce(&mut again, ReduceOp::PreMulSum(1.0 + rank));
+        })
+        .unwrap();
+        let sum = ranks * (ranks + 1) / 2;
+        assert_eq!((once, again), ([ranks as f32; 2], [sum as f32]));
     });
 }
 

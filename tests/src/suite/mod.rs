@@ -82,7 +82,8 @@ macro_rules! conformance {
                 b16_waits_for_any b24_threads_exchange_at_once;
             forms: a12_uneven_calls a12_uneven_calls_in_place a12_lists a12_coalesced_calls a12_user_operators
                 a12_in_place a12_wrong_arguments_change_nothing;
-            grouped: b23_neighbours_travel_together b23_the_rest_runs_in_order b23_all_are_checked_first;
+            grouped: b23_neighbours_travel_together b23_sums_with_factors_travel_alone b23_the_rest_runs_in_order
+                b23_all_are_checked_first;
             prepared: b22_prepared_calls_meet_plain_ones b22_options_are_those_of_the_preparation
                 b22_calls_by_the_numbers_of_the_program b22_stale_and_wrong_ones_are_refused;
             lists: b11_all_to_all_of_unequal_buffers b8_b13_b14_gather_and_scatter_of_lists b10_all_gather_coalesced
