@@ -16,8 +16,8 @@ pub trait CollectivesGrouped: Communicator {
     /// Runs all calls that `fill` adds, as NCCL's group and `_coalescing_manager` of torch. The messages start together
     /// and come first, as a batch ([`crate::PointToPoint::exchange`]). The collectives follow in their order;
     /// neighbours of the same collective, element type, operator and root travel as one coalesced call (but for
-    /// [`ReduceOp::PreMulSum`], whose factors are the rank's own), and all of them are in one scope, so that no other thread's call comes between. Every rank groups the same collectives. Gives
-    /// the results of the receives.
+    /// [`ReduceOp::PreMulSum`], whose factors are the rank's own). All are in one scope, so that no other thread's call
+    /// comes between. Every rank groups the same collectives. Gives the results of the receives.
     ///
     /// Cost: collectives that travel together cost one call of all their elements; nothing is copied together.
     ///
