@@ -258,6 +258,30 @@ mod tests {
     }
 
     #[test]
+    fn a_dropped_control_connection_is_dialled_again() {
+        let (mut node, slot) = (Node::new(), Slot::control(LOWER));
+        node.control.want(slot, node.now);
+        let number = node.control.on_dialled(slot, node.now).unwrap();
+        drop(node.steps());
+        node.control.on_verdict(number, Ok(Verdict::Drop), node.now);
+        let effects = node.control.take_effects(node.now);
+        let dials =
+            |effect: &Effect| matches!(effect, Effect::Dial { slot: dialled, .. } if *dialled == slot);
+        assert!(effects.iter().any(dials), "the other side may keep one that has ended here: {effects:?}");
+    }
+
+    #[test]
+    fn the_end_of_an_old_control_connection_says_nothing_about_the_new_one() {
+        let (mut node, number) = Node::connected();
+        let old = ConnectionNumber::default();
+        assert_ne!(old, number);
+        node.control.on_ended(HIGHER, old, End::Closed("its end".to_owned()), node.now);
+        assert_eq!(node.control.connections.opened(HIGHER), Some(number));
+        let effects = node.control.take_effects(node.now);
+        assert!(!effects.iter().any(|effect| matches!(effect, Effect::Dial { .. })), "{effects:?}");
+    }
+
+    #[test]
     fn a_departure_is_told_behind_the_last_connection_for_messages() {
         let (mut node, control) = Node::connected();
         let slot = data(HIGHER, ConnectionRole::PointToPoint);

@@ -62,12 +62,34 @@ mod tests {
     use unisono_communicator::Certainty;
 
     use super::*;
+    use crate::connections::End;
     use crate::control_plane::node::{HIGHER, LOWER, Node, data};
     use crate::dials::DialFailure;
     use crate::wire::{ConnectionRole, Message, Topic};
 
     fn lost(rank: JobRank) -> Topic {
         Topic::Lost { rank, certainty: Certainty::Confirmed, reason: "gone".to_owned() }
+    }
+
+    /// The connection is made again, and the owner has not read it yet.
+    #[test]
+    fn the_last_messages_of_an_ended_process_are_read_on_a_new_connection_too() {
+        let (mut node, number) = Node::connected();
+        node.control.on_ended(HIGHER, number, End::Closed("its end".to_owned()), node.now);
+        let again = node.accept(Slot::control(HIGHER));
+        node.control.on_acknowledged(again, Ok(()), node.now);
+        node.control.on_process_ended(HIGHER, "ended".to_owned(), node.now);
+        node.hear(HIGHER, again, Topic::Goodbye);
+        assert_eq!(node.control.plane.presence(HIGHER), Presence::Left);
+    }
+
+    #[test]
+    fn the_owner_looks_whether_a_lost_rank_of_this_host_is_gone() {
+        let (mut node, connection) = Node::connected();
+        let certainty = Certainty::Suspected;
+        node.hear(LOWER, connection, Topic::Lost { rank: HIGHER, certainty, reason: "silent".to_owned() });
+        let effects = node.control.take_effects(node.now);
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::FindAbsent(HIGHER))), "{effects:?}");
     }
 
     /// The engine would be told that a rank has left the job which has not.
