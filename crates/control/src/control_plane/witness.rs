@@ -106,6 +106,17 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_counts_as_lost_itself_dials_nobody_again() {
+        let ((mut node, control), slot) = (Node::connected(), data(HIGHER, ConnectionRole::First));
+        node.register();
+        node.control.want(slot, node.now);
+        node.hear(LOWER, control, lost(JobRank::new(1)));
+        assert_eq!(node.dials().0, 1, "before the news");
+        node.control.on_dial_failed(slot, DialFailure::Transient("no answer".to_owned()), node.now);
+        assert_eq!(node.dials().0, 0);
+    }
+
+    #[test]
     fn the_connection_of_a_lost_rank_is_closed_behind_the_news_of_its_loss() {
         let (mut node, connection) = Node::connected();
         node.hear(LOWER, connection, lost(HIGHER));
