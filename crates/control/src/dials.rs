@@ -160,9 +160,9 @@ impl Dials {
             return AfterFailure::GiveUp(Failure::Gone(Certainty::Suspected, problem));
         }
         // A rank whose control connection is made again is silent meanwhile.
-        let longest = if wanted.ended.is_some() { self.patience / 8 } else { PAUSE_MAX };
+        let longest = if wanted.ended.is_some() { (self.patience / 8).max(PAUSE_MIN) } else { PAUSE_MAX };
         let pause = wanted.pause;
-        wanted.pause = (pause * 2).max(PAUSE_MIN).min(longest);
+        wanted.pause = (pause * 2).clamp(PAUSE_MIN, longest);
         AfterFailure::Dial(pause)
     }
 

@@ -62,6 +62,10 @@ impl<K: Copy + Eq + Hash, T> Queues<K, T> {
 
     /// Takes the first item of a key, if it `fits`.
     pub(super) fn pop_if(&mut self, key: K, fits: impl FnOnce(&T) -> bool) -> Option<T> {
+        // An entry of an empty map would hash the key, and make room.
+        if self.items == 0 {
+            return None;
+        }
         let Entry::Occupied(mut queue) = self.queues.entry(key) else { return None };
         if !fits(&queue.get().first.1) {
             return None;
