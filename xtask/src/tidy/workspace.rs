@@ -33,7 +33,7 @@ const FLOORS: &[&[&str]] = &[
     ],
     &["unisono-transport-tcp", "unisono-compression-npu"],
     &["unisono"],
-    &["unisono-cli", "unisono-tests", "unisono-benches", "unisono-compare", "unisono-converge"],
+    &["unisono-cli", "unisono-python", "unisono-tests", "unisono-benches", "unisono-compare", "unisono-converge"],
     &["unisono-vendor-tests", "unisono-gpu-check", "unisono-soak"],
 ];
 
@@ -69,8 +69,8 @@ impl Package {
     }
 }
 
-/// The manifest of the laboratory's workspace.
-const LAB: &str = "benches/lab/Cargo.toml";
+/// The manifests of the other workspaces: of the laboratory, and of the package for Python.
+const OTHERS: [&str; 2] = ["benches/lab/Cargo.toml", "crates/unisono-python/Cargo.toml"];
 
 /// Every rule of this file.
 ///
@@ -83,24 +83,32 @@ pub(crate) fn check(packages: &[Package], repository: &Path) -> Result<Vec<Viola
     let read = |path: &str| {
         std::fs::read_to_string(repository.join(path)).map_err(|error| format!("{path}: {error}"))
     };
-    let differing = same_settings(&read("Cargo.toml")?, &read(LAB)?);
+    let root = read("Cargo.toml")?;
+    let others = OTHERS.iter().map(|path| Ok((*path, read(path)?))).collect::<Result<Vec<_>, String>>()?;
+    let differing = others.iter().filter_map(|(path, other)| same_settings(&root, path, other));
     Ok(packages.iter().flat_map(rules).chain(differing).collect())
 }
 
-/// Finds lints, profiles or a version of a dependency in which the laboratory differs from the product.
-fn same_settings(root: &str, lab: &str) -> Option<Violation> {
+/// Finds lints, profiles or a version of a dependency of both in which another workspace differs from the product.
+fn same_settings(root: &str, path: &str, other: &str) -> Option<Violation> {
     let settings = |text: &str| text.find("[workspace.lints").map(|start| text[start..].to_owned());
     let versions = |text: &str| -> BTreeSet<String> {
         let list = text.split("[workspace.dependencies]").nth(1).unwrap_or_default();
         let lines = list.lines().take_while(|line| !line.starts_with('['));
         lines.filter(|line| line.contains(" = ")).map(|line| line.replace("../../", "")).collect()
     };
-    let text = if settings(root) != settings(lab) {
+    let root_versions = versions(root);
+    let name = |line: &str| line.split(" = ").next().map(str::to_owned);
+    let names: BTreeSet<_> = root_versions.iter().map(|line| name(line)).collect();
+    let differing = versions(other).into_iter().find(|line| {
+        !root_versions.contains(line) && names.contains(&name(line))
+    });
+    let text = if settings(root) != settings(other) {
         "the lints and profiles are not those of the root".to_owned()
     } else {
-        format!("not as in the root: {}", versions(lab).difference(&versions(root)).next()?)
+        format!("not as in the root: {}", differing?)
     };
-    Some(Violation { path: LAB.to_owned(), line: 1, rule: "lab", text })
+    Some(Violation { path: path.to_owned(), line: 1, rule: "workspace", text })
 }
 
 /// The names of the packages of the workspace that are not published.
@@ -112,13 +120,13 @@ pub(crate) fn unpublished(repository: &Path) -> Result<Vec<String>, String> {
     Ok(packages.filter(|package| !package.is_published).map(|package| package.name).collect())
 }
 
-/// The packages of the workspace, and of the laboratory.
+/// The packages of all workspaces.
 ///
 /// # Errors
 /// When cargo does not say.
 pub(crate) fn packages(repository: &Path) -> Result<Vec<Package>, String> {
-    let both = ["Cargo.toml", LAB].map(|manifest| packages_of(repository, manifest));
-    Ok(both.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+    let all = std::iter::once("Cargo.toml").chain(OTHERS).map(|manifest| packages_of(repository, manifest));
+    Ok(all.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 fn packages_of(repository: &Path, manifest: &str) -> Result<Vec<Package>, String> {
@@ -231,13 +239,15 @@ mod tests {
     }
 
     #[test]
-    fn the_laboratory_has_the_versions_lints_and_profiles_of_the_root() {
+    fn other_workspaces_have_the_versions_lints_and_profiles_of_the_root() {
         let root =
             "[workspace.dependencies]\na = { path = \"a\" }\nb = \"1\"\n[workspace.lints.rust]\nx = 1\n";
         let lab = root.replace("b = \"1\"\n", "").replace("\"a\"", "\"../../a\"");
-        assert_eq!(same_settings(root, &lab), None);
+        assert_eq!(same_settings(root, "lab", &lab), None);
+        let more = lab.replace("[workspace.lints", "own = \"1\"\n[workspace.lints");
+        assert_eq!(same_settings(root, "lab", &more), None, "the root has none, so no version differs");
         for (own, other) in [("x = 1", "x = 2"), ("../../a", "../a")] {
-            assert!(same_settings(root, &lab.replace(own, other)).is_some(), "{other}");
+            assert!(same_settings(root, "lab", &lab.replace(own, other)).is_some(), "{other}");
         }
     }
 

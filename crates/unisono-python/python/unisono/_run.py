@@ -1,0 +1,82 @@
+"""`unisono.run`: a function on ranks that are processes of their own, for notebooks and tests."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ._program import path
+
+try:
+    import cloudpickle as pickler
+except ImportError:
+    pickler = pickle
+
+WORK = "work.pickle"
+
+
+def run(ranks: int, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> list[Any]:
+    """Runs `function(world, *arguments)` on so many ranks, each a new process, and gives their results in rank order.
+
+    Function, arguments and results travel as pickles: with cloudpickle, where it is installed, functions of a notebook
+    too. What the ranks print is printed here, with the rank in front. `timeout` in seconds ends the job.
+
+    Raises RunFailed when a rank fails: `errors` has the exception of each rank that raised one.
+
+        def mean(world, value):
+            x = np.full(1, value * world.rank)
+            return world.all_reduce(x, un.AVG)[0]
+
+        un.run(4, mean, 2.0)    # [3.0, 3.0, 3.0, 3.0]
+    """
+    with tempfile.TemporaryDirectory(prefix="unisono-run-") as name:
+        folder = Path(name)
+        with open(folder / WORK, "wb") as file:
+            # First the folders in which the ranks look for the function's module.
+            pickle.dump(sys.path, file)
+            pickler.dump((function, arguments), file)
+        options = [] if timeout is None else ["--timeout", str(timeout)]
+        command = [path(), "run", "-n", str(ranks), *options, "--", sys.executable, "-m", "unisono._rank", name]
+        # A notebook shows sys.stdout, which is not this process's standard output.
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace"
+        ) as job:
+            assert job.stdout is not None
+            try:
+                for line in job.stdout:
+                    sys.stdout.write(line)
+            except BaseException:
+                # Ctrl-C: the program ends its ranks together.
+                job.terminate()
+                raise
+            status = job.wait()
+        outcomes = [_outcome(folder / str(rank)) for rank in range(ranks)]
+    errors = {rank: error for rank, (error, _) in enumerate(outcomes) if error is not None}
+    if status != 0 or errors:
+        raise RunFailed(status, errors)
+    return [result for _, result in outcomes]
+
+
+class RunFailed(Exception):
+    """A job of `unisono.run` failed. `status` is the program's, `errors` has the exception of each rank that raised."""
+
+    def __init__(self, status: int, errors: dict[int, BaseException]) -> None:
+        own = [f"rank {rank}: {type(error).__name__}: {error}" for rank, error in errors.items()]
+        super().__init__("; ".join(own) or f"the job ended with status {status}")
+        self.status = status
+        self.errors = errors
+        # The first that is no consequence of another rank's.
+        first = [error for error in errors.values() if type(error).__name__ not in ("Aborted", "PeerLost")]
+        self.__cause__ = (first or [None])[0]
+
+
+def _outcome(file: Path) -> tuple[BaseException | None, Any]:
+    if not file.exists():
+        return None, None
+    outcome: tuple[BaseException | None, Any] = pickle.loads(file.read_bytes())
+    return outcome

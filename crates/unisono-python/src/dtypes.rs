@@ -1,0 +1,109 @@
+//! Element types: from formats of buffers and from names, and back.
+
+use std::ffi::CStr;
+
+use unisono::DType;
+
+/// The element type of a buffer's format, whose elements have `bytes` bytes.
+///
+/// # Errors
+/// The reason why a call cannot take such elements, and what to do.
+pub(crate) fn of_format(format: &CStr, bytes: usize) -> Result<DType, String> {
+    let whole = format.to_str().unwrap_or("?");
+    let (order, letters) = match whole.as_bytes().first() {
+        Some(order @ (b'@' | b'=' | b'<' | b'>' | b'!')) => (*order, &whole[1..]),
+        Some(_) | None => (b'@', whole),
+    };
+    let is_foreign =
+        if cfg!(target_endian = "little") { matches!(order, b'>' | b'!') } else { order == b'<' };
+    if is_foreign && bytes > 1 {
+        return Err(format!(
+            "format {whole:?} has the byte order of another kind of machine; in numpy \
+             array.astype(array.dtype.newbyteorder(\"=\")) gives a copy in this one's"
+        ));
+    }
+    let dtype = match (letters, bytes) {
+        ("f", 4) => Some(DType::F32),
+        ("d", 8) => Some(DType::F64),
+        ("e", 2) => Some(DType::F16),
+        ("Zf", 8) => Some(DType::Complex64),
+        ("Zd", 16) => Some(DType::Complex128),
+        ("?", 1) => Some(DType::Bool),
+        ("c", 1) => Some(DType::U8),
+        ("b" | "h" | "i" | "l" | "q" | "n", _) => signed(bytes),
+        ("B" | "H" | "I" | "L" | "Q" | "N", _) => unsigned(bytes),
+        _ => None,
+    };
+    dtype.ok_or_else(|| match letters {
+        "O" => "its elements are Python objects; the calls on objects, such as broadcast_object, take these".to_owned(),
+        _ => format!(
+            "format {whole:?} with elements of {bytes} bytes is of no element type; dtype=\"opaque:{bytes}\" moves \
+             them as they are"
+        ),
+    })
+}
+
+fn signed(bytes: usize) -> Option<DType> {
+    match bytes {
+        1 => Some(DType::I8),
+        2 => Some(DType::I16),
+        4 => Some(DType::I32),
+        8 => Some(DType::I64),
+        _ => None,
+    }
+}
+
+fn unsigned(bytes: usize) -> Option<DType> {
+    match bytes {
+        1 => Some(DType::U8),
+        2 => Some(DType::U16),
+        4 => Some(DType::U32),
+        8 => Some(DType::U64),
+        _ => None,
+    }
+}
+
+/// The element type of a name: as the program writes it, such as `f32`, or as numpy and torch do, such as `float32`.
+/// `opaque:N` has N bytes.
+///
+/// # Errors
+/// The names that there are.
+pub(crate) fn of_name(name: &str) -> Result<DType, String> {
+    let short = name.rsplit('.').next().unwrap_or(name);
+    if let Some(bytes) = short.strip_prefix("opaque:") {
+        let dtype = bytes.parse().ok().and_then(DType::opaque);
+        return dtype.ok_or_else(|| format!("{name:?}, but an opaque element has 1 to 65,535 bytes"));
+    }
+    let known = DType::ALL.iter().copied().find(|dtype| numpy_name(*dtype) == Some(short));
+    let other = match short {
+        "bfloat16" => Some(DType::BF16),
+        "float8_e4m3fn" => Some(DType::F8E4M3),
+        "float8_e5m2" => Some(DType::F8E5M2),
+        _ => None,
+    };
+    known.or(other).or_else(|| short.parse().ok()).ok_or_else(|| {
+        let names: Vec<&str> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
+        format!("{name:?} is not one of {}, opaque:N", names.join(", "))
+    })
+}
+
+/// numpy's name of an element type, if numpy has it.
+pub(crate) fn numpy_name(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::F64 => "float64",
+        DType::F32 => "float32",
+        DType::F16 => "float16",
+        DType::I8 => "int8",
+        DType::I16 => "int16",
+        DType::I32 => "int32",
+        DType::I64 => "int64",
+        DType::U8 => "uint8",
+        DType::U16 => "uint16",
+        DType::U32 => "uint32",
+        DType::U64 => "uint64",
+        DType::Bool => "bool",
+        DType::Complex64 => "complex64",
+        DType::Complex128 => "complex128",
+        DType::BF16 | DType::F8E4M3 | DType::F8E5M2 | DType::Opaque { .. } => return None,
+    })
+}

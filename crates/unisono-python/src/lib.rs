@@ -1,0 +1,64 @@
+//! The module `unisono._unisono`: communicators, arrays, handles, errors and groups for Python. The package `unisono`,
+//! in `python`, shows its names.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | `communicator.rs`, `world.rs` | the two classes of communicators, and how a program joins its job |
+//! | `collectives.rs`, `point_to_point.rs`, `objects.rs` | their calls |
+//! | `building.rs` | from arguments of collectives to requests |
+//! | `request.rs` | one call with its arrays, to be made or started |
+//! | `arrays.rs` | memory of arrays, by the buffer protocol and DLPack; the one file with `unsafe` |
+//! | `dtypes.rs`, `operators.rs`, `messages.rs` | arguments: element types, operators, peers and tags |
+//! | `results.rs` | new arrays for results |
+//! | `work.rs`, `message.rs`, `store.rs` | handles of started calls, messages that a probe has found, the store |
+//! | `mesh.rs`, `compression.rs` | meshes and grids; compressed all-reduces and their states |
+//! | `errors.rs`, `site.rs` | exceptions, and the lines of the program that they name |
+//! | `exit.rs` | the end of the interpreter |
+
+mod arrays;
+mod building;
+mod collectives;
+mod communicator;
+mod compression;
+mod dtypes;
+mod errors;
+mod exit;
+mod mesh;
+mod message;
+mod messages;
+mod objects;
+mod operators;
+mod point_to_point;
+mod request;
+mod results;
+mod site;
+mod store;
+mod work;
+mod world;
+
+use pyo3::prelude::*;
+
+/// The names of the module.
+#[pymodule]
+fn _unisono(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<communicator::Communicator>()?;
+    module.add_class::<communicator::Shrunk>()?;
+    module.add_class::<world::World>()?;
+    module.add_class::<work::Work>()?;
+    module.add_class::<store::Store>()?;
+    module.add_class::<mesh::DeviceMesh>()?;
+    module.add_class::<mesh::Cartesian>()?;
+    module.add_class::<compression::CompressionState>()?;
+    module.add_class::<message::Message>()?;
+    module.add_class::<messages::Received>()?;
+    module.add_class::<messages::Wildcard>()?;
+    module.add_class::<operators::Op>()?;
+    module.add("ANY", messages::Wildcard)?;
+    operators::add_constants(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(world::init, module)?)?;
+    module.add_function(wrap_pyfunction!(world::is_initialized, module)?)?;
+    module.add_function(wrap_pyfunction!(work::wait_all, module)?)?;
+    module.add_function(wrap_pyfunction!(work::wait_any, module)?)?;
+    module.add_function(wrap_pyfunction!(exit::exit, module)?)
+}

@@ -1,0 +1,220 @@
+//! One call of a Python program: its arguments and its arrays, to be made on this thread or started.
+
+use pyo3::prelude::*;
+use unisono::call::{
+    Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Division, OwnedBuffers, OwnedCall, OwnedMemory,
+    Place,
+};
+use unisono::extend::calls::{SegmentList, Site};
+use unisono::{Collectives, CollectivesAsync, DType, Outcome, UserFunction};
+
+use crate::arrays::{Array, empty};
+use crate::communicator::Communicator;
+use crate::errors::{Raise, invalid};
+use crate::messages::Received;
+use crate::site::site;
+use crate::work::Work;
+
+/// The arrays of one side of a call.
+pub(crate) enum Arrays {
+    None,
+    One(Array),
+    Many(Vec<Array>, Division),
+}
+
+/// The memory of a call.
+pub(crate) enum Memory {
+    InPlace(Arrays),
+    Separate { input: Arrays, output: Arrays },
+}
+
+/// What a call gives back.
+pub(crate) enum Gives {
+    /// This array, or these.
+    Array(Py<PyAny>),
+    /// The source, the tag and the length of the message.
+    Received,
+    Nothing,
+}
+
+/// A call, ready to be made.
+pub(crate) struct Request {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) counts: Counts,
+    pub(crate) function: Option<UserFunction>,
+    pub(crate) memory: Memory,
+    pub(crate) gives: Gives,
+}
+
+impl Arrays {
+    fn each(&self) -> &[Array] {
+        match self {
+            Arrays::None => &[],
+            Arrays::One(array) => std::slice::from_ref(array),
+            Arrays::Many(arrays, _) => arrays,
+        }
+    }
+
+    fn buffer(&self) -> Buffer<'_> {
+        match self {
+            Arrays::None => Buffer::empty(),
+            Arrays::One(array) => Buffer::of(array.bytes()),
+            Arrays::Many(arrays, division) => {
+                let slices: Vec<&[u8]> = arrays.iter().map(Array::bytes).collect();
+                Buffer::of_list(&slices, *division)
+            }
+        }
+    }
+
+    fn buffer_mut(&mut self) -> BufferMut<'_> {
+        match self {
+            Arrays::None => BufferMut::empty(),
+            Arrays::One(array) => BufferMut::of(array.bytes_mut()),
+            Arrays::Many(arrays, division) => {
+                BufferMut::of_list(arrays.iter_mut().map(Array::bytes_mut), *division)
+            }
+        }
+    }
+
+    fn into_owned(self, py: Python<'_>, dtype: DType) -> PyResult<OwnedMemory> {
+        match self {
+            Arrays::None => Ok(OwnedMemory::One(empty(py, dtype)?)),
+            Arrays::One(array) => Ok(OwnedMemory::One(array.into_owned(py)?)),
+            Arrays::Many(arrays, division) => {
+                let buffers: PyResult<Vec<_>> =
+                    arrays.into_iter().map(|array| array.into_owned(py)).collect();
+                Ok(OwnedMemory::Many(SegmentList::from(buffers?).divided(division)))
+            }
+        }
+    }
+}
+
+impl Memory {
+    fn written(&self) -> &[Array] {
+        match self {
+            Memory::InPlace(arrays) | Memory::Separate { output: arrays, .. } => arrays.each(),
+        }
+    }
+
+    fn read(&self) -> &[Array] {
+        match self {
+            Memory::InPlace(_) => &[],
+            Memory::Separate { input, .. } => input.each(),
+        }
+    }
+
+    /// Refuses memory that nobody may write, and arrays of which one is written and shares memory with another one.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let written = self.written();
+        if let Some(index) = written.iter().position(Array::is_read_only) {
+            let which = if written.len() > 1 { format!("array {index} ") } else { String::new() };
+            let problem = format!("{which}is read-only; give out=, or a copy, which may be written");
+            return Err(invalid(py, self.written_name(), problem));
+        }
+        let is_shared = written.iter().enumerate().any(|(index, one)| {
+            written[index + 1..].iter().chain(self.read()).any(|other| one.overlaps(other))
+        });
+        if is_shared {
+            let problem =
+                "shares memory with another array of the call; for a call in place give the same array";
+            return Err(invalid(py, self.written_name(), problem));
+        }
+        Ok(())
+    }
+
+    /// Refuses a send and a receive, made together, of which one may not be or which share memory.
+    pub(crate) fn check_pair(py: Python<'_>, sent: &Memory, received: &Memory) -> PyResult<()> {
+        received.check(py)?;
+        let overlaps = |one: &Array| received.written().iter().any(|other| one.overlaps(other));
+        if sent.read().iter().any(overlaps) {
+            return Err(invalid(py, "out", "shares memory with the array that is sent"));
+        }
+        Ok(())
+    }
+
+    fn written_name(&self) -> &'static str {
+        match self {
+            Memory::InPlace(_) => "array",
+            Memory::Separate { .. } => "out",
+        }
+    }
+
+    fn buffers(&mut self) -> Buffers<'_> {
+        match self {
+            Memory::InPlace(arrays) => Buffers::InOut(arrays.buffer_mut()),
+            Memory::Separate { input, output } => {
+                Buffers::Separate { input: input.buffer(), output: output.buffer_mut() }
+            }
+        }
+    }
+
+    fn into_owned(self, py: Python<'_>, dtype: DType) -> PyResult<OwnedBuffers> {
+        Ok(match self {
+            Memory::InPlace(arrays) => OwnedBuffers::InOut(arrays.into_owned(py, dtype)?),
+            Memory::Separate { input, output } => OwnedBuffers::Separate {
+                input: input.into_owned(py, dtype)?,
+                output: output.into_owned(py, dtype)?,
+            },
+        })
+    }
+}
+
+impl Gives {
+    /// The value of a call with this outcome.
+    pub(crate) fn value(&self, py: Python<'_>, outcome: &Outcome, dtype: DType) -> PyResult<Py<PyAny>> {
+        match self {
+            Gives::Array(array) => Ok(array.clone_ref(py)),
+            Gives::Received => Ok(Py::new(py, Received::of(outcome, dtype))?.into_any()),
+            Gives::Nothing => Ok(py.None()),
+        }
+    }
+}
+
+impl Request {
+    /// A request with even counts.
+    pub(crate) fn new(descriptor: Descriptor, memory: Memory, gives: Gives) -> Request {
+        let place = match memory {
+            Memory::InPlace(_) => Place::InPlace,
+            Memory::Separate { .. } => Place::Separate,
+        };
+        let descriptor = Descriptor { place, ..descriptor };
+        Request { descriptor, counts: Counts::Even, function: None, memory, gives }
+    }
+
+    /// The call, of a line of the program.
+    pub(crate) fn call(&mut self, comm: &Communicator, site: Site) -> Call<'_> {
+        Call {
+            counts: std::mem::take(&mut self.counts),
+            options: comm.options,
+            user_function: self.function.take(),
+            site,
+            ..Call::new(self.descriptor, self.memory.buffers())
+        }
+    }
+
+    /// Makes the call on this thread, without the interpreter's lock.
+    pub(crate) fn run(mut self, py: Python<'_>, comm: &Communicator) -> PyResult<Py<PyAny>> {
+        self.memory.check(py)?;
+        let descriptor = self.descriptor;
+        let call = self.call(comm, site(py));
+        let communicator = &*comm.inner;
+        let outcome = py.detach(|| communicator.issue(call)).raise(py)?;
+        self.gives.value(py, &outcome, descriptor.dtype)
+    }
+
+    /// Starts the call.
+    pub(crate) fn start(self, py: Python<'_>, comm: &Communicator) -> PyResult<Work> {
+        self.memory.check(py)?;
+        let Request { descriptor, counts, function, memory, gives } = self;
+        let call = OwnedCall {
+            counts,
+            options: comm.options,
+            user_function: function,
+            site: site(py),
+            ..OwnedCall::new(descriptor, memory.into_owned(py, descriptor.dtype)?)
+        };
+        let communicator = &*comm.inner;
+        let work = py.detach(|| communicator.start(call));
+        Ok(Work::new(work, gives, descriptor.dtype))
+    }
+}

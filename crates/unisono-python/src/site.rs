@@ -1,0 +1,87 @@
+//! The line of the program that makes a call: the innermost Python frame whose file is not of this package.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use unisono::extend::calls::Site;
+
+/// The most lines that are kept. A program with more of them forgets all and begins anew.
+const LINES_MAX: usize = 4096;
+
+/// The most bytes of a file's name that are kept: of a longer one its end, which says more than its beginning.
+const NAME_BYTES_MAX: usize = 250;
+
+/// Whether the file of a line is of this package.
+#[derive(Clone, Copy)]
+enum Line {
+    OfProgram(Site),
+    OfPackage,
+}
+
+/// The lines by the address of their code object and their number. The code objects are kept, so that no other one gets
+/// an address.
+struct Lines(Mutex<HashMap<(usize, i32), (Line, Py<PyAny>)>>);
+
+static LINES: PyOnceLock<Lines> = PyOnceLock::new();
+static GET_FRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static FOLDER: PyOnceLock<String> = PyOnceLock::new();
+
+/// The line that calls. Without a Python frame, as in a thread of another language, the line of this file.
+pub(crate) fn site(py: Python<'_>) -> Site {
+    found(py).unwrap_or_else(|_| Site::caller())
+}
+
+fn found(py: Python<'_>) -> PyResult<Site> {
+    let get_frame = GET_FRAME.import(py, "sys", "_getframe")?;
+    let mut frame = get_frame.call0()?;
+    loop {
+        match line(&frame)? {
+            Line::OfProgram(site) => return Ok(site),
+            Line::OfPackage => frame = frame.getattr(intern!(py, "f_back"))?,
+        }
+    }
+}
+
+fn line(frame: &Bound<'_, PyAny>) -> PyResult<Line> {
+    let py = frame.py();
+    let code = frame.getattr(intern!(py, "f_code"))?;
+    let number: i32 = frame.getattr(intern!(py, "f_lineno"))?.extract()?;
+    let key = (code.as_ptr().addr(), number);
+    let lines = LINES.get_or_init(py, || Lines(Mutex::default()));
+    if let Some((line, _)) = lines.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Ok(*line);
+    }
+    let line = read(&code, number)?;
+    let mut known = lines.0.lock().unwrap_or_else(PoisonError::into_inner);
+    // Code objects are dropped behind the lock, because that runs code of the interpreter.
+    let forgotten = if known.len() < LINES_MAX { HashMap::new() } else { std::mem::take(&mut *known) };
+    known.insert(key, (line, code.unbind()));
+    drop(known);
+    drop(forgotten);
+    Ok(line)
+}
+
+fn read(code: &Bound<'_, PyAny>, number: i32) -> PyResult<Line> {
+    let py = code.py();
+    let folder = FOLDER.get_or_try_init(py, || -> PyResult<String> {
+        let mut folder: String = py.import("unisono")?.getattr("__path__")?.get_item(0)?.extract()?;
+        folder.push('/');
+        Ok(folder)
+    })?;
+    let file: String = code.getattr("co_filename")?.extract()?;
+    if file.starts_with(folder.as_str()) {
+        return Ok(Line::OfPackage);
+    }
+    let number = u32::try_from(number).unwrap_or(0);
+    let site = Site::interned(ending(&file), number).unwrap_or_else(|_| Site::caller());
+    Ok(Line::OfProgram(site))
+}
+
+/// The end of a name that is too long.
+fn ending(file: &str) -> &str {
+    let from = file.len().saturating_sub(NAME_BYTES_MAX);
+    (from..=file.len()).find_map(|start| file.get(start..)).unwrap_or_default()
+}

@@ -1,0 +1,85 @@
+//! The key-value store of a communicator.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::Raise;
+use crate::work::seconds;
+
+/// A key-value store that the ranks of a communicator share; its rank 0 holds it. Values are bytes.
+#[pyclass(frozen, module = "unisono")]
+pub(crate) struct Store {
+    store: unisono::Store,
+}
+
+impl Store {
+    pub(crate) fn new(store: unisono::Store) -> Store {
+        Store { store }
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// A handle that puts `prefix` before every key.
+    fn prefixed(&self, prefix: &str) -> Store {
+        Store::new(self.store.prefixed(prefix))
+    }
+
+    /// Stores a value, in the place of an earlier one.
+    fn set(&self, py: Python<'_>, key: &str, value: &[u8]) -> PyResult<()> {
+        py.detach(|| self.store.set(key, value)).raise(py)
+    }
+
+    /// The value of a key, for which it waits at most `timeout` seconds.
+    #[pyo3(signature = (key, timeout = None))]
+    fn get<'py>(&self, py: Python<'py>, key: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyBytes>> {
+        let timeout = timeout.map(seconds).transpose()?;
+        let value = py.detach(|| self.store.get(key, timeout)).raise(py)?;
+        Ok(PyBytes::new(py, &value))
+    }
+
+    /// The value of a key, or `None` if it is not there now.
+    fn try_get<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let value = py.detach(|| self.store.try_get(key)).raise(py)?;
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
+
+    /// Waits until each of these keys has been there, in all at most `timeout` seconds.
+    #[pyo3(signature = (keys, timeout = None))]
+    fn wait(&self, py: Python<'_>, keys: Vec<String>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = timeout.map(seconds).transpose()?;
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        py.detach(|| self.store.wait(&keys, timeout)).raise(py)
+    }
+
+    /// Adds to a number, and gives the sum; a missing key counts as 0.
+    fn add(&self, py: Python<'_>, key: &str, number: i64) -> PyResult<i64> {
+        py.detach(|| self.store.add(key, number)).raise(py)
+    }
+
+    /// Stores `desired` if the value is `expected`, and gives the value that is there then.
+    fn compare_and_set<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        expected: &[u8],
+        desired: &[u8],
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let value = py.detach(|| self.store.compare_and_set(key, expected, desired)).raise(py)?;
+        Ok(PyBytes::new(py, &value))
+    }
+
+    /// Takes a key out, and gives whether it was there.
+    fn delete(&self, py: Python<'_>, key: &str) -> PyResult<bool> {
+        py.detach(|| self.store.delete(key)).raise(py)
+    }
+
+    /// The number of keys that begin with the prefix of this handle.
+    fn count(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.store.count()).raise(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.store)
+    }
+}

@@ -1,0 +1,145 @@
+//! The world: all ranks of a job, and how a program joins it.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use unisono::{Config, GroupOptions, SecondInit};
+
+use crate::communicator::Communicator;
+use crate::errors::Raise;
+use crate::store::Store;
+use crate::work::seconds;
+
+/// All ranks of the job that this process has joined.
+#[pyclass(frozen, extends = Communicator, module = "unisono")]
+pub(crate) struct World {
+    pub(crate) world: unisono::World,
+}
+
+impl World {
+    fn new(py: Python<'_>, world: unisono::World) -> PyResult<Py<World>> {
+        let base = Communicator::new(world.communicator());
+        Py::new(py, PyClassInitializer::from(base).add_subclass(World { world }))
+    }
+}
+
+/// Joins the job that this process was started in, by `unisono run`, mpirun, torchrun or srun; without a launcher it is
+/// a world of one. Blocks until all ranks have come, at most `join_timeout` seconds.
+///
+/// `init_method`, `rank` and `world_size` place this process by hand, as torch's `init_process_group` does. While a
+/// world is open, a second call is refused; with `adopt` it gives the same world. Settings that are not given come from
+/// the environment; `unisono settings` lists them.
+#[pyfunction]
+#[pyo3(signature = (*, init_method = None, rank = None, world_size = None, call_timeout = None, join_timeout = None,
+                    backend = None, adopt = false))]
+#[expect(clippy::too_many_arguments, reason = "one for each setting")]
+pub(crate) fn init(
+    py: Python<'_>,
+    init_method: Option<&str>,
+    rank: Option<u32>,
+    world_size: Option<u32>,
+    call_timeout: Option<f64>,
+    join_timeout: Option<f64>,
+    backend: Option<&str>,
+    adopt: bool,
+) -> PyResult<Py<World>> {
+    let mut config = Config::from_environment().raise(py)?;
+    if let Some(url) = init_method {
+        config = config.with_init_method(url).raise(py)?;
+    }
+    match (rank, world_size) {
+        (Some(rank), Some(size)) => config = config.with_rank(rank, size).raise(py)?,
+        (None, None) => {}
+        _ => return Err(crate::errors::invalid(py, "rank", "rank and world_size go together")),
+    }
+    let durations: [Option<Duration>; 2] =
+        [call_timeout.map(seconds).transpose()?, join_timeout.map(seconds).transpose()?];
+    if let Some(timeout) = durations[0] {
+        config = config.with_call_timeout(timeout);
+    }
+    if let Some(timeout) = durations[1] {
+        config = config.with_join_timeout(timeout);
+    }
+    if let Some(name) = backend {
+        let backend = name.parse().map_err(|problem: unisono::extend::tcp::UnknownBackend| {
+            crate::errors::invalid(py, "backend", problem.to_string())
+        })?;
+        config = config.with_backend(backend);
+    }
+    if adopt {
+        config = config.with_second_init(SecondInit::Adopt);
+    }
+    let world = py.detach(|| unisono::init_with(&config)).raise(py)?;
+    World::new(py, world)
+}
+
+/// Whether a world of this process is open.
+#[pyfunction]
+pub(crate) fn is_initialized() -> bool {
+    unisono::is_initialized()
+}
+
+#[pymethods]
+impl World {
+    /// A communicator that only its members make: of these ranks of the job, in the order given. The others need not
+    /// know of it. A key stands for one list of ranks.
+    #[pyo3(signature = (key, ranks, *, timeout = None, label = None))]
+    fn make_group(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        ranks: Vec<u32>,
+        timeout: Option<f64>,
+        label: Option<&str>,
+    ) -> PyResult<Communicator> {
+        let mut options = GroupOptions::new();
+        if let Some(timeout) = timeout {
+            options = options.timeout(seconds(timeout)?);
+        }
+        if let Some(label) = label {
+            options = options.label(label);
+        }
+        let group = py.detach(|| self.world.make_group_with(key, &ranks, &options)).raise(py)?;
+        Ok(Communicator::new(group))
+    }
+
+    /// A key-value store that all ranks share; with `communicator` the store of one of the world's groups.
+    #[pyo3(signature = (communicator = None))]
+    fn store(&self, communicator: Option<PyRef<'_, Communicator>>) -> Store {
+        match communicator {
+            Some(communicator) => Store::new(self.world.store_of(&*communicator.inner)),
+            None => Store::new(self.world.store()),
+        }
+    }
+
+    /// The last calls of this rank as JSON, which `unisono doctor --flight` reads from files.
+    fn flight_record(&self, py: Python<'_>) -> PyResult<String> {
+        let record = py.detach(|| self.world.flight_record()).raise(py)?;
+        json(&record)
+    }
+
+    /// Records the cost of every call from now on.
+    fn start_log(&self) {
+        self.world.comms_logger().start();
+    }
+
+    /// Records no more calls; what was recorded stays.
+    fn stop_log(&self) {
+        self.world.comms_logger().stop();
+    }
+
+    /// The communication log as JSON: operations, sizes, times and bandwidths of this rank's calls.
+    fn log_json(&self) -> PyResult<String> {
+        json(&self.world.comms_logger().report())
+    }
+
+    /// The communication log as a table.
+    fn log_table(&self) -> String {
+        self.world.comms_logger().report().to_string()
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> PyResult<String> {
+    serde_json::to_string(value)
+        .map_err(|problem| pyo3::exceptions::PyValueError::new_err(problem.to_string()))
+}
