@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, Group, GroupOptions, JobRank, Observations, Result, deadline_after};
+use unisono_communicator::{
+    Error, Group, GroupOptions, JobRank, Observations, Result, deadline_after, interrupt_check,
+};
 
 use crate::agreement::Agreements;
 use crate::board::{Board, Revocation};
@@ -250,6 +252,15 @@ impl CallGate {
         CALLBACKS.set(CALLBACKS.get() + 1);
         IN_CALLBACK.with_borrow_mut(|boards| boards.push(board));
         CallbackScope { board }
+    }
+
+    /// Whether the calling thread, which waits in a call, is told to give up; see [`unisono_communicator::InterruptCheck`].
+    #[inline]
+    pub fn is_interrupted(&self, now: Instant) -> bool {
+        interrupt_check(now).is_some_and(|must_end| {
+            let _refused = self.begin_callback();
+            must_end()
+        })
     }
 
     fn is_in_callback(&self) -> bool {

@@ -2,20 +2,25 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
 use unisono_communicator::{Error, Group, GroupOptions, GroupRank, JobRank, Result};
 
 use crate::lock;
 
-/// The keys that this rank has used in a job. Keys stay as long as the job lives, since members count their uses.
+/// The keys that this rank has used in a job. Members count the uses of a key as long as the job lives, also after its
+/// groups have ended: a member that began to count again would not meet the others. So a key costs 24 bytes, however
+/// long it and its list are: hashes stand for both.
 #[derive(Default)]
 pub struct GroupKeys {
-    used: Mutex<HashMap<String, UsedKey>>,
+    used: Mutex<HashMap<u64, UsedKey>>,
+    hasher: RandomState,
 }
 
 struct UsedKey {
-    ranks: Box<[u32]>,
+    /// The hash of its list of ranks.
+    ranks: u64,
     uses: u64,
 }
 
@@ -33,13 +38,11 @@ impl GroupKeys {
                 format!("{ranks:?}, but only members make a group, and this is rank {}", job.rank());
             return Err(Error::invalid("ranks", problem));
         }
+        let (name, list) = (self.hasher.hash_one(key), self.hasher.hash_one(ranks));
         let mut used = lock(&self.used);
-        let Some(known) = used.get_mut(key) else {
-            used.insert(key.to_owned(), UsedKey { ranks: ranks.into(), uses: 1 });
-            return Ok((members, 0));
-        };
-        if *known.ranks != *ranks {
-            let problem = format!("{ranks:?}, but the key {key:?} stands for {:?}", known.ranks);
+        let known = used.entry(name).or_insert(UsedKey { ranks: list, uses: 0 });
+        if known.ranks != list {
+            let problem = format!("{ranks:?}, but the key {key:?} stands for another list of ranks");
             return Err(Error::invalid("ranks", problem));
         }
         known.uses += 1;
@@ -139,7 +142,7 @@ mod tests {
             ("b", &[1, 4], "ranks 0 to 3"),
             ("b", &[1, 1], "1 twice"),
             ("b", &[], "this is rank 1"),
-            ("a", &[1, 3], "[1, 3], but the key \"a\" stands for [3, 1]"),
+            ("a", &[1, 3], "[1, 3], but the key \"a\" stands for another list"),
         ];
         for (key, ranks, text) in bad {
             let error = note(key, ranks).unwrap_err();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Awaited, CallInfo, CallOptions, Descriptor, Error, ParentCall, Result, ScopeId, ShortText, Site,
-    SiteText, WhenBusy, deadline_after,
+    WhenBusy, deadline_after,
 };
 
 use crate::gate::CallGate;
@@ -135,7 +135,7 @@ impl CallGate {
     pub fn open_scope(&self, parent: ParentCall, context: u32, options: &CallOptions) -> Result<ScopeTurn> {
         let deadline = deadline_after(Instant::now(), options.timeout.unwrap_or(self.timeout()));
         let patience = self.patience(parent.descriptor.label, options);
-        let site = parent.site.map(SiteText::from);
+        let site = parent.site.and_then(Site::text);
         let info = || CallInfo {
             site,
             parent: Some(Arc::new(parent.clone())),

@@ -59,7 +59,7 @@ impl Coalesced<'_> {
                 "buffer {at} has {found} elements, but the share of rank {own_rank} in {elements} has {share}"
             )
         };
-        let call = format_args!("{collective}_coalesced({} buffers of {dtype}) at {site}", whole.len());
+        let call = format_args!("{collective}_coalesced({} buffers of {dtype}){}", whole.len(), site.at());
         Err(Error::invalid(names[1], problem).in_call(&call))
     }
 

@@ -153,7 +153,7 @@ pub trait CompressedCollectives: Communicator {
         let lengths: Vec<usize> = inputs.iter().map(|input| input.len()).collect();
         let (own, ranks) = (self.group().rank() as usize, self.group().size() as usize);
         check_outputs(outputs, lengths.iter().map(|length| chunk(*length, own, ranks).len()))
-            .map_err(|error| error.in_call(&format_args!("compressed_reduce_scatter at {site}")))?;
+            .map_err(|error| error.in_call(&format_args!("compressed_reduce_scatter{}", site.at())))?;
         let Some(scope) = open(self, T::DTYPE, &Shape::Vectors(lengths), Some(op), state, site)? else {
             return Ok(());
         };
@@ -190,7 +190,7 @@ pub trait CompressedCollectives: Communicator {
         state: &mut CompressionState,
     ) -> Result<()> {
         let site = Site::caller();
-        let refused = |error: Error| error.in_call(&format_args!("compressed_all_gather at {site}"));
+        let refused = |error: Error| error.in_call(&format_args!("compressed_all_gather{}", site.at()));
         let float = FloatType::of(T::DTYPE)?;
         let Shape::Shares(shares) = &state.shape else {
             let problem = format!("is for {}, the call is all_gather", state.shape.collective());

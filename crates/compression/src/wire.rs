@@ -174,7 +174,7 @@ impl Wire<'_> {
     /// The call, for errors.
     pub(crate) fn call_info(&self) -> CallInfo {
         let scope = self.scope;
-        let site = Some(self.site.into());
+        let site = self.site.text();
         CallInfo { site, ..CallInfo::new(scope.numbers().start, scope.parent().descriptor) }
     }
 

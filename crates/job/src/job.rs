@@ -16,6 +16,7 @@ use unisono_control::DialTimeouts;
 use unisono_control::wire::CommunicatorKey;
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
+use crate::answers::unless_interrupted;
 use crate::comms_log::WorldLog;
 use crate::config::Config;
 use crate::connecting::{Acceptor, Listener, RingShare};
@@ -121,7 +122,9 @@ impl Job {
         let job_settings = config.job_settings()?.encode();
         let world_size = config.placement.world_size();
         let control = Job::accept(&thread, (listener, world_size), config)?;
-        let joined = thread.wait_for(rendezvous(config, address, job_settings, &thread))?;
+        let own = JobRank::new(config.placement.rank());
+        let joined =
+            thread.wait_for(unless_interrupted(own, rendezvous(config, address, job_settings, &thread)))?;
         // From here on the job keeps it running.
         drop(thread);
         let world = Job::begin(joined, control, (config, transport))?;

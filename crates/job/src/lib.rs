@@ -17,9 +17,10 @@
 //! | [`store`] | calls of the key-value stores of a job |
 //! | [`flight`] | a rank's record of its last calls, as a file |
 //! | [`comms_log`] | the communication log of a process, from its settings to its end |
-//! | `task_thread` | a thread for asynchronous tasks |
+//! | `task_thread`, `answers` | a thread for asynchronous tasks; a caller's wait for the answer of such a thread |
 //! | `descriptors`, `size_limit`, `exit` | few descriptors, files that would become too large, the end of the process |
 
+mod answers;
 pub mod comms_log;
 pub mod config;
 mod connecting;

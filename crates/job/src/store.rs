@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use unisono_communicator::{Culprit, Error, Group, JobRank, Result};
 use unisono_control::store::{StoreAction, StoreCall, StorePlane, StoreReply};
 
+use crate::answers::{NoAnswer, await_answer, await_control};
 use crate::control_thread::Command;
 use crate::job::Job;
-
-/// The time that the control thread may take beyond the deadline of a call.
-const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 impl Job {
     /// Calls a store, and waits for the answer of the rank that holds it, at most until the deadline. The control
@@ -32,17 +30,10 @@ impl Job {
         let (answer, answered) = bounded(1);
         let (title, deadline) = (call.title(), call.deadline);
         self.commands().send(Command::Store { call: Box::new(call), answer });
-        let late = |error| match error {
-            RecvTimeoutError::Timeout => answered.recv_timeout(ANSWER_WAIT),
-            RecvTimeoutError::Disconnected => Err(error),
-        };
-        match answered.recv_deadline(deadline).or_else(late) {
+        match await_control(&answered, deadline) {
             Ok(result) => result.map_err(|error| self.with_processes(error)),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::closed().in_call(&title)),
-            Err(error @ RecvTimeoutError::Timeout) => {
-                let what = format!("{title}: no answer from the control thread");
-                Err(Error::System { what, text: error.to_string() })
-            }
+            Err(NoAnswer::Gone) => Err(Error::closed().in_call(&title)),
+            Err(missing) => Err(missing.error(self.group().own_job_rank()).in_call(&title)),
         }
     }
 
@@ -64,6 +55,7 @@ impl Job {
 
 /// The stores of a world of one.
 pub struct LocalStore {
+    rank: JobRank,
     own: Mutex<OwnStores>,
 }
 
@@ -78,7 +70,7 @@ impl LocalStore {
     /// Empty stores, which this rank holds.
     pub fn new(rank: JobRank) -> LocalStore {
         let own = OwnStores { plane: StorePlane::new(rank), callers: BTreeMap::new(), count: 0 };
-        LocalStore { own: Mutex::new(own) }
+        LocalStore { rank, own: Mutex::new(own) }
     }
 
     /// As [`Job::call_store`].
@@ -89,15 +81,15 @@ impl LocalStore {
         call.check()?;
         let (title, deadline) = (call.title(), call.deadline);
         let answered = self.lock().begin(call);
-        let late = |_| {
-            // The deadline has passed, so the call ends here if it has not ended before.
-            self.lock().on_time();
-            answered.try_recv()
-        };
-        answered
-            .recv_deadline(deadline)
-            .or_else(late)
-            .unwrap_or_else(|_| Err(Error::closed().in_call(&title)))
+        match await_answer(&answered, deadline) {
+            Ok(result) => result,
+            Err(NoAnswer::Interrupted) => Err(Error::Aborted { by: self.rank }.in_call(&title)),
+            Err(NoAnswer::Late | NoAnswer::Gone) => {
+                // The deadline has passed, so the call ends here if it has not ended before.
+                self.lock().on_time();
+                answered.try_recv().unwrap_or_else(|_| Err(Error::closed().in_call(&title)))
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, OwnStores> {

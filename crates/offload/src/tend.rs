@@ -218,7 +218,7 @@ impl<V: Vendor> WorkSource for EnqueuedWork<V> {
         let gate = shared.companion.gate();
         let info = self.number.and_then(|number| gate.board().calls().info(number));
         let info = info.unwrap_or_else(|| {
-            let site = Some(self.site.into());
+            let site = self.site.text();
             CallInfo { site, ..CallInfo::new(self.number.unwrap_or(0), self.descriptor) }
         });
         gate.fail(Error::Cancelled { by: gate.group().own_job_rank(), call: Box::new(info) });

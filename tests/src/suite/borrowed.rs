@@ -93,6 +93,27 @@ pub fn calls_on_memory_that_stays(backend: &dyn Backend) {
     });
 }
 
+/// Memory that its owner keeps: the call writes it, and is done with it when it has ended.
+pub fn lent_memory_needs_no_keeper(backend: &dyn Backend) {
+    run_each(backend, &[1, 2, 3], |comm| {
+        let ranks = comm.group().size();
+        for length in [0, 1, 70_000] {
+            let mut memory = vec![comm.group().rank() as i32 + 1; length];
+            let (start, bytes) = (memory.as_mut_ptr().cast(), size_of_val(&memory[..]));
+            // SAFETY: the vector outlives the wait below, and nobody looks at it before.
+            let buffer = unsafe { OwnedBuffer::lent(start, bytes, DType::I32) }.unwrap();
+            let work = all_reduce(comm, buffer.into(), length as u64);
+            let outcome = work.wait().unwrap();
+            assert_eq!(outcome.bytes, 4 * length as u64);
+            assert_eq!(memory, vec![(ranks * (ranks + 1) / 2) as i32; length]);
+            let Some(OwnedBuffers::InOut(OwnedMemory::One(buffer))) = work.finish().buffers else {
+                panic!("no buffer")
+            };
+            assert!(buffer.bytes().is_empty());
+        }
+    });
+}
+
 /// A keeper is dropped when the call has ended, though the handle lives on, and not before.
 pub fn keepers_are_dropped_at_the_end(backend: &dyn Backend) {
     run_each(backend, &[1, 2, 3], |comm| {

@@ -143,6 +143,30 @@ pub fn a_function_that_blocks_delays_no_call(backend: &dyn Backend) {
     });
 }
 
+/// Functions that block until a later one has run: another thread goes on with that one.
+pub fn functions_may_wait_for_later_ones(backend: &dyn Backend) {
+    const BLOCKED: u32 = 5;
+    run_each(backend, &[2, 3], |comm| {
+        let rank = comm.group().rank();
+        let received = |tag: u32| comm.recv_async(vec![0u8], Peer::Rank(rank), tag).into_work();
+        let works: Vec<Work> = (0..=BLOCKED).map(received).collect();
+        let (sender, called) = mpsc::channel();
+        // The last function lets each of the others go on.
+        let mut waiting = Vec::new();
+        for work in &works[..BLOCKED as usize] {
+            let (go, gone) = mpsc::channel::<()>();
+            let sender = sender.clone();
+            work.on_done(move |_| sender.send(gone.recv_timeout(LONG).is_ok()).unwrap());
+            waiting.push(go);
+        }
+        works[BLOCKED as usize].on_done(move |_| waiting.iter().for_each(|go| go.send(()).unwrap()));
+        (0..=BLOCKED).for_each(|tag| comm.send(&[1u8], rank, tag).unwrap());
+        for _ in 0..BLOCKED {
+            assert!(called.recv_timeout(2 * LONG).unwrap(), "a later function was not called");
+        }
+    });
+}
+
 /// A function that panics is reported, and those behind it are called.
 pub fn a_function_that_panics_harms_nobody(backend: &dyn Backend) {
     run_each(backend, &[1, 2], |comm| {

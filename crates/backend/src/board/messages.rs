@@ -108,7 +108,7 @@ impl Messages {
 }
 
 fn info(number: u64, entry: &MessageEntry) -> CallInfo {
-    CallInfo { site: Some(entry.site.into()), ..CallInfo::new(number, entry.descriptor) }
+    CallInfo { site: entry.site.text(), ..CallInfo::new(number, entry.descriptor) }
 }
 
 #[cfg(test)]

@@ -211,7 +211,7 @@ impl Board {
             let is_told = log.end(&mut call, ended);
             records.messages.with(number, |kept| *kept = call);
             if is_told {
-                records.tell(&call, &format_args!("{descriptor} at {site}"));
+                records.tell(&call, &format_args!("{descriptor}{}", site.at()));
             }
         }
     }

@@ -73,7 +73,7 @@ impl CallRing {
         let entry = self.entries.with(number, |entry| entry.clone())?;
         let CallEntry { descriptor, sizes, parent, .. } = entry;
         let named = |(name, schedules): (&'static str, u32)| CallAlgorithm { name: name.into(), schedules };
-        let (algorithm, site) = (entry.algorithm.map(named), Some(entry.site.into()));
+        let (algorithm, site) = (entry.algorithm.map(named), entry.site.text());
         Some(CallInfo { number, descriptor, algorithm, site, sizes, parent })
     }
 }

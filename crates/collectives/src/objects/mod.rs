@@ -183,7 +183,7 @@ pub trait CollectivesOfObjects: Communicator {
         let (bytes, received) = work.wait()?;
         let Some(source) = received.source else {
             let problem = "a receive from nobody gives no object";
-            return Err(Error::invalid("peer", problem).in_call(&format_args!("{} at {}", call.0, call.1)));
+            return Err(Error::invalid("peer", problem).in_call(&format_args!("{}{}", call.0, call.1.at())));
         };
         Ok((decoded(self, call, bytes.into(), source)?, received))
     }
@@ -234,6 +234,6 @@ fn decoded<O: Object, C: Communicator + ?Sized>(
     O::decode(bytes).map_err(|problem| {
         let rank = comm.group().job_rank(GroupRank::new(rank));
         let error = Error::invalid("object", format!("the object of rank {rank} is malformed: {problem}"));
-        error.in_call(&format_args!("{call} at {site}"))
+        error.in_call(&format_args!("{call}{}", site.at()))
     })
 }

@@ -84,7 +84,7 @@ pub(crate) fn deadline(call: &Call<'_>) -> Instant {
 }
 
 pub(crate) fn info(call: &Call<'_>) -> CallInfo {
-    CallInfo { site: Some(call.site.into()), ..CallInfo::new(0, call.descriptor) }
+    CallInfo { site: call.site.text(), ..CallInfo::new(0, call.descriptor) }
 }
 
 /// The timeout of a call that has waited for `waited`.

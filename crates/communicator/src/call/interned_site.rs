@@ -22,12 +22,26 @@ impl Site {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::info::SiteText;
+    use crate::call::Call;
+    use crate::call::descriptor::Descriptor;
+    use crate::call::info::{CallInfo, SiteText};
+    use crate::elements::dtype::DType;
+    use crate::memory::Buffers;
+    use unisono_schedule::Collective;
 
     #[test]
     fn a_file_whose_name_is_too_long_is_refused() {
         let error = Site::interned(&"x".repeat(257), 1).unwrap_err();
         assert_eq!(error.to_string(), "invalid site: 257 bytes, at most 256 are kept");
+    }
+
+    #[test]
+    fn an_unknown_line_is_not_shown() {
+        let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        let call = Call { site: Site::UNKNOWN, ..Call::new(descriptor, Buffers::none()) };
+        assert_eq!(call.to_string(), descriptor.to_string());
+        let info = CallInfo { site: call.site.text(), ..CallInfo::new(3, descriptor) };
+        assert_eq!(info.to_string(), format!("call 3 {descriptor}"));
     }
 
     #[test]

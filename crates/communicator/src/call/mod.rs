@@ -79,14 +79,14 @@ pub struct OwnedCall {
 /// The call and its line, for errors of a call that has no number yet.
 impl fmt::Display for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.descriptor, self.site)
+        write!(f, "{}{}", self.descriptor, self.site.at())
     }
 }
 
 /// As for [`Call`].
 impl fmt::Display for OwnedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.descriptor, self.site)
+        write!(f, "{}{}", self.descriptor, self.site.at())
     }
 }
 

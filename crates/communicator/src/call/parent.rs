@@ -42,7 +42,7 @@ impl ParentCall {
 
     /// The call and the line that opens its scope, such as `sum_twice(8 x f32, sum) at src/main.rs:7`.
     pub fn with_site(&self) -> String {
-        self.site.map_or_else(|| self.to_string(), |site| format!("{self} at {site}"))
+        self.site.map_or_else(|| self.to_string(), |site| format!("{self}{}", site.at()))
     }
 }
 

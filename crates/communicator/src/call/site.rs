@@ -3,6 +3,8 @@
 use std::fmt;
 use std::panic::Location;
 
+use crate::call::info::SiteText;
+
 /// The line of the user's program that issued a call.
 ///
 /// The typed calls find their caller's line. A binding gives the line of its own language.
@@ -21,6 +23,9 @@ pub struct Site {
 }
 
 impl Site {
+    /// An unknown line, for a caller of another language that gives none. Errors do not show it.
+    pub const UNKNOWN: Site = Site { file: "", line: 0 };
+
     /// The line of the caller.
     #[track_caller]
     pub const fn caller() -> Site {
@@ -37,6 +42,27 @@ impl Site {
     pub fn line(self) -> u32 {
         self.line
     }
+
+    /// As errors hold it; `None` for [`Site::UNKNOWN`].
+    pub fn text(self) -> Option<SiteText> {
+        (self != Site::UNKNOWN).then(|| self.into())
+    }
+
+    /// What follows the name of a call: ` at train.py:40`, or nothing for [`Site::UNKNOWN`].
+    pub fn at(self) -> impl fmt::Display {
+        At(self)
+    }
+}
+
+struct At(Site);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Site::UNKNOWN => Ok(()),
+            site => write!(f, " at {site}"),
+        }
+    }
 }
 
 impl From<&'static Location<'static>> for Site {
@@ -47,7 +73,10 @@ impl From<&'static Location<'static>> for Site {
 
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        match *self {
+            Site::UNKNOWN => f.write_str("an unknown line"),
+            Site { file, line } => write!(f, "{file}:{line}"),
+        }
     }
 }
 

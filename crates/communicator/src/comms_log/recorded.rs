@@ -74,7 +74,7 @@ impl<'a> EnteredCall<'a> {
             ranks: self.ranks,
             parent: self.parent.map(|parent| parent.name),
             name: self.log_name().or(self.own_name).or(label),
-            site: Some(self.site).filter(|_| tells_lines_apart),
+            site: Some(self.site).filter(|site| tells_lines_apart && *site != Site::UNKNOWN),
             is_rest: false,
         };
         RecordedCall {

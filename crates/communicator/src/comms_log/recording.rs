@@ -25,7 +25,7 @@ impl Recording {
     /// Ends.
     pub fn end(mut self, ended: RecordedEnd) {
         if self.group.comms_logger().end(&mut self.call, ended) && self.group.rank() == 0 {
-            let shown = format_args!("{} at {}", self.descriptor, self.site);
+            let shown = format_args!("{}{}", self.descriptor, self.site.at());
             CommsLogger::tell(&self.call, self.group.own_job_rank().get(), &shown);
         }
     }

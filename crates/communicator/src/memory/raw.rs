@@ -43,11 +43,13 @@ impl fmt::Debug for Keeper {
     }
 }
 
-/// Bytes at an address. The maker of the buffer has promised that they are valid as long as the keeper lives.
+/// Bytes at an address. The maker of the buffer has promised that they are valid as long as the keeper lives, or until
+/// the call has ended.
 struct RawMemory {
     start: NonNull<u8>,
     bytes: usize,
-    keeper: Keeper,
+    /// `None` for memory that its owner keeps.
+    keeper: Option<Keeper>,
 }
 
 // SAFETY: the maker of the buffer has promised that nothing else touches the bytes. This holds on any thread.
@@ -96,7 +98,7 @@ impl<T: Element> ElementVec for Vec<T> {
 }
 
 /// One contiguous buffer of an asynchronous call: a vector that moved in, or memory that stays where it is
-/// ([`OwnedBuffer::from_raw`]).
+/// ([`OwnedBuffer::from_raw`], [`OwnedBuffer::lent`]).
 pub struct OwnedBuffer {
     dtype: DType,
     elements: OwnedElements,
@@ -197,7 +199,46 @@ impl OwnedBuffer {
         dtype: DType,
         keeper: Box<dyn Any + Send>,
     ) -> Result<OwnedBuffer> {
-        let keeper = Keeper(Some(keeper));
+        OwnedBuffer::raw(start, bytes, dtype, Some(Keeper(Some(keeper))))
+    }
+
+    /// Memory that stays where it is and that its owner keeps: `bytes` bytes of `dtype` elements at `start`, which may
+    /// be null if `bytes` is 0. It costs less than [`OwnedBuffer::from_raw`]: no thread has to drop a keeper. The handle
+    /// gives an empty buffer back.
+    ///
+    /// # Safety
+    /// Until the call has ended, the bytes must be valid and initialized, and nothing but the call may write them. If
+    /// the call writes them, nothing else may read them. The end of the call is when [`crate::Work::is_done`] is true or
+    /// a wait has returned its result; a drop of the handle does not end the call. A call that is refused has ended.
+    ///
+    /// # Errors
+    /// As [`OwnedBuffer::from_raw`].
+    ///
+    /// ```
+    /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*};
+    /// # pub mod call { pub use unisono_communicator::*; } }
+    /// use unisono::{Collective, CollectivesAsync, DType, Solo};
+    /// use unisono::call::{Descriptor, OwnedBuffer, OwnedBuffers, OwnedCall, Place};
+    /// let mut memory = [1.0f32, 2.0];
+    /// let (start, bytes) = (memory.as_mut_ptr().cast(), size_of_val(&memory));
+    /// // SAFETY: the array outlives the wait below, and nobody looks at it before.
+    /// let buffer = unsafe { OwnedBuffer::lent(start, bytes, DType::F32) }?;
+    /// let broadcast = Descriptor {
+    ///     root: Some(0),
+    ///     place: Place::InPlace,
+    ///     ..Descriptor::new(Collective::Broadcast, DType::F32, 2)
+    /// };
+    /// let work = Solo::new().start(OwnedCall::new(broadcast, OwnedBuffers::InOut(buffer.into())));
+    /// work.wait()?;
+    /// assert_eq!(memory, [1.0, 2.0]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    pub unsafe fn lent(start: *mut u8, bytes: usize, dtype: DType) -> Result<OwnedBuffer> {
+        OwnedBuffer::raw(start, bytes, dtype, None)
+    }
+
+    /// The caller has made the promise of one of the two functions above.
+    fn raw(start: *mut u8, bytes: usize, dtype: DType, keeper: Option<Keeper>) -> Result<OwnedBuffer> {
         if !bytes.is_multiple_of(dtype.bytes()) {
             let problem = format!("{bytes}, but elements of {dtype} have {}", dtype.bytes());
             return Err(Error::invalid("bytes", problem));
@@ -267,14 +308,13 @@ impl OwnedBuffer {
     }
 
     pub(super) fn has_keeper(&self) -> bool {
-        matches!(self.elements, OwnedElements::Raw(_))
+        matches!(&self.elements, OwnedElements::Raw(memory) if memory.keeper.is_some())
     }
 
     pub(super) fn release(&mut self, keepers: &mut Vec<Keeper>) {
-        if self.has_keeper()
-            && let OwnedElements::Raw(memory) = std::mem::replace(&mut self.elements, OwnedElements::Released)
-        {
-            keepers.push(memory.keeper);
+        if let OwnedElements::Raw(memory) = &mut self.elements {
+            keepers.extend(memory.keeper.take());
+            self.elements = OwnedElements::Released;
         }
     }
 }

@@ -118,8 +118,9 @@ impl Work {
     /// calls, because no lock of the communicator is held. Any number of callbacks may be given. A callback makes a
     /// progress thread move the call at once, instead of leaving it to waiting threads for a while.
     ///
-    /// A callback must not block: one thread runs all callbacks of a communicator, so it would delay later callbacks,
-    /// but no call. A panic is logged. A forked child runs no callbacks of its parent.
+    /// Few threads run the callbacks of all communicators of a world. A callback may block, also until a later one has
+    /// run: another thread then goes on with the next. A panic is logged. A forked child runs no callbacks of its
+    /// parent.
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }

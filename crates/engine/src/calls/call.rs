@@ -330,7 +330,7 @@ impl ActiveCall {
             number: self.number,
             descriptor: self.descriptor,
             algorithm: Some(CallAlgorithm { name: name.into(), schedules }),
-            site: Some(self.site.into()),
+            site: self.site.text(),
             sizes: self.sizes.clone(),
             parent: self.parent.clone(),
         }

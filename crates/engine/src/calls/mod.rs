@@ -10,7 +10,7 @@
 //! | `idling` | whether an idle thread looks at its links, gives its core away, or sleeps |
 //! | `time_slice` | a short slice for a thread that waits beside other work on its core |
 //! | `monitor` | the thread that holds the links, and the waiting threads |
-//! | `progress_threads`, `callbacks` | the threads of all communicators; the thread that calls functions of users |
+//! | `progress_threads`, `callbacks` | the threads of all communicators, and the threads that call functions of users |
 
 pub(crate) mod call;
 pub(crate) mod callbacks;

@@ -69,6 +69,11 @@ pub(crate) enum Command {
 }
 
 impl Monitor {
+    /// The monitor of a communicator whose callbacks run on these threads.
+    pub(crate) fn with(callbacks: Arc<Callbacks>) -> Monitor {
+        Monitor { callbacks, ..Monitor::default() }
+    }
+
     #[inline]
     fn lock(&self) -> MutexGuard<'_, MonitorState> {
         lock(&self.state)

@@ -1,4 +1,4 @@
-//! The threads that move the asynchronous calls of all communicators of a world.
+//! The threads that move the asynchronous calls of all communicators of a world, and the threads of their callbacks.
 //!
 //! There are few of them however many communicators there are. While there are more communicators with work than
 //! threads, each thread turns to the next one as soon as nothing moves, so no communicator waits for another to end.
@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use unisono_backend::Waker;
 use unisono_communicator::Error;
 
+use crate::calls::callbacks::Callbacks;
 use crate::calls::monitor::Monitor;
 use crate::lock;
 
@@ -33,6 +34,7 @@ impl fmt::Debug for ProgressThreads {
 /// The threads themselves do not own this, so they end with it.
 struct Owner {
     pool: Arc<Pool>,
+    callbacks: Arc<Callbacks>,
     process: u32,
 }
 
@@ -45,7 +47,7 @@ impl Owner {
 
 impl Default for Owner {
     fn default() -> Owner {
-        Owner { pool: Arc::default(), process: std::process::id() }
+        Owner { pool: Arc::default(), callbacks: Arc::default(), process: std::process::id() }
     }
 }
 
@@ -54,6 +56,7 @@ impl Drop for Owner {
         if !self.is_child() {
             lock(&self.pool.state).is_over = true;
             self.pool.has_work.notify_all();
+            self.callbacks.end();
         }
     }
 }
@@ -80,9 +83,14 @@ struct PoolState {
 }
 
 impl ProgressThreads {
-    /// The number of threads.
+    /// The number of threads that move calls.
     pub fn count(&self) -> usize {
         lock(&self.0.pool.state).threads
+    }
+
+    /// The threads of callbacks.
+    pub(crate) fn callbacks(&self) -> &Arc<Callbacks> {
+        &self.0.callbacks
     }
 
     /// A communicator has a command for its thread.

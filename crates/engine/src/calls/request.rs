@@ -116,7 +116,7 @@ impl Request {
             }
             board.unfinished().note_end(self.message.is_none(), result.is_ok());
         }
-        let call = format_args!("{} at {}", self.descriptor, self.site);
+        let call = format_args!("{}{}", self.descriptor, self.site.at());
         let result = result.map_err(|error| error.in_call(&call));
         self.monitor.announce(self.ending.end(result, buffers), || self.is_awaited());
     }
@@ -170,7 +170,7 @@ impl Request {
 
     pub(crate) fn info(&self) -> CallInfo {
         let parent = self.enclosing.as_ref().map(|enclosing| enclosing.parent.clone());
-        CallInfo { site: Some(self.site.into()), parent, ..CallInfo::new(0, self.descriptor) }
+        CallInfo { site: self.site.text(), parent, ..CallInfo::new(0, self.descriptor) }
     }
 }
 

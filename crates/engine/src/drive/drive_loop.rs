@@ -67,7 +67,7 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
                 Step::Idle => true,
             };
             let now = self.links.now();
-            task.idle(self, now)?;
+            self.idle(task, now)?;
             let still_since = *still_since.get_or_insert(now);
             let idle = now.saturating_duration_since(still_since).saturating_sub(task.grace());
             if self.shared.gate.must_end(idle) {
@@ -90,6 +90,13 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
         }
         self.shared.gate.board().progress().await_rank(None);
         Ok(())
+    }
+
+    /// Looks after the task, which did not move, and asks whether its call must end.
+    fn idle(&mut self, task: &mut impl Task<L>, now: Instant) -> Result<()> {
+        task.idle(self, now)?;
+        let gate = &self.shared.gate;
+        if gate.is_interrupted(now) { Err(gate.abort()) } else { Ok(()) }
     }
 
     /// Yields the core.
@@ -144,7 +151,7 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
                 return Ok(woken);
             }
             now = self.links.now();
-            task.idle(self, now)?;
+            self.idle(task, now)?;
             self.shared.look_after_messages(now)?;
         }
     }

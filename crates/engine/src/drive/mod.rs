@@ -79,6 +79,7 @@ impl<L: Links + 'static> Shared<L> {
         messages: PointToPoint,
         engine: Engine<L>,
     ) -> Arc<Shared<L>> {
+        let monitor = Monitor::with(options.progress.callbacks().clone());
         let wake = engine.links.waker();
         gate.board().first_cause().on_revoke(wake.clone());
         let shared = Arc::new(Shared {
@@ -90,7 +91,7 @@ impl<L: Links + 'static> Shared<L> {
             has_messages: AtomicBool::new(false),
             news_of_closing: Arc::default(),
             unprepared: Unprepared::default(),
-            monitor: Arc::default(),
+            monitor: Arc::new(monitor),
             dropped: OnceLock::new(),
             wake,
             engine: Mutex::new(engine),
@@ -212,6 +213,5 @@ impl<L: Links + 'static> Drop for Shared<L> {
         }
         pending.iter().for_each(|call| call.request.fail(Error::closed()));
         lock(&self.messages).fail(&Error::closed());
-        self.monitor.callbacks().end();
     }
 }

@@ -179,7 +179,7 @@ pub(crate) struct WaitingTransfer {
 
 impl fmt::Display for WaitingTransfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.descriptor, self.site)?;
+        write!(f, "{}{}", self.descriptor, self.site.at())?;
         match self.others {
             0 => Ok(()),
             1 => f.write_str(" (and 1 more send or receive)"),
@@ -206,7 +206,7 @@ impl WaitingTransfer {
 
     /// The transfer as errors name it.
     fn info(&self) -> CallInfo {
-        CallInfo { site: Some(self.site.into()), ..CallInfo::new(0, self.descriptor) }
+        CallInfo { site: self.site.text(), ..CallInfo::new(0, self.descriptor) }
     }
 
     /// The timeout after this `wait`, on this rank of `peers`.

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use unisono_communicator::{Error, Result};
 use unisono_control::RANKS_MAX;
 
 use super::Config;
 use crate::environment::{Launcher, Placement};
-use crate::rendezvous::split_store;
+use crate::rendezvous::{MeetingStore, split_store};
 
 const FORMS: &str = "env://, tcp://host:port and file:///path are known";
 
@@ -61,8 +62,7 @@ impl Config {
         if method == InitMethod::Environment {
             return Ok(());
         }
-        self.store = None;
-        self.meeting_file = None;
+        self.meet_elsewhere();
         // A port and a path belong to one job at a time.
         match method {
             InitMethod::Environment => {}
@@ -79,6 +79,20 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Says that ranks meet through a store that the program brings, in place of the environment.
+    pub fn set_meeting(&mut self, store: Arc<dyn MeetingStore>) {
+        self.meet_elsewhere();
+        self.job_key = Some("the program's store".to_owned());
+        self.meeting_store = Some(store);
+    }
+
+    /// Forgets the places where the ranks would meet.
+    fn meet_elsewhere(&mut self) {
+        self.store = None;
+        self.meeting_file = None;
+        self.meeting_store = None;
     }
 
     /// Says who this process is, in place of the environment: its rank, from 0, and the number of ranks.

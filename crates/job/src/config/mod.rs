@@ -20,6 +20,7 @@ use unisono_control::intervals::Intervals;
 use crate::comms_log::comms_logger;
 use crate::environment::{self, Launcher, Placement};
 use crate::job_settings::{Checksum, JobSettings};
+use crate::rendezvous::MeetingStore;
 use crate::report::{self, InheritedPipe, Reporter};
 use crate::secret::SecretSource;
 use crate::settings::{GROUPS, Source, configuration};
@@ -69,6 +70,8 @@ pub struct Config {
     pub store: Option<String>,
     /// The file through which ranks meet, if the program names one; see [`Config::set_init_method`].
     pub meeting_file: Option<PathBuf>,
+    /// The store through which ranks meet, if the program brings one; see [`Config::set_meeting`].
+    pub meeting_store: Option<Arc<dyn MeetingStore>>,
     /// The source of the job's secret, if a setting names one.
     pub secret: Option<SecretSource>,
     /// The file of the user's own secret, if there is one.
@@ -226,6 +229,7 @@ impl Config {
         Ok(Config {
             store: source.text("UNISONO_STORE"),
             meeting_file: None,
+            meeting_store: None,
             secret: secret_source(source)?,
             user_secret_file: user_secret_file(source),
             job_key: discovery.job_key,

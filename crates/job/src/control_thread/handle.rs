@@ -1,9 +1,9 @@
 //! The handle of the control plane that the engine of one communicator holds.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::Receiver;
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, on_rank};
 use unisono_communicator::{ClockOffset, Error, Group, GroupOptions, GroupRank, JobRank, LinkTime, Result};
 use unisono_control::Request;
@@ -13,10 +13,8 @@ use unisono_control::wire::CommunicatorKey;
 use unisono_engine::SharedRegistry;
 
 use super::command::Command;
+use crate::answers::await_control;
 use crate::job::{Job, WORLD_KEY};
-
-/// The time that an answer of the control thread may take beyond its deadline.
-const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// The control plane of one communicator. Dropping it removes the communicator from the control thread. The world lives
 /// as long as one of its communicators.
@@ -96,15 +94,12 @@ pub(crate) fn make_named(
     made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
 }
 
-/// The answer of the control thread, which comes by the deadline, or a little later: it may have much to do first. When
-/// a process was stopped and goes on, its control thread must get a turn before both times are over.
-fn await_answer<T>(answered: &Receiver<Result<T>>, deadline: Instant) -> Result<T> {
-    let late = |_| answered.recv_timeout(ANSWER_WAIT);
-    answered.recv_deadline(deadline).or_else(late).unwrap_or_else(|error| Err(no_answer(error)))
-}
-
-fn no_answer(error: RecvTimeoutError) -> Error {
-    Error::System { what: "no answer from the control thread".to_owned(), text: error.to_string() }
+impl ControlHandle {
+    /// The answer of the control thread, which comes by the deadline, or a little later.
+    fn answer_by<T>(&self, answered: &Receiver<Result<T>>, deadline: Instant) -> Result<T> {
+        await_control(answered, deadline)
+            .unwrap_or_else(|missing| Err(missing.error(self.group.own_job_rank())))
+    }
 }
 
 impl Control for ControlHandle {
@@ -123,13 +118,13 @@ impl Control for ControlHandle {
     fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
         let (answer, answered) = crossbeam_channel::bounded(1);
         self.job.commands().send(Command::Close { key: self.key, ours, deadline, answer });
-        await_answer(&answered, deadline)
+        self.answer_by(&answered, deadline)
     }
 
     fn agree(&self, ask: &Ask) -> Result<Agreed> {
         let (answer, answered) = crossbeam_channel::bounded(1);
         self.job.commands().send(Command::Agree { key: self.key, ask: *ask, answer });
-        await_answer(&answered, ask.deadline)
+        self.answer_by(&answered, ask.deadline)
     }
 
     fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Companion> {

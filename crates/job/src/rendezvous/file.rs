@@ -13,60 +13,22 @@ use std::io::{self, Read, Seek, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use unisono_communicator::{Error, Result};
-use unisono_control::codec::{ADDRESS_BYTES, Reader, Writer};
-use unisono_control::secret::{SECRET_BYTES, Secret, TAG_BYTES};
+use unisono_control::secret::Secret;
 use zeroize::Zeroizing;
 
 use super::Joined;
 use super::host::{Hosted, StoreConfig};
-use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, no_store};
+use super::join::{JoinConfig, Setback};
 use super::loopback::check_loopback;
-use super::waiting::Waiting;
+use super::notice::{Found, NOTICE_BYTES, Notice, meet_by_notice};
 use crate::private_files::{bad_file, no_runtime_file, open_private};
 use crate::size_limit::write_limited;
 use crate::task_thread::TaskThread;
 
-/// The place of the store, and the rank and the pid of its host.
-const PLACE_BYTES: usize = ADDRESS_BYTES + 2 * size_of::<u32>();
-const NOTICE_BYTES: usize = SECRET_BYTES + PLACE_BYTES + TAG_BYTES;
-
 /// The number of files that a host looks at for jobs that are over.
 const LEFT_OVER_MAX: usize = 256;
-
-const NOTICE_LABEL: &[u8] = b"unisono notice 2";
-
-/// The content of the file: where the store is, who hosts it, and the secret of the job.
-#[derive(Clone, Debug)]
-struct Notice {
-    secret: Secret,
-    address: SocketAddr,
-    rank: u32,
-    pid: u32,
-}
-
-impl Notice {
-    fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let place = Writer::new().address(self.address).u32(self.rank).u32(self.pid).finish();
-        let tag = self.secret.tag(&[NOTICE_LABEL, &place]);
-        Zeroizing::new([&self.secret.expose()[..], &place, &tag].concat())
-    }
-
-    /// `None` when the file is still being written.
-    fn decode(bytes: &[u8]) -> Option<Notice> {
-        let (secret, rest) = bytes.split_first_chunk::<SECRET_BYTES>()?;
-        let (place, tag) = rest.split_first_chunk::<PLACE_BYTES>()?;
-        let secret = Secret::take(&mut secret.clone());
-        if !secret.verifies(&[NOTICE_LABEL, place], tag) {
-            return None;
-        }
-        let mut place = Reader::new(place);
-        let (address, rank, pid) = (place.address().ok()?, place.u32().ok()?, place.u32().ok()?);
-        Some(Notice { secret, address, rank, pid })
-    }
-}
 
 /// The origin of the file's name.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +66,7 @@ fn host_in(
     naming: Naming,
     rank: &JoinConfig,
     thread: &TaskThread,
-) -> Result<(Notice, Hosted)> {
+) -> Result<Found> {
     let listen = match naming {
         Naming::Ours => {
             remove_left_over(path);
@@ -131,7 +93,7 @@ fn host_in(
     let written = write_limited(|| write(&mut file));
     // On failure it goes, and takes the file away.
     let hosted = hosted.announced_by(LockedFile { path: path.to_owned(), file });
-    written.map_err(|error| naming.failed("write", path, &error)).map(|()| (notice, hosted))
+    written.map_err(|error| naming.failed("write", path, &error)).map(|()| (notice, Some(hosted)))
 }
 
 /// Refuses a file that holds anything but the notice of a job that is over.
@@ -219,41 +181,14 @@ pub(super) async fn meet(
         // The ranks may listen at an address that a setting gives, but the store is at loopback.
         check_loopback(Ipv4Addr::LOCALHOST.into())?;
     }
-    let deadline = Instant::now() + rank.timeout;
-    let mut retry = Retry::new(deadline);
-    let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
-    let mut hosted_by = StoreProcess::default();
-    let mut last = Setback::Absent("the rank that has locked the file has written nothing".into());
-    loop {
-        // The store lives as long as this attempt.
-        let (notice, _hosted) = match role(path, naming)? {
-            Role::Host(file) => {
-                let (notice, hosted) = host_in((path, file), naming, rank, thread)?;
-                (Some(notice), Some(hosted))
-            }
-            Role::Guest(notice) => (notice, None),
-        };
-        if let Some(Notice { secret, address, rank: host, pid }) = notice {
-            hosted_by = StoreProcess { rank: Some(host), pid: Some(pid) };
-            let found = JoinConfig { store: address.to_string(), hosted_by, secret, ..rank.clone() };
-            match attempt(&found, &mut waiting, deadline).await {
-                Ok(joined) => return Ok(joined),
-                Err(Setback::Final(error)) => return Err(error),
-                // The file may belong to a store that has ended: it is read again.
-                Err(setback) => last = setback,
-            }
+    meet_by_notice(rank, |_| match role(path, naming)? {
+        Role::Host(file) => host_in((path, file), naming, rank, thread).map(Ok),
+        Role::Guest(Some(notice)) => Ok(Ok((notice, None))),
+        Role::Guest(None) => {
+            Ok(Err(Setback::Absent("the rank that has locked the file has written nothing".into())))
         }
-        waiting.on_time(&no_store(&last.to_string()));
-        if !retry.pause().await {
-            return Err(match last {
-                Setback::Unauthenticated(error) | Setback::Final(error) => error,
-                Setback::Absent(text) => given_up(rank, None, &text),
-                Setback::Broken(text) => {
-                    given_up(&JoinConfig { hosted_by, ..rank.clone() }, Some(&text), &text)
-                }
-            });
-        }
-    }
+    })
+    .await
 }
 
 #[cfg(test)]
@@ -263,20 +198,5 @@ pub(super) mod tests {
     /// The content of a file that announces a store at `address`.
     pub(in crate::rendezvous) fn notice(secret: Secret, address: SocketAddr) -> Vec<u8> {
         Notice { secret, address, rank: 0, pid: 1 }.encode().to_vec()
-    }
-
-    #[test]
-    fn a_notice_is_read_whole_or_not_at_all() {
-        let address = "127.0.0.1:4711".parse().unwrap();
-        let bytes = notice(Secret::random().unwrap(), address);
-        assert_eq!(bytes.len(), NOTICE_BYTES);
-        let read = Notice::decode(&bytes).unwrap();
-        assert_eq!((read.address, read.rank, read.pid), (address, 0, 1));
-        for end in 0..bytes.len() {
-            assert!(Notice::decode(&bytes[..end]).is_none());
-            let mut changed = bytes.clone();
-            changed[end] ^= 1;
-            assert!(Notice::decode(&changed).is_none(), "byte {end}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! | when | place of the store | the secret |
 //! | --- | --- | --- |
+//! | the program brings a store, [`MeetingStore`] | in rank 0, which says in that store where | the same, or a fresh one in that store |
 //! | the program names a file (`file://`) | in the first rank to lock it, which says where | fresh, in the file |
 //! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
 //! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
@@ -31,6 +32,8 @@ mod host;
 mod join;
 mod key;
 pub(crate) mod loopback;
+mod meeting_store;
+mod notice;
 mod own_cpus;
 mod plan;
 #[cfg(test)]
@@ -63,6 +66,7 @@ pub use join::{JoinConfig, StoreProcess};
 pub use key::own_process;
 pub(crate) use key::process_start_ticks;
 pub use loopback::check_loopback;
+pub use meeting_store::{MeetingStore, MeetingStoreError};
 pub use plan::store_job;
 pub(crate) use scope::at_own;
 pub use unisono_control::roster::message::{
@@ -173,6 +177,12 @@ pub(crate) async fn rendezvous(
             let mut rank = rank(String::new(), Secret::random()?, job);
             rank.wait.place = format!("{} {}", rank.wait.place, path.display());
             file::meet(&path, Naming::OfProgram { listen }, &rank, thread).await
+        }
+        Meeting::Program { store, secret } => {
+            let mut rank = rank(String::new(), Secret::random()?, JobId::from_key(&key::job_key(config)));
+            rank.hosted_by.rank = Some(0);
+            let own = secret.map(|secret| secret.read()).transpose()?;
+            meeting_store::meet(store.as_ref(), own, (&rank, listen), thread).await
         }
         Meeting::Launched { store, secret } => {
             join(&rank(store.clone(), secret.read()?, store_job(&store))).await

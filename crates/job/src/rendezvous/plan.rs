@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use unisono_communicator::{Error, Result};
 use unisono_control::handshake::JobId;
@@ -9,6 +10,7 @@ use unisono_control::handshake::JobId;
 use super::address::{join_host, resolve, split_store};
 use super::host::Hosted;
 use super::join::JoinConfig;
+use super::meeting_store::MeetingStore;
 use super::waiting::Waiting;
 use crate::config::Config;
 use crate::environment::Placement;
@@ -22,12 +24,14 @@ pub fn store_job(store: &str) -> JobId {
 }
 
 /// A way of meeting.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Meeting {
     /// This rank is the only one.
     Solo,
     /// Through a private file.
     SameHost,
+    /// Through a store that the program brings, with the secret of the settings.
+    Program { store: Arc<dyn MeetingStore>, secret: Option<SecretSource> },
     /// Through a private file that the program names, where all ranks see it.
     File(PathBuf),
     /// At the launcher's store.
@@ -42,6 +46,9 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
     };
     if world_size == 1 {
         return Ok(Meeting::Solo);
+    }
+    if let Some(store) = config.meeting_store.clone() {
+        return Ok(Meeting::Program { store, secret: secret(config) });
     }
     if let Some(path) = &config.meeting_file {
         return Ok(Meeting::File(path.clone()));
@@ -85,7 +92,7 @@ fn nowhere(config: &Config, local_world_size: Option<u32>) -> Error {
     config.refused(name, &number.to_string(), problem)
 }
 
-const SECRET_REMEDY: &str = "UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode \
+pub(super) const SECRET_REMEDY: &str = "UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode \
                              0600 (umask 077; head -c 32 /dev/urandom > FILE), or UNISONO_SECRET_FD a pipe with \
                              them, or have the file as unisono/secret in the user's configuration directory";
 
@@ -135,6 +142,12 @@ mod tests {
         let lookup =
             |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
         meeting(&Config::from_lookup(&lookup).unwrap())
+    }
+
+    impl PartialEq for Meeting {
+        fn eq(&self, other: &Meeting) -> bool {
+            format!("{self:?}") == format!("{other:?}")
+        }
     }
 
     const RANKS: [(&str, &str); 2] = [("RANK", "1"), ("WORLD_SIZE", "2")];

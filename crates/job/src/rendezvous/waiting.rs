@@ -95,6 +95,7 @@ fn setting(meeting: &Meeting) -> &'static str {
         Meeting::Launched { .. } => "UNISONO_STORE",
         Meeting::AtRankZero { .. } => "UNISONO_MASTER_ADDRESS",
         Meeting::File(_) => "init_method",
+        Meeting::Program { .. } => "with_meeting",
         Meeting::SameHost | Meeting::Solo => "UNISONO_JOB",
     }
 }
@@ -107,6 +108,7 @@ fn place(meeting: &Meeting, job: &str) -> String {
         Meeting::AtRankZero { host, port, .. } => {
             format!("meeting at {}, one port above MASTER_PORT, which rank 0 hosts", join_host(host, *port))
         }
+        Meeting::Program { .. } => "meeting through the store that the program brings".to_owned(),
         Meeting::File(_) => "meeting in the file that init_method names,".to_owned(),
         Meeting::SameHost | Meeting::Solo => format!("meeting by {job}, in the file"),
     }
@@ -126,6 +128,9 @@ fn remedy(meeting: &Meeting, job: &str, voice: Voice) -> String {
             "ranks started in several terminals need UNISONO_JOB=name, the same in each (or MASTER_ADDR and \
              MASTER_PORT); {BEGUN}"
         ),
+        (Meeting::Program { .. }, _) => {
+            format!("all ranks must see the same keys, and rank 0 must call init; {BEGUN}")
+        }
         (Meeting::File(_), _) => format!("all ranks must see the same file; {BEGUN}"),
         (Meeting::SameHost | Meeting::Solo, Voice::Own | Voice::FirstOfHost | Voice::OneOfMany) => same(),
     }

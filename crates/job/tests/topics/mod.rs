@@ -18,6 +18,7 @@ mod limits;
 mod link_local;
 mod listening;
 mod measured;
+mod meeting;
 mod member_groups;
 mod own_failures;
 mod processes;

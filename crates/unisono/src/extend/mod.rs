@@ -51,11 +51,12 @@ pub mod calls {
     pub use unisono_collectives::With;
     pub use unisono_communicator::{
         AfterEnd, AlgorithmName, CALL_TIMEOUT_DEFAULT, CallAlgorithm, Certainty, Completion, DeviceElements,
-        DeviceSpan, DoneCallback, Ending, Executor, FloatFormat, FoundMessage, GroupRank, Holding, Kind,
-        LENGTHS_KNOWN_MAX, LengthList, Lengths, Life, LogName, OpenScope, Operation, ParentCall,
-        PreparedCall, PreparedNumber, Process, Profile, ScopeId, Segment, SegmentList, Segments, SegmentsMut,
-        Severity, ShortText, Site, SiteText, Sizes, SkippedOperations, UnknownCollective, WorkSource,
-        call_back, check_request, deadline_after, flush_log, lengths, log, set_log_level, zeroed,
+        DeviceSpan, DoneCallback, Ending, Executor, FloatFormat, FoundMessage, GroupRank, Holding,
+        InterruptCheck, Kind, LENGTHS_KNOWN_MAX, LengthList, Lengths, Life, LogName, MustEnd, OpenScope,
+        Operation, ParentCall, PreparedCall, PreparedNumber, Process, Profile, ScopeId, Segment, SegmentList,
+        Segments, SegmentsMut, Severity, ShortText, Site, SiteText, Sizes, SkippedOperations,
+        UnknownCollective, WorkSource, call_back, check_request, deadline_after, flush_log, interrupt_check,
+        lengths, log, set_log_level, zeroed,
     };
 }
 

@@ -1,0 +1,112 @@
+//! Ranks meet through a key-value store that the program brings: torch's, Ray's, a dictionary of a Kubernetes operator.
+//! It carries one value, by which the other ranks find the store of rank 0; they meet there as always. So the ranks
+//! need nothing else from it, and an error names ranks as it does everywhere.
+//!
+//! A value that an earlier job has left does no harm: its store is gone, or has another secret, and the key is read
+//! again.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use unisono_communicator::{Error, Result};
+use unisono_control::secret::Secret;
+
+use super::Joined;
+use super::host::{Hosted, StoreConfig};
+use super::join::{JoinConfig, Setback};
+use super::notice::{Found, Notice, SEALED_BYTES, meet_by_notice};
+use super::plan::SECRET_REMEDY;
+use crate::task_thread::TaskThread;
+
+/// The key under which rank 0 says where it is.
+const KEY: &str = "unisono/meeting";
+
+/// The error of a store of the program, in its own words.
+pub type MeetingStoreError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A key-value store that the program brings, through which the ranks of a job find each other. All ranks see the same
+/// keys. The thread that joins calls it, and only until it has joined.
+///
+/// It carries the address of rank 0. If the settings name no secret, it also carries a fresh one: **whoever can read it
+/// can join the job** then.
+///
+/// Several jobs may use one store one after the other, also after a failure. Jobs at the same time need a prefix each.
+pub trait MeetingStore: Debug + Send + Sync {
+    /// Sets the value of `key`, at most 128 bytes, in place of an earlier one.
+    ///
+    /// # Errors
+    /// Any; the rank ends its attempt to join with the text.
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), MeetingStoreError>;
+
+    /// The value of `key`. It may wait for one until `deadline`, or return `None` sooner and be asked again.
+    ///
+    /// # Errors
+    /// Any but the absence of a value; the rank ends its attempt to join with the text.
+    fn get(&self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, MeetingStoreError>;
+}
+
+/// Meets the other ranks through `store`; `own` is the secret of the settings. `rank.store` and `rank.secret` are
+/// replaced by the value there.
+pub(super) async fn meet(
+    store: &dyn MeetingStore,
+    own: Option<Secret>,
+    (rank, mut listen): (&JoinConfig, SocketAddr),
+    thread: &TaskThread,
+) -> Result<Joined> {
+    listen.set_port(0);
+    meet_by_notice(rank, |deadline| match rank.rank {
+        0 => announce(store, own.as_ref(), (rank, listen), thread).map(Ok),
+        _ => find(store, own.as_ref(), deadline),
+    })
+    .await
+}
+
+/// Hosts the store as rank 0, and says in `store` where it is.
+fn announce(
+    store: &dyn MeetingStore,
+    own: Option<&Secret>,
+    (rank, listen): (&JoinConfig, SocketAddr),
+    thread: &TaskThread,
+) -> Result<Found> {
+    let secret = own.map_or_else(Secret::random, |own| Ok(own.clone()))?;
+    let config = StoreConfig { secret: secret.clone(), ..rank.store_at(listen) };
+    let hosted = Hosted::start(thread, config, rank.run.clone())?;
+    let notice = Notice { secret, address: hosted.address(), rank: rank.rank, pid: std::process::id() };
+    let set = match own {
+        Some(_) => store.set(KEY, &notice.seal()),
+        None => store.set(KEY, &notice.encode()),
+    };
+    set.map_err(|error| failed("set", error.as_ref()))?;
+    Ok((notice, Some(hosted)))
+}
+
+/// Finds the store of rank 0.
+fn find(store: &dyn MeetingStore, own: Option<&Secret>, deadline: Instant) -> Result<Result<Found, Setback>> {
+    let value = store.get(KEY, deadline).map_err(|error| failed("get", error.as_ref()))?;
+    let Some(value) = value else {
+        return Ok(Err(Setback::Broken(format!("rank 0 has set no {KEY:?} in the program's store"))));
+    };
+    let notice = match own {
+        Some(own) => Notice::open(own.clone(), &value),
+        None => Notice::decode(&value),
+    };
+    let problem = match (notice, own) {
+        (Some(notice), _) => return Ok(Ok((notice, None))),
+        (None, Some(_)) if Notice::decode(&value).is_some() => {
+            "rank 0 has no secret of its own, but this rank has one".to_owned()
+        }
+        (None, Some(_)) if value.len() == SEALED_BYTES => "rank 0 has another secret".to_owned(),
+        (None, None) if value.len() == SEALED_BYTES => {
+            format!("rank 0 has a secret of its own, but this rank has none: {SECRET_REMEDY}")
+        }
+        (None, _) => format!("the value of {KEY:?} in the program's store is not from rank 0 of a job"),
+    };
+    // An earlier job may have left it.
+    Ok(Err(Setback::Unauthenticated(Error::Refused { problem })))
+}
+
+fn failed(function: &str, error: &dyn std::error::Error) -> Error {
+    let problem = format!("{function}({KEY:?}) of the program's store: {error}");
+    Error::Rendezvous { missing: Vec::new(), problem }
+}
