@@ -4,6 +4,7 @@
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyTypeError;
@@ -11,8 +12,8 @@ use pyo3::ffi;
 use pyo3::ffi::c_str;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict};
-use unisono::DType;
 use unisono::call::OwnedBuffer;
+use unisono::{DType, Work};
 
 use crate::dtypes::of_format;
 use crate::errors::{Raise, invalid};
@@ -179,18 +180,68 @@ impl Array {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Its memory for an asynchronous call, which keeps the array until it has ended.
-    pub(crate) fn into_owned(self, py: Python<'_>) -> PyResult<OwnedBuffer> {
-        let (start, bytes, dtype) = (self.start.as_ptr(), self.bytes, self.dtype);
-        // SAFETY: the keeper keeps the export, which keeps the bytes in place. `Request` refuses overlaps in a call.
-        unsafe { OwnedBuffer::from_raw(start, bytes, dtype, Box::new(Kept::new(self))) }.raise(py)
+    /// Its memory for a started call.
+    ///
+    /// # Safety
+    /// The array lives until the call has ended.
+    unsafe fn lend(&self) -> unisono::Result<OwnedBuffer> {
+        // SAFETY: the export keeps the bytes in place as long as this value lives. `Request` refuses overlaps.
+        unsafe { OwnedBuffer::lent(self.start.as_ptr(), self.bytes, self.dtype) }
     }
 }
 
 /// No elements of this type.
 pub(crate) fn empty(py: Python<'_>, dtype: DType) -> PyResult<OwnedBuffer> {
     // SAFETY: nothing is ever read or written.
-    unsafe { OwnedBuffer::from_raw(std::ptr::null_mut(), 0, dtype, Box::new(())) }.raise(py)
+    unsafe { OwnedBuffer::lent(std::ptr::null_mut(), 0, dtype) }.raise(py)
+}
+
+/// A call that was started, and its arrays, which it keeps until the call has ended.
+pub(crate) struct Started {
+    work: Work,
+    arrays: Mutex<Vec<Array>>,
+}
+
+impl Started {
+    /// Starts a call on the memory of these arrays; `start` gets a buffer for each.
+    pub(crate) fn new(
+        py: Python<'_>,
+        arrays: Vec<Array>,
+        start: impl FnOnce(Vec<OwnedBuffer>) -> Work + Send,
+    ) -> PyResult<Started> {
+        // SAFETY: the value below keeps the arrays until its call has ended.
+        let lent: unisono::Result<Vec<_>> = arrays.iter().map(|array| unsafe { array.lend() }).collect();
+        let lent = lent.raise(py)?;
+        let work = py.detach(|| start(lent));
+        Ok(Started { work, arrays: Mutex::new(arrays) })
+    }
+
+    /// The call's handle.
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// Lets go of the arrays if the call has ended.
+    pub(crate) fn release(&self) {
+        if self.work.is_done() {
+            self.take();
+        }
+    }
+
+    fn take(&self) -> Vec<Array> {
+        std::mem::take(&mut *self.arrays.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let arrays = self.take();
+        if !arrays.is_empty() && !self.work.is_done() {
+            // The call goes on without its handle.
+            let kept = Kept::new(arrays);
+            self.work.on_done(move |_| drop(kept));
+        }
+    }
 }
 
 /// The refusal of an array that does not export its memory.

@@ -11,7 +11,7 @@ use unisono::{
     Scope,
 };
 
-use crate::errors::Raise;
+use crate::interrupt::waiting;
 use crate::site::site;
 use crate::work::seconds;
 
@@ -187,20 +187,20 @@ impl Communicator {
     #[pyo3(signature = (colour, key = 0))]
     fn split(&self, py: Python<'_>, colour: Option<u32>, key: i64) -> PyResult<Option<Communicator>> {
         let (at, options) = (self.at(py), self.options);
-        let group = py.detach(|| at.with(options).split(colour, key)).raise(py)?;
+        let group = waiting(py, || at.with(options).split(colour, key))?;
         Ok(group.map(Communicator::new))
     }
 
     /// A communicator of some of its ranks, in the order given; `None` on a rank that is not in the list. Every rank of
     /// this communicator makes the call, the members with the same list.
     fn subgroup(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<Option<Communicator>> {
-        let group = py.detach(|| self.inner.subgroup_with(&ranks, &GroupOptions::new())).raise(py)?;
+        let group = waiting(py, || self.inner.subgroup_with(&ranks, &GroupOptions::new()))?;
         Ok(group.map(Communicator::new))
     }
 
     /// A second communicator of the same ranks, with its own order of calls. Collective.
     fn duplicate(&self, py: Python<'_>) -> PyResult<Communicator> {
-        let inner = py.detach(|| self.inner.duplicate()).raise(py)?;
+        let inner = waiting(py, || self.inner.duplicate())?;
         Ok(Communicator { inner, options: self.options })
     }
 
@@ -208,31 +208,31 @@ impl Communicator {
     /// Collective over the survivors.
     fn shrink(&self, py: Python<'_>) -> PyResult<Shrunk> {
         let unisono::Shrunk { communicator, new_ranks, last_common_call } =
-            py.detach(|| self.inner.shrink()).raise(py)?;
+            waiting(py, || self.inner.shrink())?;
         let communicator = Py::new(py, Communicator { inner: communicator, options: self.options })?;
         Ok(Shrunk { communicator, new_ranks, last_common_call })
     }
 
     /// The logical AND of the survivors' flags, the same on all; it works on a revoked communicator.
     fn agree(&self, py: Python<'_>, flag: bool) -> PyResult<bool> {
-        py.detach(|| self.inner.agree(flag)).raise(py)
+        waiting(py, || self.inner.agree(flag))
     }
 
     /// Ends every call on every rank with `Aborted`. Any thread may call it.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.inner.abort()).raise(py)
+        waiting(py, || self.inner.abort())
     }
 
     /// Waits until all ranks have called it, at most `timeout` seconds. The error names exactly the ranks that have not
     /// come, and revokes nothing.
     fn monitored_barrier(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let timeout: Duration = seconds(timeout)?;
-        py.detach(|| self.inner.monitored_barrier(timeout)).raise(py)
+        waiting(py, || self.inner.monitored_barrier(timeout))
     }
 
     /// Tells the other ranks that this one makes no more calls.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.inner.close()).raise(py)
+        waiting(py, || self.inner.close())
     }
 
     fn __enter__(slf: Py<Communicator>) -> Py<Communicator> {

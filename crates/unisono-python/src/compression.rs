@@ -13,6 +13,7 @@ use crate::building::given;
 use crate::communicator::Communicator;
 use crate::dtypes::of_name;
 use crate::errors::{Raise, invalid};
+use crate::interrupt::waiting;
 use crate::operators::operator;
 use crate::request::Arrays;
 
@@ -146,15 +147,14 @@ impl Communicator {
             return Err(invalid(py, "array", "is read-only"));
         }
         let memory = &mut memory;
-        let called = py.detach(|| match buffer.dtype {
+        waiting(py, || match buffer.dtype {
             DType::F16 => comm.compressed_all_reduce(elements::<f16>(memory)?, op, &mut state.lock()),
             DType::BF16 => comm.compressed_all_reduce(elements::<bf16>(memory)?, op, &mut state.lock()),
             DType::F32 => comm.compressed_all_reduce(elements::<f32>(memory)?, op, &mut state.lock()),
             other => {
                 Err(Error::invalid("dtype", format!("{other}, but compressed calls take f32, f16 and bf16")))
             }
-        });
-        called.raise(py)?;
+        })?;
         Ok(array.clone())
     }
 }

@@ -13,7 +13,7 @@
 //! | `work.rs`, `message.rs`, `store.rs` | handles of started calls, messages that a probe has found, the store |
 //! | `mesh.rs`, `compression.rs` | meshes and grids; compressed all-reduces and their states |
 //! | `errors.rs`, `site.rs` | exceptions, and the lines of the program that they name |
-//! | `exit.rs` | the end of the interpreter |
+//! | `interrupt.rs`, `exit.rs` | waits that Ctrl-C ends, and the end of the interpreter |
 
 mod arrays;
 mod building;
@@ -23,6 +23,7 @@ mod compression;
 mod dtypes;
 mod errors;
 mod exit;
+mod interrupt;
 mod mesh;
 mod message;
 mod messages;

@@ -5,6 +5,7 @@ use pyo3::types::PyDict;
 
 use crate::communicator::Communicator;
 use crate::errors::Raise;
+use crate::interrupt::waiting;
 use crate::world::World;
 
 /// The ranks of a world as an array with named dimensions, and a group for each dimension: as torch's `DeviceMesh`.
@@ -60,7 +61,7 @@ impl DeviceMesh {
 
     /// The group of the ranks that differ from this one in this dimension only. It is made at the first call.
     fn group(&self, py: Python<'_>, dimension: &str) -> PyResult<Communicator> {
-        let group = py.detach(|| self.mesh.group(dimension)).raise(py)?;
+        let group = waiting(py, || self.mesh.group(dimension))?;
         Ok(Communicator::new(group))
     }
 
@@ -155,7 +156,7 @@ impl Cartesian {
 
     /// The grid of the ranks that differ from this one in the kept dimensions only. Collective.
     fn sub_grid(&self, py: Python<'_>, kept: Vec<bool>) -> PyResult<Cartesian> {
-        let grid = py.detach(|| self.grid.sub_grid(&kept)).raise(py)?;
+        let grid = waiting(py, || self.grid.sub_grid(&kept))?;
         Ok(Cartesian { grid })
     }
 

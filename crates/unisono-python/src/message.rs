@@ -7,9 +7,10 @@ use unisono::call::{Descriptor, OwnedBuffers, OwnedCall, OwnedMemory};
 use unisono::extend::calls::{GroupRank, Operation};
 use unisono::{DType, Error, Outcome, Peer, Probed, Tag};
 
-use crate::arrays::{Array, empty};
+use crate::arrays::{Array, Started, empty};
 use crate::dtypes::numpy_name;
-use crate::errors::{Raise, exception, invalid};
+use crate::errors::{exception, invalid};
+use crate::interrupt::waiting;
 use crate::messages::Received;
 use crate::results::numpy_array;
 use crate::site::site;
@@ -100,7 +101,11 @@ impl Message {
             None => match numpy_name(self.dtype) {
                 Some(name) => numpy_array(py, self.count() as usize, name)?,
                 None => {
-                    return Err(invalid(py, "out", format!("missing: numpy has no arrays of {}", self.dtype)));
+                    return Err(invalid(
+                        py,
+                        "out",
+                        format!("missing: numpy has no arrays of {}", self.dtype),
+                    ));
                 }
             },
         };
@@ -119,11 +124,14 @@ impl Message {
             tag: Tag::Is(self.tag),
             ..Descriptor::new(Operation::Recv, self.dtype, count)
         };
-        let (input, output) =
-            (OwnedMemory::One(empty(py, self.dtype)?), OwnedMemory::One(room.into_owned(py)?));
-        let buffers = OwnedBuffers::Separate { input, output };
-        let call = OwnedCall { site: site(py), ..OwnedCall::new(descriptor, buffers) };
-        py.detach(|| found.receive(call).wait()).raise(py)?;
+        let (no_input, site) = (empty(py, self.dtype)?, site(py));
+        let started = Started::new(py, vec![room], |buffers| {
+            let output =
+                buffers.into_iter().next().map_or(OwnedMemory::of(Vec::<u8>::new()), OwnedMemory::One);
+            let buffers = OwnedBuffers::Separate { input: OwnedMemory::One(no_input), output };
+            found.receive(OwnedCall { site, ..OwnedCall::new(descriptor, buffers) })
+        })?;
+        waiting(py, || started.work().wait())?;
         Ok(out)
     }
 

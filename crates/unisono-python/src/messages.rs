@@ -7,7 +7,7 @@ use unisono::{DType, Outcome, Peer, Tag};
 use crate::errors::invalid;
 
 /// Any source, or any tag.
-#[pyclass(frozen, module = "unisono", name = "Any")]
+#[pyclass(frozen, module = "unisono")]
 pub(crate) struct Wildcard;
 
 #[pymethods]

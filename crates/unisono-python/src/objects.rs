@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use unisono::{Bytes, Collectives, CollectivesOfObjects};
 
 use crate::communicator::Communicator;
-use crate::errors::Raise;
+use crate::interrupt::waiting;
 use crate::messages::{Received, peer};
 
 type Argument<'a, 'py> = &'a Bound<'py, PyAny>;
@@ -44,7 +44,7 @@ impl Communicator {
             (false, _) => None,
         };
         let (at, options) = (self.at(py), self.options);
-        let bytes = py.detach(|| at.with(options).broadcast_object(own, root)).raise(py)?;
+        let bytes = waiting(py, || at.with(options).broadcast_object(own, root))?;
         unpickled(py, &bytes)
     }
 
@@ -52,7 +52,7 @@ impl Communicator {
     fn all_gather_object(&self, py: Python<'_>, object: Argument<'_, '_>) -> PyResult<Vec<Py<PyAny>>> {
         let own = pickled(object)?;
         let (at, options) = (self.at(py), self.options);
-        let all = py.detach(|| at.with(options).all_gather_object(own)).raise(py)?;
+        let all = waiting(py, || at.with(options).all_gather_object(own))?;
         all.iter().map(|bytes| unpickled(py, bytes)).collect()
     }
 
@@ -66,7 +66,7 @@ impl Communicator {
     ) -> PyResult<Option<Vec<Py<PyAny>>>> {
         let own = pickled(object)?;
         let (at, options) = (self.at(py), self.options);
-        let all = py.detach(|| at.with(options).gather_object(own, root)).raise(py)?;
+        let all = waiting(py, || at.with(options).gather_object(own, root))?;
         all.map(|all| all.iter().map(|bytes| unpickled(py, bytes)).collect()).transpose()
     }
 
@@ -86,7 +86,7 @@ impl Communicator {
             None => None,
         };
         let (at, options) = (self.at(py), self.options);
-        let bytes = py.detach(|| at.with(options).scatter_object(own, root)).raise(py)?;
+        let bytes = waiting(py, || at.with(options).scatter_object(own, root))?;
         unpickled(py, &bytes)
     }
 
@@ -101,7 +101,7 @@ impl Communicator {
     ) -> PyResult<()> {
         let (own, destination) = (pickled(object)?, peer(destination, "destination")?);
         let (at, options) = (self.at(py), self.options);
-        py.detach(|| at.with(options).send_object(own, destination, tag)).raise(py)
+        waiting(py, || at.with(options).send_object(own, destination, tag))
     }
 
     /// Receives the next object of `source` with `tag`, both of which may be `ANY`: the object, and its sender and tag.
@@ -114,8 +114,8 @@ impl Communicator {
     ) -> PyResult<Bound<'py, PyTuple>> {
         let (source, tagged) = (peer(source, "source")?, crate::messages::tag(tag)?);
         let (at, options) = (self.at(py), self.options);
-        let received = py.detach(|| at.with(options).recv_object::<Bytes>(source, tagged));
-        let (bytes, unisono::Received { source, tag, count }) = received.raise(py)?;
+        let received = waiting(py, || at.with(options).recv_object::<Bytes>(source, tagged))?;
+        let (bytes, unisono::Received { source, tag, count }) = received;
         let told = Py::new(py, Received::new(source, tag, count as u64, unisono::DType::U8))?;
         (unpickled(py, &bytes)?, told).into_pyobject(py)
     }

@@ -7,7 +7,8 @@ use unisono::{Collectives, CollectivesGrouped, PointToPoint, Tag};
 
 use crate::building::{Given, given};
 use crate::communicator::Communicator;
-use crate::errors::{Raise, invalid};
+use crate::errors::invalid;
+use crate::interrupt::waiting;
 use crate::message::Message;
 use crate::messages::{Received, peer, tag};
 use crate::request::{Arrays, Gives, Memory, Request};
@@ -131,7 +132,7 @@ impl Communicator {
         let calls = [sent.call(self, site), received.call(self, site)];
         let communicator = &*self.inner;
         let both = || communicator.group_calls(|group| calls.into_iter().for_each(|call| group.call(call)));
-        let received = py.detach(both).raise(py)?;
+        let received = waiting(py, both)?;
         let Some(unisono::Received { source, tag, count }) = received.first().copied() else {
             return Err(invalid(py, "out", "nothing was received"));
         };
@@ -149,7 +150,7 @@ impl Communicator {
     ) -> PyResult<Message> {
         let (source, tagged, at) = (peer(source, "source")?, crate::messages::tag(tag)?, self.at(py));
         let options = self.options;
-        let probed = py.detach(|| at.with(options).probe(source, tagged)).raise(py)?;
+        let probed = waiting(py, || at.with(options).probe(source, tagged))?;
         Ok(Message::new(probed))
     }
 
@@ -163,7 +164,7 @@ impl Communicator {
     ) -> PyResult<Option<Message>> {
         let (source, tagged, at) = (peer(source, "source")?, crate::messages::tag(tag)?, self.at(py));
         let options = self.options;
-        let probed = py.detach(|| at.with(options).try_probe(source, tagged)).raise(py)?;
+        let probed = waiting(py, || at.with(options).try_probe(source, tagged))?;
         Ok(probed.map(Message::new))
     }
 }

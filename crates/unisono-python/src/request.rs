@@ -2,15 +2,16 @@
 
 use pyo3::prelude::*;
 use unisono::call::{
-    Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Division, OwnedBuffers, OwnedCall, OwnedMemory,
-    Place,
+    Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Division, OwnedBuffer, OwnedBuffers, OwnedCall,
+    OwnedMemory, Place,
 };
 use unisono::extend::calls::{SegmentList, Site};
 use unisono::{Collectives, CollectivesAsync, DType, Outcome, UserFunction};
 
-use crate::arrays::{Array, empty};
+use crate::arrays::{Array, Started, empty};
 use crate::communicator::Communicator;
-use crate::errors::{Raise, invalid};
+use crate::errors::invalid;
+use crate::interrupt::waiting;
 use crate::messages::Received;
 use crate::site::site;
 use crate::work::Work;
@@ -76,14 +77,39 @@ impl Arrays {
         }
     }
 
-    fn into_owned(self, py: Python<'_>, dtype: DType) -> PyResult<OwnedMemory> {
+    /// Puts the arrays behind the others of a call, and says how they belong together.
+    fn put(self, arrays: &mut Vec<Array>) -> Side {
         match self {
-            Arrays::None => Ok(OwnedMemory::One(empty(py, dtype)?)),
-            Arrays::One(array) => Ok(OwnedMemory::One(array.into_owned(py)?)),
-            Arrays::Many(arrays, division) => {
-                let buffers: PyResult<Vec<_>> =
-                    arrays.into_iter().map(|array| array.into_owned(py)).collect();
-                Ok(OwnedMemory::Many(SegmentList::from(buffers?).divided(division)))
+            Arrays::None => Side::None,
+            Arrays::One(array) => {
+                arrays.push(array);
+                Side::One
+            }
+            Arrays::Many(list, division) => {
+                let count = list.len();
+                arrays.extend(list);
+                Side::Many(count, division)
+            }
+        }
+    }
+}
+
+/// The arrays of one side of a started call, as far as they are not memory.
+enum Side {
+    None,
+    One,
+    Many(usize, Division),
+}
+
+impl Side {
+    /// The memory of this side, from the first of the buffers.
+    fn memory(&self, buffers: &mut impl Iterator<Item = OwnedBuffer>, none: OwnedBuffer) -> OwnedMemory {
+        match self {
+            Side::None => OwnedMemory::One(none),
+            Side::One => OwnedMemory::One(buffers.next().unwrap_or(none)),
+            Side::Many(count, division) => {
+                let list: Vec<OwnedBuffer> = buffers.take(*count).collect();
+                OwnedMemory::Many(SegmentList::from(list).divided(*division))
             }
         }
     }
@@ -147,16 +173,6 @@ impl Memory {
             }
         }
     }
-
-    fn into_owned(self, py: Python<'_>, dtype: DType) -> PyResult<OwnedBuffers> {
-        Ok(match self {
-            Memory::InPlace(arrays) => OwnedBuffers::InOut(arrays.into_owned(py, dtype)?),
-            Memory::Separate { input, output } => OwnedBuffers::Separate {
-                input: input.into_owned(py, dtype)?,
-                output: output.into_owned(py, dtype)?,
-            },
-        })
-    }
 }
 
 impl Gives {
@@ -198,7 +214,7 @@ impl Request {
         let descriptor = self.descriptor;
         let call = self.call(comm, site(py));
         let communicator = &*comm.inner;
-        let outcome = py.detach(|| communicator.issue(call)).raise(py)?;
+        let outcome = waiting(py, || communicator.issue(call))?;
         self.gives.value(py, &outcome, descriptor.dtype)
     }
 
@@ -206,15 +222,31 @@ impl Request {
     pub(crate) fn start(self, py: Python<'_>, comm: &Communicator) -> PyResult<Work> {
         self.memory.check(py)?;
         let Request { descriptor, counts, function, memory, gives } = self;
-        let call = OwnedCall {
-            counts,
-            options: comm.options,
-            user_function: function,
-            site: site(py),
-            ..OwnedCall::new(descriptor, memory.into_owned(py, descriptor.dtype)?)
+        let dtype = descriptor.dtype;
+        let mut arrays = Vec::new();
+        let (input, output) = match memory {
+            Memory::InPlace(both) => (None, both.put(&mut arrays)),
+            Memory::Separate { input, output } => (Some(input.put(&mut arrays)), output.put(&mut arrays)),
         };
-        let communicator = &*comm.inner;
-        let work = py.detach(|| communicator.start(call));
-        Ok(Work::new(work, gives, descriptor.dtype))
+        let [no_input, no_output] = [empty(py, dtype)?, empty(py, dtype)?];
+        let (communicator, options, site) = (&*comm.inner, comm.options, site(py));
+        let started = Started::new(py, arrays, |buffers| {
+            let mut buffers = buffers.into_iter();
+            let input = input.map(|input| input.memory(&mut buffers, no_input));
+            let output = output.memory(&mut buffers, no_output);
+            let buffers = match input {
+                Some(input) => OwnedBuffers::Separate { input, output },
+                None => OwnedBuffers::InOut(output),
+            };
+            let call = OwnedCall {
+                counts,
+                options,
+                user_function: function,
+                site,
+                ..OwnedCall::new(descriptor, buffers)
+            };
+            communicator.start(call)
+        })?;
+        Ok(Work::new(started, gives, dtype))
     }
 }

@@ -29,9 +29,9 @@ static LINES: PyOnceLock<Lines> = PyOnceLock::new();
 static GET_FRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static FOLDER: PyOnceLock<String> = PyOnceLock::new();
 
-/// The line that calls. Without a Python frame, as in a thread of another language, the line of this file.
+/// The line that calls; unknown without a Python frame, as in a thread of another language.
 pub(crate) fn site(py: Python<'_>) -> Site {
-    found(py).unwrap_or_else(|_| Site::caller())
+    found(py).unwrap_or(Site::UNKNOWN)
 }
 
 fn found(py: Python<'_>) -> PyResult<Site> {
@@ -76,7 +76,7 @@ fn read(code: &Bound<'_, PyAny>, number: i32) -> PyResult<Line> {
         return Ok(Line::OfPackage);
     }
     let number = u32::try_from(number).unwrap_or(0);
-    let site = Site::interned(ending(&file), number).unwrap_or_else(|_| Site::caller());
+    let site = Site::interned(ending(&file), number).unwrap_or(Site::UNKNOWN);
     Ok(Line::OfProgram(site))
 }
 

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::errors::Raise;
+use crate::interrupt::waiting;
 use crate::work::seconds;
 
 /// A key-value store that the ranks of a communicator share; its rank 0 holds it. Values are bytes.
@@ -27,20 +27,20 @@ impl Store {
 
     /// Stores a value, in the place of an earlier one.
     fn set(&self, py: Python<'_>, key: &str, value: &[u8]) -> PyResult<()> {
-        py.detach(|| self.store.set(key, value)).raise(py)
+        waiting(py, || self.store.set(key, value))
     }
 
     /// The value of a key, for which it waits at most `timeout` seconds.
     #[pyo3(signature = (key, timeout = None))]
     fn get<'py>(&self, py: Python<'py>, key: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyBytes>> {
         let timeout = timeout.map(seconds).transpose()?;
-        let value = py.detach(|| self.store.get(key, timeout)).raise(py)?;
+        let value = waiting(py, || self.store.get(key, timeout))?;
         Ok(PyBytes::new(py, &value))
     }
 
     /// The value of a key, or `None` if it is not there now.
     fn try_get<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let value = py.detach(|| self.store.try_get(key)).raise(py)?;
+        let value = waiting(py, || self.store.try_get(key))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
@@ -49,12 +49,12 @@ impl Store {
     fn wait(&self, py: Python<'_>, keys: Vec<String>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = timeout.map(seconds).transpose()?;
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        py.detach(|| self.store.wait(&keys, timeout)).raise(py)
+        waiting(py, || self.store.wait(&keys, timeout))
     }
 
     /// Adds to a number, and gives the sum; a missing key counts as 0.
     fn add(&self, py: Python<'_>, key: &str, number: i64) -> PyResult<i64> {
-        py.detach(|| self.store.add(key, number)).raise(py)
+        waiting(py, || self.store.add(key, number))
     }
 
     /// Stores `desired` if the value is `expected`, and gives the value that is there then.
@@ -65,18 +65,18 @@ impl Store {
         expected: &[u8],
         desired: &[u8],
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let value = py.detach(|| self.store.compare_and_set(key, expected, desired)).raise(py)?;
+        let value = waiting(py, || self.store.compare_and_set(key, expected, desired))?;
         Ok(PyBytes::new(py, &value))
     }
 
     /// Takes a key out, and gives whether it was there.
     fn delete(&self, py: Python<'_>, key: &str) -> PyResult<bool> {
-        py.detach(|| self.store.delete(key)).raise(py)
+        waiting(py, || self.store.delete(key))
     }
 
     /// The number of keys that begin with the prefix of this handle.
     fn count(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.store.count()).raise(py)
+        waiting(py, || self.store.count())
     }
 
     fn __repr__(&self) -> String {

@@ -7,6 +7,7 @@ use unisono::{Config, GroupOptions, SecondInit};
 
 use crate::communicator::Communicator;
 use crate::errors::Raise;
+use crate::interrupt::waiting;
 use crate::store::Store;
 use crate::work::seconds;
 
@@ -69,7 +70,7 @@ pub(crate) fn init(
     if adopt {
         config = config.with_second_init(SecondInit::Adopt);
     }
-    let world = py.detach(|| unisono::init_with(&config)).raise(py)?;
+    let world = waiting(py, || unisono::init_with(&config))?;
     World::new(py, world)
 }
 
@@ -99,7 +100,7 @@ impl World {
         if let Some(label) = label {
             options = options.label(label);
         }
-        let group = py.detach(|| self.world.make_group_with(key, &ranks, &options)).raise(py)?;
+        let group = waiting(py, || self.world.make_group_with(key, &ranks, &options))?;
         Ok(Communicator::new(group))
     }
 
@@ -114,7 +115,7 @@ impl World {
 
     /// The last calls of this rank as JSON, which `unisono doctor --flight` reads from files.
     fn flight_record(&self, py: Python<'_>) -> PyResult<String> {
-        let record = py.detach(|| self.world.flight_record()).raise(py)?;
+        let record = waiting(py, || self.world.flight_record())?;
         json(&record)
     }
 

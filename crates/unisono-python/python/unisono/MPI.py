@@ -110,6 +110,23 @@ class Comm:
 
     def __init__(self, communicator: _un.Communicator) -> None:
         self.unisono = communicator
+        # Messages that a probe has found, until a receive takes them.
+        self._probed: list[_un.Message] = []
+
+    def _found(self, source: int, tag: int) -> _un.Message | None:
+        """The oldest message of the probes that fits."""
+        for message in self._probed:
+            if source in (ANY_SOURCE, message.source) and tag in (ANY_TAG, message.tag):
+                return message
+        return None
+
+    def _receive(self, out: Buffer, source: int, tag: int) -> _un.Received:
+        message = self._found(source, tag)
+        if message is None:
+            return self.unisono.recv(out.array, peer(source), tag_of(tag), dtype=out.dtype)
+        self._probed.remove(message)
+        message.recv(out.array, dtype=out.dtype)
+        return message.received()
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"unisono.MPI.Comm has no {name}; docs/python.md lists the names of mpi4py that are there")
@@ -250,9 +267,7 @@ class Comm:
     Ssend = Send
 
     def Recv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> None:
-        out = buffer(buf)
-        received = self.unisono.recv(out.array, peer(source), tag_of(tag), dtype=out.dtype)
-        Status._tell(status, received)
+        Status._tell(status, self._receive(buffer(buf), source, tag))
 
     def Sendrecv(
         self,
@@ -266,7 +281,7 @@ class Comm:
     ) -> None:
         own, out = buffer(sendbuf), buffer(recvbuf)
         sent = self.unisono.send_async(own.array, peer(dest), sendtag, dtype=own.dtype)
-        received = self.unisono.recv(out.array, peer(source), tag_of(recvtag), dtype=out.dtype)
+        received = self._receive(out, source, recvtag)
         sent.wait()
         Status._tell(status, received)
 
@@ -276,6 +291,8 @@ class Comm:
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         out = buffer(buf)
+        if self._found(source, tag) is not None:
+            return Request(None, self._receive(out, source, tag))
         return Request(self.unisono.recv_async(out.array, peer(source), tag_of(tag), dtype=out.dtype))
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> Request:
@@ -291,14 +308,21 @@ class Comm:
 
     def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         """Waits for a message, and leaves it to the next receive that fits."""
-        message = self.unisono.probe(peer(source), tag_of(tag))
+        message = self._found(source, tag)
+        if message is None:
+            message = self.unisono.probe(peer(source), tag_of(tag))
+            self._probed.append(message)
         Status._tell(status, message.received())
         return True
 
     def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        message = self.unisono.try_probe(peer(source), tag_of(tag))
+        """Whether there is a message; it is left to the next receive that fits."""
+        message = self._found(source, tag)
         if message is None:
-            return False
+            message = self.unisono.try_probe(peer(source), tag_of(tag))
+            if message is None:
+                return False
+            self._probed.append(message)
         Status._tell(status, message.received())
         return True
 
@@ -347,9 +371,16 @@ class Comm:
         if source == PROC_NULL:
             Status._tell(status, self.unisono.recv(bytearray(), None))
             return None
-        obj, received = self.unisono.recv_object(peer(source), tag_of(tag))
+        obj, received = self._receive_object(source, tag)
         Status._tell(status, received)
         return obj
+
+    def _receive_object(self, source: int, tag: int) -> tuple[Any, _un.Received]:
+        message = self._found(source, tag)
+        if message is None:
+            return self.unisono.recv_object(peer(source), tag_of(tag))
+        self._probed.remove(message)
+        return pickle.loads(message.recv(bytearray(message.nbytes))), message.received()
 
     def sendrecv(
         self,
@@ -372,7 +403,9 @@ class Comm:
 
     def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
         """A receive of an object, which takes its message when it is tested or waited for."""
-        return Request._of_object(self.unisono, source, tag)
+        return Request._of_object(
+            lambda: self.Iprobe(source, tag), lambda: self._receive_object(source, tag)
+        )
 
 
 def _pair(sendbuf: Any, recvbuf: Any) -> tuple[Buffer, Buffer]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from . import Work
 
 
-async def ended(work: Work) -> Any:
+async def ended(work: Work[Any]) -> Any:
     """Gives the result of a started call at its end. A cancelled task leaves the call as it is."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()

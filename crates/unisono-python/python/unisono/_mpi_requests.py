@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import unisono as _un
@@ -71,36 +71,39 @@ class Status:
 class Request:
     """The handle of a call that goes on; after its end it is inactive, as mpi4py's REQUEST_NULL."""
 
-    def __init__(self, work: _un.Work[Any] | None) -> None:
+    def __init__(self, work: _un.Work[Any] | None, received: _un.Received | None = None) -> None:
         self._work = work
-        # An object that is received when the request is waited for or tested.
-        self._expected: tuple[_un.Communicator, int, int] | None = None
+        # Of a receive that has ended already.
+        self._received = received
+        # Whether its object has come, and the receive of it: both for a receive of an object.
+        self._expected: tuple[Callable[[], bool], Callable[[], tuple[Any, _un.Received]]] | None = None
         self._object: Any = None
 
     @classmethod
-    def _of_object(cls, communicator: _un.Communicator, source: int, tag: int) -> Request:
-        """A receive of an object."""
+    def _of_object(cls, has_come: Callable[[], bool], receive: Callable[[], tuple[Any, _un.Received]]) -> Request:
+        """A receive of an object, which is received when the request is waited for or tested."""
         request = cls(None)
-        request._expected = (communicator, source, tag)
+        request._expected = (has_come, receive)
         return request
 
     def __bool__(self) -> bool:
         """Whether it is active."""
-        return self._work is not None or self._expected is not None
+        return self._work is not None or self._received is not None or self._expected is not None
 
     def _is_ended(self) -> bool:
         if self._expected is not None:
-            communicator, source, tag = self._expected
-            return communicator.try_probe(peer(source), tag_of(tag)) is not None
+            return self._expected[0]()
         return self._work is None or self._work.done()
 
     def Wait(self, status: Status | None = None) -> bool:
         """Blocks until the call has ended. True, as in mpi4py."""
         if self._expected is not None:
-            communicator, source, tag = self._expected
-            self._expected = None
-            self._object, received = communicator.recv_object(peer(source), tag_of(tag))
+            receive, self._expected = self._expected[1], None
+            self._object, received = receive()
             Status._tell(status, received)
+        elif self._received is not None:
+            Status._tell(status, self._received)
+            self._received = None
         elif self._work is not None:
             work, self._work = self._work, None
             result = work.wait()

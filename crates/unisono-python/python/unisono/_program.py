@@ -19,7 +19,7 @@ def path() -> str:
         files = []
     for file in files:
         if file.name == "unisono" and file.parts[-2] == "bin":
-            return os.fspath(file.locate().resolve())
+            return os.path.realpath(file.locate())
     found = shutil.which("unisono")
     if found is None:
         raise FileNotFoundError("the program unisono is neither in this installation nor in PATH")

@@ -15,7 +15,7 @@ from ._run import WORK, pickler
 
 def _write(file: Path, outcome: tuple[BaseException | None, Any]) -> None:
     try:
-        outcome_bytes = pickler.dumps(outcome)
+        outcome_bytes = pickler().dumps(outcome)
     except Exception as problem:  # Any object may refuse to be pickled, in any way.
         error, _ = outcome
         text = f"{type(error).__name__}: {error}" if error else f"the result does not pickle: {problem}"
@@ -24,9 +24,9 @@ def _write(file: Path, outcome: tuple[BaseException | None, Any]) -> None:
 
 
 def _be_rank(folder: Path) -> None:
-    with open(folder / WORK, "rb") as file:
-        sys.path[:] = pickle.load(file)
-        function, arguments = pickle.load(file)
+    with open(folder / WORK, "rb") as work:
+        sys.path[:] = pickle.load(work)
+        function, arguments = pickle.load(work)
     world = unisono.init()
     file = folder / str(world.rank)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import subprocess
 import sys
@@ -12,12 +13,15 @@ from typing import Any
 
 from ._program import path
 
-try:
-    import cloudpickle as pickler
-except ImportError:
-    pickler = pickle
-
 WORK = "work.pickle"
+
+
+def pickler() -> Any:
+    """The module that writes pickles: cloudpickle, whose pickles have functions of notebooks, where it is installed."""
+    try:
+        return importlib.import_module("cloudpickle")
+    except ImportError:
+        return pickle
 
 
 def run(ranks: int, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> list[Any]:
@@ -39,7 +43,7 @@ def run(ranks: int, function: Callable[..., Any], *arguments: Any, timeout: floa
         with open(folder / WORK, "wb") as file:
             # First the folders in which the ranks look for the function's module.
             pickle.dump(sys.path, file)
-            pickler.dump((function, arguments), file)
+            pickler().dump((function, arguments), file)
         options = [] if timeout is None else ["--timeout", str(timeout)]
         command = [path(), "run", "-n", str(ranks), *options, "--", sys.executable, "-m", "unisono._rank", name]
         # A notebook shows sys.stdout, which is not this process's standard output.
@@ -71,8 +75,9 @@ class RunFailed(Exception):
         self.status = status
         self.errors = errors
         # The first that is no consequence of another rank's.
-        first = [error for error in errors.values() if type(error).__name__ not in ("Aborted", "PeerLost")]
-        self.__cause__ = (first or [None])[0]
+        self.__cause__ = next(
+            (error for error in errors.values() if type(error).__name__ not in ("Aborted", "PeerLost")), None
+        )
 
 
 def _outcome(file: Path) -> tuple[BaseException | None, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, final, overload
 
 # An array: an object with the buffer protocol, or with __dlpack__.
 _A = TypeVar("_A")
@@ -12,12 +12,15 @@ _Arrays = Any
 _Peer = int | Wildcard | None
 _Tag = int | Wildcard
 
+__all__: list[str]
 __version__: str
 
+@final
 class Wildcard: ...
 
 ANY: Wildcard
 
+@final
 class Op:
     @classmethod
     def pre_mul_sum(cls, factor: float) -> Op: ...
@@ -37,6 +40,7 @@ BIT_AND: Op
 BIT_OR: Op
 BIT_XOR: Op
 
+@final
 class Received:
     @property
     def source(self) -> int | None: ...
@@ -47,6 +51,7 @@ class Received:
     @property
     def nbytes(self) -> int: ...
 
+@final
 class Work(Generic[_R]):
     def wait(self, timeout: float | None = None) -> _R: ...
     def done(self) -> bool: ...
@@ -54,6 +59,7 @@ class Work(Generic[_R]):
     def on_done(self, function: Callable[[], object]) -> None: ...
     def __await__(self) -> Generator[Any, None, _R]: ...
 
+@final
 class Message:
     @property
     def source(self) -> int | None: ...
@@ -71,6 +77,7 @@ class Message:
     def recv(self, out: _A, *, dtype: str | None = None) -> _A: ...
     def received(self) -> Received: ...
 
+@final
 class Store:
     def prefixed(self, prefix: str) -> Store: ...
     def set(self, key: str, value: bytes) -> None: ...
@@ -82,6 +89,7 @@ class Store:
     def delete(self, key: str) -> bool: ...
     def count(self) -> int: ...
 
+@final
 class Shrunk:
     @property
     def communicator(self) -> Communicator: ...
@@ -205,6 +213,7 @@ class Communicator:
     def send_object(self, object: Any, destination: int | None, tag: int = 0) -> None: ...
     def recv_object(self, source: int | Wildcard, tag: _Tag | None = None) -> tuple[Any, Received]: ...
 
+@final
 class World(Communicator):
     def make_group(
         self, key: str, ranks: Sequence[int], *, timeout: float | None = None, label: str | None = None
@@ -216,8 +225,9 @@ class World(Communicator):
     def log_json(self) -> str: ...
     def log_table(self) -> str: ...
 
+@final
 class DeviceMesh:
-    def __init__(self, world: World, dimensions: dict[str, int]) -> None: ...
+    def __new__(cls, world: World, dimensions: dict[str, int]) -> DeviceMesh: ...
     @property
     def names(self) -> list[str]: ...
     @property
@@ -232,8 +242,9 @@ class DeviceMesh:
     def submesh(self, dimensions: Sequence[str]) -> DeviceMesh: ...
     def flatten(self, dimensions: Sequence[str], name: str) -> DeviceMesh: ...
 
+@final
 class Cartesian:
-    def __init__(self, communicator: Communicator, dims: Sequence[int], periodic: Sequence[bool]) -> None: ...
+    def __new__(cls, communicator: Communicator, dims: Sequence[int], periodic: Sequence[bool]) -> Cartesian: ...
     @staticmethod
     def dims_create(ranks: int, dims: Sequence[int]) -> list[int]: ...
     @property
@@ -249,16 +260,17 @@ class Cartesian:
     def shift(self, dimension: int, displacement: int = 1) -> tuple[int | None, int | None]: ...
     def sub_grid(self, kept: Sequence[bool]) -> Cartesian: ...
 
+@final
 class CompressionState:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         communicator: Communicator,
         codec: str,
         elements: int,
         *,
         dtype: str = "f32",
         or_exact: bool = False,
-    ) -> None: ...
+    ) -> CompressionState: ...
     @classmethod
     def restore(
         cls, communicator: Communicator, codec: str, exported: bytes, *, dtype: str = "f32"

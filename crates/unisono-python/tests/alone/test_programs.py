@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from support import SECONDS_MAX, ended, run, start
@@ -99,7 +101,7 @@ def test_exit_with_work_in_flight(tmp_path):
     world.barrier()
     {ending}
     """
-    quick = {**os.environ, "UNISONO_DROP_TIMEOUT_S": "1"}
+    quick = {**os.environ, "UNISONO_DROP_TIMEOUT_MS": "1000"}
     for ending in ("sys.exit(0)", "del works", "del works, world"):
         _, output = ended(start(tmp_path, 2, program.format(ending=ending), env=quick))
         assert "this process ends with 3 started calls that are not over" in output, output
@@ -162,33 +164,112 @@ def test_workers_of_multiprocessing(tmp_path):
     assert output.count("570") == 2, output
 
 
+# On rank 0, for a rank 1 that does not come.
 WAITS = {
+    "a collective": "world.all_reduce(np.zeros(10))",
+    "a barrier": "world.barrier()",
+    "a receive": "world.recv(np.zeros(1), un.ANY)",
+    "a probe": "world.probe(1)",
     "a handle": "world.recv_async(np.zeros(1), un.ANY).wait()",
+    "a handle with a timeout": "world.recv_async(np.zeros(1), un.ANY).wait(50)",
+    "handles": "un.wait_any([world.recv_async(np.zeros(1), 1, tag) for tag in range(2)])",
+    "an object": "world.broadcast_object(None, 1)",
+    "a message with an object": "world.recv_object(1)",
+    "a split": "world.split(0)",
 }
+WAITS_OF_CONTROL = {
+    "the store": "world.store().get('never', 50)",
+    "a monitored barrier": "world.monitored_barrier(50)",
+    "an agreement": "world.agree(True)",
+}
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import numpy as np
+import unisono as un
+
+world = un.init()
+world.barrier()
+signalled = []
+
+def interrupt():
+    signalled.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+
+if world.rank == 0:
+    threading.Timer(0.3, interrupt).start()
+    try:
+        {wait}
+    except KeyboardInterrupt as error:
+        print("interrupted after", round(1000 * (time.monotonic() - signalled[0])), "ms", error.__notes__)
+else:
+    try:
+        {others}
+    except un.Error as error:
+        print("ended by", error.kind, error.ranks)
+"""
 
 
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
 def test_ctrl_c_ends_a_wait_and_says_so(tmp_path, wait):
-    program = f"""
-    import os, signal, sys, threading, time
+    others = "world.recv(np.zeros(1), 0, 77)"
+    output = run(tmp_path, 2, INTERRUPTED.format(wait=wait, others=others))
+    print(output)
+    assert "Ctrl-C has ended a call, and its communicator on every rank" in output and "ended by Aborted [0]" in output, output
+
+
+@pytest.mark.parametrize("wait", WAITS_OF_CONTROL.values(), ids=WAITS_OF_CONTROL.keys())
+def test_ctrl_c_ends_a_wait_for_the_control_plane(tmp_path, wait):
+    others = "world.store().wait(['over'], 50)"
+    output = run(tmp_path, 2, INTERRUPTED.format(wait=wait, others=others) + """
+if world.rank == 0:
+    world.store().set("over", b"")
+""")
+    print(output)
+    assert "interrupted after" in output, output
+
+
+def test_ctrl_c_ends_the_wait_for_the_other_ranks(tmp_path):
+    program = """
+    import os, signal, threading
+    import unisono as un
+
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        un.init(init_method="tcp://127.0.0.1:{port}", rank=0, world_size=2, join_timeout=50)
+    except KeyboardInterrupt:
+        print("interrupted")
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(program.format(port=port)))
+    secret = {**os.environ, "UNISONO_SECRET": "a secret of this test, long enough"}
+    ended_rank = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, env=secret, timeout=SECONDS_MAX
+    )
+    assert ended_rank.stdout == "interrupted\n", ended_rank
+
+
+def test_a_handler_that_raises_nothing_ends_no_wait(tmp_path):
+    program = """
+    import os, signal, threading, time
     import numpy as np
     import unisono as un
 
     world = un.init()
+    seen = []
+    signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
     world.barrier()
     if world.rank == 0:
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    start = time.monotonic()
-    try:
-        {wait}
-    except KeyboardInterrupt as error:
-        print("interrupted", error.__notes__)
-    except un.Revoked as error:
-        print("revoked", error.__cause__.kind, error.ranks)
-    print("waited", round(time.monotonic() - start, 1))
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        world.recv(np.zeros(1), 1)
+        print("seen", seen)
+    else:
+        time.sleep(0.7)
+        world.send(np.zeros(1), 0)
     """
-    output = run(tmp_path, 2, program)
-    assert "revoked its communicator on every rank" in output and "revoked Cancelled [0]" in output, output
+    assert "seen [1]" in run(tmp_path, 2, program)
 
 
 def multiply(world, factor):
@@ -233,9 +314,6 @@ def test_a_world_by_hand(tmp_path):
     print(own.tolist())
     world.close()
     """
-    import socket
-    import textwrap
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

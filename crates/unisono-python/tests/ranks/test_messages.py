@@ -55,6 +55,8 @@ def test_probe(comm):
         message.recv()
     sent.wait()
     assert comm.try_probe(left, 10) is None
+    # A probe of a rank that has closed the communicator fails.
+    comm.barrier()
 
 
 def test_a_message_that_is_too_long_is_named(comm):

@@ -166,9 +166,22 @@ def test_probe(world):
     request = comm.isend([1, 2, 3], (rank + 1) % size, tag=8)
     status = MPI.Status()
     assert comm.Probe(MPI.ANY_SOURCE, 8, status)
-    assert status.tag == 8 and comm.Iprobe(status.source, 8) and not comm.Iprobe(status.source, 9)
+    assert status.tag == 8 and comm.Iprobe(status.source, 8) and not comm.Iprobe(status.source, 99)
     assert comm.recv(source=status.source, tag=8) == [1, 2, 3]
     request.wait()
+    assert not comm.Iprobe(MPI.ANY_SOURCE, 8)
+
+    sent = comm.Isend(np.array([rank, 2.5]), (rank + 1) % size, tag=9)
+    assert comm.Probe(status=status) and status.Get_count(MPI.DOUBLE) == 2
+    out, request = np.zeros(2), comm.irecv(tag=10)
+    assert not request.Test()
+    comm.Barrier()
+    received = comm.Irecv(out, status.source, 9)
+    assert received and received.Test(status) and out.tolist() == [(rank - 1) % size, 2.5] and not received
+    comm.send("late", (rank + 1) % size, tag=10)
+    assert request.wait() == "late"
+    sent.Wait()
+    comm.Barrier()
 
 
 def test_a_task_farm(world):
