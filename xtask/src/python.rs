@@ -7,9 +7,6 @@ use std::time::Instant;
 
 use crate::test;
 
-/// Its folder in the repository.
-const FOLDER: &str = "crates/unisono-python";
-
 /// The tool that makes wheels.
 const MATURIN: &str = "maturin==1.16.0";
 
@@ -19,7 +16,7 @@ const TEST_PACKAGES: [&str; 4] = ["numpy", "pytest", "cloudpickle", "mypy"];
 /// The number of ranks of the tests that run as ranks.
 const RANKS: &str = "4";
 
-/// An optimised wheel for users, or one whose crates the tests of the workspace have compiled already.
+/// An optimised wheel for users, or a wheel of crates that the tests of the workspace have compiled already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Profile {
     Release,
@@ -46,7 +43,9 @@ impl Profile {
 /// Makes the wheel, or makes and tests it; false when that failed.
 pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
     let outcome = match words {
-        ["build"] => Python::new(repository).wheel(Profile::Release).map(|wheel| println!("{}", wheel.display())),
+        ["build"] => {
+            Python::new(repository).wheel(Profile::Release).map(|wheel| println!("{}", wheel.display()))
+        }
         ["test", options @ ..] => Python::new(repository).test(options),
         _ => Err("usage: cargo xtask python build | test [options of pytest]".to_owned()),
     };
@@ -62,7 +61,7 @@ struct Python {
 
 impl Python {
     fn new(repository: &Path) -> Python {
-        let (package, out) = (repository.join(FOLDER), test::target_folder().join("python"));
+        let (package, out) = (repository.join(test::PYTHON), test::target_folder().join("python"));
         Python { repository: repository.to_owned(), package, out }
     }
 
@@ -91,7 +90,10 @@ impl Python {
     /// Puts the program `unisono` where maturin takes the scripts of the wheel from.
     fn program(&self, profile: Profile) -> Result<(), String> {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--package", "unisono-cli"]).args(profile.options()).current_dir(&self.repository);
+        cargo
+            .args(["build", "--package", "unisono-cli"])
+            .args(profile.options())
+            .current_dir(&self.repository);
         timed("the program", &mut cargo)?;
         let scripts = self.package.join("unisono.data/scripts");
         fresh(&scripts)?;
@@ -111,15 +113,19 @@ impl Python {
         let in_package = |program: &str, arguments: &[&str]| {
             let mut command = Command::new(bin.join(program));
             command.args(arguments).current_dir(&self.package).env("PATH", &path);
-            // The tests see what a user has installed, and no sources.
+            // The tests see the installed package, and no sources.
             command.env_remove("PYTHONPATH").env("PYTHONDONTWRITEBYTECODE", "1");
             command
         };
-        let ranks = [&["run", "-n", RANKS, "--", "python", "-m", "pytest", "-q", "tests/ranks"], options].concat();
+        let ranks =
+            [&["run", "-n", RANKS, "--", "python", "-m", "pytest", "-q", "tests/ranks"], options].concat();
         timed("tests as ranks", &mut in_package("unisono", &ranks))?;
         let alone = [&["-m", "pytest", "-q", "tests/ranks", "tests/alone"], options].concat();
         timed("tests in one process", &mut in_package("python", &alone))?;
-        timed("types", &mut in_package("python", &["-m", "mypy", "python/unisono", "tests/typed.py"]))
+        timed("types", &mut in_package("python", &["-m", "mypy", "python/unisono", "tests/typed.py"]))?;
+        // The module in Rust has the names and the parameters that its types say.
+        let stubs = ["-m", "mypy.stubtest", "--concise", "--ignore-disjoint-bases", "unisono._unisono"];
+        timed("stubs", &mut in_package("python", &stubs))
     }
 }
 

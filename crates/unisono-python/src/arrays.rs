@@ -45,8 +45,8 @@ unsafe impl Send for Array {}
 unsafe impl Sync for Array {}
 
 impl Array {
-    /// The memory of `object`, which a call has as `argument`. With `dtype`, its elements are of that type, whatever
-    /// the array says: for types that Python's formats lack, such as bf16.
+    /// The memory of `object`, which a call has as `argument`. With `dtype`, its elements are of that type, also where
+    /// the array says another one: for types that Python's formats lack, such as bf16.
     ///
     /// # Errors
     /// `InvalidArgument` for elements of no element type, and for memory that is not contiguous or not on the host;
@@ -268,7 +268,7 @@ fn strided(py: Python<'_>, argument: &'static str, shape: &[usize], strides: &[i
     invalid(py, argument, problem)
 }
 
-/// Whether its library promises that an array never changes, whatever the export says.
+/// Whether its library promises that an array never changes, which no export says.
 pub(crate) fn is_immutable(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let module = object.get_type().module()?;
     Ok(module.to_str()?.split('.').next().is_some_and(|name| name.starts_with("jax")))

@@ -11,10 +11,11 @@ use crate::communicator::Communicator;
 use crate::dtypes::of_name;
 use crate::errors::invalid;
 use crate::operators::operator;
-use crate::request::{Arrays, Gives, Memory, Request};
-use crate::results::new_like;
+use crate::request::{Arrays, Memory, Request};
+use crate::results::{Gives, new_like};
 
-type Argument<'a, 'py> = &'a Bound<'py, PyAny>;
+/// An argument of a Python call.
+pub(crate) type Argument<'a, 'py> = &'a Bound<'py, PyAny>;
 
 /// An argument that is an array, or a list of arrays.
 pub(crate) struct Given<'a, 'py> {
@@ -27,7 +28,7 @@ pub(crate) struct Given<'a, 'py> {
     pub(crate) count: u64,
 }
 
-/// The arrays of an argument. A list means what `division` says.
+/// The arrays of an argument. `division` is the meaning of a list.
 pub(crate) fn given<'a, 'py>(
     object: Argument<'a, 'py>,
     name: &'static str,

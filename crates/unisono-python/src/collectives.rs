@@ -4,11 +4,11 @@ use pyo3::prelude::*;
 use unisono::call::Descriptor;
 use unisono::{Collective, DType};
 
+use crate::building::Argument;
 use crate::communicator::Communicator;
-use crate::request::{Arrays, Gives, Memory, Request};
+use crate::request::{Arrays, Memory, Request};
+use crate::results::Gives;
 use crate::work::Work;
-
-type Argument<'a, 'py> = &'a Bound<'py, PyAny>;
 
 #[pymethods]
 impl Communicator {

@@ -13,7 +13,7 @@ use unisono::{
 
 use crate::interrupt::waiting;
 use crate::site::site;
-use crate::work::seconds;
+use crate::timeouts::seconds;
 
 /// A group of ranks that communicate: the world, a part of it, or the ranks that are left after a failure.
 #[pyclass(frozen, subclass, module = "unisono")]
@@ -140,10 +140,10 @@ impl Communicator {
         self.inner.group().job_ranks().iter().map(|rank| rank.get()).collect()
     }
 
-    /// The same communicator, whose calls have these options; what is not given is as here. `timeout` in seconds ends a
-    /// call as `Timeout`; ranks compare the `label`, of at most 32 bytes; `algorithm` by its name in `unisono algo list`;
-    /// `deterministic`: reductions give the same bits for any length and transport; `queued`: a call waits while another
-    /// thread is in one, and all ranks keep the order; `log_name` and `profiled` are for the communication log.
+    /// The same communicator, whose calls have these options; the others stay. `timeout` in seconds ends a call as
+    /// `Timeout`; ranks compare the `label`, of at most 32 bytes; `algorithm` by its name in `unisono algo list`;
+    /// `deterministic`: reductions give the same bits for any length and transport; `queued`: a call waits while
+    /// another thread is in one, and all ranks keep the order; `log_name` and `profiled` are for the communication log.
     #[pyo3(signature = (*, timeout = None, label = None, algorithm = None, deterministic = None, queued = None,
                         log_name = None, profiled = None))]
     #[expect(clippy::too_many_arguments, reason = "one for each option")]
@@ -250,7 +250,7 @@ impl Communicator {
         if kind.is_none() {
             return self.close(py);
         }
-        // The exception of the block is the one to raise.
+        // The exception of the block is raised.
         py.detach(|| drop(self.inner.abort()));
         Ok(())
     }

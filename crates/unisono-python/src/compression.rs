@@ -1,4 +1,4 @@
-//! Compressed all-reduces, with states that keep what compression has lost.
+//! Compressed all-reduces, with states that keep the compression error.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -7,7 +7,7 @@ use unisono::DType;
 /// The element type of a buffer's format, whose elements have `bytes` bytes.
 ///
 /// # Errors
-/// The reason why a call cannot take such elements, and what to do.
+/// The reason why a call cannot take such elements, and a remedy.
 pub(crate) fn of_format(format: &CStr, bytes: usize) -> Result<DType, String> {
     let whole = format.to_str().unwrap_or("?");
     let (order, letters) = match whole.as_bytes().first() {

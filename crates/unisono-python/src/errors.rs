@@ -56,7 +56,7 @@ fn class(py: Python<'_>, code: ErrorCode) -> PyResult<Bound<'_, PyType>> {
     Ok(classes.as_any().get_item(code.name())?.cast_into::<PyType>()?)
 }
 
-/// The ranks of the job that an error names: lost, awaited, different, or the one that ended the communicator.
+/// The ranks of the job that an error names: lost, awaited, different, or the rank that ended the communicator.
 fn ranks(error: &Error) -> Vec<u32> {
     let numbers = |ranks: &[JobRank]| ranks.iter().map(|rank| rank.get()).collect();
     match error {

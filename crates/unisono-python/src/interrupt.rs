@@ -50,7 +50,7 @@ fn has_signal() -> bool {
     has_raised
 }
 
-/// The exception of a signal handler, which also says what has become of the call.
+/// The exception of a signal handler, with a note on the end of the call.
 fn noted(py: Python<'_>, signal: PyErr, error: Option<Error>) -> PyErr {
     if !signal.is_instance_of::<PyKeyboardInterrupt>(py) {
         return signal;

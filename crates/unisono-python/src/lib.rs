@@ -4,12 +4,13 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `communicator.rs`, `world.rs` | the two classes of communicators, and how a program joins its job |
+//! | `meeting.rs` | a meeting through a store that the program brings |
 //! | `collectives.rs`, `point_to_point.rs`, `objects.rs` | their calls |
 //! | `building.rs` | from arguments of collectives to requests |
 //! | `request.rs` | one call with its arrays, to be made or started |
 //! | `arrays.rs` | memory of arrays, by the buffer protocol and DLPack; the one file with `unsafe` |
 //! | `dtypes.rs`, `operators.rs`, `messages.rs` | arguments: element types, operators, peers and tags |
-//! | `results.rs` | new arrays for results |
+//! | `results.rs`, `timeouts.rs` | values of calls and new arrays for them; timeouts |
 //! | `work.rs`, `message.rs`, `store.rs` | handles of started calls, messages that a probe has found, the store |
 //! | `mesh.rs`, `compression.rs` | meshes and grids; compressed all-reduces and their states |
 //! | `errors.rs`, `site.rs` | exceptions, and the lines of the program that they name |
@@ -24,6 +25,7 @@ mod dtypes;
 mod errors;
 mod exit;
 mod interrupt;
+mod meeting;
 mod mesh;
 mod message;
 mod messages;
@@ -34,6 +36,7 @@ mod request;
 mod results;
 mod site;
 mod store;
+mod timeouts;
 mod work;
 mod world;
 

@@ -47,7 +47,7 @@ impl DeviceMesh {
         self.mesh.size()
     }
 
-    /// Its ranks of the job, the last dimension first.
+    /// Its ranks of the job, row by row.
     #[getter]
     fn ranks(&self) -> Vec<u32> {
         self.mesh.ranks()
@@ -142,8 +142,8 @@ impl Cartesian {
         self.grid.rank_at(&coordinate).raise(py)
     }
 
-    /// The ranks from which and to which data moves by a displacement in a dimension; `None` beyond the edge, which is a
-    /// peer that sends and receives nothing.
+    /// The source and the destination of a message along a dimension; `None` beyond the edge, which is a peer that sends
+    /// and receives nothing.
     #[pyo3(signature = (dimension, displacement = 1))]
     fn shift(
         &self,

@@ -135,7 +135,7 @@ impl Message {
         Ok(out)
     }
 
-    /// What a receive of this message tells.
+    /// The facts of a receive of this message.
     fn received(&self) -> Received {
         Received::of(
             &Outcome { source: self.source, tag: self.tag, ..Outcome::done(self.bytes, "") },

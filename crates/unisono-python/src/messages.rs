@@ -1,4 +1,4 @@
-//! The other side of a message, its tag, and what a receive tells.
+//! The other side of a message, its tag, and the facts of a receive.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

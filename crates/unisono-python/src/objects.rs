@@ -1,16 +1,15 @@
-//! The calls on Python objects, which travel as pickles. To unpickle is to run code that the sender chose: the ranks of a
-//! job trust each other.
+//! The calls on Python objects, which travel as pickles. To unpickle is to run code that the sender chose: the ranks of
+//! a job trust each other.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 use unisono::{Bytes, Collectives, CollectivesOfObjects};
 
+use crate::building::Argument;
 use crate::communicator::Communicator;
 use crate::interrupt::waiting;
 use crate::messages::{Received, peer};
-
-type Argument<'a, 'py> = &'a Bound<'py, PyAny>;
 
 /// The newest protocol of pickles that Python 3.11 writes and reads.
 const PROTOCOL: u8 = 5;

@@ -5,17 +5,16 @@ use unisono::call::{Descriptor, Division};
 use unisono::extend::calls::Operation;
 use unisono::{Collectives, CollectivesGrouped, PointToPoint, Tag};
 
-use crate::building::{Given, given};
+use crate::building::{Argument, Given, given};
 use crate::communicator::Communicator;
 use crate::errors::invalid;
 use crate::interrupt::waiting;
 use crate::message::Message;
 use crate::messages::{Received, peer, tag};
-use crate::request::{Arrays, Gives, Memory, Request};
+use crate::request::{Arrays, Memory, Request};
+use crate::results::Gives;
 use crate::site::site;
 use crate::work::Work;
-
-type Argument<'a, 'py> = &'a Bound<'py, PyAny>;
 
 fn sending(
     array: Argument<'_, '_>,

@@ -6,13 +6,13 @@ use unisono::call::{
     OwnedMemory, Place,
 };
 use unisono::extend::calls::{SegmentList, Site};
-use unisono::{Collectives, CollectivesAsync, DType, Outcome, UserFunction};
+use unisono::{Collectives, CollectivesAsync, UserFunction};
 
 use crate::arrays::{Array, Started, empty};
 use crate::communicator::Communicator;
 use crate::errors::invalid;
 use crate::interrupt::waiting;
-use crate::messages::Received;
+use crate::results::Gives;
 use crate::site::site;
 use crate::work::Work;
 
@@ -27,15 +27,6 @@ pub(crate) enum Arrays {
 pub(crate) enum Memory {
     InPlace(Arrays),
     Separate { input: Arrays, output: Arrays },
-}
-
-/// What a call gives back.
-pub(crate) enum Gives {
-    /// This array, or these.
-    Array(Py<PyAny>),
-    /// The source, the tag and the length of the message.
-    Received,
-    Nothing,
 }
 
 /// A call, ready to be made.
@@ -171,17 +162,6 @@ impl Memory {
             Memory::Separate { input, output } => {
                 Buffers::Separate { input: input.buffer(), output: output.buffer_mut() }
             }
-        }
-    }
-}
-
-impl Gives {
-    /// The value of a call with this outcome.
-    pub(crate) fn value(&self, py: Python<'_>, outcome: &Outcome, dtype: DType) -> PyResult<Py<PyAny>> {
-        match self {
-            Gives::Array(array) => Ok(array.clone_ref(py)),
-            Gives::Received => Ok(Py::new(py, Received::of(outcome, dtype))?.into_any()),
-            Gives::Nothing => Ok(py.None()),
         }
     }
 }

@@ -1,13 +1,36 @@
-//! New arrays for the results of calls: of the kind of the input.
+//! The values that calls give, and new arrays for them, of the kind of the input.
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyDict, PyMemoryView, PyTuple};
 
+use unisono::{DType, Outcome};
+
 use crate::arrays::Array;
 use crate::dtypes::numpy_name;
 use crate::errors::invalid;
+use crate::messages::Received;
+
+/// The value that a call gives.
+pub(crate) enum Gives {
+    /// This array, or these.
+    Array(Py<PyAny>),
+    /// The source, the tag and the length of the message.
+    Received,
+    Nothing,
+}
+
+impl Gives {
+    /// The value of a call with this outcome.
+    pub(crate) fn value(&self, py: Python<'_>, outcome: &Outcome, dtype: DType) -> PyResult<Py<PyAny>> {
+        match self {
+            Gives::Array(array) => Ok(array.clone_ref(py)),
+            Gives::Received => Ok(Py::new(py, Received::of(outcome, dtype))?.into_any()),
+            Gives::Nothing => Ok(py.None()),
+        }
+    }
+}
 
 /// A new array with this shape and the elements of `source`, whose memory is `like`: a tensor of torch for a tensor of
 /// torch, else an array of numpy; without numpy a memoryview.

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::interrupt::waiting;
-use crate::work::seconds;
+use crate::timeouts::seconds;
 
 /// A key-value store that the ranks of a communicator share; its rank 0 holds it. Values are bytes.
 #[pyclass(frozen, module = "unisono")]

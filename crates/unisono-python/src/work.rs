@@ -1,15 +1,14 @@
 //! Handles of calls that were started.
 
-use std::time::Duration;
-
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use unisono::DType;
 
 use crate::arrays::Started;
 use crate::exit::{Kept, attached};
 use crate::interrupt::waiting;
-use crate::request::Gives;
+use crate::results::Gives;
+use crate::timeouts::seconds;
 
 /// The handle of a call that was started. The call goes on without it, and keeps its arrays until it has ended.
 #[pyclass(frozen, module = "unisono")]
@@ -27,8 +26,8 @@ impl Work {
 
 #[pymethods]
 impl Work {
-    /// Blocks until the call has ended, and gives its result: the array, or what a receive tells. Any number of threads
-    /// may wait, each gets the same. Ctrl-C ends the call, which aborts the communicator.
+    /// Blocks until the call has ended, and gives its result: the array, or the facts of a receive. Any number of
+    /// threads may wait, and each gets the same. Ctrl-C ends the call, which aborts the communicator.
     ///
     /// Raises TimeoutError when it has not ended within `timeout` seconds; the call goes on. Else the call's error.
     #[pyo3(signature = (timeout = None))]
@@ -81,15 +80,6 @@ impl Work {
     fn __repr__(&self, py: Python<'_>) -> String {
         format!("Work(done={})", if self.done(py) { "True" } else { "False" })
     }
-}
-
-/// A timeout in seconds.
-pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
-    if seconds.is_infinite() && seconds > 0.0 {
-        return Ok(Duration::MAX);
-    }
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|problem| PyValueError::new_err(format!("timeout of {seconds} s: {problem}")))
 }
 
 /// The index of the first of the handles that has ended; `None` without handles.

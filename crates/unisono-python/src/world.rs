@@ -1,5 +1,6 @@
 //! The world: all ranks of a job, and how a program joins it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -8,8 +9,9 @@ use unisono::{Config, GroupOptions, SecondInit};
 use crate::communicator::Communicator;
 use crate::errors::Raise;
 use crate::interrupt::waiting;
+use crate::meeting::ProgramsStore;
 use crate::store::Store;
-use crate::work::seconds;
+use crate::timeouts::seconds;
 
 /// All ranks of the job that this process has joined.
 #[pyclass(frozen, extends = Communicator, module = "unisono")]
@@ -27,16 +29,19 @@ impl World {
 /// Joins the job that this process was started in, by `unisono run`, mpirun, torchrun or srun; without a launcher it is
 /// a world of one. Blocks until all ranks have come, at most `join_timeout` seconds.
 ///
-/// `init_method`, `rank` and `world_size` place this process by hand, as torch's `init_process_group` does. While a
-/// world is open, a second call is refused; with `adopt` it gives the same world. Settings that are not given come from
-/// the environment; `unisono settings` lists them.
+/// `init_method`, `rank` and `world_size` place this process by hand, as torch's `init_process_group` does. With
+/// `store`, an object with `set(key, value)` and `get(key, seconds)`, which gives bytes or `None`, the ranks find each
+/// other through it: every process that reads it can join the job, unless the settings have a secret. While a world is
+/// open, a second call is refused; with `adopt` it gives the same world. Settings that are not given come from the
+/// environment; `unisono settings` lists them.
 #[pyfunction]
-#[pyo3(signature = (*, init_method = None, rank = None, world_size = None, call_timeout = None, join_timeout = None,
-                    backend = None, adopt = false))]
+#[pyo3(signature = (*, init_method = None, store = None, rank = None, world_size = None, call_timeout = None,
+                    join_timeout = None, backend = None, adopt = false))]
 #[expect(clippy::too_many_arguments, reason = "one for each setting")]
 pub(crate) fn init(
     py: Python<'_>,
     init_method: Option<&str>,
+    store: Option<Py<PyAny>>,
     rank: Option<u32>,
     world_size: Option<u32>,
     call_timeout: Option<f64>,
@@ -47,6 +52,9 @@ pub(crate) fn init(
     let mut config = Config::from_environment().raise(py)?;
     if let Some(url) = init_method {
         config = config.with_init_method(url).raise(py)?;
+    }
+    if let Some(store) = store {
+        config = config.with_meeting(Arc::new(ProgramsStore::new(store)));
     }
     match (rank, world_size) {
         (Some(rank), Some(size)) => config = config.with_rank(rank, size).raise(py)?,
@@ -124,7 +132,7 @@ impl World {
         self.world.comms_logger().start();
     }
 
-    /// Records no more calls; what was recorded stays.
+    /// Records no more calls; earlier records stay.
     fn stop_log(&self) {
         self.world.comms_logger().stop();
     }

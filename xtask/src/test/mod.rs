@@ -135,6 +135,13 @@ const CARGO_IN_LAB: [&[&str]; 4] = [
     &["test", NO_FAIL_FAST],
 ];
 
+/// The package for Python.
+pub(crate) const PYTHON: &str = "crates/unisono-python";
+
+/// The commands of cargo there. Its tests are programs in Python: `cargo xtask python test`.
+const CARGO_IN_PYTHON: [&[&str]; 2] =
+    [&["fmt", "--check"], &["clippy", "--all-targets", "--", "--deny", "warnings"]];
+
 /// The cargo that understands `+nightly`.
 const RUSTUP_CARGO: &str = "cargo";
 
@@ -249,8 +256,9 @@ fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<String>)> {
     let checks = CHECKS.map(|words| within(words.to_vec()));
     let example = CARGO_IN_EXAMPLE.map(|words| (repository.join(EXAMPLE), owned(words)));
     let lab = CARGO_IN_LAB.map(|words| (repository.join(lab::FOLDER), owned(words)));
+    let python = CARGO_IN_PYTHON.map(|words| (repository.join(PYTHON), owned(words)));
     let tests = tests.map(within).into_iter().chain([within(LOOM.to_vec())]);
-    checks.into_iter().chain(tests).chain(example).chain(lab).collect()
+    checks.into_iter().chain(tests).chain(example).chain(lab).chain(python).collect()
 }
 
 /// The features with which a target of the product was tested, for cargo: the program brings these of the library's.

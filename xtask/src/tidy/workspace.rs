@@ -33,7 +33,14 @@ const FLOORS: &[&[&str]] = &[
     ],
     &["unisono-transport-tcp", "unisono-compression-npu"],
     &["unisono"],
-    &["unisono-cli", "unisono-python", "unisono-tests", "unisono-benches", "unisono-compare", "unisono-converge"],
+    &[
+        "unisono-cli",
+        "unisono-python",
+        "unisono-tests",
+        "unisono-benches",
+        "unisono-compare",
+        "unisono-converge",
+    ],
     &["unisono-vendor-tests", "unisono-gpu-check", "unisono-soak"],
 ];
 
@@ -100,9 +107,8 @@ fn same_settings(root: &str, path: &str, other: &str) -> Option<Violation> {
     let root_versions = versions(root);
     let name = |line: &str| line.split(" = ").next().map(str::to_owned);
     let names: BTreeSet<_> = root_versions.iter().map(|line| name(line)).collect();
-    let differing = versions(other).into_iter().find(|line| {
-        !root_versions.contains(line) && names.contains(&name(line))
-    });
+    let differing =
+        versions(other).into_iter().find(|line| !root_versions.contains(line) && names.contains(&name(line)));
     let text = if settings(root) != settings(other) {
         "the lints and profiles are not those of the root".to_owned()
     } else {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, final, overload
+from typing import Any, Generic, Protocol, Self, TypeVar, final, overload
 
 # An array: an object with the buffer protocol, or with __dlpack__.
 _A = TypeVar("_A")
@@ -286,9 +286,14 @@ class CompressionState:
     @property
     def declined(self) -> bool | None: ...
 
+class _MeetingStore(Protocol):
+    def set(self, key: str, value: bytes, /) -> object: ...
+    def get(self, key: str, seconds: float, /) -> bytes | None: ...
+
 def init(
     *,
     init_method: str | None = None,
+    store: _MeetingStore | None = None,
     rank: int | None = None,
     world_size: int | None = None,
     call_timeout: float | None = None,

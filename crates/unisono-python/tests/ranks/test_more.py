@@ -54,6 +54,21 @@ def test_tensors_that_no_call_takes(comm):
     assert comm.all_reduce(empty) is empty
 
 
+class ArrayThatNeverChanges(Tensor):
+    """As arrays of jax, which promise it and have no flag for it."""
+
+
+ArrayThatNeverChanges.__module__ = "jaxlib._jax"
+
+
+def test_arrays_that_never_change_give_new_results(comm):
+    own = ArrayThatNeverChanges(np.full(3, 2.0))
+    result = comm.all_reduce(own)
+    assert (result == 2 * comm.size).all() and (own.array == 2).all()
+    with pytest.raises(un.InvalidArgument, match="is read-only"):
+        comm.broadcast(own)
+
+
 def test_a_tensor_lives_until_its_call_has_ended(comm):
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     work = comm.send_async(Tensor(np.full(100_000, comm.rank)), right)
