@@ -81,6 +81,10 @@ impl<'a, 'py> Given<'a, 'py> {
         }
     }
 
+    fn is_read_only(&self) -> bool {
+        matches!(&self.arrays, Arrays::One(array) if array.is_read_only())
+    }
+
     fn is(&self, out: Option<Argument<'_, 'py>>) -> bool {
         out.is_some_and(|out| out.is(self.object))
     }
@@ -145,7 +149,9 @@ impl Communicator {
         // The first rank of an exscan has no result; its array stays as it is.
         let has_result = collective != Collective::Exscan || self.inner.rank() > 0;
         let made = match out {
-            None if is_immutable(array)? => Some(input.new_result(input.one("array")?.shape())?),
+            None if input.is_read_only() && is_immutable(array)? => {
+                Some(input.new_result(input.one("array")?.shape())?)
+            }
             None => None,
             Some(out) if input.is(Some(out)) => None,
             Some(out) => Some(out.clone()),

@@ -35,7 +35,7 @@ impl MeetingStore for ProgramsStore {
         let seconds = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
         Python::attach(|py| {
             let value = self.0.call_method1(py, "get", (key, seconds))?;
-            Ok(value.extract::<Option<Vec<u8>>>(py)?)
+            value.extract::<Option<Vec<u8>>>(py)
         })
         .map_err(|error: PyErr| error.to_string().into())
     }

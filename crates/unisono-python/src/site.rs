@@ -23,7 +23,10 @@ enum Line {
 
 /// The lines by the address of their code object and their number. The code objects are kept, so that no other one gets
 /// an address.
-struct Lines(Mutex<HashMap<(usize, i32), (Line, Py<PyAny>)>>);
+struct Lines(Mutex<HashMap<(usize, i32), Known>>);
+
+/// A line, and its code object.
+type Known = (Line, Py<PyAny>);
 
 static LINES: PyOnceLock<Lines> = PyOnceLock::new();
 static GET_FRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
