@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use unisono_communicator::settings::{Source, configuration, environment};
 use unisono_communicator::{Algorithm, Error, LogLevel, Result, Site, set_log_level};
-use unisono_job::Job;
 use unisono_job::config::Config as JobConfig;
 use unisono_job::job_settings::Checksum;
-use unisono_job::rendezvous::MeetingStore;
+use unisono_job::{Job, MeetingStore};
 #[cfg(feature = "offload")]
 use unisono_offload::DeviceSettings;
 #[cfg(feature = "ccl")]
@@ -128,7 +127,7 @@ setters! {
     /// With this meeting place, `host:port`; see [`JobConfig::store`].
     fn with_store(config, store: impl Into<String>) { config.store = Some(store.into()); }
     /// With a meeting of the ranks through a store that the program brings, in place of the environment's place; see
-    /// [`MeetingStore`].
+    /// [`MeetingStore`](crate::extend::tcp::MeetingStore).
     fn with_meeting(config, store: Arc<dyn MeetingStore>) { config.set_meeting(store); }
     /// With this algorithm for all calls that it fits; see [`JobConfig::algorithm`].
     fn with_algorithm(config, name: impl Into<String>) { config.algorithm = Some(name.into()); }
