@@ -639,6 +639,9 @@ typedef struct unisono_state_t {
   uint32_t or_exact;
 } unisono_state_t;
 
+// Whether the call in which this thread waits must end: 0 if not. It may not call the library.
+typedef int32_t (*unisono_interrupt_function)(void *context);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -796,10 +799,11 @@ unisono_status unisono_call(const struct unisono_comm *comm, const struct unison
 //
 // The memory of the data stays the caller's. It must be valid, and the output untouched, until the call has ended:
 // until unisono_work_test() or a wait says so, a callback of unisono_work_on_done() has begun, or `release` is called.
-// Freeing the handle does not end the call.
+// Freeing the handle does not end the call. A compressed call has a thread of its own, and returns when it has its turn;
+// until it ends, other collectives of this rank need UNISONO_QUEUED.
 //
 // @param comm The communicator.
-// @param call The call, without `outcome` and `state`; it and its lists may go afterwards, `user_op`'s context and the
+// @param call The call, without `outcome`; it and its lists may go afterwards, `user_op`'s context and the
 // data when the call has ended.
 // @param work Where the handle goes, which the caller frees with unisono_work_free().
 // @return An error only where there is no handle: a pointer or a number in `call` cannot be used. Nothing was sent.
@@ -893,7 +897,8 @@ unisono_status unisono_work_wait_any(struct unisono_work *const *works,
 unisono_status unisono_work_on_done(const struct unisono_work *work, unisono_done_function function, void *context);
 
 // Cancels a call unless it has ended. The communicator is revoked on all ranks, since these cannot go on without this
-// rank's part: all get UNISONO_STATUS_REVOKED with the cause UNISONO_STATUS_CANCELLED.
+// rank's part: all get UNISONO_STATUS_REVOKED with the cause UNISONO_STATUS_CANCELLED, or for a compressed call
+// UNISONO_STATUS_ABORTED.
 //
 // Promised by the caller:
 // The handle is not freed.
@@ -1100,6 +1105,17 @@ unisono_status unisono_monitored_barrier(const struct unisono_comm *comm, double
 // Promised by the caller:
 // The handle is not freed.
 unisono_status unisono_close(const struct unisono_comm *comm);
+
+// Has this thread ask a function about every 50 ms, while it waits in a call or joins a job, whether the wait must end.
+// Then the call ends with UNISONO_STATUS_ABORTED on all ranks, as by unisono_abort(). A call that does not wait asks
+// nothing.
+//
+// @param function The function, in place of an earlier one; null to ask no more.
+// @param context Its argument, for as long as the thread may ask.
+//
+// Promised by the caller:
+// The function may be called with its context on this thread.
+unisono_status unisono_interrupt_check(unisono_interrupt_function function, void *context);
 
 // Switches the communication log of this rank on: it records the calls of all communicators of the world.
 //

@@ -36,12 +36,16 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-
     /// `elements` elements at `start`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for an address at which they cannot be.
-    pub(crate) fn one(argument: &'static str, start: *mut c_void, elements: u64, dtype: DType) -> Result<Memory> {
+    pub(crate) fn one(
+        argument: &'static str,
+        start: *mut c_void,
+        elements: u64,
+        dtype: DType,
+    ) -> Result<Memory> {
         let piece = Piece { data: start, count: elements };
         Ok(Memory { pieces: vec![checked(argument, piece, dtype)?], division: None })
     }
@@ -216,7 +220,8 @@ impl Sides {
             outputs.get(behind).is_some_and(|output| output.start < range.end)
         };
         if input.iter().flat_map(Memory::ranges).any(overlaps) {
-            let problem = "overlaps the output; a call on one buffer has the flag UNISONO_IN_PLACE and no input";
+            let problem =
+                "overlaps the output; a call on one buffer has the flag UNISONO_IN_PLACE and no input";
             return Err(Error::invalid("input", problem));
         }
         Ok(Sides { input, output })

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use unisono::call::{Call, Counts, Descriptor, Division, OwnedCall, Place};
 use unisono::extend::calls::{Operation, PreparedNumber, ShortText, Site, check_request, lengths};
-use unisono::{
-    CallOptions, Collective, Determinism, Error, Group, Peer, Result, Tag, UserFunction,
-};
+use unisono::{CallOptions, Collective, Determinism, Error, Group, Peer, Result, Tag, UserFunction};
 
 use crate::buffers::{Memory, Piece, Release, Sides};
 use crate::fields::CallFields;
@@ -203,7 +201,9 @@ fn peer_of_call(number: i32, operation: Operation) -> Result<Option<Peer>> {
     match operation {
         Operation::Send | Operation::Recv => peer(number).map(Some),
         Operation::Collective(_) if number == 0 => Ok(None),
-        Operation::Collective(_) => Err(Error::invalid("peer", format!("{number}, but {operation} has none"))),
+        Operation::Collective(_) => {
+            Err(Error::invalid("peer", format!("{number}, but {operation} has none")))
+        }
     }
 }
 
@@ -233,7 +233,9 @@ unsafe fn uneven_counts(fields: &CallFields, operation: Operation) -> Result<Cou
     let is_all_to_all = operation == Operation::Collective(Collective::AllToAll);
     match (counts.is_empty(), receive.is_empty()) {
         (true, true) => Ok(Counts::Even),
-        (false, false) if is_all_to_all => Ok(Counts::PerPair { send: counts.into(), receive: receive.into() }),
+        (false, false) if is_all_to_all => {
+            Ok(Counts::PerPair { send: counts.into(), receive: receive.into() })
+        }
         (false, true) if !is_all_to_all => Ok(Counts::PerRank(counts.into())),
         (_, false) if !is_all_to_all => {
             Err(Error::invalid("receive_counts", format!("{operation} has one list of counts")))
@@ -337,7 +339,10 @@ unsafe fn sides(
         Place::InPlace => {
             let is_output = ptr::eq(fields.input, fields.output);
             if !(fields.input.is_null() || is_output) || !inputs.is_empty() {
-                return Err(Error::invalid("input", "given, but the call is in place: its output is its input"));
+                return Err(Error::invalid(
+                    "input",
+                    "given, but the call is in place: its output is its input",
+                ));
             }
             let elements = needed.input.max(needed.output);
             Sides::new(None, memory("output", fields.output, outputs, elements)?)

@@ -106,7 +106,10 @@ unsafe fn new_state(comm: &dyn Communicator, fields: &StateFields) -> Result<Com
             CompressionState::with_codec(comm, codec, dtype, elements)?
         }
         (Operation::Collective(Collective::AllReduce), others) => {
-            return Err(Error::invalid("lengths", format!("has {} numbers, all_reduce has one", others.len())));
+            return Err(Error::invalid(
+                "lengths",
+                format!("has {} numbers, all_reduce has one", others.len()),
+            ));
         }
         (Operation::Collective(Collective::ReduceScatter), lengths) => {
             shaped(dtype, Shaped::ReduceScatter, comm, codec, lengths)?
@@ -115,7 +118,10 @@ unsafe fn new_state(comm: &dyn Communicator, fields: &StateFields) -> Result<Com
             shaped(dtype, Shaped::AllGather, comm, codec, shares)?
         }
         (other, _) => {
-            return Err(unsupported(format!("compressed {other}"), "all_reduce, reduce_scatter or all_gather"));
+            return Err(unsupported(
+                format!("compressed {other}"),
+                "all_reduce, reduce_scatter or all_gather",
+            ));
         }
     };
     let state = match fields.or_exact {
@@ -173,19 +179,14 @@ fn no_codec_of(dtype: DType) -> Error {
 ///
 /// # Safety
 /// While it runs, nobody writes the call's input, and nobody else uses its output.
-pub(crate) unsafe fn compressed(
-    communicator: &Arc<dyn Communicator>,
-    state: &StateHandle,
-    request: &Request,
-) -> Result<()> {
+pub(crate) unsafe fn compressed(sited: &Sited, state: &StateHandle, request: &Request) -> Result<()> {
     let mut state = locked(state)?;
-    let sited = Sited::new(communicator.clone(), request.site);
     // SAFETY: as the caller promises.
     let made = unsafe {
         match request.descriptor.dtype {
-            DType::F32 => compressed_of::<f32>(&sited, &mut state, request),
-            DType::F16 => compressed_of::<f16>(&sited, &mut state, request),
-            DType::BF16 => compressed_of::<bf16>(&sited, &mut state, request),
+            DType::F32 => compressed_of::<f32>(sited, &mut state, request),
+            DType::F16 => compressed_of::<f16>(sited, &mut state, request),
+            DType::BF16 => compressed_of::<bf16>(sited, &mut state, request),
             other => Err(no_codec_of(other)),
         }
     };

@@ -300,7 +300,8 @@ unsafe fn group_options(options: *const GroupFields) -> Result<GroupOptions> {
     if fields.reserved != 0 {
         return Err(Error::invalid("reserved", "not 0"));
     }
-    let mut options = GroupOptions { timeout: seconds("timeout_s", fields.timeout_s)?, ..GroupOptions::new() };
+    let mut options =
+        GroupOptions { timeout: seconds("timeout_s", fields.timeout_s)?, ..GroupOptions::new() };
     if let Some(label) = label {
         options = options.label(label);
     }

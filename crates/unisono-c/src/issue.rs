@@ -16,6 +16,7 @@ use crate::input::{check_address, give, list};
 use crate::outcome::OutcomeFields;
 use crate::sited::Sited;
 use crate::status::Status;
+use crate::threaded::start_compressed;
 
 /// Makes a call, and returns when it has ended. All ranks of the communicator make the same collectives in the same
 /// order. The calling thread does the work. Ranks that make different calls get UNISONO_STATUS_MISMATCH with both calls
@@ -38,7 +39,8 @@ pub unsafe extern "C" fn unisono_call(comm: *const CommHandle, call: *const Call
             let request = request(call, comm.communicator.group())?;
             let outcome = match &request.state {
                 Some(state) => {
-                    compressed(&comm.communicator, state, &request)?;
+                    let sited = Sited::new(comm.communicator.clone(), request.site);
+                    compressed(&sited, state, &request)?;
                     Outcome::done(request.sides.output().bytes(), "compressed")
                 }
                 None => comm.communicator.issue(request.borrowed())?,
@@ -53,10 +55,11 @@ pub unsafe extern "C" fn unisono_call(comm: *const CommHandle, call: *const Call
 ///
 /// The memory of the data stays the caller's. It must be valid, and the output untouched, until the call has ended:
 /// until unisono_work_test() or a wait says so, a callback of unisono_work_on_done() has begun, or `release` is called.
-/// Freeing the handle does not end the call.
+/// Freeing the handle does not end the call. A compressed call has a thread of its own, and returns when it has its turn;
+/// until it ends, other collectives of this rank need UNISONO_QUEUED.
 ///
 /// @param comm The communicator.
-/// @param call The call, without `outcome` and `state`; it and its lists may go afterwards, `user_op`'s context and the
+/// @param call The call, without `outcome`; it and its lists may go afterwards, `user_op`'s context and the
 /// data when the call has ended.
 /// @param work Where the handle goes, which the caller frees with unisono_work_free().
 /// @return An error only where there is no handle: a pointer or a number in `call` cannot be used. Nothing was sent.
@@ -76,15 +79,17 @@ pub unsafe extern "C" fn unisono_start(
             check_address("work", work)?;
             let comm = value_of("comm", comm)?;
             let request = request(call, comm.communicator.group())?;
-            if request.state.is_some() {
-                let instead = "unisono_call() on a thread of the program, with UNISONO_QUEUED in other calls";
-                return Err(unsupported("a compressed call with a handle", instead));
-            }
-            let call = request.owned(release.as_ref())?;
             let (communicator, tells) = (&comm.communicator, release.is_some());
-            // From here on the call's buffers alone keep it.
-            drop(release);
-            work.write(handle_of(WorkHandle { work: communicator.start(call), tells }));
+            let started = match request.state.clone() {
+                Some(state) => start_compressed(communicator, state, request, release),
+                None => {
+                    let call = request.owned(release.as_ref())?;
+                    // From here on the call's buffers alone keep it.
+                    drop(release);
+                    communicator.start(call)
+                }
+            };
+            work.write(handle_of(WorkHandle { work: started, tells }));
             Ok(())
         }
     })

@@ -11,8 +11,8 @@
 //! | [`input`], [`handle`] | pointers, texts, lists, structures with a size, handles: from C's side, checked |
 //! | [`fields`], [`user_op`], [`buffers`], [`call`] | a call's structure, its memory, and the call that is made of it |
 //! | [`outcome`], [`issue`], [`work`], [`prepared`], [`message`] | calls that block, calls with handles, plans, probes |
-//! | [`compressed`] | states, and calls that send fewer bits |
-//! | [`world`], [`group`], [`life`] | joining a job, groups, failures, the end |
+//! | [`compressed`], [`threaded`] | states, and calls that send fewer bits, also with handles |
+//! | [`world`], [`group`], [`life`], [`interrupt`] | joining a job, groups, failures, the end |
 //! | [`store`], [`records`], [`text`] | the key-value store, logs as JSON, memory that the library gives |
 //! | [`sited`] | calls that the library makes for a caller, with the caller's line |
 
@@ -25,6 +25,7 @@ pub mod fields;
 pub mod group;
 pub mod handle;
 pub mod input;
+pub mod interrupt;
 pub mod issue;
 pub mod life;
 pub mod message;
@@ -36,6 +37,7 @@ pub mod sited;
 pub mod status;
 pub mod store;
 pub mod text;
+pub mod threaded;
 pub mod user_op;
 pub mod version;
 pub mod work;

@@ -43,8 +43,7 @@ pub unsafe extern "C" fn unisono_prepare(
         let (descriptor, options, site) = (arguments.descriptor, arguments.options, arguments.site);
         let life = comm.communicator.life();
         let made = life.prepare(comm.communicator.group(), &descriptor, &options, MemoryKind::Host);
-        let call =
-            made.map_err(|error| error.in_call(&format_args!("prepare {descriptor}{}", site.at())))?;
+        let call = made.map_err(|error| error.in_call(&format_args!("prepare {descriptor}{}", site.at())))?;
         // SAFETY: the place is checked, and the caller promises that it is writable.
         unsafe { prepared.write(handle_of(PreparedHandle { call })) };
         Ok(())

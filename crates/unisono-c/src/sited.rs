@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use unisono::call::{Call, OwnedCall};
 use unisono::extend::calls::{Executor, Life, ParentCall, Site};
@@ -11,12 +12,19 @@ use unisono::{CallOptions, Communicator, Error, Group, Outcome, Probed, Result, 
 pub struct Sited {
     inner: Arc<dyn Communicator>,
     site: Site,
+    /// Is told when a scope is open.
+    opened: Option<Sender<()>>,
 }
 
 impl Sited {
     /// The same communicator; its calls are made at this line.
     pub fn new(inner: Arc<dyn Communicator>, site: Site) -> Sited {
-        Sited { inner, site }
+        Sited { inner, site, opened: None }
+    }
+
+    /// The same, which tells when a scope is open.
+    pub(crate) fn that_tells(self, opened: Sender<()>) -> Sited {
+        Sited { opened: Some(opened), ..self }
     }
 
     /// The error of `call` with this line: an error that is found before the communicator sees the call names the line
@@ -65,6 +73,10 @@ impl Life for Sited {
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         let scope = self.inner.life().scope(ParentCall { site: Some(self.site), ..parent }, options)?;
+        if let Some(opened) = &self.opened {
+            // Nobody may listen any more.
+            let _ = opened.send(());
+        }
         Ok(scope.on(Arc::new(Sited::new(self.inner.clone(), self.site))))
     }
 }

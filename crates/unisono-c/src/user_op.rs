@@ -12,8 +12,15 @@ use crate::input::{Versioned, needed_text, structure};
 /// A function that reduces: `out[i] = f(left[i], right[i])` for `bytes` bytes of whole elements. `left` comes from lower
 /// ranks. `out` overlaps neither. The function may be called on any thread of the library, on several at once, with
 /// parts of a buffer in any order. It must not throw, and may not wait for a call of the communicator.
-pub type UserFunctionOfC =
-    Option<unsafe extern "C" fn(context: *mut c_void, left: *const c_void, right: *const c_void, out: *mut c_void, bytes: usize)>;
+pub type UserFunctionOfC = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        left: *const c_void,
+        right: *const c_void,
+        out: *mut c_void,
+        bytes: usize,
+    ),
+>;
 
 /// An operator of the program's own, which is associative.
 #[derive(Clone, Copy)]

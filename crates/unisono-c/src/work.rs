@@ -102,10 +102,12 @@ pub unsafe extern "C" fn unisono_work_wait_all(
         for Listed(work) in &works {
             let result = match until {
                 None => work.work.wait(),
-                Some(until) => match work.work.wait_timeout(until.saturating_duration_since(Instant::now())) {
-                    Some(result) => result,
-                    None => return Ok(Status::Pending),
-                },
+                Some(until) => {
+                    match work.work.wait_timeout(until.saturating_duration_since(Instant::now())) {
+                        Some(result) => result,
+                        None => return Ok(Status::Pending),
+                    }
+                }
             };
             first = first.and(result.map(drop));
         }
@@ -185,7 +187,8 @@ pub unsafe extern "C" fn unisono_work_on_done(
 }
 
 /// Cancels a call unless it has ended. The communicator is revoked on all ranks, since these cannot go on without this
-/// rank's part: all get UNISONO_STATUS_REVOKED with the cause UNISONO_STATUS_CANCELLED.
+/// rank's part: all get UNISONO_STATUS_REVOKED with the cause UNISONO_STATUS_CANCELLED, or for a compressed call
+/// UNISONO_STATUS_ABORTED.
 ///
 /// # Safety
 /// The handle is not freed.

@@ -215,9 +215,8 @@ impl MeetingStore for ProgramStore {
         let timeout_s = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
         let (start, room) = (value.as_mut_ptr(), value.len());
         // SAFETY: as above; the function writes at most as many bytes as there is room.
-        let number = unsafe {
-            (self.get)(self.context.get(), key.as_ptr(), timeout_s, start, room, &raw mut length)
-        };
+        let number =
+            unsafe { (self.get)(self.context.get(), key.as_ptr(), timeout_s, start, room, &raw mut length) };
         match number {
             0 if length <= room => {
                 value.truncate(length);

@@ -163,7 +163,7 @@ int main(void) {
   /* The line of the caller, and none. */
   call.op = UNISONO_OP_BIT_OR;
   refuses(&call, "all_reduce(8 x f32, bit_or, in place) at ", __LINE__);
-  CHECK(last_says("arguments.c:10"));
+  CHECK(last_says("arguments.c:9"));
   call.file = NULL;
   refuses(&call, "all_reduce(8 x f32, bit_or, in place)", __LINE__);
   CHECK(!last_says(" at "));
@@ -172,7 +172,7 @@ int main(void) {
   OK(unisono_barrier(world));
   OK(unisono_close(world));
   call = good();
-  CHECK(unisono_call(world, &call) == UNISONO_STATUS_CLOSED && last_says("arguments.c:10"));
+  CHECK(unisono_call(world, &call) == UNISONO_STATUS_CLOSED && last_says("arguments.c:9"));
   OK(unisono_comm_free(world));
   return 0;
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// The files whose declarations C sees, in the order of the header.
-const FILES: [&str; 20] = [
+const FILES: [&str; 21] = [
     "version",
     "status",
     "names",
@@ -22,6 +22,7 @@ const FILES: [&str; 20] = [
     "message",
     "compressed",
     "life",
+    "interrupt",
     "records",
     "store",
 ];

@@ -7,6 +7,12 @@ use crate::support::{Compiler, Linked, Program, assert_good, clear, compile, fil
 /// The ranks of a job.
 const RANKS: u32 = 4;
 
+/// The memory that a thousand groups may leave: allocators keep some.
+const GROWN_MAX_KIB: &str = "8192";
+
+/// The same under the address sanitizer, which keeps freed memory aside.
+const QUARANTINE_MAX_KIB: &str = "262144";
+
 fn shared(name: &str) -> Option<Program> {
     compile(Compiler::Gcc, &file(name), Linked::Shared, &[])
 }
@@ -29,7 +35,7 @@ fn calls_with_handles_end_and_release_their_memory() {
 #[test]
 fn a_thousand_groups_leave_no_descriptor_and_no_memory() {
     let Some(program) = shared("groups.c") else { return };
-    assert_good(&program.run(RANKS, &["1000"], &[]));
+    assert_good(&program.run(RANKS, &["1000", GROWN_MAX_KIB], &[]));
 }
 
 /// Rows: K1
@@ -53,6 +59,13 @@ fn a_killed_rank_is_named_and_the_others_go_on() {
     let mut ended = program.run(RANKS, &[], &[]);
     assert_eq!(ended.remove(2).code, None, "it has killed itself");
     assert_good(&ended);
+}
+
+/// Rows: K1
+#[test]
+fn a_program_may_end_its_calls() {
+    let Some(program) = shared("ends.c") else { return };
+    assert_good(&program.run(RANKS, &[], &[]));
 }
 
 /// Rows: K1
@@ -130,9 +143,14 @@ fn programs_are_clean_under_the_address_sanitizer() {
         return skip("asan", "gcc has no address sanitizer here");
     }
     let options = [("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0")];
-    for (name, ranks, words) in
-        [("operations.c", 4, &[][..]), ("asynchronous.c", 4, &[]), ("arguments.c", 4, &[]), ("groups.c", 4, &["20"])]
-    {
+    for (name, ranks, words) in [
+        ("operations.c", 4, &[][..]),
+        ("asynchronous.c", 4, &[]),
+        ("arguments.c", 4, &[]),
+        ("records.c", 4, &[]),
+        ("ends.c", 4, &[]),
+        ("groups.c", 4, &["20", QUARANTINE_MAX_KIB]),
+    ] {
         let flags = ["-fsanitize=address", "-fno-omit-frame-pointer"];
         let Some(program) = compile(Compiler::Gcc, &file(name), Linked::Shared, &flags) else { return };
         assert_good(&program.run(ranks, words, &options));

@@ -42,7 +42,29 @@ static void compressed(void) {
     OK(unisono_call(world, &call));
     close_to(values, ELEMENTS, 1.5f);
   }
+  /* With a handle: another call queues behind it. */
+  for (int index = 0; index < ELEMENTS; index++) {
+    values[index] = (float)rank;
+  }
+  unisono_work *work = NULL;
+  unisono_outcome_t outcome;
+  OK(unisono_start(world, &call, &work));
+  int one = 1;
+  unisono_call_t next = UNISONO_CALL(UNISONO_OPERATION_ALL_REDUCE);
+  next.dtype = UNISONO_DTYPE_I32;
+  next.op = UNISONO_OP_SUM;
+  next.flags = UNISONO_IN_PLACE | UNISONO_QUEUED;
+  next.output = &one;
+  next.count = 1;
+  OK(unisono_call(world, &next));
+  OK(unisono_work_wait(work, -1.0, &outcome));
+  OK(unisono_work_free(work));
+  CHECK(one == size && outcome.bytes == sizeof values);
+  close_to(values, ELEMENTS, 1.5f);
   call.count = 999;
+  OK(unisono_start(world, &call, &work));
+  CHECK(unisono_work_wait(work, -1.0, NULL) == UNISONO_STATUS_INVALID_ARGUMENT && last_says("records.c:"));
+  OK(unisono_work_free(work));
   CHECK(unisono_call(world, &call) == UNISONO_STATUS_INVALID_ARGUMENT && last_says("is for 1000 elements"));
   CHECK(last_says("records.c:"));
   call.count = ELEMENTS;

@@ -54,12 +54,7 @@ pub(crate) struct Ended {
 
 /// Compiles a file of this folder, or a text, with these words more. `None` where this machine lacks the compiler, which
 /// is said.
-pub(crate) fn compile(
-    compiler: Compiler,
-    source: &Path,
-    linked: Linked,
-    more: &[&str],
-) -> Option<Program> {
+pub(crate) fn compile(compiler: Compiler, source: &Path, linked: Linked, more: &[&str]) -> Option<Program> {
     let words = compiler.words();
     if Command::new(words[0]).arg("--version").output().is_err() {
         skip::skip(words[0], "not here, and no program of C is tried");
