@@ -407,8 +407,10 @@ typedef struct unisono_init_t {
   uint32_t rank;
   // The number of ranks; 0: the environment says it.
   uint32_t size;
-  // 0.
-  uint32_t reserved;
+  // The line of the caller, which errors show; __LINE__.
+  uint32_t line;
+  // The file of the line, __FILE__; or null.
+  const char *file;
   // The meeting place, the same on all ranks: "tcp://host:port", of rank 0, which binds the port above; or
   // "file:///path", a file that all ranks see. Null: the environment says it.
   const char *address;

@@ -10,6 +10,7 @@ use unisono::extend::calls::{GroupRank, Operation, Site};
 use unisono::{Communicator, DType, Error, Outcome, Peer, PointToPoint, Probed, Result, Tag};
 
 use crate::border::{border, border_or};
+use crate::buffers::Memory;
 use crate::call::{peer, site, tag};
 use crate::handle::{CommHandle, handle_of, taken, value_of};
 use crate::input::{check_address, give};
@@ -170,6 +171,7 @@ pub unsafe extern "C" fn unisono_message_receive(
 /// `data` has as many writable bytes as the message, until the call has ended.
 unsafe fn receive_call(probed: &Probed, source: u32, data: *mut c_void, site: Site) -> Result<OwnedCall> {
     let (dtype, bytes) = (probed.dtype(), probed.bytes());
+    Memory::one("data", data, bytes / dtype.bytes() as u64, dtype)?;
     let descriptor = Descriptor {
         peer: Some(Peer::Rank(source)),
         tag: Tag::Is(probed.tag()),

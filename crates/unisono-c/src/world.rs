@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unisono::config::{GROUPS, SecretSource};
+use unisono::extend::calls::Site;
 use unisono::{Config, Error, MeetingStore, MeetingStoreError, Result, SecondInit, World};
 use unisono_communicator::settings::{environment, knobs};
 
 use crate::border::border;
+use crate::call::site;
 use crate::handle::{CommHandle, handle_of};
 use crate::input::{Versioned, check_address, list, needed_text, structure, text};
 use crate::names::{ADOPT_WORLD, ANOTHER_WORLD, flags};
@@ -66,8 +68,10 @@ pub struct InitFields {
     pub rank: u32,
     /// The number of ranks; 0: the environment says it.
     pub size: u32,
-    /// 0.
-    pub reserved: u32,
+    /// The line of the caller, which errors show; __LINE__.
+    pub line: u32,
+    /// The file of the line, __FILE__; or null.
+    pub file: *const c_char,
     /// The meeting place, the same on all ranks: "tcp://host:port", of rank 0, which binds the port above; or
     /// "file:///path", a file that all ranks see. Null: the environment says it.
     pub address: *const c_char,
@@ -107,7 +111,7 @@ pub unsafe extern "C" fn unisono_init(init: *const InitFields, world: *mut *mut 
     border(|| {
         check_address("world", world)?;
         let config = match init.is_null() {
-            true => Config::from_environment()?,
+            true => Config::from_environment()?.with_site(Site::UNKNOWN),
             // SAFETY: the caller promises it.
             false => unsafe { config(&structure("init", init)?) }?,
         };
@@ -123,12 +127,11 @@ pub unsafe extern "C" fn unisono_init(init: *const InitFields, world: *mut *mut 
 /// The structure and its pointers are as their documentation says.
 unsafe fn config(fields: &InitFields) -> Result<Config> {
     flags(fields.flags, ANOTHER_WORLD | ADOPT_WORLD)?;
-    if fields.reserved != 0 {
-        return Err(Error::invalid("reserved", "not 0"));
-    }
     // SAFETY: the caller promises it.
-    let (own, address, secret) = unsafe {
-        (own_settings(fields)?, text("address", fields.address)?, text("secret_file", fields.secret_file)?)
+    let (own, address, secret, site) = unsafe {
+        let own = own_settings(fields)?;
+        let secret = text("secret_file", fields.secret_file)?;
+        (own, text("address", fields.address)?, secret, site(fields.file, fields.line)?)
     };
     let mut config = match own.is_empty() {
         true => Config::from_environment()?,
@@ -150,6 +153,7 @@ unsafe fn config(fields: &InitFields) -> Result<Config> {
     if let Some(secret) = secret {
         config.secret = Some(SecretSource::File(secret.into()));
     }
+    config.site = Some(site);
     config.second_init = match fields.flags {
         0 => SecondInit::Refuse,
         ANOTHER_WORLD => SecondInit::Another,

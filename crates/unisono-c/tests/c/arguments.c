@@ -128,6 +128,10 @@ static void worlds(void) {
   init.struct_size = sizeof init;
   CHECK(unisono_init(&init, NULL) == UNISONO_STATUS_INVALID_ARGUMENT);
   CHECK(unisono_init(&init, &second) == UNISONO_STATUS_INVALID_ARGUMENT && last_says("second_init"));
+  CHECK(!last_says(".rs:"));
+  init.file = __FILE__;
+  init.line = 4711;
+  CHECK(unisono_init(&init, &second) == UNISONO_STATUS_INVALID_ARGUMENT && last_says("arguments.c:4711"));
   init.settings = &setting;
   init.setting_count = 1;
   CHECK(unisono_init(&init, &second) == UNISONO_STATUS_INVALID_ARGUMENT && last_says("is no setting"));
