@@ -45,10 +45,10 @@
 // Flag of a call: the communication log never records it.
 #define UNISONO_NOT_PROFILED 64
 
-// Flag of a group: TCP does its collectives also where a vendor's library does those of its world.
+// Flag of a group: TCP does its collectives, also where a vendor's library does the collectives of its world.
 #define UNISONO_COMPANION 128
 
-// Flag of a world: one more world beside those of this process that are open. All ranks make it.
+// Flag of a world: one more world beside the open worlds of this process. All ranks make it.
 #define UNISONO_ANOTHER_WORLD 256
 
 // Flag of a world: the world that this process has, if it is open.
@@ -319,8 +319,8 @@ typedef struct unisono_prepared unisono_prepared;
 typedef struct unisono_state unisono_state;
 
 // A key-value store that the ranks of a communicator share. Rank 0 of the communicator holds it in memory; its library
-// answers whatever its program does. Any thread may use it. A call that returns has had its effect exactly once. A key
-// has at most 1,024 bytes, a value 16 KiB.
+// answers, also while its program does something else. Any thread may use it. A call that returns has had its effect
+// exactly once. A key has at most 1,024 bytes, a value 16 KiB.
 typedef struct unisono_store unisono_store;
 
 // An asynchronous call.
@@ -356,7 +356,7 @@ typedef struct unisono_error_t {
   const char *kind;
   // The whole error as text.
   const char *text;
-  // The ranks of the job that the cause names: the lost ones, the awaited ones, the two of a mismatch, the one that
+  // The ranks of the job that the cause names: lost ranks, awaited ranks, both of a mismatch, the rank that has
   // aborted. Null if there are none.
   const uint32_t *ranks;
   // The number of ranks.
@@ -396,8 +396,8 @@ typedef int32_t (*unisono_get_function)(void *context,
                                         size_t room,
                                         size_t *length);
 
-// How this process joins its job. Everything 0 but `struct_size`: as the environment says, which every launcher sets
-// (unisono run, torchrun, mpirun, srun); with none around it, a world of one.
+// The way in which this process joins its job. Everything 0 but `struct_size`: as the environment says, which every
+// launcher sets (unisono run, torchrun, mpirun, srun); with none around it, a world of one.
 typedef struct unisono_init_t {
   // sizeof(unisono_init_t).
   size_t struct_size;
@@ -414,15 +414,15 @@ typedef struct unisono_init_t {
   // The meeting place, the same on all ranks: "tcp://host:port", of rank 0, which binds the port above; or
   // "file:///path", a file that all ranks see. Null: the environment says it.
   const char *address;
-  // The file of the job's secret, of 32 bytes and mode 0600, which ranks on several hosts need with "tcp://"; or null.
+  // The file of the job's secret, of 32 bytes and mode 0600; or null. Ranks on several hosts need it with "tcp://".
   const char *secret_file;
   // Settings that win over the environment.
   const struct unisono_setting_t *settings;
   // The number of settings.
   size_t setting_count;
   // With `meeting_get`: the ranks meet through a store of the program, in place of `address`. Both are called on the
-  // thread that joins, and only until it has joined. Who can read the store can join the job, unless there is a
-  // secret file.
+  // thread that joins, and only until it has joined. A process that can read the store can join the job, unless
+  // there is a secret file.
   unisono_set_function meeting_set;
   // See `meeting_set`.
   unisono_get_function meeting_get;
@@ -469,9 +469,9 @@ typedef struct unisono_group_t {
   uint32_t reserved;
 } unisono_group_t;
 
-// A function that reduces: `out[i] = f(left[i], right[i])` for `bytes` bytes of whole elements. `left` comes from lower
-// ranks. `out` overlaps neither. The function may be called on any thread of the library, on several at once, with
-// parts of a buffer in any order. It must not throw, and may not wait for a call of the communicator.
+// A function that reduces: `out[i] = f(left[i], right[i])` for `bytes` bytes of whole elements. `left` comes from
+// lower ranks. `out` overlaps neither. The function may be called on any thread of the library, on several at once,
+// with parts of a buffer in any order. It must not throw, and may not wait for a call of the communicator.
 typedef void (*unisono_user_function)(void *context, const void *left, const void *right, void *out, size_t bytes);
 
 // An operator of the program's own, which is associative.
@@ -517,9 +517,9 @@ typedef struct unisono_outcome_t {
 // A function that is told once that the library no longer uses a call's memory.
 typedef void (*unisono_release_function)(void *context);
 
-// A call. Set everything to zero first, then `struct_size`, then the fields of the operation: a field that an operation
-// does not have stays 0. unisono_call_of() in this header does the first two. Counts are in elements. The structure and
-// its lists are read before the function returns; the memory of data is used until the call has ended.
+// A call. Set everything to zero first, then `struct_size`, then the fields of the operation: a field that an
+// operation does not have stays 0. unisono_call_of() in this header does the first two. Counts are in elements. The
+// structure and its lists are read before the function returns; the memory of data is used until the call has ended.
 typedef struct unisono_call_t {
   // sizeof(unisono_call_t).
   size_t struct_size;
@@ -566,8 +566,8 @@ typedef struct unisono_call_t {
   int32_t division;
   // 0.
   int32_t reserved;
-  // Shares that differ by rank: of reduce_scatter, all_gather, gather and scatter the elements of each rank, the same
-  // list on all ranks; of all_to_all the elements that this rank sends to each. Null for equal shares.
+  // Shares that differ by rank: of reduce_scatter, all_gather, gather and scatter the elements of each rank, the
+  // same list on all ranks; of all_to_all the elements that this rank sends to each. Null for equal shares.
   const uint64_t *counts;
   // The length of `counts`: the number of ranks.
   size_t count_count;
@@ -588,7 +588,7 @@ typedef struct unisono_call_t {
   // The state of a compressed call, or null for an exact one. The call is all_reduce, reduce_scatter or all_gather,
   // and the state was made for it.
   const struct unisono_state *state;
-  // Where the outcome of a call that blocks goes, or null.
+  // The place for the outcome of a call that blocks, or null.
   struct unisono_outcome_t *outcome;
   // For unisono_start(): told once when the memory is no longer used, on any thread, also when the call is refused;
   // or null. The memory may be freed there.
@@ -801,8 +801,8 @@ unisono_status unisono_call(const struct unisono_comm *comm, const struct unison
 //
 // The memory of the data stays the caller's. It must be valid, and the output untouched, until the call has ended:
 // until unisono_work_test() or a wait says so, a callback of unisono_work_on_done() has begun, or `release` is called.
-// Freeing the handle does not end the call. A compressed call has a thread of its own, and returns when it has its turn;
-// until it ends, other collectives of this rank need UNISONO_QUEUED.
+// Freeing the handle does not end the call. A compressed call has a thread of its own, and the function returns when
+// the call has its turn; until it ends, other collectives of this rank need UNISONO_QUEUED.
 //
 // @param comm The communicator.
 // @param call The call, without `outcome`; it and its lists may go afterwards, `user_op`'s context and the
@@ -1108,7 +1108,7 @@ unisono_status unisono_monitored_barrier(const struct unisono_comm *comm, double
 // The handle is not freed.
 unisono_status unisono_close(const struct unisono_comm *comm);
 
-// Has this thread ask a function about every 50 ms, while it waits in a call or joins a job, whether the wait must end.
+// Has this thread ask a function whether its wait must end, about every 50 ms while it waits in a call or joins a job.
 // Then the call ends with UNISONO_STATUS_ABORTED on all ranks, as by unisono_abort(). A call that does not wait asks
 // nothing.
 //
@@ -1125,7 +1125,7 @@ unisono_status unisono_interrupt_check(unisono_interrupt_function function, void
 // The handle is not freed.
 unisono_status unisono_log_start(const struct unisono_comm *comm);
 
-// Switches the communication log off. What it has recorded stays.
+// Switches the communication log off. Its records stay.
 //
 // Promised by the caller:
 // The handle is not freed.

@@ -39,7 +39,7 @@ pub(crate) fn value_or<T>(otherwise: T, run: impl FnOnce() -> Result<T>) -> T {
     value
 }
 
-/// The error of a function that needs what this build or handle has not.
+/// The error of a function that the ABI does not have.
 pub(crate) fn unsupported(what: impl Into<String>, instead: &str) -> Error {
     Error::Unsupported { what: what.into(), backend: "unisono-c", instead: Some(instead.to_owned()) }
 }

@@ -44,7 +44,7 @@ pub struct ErrorView {
     pub kind: *const c_char,
     /// The whole error as text.
     pub text: *const c_char,
-    /// The ranks of the job that the cause names: the lost ones, the awaited ones, the two of a mismatch, the one that
+    /// The ranks of the job that the cause names: lost ranks, awaited ranks, both of a mismatch, the rank that has
     /// aborted. Null if there are none.
     pub ranks: *const u32,
     /// The number of ranks.

@@ -10,9 +10,9 @@ use crate::input::Versioned;
 use crate::outcome::OutcomeFields;
 use crate::user_op::UserOpFields;
 
-/// A call. Set everything to zero first, then `struct_size`, then the fields of the operation: a field that an operation
-/// does not have stays 0. unisono_call_of() in this header does the first two. Counts are in elements. The structure and
-/// its lists are read before the function returns; the memory of data is used until the call has ended.
+/// A call. Set everything to zero first, then `struct_size`, then the fields of the operation: a field that an
+/// operation does not have stays 0. unisono_call_of() in this header does the first two. Counts are in elements. The
+/// structure and its lists are read before the function returns; the memory of data is used until the call has ended.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct CallFields {
@@ -61,8 +61,8 @@ pub struct CallFields {
     pub division: i32,
     /// 0.
     pub reserved: i32,
-    /// Shares that differ by rank: of reduce_scatter, all_gather, gather and scatter the elements of each rank, the same
-    /// list on all ranks; of all_to_all the elements that this rank sends to each. Null for equal shares.
+    /// Shares that differ by rank: of reduce_scatter, all_gather, gather and scatter the elements of each rank, the
+    /// same list on all ranks; of all_to_all the elements that this rank sends to each. Null for equal shares.
     pub counts: *const u64,
     /// The length of `counts`: the number of ranks.
     pub count_count: usize,
@@ -83,7 +83,7 @@ pub struct CallFields {
     /// The state of a compressed call, or null for an exact one. The call is all_reduce, reduce_scatter or all_gather,
     /// and the state was made for it.
     pub state: *const StateHandle,
-    /// Where the outcome of a call that blocks goes, or null.
+    /// The place for the outcome of a call that blocks, or null.
     pub outcome: *mut OutcomeFields,
     /// For unisono_start(): told once when the memory is no longer used, on any thread, also when the call is refused;
     /// or null. The memory may be freed there.

@@ -23,7 +23,7 @@ thread_local! {
     static CHECK: RefCell<Option<InterruptCheck>> = const { RefCell::new(None) };
 }
 
-/// Has this thread ask a function about every 50 ms, while it waits in a call or joins a job, whether the wait must end.
+/// Has this thread ask a function whether its wait must end, about every 50 ms while it waits in a call or joins a job.
 /// Then the call ends with UNISONO_STATUS_ABORTED on all ranks, as by unisono_abort(). A call that does not wait asks
 /// nothing.
 ///

@@ -55,8 +55,8 @@ pub unsafe extern "C" fn unisono_call(comm: *const CommHandle, call: *const Call
 ///
 /// The memory of the data stays the caller's. It must be valid, and the output untouched, until the call has ended:
 /// until unisono_work_test() or a wait says so, a callback of unisono_work_on_done() has begun, or `release` is called.
-/// Freeing the handle does not end the call. A compressed call has a thread of its own, and returns when it has its turn;
-/// until it ends, other collectives of this rank need UNISONO_QUEUED.
+/// Freeing the handle does not end the call. A compressed call has a thread of its own, and the function returns when
+/// the call has its turn; until it ends, other collectives of this rank need UNISONO_QUEUED.
 ///
 /// @param comm The communicator.
 /// @param call The call, without `outcome`; it and its lists may go afterwards, `user_op`'s context and the

@@ -1,16 +1,17 @@
 //! The C ABI of unisono, for C, C++ and bindings of other languages: `unisono.h` has its functions, with the
 //! documentation of this crate as comments, and docs/c.md a first hour. The library is `libunisono_c`.
 //!
-//! A call is a structure with its own size ([`fields::CallFields`]), so that a new operation or option adds no function.
+//! A call is a structure with its own size ([`fields::CallFields`]), so that a new operation adds no function.
 //! Every function checks its arguments and gives a [`status::Status`]; [`error::unisono_last_error`] has the rest.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`version`], [`status`], [`names`] | the numbers of the ABI: its version, results, operations, element types, operators, flags |
+//! | [`version`], [`status`], [`names`] | the numbers of the ABI |
 //! | [`error`], [`border`] | the last error of a thread; the one place where a panic ends |
 //! | [`input`], [`handle`] | pointers, texts, lists, structures with a size, handles: from C's side, checked |
 //! | [`fields`], [`user_op`], [`buffers`], [`call`] | a call's structure, its memory, and the call that is made of it |
-//! | [`outcome`], [`issue`], [`work`], [`prepared`], [`message`] | calls that block, calls with handles, plans, probes |
+//! | [`issue`], [`outcome`], [`work`] | calls that block, calls with handles |
+//! | [`prepared`], [`message`] | plans of calls; messages that a probe has found |
 //! | [`compressed`], [`threaded`] | states, and calls that send fewer bits, also with handles |
 //! | [`world`], [`group`], [`life`], [`interrupt`] | joining a job, groups, failures, the end |
 //! | [`store`], [`records`], [`text`] | the key-value store, logs as JSON, memory that the library gives |

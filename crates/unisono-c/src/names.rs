@@ -145,10 +145,10 @@ pub const PROFILED: u32 = 32;
 /// Flag of a call: the communication log never records it.
 pub const NOT_PROFILED: u32 = 64;
 
-/// Flag of a group: TCP does its collectives also where a vendor's library does those of its world.
+/// Flag of a group: TCP does its collectives, also where a vendor's library does the collectives of its world.
 pub const COMPANION: u32 = 128;
 
-/// Flag of a world: one more world beside those of this process that are open. All ranks make it.
+/// Flag of a world: one more world beside the open worlds of this process. All ranks make it.
 pub const ANOTHER_WORLD: u32 = 256;
 
 /// Flag of a world: the world that this process has, if it is open.

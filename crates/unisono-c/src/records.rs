@@ -26,7 +26,7 @@ pub unsafe extern "C" fn unisono_log_start(comm: *const CommHandle) -> Status {
     })
 }
 
-/// Switches the communication log off. What it has recorded stays.
+/// Switches the communication log off. Its records stay.
 ///
 /// # Safety
 /// The handle is not freed.

@@ -14,8 +14,8 @@ use crate::status::Status;
 use crate::text::{OwnedBytes, give_bytes};
 
 /// A key-value store that the ranks of a communicator share. Rank 0 of the communicator holds it in memory; its library
-/// answers whatever its program does. Any thread may use it. A call that returns has had its effect exactly once. A key
-/// has at most 1,024 bytes, a value 16 KiB.
+/// answers, also while its program does something else. Any thread may use it. A call that returns has had its effect
+/// exactly once. A key has at most 1,024 bytes, a value 16 KiB.
 pub struct StoreHandle {
     store: Store,
 }

@@ -9,9 +9,9 @@ use unisono::{Error, Result, UserFunction, UserOp};
 
 use crate::input::{Versioned, needed_text, structure};
 
-/// A function that reduces: `out[i] = f(left[i], right[i])` for `bytes` bytes of whole elements. `left` comes from lower
-/// ranks. `out` overlaps neither. The function may be called on any thread of the library, on several at once, with
-/// parts of a buffer in any order. It must not throw, and may not wait for a call of the communicator.
+/// A function that reduces: `out[i] = f(left[i], right[i])` for `bytes` bytes of whole elements. `left` comes from
+/// lower ranks. `out` overlaps neither. The function may be called on any thread of the library, on several at once,
+/// with parts of a buffer in any order. It must not throw, and may not wait for a call of the communicator.
 pub type UserFunctionOfC = Option<
     unsafe extern "C" fn(
         context: *mut c_void,

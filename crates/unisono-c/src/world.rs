@@ -55,8 +55,8 @@ pub type GetFunction = Option<
 /// The result of a unisono_get_function that has no value yet. It is asked again.
 pub const NO_VALUE: i32 = 1;
 
-/// How this process joins its job. Everything 0 but `struct_size`: as the environment says, which every launcher sets
-/// (unisono run, torchrun, mpirun, srun); with none around it, a world of one.
+/// The way in which this process joins its job. Everything 0 but `struct_size`: as the environment says, which every
+/// launcher sets (unisono run, torchrun, mpirun, srun); with none around it, a world of one.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct InitFields {
@@ -75,15 +75,15 @@ pub struct InitFields {
     /// The meeting place, the same on all ranks: "tcp://host:port", of rank 0, which binds the port above; or
     /// "file:///path", a file that all ranks see. Null: the environment says it.
     pub address: *const c_char,
-    /// The file of the job's secret, of 32 bytes and mode 0600, which ranks on several hosts need with "tcp://"; or null.
+    /// The file of the job's secret, of 32 bytes and mode 0600; or null. Ranks on several hosts need it with "tcp://".
     pub secret_file: *const c_char,
     /// Settings that win over the environment.
     pub settings: *const Setting,
     /// The number of settings.
     pub setting_count: usize,
     /// With `meeting_get`: the ranks meet through a store of the program, in place of `address`. Both are called on the
-    /// thread that joins, and only until it has joined. Who can read the store can join the job, unless there is a
-    /// secret file.
+    /// thread that joins, and only until it has joined. A process that can read the store can join the job, unless
+    /// there is a secret file.
     pub meeting_set: SetFunction,
     /// See `meeting_set`.
     pub meeting_get: GetFunction,

@@ -1,6 +1,6 @@
 //! Programs in C and C++ that are compiled against unisono.h, linked with the library, and run as ranks.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "every function here is part of a test")]
+#![expect(clippy::unwrap_used, reason = "every function here is part of a test")]
 #![expect(clippy::disallowed_methods, reason = "variables of tests, no settings of the library")]
 
 mod header_text;

@@ -52,8 +52,7 @@ pub(crate) struct Ended {
     pub(crate) said: String,
 }
 
-/// Compiles a file of this folder, or a text, with these words more. `None` where this machine lacks the compiler, which
-/// is said.
+/// Compiles a file with these words more. `None` where this machine lacks the compiler, and says so.
 pub(crate) fn compile(compiler: Compiler, source: &Path, linked: Linked, more: &[&str]) -> Option<Program> {
     let words = compiler.words();
     if Command::new(words[0]).arg("--version").output().is_err() {
@@ -120,7 +119,7 @@ impl Program {
         })
     }
 
-    /// Runs it so many times at once, without variables of this library but those that `prepare` sets.
+    /// Runs it so many times at once, with no variables of this library but from `prepare`.
     pub(crate) fn run_each(&self, ranks: u32, prepare: impl Fn(u32, &mut Command)) -> Vec<Ended> {
         let output = |rank: u32| self.folder.path().join(format!("output-{rank}"));
         let start = |rank: u32| {

@@ -48,7 +48,7 @@ pub struct Config {
     pub backend: Backend,
     /// The fate of an `init` while a world of this process is open. The environment does not say it.
     pub second_init: SecondInit,
-    /// The line of `init` in errors, for a binding, in place of the line that calls it. The environment does not say it.
+    /// The line of `init` in errors, for a binding, in place of the line that calls it. No variable says it.
     pub site: Option<Site>,
     /// The settings of oneCCL.
     #[cfg(feature = "ccl")]
