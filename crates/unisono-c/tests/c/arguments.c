@@ -154,6 +154,11 @@ static void worlds(void) {
   OK(unisono_init(&init, &second));
   CHECK(unisono_rank(second) == unisono_rank(world));
   OK(unisono_comm_free(second));
+  /* One world more, which all ranks make. */
+  init.flags = UNISONO_ANOTHER_WORLD;
+  OK(unisono_init(&init, &second));
+  OK(unisono_barrier(second));
+  leave(second);
 }
 
 int main(void) {

@@ -5,8 +5,42 @@
 
 #include "check.h"
 
+enum { ELEMENTS = 120 };
+
+/* The mean of the vectors of all ranks, compressed. */
+static void mean(unisono_comm *comm, unisono_state *state, float value) {
+  float values[ELEMENTS];
+  for (int index = 0; index < ELEMENTS; index++) {
+    values[index] = value;
+  }
+  unisono_call_t call = UNISONO_CALL(UNISONO_OPERATION_ALL_REDUCE);
+  call.dtype = UNISONO_DTYPE_F32;
+  call.op = UNISONO_OP_AVG;
+  call.flags = UNISONO_IN_PLACE;
+  call.output = values;
+  call.count = ELEMENTS;
+  call.state = state;
+  OK(unisono_call(comm, &call));
+  CHECK(values[ELEMENTS - 1] > value - 0.1f && values[ELEMENTS - 1] < value + 0.1f);
+}
+
 int main(void) {
   unisono_comm *world = join(), *survivors = NULL;
+  unisono_state *state = NULL;
+  unisono_state_t fields;
+  uint64_t length = ELEMENTS;
+  uint32_t went_back = 99;
+  memset(&fields, 0, sizeof fields);
+  fields.struct_size = sizeof fields;
+  fields.codec = "int8";
+  fields.operation = UNISONO_OPERATION_ALL_REDUCE;
+  fields.dtype = UNISONO_DTYPE_F32;
+  fields.lengths = &length;
+  fields.length_count = 1;
+  fields.route = UNISONO_ROUTE_DIRECT;
+  OK(unisono_state_new(world, &fields, &state));
+  mean(world, state, 2.0f);
+  OK(unisono_barrier(world));
   int one = 1, agreed = 0;
   int32_t new_ranks[4];
   uint64_t last_common_call = 99;
@@ -24,7 +58,12 @@ int main(void) {
   CHECK(strstr(error->text, "lost rank 2") != NULL && !error->is_usable);
   OK(unisono_shrink(world, &survivors, new_ranks, 4, &last_common_call));
   CHECK(new_ranks[0] == 0 && new_ranks[1] == 1 && new_ranks[2] == -1 && new_ranks[3] == 2);
-  CHECK(last_common_call >= 1 && last_common_call < 3 && unisono_size(survivors) == 3);
+  CHECK(last_common_call >= 3 && last_common_call < 99 && unisono_size(survivors) == 3);
+  /* The state goes along. */
+  OK(unisono_state_rebind(state, survivors, new_ranks, 4, last_common_call, &went_back));
+  CHECK(went_back == 0);
+  mean(survivors, state, 3.0f);
+  OK(unisono_state_free(state));
   OK(unisono_agree(survivors, 1, &agreed));
   CHECK(agreed == 1);
   one = 1;

@@ -110,7 +110,8 @@ static void compressed(void) {
   CHECK(unisono_state_new(world, &fields, &state) == UNISONO_STATUS_INVALID_ARGUMENT && last_says("int9"));
 }
 
-int main(void) {
+int main(int count, char **words) {
+  char path[512];
   unisono_bytes_t json = {NULL, 0};
   float values[4] = {0};
   world = join();
@@ -130,6 +131,12 @@ int main(void) {
   CHECK(strstr((char *)json.data, "records.c") != NULL && strstr((char *)json.data, "all_reduce") != NULL);
   CHECK(strstr((char *)json.data, ".rs\"") == NULL);
   OK(unisono_bytes_free(&json));
+  CHECK(count == 2);
+  OK(unisono_flight_dump(world, words[1]));
+  snprintf(path, sizeof path, "%s/rank-%d.json", words[1], rank);
+  FILE *file = fopen(path, "rb");
+  CHECK(file != NULL && fgetc(file) == '{');
+  fclose(file);
   leave(world);
   return 0;
 }
