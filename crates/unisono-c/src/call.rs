@@ -32,6 +32,8 @@ pub(crate) struct Request {
     pub(crate) prepared: Option<Arc<PreparedHandle>>,
     pub(crate) state: Option<Arc<StateHandle>>,
     pub(crate) outcome: *mut OutcomeFields,
+    /// Whether the caller wants to be told of the end of the memory's use.
+    has_release: bool,
 }
 
 /// A call without its memory: the arguments of a plan.
@@ -44,6 +46,32 @@ pub(crate) struct Arguments {
 }
 
 impl Request {
+    /// Refuses a field of calls with handles.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`].
+    pub(crate) fn check_blocking(&self) -> Result<()> {
+        if self.has_release {
+            return Err(self.named(Error::invalid("release", "given, but unisono_start() alone has one")));
+        }
+        Ok(())
+    }
+
+    /// Refuses the place of an outcome where it would stay empty.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`].
+    pub(crate) fn check_no_outcome(&self, instead: &str) -> Result<()> {
+        if !self.outcome.is_null() {
+            return Err(self.named(Error::invalid("outcome", format!("given, but {instead}"))));
+        }
+        Ok(())
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error.in_call(&format_args!("{}{}", self.descriptor, self.site.at()))
+    }
+
     /// The call, to block in it.
     ///
     /// # Safety
@@ -111,8 +139,19 @@ pub(crate) unsafe fn request(call: *const CallFields, group: &Group) -> Result<R
     if !fields.outcome.is_null() {
         check_address("outcome", fields.outcome).map_err(named)?;
     }
-    let outcome = fields.outcome;
-    Ok(Request { descriptor, counts, options, user_function, site, sides, prepared, state, outcome })
+    let (outcome, has_release) = (fields.outcome, fields.release.is_some());
+    Ok(Request {
+        descriptor,
+        counts,
+        options,
+        user_function,
+        site,
+        sides,
+        prepared,
+        state,
+        outcome,
+        has_release,
+    })
 }
 
 /// The function that is told of the end of the memory's use. It is read first, so that it is told of a refusal too.
@@ -315,6 +354,9 @@ unsafe fn sides(
         2 => Division::Coalesced,
         other => return Err(Error::invalid("division", format!("{other} is the number of none"))),
     };
+    if fields.division != 0 && fields.input_count == 0 && fields.output_count == 0 {
+        return Err(Error::invalid("division", "given, but there is no list"));
+    }
     let dtype = descriptor.dtype;
     // SAFETY: the caller promises it.
     let (inputs, outputs) = unsafe {

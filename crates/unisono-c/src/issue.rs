@@ -37,6 +37,7 @@ pub unsafe extern "C" fn unisono_call(comm: *const CommHandle, call: *const Call
         unsafe {
             let comm = value_of("comm", comm)?;
             let request = request(call, comm.communicator.group())?;
+            request.check_blocking()?;
             let outcome = match &request.state {
                 Some(state) => {
                     let sited = Sited::new(comm.communicator.clone(), request.site);
@@ -79,6 +80,7 @@ pub unsafe extern "C" fn unisono_start(
             check_address("work", work)?;
             let comm = value_of("comm", comm)?;
             let request = request(call, comm.communicator.group())?;
+            request.check_no_outcome("unisono_work_wait() gives it")?;
             let (communicator, tells) = (&comm.communicator, release.is_some());
             let started = match request.state.clone() {
                 Some(state) => start_compressed(communicator, state, request, release),
@@ -124,11 +126,16 @@ pub unsafe extern "C" fn unisono_call_group(
             if requests.iter().any(|request| request.state.is_some()) {
                 return Err(unsupported("a compressed call in a group", "unisono_call()"));
             }
+            let is_receive = |request: &&Request| request.descriptor.operation == Operation::Recv;
+            requests.iter().try_for_each(Request::check_blocking)?;
+            let others = requests.iter().filter(|request| !is_receive(request));
+            others
+                .into_iter()
+                .try_for_each(|one| one.check_no_outcome("in a group only receives have one"))?;
             let Some(first) = requests.first() else { return Ok(()) };
             let sited = Sited::new(Arc::clone(&comm.communicator), first.site);
             let received = sited
                 .group_calls(|group| requests.iter().for_each(|request| group.call(request.borrowed())))?;
-            let is_receive = |request: &&Request| request.descriptor.operation == Operation::Recv;
             let receives = requests.iter().filter(is_receive);
             receives.zip(received).try_for_each(|(request, received)| {
                 give("outcome", request.outcome, OutcomeFields::of(&outcome(request, received)))

@@ -53,6 +53,7 @@ static void numbers(void) {
   REFUSES(call.flags |= 1u << 31, "is no flag here");
   REFUSES(call.flags |= UNISONO_PROFILED | UNISONO_NOT_PROFILED, "always and never");
   REFUSES(call.division = 9, "invalid division: 9");
+  REFUSES(call.division = UNISONO_DIVISION_SHARES, "there is no list");
   REFUSES(call.timeout_s = -1.0, "invalid timeout_s: -1");
   REFUSES(call.count = (uint64_t)1 << 62, "exceed the address space");
   REFUSES(call.count = UINT64_MAX, "exceed the address space");
@@ -85,6 +86,24 @@ static void pointers(void) {
   REFUSES((call.operation = UNISONO_OPERATION_ALL_TO_ALL, call.op = 0, call.counts = counts, call.count_count = 3),
           "all_to_all has counts and receive_counts");
   REFUSES(call.outcome = (unisono_outcome_t *)((char *)buffer + 4 + ((uintptr_t)buffer % 8)), "invalid outcome");
+}
+
+static void never(void *context) { *(int *)context += 1; }
+
+/* A field that another function honours is refused, never ignored. */
+static void fields(void) {
+  int released = 0;
+  unisono_outcome_t outcome;
+  unisono_work *work = NULL;
+  unisono_call_t call = good();
+  const unisono_call_t *calls[] = {&call};
+  REFUSES((call.release = never, call.release_context = &released), "unisono_start() alone has one");
+  CHECK(released == 0);
+  call.outcome = &outcome;
+  CHECK(unisono_call_group(world, calls, 1) == UNISONO_STATUS_INVALID_ARGUMENT && last_says("only receives"));
+  CHECK(unisono_start(world, &call, &work) == UNISONO_STATUS_INVALID_ARGUMENT && last_says("invalid outcome"));
+  OK(unisono_call(world, &call));
+  CHECK(work == NULL && outcome.bytes == sizeof buffer && outcome.source == -1 && outcome.is_skipped == 0);
 }
 
 static void structures(void) {
@@ -167,6 +186,7 @@ int main(void) {
   world = join();
   numbers();
   pointers();
+  fields();
   structures();
   worlds();
   /* The line of the caller, and none. */
