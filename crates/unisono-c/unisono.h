@@ -570,11 +570,11 @@ typedef struct unisono_call_t {
   // same list on all ranks; of all_to_all the elements that this rank sends to each. Null for equal shares.
   const uint64_t *counts;
   // The length of `counts`: the number of ranks.
-  size_t count_count;
+  size_t counts_length;
   // The elements that this rank receives from each rank, in all_to_all with `counts`.
   const uint64_t *receive_counts;
   // The length of `receive_counts`.
-  size_t receive_count_count;
+  size_t receive_counts_length;
   // The deadline in seconds from the start; 0 for the communicator's. INFINITY for none.
   double timeout_s;
   // A label of at most 32 bytes, which ranks compare; or null.

@@ -266,8 +266,8 @@ fn place(flags: u32, operation: Operation) -> Place {
 unsafe fn uneven_counts(fields: &CallFields, operation: Operation) -> Result<Counts> {
     // SAFETY: the caller promises it.
     let (counts, receive) = unsafe {
-        let counts = list("counts", fields.counts, fields.count_count)?;
-        (counts, list("receive_counts", fields.receive_counts, fields.receive_count_count)?)
+        let counts = list("counts", fields.counts, fields.counts_length)?;
+        (counts, list("receive_counts", fields.receive_counts, fields.receive_counts_length)?)
     };
     let is_all_to_all = operation == Operation::Collective(Collective::AllToAll);
     match (counts.is_empty(), receive.is_empty()) {

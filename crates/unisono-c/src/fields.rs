@@ -65,11 +65,11 @@ pub struct CallFields {
     /// same list on all ranks; of all_to_all the elements that this rank sends to each. Null for equal shares.
     pub counts: *const u64,
     /// The length of `counts`: the number of ranks.
-    pub count_count: usize,
+    pub counts_length: usize,
     /// The elements that this rank receives from each rank, in all_to_all with `counts`.
     pub receive_counts: *const u64,
     /// The length of `receive_counts`.
-    pub receive_count_count: usize,
+    pub receive_counts_length: usize,
     /// The deadline in seconds from the start; 0 for the communicator's. INFINITY for none.
     pub timeout_s: f64,
     /// A label of at most 32 bytes, which ranks compare; or null.
@@ -85,8 +85,8 @@ pub struct CallFields {
     pub state: *const StateHandle,
     /// The place for the outcome of a call that blocks, or null.
     pub outcome: *mut OutcomeFields,
-    /// For unisono_start(): told once when the memory is no longer used, on any thread, also when the call is refused;
-    /// or null. The memory may be freed there.
+    /// For unisono_start(): told once when the memory is no longer used, on any thread, also when the call is refused, but
+    /// not of a structure that cannot be read; or null. The memory may be freed there.
     pub release: ReleaseFunction,
     /// The argument of `release`.
     pub release_context: *mut c_void,

@@ -78,12 +78,12 @@ static void pointers(void) {
   REFUSES((call.output = NULL, call.outputs = pieces, call.output_count = 2), "two pieces of it overlap");
   REFUSES((call.output = NULL, call.outputs = pieces, call.output_count = 1), "4 elements, but all_reduce");
   REFUSES((call.output = NULL, call.outputs = NULL, call.output_count = 2), "invalid outputs: null");
-  REFUSES((call.counts = counts, call.count_count = 3, call.count = 0), "no form");
-  REFUSES((call.counts = counts, call.count_count = 3), "by the counts all_reduce has");
-  REFUSES((call.operation = UNISONO_OPERATION_ALL_GATHER, call.op = 0, call.counts = counts, call.count_count = 3,
+  REFUSES((call.counts = counts, call.counts_length = 3, call.count = 0), "no form");
+  REFUSES((call.counts = counts, call.counts_length = 3), "by the counts all_reduce has");
+  REFUSES((call.operation = UNISONO_OPERATION_ALL_GATHER, call.op = 0, call.counts = counts, call.counts_length = 3,
            call.count = 0),
           "3 counts for 4 ranks");
-  REFUSES((call.operation = UNISONO_OPERATION_ALL_TO_ALL, call.op = 0, call.counts = counts, call.count_count = 3),
+  REFUSES((call.operation = UNISONO_OPERATION_ALL_TO_ALL, call.op = 0, call.counts = counts, call.counts_length = 3),
           "all_to_all has counts and receive_counts");
   REFUSES(call.outcome = (unisono_outcome_t *)((char *)buffer + 4 + ((uintptr_t)buffer % 8)), "invalid outcome");
 }

@@ -188,7 +188,7 @@ static void uneven(int32_t dtype) {
   call.input = input;
   call.output = output;
   call.counts = counts;
-  call.count_count = (size_t)size;
+  call.counts_length = (size_t)size;
   OK(unisono_call(world, &call));
   size_t at = 0;
   for (int from = 0; from < size; from++) {
@@ -200,7 +200,7 @@ static void uneven(int32_t dtype) {
   /* This rank sends to + 1 elements to each rank, and gets rank + 1 of each. */
   call.operation = UNISONO_OPERATION_ALL_TO_ALL;
   call.receive_counts = own;
-  call.receive_count_count = (size_t)size;
+  call.receive_counts_length = (size_t)size;
   OK(unisono_call(world, &call));
   size_t start = 0;
   for (int before = 0; before < rank; before++) {
