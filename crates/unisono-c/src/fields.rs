@@ -85,8 +85,8 @@ pub struct CallFields {
     pub state: *const StateHandle,
     /// The place for the outcome of a call that blocks, or null.
     pub outcome: *mut OutcomeFields,
-    /// For unisono_start(): told once when the memory is no longer used, on any thread, also when the call is refused, but
-    /// not of a structure that cannot be read; or null. The memory may be freed there.
+    /// For unisono_start(): told once when the memory is no longer used, on any thread; or null. The memory may be
+    /// freed there. It is told of a call that is refused too, unless the structure itself cannot be read.
     pub release: ReleaseFunction,
     /// The argument of `release`.
     pub release_context: *mut c_void,
