@@ -590,8 +590,8 @@ typedef struct unisono_call_t {
   const struct unisono_state *state;
   // The place for the outcome of a call that blocks, or null.
   struct unisono_outcome_t *outcome;
-  // For unisono_start(): told once when the memory is no longer used, on any thread, also when the call is refused;
-  // or null. The memory may be freed there.
+  // For unisono_start(): told once when the memory is no longer used, on any thread; or null. The memory may be
+  // freed there. It is told of a call that is refused too, unless the structure itself cannot be read.
   unisono_release_function release;
   // The argument of `release`.
   void *release_context;

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use unisono::config::{GROUPS, SecretSource};
 use unisono::extend::calls::Site;
-use unisono::{Config, Error, MeetingStore, MeetingStoreError, Result, SecondInit, World};
+use unisono::extend::tcp::MeetingStore;
+use unisono::{Config, Error, Result, SecondInit, World};
 use unisono_communicator::settings::{environment, knobs};
 
 use crate::border::border;
@@ -189,6 +190,9 @@ unsafe fn own_settings(fields: &InitFields) -> Result<Vec<(String, String)>> {
     settings.iter().map(read).collect()
 }
 
+/// The error of a store of the program.
+type StoreError = Box<dyn std::error::Error + Send + Sync>;
+
 /// A store whose functions the program brings.
 struct ProgramStore {
     set: unsafe extern "C" fn(*mut c_void, *const c_char, *const u8, usize) -> i32,
@@ -203,7 +207,7 @@ impl fmt::Debug for ProgramStore {
 }
 
 impl MeetingStore for ProgramStore {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), MeetingStoreError> {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         let key = CString::new(key)?;
         // SAFETY: the program has given the function with its context.
         match unsafe { (self.set)(self.context.get(), key.as_ptr(), value.as_ptr(), value.len()) } {
@@ -212,7 +216,7 @@ impl MeetingStore for ProgramStore {
         }
     }
 
-    fn get(&self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, MeetingStoreError> {
+    fn get(&self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, StoreError> {
         let key = CString::new(key)?;
         let mut value = vec![0; VALUE_BYTES_MAX];
         let mut length = 0;
