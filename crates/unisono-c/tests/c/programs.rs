@@ -130,10 +130,12 @@ fn the_launcher_starts_programs_of_c() {
         return skip("unisono", "the program is not built");
     }
     let Some(program) = shared("operations.c") else { return };
-    let mut command = Command::new(launcher);
-    clear(&mut command);
-    let output = command.args(["run", "-n", "4", "--"]).arg(program.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let ended = program.run_each(1, |_, command| {
+        *command = Command::new(&launcher);
+        clear(command);
+        command.args(["run", "-n", "4", "--"]).arg(program.path());
+    });
+    assert_good(&ended);
 }
 
 /// Memory errors at the border: reads beyond a caller's memory, use after free, leaks.
