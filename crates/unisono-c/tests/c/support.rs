@@ -68,7 +68,9 @@ pub(crate) fn compile(compiler: Compiler, source: &Path, linked: Linked, more: &
     command.arg(source).arg("-o").arg(folder.path().join("program"));
     match linked {
         Linked::Shared => {
-            command.arg("-L").arg(&libraries).arg(format!("-Wl,-rpath,{}", libraries.display()));
+            // The old tag wins over LD_LIBRARY_PATH, in which cargo puts a folder that may have an older library.
+            let path = format!("-Wl,--disable-new-dtags,-rpath,{}", libraries.display());
+            command.arg("-L").arg(&libraries).arg(path);
             command.args(["-lunisono_c", "-lm"]);
         }
         Linked::Static => {
