@@ -188,5 +188,6 @@ pub fn init() -> Result<World> {
 /// ```
 #[track_caller]
 pub fn init_with(config: &Config) -> Result<World> {
-    open_worlds::enter(config, unisono_communicator::Site::caller(), || selection::open(config))
+    let site = config.site.unwrap_or(unisono_communicator::Site::caller());
+    open_worlds::enter(config, site, || selection::open(config))
 }

@@ -180,7 +180,7 @@ fn adopt(config: &Config, world: World, site: Site) -> Result<First> {
 }
 
 fn at(site: Site, error: Error) -> Error {
-    error.in_call(&format_args!("init at {site}"))
+    error.in_call(&format_args!("init{}", site.at()))
 }
 
 /// A thread that joins a world. When it gives up, or panics, its entry goes.

@@ -33,7 +33,7 @@ const FLOORS: &[&[&str]] = &[
     ],
     &["unisono-transport-tcp", "unisono-compression-npu"],
     &["unisono"],
-    &["unisono-cli", "unisono-tests", "unisono-benches", "unisono-compare", "unisono-converge"],
+    &["unisono-c", "unisono-cli", "unisono-tests", "unisono-benches", "unisono-compare", "unisono-converge"],
     &["unisono-vendor-tests", "unisono-gpu-check", "unisono-soak"],
 ];
 

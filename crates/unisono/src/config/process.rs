@@ -48,6 +48,8 @@ pub struct Config {
     pub backend: Backend,
     /// The fate of an `init` while a world of this process is open. The environment does not say it.
     pub second_init: SecondInit,
+    /// The line of `init` in errors, for a binding, in place of the line that calls it. No variable says it.
+    pub site: Option<Site>,
     /// The settings of oneCCL.
     #[cfg(feature = "ccl")]
     pub ccl: CclSettings,
@@ -105,6 +107,8 @@ setters! {
     fn with_backend(config, backend: Backend) { config.backend = backend; }
     /// With this [`Config::second_init`].
     fn with_second_init(config, second: SecondInit) { config.second_init = second; }
+    /// With this [`Config::site`].
+    fn with_site(config, site: Site) { config.site = Some(site); }
     /// With this [`JobConfig::join_timeout`].
     fn with_join_timeout(config, timeout: Duration) { config.join_timeout = timeout; }
     /// With this [`JobConfig::drop_timeout`].
@@ -206,6 +210,7 @@ impl Config {
         Ok(Config {
             backend: source.needed("UNISONO_BACKEND", &UnknownBackend.to_string(), |_| true)?,
             second_init: SecondInit::default(),
+            site: None,
             #[cfg(feature = "ccl")]
             ccl: CclSettings::from_source(source),
             #[cfg(feature = "nccl")]
