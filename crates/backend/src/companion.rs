@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Counts, Descriptor, Error, GroupOptions, Result, Shrunk,
+    AfterEnd, Call, CallOptions, Communicator, Counts, Descriptor, Error, GroupOptions, Result, Shrunk,
 };
 
 use crate::gate::{CallGate, Failing};
@@ -52,6 +52,9 @@ pub trait CallEngine: Send + Sync {
     /// and the hash of the algorithm's schedules.
     fn number(&self, named: (&'static str, u32), call: &Call<'_>, enclosing: Option<&Enclosing>) -> u64;
 
+    /// As [`Companion::run_after`].
+    fn run_after(&self, after_end: AfterEnd);
+
     /// Calls `act` once, while this thread holds the links.
     fn with_links(&self, act: &mut dyn FnMut(&mut dyn Failing));
 }
@@ -78,6 +81,12 @@ impl Companion {
     /// The gate of the communicator. The vendor's communicator uses it too.
     pub fn gate(&self) -> &CallGate {
         self.engine.gate()
+    }
+
+    /// Runs the work after the end of a call, which is code of the program, on the threads of the world's callbacks; on
+    /// this thread if the system has no room for one.
+    pub fn run_after(&self, after_end: AfterEnd) {
+        self.engine.run_after(after_end);
     }
 
     /// The schedule of a collective, if the call or the communicator asks for an algorithm of this library, or if the

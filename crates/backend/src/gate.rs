@@ -254,7 +254,8 @@ impl CallGate {
         CallbackScope { board }
     }
 
-    /// Whether the calling thread, which waits in a call, is told to give up; see [`unisono_communicator::InterruptCheck`].
+    /// Whether the calling thread, which waits in a call, is told to give up; see
+    /// [`unisono_communicator::InterruptCheck`].
     #[inline]
     pub fn is_interrupted(&self, now: Instant) -> bool {
         interrupt_check(now).is_some_and(|must_end| {

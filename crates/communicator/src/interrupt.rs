@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 /// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether the call in which this thread waits must end.
-pub type MustEnd = fn() -> bool;
+type MustEnd = fn() -> bool;
 
 #[derive(Clone, Copy)]
 struct Check {
@@ -21,9 +20,10 @@ thread_local! {
     static CHECK: Cell<Option<Check>> = const { Cell::new(None) };
 }
 
-/// While it lives, a thread that waits in a call asks a function about every 50 ms whether the call must end. If so, the
-/// call fails with [`crate::Error::Aborted`], as after [`crate::Communicator::abort`], and so do the calls of the other
-/// ranks. A thread that waits to join a job gives up.
+/// While it lives, a thread that waits in a call asks a function about every 50 ms whether the call must end. If so,
+/// the call fails with [`crate::Error::Aborted`], as after [`crate::Communicator::abort`], and so do the calls of the
+/// other ranks. A thread that waits to join a job, for an agreement or for a key of a store gives up, and ends no call
+/// of others. A call inside a vendor's library asks nothing.
 ///
 /// A call that does not wait asks nothing. Within the function, calls on the communicator are refused.
 ///
@@ -41,7 +41,7 @@ pub struct InterruptCheck {
 
 impl InterruptCheck {
     /// Asks `must_end` in the waits of this thread.
-    pub fn begin(must_end: MustEnd) -> InterruptCheck {
+    pub fn begin(must_end: fn() -> bool) -> InterruptCheck {
         let before = CHECK.replace(Some(Check { must_end, next: None }));
         InterruptCheck { before, _of_thread: PhantomData }
     }
@@ -53,9 +53,10 @@ impl Drop for InterruptCheck {
     }
 }
 
-/// The function to ask at `now`, if this thread has one and it is time; for waits that look around every 100 ms at least.
+/// The function to ask at `now`, if this thread has one and it is time; for waits that look around every 100 ms at
+/// least.
 #[inline]
-pub fn interrupt_check(now: Instant) -> Option<MustEnd> {
+pub fn interrupt_check(now: Instant) -> Option<fn() -> bool> {
     CHECK.get().and_then(|check| due(check, now))
 }
 

@@ -257,7 +257,8 @@ fn i4_the_table_has_a_line_of_headings_and_a_line_for_each_row() {
     log.start();
     comm.all_reduce(&mut vec![0u8; 1536], ReduceOp::Sum).unwrap();
     comm.all_reduce(&mut vec![0u8; 1280], ReduceOp::Sum).unwrap();
-    let table = log.report().to_string();
+    let report = log.report();
+    let table = report.to_string();
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines.len(), 2);
     let headings =
@@ -268,4 +269,10 @@ fn i4_the_table_has_a_line_of_headings_and_a_line_for_each_row() {
         words(lines[1]).starts_with(&["all_reduce", "1", "1.25", "KiB..1.50", "KiB", "2"].map(String::from))
     );
     assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{table}");
+    let (times, bandwidth) = (&report.rows[0].times, report.rows[0].bandwidth);
+    let ns = [times.sum_ns() as f64, times.mean_ns(), times.quantile_ns(0.5) as f64, times.max_ns() as f64];
+    let gb_per_s = [bandwidth.algbw_gb_per_s, bandwidth.busbw_gb_per_s];
+    let figures: Vec<String> =
+        ns.iter().map(|ns| ns / 1e6).chain(gb_per_s).map(|one| format!("{one:.3}")).collect();
+    assert_eq!(words(lines[1])[6..], figures, "{table}");
 }

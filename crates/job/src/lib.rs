@@ -33,6 +33,7 @@ pub mod flight;
 pub mod fuzz;
 mod job;
 pub mod job_settings;
+mod meeting_store;
 pub mod private_files;
 #[cfg(test)]
 #[path = "../../../tests/src/program.rs"]
@@ -54,5 +55,6 @@ pub mod transport;
 
 pub use connecting::{Listener, RING_BYTES, memory_problem};
 pub use job::Job;
+pub use meeting_store::MeetingStore;
 pub use unisono_communicator::{open_regular, read_regular};
 pub use unisono_shared_memory::{Budget, MemoryLimit, cgroup_path, with_parents};

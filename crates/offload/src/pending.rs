@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Board, OpenTicket, Tickets};
-use unisono_communicator::{AfterEnd, Ending, Error, Outcome, OwnedBuffers, Result, Ticket, deadline_after};
+use unisono_backend::{Board, Companion, OpenTicket, Tickets};
+use unisono_communicator::{Ending, Error, Outcome, OwnedBuffers, Result, Ticket, deadline_after};
 
 use crate::device::{Device, RawEvent};
 use crate::known::{Known, end_messages};
@@ -55,7 +55,7 @@ pub(crate) struct Over {
 
 impl Over {
     /// Passes the result to the waiters of the call.
-    pub(crate) fn tell(self) {
+    pub(crate) fn tell(self, companion: &Companion) {
         let Over { handle: Handle { ending, buffers }, result, is_in_use } = self;
         let buffers = if is_in_use {
             // The end of the work, after which the memory could be freed, will not be known.
@@ -64,7 +64,7 @@ impl Over {
         } else {
             Some(buffers)
         };
-        ending.end(result, buffers).into_iter().for_each(AfterEnd::run);
+        ending.end(result, buffers).into_iter().for_each(|after_end| companion.run_after(after_end));
     }
 }
 

@@ -11,7 +11,7 @@ use unisono_communicator::{
 };
 
 use crate::known::Known;
-use crate::pending::{Oldest, Over};
+use crate::pending::Oldest;
 use crate::signal::Slot;
 use crate::thread::VendorShared;
 use crate::vendor::Vendor;
@@ -122,7 +122,7 @@ impl<V: Vendor> VendorShared<V> {
 
     /// Passes on the results of asynchronous calls that are over. Called on a thread that holds no lock.
     pub(crate) fn tell_over(&self) {
-        self.pending.take_over().into_iter().for_each(Over::tell);
+        self.pending.take_over().into_iter().for_each(|over| over.tell(&self.companion));
     }
 
     /// Waits until no call is under way, or until `until`.

@@ -92,16 +92,14 @@ impl Places {
     #[cfg(not(loom))]
     #[inline]
     pub(crate) fn key(&self, place: usize) -> Key {
-        self.messages[place].key.each_ref().map(|word| word.load(Ordering::Relaxed))
+        self.key_words(place).each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Before a message is published.
+    /// The words of the key in a place, which the writer stores before it publishes the message.
     #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn set_key(&self, place: usize, key: Key) {
-        for (word, value) in self.messages[place].key.iter().zip(key) {
-            word.store(value, Ordering::Relaxed);
-        }
+    pub(crate) fn key_words(&self, place: usize) -> &[AtomicU64; 2] {
+        &self.messages[place].key
     }
 
     /// The header of a place.

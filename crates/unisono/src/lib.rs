@@ -134,7 +134,6 @@ pub use unisono_communicator::{
     Peer, Probed, Received, ReduceOp, Result, Scope, Shrunk, Tag, Trust, TypedWork, UserFunction, UserOp,
     WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16, wait_all, wait_any, wait_any_timeout,
 };
-pub use unisono_job::rendezvous::{MeetingStore, MeetingStoreError};
 pub use world::World;
 
 /// Joins the job that this process was started in, and gives all its ranks as a [`World`]. With no launcher
@@ -189,5 +188,6 @@ pub fn init() -> Result<World> {
 /// ```
 #[track_caller]
 pub fn init_with(config: &Config) -> Result<World> {
-    open_worlds::enter(config, unisono_communicator::Site::caller(), || selection::open(config))
+    let site = config.site.unwrap_or(unisono_communicator::Site::caller());
+    open_worlds::enter(config, site, || selection::open(config))
 }

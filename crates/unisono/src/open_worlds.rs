@@ -180,7 +180,7 @@ fn adopt(config: &Config, world: World, site: Site) -> Result<First> {
 }
 
 fn at(site: Site, error: Error) -> Error {
-    error.in_call(&format_args!("init at {site}"))
+    error.in_call(&format_args!("init{}", site.at()))
 }
 
 /// A thread that joins a world. When it gives up, or panics, its entry goes.
@@ -242,6 +242,7 @@ mod tests {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let first = init(SecondInit::Refuse).unwrap();
         let line = line!() - 1;
+        assert!(is_initialized());
         let text = init(SecondInit::Refuse).unwrap_err().to_string();
         assert!(text.contains(&format!("open_worlds.rs:{line}")) && text.contains("init at"), "{text}");
 
@@ -269,9 +270,12 @@ mod tests {
     fn a3_another_rank_is_not_adopted() {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let _first = init(SecondInit::Refuse).unwrap();
-        let other = config(SecondInit::Adopt).with_rank(1, 2).unwrap();
-        let text = crate::init_with(&other).unwrap_err().to_string();
-        assert!(text.contains("rank 0 of 1") && text.contains("rank 1 of 2"), "{text}");
+        for (rank, size) in [(1, 2), (0, 2)] {
+            let other = config(SecondInit::Adopt).with_rank(rank, size).unwrap();
+            let text = crate::init_with(&other).unwrap_err().to_string();
+            let both = ["rank 0 of 1", &format!("rank {rank} of {size}")];
+            assert!(both.iter().all(|one| text.contains(one)), "{text}");
+        }
     }
 
     #[test]

@@ -70,6 +70,11 @@ fn int_codes_stand_in_order() {
         assert_eq!(int_encode(kernels, &input, eight, Rounding::Nearest).1, [127, 129, 0, 18, 238]);
         let four = IntFormat { width: IntWidth::Four, block: 64, symmetric: false };
         assert_eq!(int_encode(kernels, &input, four, Rounding::Nearest).1, [0x0f, 0x97, 0x06]);
+        let eight = IntFormat { width: IntWidth::Eight, block: 64, symmetric: false };
+        assert_eq!(
+            int_encode(kernels, &[255.0, 0.0, 3.0, 128.0], eight, Rounding::Nearest).1,
+            [255, 0, 3, 128]
+        );
     }
 }
 

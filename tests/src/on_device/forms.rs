@@ -1,5 +1,8 @@
 //! The other forms of typed calls on memory of the double's devices: uneven counts, lists, and handles.
 
+use std::sync::{Arc, Barrier, mpsc};
+use std::time::Duration;
+
 use unisono_communicator::{ReduceOp, Work};
 use unisono_offload::HostMemory;
 
@@ -114,6 +117,33 @@ fn handles<D: VendorDouble>(rank: &DeviceRank<D>) {
     assert!(refused.result.is_err() && refused.buffers.is_some());
 }
 
+/// A function of a call on a stream that blocks until the function of a later call has run.
+///
+/// # Panics
+/// When the backend is wrong.
+pub fn functions_may_wait_for_later_ones<D: VendorDouble>() {
+    let together = Arc::new(Barrier::new(2));
+    watchdog(SECONDS_MAX, "functions", move || {
+        DeviceRank::<D>::run(2, HostMemory::Refused, |rank| {
+            let on = rank.on_stream();
+            if rank.rank == 1 {
+                // Before that, the calls of the other rank cannot have ended.
+                together.wait();
+                on.barrier_async().wait().unwrap();
+                return on.barrier_async().wait().map(drop).unwrap();
+            }
+            let (go, gone) = mpsc::channel::<()>();
+            let (sender, called) = mpsc::channel();
+            let (first, second) = (on.barrier_async(), on.barrier_async());
+            let longest = Duration::from_secs(SECONDS_MAX / 2);
+            first.on_done(move |_| sender.send(gone.recv_timeout(longest).is_ok()).unwrap());
+            second.on_done(move |_| go.send(()).unwrap());
+            together.wait();
+            assert!(called.recv().unwrap(), "the function of the later call was not called");
+        })
+    });
+}
+
 /// Every test of this file for one double: `forms_on_device!(NcclDouble)`.
 #[macro_export]
 macro_rules! forms_on_device {
@@ -126,6 +156,11 @@ macro_rules! forms_on_device {
         #[test]
         fn every_form_with_a_handle() {
             $crate::on_device::forms::every_form_with_a_handle::<$double>();
+        }
+
+        #[test]
+        fn functions_may_wait_for_later_ones() {
+            $crate::on_device::forms::functions_may_wait_for_later_ones::<$double>();
         }
     };
 }

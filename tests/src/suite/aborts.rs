@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use unisono_collectives::{Collectives, CollectivesAsync};
-use unisono_communicator::{CallOptions, Communicator, Error, InterruptCheck, Peer, ReduceOp, Result};
+use unisono_communicator::{CallOptions, Communicator, Error, Peer, ReduceOp, Result};
 
 use crate::backend::Backend;
 use crate::world::{options, run};
@@ -49,20 +49,6 @@ fn aborted_during(backend: &dyn Backend, waits: impl Fn(&dyn Communicator, u32) 
             is_it(comm.recv(&mut [0u8], Peer::Any, 1), by);
             comm.abort().unwrap();
             is_it(comm.barrier(), by);
-            together.wait();
-        });
-    }
-}
-
-/// A thread in a wait is told to give up: its call ends all others, as an abort does.
-pub fn a_thread_gives_up_its_wait(backend: &dyn Backend) {
-    for ranks in backend.among(&[2, 3]) {
-        let together = Barrier::new(ranks as usize);
-        run(backend, ranks, &options(), |comm| {
-            let is_told = comm.group().rank() == 0;
-            let _check = InterruptCheck::begin(if is_told { || true } else { || false });
-            is_it(comm.recv(&mut [0u8], Peer::Any, 1), 0);
-            is_it(comm.barrier(), 0);
             together.wait();
         });
     }

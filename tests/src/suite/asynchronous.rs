@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use unisono_collectives::{Collectives, CollectivesAsync};
 use unisono_communicator::{
-    Collective, Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers, OwnedCall,
-    OwnedMemory, Peer, Received, ReduceOp, Tag, TypedWork,
+    CallOptions, Collective, Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers,
+    OwnedCall, OwnedMemory, Peer, Received, ReduceOp, Tag, TypedWork,
 };
 
 use crate::backend::Backend;
@@ -177,16 +177,21 @@ pub fn order_of_issue(backend: &dyn Backend) {
     });
 }
 
-/// A call ends although nobody waits for it. The last rank does not even ask: no other rank can end before the elements
-/// of the last one have come.
+/// A call ends although nobody waits for it, and not before all ranks have come. The last rank does not even ask: no
+/// other rank can end before the elements of the last one have come.
 ///
 /// Rows: A12, D6
 pub fn progress_without_waiting(backend: &dyn Backend) {
     for &ranks in backend.rank_counts() {
-        let ended = AtomicU32::new(0);
+        let (asked, ended) = (AtomicU32::new(0), AtomicU32::new(0));
         run(backend, ranks, &options(), |comm| {
-            let handle = comm.all_reduce_async(vec![1i32; 50_000], ReduceOp::Sum);
             let is_last = comm.rank() == ranks - 1;
+            while is_last && asked.load(Ordering::SeqCst) < ranks - 1 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let handle = comm.all_reduce_async(vec![1i32; 50_000], ReduceOp::Sum);
+            assert!(is_last || !handle.is_done(), "it has ended without the last rank");
+            asked.fetch_add(1, Ordering::SeqCst);
             while is_last && ended.load(Ordering::SeqCst) < ranks - 1 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -220,12 +225,16 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Handles are futures.
+/// Handles are futures, and deadlines end them too.
 ///
 /// Rows: A12
 pub fn awaited(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank() as i32, comm.group().size() as i32);
+        let (copy, soon) = (comm.duplicate().unwrap(), CallOptions::new().timeout(Duration::from_millis(50)));
+        let late = copy.with(soon).recv_async(vec![0u8], Peer::Any, 9);
+        let error = block_on(late).unwrap_err();
+        assert!(matches!(error.root_cause(), Error::Timeout { .. }), "{error}");
         block_on(async {
             for count in [0, 1, 40_000] {
                 let sums = comm.all_reduce_async(vec![rank + 1; count], ReduceOp::Sum);

@@ -71,7 +71,10 @@ pub fn a7_options_hold_in_the_group_and_in_what_is_made_from_it(backend: &dyn Ba
             assert_eq!(sum_of_ones(&**group), expected);
             assert_eq!(expected.0, comm.size() as f32);
         }
-        copy.close().unwrap();
+        // Nobody aborts before all have their sums.
+        comm.barrier().unwrap();
+        copy.abort().unwrap();
+        assert_eq!(*copy.shrink().unwrap().communicator.group().options(), longer.or(&own));
     });
 }
 
@@ -146,8 +149,8 @@ pub fn a7_a_difference_names_the_option(backend: &dyn Backend) {
     });
 }
 
-/// The group's deadline ends its calls, and the parent, whose deadline is another, goes on. A call's own deadline goes
-/// before the group's, also where it is longer.
+/// The group's deadline ends its calls and the calls of its copy, and the parent, whose deadline is another, goes on. A
+/// call's own deadline goes before the group's, also where it is longer.
 pub fn a8_a_group_has_its_own_deadline(backend: &dyn Backend) {
     let deadline = Duration::from_millis(100);
     run(backend, 3, &options(), |comm| {
@@ -155,7 +158,10 @@ pub fn a8_a_group_has_its_own_deadline(backend: &dyn Backend) {
         let (mut of_groups, mut of_calls) = (Waits::default(), Waits::default());
         for turn in 0..3 {
             let is_async = turn == 1;
-            let hurried = comm.subgroup_with(&everybody(comm), &hurried).unwrap().unwrap();
+            let mut hurried = comm.subgroup_with(&everybody(comm), &hurried).unwrap().unwrap();
+            if turn == 2 {
+                hurried = hurried.duplicate().unwrap();
+            }
             let patient = comm.duplicate().unwrap();
             // One rank waits, so it does not matter whose deadline ends first on a busy machine.
             if comm.rank() == 0 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use unisono_collectives::{Collectives, CollectivesAsync};
-use unisono_communicator::{Communicator, Error, OwnedBuffers, Peer, ReduceOp, Work};
+use unisono_communicator::{CallOptions, Communicator, Error, OwnedBuffers, Peer, ReduceOp, Work};
 
 use crate::backend::Backend;
 use crate::world::{options, run, run_each};
@@ -211,20 +211,31 @@ pub fn functions_outlive_the_communicator(backend: &dyn Backend) {
     });
 }
 
-/// The functions of work that fails are called with the first cause.
+/// The functions of work that fails are called with the first cause, or at the deadline, though nobody waits.
+///
+/// Rows: A12
 pub fn functions_get_the_error(backend: &dyn Backend) {
     let ranks = backend.ranks_max().min(2);
     let together = Barrier::new(ranks as usize);
-    run(backend, ranks, &options(), |comm| {
-        let (sender, called) = mpsc::channel();
-        let work = comm.recv_async(vec![0u8; 4], Peer::Any, 5).into_work();
-        work.on_done(move |result| sender.send(result.unwrap_err()).unwrap());
-        together.wait();
-        if comm.group().rank() == 0 {
-            comm.revoke(Error::closed()).unwrap();
-        }
-        drop(work);
-        let error = called.recv_timeout(LONG).unwrap();
-        assert!(matches!(error.root_cause(), Error::Closed { .. }), "{error}");
-    });
+    for is_late in [false, true] {
+        run(backend, ranks, &options(), |comm| {
+            let (sender, called) = mpsc::channel();
+            let timeout = if is_late { Duration::from_millis(50) } else { LONG };
+            let hurried = comm.with(CallOptions::new().timeout(timeout));
+            let work = hurried.recv_async(vec![0u8; 4], Peer::Any, 5).into_work();
+            work.on_done(move |result| sender.send(result.unwrap_err()).unwrap());
+            together.wait();
+            if !is_late && comm.group().rank() == 0 {
+                comm.revoke(Error::closed()).unwrap();
+            }
+            drop(work);
+            let error = called.recv_timeout(LONG).unwrap();
+            let is_told = match error.root_cause() {
+                Error::Timeout { .. } => is_late,
+                Error::Closed { .. } => !is_late,
+                _ => false,
+            };
+            assert!(is_told, "{error}");
+        });
+    }
 }

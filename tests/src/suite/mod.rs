@@ -70,8 +70,8 @@ macro_rules! conformance {
                 progress_without_waiting awaited dropped_handles_detach cancel_revokes buffers_come_back lists
                 messages_in_lists;
             borrowed: calls_on_memory_that_stays lent_memory_needs_no_keeper keepers_are_dropped_at_the_end
-                keepers_of_detached_work
-                keepers_of_refused_calls device_memory_is_refused keepers_of_failed_calls keepers_that_panic;
+                keepers_of_detached_work keepers_of_refused_calls device_memory_is_refused keepers_of_failed_calls
+                keepers_that_panic;
             handles: several_threads_wait several_threads_get_the_error waits_for_a_time functions_are_called_once
                 a_function_that_blocks_delays_no_call a_function_that_panics_harms_nobody functions_may_make_calls
                 functions_may_wait_for_later_ones functions_outlive_the_communicator functions_get_the_error;
@@ -122,8 +122,7 @@ macro_rules! conformance {
             skipped: a16_skipped_operations_do_nothing a16_every_collective_is_skipped
                 a16_parts_are_made_and_groups_skip a16_objects_are_sent_and_received
                 a16_a_compressed_call_is_what_it_replaces;
-            aborts: collectives_that_wait receives_that_wait handles_that_wait a_thread_gives_up_its_wait
-                turns_that_are_waited_for
+            aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for
                 shrink_goes_on shrink_of_a_copy_goes_on closing_tells_a_later_failure nothing_starts_afterwards;
             member_groups: overlapping_in_any_order made_again_and_again refused_lists different_lists_name_both
                 a_member_that_never_comes;

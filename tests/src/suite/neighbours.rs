@@ -233,7 +233,7 @@ pub fn b24_a_probe_has_a_deadline(backend: &dyn Backend) {
     });
 }
 
-/// The wait for any of several handles, of one communicator and of two.
+/// The wait for any of several handles, of one communicator and of two, and for a handle whose call fails.
 pub fn b16_waits_for_any(backend: &dyn Backend) {
     run_each(backend, &[1, 2], |comm| {
         let (next, previous) = ring(comm);
@@ -261,6 +261,15 @@ pub fn b16_waits_for_any(backend: &dyn Backend) {
         assert_eq!(wait_any(&works), Some(0));
         comm.send(&[1u8], next, 77).unwrap();
         works.iter().for_each(|work| assert!(work.wait().is_ok()));
+        // A call that fails has ended, beside a receive of another communicator that has no message.
+        let brief = other.with(CallOptions::new().timeout(Duration::from_millis(50)));
+        let failing = brief.recv_async(vec![0u8], previous, 78).into_work();
+        let works = [comm.recv_async(vec![0u8], previous, 79).into_work(), failing];
+        assert_eq!(wait_any(&works), Some(1));
+        assert!(matches!(works[1].wait().unwrap_err().root_cause(), Error::Timeout { .. }));
+        comm.barrier().unwrap();
+        comm.send(&[1u8], next, 79).unwrap();
+        works[0].wait().unwrap();
     });
 }
 

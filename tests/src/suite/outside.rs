@@ -297,6 +297,9 @@ pub fn differing_ranks_are_named(backend: &dyn Backend) {
         let mut claims = one_way(|| false);
         claims.canonical = is_odd;
         differs(claims, Trust::Trusted, "registers another algorithm, or makes other claims");
+        // Ranks that believed their own prices would choose for themselves.
+        let priced = one_way(|| false).cost(move |_| Cost { rounds: u64::from(is_odd), ..Cost::FREE });
+        differs(priced, Trust::Trusted, "registers another algorithm, or makes other claims");
         let broken = one_way(move || if is_odd { panic!("not here") } else { false });
         differs(broken, Trust::Prove, "cannot build its schedule");
         // Nobody proves it, and nobody but the odd rank can say which rank is wrong.

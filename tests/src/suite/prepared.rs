@@ -204,6 +204,17 @@ pub fn b22_stale_and_wrong_ones_are_refused(backend: &dyn Backend) {
             again.call(&mut buffer).unwrap();
             assert_eq!(buffer, [ranks as i32; 5]);
         }
+        let last = comm.prepare_all_reduce::<i32>(5, ReduceOp::Sum).unwrap();
         comm.barrier().unwrap();
+        if comm.rank() == 0 {
+            comm.abort().unwrap();
+        }
+        for error in [last.call(&mut [1; 5]), last.start(vec![1; 5]).wait().map(drop)] {
+            assert!(matches!(&error, Err(Error::Aborted { .. })), "{error:?}");
+        }
+        let survivors = comm.shrink().unwrap().communicator;
+        let mut buffer = [1; 5];
+        survivors.prepare_all_reduce::<i32>(5, ReduceOp::Sum).unwrap().call(&mut buffer).unwrap();
+        assert_eq!(buffer, [ranks as i32; 5]);
     });
 }

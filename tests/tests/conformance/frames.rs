@@ -108,7 +108,7 @@ fn calls_pass_few_functions() {
 #[test]
 #[cfg(target_os = "linux")]
 fn calls_of_a_world_pass_few_functions_to_the_kernel_or_the_memory() {
-    for (medium, shared_memory, most) in [("tcp", "0", 11), ("memory", "1", 13)] {
+    for (medium, shared_memory, most) in [("tcp", "0", 11), ("memory", "1", 12)] {
         let variables = [("UNISONO_SHM", shared_memory)];
         let ended =
             EndingJob::start_program(env!("CARGO_BIN_EXE_first_bytes"), 2, &[medium], &variables).end();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unisono_collectives::{Collectives, CollectivesAsync};
+use unisono_collectives::{Batch, Collectives, CollectivesAsync, PointToPoint};
 use unisono_communicator::{CallOptions, Communicator, Error, Peer, ReduceOp, Result};
 use unisono_tests::capabilities::COMMON_TYPES;
 use unisono_tests::processes::ProcessJob;
@@ -61,12 +61,20 @@ fn killed_during(waits: impl Fn(&dyn Communicator) -> Result<()> + Sync) {
     });
 }
 
+/// Rows: B16, B18
 #[test]
 fn a_process_that_is_killed_ends_the_calls_of_the_others() {
     watchdog(SECONDS_MAX, "killed", || {
         killed_during(|comm| comm.all_reduce(&mut vec![1.0f32; 100_000], ReduceOp::Sum));
         killed_during(|comm| comm.recv(&mut [0u8], Peer::Rank(VICTIM), 7).map(drop));
         killed_during(|comm| comm.all_reduce_async(vec![1u32], ReduceOp::Sum).wait().map(drop));
+        killed_during(|comm| comm.monitored_barrier(Duration::from_secs(60)));
+        killed_during(|comm| comm.probe(Peer::Rank(VICTIM), 7).map(drop));
+        killed_during(|comm| {
+            let (mut room, mut batch) = ([0u8], Batch::new());
+            batch.recv(&mut room, VICTIM, 7).send(&[1u8], comm.rank(), 8);
+            comm.exchange(batch).map(drop)
+        });
     });
 }
 

@@ -9,7 +9,7 @@ pub(super) struct Chapter {
 }
 
 /// The table. Tests name its rows by letter and number.
-pub(super) const CHAPTERS: [Chapter; 10] = [
+pub(super) const CHAPTERS: [Chapter; 11] = [
     Chapter {
         letter: 'A',
         title: "Core",
@@ -188,6 +188,7 @@ pub(super) const CHAPTERS: [Chapter; 10] = [
             "memory within a host, agreed by all ranks",
         ],
     },
+    Chapter { letter: 'K', title: "Other languages", rows: &["C and C++, by one structure for each call"] },
 ];
 
 /// The name of each row, and its contents.

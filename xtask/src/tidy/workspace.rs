@@ -34,6 +34,7 @@ const FLOORS: &[&[&str]] = &[
     &["unisono-transport-tcp", "unisono-compression-npu"],
     &["unisono"],
     &[
+        "unisono-c",
         "unisono-cli",
         "unisono-python",
         "unisono-tests",

@@ -1,5 +1,6 @@
 //! The world of one rank: every operation without a network. The examples of the documentation use it.
 
+mod late;
 mod messages;
 mod probe;
 mod world;
@@ -20,8 +21,9 @@ use crate::solo::world::World;
 
 const BACKEND: &str = "solo";
 
-/// A communicator with one rank and no thread. A waiting receive ends, and runs its callbacks, on the thread that sends
-/// its message. Any name may be forced as an algorithm: all do the same here.
+/// A communicator with one rank. A waiting receive ends, and runs its callbacks, on the thread that sends its message,
+/// or at its deadline on a thread that is there only while a receive is awaited. Any name may be forced as an algorithm:
+/// all do the same here.
 ///
 /// ```
 /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }

@@ -43,7 +43,9 @@ pub(crate) struct State {
     /// Messages without a receive, in the order of sends, and receives without a message. For one tag, one of the two
     /// lists is empty.
     messages: VecDeque<Message>,
-    receives: VecDeque<Arc<PostedReceive>>,
+    pub(crate) receives: VecDeque<Arc<PostedReceive>>,
+    /// Whether a thread looks after the deadlines of the receives.
+    pub(crate) is_watched: bool,
 }
 
 /// The properties that a scope gives to its calls.
@@ -104,7 +106,10 @@ impl State {
         self.messages.insert(place, message);
     }
 
-    fn take_receive(&mut self, is_it: impl Fn(&Arc<PostedReceive>) -> bool) -> Option<Arc<PostedReceive>> {
+    pub(crate) fn take_receive(
+        &mut self,
+        is_it: impl Fn(&Arc<PostedReceive>) -> bool,
+    ) -> Option<Arc<PostedReceive>> {
         let position = self.receives.iter().position(is_it)?;
         self.receives.remove(position)
     }
@@ -121,7 +126,7 @@ impl World {
     }
 
     /// Waits for a change, at most until `until`.
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, until: Instant) -> MutexGuard<'a, State> {
+    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>, until: Instant) -> MutexGuard<'a, State> {
         let left = until.saturating_duration_since(Instant::now());
         self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
@@ -356,7 +361,12 @@ impl World {
         let receive = Arc::new(PostedReceive::new(call, recording));
         let mut state = self.lock();
         match state.check().map(|()| state.take_message(receive.tag)).transpose() {
-            None => state.receives.push_back(receive.clone()),
+            None => {
+                state.receives.push_back(receive.clone());
+                drop(state);
+                // Its deadline may be the next one.
+                self.changed.notify_all();
+            }
             Some(message) => {
                 drop(state);
                 receive.end(|call| message?.deliver_owned(call));
@@ -371,7 +381,7 @@ impl World {
         self.notify();
     }
 
-    fn end_late(&self, receive: &PostedReceive) {
+    pub(crate) fn end_late(&self, receive: &PostedReceive) {
         self.fail_receive(receive, |call| no_message(call, receive.posted.elapsed()));
     }
 }
@@ -455,11 +465,15 @@ impl WorkSource for ReceiveHandle {
 
     fn register(&self, waker: &Waker) {
         self.receive.ending.register(waker);
+        if !self.receive.ending.is_done() {
+            self.world.watch();
+        }
     }
 
     fn on_done(&self, callback: DoneCallback) {
-        if let Some((callback, result)) = self.receive.ending.on_done(callback) {
-            call_back(callback, result);
+        match self.receive.ending.on_done(callback) {
+            Some((callback, result)) => call_back(callback, result),
+            None => self.world.watch(),
         }
     }
 

@@ -48,7 +48,7 @@ impl Site {
         (self != Site::UNKNOWN).then(|| self.into())
     }
 
-    /// What follows the name of a call: ` at train.py:40`, or nothing for [`Site::UNKNOWN`].
+    /// The end of a call's text: ` at train.py:40`, or nothing for [`Site::UNKNOWN`].
     pub fn at(self) -> impl fmt::Display {
         At(self)
     }

@@ -203,13 +203,13 @@ impl OwnedBuffer {
     }
 
     /// Memory that stays where it is and that its owner keeps: `bytes` bytes of `dtype` elements at `start`, which may
-    /// be null if `bytes` is 0. It costs less than [`OwnedBuffer::from_raw`]: no thread has to drop a keeper. The handle
-    /// gives an empty buffer back.
+    /// be null if `bytes` is 0. It costs less than [`OwnedBuffer::from_raw`]: no thread has to drop a keeper. The
+    /// handle gives an empty buffer back.
     ///
     /// # Safety
     /// Until the call has ended, the bytes must be valid and initialized, and nothing but the call may write them. If
-    /// the call writes them, nothing else may read them. The end of the call is when [`crate::Work::is_done`] is true or
-    /// a wait has returned its result; a drop of the handle does not end the call. A call that is refused has ended.
+    /// the call writes them, nothing else may read them. A call has ended when [`crate::Work::is_done`] is true, when a
+    /// wait has returned its result, or when it was refused. A drop of the handle does not end it.
     ///
     /// # Errors
     /// As [`OwnedBuffer::from_raw`].

@@ -5,7 +5,7 @@ use crate::common::{codecs, noise};
 use unisono_collectives::Collectives;
 use unisono_communicator::{Communicator, DType, Error, Group, ReduceOp};
 use unisono_compression::{
-    CompressedCollectives, CompressionState, Int4, Int8, SignL1, codec_by_name, wire_bytes,
+    CompressedCollectives, CompressionState, Int4, Int8, Route, SignL1, codec_by_name, wire_bytes,
 };
 use unisono_engine::in_process;
 
@@ -230,18 +230,33 @@ fn asynchronous_calls_give_the_same_and_the_state_back() {
 /// Rows: G12
 #[test]
 fn a_checkpoint_is_the_state() {
+    for (codec, route) in codecs()
+        .into_iter()
+        .flat_map(|codec| [Route::Direct, Route::TwoLevels].map(|route| (codec.clone(), route)))
+    {
+        in_process::run(3, |comm| {
+            let seed = u64::from(comm.group().rank());
+            let input: Vec<f32> = (0..10_000).map(|index| noise(seed, index)).collect();
+            let state = CompressionState::with_codec(&*comm, codec.clone(), DType::F32, input.len()).unwrap();
+            let mut state = state.by(route, &*comm).unwrap();
+            comm.compressed_all_reduce(&mut input.clone(), ReduceOp::Sum, &mut state).unwrap();
+            let bytes = state.export().unwrap();
+            let mut later =
+                CompressionState::import_with_codec::<f32>(&*comm, codec.clone(), &bytes).unwrap();
+            let (mut straight, mut resumed) = (input.clone(), input);
+            comm.compressed_all_reduce(&mut straight, ReduceOp::Sum, &mut state).unwrap();
+            comm.compressed_all_reduce(&mut resumed, ReduceOp::Sum, &mut later).unwrap();
+            assert_eq!(straight, resumed, "{codec:?} by {route}");
+            assert_eq!(state.export().unwrap(), later.export().unwrap(), "{codec:?} by {route}");
+        });
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_cut_or_of_something_else_is_refused() {
     in_process::run(3, |comm| {
-        let seed = u64::from(comm.group().rank());
-        let input: Vec<f32> = (0..10_000).map(|index| noise(seed, index)).collect();
-        let mut state = CompressionState::new::<f32>(&*comm, SignL1::default(), input.len()).unwrap();
-        comm.compressed_all_reduce(&mut input.clone(), ReduceOp::Sum, &mut state).unwrap();
+        let state = CompressionState::new::<f32>(&*comm, SignL1::default(), 10_000).unwrap();
         let bytes = state.export().unwrap();
-        let mut later = CompressionState::import::<f32>(&*comm, SignL1::default(), &bytes).unwrap();
-        let (mut straight, mut resumed) = (input.clone(), input);
-        comm.compressed_all_reduce(&mut straight, ReduceOp::Sum, &mut state).unwrap();
-        comm.compressed_all_reduce(&mut resumed, ReduceOp::Sum, &mut later).unwrap();
-        assert_eq!(straight, resumed);
-        assert_eq!(state.export().unwrap(), later.export().unwrap());
         let import =
             |bytes: &[u8]| CompressionState::import::<f32>(&*comm, SignL1::default(), bytes).map(drop);
         for length in [0, 5, 20, bytes.len() - 1] {

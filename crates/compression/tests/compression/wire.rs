@@ -22,6 +22,8 @@ fn sent_by(ranks: u32, body: impl Fn(&dyn Communicator) + Sync) -> u64 {
 }
 
 /// Statuses, scales and codes, and a header for each message: nothing else, no sizes.
+///
+/// Rows: G9
 #[test]
 fn wire_bytes_are_what_is_sent() {
     let cases = [(1, 100), (2, 0), (2, 1), (2, 5000), (4, 3), (9, 20_000), (2, 50_000)];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use unisono_backend::{CallEngine, CallGate, Companion, Enclosing, Failing, ScheduledCall};
 use unisono_communicator::{
-    Call, CallOptions, Counts, Descriptor, Determinism, GroupOptions, Operation, Result, Sizes,
+    AfterEnd, Call, CallOptions, Counts, Descriptor, Determinism, GroupOptions, Operation, Result, Sizes,
 };
 
 use crate::calls::call::enter;
@@ -52,6 +52,14 @@ impl<L: Links + 'static> CallEngine for Shared<L> {
         let sizes = Sizes::of(call.descriptor.dtype, &call.counts, call.buffers.segment_ends()).map(Arc::new);
         let header = CallHeader::new(&call.descriptor, 0, hash_named(named), 0);
         enter(&self.gate, call, named, sizes.as_ref(), enclosing, header, drop).0
+    }
+
+    fn run_after(&self, after_end: AfterEnd) {
+        let callbacks = self.monitor.callbacks();
+        match callbacks.start() {
+            Ok(()) => callbacks.push(after_end),
+            Err(_) => after_end.run(),
+        }
     }
 
     fn with_links(&self, act: &mut dyn FnMut(&mut dyn Failing)) {

@@ -317,8 +317,10 @@ mod tests {
 
     #[test]
     fn a_streamed_reduction_is_the_same() {
-        let sum = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
-        assert_eq!(reduced(&sum, Store::Streamed), reduced(&sum, Store::Cached));
+        for op in [ReduceOp::Sum, ReduceOp::Avg] {
+            let reducer = Reducer::new(DType::U32, op, 2, None);
+            assert_eq!(reduced(&reducer, Store::Streamed), reduced(&reducer, Store::Cached), "{op}");
+        }
     }
 
     #[test]

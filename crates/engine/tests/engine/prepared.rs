@@ -7,6 +7,7 @@ use unisono_communicator::{Collective, Communicator, Error, ReduceOp, Trust};
 use unisono_engine::in_process;
 use unisono_schedule::Algorithm;
 
+/// Rows: B22
 #[test]
 fn a_plan_is_stale_once_an_algorithm_was_registered() {
     let comm = &in_process::world(1)[0];

@@ -110,6 +110,35 @@ mod tests {
         assert!(named(long.to_str().expect("text")).contains("it has more than 16777216 bytes"));
     }
 
+    /// A histogram is a list of the starts and counts of its buckets.
+    #[test]
+    fn i5_a_report_is_json_with_the_names_of_its_fields() {
+        use unisono_collectives::{Collectives, Solo};
+        use unisono_communicator::{CallOptions, ReduceOp};
+
+        let comm = Solo::new();
+        let log = comm.group().comms_logger();
+        log.start();
+        for count in [100, 120] {
+            let named = comm.with(CallOptions::new().log_name("loss"));
+            named.all_reduce(&mut vec![1.0f32; count], ReduceOp::Sum).expect("a sum");
+        }
+        let report = log.report();
+        let json = serde_json::to_value(&report).expect("no map has other keys than text");
+        assert_eq!(
+            (&json["written_ms"], &json["without_calls"]),
+            (&report.written_ms.into(), &serde_json::json!([]))
+        );
+        let (row, times) = (&report.rows[0], &report.rows[0].times);
+        let buckets: Vec<(u64, u32)> = times.buckets().collect();
+        let expected = serde_json::json!([{
+            "name": "loss", "operation": "all_reduce", "uneven": false, "parent": null, "ranks": 1,
+            "bytes_min": 400, "bytes_max": 480, "count": 2, "errors": 0, "times": buckets,
+            "bandwidth": { "algbw_gb_per_s": row.bandwidth.algbw_gb_per_s, "busbw_gb_per_s": 0.0 },
+        }]);
+        assert_eq!(json["rows"], expected);
+    }
+
     #[test]
     fn on_and_off_need_no_file() {
         for (value, enabled) in [("on", true), ("off", false)] {

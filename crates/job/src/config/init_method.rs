@@ -9,7 +9,8 @@ use unisono_control::RANKS_MAX;
 
 use super::Config;
 use crate::environment::{Launcher, Placement};
-use crate::rendezvous::{MeetingStore, split_store};
+use crate::meeting_store::MeetingStore;
+use crate::rendezvous::split_store;
 
 const FORMS: &str = "env://, tcp://host:port and file:///path are known";
 

@@ -20,7 +20,7 @@ use unisono_control::intervals::Intervals;
 use crate::comms_log::comms_logger;
 use crate::environment::{self, Launcher, Placement};
 use crate::job_settings::{Checksum, JobSettings};
-use crate::rendezvous::MeetingStore;
+use crate::meeting_store::MeetingStore;
 use crate::report::{self, InheritedPipe, Reporter};
 use crate::secret::SecretSource;
 use crate::settings::{GROUPS, Source, configuration};

@@ -47,7 +47,7 @@ fn every_launcher_is_understood() {
         ("SLURM_JOB_ID", "77"),
         ("SLURM_NNODES", "1"),
     ];
-    let cases: [(&[(&str, &str)], Placement); 7] = [
+    let cases: [(&[(&str, &str)], Placement); 8] = [
         (&[("RANK", "2"), ("WORLD_SIZE", "4")], ranked(Launcher::Named, None)),
         (
             &[("RANK", "2"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")],
@@ -66,6 +66,10 @@ fn every_launcher_is_understood() {
         (&[("MV2_COMM_WORLD_RANK", "2"), ("MV2_COMM_WORLD_SIZE", "4")], ranked(Launcher::Mvapich, None)),
         (
             &[("PMI_RANK", "2"), ("PMI_SIZE", "4"), ("MPI_LOCALRANKID", "1"), ("MPI_LOCALNRANKS", "2")],
+            ranked(Launcher::Pmi, Some((1, 2))),
+        ),
+        (
+            &[("PMI_RANK", "2"), ("PMI_SIZE", "4"), ("PALS_LOCAL_RANKID", "1"), ("PALS_LOCAL_SIZE", "2")],
             ranked(Launcher::Pmi, Some((1, 2))),
         ),
         (&[("PMIX_RANK", "2"), ("SLURM_NTASKS", "4")], ranked(Launcher::Pmix, None)),

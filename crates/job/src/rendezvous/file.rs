@@ -18,10 +18,10 @@ use unisono_communicator::{Error, Result};
 use unisono_control::secret::Secret;
 use zeroize::Zeroizing;
 
-use super::Joined;
 use super::host::{Hosted, StoreConfig};
 use super::join::{JoinConfig, Setback};
 use super::loopback::check_loopback;
+use super::membership::Joined;
 use super::notice::{Found, NOTICE_BYTES, Notice, meet_by_notice};
 use crate::private_files::{bad_file, no_runtime_file, open_private};
 use crate::size_limit::write_limited;

@@ -2,7 +2,7 @@
 //!
 //! | when | place of the store | the secret |
 //! | --- | --- | --- |
-//! | the program brings a store, [`MeetingStore`] | in rank 0, which says in that store where | the same, or a fresh one in that store |
+//! | the program brings a store (`with_meeting`) | in rank 0, which says so in that store | the same, or fresh, there |
 //! | the program names a file (`file://`) | in the first rank to lock it, which says where | fresh, in the file |
 //! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
 //! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
@@ -32,12 +32,13 @@ mod host;
 mod join;
 mod key;
 pub(crate) mod loopback;
-mod meeting_store;
+mod membership;
 mod notice;
 mod own_cpus;
 mod plan;
 #[cfg(test)]
 pub(crate) mod process_tests;
+mod program_store;
 mod room;
 #[cfg(test)]
 pub(crate) mod room_tests;
@@ -50,7 +51,6 @@ pub(crate) mod tests;
 mod waiting;
 
 use std::net::SocketAddr;
-use std::os::unix::net::UnixListener;
 
 use unisono_communicator::Result;
 use unisono_control::handshake::JobId;
@@ -66,7 +66,8 @@ pub use join::{JoinConfig, StoreProcess};
 pub use key::own_process;
 pub(crate) use key::process_start_ticks;
 pub use loopback::check_loopback;
-pub use meeting_store::{MeetingStore, MeetingStoreError};
+pub(crate) use membership::Joined;
+pub use membership::Membership;
 pub use plan::store_job;
 pub(crate) use scope::at_own;
 pub use unisono_control::roster::message::{
@@ -80,40 +81,6 @@ use crate::task_thread::TaskThread;
 use address::join_host;
 use own_cpus::own_cpus;
 use plan::{Meeting, meeting};
-
-/// A rank's knowledge once all have met.
-#[derive(Clone, Debug)]
-pub struct Membership {
-    /// Our rank.
-    pub rank: u32,
-    /// The number of ranks.
-    pub world_size: u32,
-    /// The fresh id that all ranks got when they met: a process of an earlier job has another one.
-    pub job: JobId,
-    /// The job's secret.
-    pub secret: Secret,
-    /// The address at which each rank listens.
-    pub addresses: Vec<SocketAddr>,
-    /// The number of the host of each rank, hosts numbered from 0 by their first rank.
-    pub hosts: Vec<u32>,
-    /// The process of each rank; empty when nobody knows.
-    pub processes: Vec<RankProcess>,
-    /// The settings that rank 0 distributed, encoded.
-    pub job_settings: Vec<u8>,
-    /// The number of cores that the ranks of each host may use together, by the number of the host; unknown for a host
-    /// that is not in the list.
-    pub cores: Vec<u32>,
-}
-
-/// A rank that has met the others.
-#[derive(Debug)]
-pub(crate) struct Joined {
-    /// Its knowledge of them.
-    pub(crate) membership: Membership,
-    /// The socket on which it listens within its host; `None` where the system has no such sockets, where no descriptor
-    /// is left, and where it is alone.
-    pub(crate) within_host: Option<UnixListener>,
-}
 
 /// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
 /// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0. A store
@@ -182,7 +149,7 @@ pub(crate) async fn rendezvous(
             let mut rank = rank(String::new(), Secret::random()?, JobId::from_key(&key::job_key(config)));
             rank.hosted_by.rank = Some(0);
             let own = secret.map(|secret| secret.read()).transpose()?;
-            meeting_store::meet(store.as_ref(), own, (&rank, listen), thread).await
+            program_store::meet(store.as_ref(), own, (&rank, listen), thread).await
         }
         Meeting::Launched { store, secret } => {
             join(&rank(store.clone(), secret.read()?, store_job(&store))).await

@@ -9,9 +9,9 @@ use unisono_control::codec::{ADDRESS_BYTES, Reader, Writer};
 use unisono_control::secret::{SECRET_BYTES, Secret, TAG_BYTES};
 use zeroize::Zeroizing;
 
-use super::Joined;
 use super::host::Hosted;
 use super::join::{JoinConfig, Retry, Setback, StoreProcess, attempt, given_up, no_store};
+use super::membership::Joined;
 use super::waiting::Waiting;
 
 /// The place of the store, and the rank and the pid of its host.
@@ -23,7 +23,7 @@ pub(super) const NOTICE_BYTES: usize = SECRET_BYTES + SEALED_BYTES;
 
 const NOTICE_LABEL: &[u8] = b"unisono notice 2";
 
-/// Where the store is, who hosts it, and the secret of the job.
+/// The place of the store, its host, and the secret of the job.
 #[derive(Clone, Debug)]
 pub(super) struct Notice {
     pub(super) secret: Secret,
@@ -33,7 +33,7 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    /// The bytes for readers that have no secret yet: whoever reads them can join the job.
+    /// The bytes for readers that have no secret yet: every reader can join the job.
     pub(super) fn encode(&self) -> Zeroizing<Vec<u8>> {
         Zeroizing::new([&self.secret.expose()[..], &self.seal()].concat())
     }

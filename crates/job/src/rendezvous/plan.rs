@@ -10,10 +10,10 @@ use unisono_control::handshake::JobId;
 use super::address::{join_host, resolve, split_store};
 use super::host::Hosted;
 use super::join::JoinConfig;
-use super::meeting_store::MeetingStore;
 use super::waiting::Waiting;
 use crate::config::Config;
 use crate::environment::Placement;
+use crate::meeting_store::MeetingStore;
 use crate::secret::SecretSource;
 use crate::settings::configuration;
 use crate::task_thread::TaskThread;
@@ -92,9 +92,10 @@ fn nowhere(config: &Config, local_world_size: Option<u32>) -> Error {
     config.refused(name, &number.to_string(), problem)
 }
 
-pub(super) const SECRET_REMEDY: &str = "UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode \
-                             0600 (umask 077; head -c 32 /dev/urandom > FILE), or UNISONO_SECRET_FD a pipe with \
-                             them, or have the file as unisono/secret in the user's configuration directory";
+pub(super) const SECRET_REMEDY: &str = "\
+    UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode 0600 (umask 077; \
+    head -c 32 /dev/urandom > FILE), or UNISONO_SECRET_FD a pipe with them, or have the file as unisono/secret in the \
+    user's configuration directory";
 
 fn secret(config: &Config) -> Option<SecretSource> {
     let own = || config.user_secret_file.clone().filter(|path| path.exists()).map(SecretSource::File);

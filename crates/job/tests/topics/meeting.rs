@@ -1,7 +1,8 @@
-//! Meetings through a store that the program brings: what it carries, what an earlier job leaves in it, and stores that
-//! fail or lie.
+//! Meetings through a store that the program brings: its content, the content that an earlier job leaves in it, and
+//! stores that fail or lie.
 
 use std::collections::HashMap;
+use std::error::Error as StdError;
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,10 +10,9 @@ use std::time::{Duration, Instant};
 use unisono_collectives::Collectives;
 use unisono_communicator::{Error, ReduceOp, Result};
 use unisono_control::secret::Secret;
-use unisono_job::Job;
 use unisono_job::config::Config;
-use unisono_job::rendezvous::{MeetingStore, MeetingStoreError};
 use unisono_job::secret::{SecretSource, create_secret_file};
+use unisono_job::{Job, MeetingStore};
 
 use crate::TRANSPORT;
 use crate::support::TEST_TIME_MAX;
@@ -25,14 +25,14 @@ struct Dictionary {
 }
 
 impl MeetingStore for Dictionary {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), MeetingStoreError> {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), Box<dyn StdError + Send + Sync>> {
         assert!(value.len() <= 128, "{} bytes", value.len());
         self.values.lock().unwrap().insert(key.to_owned(), value.to_owned());
         self.changed.notify_all();
         Ok(())
     }
 
-    fn get(&self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, MeetingStoreError> {
+    fn get(&self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, Box<dyn StdError + Send + Sync>> {
         let left = deadline.saturating_duration_since(Instant::now());
         let is_absent = |values: &mut HashMap<String, Vec<u8>>| !values.contains_key(key);
         let (values, _) =
@@ -46,11 +46,11 @@ impl MeetingStore for Dictionary {
 struct Dead;
 
 impl MeetingStore for Dead {
-    fn set(&self, _: &str, _: &[u8]) -> Result<(), MeetingStoreError> {
+    fn set(&self, _: &str, _: &[u8]) -> Result<(), Box<dyn StdError + Send + Sync>> {
         Err("the store has ended".into())
     }
 
-    fn get(&self, _: &str, _: Instant) -> Result<Option<Vec<u8>>, MeetingStoreError> {
+    fn get(&self, _: &str, _: Instant) -> Result<Option<Vec<u8>>, Box<dyn StdError + Send + Sync>> {
         Err("the store has ended".into())
     }
 }

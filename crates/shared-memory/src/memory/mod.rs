@@ -95,7 +95,9 @@ impl Segment {
     #[inline]
     pub(crate) fn store_message(&self, place: usize, header: &[u8; HEADER_BYTES], key: Key, payload: &[u8]) {
         let short = &self.page().short;
-        short.set_key(place, key);
+        for (word, value) in short.key_words(place).iter().zip(key) {
+            word.store(value, Ordering::Relaxed);
+        }
         for (place, bytes) in [(&short.header(place)[..], &header[..]), (&short.payload(place)[..], payload)]
         {
             assert!(bytes.len() <= place.len(), "{} bytes in a place of {}", bytes.len(), place.len());

@@ -257,6 +257,7 @@ mod tests {
         Case { operation, form, dtype, op, count: 5, algorithm: None, prepared: None, ranks, rank }
     }
 
+    /// Rows: J2
     #[test]
     fn every_operation_is_right_on_one_rank_and_a_flipped_bit_is_seen() {
         let comm = Solo::new();
@@ -296,6 +297,8 @@ mod tests {
     }
 
     /// The definitions of the operations again, written out for two ranks.
+    ///
+    /// Rows: J2
     #[test]
     fn expectations_follow_the_definitions() {
         let expected = |name: &str, rank: u32, root: Option<u32>| {

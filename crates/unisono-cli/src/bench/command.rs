@@ -466,6 +466,7 @@ mod tests {
         assert_eq!(refused("unisono bench barrier --sizes 1024G"), Ok(()));
     }
 
+    /// Rows: J2
     #[test]
     fn a_wrong_element_fails_the_bench() {
         let plan = plan(&arguments("unisono bench all_reduce --sizes 64")).unwrap();

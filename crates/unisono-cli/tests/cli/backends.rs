@@ -355,6 +355,18 @@ fn auto_takes_nccl_where_every_rank_has_it() {
     let done = with(&missing, &["bench", "barrier", "-n", "2", "--backend", "auto"]);
     let said = "backend tcp: UNISONO_BACKEND=auto; no NCCL here: ";
     assert!(done.status.success() && done.err.contains(said), "{}", done.err);
+    // Only rank 1 lacks the driver.
+    let program = env!("CARGO_BIN_EXE_unisono");
+    let line = format!(
+        "[ $RANK = 0 ] || {}; exec {program} bench barrier --backend auto",
+        "export UNISONO_CUDA_LIB=/no/libcuda.so.1"
+    );
+    let done = with(&variables, &["run", "-n", "2", "--", "sh", "-c", &line]);
+    let chosen = ["; not every rank has NCCL and a device", "; no NCCL here: "];
+    let is_chosen = (0..2).zip(chosen).all(|(rank, why)| {
+        done.err.contains(&format!("unisono: rank {rank}: backend tcp: UNISONO_BACKEND=auto{why}"))
+    });
+    assert!(done.status.success() && is_chosen, "{}", done.err);
 }
 
 #[test]

@@ -160,6 +160,8 @@ fn the_parts_of_a_compressed_call_are_measured_on_request() {
 }
 
 /// The definition of the codec again, from the files alone.
+///
+/// Rows: G3
 #[test]
 fn a_dumped_compressed_call_can_be_judged_from_outside() {
     const BLOCK: usize = 1024;

@@ -89,6 +89,7 @@ fn a_line_that_ends_in_a_carriage_return_is_shown_as_it_comes() {
     assert_eq!(running.finish().out, "[0] 100%\r\n");
 }
 
+/// Rows: C12
 #[test]
 fn every_rank_has_a_log_of_both_its_streams() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use unisono_communicator::settings::{Source, configuration, environment};
 use unisono_communicator::{Algorithm, Error, LogLevel, Result, Site, set_log_level};
-use unisono_job::Job;
 use unisono_job::config::Config as JobConfig;
 use unisono_job::job_settings::Checksum;
-use unisono_job::rendezvous::MeetingStore;
+use unisono_job::{Job, MeetingStore};
 #[cfg(feature = "offload")]
 use unisono_offload::DeviceSettings;
 #[cfg(feature = "ccl")]
@@ -49,6 +48,8 @@ pub struct Config {
     pub backend: Backend,
     /// The fate of an `init` while a world of this process is open. The environment does not say it.
     pub second_init: SecondInit,
+    /// The line of `init` in errors, for a binding, in place of the line that calls it. No variable says it.
+    pub site: Option<Site>,
     /// The settings of oneCCL.
     #[cfg(feature = "ccl")]
     pub ccl: CclSettings,
@@ -106,6 +107,8 @@ setters! {
     fn with_backend(config, backend: Backend) { config.backend = backend; }
     /// With this [`Config::second_init`].
     fn with_second_init(config, second: SecondInit) { config.second_init = second; }
+    /// With this [`Config::site`].
+    fn with_site(config, site: Site) { config.site = Some(site); }
     /// With this [`JobConfig::join_timeout`].
     fn with_join_timeout(config, timeout: Duration) { config.join_timeout = timeout; }
     /// With this [`JobConfig::drop_timeout`].
@@ -128,7 +131,7 @@ setters! {
     /// With this meeting place, `host:port`; see [`JobConfig::store`].
     fn with_store(config, store: impl Into<String>) { config.store = Some(store.into()); }
     /// With a meeting of the ranks through a store that the program brings, in place of the environment's place; see
-    /// [`MeetingStore`].
+    /// [`MeetingStore`](crate::extend::tcp::MeetingStore).
     fn with_meeting(config, store: Arc<dyn MeetingStore>) { config.set_meeting(store); }
     /// With this algorithm for all calls that it fits; see [`JobConfig::algorithm`].
     fn with_algorithm(config, name: impl Into<String>) { config.algorithm = Some(name.into()); }
@@ -207,6 +210,7 @@ impl Config {
         Ok(Config {
             backend: source.needed("UNISONO_BACKEND", &UnknownBackend.to_string(), |_| true)?,
             second_init: SecondInit::default(),
+            site: None,
             #[cfg(feature = "ccl")]
             ccl: CclSettings::from_source(source),
             #[cfg(feature = "nccl")]

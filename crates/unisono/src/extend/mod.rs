@@ -52,11 +52,11 @@ pub mod calls {
     pub use unisono_communicator::{
         AfterEnd, AlgorithmName, CALL_TIMEOUT_DEFAULT, CallAlgorithm, Certainty, Completion, DeviceElements,
         DeviceSpan, DoneCallback, Ending, Executor, FloatFormat, FoundMessage, GroupRank, Holding,
-        InterruptCheck, Kind, LENGTHS_KNOWN_MAX, LengthList, Lengths, Life, LogName, MustEnd, OpenScope,
-        Operation, ParentCall, PreparedCall, PreparedNumber, Process, Profile, ScopeId, Segment, SegmentList,
-        Segments, SegmentsMut, Severity, ShortText, Site, SiteText, Sizes, SkippedOperations,
-        UnknownCollective, WorkSource, call_back, check_request, deadline_after, flush_log, interrupt_check,
-        lengths, log, set_log_level, zeroed,
+        InterruptCheck, Kind, LENGTHS_KNOWN_MAX, LengthList, Lengths, Life, LogName, OpenScope, Operation,
+        ParentCall, PreparedCall, PreparedNumber, Process, Profile, ScopeId, Segment, SegmentList, Segments,
+        SegmentsMut, Severity, ShortText, Site, SiteText, Sizes, SkippedOperations, UnknownCollective,
+        WorkSource, call_back, check_request, deadline_after, flush_log, interrupt_check, lengths, log,
+        set_log_level, zeroed,
     };
 }
 
@@ -120,12 +120,12 @@ pub mod tcp {
     pub use unisono_control::handshake::JobId;
     pub use unisono_control::secret::Secret;
     pub use unisono_control::wire::ConnectionRole;
-    pub use unisono_job::Job;
     pub use unisono_job::environment::Launcher;
     pub use unisono_job::rendezvous::{Membership, ProcessBirth, RankProcess};
     pub use unisono_job::report::InheritedPipe;
     pub use unisono_job::sockets::{DataSocket, Way};
     pub use unisono_job::transport::{Connections, Delivery, NewCommunicator, Transport};
+    pub use unisono_job::{Job, MeetingStore};
     pub use unisono_transport_tcp::{BACKEND, DataLink, DataLinks, Tcp, TcpCommunicator};
 }
 

@@ -150,6 +150,17 @@ fn i7_verbose_lines_name_the_callers_line_on_rank_0() {
             for (told, line) in told.iter().zip([LINES[0], LINES[1], LINES[1], LINES[1]]) {
                 let is_right = told.starts_with("unisono: rank 0: ") && told.contains(line);
                 assert!(is_right && told.contains("busbw"), "{told}");
+                let figure = |before: &str| told.split(before).nth(1).unwrap().split(' ').next().unwrap();
+                if told.contains("all_reduce") {
+                    let ms = told.split(" ms, ").next().unwrap().rsplit(' ').next().unwrap();
+                    let [ms, algbw] = [ms, figure("algbw ")].map(|figure| figure.parse::<f64>().unwrap());
+                    // 4,000 bytes; both figures are rounded.
+                    assert!(
+                        told.contains("3.91 KiB") && (0.5..2.0).contains(&(algbw * ms / 0.004)),
+                        "{told}"
+                    );
+                    assert_eq!(figure("algbw "), figure("busbw "), "of two ranks");
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ use unisono_engine::EngineOptions;
 use unisono_tests::backend::Job;
 use unisono_tests::capabilities::COMMON_TYPES;
 use unisono_tests::suite::{self, SECONDS_MAX};
-use unisono_tests::world::{options, run_job};
+use unisono_tests::world::{options, run_each, run_job};
 use unisono_tests::{Algorithms, Arithmetic, Backend, Processes, ccl, watchdog};
 
 const CCL: Processes = Processes {
@@ -92,6 +92,30 @@ fn four_ranks_on_their_callers_threads() {
     watched("inline, 4 ranks", &Inline(&[4]), |backend| {
         suite::calls::typed_moves(backend);
         suite::calls::typed_uneven(backend);
+    });
+}
+
+/// Right results could be those of the communicator beneath.
+///
+/// Rows: D4
+#[test]
+fn calls_are_the_librarys_own() {
+    watched("own", &Inline(&[2]), |backend| {
+        run_each(backend, backend.rank_counts(), |comm| {
+            let (two, sum) = (|| vec![1i32; 2], ReduceOp::Sum);
+            let shares = if comm.rank() == 0 { two() } else { Vec::new() };
+            let works = [
+                comm.all_reduce_async(two(), sum).into_work(),
+                comm.reduce_async(two(), sum, 0).into_work(),
+                comm.reduce_scatter_async(two(), sum).into_work(),
+                comm.broadcast_async(two(), 0).into_work(),
+                comm.all_gather_async(two()).into_work(),
+                comm.all_to_all_async(two()).into_work(),
+                comm.gather_async(two(), 0).into_work(),
+                comm.scatter_async(shares, 1, 0).into_work(),
+            ];
+            assert_eq!(works.map(|work| work.wait().unwrap().algorithm), ["ccl"; 8]);
+        });
     });
 }
 

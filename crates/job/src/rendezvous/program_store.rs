@@ -5,46 +5,22 @@
 //! A value that an earlier job has left does no harm: its store is gone, or has another secret, and the key is read
 //! again.
 
-use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use unisono_communicator::{Error, Result};
 use unisono_control::secret::Secret;
 
-use super::Joined;
 use super::host::{Hosted, StoreConfig};
 use super::join::{JoinConfig, Setback};
+use super::membership::Joined;
 use super::notice::{Found, Notice, SEALED_BYTES, meet_by_notice};
 use super::plan::SECRET_REMEDY;
+use crate::meeting_store::MeetingStore;
 use crate::task_thread::TaskThread;
 
 /// The key under which rank 0 says where it is.
 const KEY: &str = "unisono/meeting";
-
-/// The error of a store of the program, in its own words.
-pub type MeetingStoreError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A key-value store that the program brings, through which the ranks of a job find each other. All ranks see the same
-/// keys. The thread that joins calls it, and only until it has joined.
-///
-/// It carries the address of rank 0. If the settings name no secret, it also carries a fresh one: **whoever can read it
-/// can join the job** then.
-///
-/// Several jobs may use one store one after the other, also after a failure. Jobs at the same time need a prefix each.
-pub trait MeetingStore: Debug + Send + Sync {
-    /// Sets the value of `key`, at most 128 bytes, in place of an earlier one.
-    ///
-    /// # Errors
-    /// Any; the rank ends its attempt to join with the text.
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), MeetingStoreError>;
-
-    /// The value of `key`. It may wait for one until `deadline`, or return `None` sooner and be asked again.
-    ///
-    /// # Errors
-    /// Any but the absence of a value; the rank ends its attempt to join with the text.
-    fn get(&self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, MeetingStoreError>;
-}
 
 /// Meets the other ranks through `store`; `own` is the secret of the settings. `rank.store` and `rank.secret` are
 /// replaced by the value there.
