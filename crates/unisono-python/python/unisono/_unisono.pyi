@@ -12,7 +12,35 @@ _Arrays = Any
 _Peer = int | Wildcard | None
 _Tag = int | Wildcard
 
-__all__: list[str]
+__all__ = [
+    "ANY",
+    "AVG",
+    "BIT_AND",
+    "BIT_OR",
+    "BIT_XOR",
+    "Cartesian",
+    "Communicator",
+    "CompressionState",
+    "DeviceMesh",
+    "MAX",
+    "MIN",
+    "Message",
+    "Op",
+    "PROD",
+    "Received",
+    "SUM",
+    "Shrunk",
+    "Store",
+    "Wildcard",
+    "Work",
+    "World",
+    "__version__",
+    "_exit",
+    "init",
+    "is_initialized",
+    "wait_all",
+    "wait_any",
+]
 __version__: str
 
 @final
