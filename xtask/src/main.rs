@@ -89,7 +89,7 @@ fn main() -> ExitCode {
         ["compare" | "converge" | "gpu-check" | "launchers" | "slow-link" | "soak", ..] => {
             lab::run(repository(), &words)
         }
-        ["python", words @ ..] => python::run(repository(), words),
+        ["python", words @ ..] => python::run((repository(), test::PYTHON), test::target_folder(), words),
         ["scale"] => scale::run(repository()),
         _ => {
             eprint!("{USAGE}");

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::test;
-
 /// The tool that makes wheels.
 const MATURIN: &str = "maturin==1.16.0";
 
@@ -40,13 +38,17 @@ impl Profile {
     }
 }
 
-/// Makes the wheel, or makes and tests it; false when that failed.
-pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
+/// Makes the wheel of the package in this folder of the repository, or makes and tests it; false when that failed.
+pub(crate) fn run((repository, folder): (&Path, &str), target: PathBuf, words: &[&str]) -> bool {
+    let python = Python {
+        repository: repository.to_owned(),
+        package: repository.join(folder),
+        out: target.join("python"),
+        target,
+    };
     let outcome = match words {
-        ["build"] => {
-            Python::new(repository).wheel(Profile::Release).map(|wheel| println!("{}", wheel.display()))
-        }
-        ["test", options @ ..] => Python::new(repository).test(options),
+        ["build"] => python.wheel(Profile::Release).map(|wheel| println!("{}", wheel.display())),
+        ["test", options @ ..] => python.test(options),
         _ => Err("usage: cargo xtask python build | test [options of pytest]".to_owned()),
     };
     outcome.inspect_err(|problem| println!("python: {problem}")).is_ok()
@@ -57,17 +59,17 @@ struct Python {
     repository: PathBuf,
     package: PathBuf,
     out: PathBuf,
+    /// Cargo's.
+    target: PathBuf,
 }
 
 impl Python {
-    fn new(repository: &Path) -> Python {
-        let (package, out) = (repository.join(test::PYTHON), test::target_folder().join("python"));
-        Python { repository: repository.to_owned(), package, out }
-    }
-
     /// Makes the wheel, with the program in it.
     fn wheel(&self, profile: Profile) -> Result<PathBuf, String> {
-        test::seed_lock(&self.package)?;
+        // The versions of the workspace.
+        let lock = "Cargo.lock";
+        let copied = fs::copy(self.repository.join(lock), self.package.join(lock));
+        copied.map_err(|error| format!("{lock}: {error}"))?;
         self.program(profile)?;
         let tools = self.out.join("tools");
         if !tools.join("bin/maturin").exists() {
@@ -78,7 +80,7 @@ impl Python {
         let mut maturin = Command::new(tools.join("bin/maturin"));
         maturin.args(["build", "--strip", "--out"]).arg(&wheels).args(profile.options());
         maturin.arg("--interpreter").arg(tools.join("bin/python")).current_dir(&self.package);
-        timed("the wheel", maturin.env("CARGO_TARGET_DIR", test::target_folder()))?;
+        timed("the wheel", maturin.env("CARGO_TARGET_DIR", &self.target))?;
         let files = fs::read_dir(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
         let names: Vec<PathBuf> = files.filter_map(|file| Some(file.ok()?.path())).collect();
         match &names[..] {
@@ -97,8 +99,7 @@ impl Python {
         timed("the program", &mut cargo)?;
         let scripts = self.package.join("unisono.data/scripts");
         fresh(&scripts)?;
-        let (built, script) =
-            (test::target_folder().join(profile.folder()).join("unisono"), scripts.join("unisono"));
+        let (built, script) = (self.target.join(profile.folder()).join("unisono"), scripts.join("unisono"));
         fs::copy(&built, &script).map_err(|error| format!("{}: {error}", built.display()))?;
         succeed(Command::new("strip").arg(&script))
     }

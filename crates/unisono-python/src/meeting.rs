@@ -5,7 +5,10 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use unisono::{MeetingStore, MeetingStoreError};
+use unisono::extend::tcp::MeetingStore;
+
+/// The error of a store, as its library has it.
+type StoreError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An object with `set(key, value)` and `get(key, seconds)`, which gives bytes, or `None` if there is no value yet.
 pub(crate) struct ProgramsStore(Py<PyAny>);
@@ -23,7 +26,7 @@ impl fmt::Debug for ProgramsStore {
 }
 
 impl MeetingStore for ProgramsStore {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), MeetingStoreError> {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         Python::attach(|py| {
             self.0.call_method1(py, "set", (key, PyBytes::new(py, value)))?;
             Ok(())
@@ -31,7 +34,7 @@ impl MeetingStore for ProgramsStore {
         .map_err(|error: PyErr| error.to_string().into())
     }
 
-    fn get(&self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, MeetingStoreError> {
+    fn get(&self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, StoreError> {
         let seconds = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
         Python::attach(|py| {
             let value = self.0.call_method1(py, "get", (key, seconds))?;

@@ -142,8 +142,8 @@ impl Cartesian {
         self.grid.rank_at(&coordinate).raise(py)
     }
 
-    /// The source and the destination of a message along a dimension; `None` beyond the edge, which is a peer that sends
-    /// and receives nothing.
+    /// The source and the destination of a message along a dimension; `None` beyond the edge, a peer that sends and
+    /// receives nothing.
     #[pyo3(signature = (dimension, displacement = 1))]
     fn shift(
         &self,
