@@ -79,8 +79,8 @@ macro_rules! conformance {
                 truncation_is_harmless receive_posted_before_a_collective many_in_flight messages_to_oneself
                 elements_of_another_size;
             neighbours: b24_both_ways_at_once b24_nobody_beyond_the_edges b24_any_tag b16_batches
-                b16_a_batch_with_a_short_buffer b24_probes b24_found_messages_go_back b24_a_probe_has_a_deadline
-                b16_waits_for_any b24_threads_exchange_at_once;
+                b16_a_batch_with_a_short_buffer b24_probes b24_found_messages_go_back b24_found_messages_are_found_again
+                b24_a_probe_has_a_deadline b16_waits_for_any b24_threads_exchange_at_once;
             forms: a12_uneven_calls a12_uneven_calls_in_place a12_lists a12_coalesced_calls a12_user_operators
                 a12_in_place a12_wrong_arguments_change_nothing;
             grouped: b23_neighbours_travel_together b23_sums_with_factors_travel_alone b23_the_rest_runs_in_order

@@ -222,6 +222,25 @@ pub fn b24_found_messages_go_back(backend: &dyn Backend) {
     });
 }
 
+/// A message whose finder drops it is there for its next probe, also while another thread moves all messages.
+pub fn b24_found_messages_are_found_again(backend: &dyn Backend) {
+    run_each(backend, &[1, 2], |comm| {
+        let (next, previous) = ring(comm);
+        let sent = comm.send_async(message(10, 3), next, 4);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| comm.recv(&mut [0u8], previous, 6).unwrap());
+            for _ in 0..200 {
+                drop(comm.probe(previous, 4).unwrap());
+                assert!(comm.try_probe(previous, 4).unwrap().is_some(), "it went back");
+            }
+            assert!(comm.recv_vec::<u32>(previous, 4).unwrap().0 == message(10, 3));
+            comm.send(&[1u8], next, 6).unwrap();
+            waiting.join().unwrap();
+        });
+        sent.wait().unwrap();
+    });
+}
+
 /// A probe that waits has a deadline, as a receive has.
 pub fn b24_a_probe_has_a_deadline(backend: &dyn Backend) {
     run_each(backend, &[1, 2], |comm| {

@@ -22,8 +22,8 @@ use crate::solo::world::World;
 const BACKEND: &str = "solo";
 
 /// A communicator with one rank. A waiting receive ends, and runs its callbacks, on the thread that sends its message,
-/// or at its deadline on a thread that is there only while a receive is awaited. Any name may be forced as an algorithm:
-/// all do the same here.
+/// or at its deadline on a thread that is there only while a receive is awaited. Any name may be forced as an
+/// algorithm: all do the same here.
 ///
 /// ```
 /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }

@@ -134,6 +134,16 @@ impl Matching {
         self.take_first(source, message.tag, |_| true)
     }
 
+    /// Whether a receive waits for a message.
+    pub(super) fn has_receive_for(&mut self, unread: &Unread) -> bool {
+        let mut waits = false;
+        self.take_first(unread.source, unread.arrived.message().tag, |_| {
+            waits = true;
+            false
+        });
+        waits
+    }
+
     /// Takes the first receive that fits a message whose bytes begin to arrive, unless this receive is a probe, which
     /// takes whole messages.
     pub(super) fn match_bytes(&mut self, source: GroupRank, message: &Message) -> Option<Transfer> {

@@ -38,6 +38,11 @@ impl Posted {
         self.request().is_some_and(|request| request.descriptor.operation == Operation::Send)
     }
 
+    /// Whether it takes a message that has arrived.
+    pub(super) fn is_receive(&self) -> bool {
+        self.request().is_some_and(|request| request.descriptor.operation == Operation::Recv)
+    }
+
     /// Ends its call with an error.
     pub(super) fn fail(&self, error: Error) {
         if let Some(request) = self.request() {

@@ -33,7 +33,25 @@ impl PointToPoint {
 
     /// Takes the oldest message that has arrived and that the receive of `wanted` would get.
     pub(crate) fn take_arrived(&mut self, wanted: &Descriptor) -> Option<Unread> {
+        self.keep_returned();
         self.matching.take(Wanted { source: peer_of(wanted), tag: wanted.tag.one() })
+    }
+
+    /// Puts messages back that probes have found and nobody has received, unless a receive waits for them: their finder
+    /// may ask for them again while another thread holds the links.
+    fn keep_returned(&mut self) {
+        let mut is_behind_receive = false;
+        for posted in std::mem::take(&mut self.posted) {
+            match posted {
+                Posted::Returned(unread) if !is_behind_receive && !self.matching.has_receive_for(&unread) => {
+                    self.matching.keep(unread);
+                }
+                other => {
+                    is_behind_receive |= other.is_receive();
+                    self.posted.push(other);
+                }
+            }
+        }
     }
 
     /// Asks the holder of the links to look at every stream. True as for [`PointToPoint::post`].

@@ -95,7 +95,7 @@ fn four_ranks_on_their_callers_threads() {
     });
 }
 
-/// Right results could be those of the communicator beneath.
+/// Right results could come from the communicator beneath.
 ///
 /// Rows: D4
 #[test]
