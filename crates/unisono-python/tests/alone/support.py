@@ -11,6 +11,9 @@ from pathlib import Path
 
 SECONDS_MAX = 60
 
+# A job in the background of a shell ignores Ctrl-C. A program inherits that, but not a handler.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def start(folder: Path, ranks: int, program: str, **options: object) -> subprocess.Popen[str]:
     """Starts ranks of a program by the console script."""
