@@ -10,6 +10,7 @@ use crate::communicator::Communicator;
 use crate::errors::Raise;
 use crate::interrupt::waiting;
 use crate::meeting::ProgramsStore;
+use crate::site::site;
 use crate::store::Store;
 use crate::timeouts::seconds;
 
@@ -49,7 +50,7 @@ pub(crate) fn init(
     backend: Option<&str>,
     adopt: bool,
 ) -> PyResult<Py<World>> {
-    let mut config = Config::from_environment().raise(py)?;
+    let mut config = Config::from_environment().raise(py)?.with_site(site(py));
     if let Some(url) = init_method {
         config = config.with_init_method(url).raise(py)?;
     }

@@ -438,3 +438,20 @@ def test_signals_reach_the_program(tmp_path):
     job.send_signal(signal.SIGTERM)
     status, _ = ended(job)
     assert status != 0
+
+
+def test_a_second_world_is_refused_by_the_lines_of_the_program(tmp_path):
+    output = run(
+        tmp_path,
+        1,
+        """
+        import unisono as un
+        world = un.init()
+        try:
+            un.init()
+        except un.InvalidArgument as error:
+            print(error)
+        assert un.init(adopt=True).size == world.size
+        """,
+    )
+    assert "program.py:3" in output and "program.py:5" in output, output
