@@ -60,6 +60,12 @@ pub fn interrupt_check(now: Instant) -> Option<fn() -> bool> {
     CHECK.get().and_then(|check| due(check, now))
 }
 
+/// Whether this thread has a function to ask; without one a wait needs no looks around.
+#[inline]
+pub fn has_interrupt_check() -> bool {
+    CHECK.get().is_some()
+}
+
 fn due(check: Check, now: Instant) -> Option<MustEnd> {
     if check.next.is_some_and(|next| now < next) {
         return None;
@@ -75,7 +81,7 @@ mod tests {
     #[test]
     fn a_thread_asks_after_a_pause_and_only_while_there_is_a_check() {
         let now = Instant::now();
-        assert!(interrupt_check(now).is_none());
+        assert!(interrupt_check(now).is_none() && !has_interrupt_check());
         {
             let _outer = InterruptCheck::begin(|| true);
             assert!(interrupt_check(now).is_none(), "the wait begins");

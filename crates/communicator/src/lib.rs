@@ -82,7 +82,7 @@ pub use group::Group;
 pub use group::options::{GroupBackend, GroupOptions};
 pub use group::process::Process;
 pub use group::rank::{GroupRank, JobRank};
-pub use interrupt::{InterruptCheck, interrupt_check};
+pub use interrupt::{InterruptCheck, has_interrupt_check, interrupt_check};
 pub use life::Life;
 pub use log::{Holding, LogLevel, Severity, flush_log, is_logged, log, set_log_level};
 pub use memory::allocation::{reserve, zeroed};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use unisono_communicator::{Error, JobRank, interrupt_check};
+use unisono_communicator::{Error, JobRank, has_interrupt_check, interrupt_check};
 
 /// The time that the control thread may take beyond a deadline: it may have much to do first. When a process was
 /// stopped and goes on, its control thread must get a turn before both times are over.
@@ -45,12 +45,13 @@ pub(crate) fn await_control<T>(answered: &Receiver<T>, deadline: Instant) -> Res
 
 /// Waits until `until` for an answer, unless the calling thread is told to give up.
 pub(crate) fn await_answer<T>(answered: &Receiver<T>, until: Instant) -> Result<T, NoAnswer> {
+    let is_asked = has_interrupt_check();
     loop {
         let now = Instant::now();
-        match answered.recv_deadline(until.min(now + LOOK_PAUSE)) {
+        match answered.recv_deadline(if is_asked { until.min(now + LOOK_PAUSE) } else { until }) {
             Ok(answer) => return Ok(answer),
             Err(RecvTimeoutError::Disconnected) => return Err(NoAnswer::Gone),
-            Err(RecvTimeoutError::Timeout) if now >= until => return Err(NoAnswer::Late),
+            Err(RecvTimeoutError::Timeout) if !is_asked || now >= until => return Err(NoAnswer::Late),
             Err(RecvTimeoutError::Timeout) => {}
         }
         if interrupt_check(now).is_some_and(|must_end| must_end()) {
@@ -64,6 +65,9 @@ pub(crate) async fn unless_interrupted<T>(
     own: JobRank,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
+    if !has_interrupt_check() {
+        return work.await;
+    }
     let interrupted = async {
         while !interrupt_check(Instant::now()).is_some_and(|must_end| must_end()) {
             tokio::time::sleep(LOOK_PAUSE).await;

@@ -119,8 +119,8 @@ impl Work {
     /// progress thread move the call at once, instead of leaving it to waiting threads for a while.
     ///
     /// Few threads run the callbacks of all communicators of a world. A callback may block, also until a later one has
-    /// run: another thread then goes on with the next. A panic is logged. A forked child runs no callbacks of its
-    /// parent.
+    /// run: another thread then goes on with the next. In a world of one, the thread that ends a call runs its
+    /// callbacks. A panic is logged. A forked child runs no callbacks of its parent.
     ///
     /// ```
     /// # mod unisono { pub use {unisono_collectives::*, unisono_communicator::*}; }
