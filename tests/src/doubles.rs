@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use unisono_communicator::Result;
 pub use unisono_double_common::control::Control;
 use unisono_double_common::file;
+use unisono_offload::Vendor;
 use unisono_offload_hccl::{Hccl, HcclOptions};
 use unisono_offload_nccl::{Nccl, NcclOptions};
 
@@ -104,7 +105,8 @@ pub fn open_nccl(device: u32) -> Result<Nccl> {
     let double = Some(nccl());
     // The double's file of kernels is named in its environment, if there is one.
     let kernels = double_kernels(&[90]);
-    Nccl::open(&NcclOptions { library: double.clone(), driver: double, device, kernels, blocking: false })
+    let options = NcclOptions { library: double.clone(), driver: double, device, kernels, blocking: false };
+    Nccl::open(&options).inspect(is_marked)
 }
 
 /// HCCL's double on the device of this number.
@@ -115,7 +117,12 @@ pub fn open_nccl(device: u32) -> Result<Nccl> {
 /// # Panics
 /// As [`hccl_folder`].
 pub fn open_hccl(device: u32) -> Result<Hccl> {
-    Hccl::open(&HcclOptions { directory: Some(hccl_folder()), device })
+    Hccl::open(&HcclOptions { directory: Some(hccl_folder()), device }).inspect(is_marked)
+}
+
+/// The rows of the suite's calls that name a test double are those of a double.
+fn is_marked(vendor: &impl Vendor) {
+    assert!(vendor.version().ends_with("(test double)"), "{}", vendor.version());
 }
 
 /// NCCL's.

@@ -144,7 +144,7 @@ impl Vendor for CclVendor {
     type Comm = CclComm;
 
     fn version(&self) -> String {
-        format!("oneCCL {}", self.ccl.version())
+        format!("oneCCL {}{}", self.ccl.version(), self.ccl.table.library.mark())
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -282,7 +282,11 @@ impl Vendor for Hccl {
         let (mut major, mut minor, mut patch) = (0, 0, 0);
         // SAFETY: it writes three numbers.
         let code = unsafe { (self.library.acl.get_version)(&mut major, &mut minor, &mut patch) };
-        if code == 0 { format!("HCCL with ACL {major}.{minor}.{patch}") } else { "HCCL".to_owned() }
+        let mark = self.library.collectives.library.mark();
+        match code {
+            0 => format!("HCCL with ACL {major}.{minor}.{patch}{mark}"),
+            _ => format!("HCCL{mark}"),
+        }
     }
 
     fn capabilities(&self) -> Capabilities {

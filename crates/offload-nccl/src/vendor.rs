@@ -246,7 +246,8 @@ impl Vendor for Nccl {
     type Comm = NcclComm;
 
     fn version(&self) -> String {
-        format!("{} {}", self.library.name(), self.library.version())
+        let mark = self.library.table.library.mark();
+        format!("{} {}{mark}", self.library.name(), self.library.version())
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -17,7 +17,11 @@ pub struct Library {
     name: &'static str,
     remedy: &'static str,
     file: String,
+    is_test_double: bool,
 }
+
+/// The function that every test double of this repository has, and no vendor's library.
+const OF_TEST_DOUBLE: &str = "unisono_double_live_handles";
 
 impl Library {
     /// Opens the first of `candidates` that can be opened, and binds all that it needs at once. A candidate is an
@@ -61,7 +65,12 @@ impl Library {
         for candidate in candidates.iter().map(AsRef::as_ref) {
             let file = candidate.to_string_lossy().into_owned();
             match load(candidate, visibility) {
-                Ok(library) => return Ok(Library { library, name, remedy, file }),
+                Ok(library) => {
+                    // SAFETY: it is not called; whether it is there is all that is asked for.
+                    let double = unsafe { library.get::<unsafe extern "C" fn()>(OF_TEST_DOUBLE) };
+                    let is_test_double = double.is_ok();
+                    return Ok(Library { library, name, remedy, file, is_test_double });
+                }
                 // The loader begins with the name of the file, in most cases.
                 Err(problem) if problem.starts_with(&format!("{file}: ")) => tried.push(problem),
                 Err(problem) => tried.push(format!("{file}: {problem}")),
@@ -73,6 +82,12 @@ impl Library {
     /// The file, as it was asked for.
     pub fn file(&self) -> &str {
         &self.file
+    }
+
+    /// The end of the library's version in the words of a user: ` (test double)` for a library that tests play, so that
+    /// nobody takes results and figures for those of a device; else nothing.
+    pub fn mark(&self) -> &'static str {
+        if self.is_test_double { " (test double)" } else { "" }
     }
 
     /// The error of a library that was opened and is of no use, such as a library that is too old. `problem` follows

@@ -315,9 +315,34 @@ fn an_operation_is_measured_over_the_test_double_of_hccl() {
     is_measured("hccl", &hccl_double());
 }
 
-/// Every fault of a library or a device is said with its name and a remedy.
+/// Nobody takes a double's results for a device's: its version says so, in `doctor` and in the log of a job; that of a
+/// real library does not.
 ///
 /// Rows: F5
+#[test]
+fn a_test_double_is_said_to_be_one() {
+    let version_of = |backend: &str, variables: &[&str]| {
+        let done = with(variables, &["doctor", "--json"]);
+        assert!(done.status.success(), "{}", done.err);
+        let machine: Value = serde_json::from_str(&done.out).unwrap();
+        let facts = machine["backends"].as_array().unwrap().iter().find(|one| one["name"] == backend);
+        facts.unwrap()["version"].as_str().unwrap().to_owned()
+    };
+    for (backend, double) in [("nccl", nccl_double().to_vec()), ("hccl", hccl_double().to_vec())] {
+        let variables: Vec<&str> = double.iter().map(String::as_str).chain(["UNISONO_LOG=info"]).collect();
+        let version = version_of(backend, &variables);
+        assert!(version.ends_with(" (test double)"), "{version}");
+        let done = with(&variables, &["bench", "barrier", "-n", "2", "--backend", backend]);
+        assert!(done.status.success() && done.err.contains(&version), "{version}: {}", done.err);
+    }
+    if let Some(variables) = unisono_tests::ccl::ccl_environment() {
+        let set: Vec<_> = variables.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
+        let version = version_of("ccl", &set.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(version.starts_with("oneCCL 2") && !version.contains("double"), "{version}");
+    }
+}
+
+/// Every fault of a library or a device is said with its name and a remedy.
 #[test]
 fn what_hccl_cannot_work_with_is_said() {
     let [folder, memory] = hccl_double();
@@ -335,7 +360,7 @@ fn what_hccl_cannot_work_with_is_said() {
     let rank = format!("export UNISONO_DOUBLE_VERSION=$((RANK + 1)); exec {program} bench barrier");
     let done =
         with(&[&folder, &memory, "UNISONO_BACKEND=hccl"], &["run", "-n", "2", "--", "sh", "-c", &rank]);
-    let texts = ["HCCL with ACL 1.0.0 on rank 0", "HCCL with ACL 2.0.0 on rank 1"];
+    let texts = ["HCCL with ACL 1.0.0 (test double) on rank 0", "HCCL with ACL 2.0.0 (test double) on rank 1"];
     let is_said = texts.iter().all(|text| done.err.contains(text));
     assert!(!done.status.success() && is_said, "{}{}", done.out, done.err);
 }
