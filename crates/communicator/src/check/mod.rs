@@ -1,6 +1,7 @@
 //! Checks the arguments of every call, before any backend sees it.
 
 mod memory;
+mod plain;
 mod segments;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::call::operation::Operation;
 use crate::call::options::{AlgorithmName, CallOptions};
 use crate::call::parent::ParentCall;
 use crate::check::memory::check_memory;
+use crate::check::plain::is_plain;
 use crate::check::segments::{check_segments, check_share_numbers};
 use crate::elements::dtype::DType;
 use crate::elements::reduce_op::ReduceOp;
@@ -70,13 +72,22 @@ pub fn lengths(descriptor: &Descriptor, counts: &Counts, group: &Group) -> Lengt
 /// # Errors
 /// [`Error::InvalidArgument`] that names the argument.
 pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
+    if is_plain(call) {
+        let own = check_arguments(&call.descriptor, group)?;
+        return check_lengths(call, own, group);
+    }
+    check_all(call, group)
+}
+
+/// Every rule, for a call of any form.
+fn check_all(call: &Call<'_>, group: &Group) -> Result<()> {
     check_request(&call.descriptor, &call.options, group)?;
     check_function(call)?;
     check_share_numbers(call, group)?;
     check_counts(call, group)?;
     check_memory(call)?;
     check_segments(call)?;
-    check_lengths(call, group)
+    check_lengths(call, lengths(&call.descriptor, &call.counts, group), group)
 }
 
 /// Checks the descriptor and the options of a call that has no buffers yet, as [`check`] does.
@@ -84,18 +95,24 @@ pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
 /// # Errors
 /// [`Error::InvalidArgument`] that names the argument.
 pub fn check_request(descriptor: &Descriptor, options: &CallOptions, group: &Group) -> Result<()> {
-    check_root(descriptor, group)?;
+    check_arguments(descriptor, group)?;
     check_label(descriptor)?;
+    check_options(options)
+}
+
+/// Checks the arguments that every call has. Gives the lengths of even counts.
+fn check_arguments(descriptor: &Descriptor, group: &Group) -> Result<Lengths> {
+    check_root(descriptor, group)?;
     check_barrier(descriptor)?;
     check_place(descriptor, group)?;
     check_peer(descriptor, group)?;
     check_op(descriptor)?;
     check_uneven(descriptor)?;
-    // A descriptor has no uneven counts, but its own count must fit.
     let own = lengths(descriptor, &Counts::Even, group);
+    // A descriptor has no uneven counts, but its own count must fit.
     let most = if descriptor.uneven { descriptor.count } else { own.input.max(own.output) };
     check_size(descriptor, most)?;
-    check_options(options)
+    Ok(own)
 }
 
 fn check_root(descriptor: &Descriptor, group: &Group) -> Result<()> {
@@ -338,9 +355,8 @@ fn check_size(descriptor: &Descriptor, elements: u64) -> Result<()> {
     }
 }
 
-fn check_lengths(call: &Call<'_>, group: &Group) -> Result<()> {
+fn check_lengths(call: &Call<'_>, expected: Lengths, group: &Group) -> Result<()> {
     let element = call.descriptor.dtype.bytes() as u64;
-    let expected = lengths(&call.descriptor, &call.counts, group);
     let check = |argument, bytes: usize, elements: u64| {
         if bytes as u64 == elements * element {
             return Ok(());

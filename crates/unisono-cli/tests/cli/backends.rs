@@ -336,7 +336,8 @@ fn a_test_double_is_said_to_be_one() {
         assert!(done.status.success() && done.err.contains(&version), "{version}: {}", done.err);
     }
     if let Some(variables) = unisono_tests::ccl::ccl_environment() {
-        let set: Vec<_> = variables.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
+        let set: Vec<_> =
+            variables.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
         let version = version_of("ccl", &set.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(version.starts_with("oneCCL 2") && !version.contains("double"), "{version}");
     }
@@ -360,7 +361,8 @@ fn what_hccl_cannot_work_with_is_said() {
     let rank = format!("export UNISONO_DOUBLE_VERSION=$((RANK + 1)); exec {program} bench barrier");
     let done =
         with(&[&folder, &memory, "UNISONO_BACKEND=hccl"], &["run", "-n", "2", "--", "sh", "-c", &rank]);
-    let texts = ["HCCL with ACL 1.0.0 (test double) on rank 0", "HCCL with ACL 2.0.0 (test double) on rank 1"];
+    let texts =
+        ["HCCL with ACL 1.0.0 (test double) on rank 0", "HCCL with ACL 2.0.0 (test double) on rank 1"];
     let is_said = texts.iter().all(|text| done.err.contains(text));
     assert!(!done.status.success() && is_said, "{}{}", done.out, done.err);
 }
