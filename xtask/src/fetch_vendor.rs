@@ -2,9 +2,10 @@
 //! vendors', and never go into the repository.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+
+use crate::tool::{Outcome, at, fresh, repository, succeed};
 
 /// A vendor whose files can be fetched.
 struct Vendor {
@@ -54,11 +55,12 @@ const NCCL: &str = "libnccl.so.2";
 /// In a complete folder, this file names the fetched wheels.
 const DONE: &str = "wheels";
 
-/// Copies files out of a wheel without unpacking the others: wheel, folder, names.
+/// Copies files out of the wheel in a folder without unpacking the others: the two folders, names.
 const KEEP: &str = "
 import os, shutil, sys, zipfile
-wheel, folder, *names = sys.argv[1:]
-with zipfile.ZipFile(wheel) as archive:
+download, folder, *names = sys.argv[1:]
+[wheel] = os.listdir(download)
+with zipfile.ZipFile(os.path.join(download, wheel)) as archive:
     for name in names:
         members = [member for member in archive.namelist() if member.endswith('/lib/' + name)]
         if not members:
@@ -67,49 +69,33 @@ with zipfile.ZipFile(wheel) as archive:
             shutil.copyfileobj(packed, file)
 ";
 
-/// Fetches the vendor that `words` name, unless it is there; false when that is not possible.
-pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
-    let vendor = match words {
-        [name] => VENDORS.iter().find(|vendor| vendor.name == *name),
-        _ => None,
-    };
-    let outcome = vendor.ok_or_else(usage).and_then(|vendor| {
-        let folder = repository.join("target/vendor").join(vendor.name);
-        fetch(&folder, vendor.wheels)?;
-        let settings = vendor.variables.iter().map(|(name, file)| {
-            let path = file.map_or_else(|| folder.clone(), |file| folder.join(file));
-            format!(" {name}={}", path.display())
-        });
-        Ok(settings.collect::<String>())
+/// Fetches the vendor that `words` name, unless it is there.
+pub(crate) fn run(words: &[&str]) -> Outcome {
+    let named = VENDORS.iter().find(|vendor| *words == [vendor.name]);
+    let names = || VENDORS.iter().map(|vendor| vendor.name).collect::<Vec<_>>().join(" | ");
+    let vendor = named.ok_or_else(|| format!("usage: cargo xtask fetch-vendor {}", names()))?;
+    let folder = repository().join("target/vendor").join(vendor.name);
+    fetch(&folder, vendor.wheels)?;
+    let settings = vendor.variables.iter().map(|(name, file)| {
+        let path = file.map_or_else(|| folder.clone(), |file| folder.join(file));
+        format!(" {name}={}", path.display())
     });
-    match outcome {
-        Ok(settings) if settings.is_empty() => true,
-        Ok(settings) => {
-            println!("export{settings}");
-            true
-        }
-        Err(problem) => {
-            println!("fetch-vendor: {problem}");
-            false
-        }
+    let settings = settings.collect::<String>();
+    if !settings.is_empty() {
+        println!("export{settings}");
     }
-}
-
-fn usage() -> String {
-    let names: Vec<&str> = VENDORS.iter().map(|vendor| vendor.name).collect();
-    format!("usage: cargo xtask fetch-vendor {}", names.join(" | "))
+    Ok(())
 }
 
 /// Makes the folder, which appears when it is complete.
-fn fetch(folder: &Path, wheels: &[Wheel<'_>]) -> Result<(), String> {
+fn fetch(folder: &Path, wheels: &[Wheel<'_>]) -> Outcome {
     let lines = wheels.iter().map(|(pin, files)| [&[*pin], *files].concat().join(" "));
     let contents = lines.collect::<Vec<_>>().join("\n");
     if fs::read_to_string(folder.join(DONE)).is_ok_and(|text| text == contents) {
         return Ok(());
     }
-    let problem = |error: io::Error| format!("{}: {error}", folder.display());
     let partial = folder.with_extension("partial");
-    fresh(&partial).map_err(problem)?;
+    fresh(&partial)?;
     let (whole, parts): (Vec<Wheel<'_>>, Vec<_>) = wheels.iter().partition(|(_, files)| files.is_empty());
     if !whole.is_empty() {
         // As root pip warns of the environment that it does not touch.
@@ -118,26 +104,15 @@ fn fetch(folder: &Path, wheels: &[Wheel<'_>]) -> Result<(), String> {
         succeed(command.args(whole.iter().map(|(pin, _)| pin)))?;
     }
     for (pin, files) in parts {
-        keep(&partial, pin, files)?;
+        let download = partial.join("download");
+        fresh(&download)?;
+        succeed(pip("download").arg("--dest").arg(&download).arg(pin))?;
+        succeed(Command::new("python3").args(["-c", KEEP]).arg(&download).arg(&partial).args(files))?;
+        fs::remove_dir_all(&download).map_err(at(&download))?;
     }
-    fs::write(partial.join(DONE), contents).map_err(problem)?;
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(problem)?;
-    }
-    fs::rename(&partial, folder).map_err(problem)
-}
-
-/// Downloads a wheel, takes these files out of it, and deletes it.
-fn keep(folder: &Path, pin: &str, files: &[&str]) -> Result<(), String> {
-    let download = folder.join("download");
-    let problem = |error: io::Error| format!("{}: {error}", download.display());
-    fresh(&download).map_err(problem)?;
-    succeed(pip("download").arg("--dest").arg(&download).arg(pin))?;
-    let entries = fs::read_dir(&download).map_err(problem)?;
-    let wheels: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    let [wheel] = &wheels[..] else { return Err(format!("{pin} is not one file: {wheels:?}")) };
-    succeed(Command::new("python3").args(["-c", KEEP]).arg(wheel).arg(folder).args(files))?;
-    fs::remove_dir_all(&download).map_err(problem)
+    fs::write(partial.join(DONE), contents).map_err(at(&partial))?;
+    fresh(folder)?;
+    fs::rename(&partial, folder).map_err(at(folder))
 }
 
 fn pip(verb: &str) -> Command {
@@ -152,24 +127,6 @@ fn pip(verb: &str) -> Command {
         "--disable-pip-version-check",
     ]);
     command
-}
-
-fn succeed(command: &mut Command) -> Result<(), String> {
-    let status = command.status();
-    let name = command.get_program().display();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{name}: {status}")),
-        Err(error) => Err(format!("{name}: {error}")),
-    }
-}
-
-/// Makes an empty folder, in place of an old one if there is one.
-fn fresh(folder: &Path) -> io::Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
-    }
-    fs::create_dir_all(folder)
 }
 
 #[cfg(test)]
@@ -193,7 +150,7 @@ with zipfile.ZipFile(sys.argv[1], 'w') as archive:
     #[test]
     fn what_nobody_has_is_refused() {
         for words in [&[][..], &["nothing"], &["nvrtc", "nvrtc"]] {
-            assert!(!run(Path::new("/nowhere"), words), "{words:?}");
+            assert!(run(words).unwrap_err().starts_with("usage: "), "{words:?}");
         }
     }
 
@@ -202,11 +159,11 @@ with zipfile.ZipFile(sys.argv[1], 'w') as archive:
         let base = TempDir::new().unwrap();
         let (wheel, folder) =
             (base.path().join("sample-1.0-py3-none-any.whl"), base.path().join("vendor/sample"));
-        let made = Command::new("python3").args(["-c", WHEEL]).arg(&wheel).status();
-        if !made.is_ok_and(|status| status.success()) || succeed(&mut pip("--version")).is_err() {
+        let python = |words: &[&str]| succeed(Command::new("python3").args(words));
+        let pin = wheel.to_str().unwrap();
+        if python(&["-m", "pip", "--version"]).and_then(|()| python(&["-c", WHEEL, pin])).is_err() {
             return eprintln!("SKIP pip: python3 or its pip is not here");
         }
-        let pin = wheel.to_str().unwrap();
         let names = |folder: &Path| {
             let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string());
             let mut names = entries.collect::<Result<Vec<_>, _>>().unwrap();
@@ -224,10 +181,10 @@ with zipfile.ZipFile(sys.argv[1], 'w') as archive:
         assert_eq!(names(folder.parent().unwrap()), ["sample"]);
 
         // Another list is another folder, and the same list needs no wheel.
-        fetch(&folder, &[(pin, &["liba.so.1", "libb.so"])]).unwrap();
-        assert_eq!(names(&folder), ["liba.so.1", "libb.so", DONE]);
+        let both: &[Wheel<'_>] = &[(pin, &["liba.so.1", "libb.so"])];
+        fetch(&folder, both).unwrap();
         fs::remove_file(&wheel).unwrap();
-        fetch(&folder, &[(pin, &["liba.so.1", "libb.so"])]).unwrap();
+        fetch(&folder, both).unwrap();
         fetch(&folder, &[(pin, &["libb.so"])]).unwrap_err();
         assert_eq!(
             names(&folder),

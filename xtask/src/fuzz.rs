@@ -10,9 +10,11 @@ mod corpus;
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Instant;
+
+use crate::tool::{Outcome, at, fresh, read, regex, repository, succeed};
 
 /// A target, and the longest input that it gets: twice as long, half as many in the same time.
 type Target = (&'static str, u32);
@@ -26,7 +28,7 @@ const INPUTS: u64 = 10_000_000;
 const RSS_MB_MAX: u32 = 2048;
 
 const USAGE: &str =
-    "fuzz: usage: cargo xtask fuzz [--inputs N | --keep] [frame | handshake | store | control | compression]";
+    "usage: cargo xtask fuzz [--inputs N | --keep] [frame | handshake | store | control | compression]";
 
 /// The work on each target.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,27 +37,27 @@ enum Work {
     Keep,
 }
 
-/// Runs the work that `words` ask for; false when an input crashed a target, or when fuzzing is not possible here.
-pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
-    let outcome = parse(words).and_then(|(work, targets)| {
-        let cargo = Cargo::find(repository)?;
-        targets.iter().try_for_each(|(name, _)| cargo.build(name))?;
-        let Work::Inputs(inputs) = work else {
-            return targets.iter().try_for_each(|(name, _)| cargo.keep(name)).map(|()| true);
-        };
-        println!("target         inputs  seconds   found  crashes");
-        let each = |passed, target: &Target| cargo.fuzz(*target, inputs).map(|well| well && passed);
-        let passed = targets.iter().try_fold(true, each)?;
-        println!("fuzz: cargo xtask fuzz --keep: adds the found inputs with new coverage to fuzz/corpus");
-        Ok(passed)
-    });
-    outcome.unwrap_or_else(|problem| {
-        println!("{problem}");
-        false
-    })
+/// Runs the work that `words` ask for.
+pub(crate) fn run(words: &[&str]) -> Outcome {
+    let (work, targets) = parse(words)?;
+    if !answers(&["fuzz", "--version"]) {
+        return Err("cargo-fuzz is missing: cargo install cargo-fuzz, and its folder in PATH".to_owned());
+    }
+    if !answers(&["+nightly", "--version"]) {
+        println!("fuzz: no nightly toolchain (rustup toolchain install nightly): trying the present one");
+    }
+    targets.iter().try_for_each(|(name, _)| succeed(&mut cargo(&["build", name])))?;
+    let Work::Inputs(inputs) = work else { return targets.iter().try_for_each(|(name, _)| keep(name)) };
+    println!("target         inputs  seconds   found  crashes");
+    let mut crashed = 0;
+    for target in targets {
+        crashed += usize::from(!fuzz(target, inputs)?);
+    }
+    println!("fuzz: cargo xtask fuzz --keep: adds the found inputs with new coverage to fuzz/corpus");
+    if crashed == 0 { Ok(()) } else { Err(format!("{crashed} targets crashed")) }
 }
 
-fn parse(words: &[&str]) -> Result<(Work, Vec<Target>), String> {
+fn parse(words: &[&str]) -> Outcome<(Work, Vec<Target>)> {
     let (work, rest) = match words {
         ["--inputs", inputs, rest @ ..] => (Work::Inputs(inputs.parse().map_err(|_| USAGE)?), rest),
         ["--keep", rest @ ..] => (Work::Keep, rest),
@@ -71,124 +73,87 @@ fn parse(words: &[&str]) -> Result<(Work, Vec<Target>), String> {
     }
 }
 
-/// The cargo that can fuzz.
-struct Cargo<'a> {
-    repository: &'a Path,
-    folder: PathBuf,
-    has_nightly: bool,
+/// Whether there is a cargo that understands these words.
+fn answers(words: &[&str]) -> bool {
+    let status = Command::new("cargo").args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }
 
-impl Cargo<'_> {
-    fn find(repository: &Path) -> Result<Cargo<'_>, String> {
-        let answers = |words: &[&str]| {
-            let output =
-                Command::new("cargo").args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
-            output.is_ok_and(|status| status.success())
-        };
-        if !answers(&["fuzz", "--version"]) {
-            return Err(
-                "fuzz: cargo-fuzz is missing: cargo install cargo-fuzz, and its folder in PATH".to_owned()
-            );
-        }
-        let has_nightly = answers(&["+nightly", "--version"]);
-        if !has_nightly {
-            println!("fuzz: no nightly toolchain (rustup toolchain install nightly): trying the present one");
-        }
-        Ok(Cargo { repository, folder: repository.join("fuzz"), has_nightly })
-    }
+fn folder() -> PathBuf {
+    repository().join("fuzz")
+}
 
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new("cargo");
-        if self.has_nightly {
-            command.arg("+nightly");
-        } else {
-            command.env("RUSTC_BOOTSTRAP", "1");
-        }
-        command.args(["fuzz", words[0], "--sanitizer", "none"]).args(&words[1..]).current_dir(&self.folder);
-        command
+/// The cargo that can fuzz.
+fn cargo(words: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    if answers(&["+nightly", "--version"]) {
+        command.arg("+nightly");
+    } else {
+        command.env("RUSTC_BOOTSTRAP", "1");
     }
+    command.args(["fuzz", words[0], "--sanitizer", "none"]).args(&words[1..]).current_dir(folder());
+    command
+}
 
-    fn build(&self, name: &str) -> Result<(), String> {
-        let status = self.command(&["build", name]).status();
-        let is_built = status.as_ref().is_ok_and(ExitStatus::success);
-        is_built.then_some(()).ok_or_else(|| format!("fuzz: target {name} cannot be built: {status:?}"))
+/// The committed inputs of a target, a file each, and the folder of the found ones.
+fn folders(name: &str) -> Outcome<[PathBuf; 2]> {
+    let [seeds, found] = ["seeds", "corpus"].map(|kind| folder().join("target").join(kind).join(name));
+    // Seeds of an earlier commit may be there.
+    fresh(&seeds)?;
+    fs::create_dir_all(&found).map_err(at(&found))?;
+    for (line, input) in corpus::read(repository(), name)?.iter().enumerate() {
+        fs::write(seeds.join(line.to_string()), input).map_err(at(&seeds))?;
     }
+    Ok([seeds, found])
+}
 
-    /// The committed inputs of a target, a file each, and the folder of the found ones.
-    fn folders(&self, name: &str) -> Result<[PathBuf; 2], String> {
-        let folders = ["seeds", "corpus"].map(|kind| self.folder.join("target").join(kind).join(name));
-        let inputs = corpus::read(self.repository, name)?;
-        // Seeds of an earlier commit may be there.
-        let _ = fs::remove_dir_all(&folders[0]);
-        let make = || {
-            folders.iter().try_for_each(fs::create_dir_all)?;
-            (1..)
-                .zip(inputs)
-                .try_for_each(|(line, input)| fs::write(folders[0].join(format!("{line}")), input))
-        };
-        make().map_err(|error| format!("fuzz: {name}: {error}"))?;
-        Ok(folders)
-    }
+/// Adds the found inputs with new coverage to the committed corpus of a target.
+fn keep(name: &str) -> Outcome {
+    let [seeds, found] = folders(name)?;
+    succeed(cargo(&["run", name]).args([&seeds, &found]).args(["--", "-merge=1"]))?;
+    let file = folder().join(format!("corpus/{name}.hex"));
+    let line = |input: io::Result<fs::DirEntry>| {
+        let digits = fs::read(input?.path())?.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        io::Result::Ok(digits + "\n")
+    };
+    let lines = fs::read_dir(&seeds).and_then(|inputs| inputs.map(line).collect::<Result<Vec<_>, _>>());
+    let mut lines = lines.map_err(at(&seeds))?;
+    lines.sort_unstable();
+    println!("fuzz: {} inputs in {}", lines.len(), file.display());
+    fs::write(&file, lines.concat()).map_err(at(&file))
+}
 
-    /// Adds the found inputs with new coverage to the committed corpus of a target.
-    fn keep(&self, name: &str) -> Result<(), String> {
-        let folders = self.folders(name)?;
-        let status = self.command(&["run", name]).args(&folders).args(["--", "-merge=1"]).status();
-        if !status.as_ref().is_ok_and(ExitStatus::success) {
-            return Err(format!("fuzz: {name}: {status:?}"));
-        }
-        let line = |file: io::Result<fs::DirEntry>| {
-            let digits = fs::read(file?.path())?.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-            io::Result::Ok(digits + "\n")
-        };
-        let file = self.folder.join(format!("corpus/{name}.hex"));
-        let pack = || {
-            let mut lines: Vec<String> = fs::read_dir(&folders[0])?.map(line).collect::<Result<_, _>>()?;
-            lines.sort_unstable();
-            fs::write(&file, lines.concat())
-                .map(|()| println!("fuzz: {} inputs in {}", lines.len(), file.display()))
-        };
-        pack().map_err(|error: io::Error| format!("fuzz: {name}: {error}"))
-    }
-
-    /// Runs one target; true unless an input crashed it.
-    fn fuzz(&self, (name, bytes_max): Target, inputs: u64) -> Result<bool, String> {
-        let [seeds, found] = self.folders(name)?;
-        let log = self.folder.join("target").join(format!("{name}.log"));
-        let problem = |error: io::Error| format!("fuzz: {name}: {error}");
-        let output = fs::File::create(&log).map_err(problem)?;
-        let start = Instant::now();
-        let status = self
-            .command(&["run", name])
+/// Runs one target; true unless an input crashed it.
+fn fuzz((name, bytes_max): Target, inputs: u64) -> Outcome<bool> {
+    let [seeds, found] = folders(name)?;
+    let log = folder().join("target").join(format!("{name}.log"));
+    let start = Instant::now();
+    let passed = succeed(
+        cargo(&["run", name])
             .args([&found, &seeds])
-            .arg("--")
-            .args([format!("-runs={inputs}"), format!("-max_len={bytes_max}")])
-            .args([format!("-rss_limit_mb={RSS_MB_MAX}"), "-timeout=10".to_owned()])
+            .args(["--", &format!("-runs={inputs}"), &format!("-max_len={bytes_max}")])
+            .args([&format!("-rss_limit_mb={RSS_MB_MAX}"), "-timeout=10"])
             // Memory that is taken for every input comes from the heap, not from the system anew.
-            .env("MALLOC_MMAP_THRESHOLD_", "1073741824")
-            .env("MALLOC_TRIM_THRESHOLD_", "1073741824")
-            .stderr(output)
-            .status()
-            .map_err(problem)?;
-        let text = String::from_utf8_lossy(&fs::read(&log).map_err(problem)?).into_owned();
-        let crashes = usize::from(!status.success());
-        let found = fs::read_dir(&found).map_err(problem)?.count();
-        let (inputs, seconds) = (executed(&text), start.elapsed().as_secs());
-        println!("{name:10} {inputs:10} {seconds:8} {found:7} {crashes:8}");
-        if crashes > 0 {
-            let lines: Vec<&str> = text.lines().collect();
-            println!("{}", lines[lines.len().saturating_sub(40)..].join("\n"));
-            println!("fuzz: all of it is in {}", log.display());
-        }
-        Ok(crashes == 0)
+            .envs([("MALLOC_MMAP_THRESHOLD_", "1073741824"), ("MALLOC_TRIM_THRESHOLD_", "1073741824")])
+            .stderr(fs::File::create(&log).map_err(at(&log))?),
+    )
+    .is_ok();
+    let text = read(&log)?;
+    let found = fs::read_dir(&found).map_err(at(&found))?.count();
+    let (inputs, seconds) = (executed(&text), start.elapsed().as_secs());
+    println!("{name:10} {inputs:10} {seconds:8} {found:7} {:8}", usize::from(!passed));
+    if !passed {
+        let lines: Vec<&str> = text.lines().collect();
+        println!("{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        println!("fuzz: all of it is in {}", log.display());
     }
+    Ok(passed)
 }
 
 /// The number of inputs of a run, as libFuzzer says every now and then behind `#`, and at its end.
 fn executed(log: &str) -> u64 {
-    let number = |line: &str| line.strip_prefix('#')?.split_whitespace().next()?.parse().ok();
-    let done = |line: &str| line.strip_prefix("Done ")?.split(' ').next()?.parse().ok();
-    log.lines().filter_map(|line| number(line).or_else(|| done(line))).max().unwrap_or(0)
+    let said = regex(r"(?m)^(?:#|Done )([0-9]+)");
+    said.captures_iter(log).filter_map(|found| found[1].parse().ok()).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -215,9 +180,9 @@ mod tests {
     #[test]
     fn every_target_has_its_program_and_its_corpus() {
         for (name, _) in TARGETS {
-            let program = crate::repository().join(format!("fuzz/fuzz_targets/{name}.rs"));
+            let program = repository().join(format!("fuzz/fuzz_targets/{name}.rs"));
             assert!(program.is_file(), "{name}");
-            assert!(!corpus::read(crate::repository(), name).unwrap().is_empty(), "{name}");
+            assert!(!corpus::read(repository(), name).unwrap().is_empty(), "{name}");
         }
     }
 }

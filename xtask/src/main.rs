@@ -8,14 +8,14 @@ mod fetch_vendor;
 mod fuzz;
 mod lab;
 mod matrix;
-mod names;
 mod python;
-mod scale;
 mod test;
 mod tidy;
+mod tool;
 
-use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+
+use test::shelter;
 
 const USAGE: &str = "\
 usage: cargo xtask <command>
@@ -62,50 +62,35 @@ usage: cargo xtask <command>
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let passed = match words.as_slice() {
-        ["test"] | ["test", "--full"] => return test::shelter::run(&words).unwrap_or_else(failed),
-        [test::shelter::WITHIN, "test", options @ ..] => {
-            match test::shelter::within(|| test::run(repository(), !options.is_empty())) {
-                Ok(passed) => passed,
-                Err(error) => return failed(error),
-            }
+    let outcome = match words.as_slice() {
+        ["test"] | ["test", "--full"] | ["sheltered", _, ..] => match shelter::run(&words) {
+            Ok(code) => return code,
+            Err(error) => Err(error.to_string()),
+        },
+        [shelter::WITHIN, "test", options @ ..] => shelter::within(|| test::run(!options.is_empty())),
+        [shelter::WITHIN, "sheltered", program, arguments @ ..] => {
+            shelter::within(|| tool::succeed(Command::new(program).args(arguments)))
         }
-        ["sheltered", _, ..] => return test::shelter::run(&words).unwrap_or_else(failed),
-        [test::shelter::WITHIN, "sheltered", program, arguments @ ..] => {
-            let run = || std::process::Command::new(program).args(arguments).status();
-            match test::shelter::within(run).and_then(|ended| ended) {
-                Ok(status) => status.success(),
-                Err(error) => return failed(error),
-            }
-        }
-        ["tidy"] => tidy::run(repository()),
-        ["matrix"] | ["matrix", "--check"] => {
-            matrix::run(repository(), &matrix::Evidence::last(&test::target_folder()), words.len() == 2)
-        }
-        ["names"] => names::run(repository()),
-        ["package"] => test::package(repository()),
-        ["fetch-vendor", options @ ..] => fetch_vendor::run(repository(), options),
-        ["fuzz", options @ ..] => fuzz::run(repository(), options),
-        ["compare" | "converge" | "gpu-check" | "launchers" | "slow-link" | "soak", ..] => {
-            lab::run(repository(), &words)
-        }
-        ["python", words @ ..] => python::run((repository(), test::PYTHON), test::target_folder(), words),
-        ["scale"] => scale::run(repository()),
+        ["tidy"] => tidy::run(),
+        ["matrix"] => matrix::write(),
+        ["matrix", "--check"] => matrix::check(),
+        ["names"] => tidy::names::run(),
+        ["package"] => test::package(),
+        ["fetch-vendor", options @ ..] => fetch_vendor::run(options),
+        ["fuzz", options @ ..] => fuzz::run(options),
+        ["compare" | "converge" | "gpu-check" | "launchers" | "slow-link" | "soak", ..] => lab::run(&words),
+        ["python", words @ ..] => python::run(words),
+        ["scale"] => lab::scale(),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
         }
     };
-    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn failed(error: std::io::Error) -> ExitCode {
-    eprintln!("cargo xtask: {error}");
-    ExitCode::FAILURE
-}
-
-/// The repository that this program was built from.
-fn repository() -> &'static Path {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().unwrap_or(package)
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("cargo xtask: {problem}");
+            ExitCode::FAILURE
+        }
+    }
 }

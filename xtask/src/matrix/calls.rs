@@ -1,44 +1,26 @@
 //! The kinds of calls that the suite has made, counted: operations, backends, forms, operators and types.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// A kind of call, as `tests/src/calls_made.rs` writes it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kind {
-    backend: String,
-    operation: String,
-    dtype: String,
-    op: String,
-    form: String,
-}
+use crate::tool::{Outcome, at, read};
 
-/// Counts by row and column.
-type Counts = BTreeMap<(String, String), usize>;
+/// A kind of call, as `tests/src/calls_made.rs` writes it: backend, operation, dtype, operator, form.
+pub(super) type Kind = [String; 5];
 
 /// The kinds in all files of a folder; none where there is no folder.
-pub(super) fn read(folder: &Path) -> Result<BTreeSet<Kind>, String> {
-    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+pub(super) fn kinds(folder: &Path) -> Outcome<BTreeSet<Kind>> {
     let files = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        files => files.map_err(said)?,
+        files => files.map_err(at(folder))?,
     };
     let mut kinds = BTreeSet::new();
     for file in files {
-        let text = fs::read_to_string(file.map_err(said)?.path()).map_err(said)?;
-        for line in text.lines() {
-            let mut words = line.split('\t').map(str::to_owned);
-            let mut word = || words.next().ok_or_else(|| format!("{}: {line:?}", folder.display()));
-            kinds.insert(Kind {
-                backend: word()?,
-                operation: word()?,
-                dtype: word()?,
-                op: word()?,
-                form: word()?,
-            });
+        for line in read(&file.map_err(at(folder))?.path())?.lines() {
+            let words: Vec<String> = line.split('\t').map(str::to_owned).collect();
+            kinds.insert(words.try_into().map_err(|_| format!("{}: {line:?}", folder.display()))?);
         }
     }
     Ok(kinds)
@@ -46,58 +28,33 @@ pub(super) fn read(folder: &Path) -> Result<BTreeSet<Kind>, String> {
 
 /// The three tables of the page.
 pub(super) fn tables(kinds: &BTreeSet<Kind>) -> String {
-    let cell = |row: &str, column: &str| (row.to_owned(), column.to_owned());
-    let of_backends = counted(kinds, |kind| vec![cell(&kind.operation, &kind.backend)], pair);
-    let forms = |kind: &Kind| kind.form.split(' ').map(|form| cell(&kind.operation, form)).collect();
-    let of_forms = counted(kinds, forms, pair);
-    let of_ops = counted(kinds, |kind| vec![cell(&kind.op, &kind.dtype)], |kind| kind.operation.clone());
-    let mut page = String::new();
-    let parts = [
-        ("Pairs of an element type and an operator, by operation and backend", of_backends),
-        ("Pairs of an element type and an operator, by operation and form", of_forms),
-        ("Operations, by operator and element type", of_ops),
-    ];
-    for (title, counts) in parts {
-        // Writing into a string cannot fail.
-        let _ = write!(page, "\n### {title}\n\n{}", table(&counts));
+    let pair = |dtype: &str, op: &str| format!("{dtype} {op}");
+    let of_backends =
+        kinds.iter().map(|[backend, operation, dtype, op, _]| (operation, &**backend, pair(dtype, op)));
+    let of_forms = kinds.iter().flat_map(|[_, operation, dtype, op, form]| {
+        form.split(' ').map(move |form| (operation, form, pair(dtype, op)))
+    });
+    let of_ops = kinds.iter().map(|[_, operation, dtype, op, _]| (op, &**dtype, operation.clone()));
+    table("Pairs of an element type and an operator, by operation and backend", of_backends)
+        + &table("Pairs of an element type and an operator, by operation and form", of_forms)
+        + &table("Operations, by operator and element type", of_ops)
+}
+
+/// Counts the different values in each cell, by row and column.
+fn table<'a>(title: &str, values: impl Iterator<Item = (&'a String, &'a str, String)>) -> String {
+    let (mut cells, mut columns) = (BTreeMap::<_, BTreeMap<_, BTreeSet<_>>>::new(), BTreeSet::new());
+    for (row, column, value) in values {
+        cells.entry(row).or_default().entry(column).or_default().insert(value);
+        columns.insert(column);
     }
-    page
-}
-
-fn pair(kind: &Kind) -> String {
-    format!("{} {}", kind.dtype, kind.op)
-}
-
-/// The number of different values of the kinds in each cell.
-fn counted(
-    kinds: &BTreeSet<Kind>,
-    cells: impl Fn(&Kind) -> Vec<(String, String)>,
-    value: impl Fn(&Kind) -> String,
-) -> Counts {
-    let mut values: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
-    for kind in kinds {
-        for cell in cells(kind) {
-            values.entry(cell).or_default().insert(value(kind));
-        }
-    }
-    values.into_iter().map(|(cell, values)| (cell, values.len())).collect()
-}
-
-fn table(counts: &Counts) -> String {
-    let rows: BTreeSet<&str> = counts.keys().map(|(row, _)| row.as_str()).collect();
-    let columns: BTreeSet<&str> = counts.keys().map(|(_, column)| column.as_str()).collect();
-    let mut table = String::from("| |");
+    let mut table = format!("\n### {title}\n\n| |");
     columns.iter().for_each(|column| table += &format!(" {column} |"));
-    table += "\n| --- |";
-    columns.iter().for_each(|_| table += " ---: |");
-    table += "\n";
-    for row in rows {
-        table += &format!("| {row} |");
-        for column in &columns {
-            let count = counts.get(&(row.to_owned(), (*column).to_owned()));
-            table += &count.map_or_else(|| " |".to_owned(), |count| format!(" {count} |"));
-        }
-        table += "\n";
+    table += &format!("\n| --- |{}\n", " ---: |".repeat(columns.len()));
+    for (row, counts) in cells {
+        let count = |column| {
+            counts.get(column).map_or_else(|| " |".to_owned(), |found| format!(" {} |", found.len()))
+        };
+        table += &format!("| {row} |{}\n", columns.iter().map(count).collect::<String>());
     }
     table
 }
@@ -146,7 +103,7 @@ mod tests {
     fn kinds(lines: &[&str]) -> BTreeSet<Kind> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("1"), lines.join("\n")).unwrap();
-        read(folder.path()).unwrap()
+        super::kinds(folder.path()).unwrap()
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! run, and a test of each named file.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use super::marks::{Function, regex};
+use super::marks::Function;
+use crate::tool::{Outcome, read, regex, repository};
 
 /// A page that names tests: where the names stand in it.
 struct Page {
@@ -26,36 +26,31 @@ const PAGES: [Page; 2] = [
 
 /// The names on both pages that no test of this run has.
 pub(super) fn violations(
-    repository: &Path,
     paths: &[String],
     functions: &[Function],
     tests: &BTreeSet<String>,
-) -> Result<Vec<String>, String> {
-    let mut found = Vec::new();
-    for page in PAGES {
-        let text = std::fs::read_to_string(repository.join(page.path))
-            .map_err(|error| format!("{}: {error}", page.path))?;
-        for name in names(&text, page.names) {
-            let has_run = |function: &&Function| function.among(tests).next().is_some();
-            let problem = if name.contains(['/', '.']) {
-                let is_it = |path: &str| {
-                    let path = format!("/{path}");
-                    path.ends_with(&format!("/{name}")) || path.contains(&format!("/{name}/"))
-                };
-                match paths.iter().any(|path| is_it(path)) {
-                    false => Some("no such file"),
-                    true if !page.holds_tests => None,
-                    true => {
-                        let mut within = functions.iter().filter(|function| is_it(&function.path));
-                        (!within.any(|function| has_run(&function))).then_some("no test of it has run")
-                    }
-                }
-            } else {
-                let mut named = functions.iter().filter(|function| function.name == name);
-                (!named.any(|function| has_run(&function))).then_some("it has not run")
-            };
-            found.extend(problem.map(|problem| format!("{}: `{name}`: {problem}", page.path)));
+) -> Outcome<Vec<String>> {
+    let has_run = |function: &Function| function.among(tests).next().is_some();
+    let problem = |name: &str, holds_tests: bool| {
+        if !name.contains(['/', '.']) {
+            let mut named = functions.iter().filter(|function| function.name == name);
+            return (!named.any(has_run)).then_some("it has not run");
         }
+        let is_it = |path: &str| {
+            let path = format!("/{path}");
+            path.ends_with(&format!("/{name}")) || path.contains(&format!("/{name}/"))
+        };
+        if !paths.iter().any(|path| is_it(path)) {
+            return Some("no such file");
+        }
+        let mut within = functions.iter().filter(|function| is_it(&function.path));
+        (holds_tests && !within.any(has_run)).then_some("no test of it has run")
+    };
+    let mut found = Vec::new();
+    for Page { path, names: pattern, holds_tests } in PAGES {
+        let names = names(&read(&repository().join(path))?, pattern);
+        let problems = names.iter().filter_map(|name| Some((name, problem(name, holds_tests)?)));
+        found.extend(problems.map(|(name, problem)| format!("{path}: `{name}`: {problem}")));
     }
     Ok(found)
 }

@@ -2,9 +2,11 @@
 //! their documentation, `/// Rows: B8, B9`.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::sync::LazyLock;
 
 use regex::Regex;
+
+use crate::tool::{Outcome, read, regex, repository};
 
 /// The functions of the conformance suite, each of which is a test of every backend: the names of their tests end with
 /// the name of the file and their own.
@@ -38,47 +40,36 @@ impl Function {
     }
 }
 
-/// The functions of all Rust files.
-pub(super) fn functions(repository: &Path, paths: &[String]) -> Result<Vec<Function>, String> {
+/// The functions of all Rust files. `rows` are the rows of the table.
+pub(super) fn functions(paths: &[String], rows: &BTreeSet<String>) -> Outcome<Vec<Function>> {
     let mut found = Vec::new();
     // The tests of these tools are no tests of a feature.
     for path in paths.iter().filter(|path| path.ends_with(".rs") && !path.starts_with("xtask/")) {
-        let text =
-            std::fs::read_to_string(repository.join(path)).map_err(|error| format!("{path}: {error}"))?;
-        found.extend(of_file(path, &text));
+        found.extend(of_file(path, &read(&repository().join(path))?, rows));
     }
     Ok(found)
 }
 
-fn of_file(path: &str, text: &str) -> Vec<Function> {
-    let function = regex(r"^\s*(?:pub(?:\([a-z]+\))? )?(?:async )?(?:unsafe )?fn ([a-z0-9_]+)");
-    let prefix = regex(r"^((?:[a-j][0-9]{1,2}_)+)");
-    let row = regex(r"\b[A-J][0-9]{1,2}\b");
+static FUNCTION: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^\s*(?:pub(?:\([a-z]+\))? )?(?:async )?(?:unsafe )?fn ([a-z0-9_]+)"));
+static PREFIX: LazyLock<Regex> = LazyLock::new(|| regex(r"^((?:[a-z][0-9]{1,2}_)+)"));
+static ROW: LazyLock<Regex> = LazyLock::new(|| regex(r"\b[A-Z][0-9]{1,2}\b"));
+
+fn of_file(path: &str, text: &str, known: &BTreeSet<String>) -> Vec<Function> {
     let (mut found, mut rows) = (Vec::new(), BTreeSet::new());
-    for (i, line) in text.lines().enumerate() {
-        let trimmed = line.trim_start();
+    for (line, text) in (1..).zip(text.lines()) {
+        let trimmed = text.trim_start();
         if let Some(list) = trimmed.strip_prefix("/// Rows: ") {
-            rows.extend(row.find_iter(list).map(|row| row.as_str().to_owned()));
-        } else if let Some(name) = function.captures(line).map(|found| found[1].to_owned()) {
-            let start = prefix.captures(&name).map(|found| found[1].to_uppercase()).unwrap_or_default();
-            let known: BTreeSet<String> = super::rows::rows().map(|(row, _)| row).collect();
+            rows.extend(ROW.find_iter(list).map(|row| row.as_str().to_owned()));
+        } else if let Some(name) = FUNCTION.captures(text).map(|found| found[1].to_owned()) {
+            let start = PREFIX.captures(&name).map(|found| found[1].to_uppercase()).unwrap_or_default();
             rows.extend(start.split_terminator('_').filter(|row| known.contains(*row)).map(str::to_owned));
-            found.push(Function {
-                path: path.to_owned(),
-                line: i + 1,
-                name,
-                rows: std::mem::take(&mut rows),
-            });
+            found.push(Function { path: path.to_owned(), line, name, rows: std::mem::take(&mut rows) });
         } else if !trimmed.starts_with("///") && !trimmed.starts_with("#[") {
             rows.clear();
         }
     }
     found
-}
-
-#[expect(clippy::expect_used, reason = "the patterns are constants")]
-pub(super) fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a pattern")
 }
 
 #[cfg(test)]
@@ -98,11 +89,10 @@ fn f16_to_bits() {}
 // Rows: B1
 pub(crate) fn plain() {}
 ";
-        let found = of_file("tests/src/suite/lists.rs", text);
-        let rows: Vec<String> = found
-            .iter()
-            .map(|function| function.rows.iter().cloned().collect::<Vec<_>>().join(" "))
-            .collect();
+        let known = ["B10", "B11"].map(str::to_owned).into();
+        let found = of_file("tests/src/suite/lists.rs", text, &known);
+        let rows = found.iter().map(|one| one.rows.iter().cloned().collect::<Vec<_>>().join(" "));
+        let rows: Vec<String> = rows.collect();
         assert_eq!(rows, ["B10 B11 B8 H1", "", ""]);
         assert_eq!(found[0].line, 5);
     }
@@ -111,7 +101,7 @@ pub(crate) fn plain() {}
     fn a_test_of_the_suite_has_the_name_of_its_file() {
         let tests = ["tcp::lists::plain", "plain", "tcp::calls::plain", "x::not_plain"];
         let tests: BTreeSet<String> = tests.map(str::to_owned).into();
-        let function = |path: &str| of_file(path, "fn plain() {}").remove(0);
+        let function = |path: &str| of_file(path, "fn plain() {}", &BTreeSet::new()).remove(0);
         let of = |path: &str| function(path).among(&tests).cloned().collect::<Vec<_>>();
         assert_eq!(of("tests/src/suite/lists.rs"), ["tcp::lists::plain"]);
         assert_eq!(of("crates/x/src/lib.rs"), ["plain", "tcp::calls::plain", "tcp::lists::plain"]);

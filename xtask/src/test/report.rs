@@ -1,6 +1,11 @@
 //! The lines of cargo and of the test harness that belong to the end: tests that failed, and tests that were left out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::tool::regex;
 
 /// The variable that repeats a randomised test.
 const SEED: &str = "UNISONO_TEST_SEED";
@@ -14,7 +19,7 @@ pub(crate) struct Report {
     /// Whether the harness now shows the output of failed tests.
     shown: bool,
     /// The tests that began; the names of tests of documentation are their places.
-    pub(crate) ran: BTreeSet<String>,
+    ran: BTreeSet<String>,
     /// The tests left out, by the reason.
     skipped: BTreeMap<String, BTreeSet<String>>,
 }
@@ -28,49 +33,45 @@ struct Failure {
     target: Option<String>,
 }
 
+static RAN: LazyLock<Regex> = LazyLock::new(|| regex(r"^test (.*?) \.\.\. (.*)"));
+/// A harness that runs one test at a time has begun the line.
+static SKIP: LazyLock<Regex> = LazyLock::new(|| regex(r"^(?:.* \.\.\. )?SKIP (.*) \[([^\[]*)\]$"));
+static FAILED: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"^(?:(----) (?<name>.*) stdout ----|WATCHDOG: .* s, in the test (?<hung>.*))$"));
+static SEED_SAID: LazyLock<Regex> = LazyLock::new(|| regex(&format!("{SEED}=([[:alnum:]]*)")));
+static RERUN: LazyLock<Regex> = LazyLock::new(|| regex("to rerun pass `([^`]*)"));
+
 impl Report {
     /// Takes a line of cargo's or of the harness's.
     pub(crate) fn hear(&mut self, line: &str) {
-        if let Some((test, verdict)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
-            && !verdict.starts_with("ignored")
-        {
-            self.ran.insert(test.to_owned());
+        if let Some(found) = RAN.captures(line).filter(|found| !found[2].starts_with("ignored")) {
+            self.ran.insert(found[1].to_owned());
         }
-        // A harness that runs one test at a time has begun the line.
-        let skip = line.strip_prefix("SKIP ").or_else(|| Some(line.split_once(" ... SKIP ")?.1));
-        if let Some((reason, test)) = skip.and_then(|skip| skip.strip_suffix(']')?.rsplit_once(" [")) {
-            self.skipped.entry(reason.to_owned()).or_default().insert(test.to_owned());
-        } else if let Some(name) =
-            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
-        {
-            self.shown = true;
-            self.failures.push(Failure { name: Some(name.to_owned()), ..Failure::default() });
-        } else if let Some((_, name)) =
-            line.split_once(" s, in the test ").filter(|_| line.starts_with("WATCHDOG: "))
-        {
-            self.failures.push(Failure { name: Some(name.to_owned()), ..Failure::default() });
-        } else if let Some((_, seed)) = line.split_once(&format!("{SEED}=")).filter(|_| self.shown) {
-            let digits = seed.split(|end: char| !end.is_ascii_alphanumeric()).next();
+        if let Some(found) = SKIP.captures(line) {
+            self.skipped.entry(found[1].to_owned()).or_default().insert(found[2].to_owned());
+        } else if let Some(found) = FAILED.captures(line) {
+            self.shown |= found.get(1).is_some();
+            let name = found.name("name").or_else(|| found.name("hung")).map(|name| name.as_str().to_owned());
+            self.failures.push(Failure { name, ..Failure::default() });
+        } else if let Some(found) = SEED_SAID.captures(line).filter(|_| self.shown) {
             if let Some(failure) = self.failures.last_mut() {
-                failure.seed = digits.map(str::to_owned);
+                failure.seed = Some(found[1].to_owned());
             }
         } else if line.starts_with("test result: ") {
             self.shown = false;
-        } else if let Some((_, target)) = line.split_once("to rerun pass `") {
-            self.fails(target.trim_end_matches('`'));
+        } else if let Some(found) = RERUN.captures(line) {
+            self.fails(&found[1]);
         }
     }
 
     /// The failures since the last target belong to this target.
     fn fails(&mut self, target: &str) {
         let target = format!("{target}{}", self.workspace);
-        let own = self.failures.iter().position(|failure| failure.target.is_none());
-        match own {
-            Some(first) => {
-                let own = self.failures[first..].iter_mut();
-                own.for_each(|failure| failure.target = Some(target.clone()));
-            }
-            None => self.failures.push(Failure { target: Some(target), ..Failure::default() }),
+        if self.failures.iter().all(|failure| failure.target.is_some()) {
+            self.failures.push(Failure::default());
+        }
+        for failure in self.failures.iter_mut().filter(|failure| failure.target.is_none()) {
+            failure.target = Some(target.clone());
         }
         self.shown = false;
     }
@@ -81,9 +82,9 @@ impl Report {
         self.skipped.iter().map(line).collect()
     }
 
-    /// The names of the tests left out.
-    pub(crate) fn left_out(&self) -> BTreeSet<String> {
-        self.skipped.values().flatten().cloned().collect()
+    /// The names of the tests that have run or were left out.
+    pub(crate) fn tests(&self) -> BTreeSet<String> {
+        self.skipped.values().flatten().chain(&self.ran).cloned().collect()
     }
 
     /// A command for each test that failed; `features` are cargo's words for the tests of a package.

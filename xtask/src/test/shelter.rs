@@ -12,13 +12,15 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio, exit};
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use crate::tool::Outcome;
 
 /// The hidden word before the command that runs within.
 pub(crate) const WITHIN: &str = "within";
@@ -29,12 +31,6 @@ const FOLDERS: [&str; 2] = ["TMPDIR", "XDG_RUNTIME_DIR"];
 /// The time for processes that end when their parents do, on a busy machine too: guards remove networks.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// The cause of the end of the outer process.
-enum End {
-    Within(ExitCode),
-    Signal(i32),
-}
 
 /// Runs this program once more, with `arguments` within.
 pub(crate) fn run(arguments: &[&str]) -> io::Result<ExitCode> {
@@ -57,30 +53,24 @@ fn run_in(folder: &Path, arguments: &[&str]) -> io::Result<ExitCode> {
     let _pipe = within.stdin.take();
     thread::spawn(move || {
         let code = within.wait().ok().and_then(|status| u8::try_from(status.code()?).ok());
-        sender.send(End::Within(code.map_or(ExitCode::FAILURE, ExitCode::from)))
+        sender.send(code.unwrap_or(1))
     });
-    Ok(wait(&ends))
-}
-
-fn wait(ends: &Receiver<End>) -> ExitCode {
-    match ends.recv() {
-        Ok(End::Within(code)) => code,
-        Ok(End::Signal(signal)) => {
-            eprintln!("== ended by signal {signal}");
-            ExitCode::from(128 + signal as u8)
-        }
-        Err(_) => ExitCode::FAILURE,
-    }
+    Ok(ExitCode::from(ends.recv().unwrap_or(1)))
 }
 
 /// Signals that this process was started to ignore, as by `nohup`, stay ignored.
-fn heed_signals(ends: Sender<End>) -> io::Result<()> {
+fn heed_signals(ends: Sender<u8>) -> io::Result<()> {
     let status = fs::read_to_string("/proc/self/status")?;
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default();
     let heeded = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = Signals::new(heeded)?;
-    thread::spawn(move || signals.forever().try_for_each(|signal| ends.send(End::Signal(signal))));
+    thread::spawn(move || {
+        signals.forever().try_for_each(|signal| {
+            eprintln!("== ended by signal {signal}");
+            ends.send(128 + signal as u8)
+        })
+    });
     Ok(())
 }
 
@@ -88,8 +78,8 @@ fn heed_signals(ends: Sender<End>) -> io::Result<()> {
 static ENDING: Mutex<()> = Mutex::new(());
 
 /// Makes this process the inner one, for `work`.
-pub(crate) fn within<R>(work: impl FnOnce() -> R) -> io::Result<R> {
-    set_child_subreaper(Some(getpid()))?;
+pub(crate) fn within(work: impl FnOnce() -> Outcome) -> Outcome {
+    set_child_subreaper(Some(getpid())).map_err(|error| error.to_string())?;
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());
         let _ending = ENDING.lock();
@@ -102,7 +92,7 @@ pub(crate) fn within<R>(work: impl FnOnce() -> R) -> io::Result<R> {
     let done = work();
     // A process that is ended here is not the first to leave.
     std::mem::forget(ENDING.lock());
-    Ok(done)
+    done
 }
 
 /// Waits for the descendants of this process to end, ends the rest, and gives a line about each. `known` are none of

@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::outline::{Outline, Said};
-use super::source::Violation;
-
-const RULE: &str = "circle";
+use super::source::{Violation, only_falls};
+use super::syntax::{Said, Statement, Syntax};
 
 /// The number of files in the largest circle of a package; 1, which is none, without a row. A row is exact: a change
 /// that breaks a circle lowers it.
@@ -38,160 +36,136 @@ const CIRCLES: &[(&str, usize)] = &[
     ("tests/doubles/common", 2),
     ("tests/doubles/hccl", 2),
     ("tests/doubles/nccl", 3),
-    ("xtask", 3),
 ];
 
-/// The end of a path, by index.
-#[derive(Clone, Copy)]
-enum Place {
-    Module(usize),
+/// The number of imports that may lead from a name to its meaning.
+const STEPS: usize = 16;
+
+/// The names of a module from the file of its crate's root on.
+type Name<'a> = Vec<&'a str>;
+
+/// For each file the files that it names, with the line.
+type Edges<'a> = BTreeMap<&'a str, BTreeMap<&'a str, usize>>;
+
+/// The end of a path.
+#[derive(Clone)]
+enum Place<'a> {
+    Module(Name<'a>),
     /// The file that defines an item.
-    File(usize),
+    File(&'a str),
 }
 
 struct Module<'a> {
-    file: usize,
-    parent: Option<usize>,
-    children: HashMap<&'a str, usize>,
+    file: &'a str,
+    /// The names that it imports, with their paths.
     names: HashMap<&'a str, &'a [String]>,
 }
 
-/// The modules of a package.
+/// The modules of a package, and the statements in them.
 struct Tree<'a> {
-    files: &'a [&'a Outline],
-    modules: Vec<Module<'a>>,
+    files: &'a [&'a Syntax],
+    modules: HashMap<Name<'a>, Module<'a>>,
+    statements: Vec<(Name<'a>, &'a str, &'a Statement)>,
 }
 
 impl<'a> Tree<'a> {
-    fn new(files: &'a [&'a Outline]) -> Tree<'a> {
-        let mut tree = Tree { files, modules: Vec::new() };
-        for (index, file) in files.iter().enumerate() {
-            if is_root(&file.path) {
-                tree.grow(index, None);
-            }
+    fn new(files: &'a [&'a Syntax]) -> Tree<'a> {
+        let mut tree = Tree { files, modules: HashMap::new(), statements: Vec::new() };
+        for file in files.iter().filter(|file| is_root(&file.path)) {
+            tree.grow(file, vec![&file.path]);
         }
         tree
     }
 
     /// Adds the module that a file is, and those below it.
-    fn grow(&mut self, file: usize, parent: Option<usize>) -> usize {
-        let module = self.add(file, parent);
-        let Outline { path, statements } = self.files[file];
+    fn grow(&mut self, Syntax { path, statements, .. }: &'a Syntax, name: Name<'a>) {
         let folder = match path.rsplit_once('/') {
-            Some((folder, _)) if parent.is_none() || path.ends_with("/mod.rs") => folder,
+            Some((folder, _)) if name.len() == 1 || path.ends_with("/mod.rs") => folder,
             _ => path.strip_suffix(".rs").unwrap_or(path),
         };
+        self.add(name.clone(), path);
         for statement in statements {
-            let Some(around) = self.inner(module, &statement.within) else { continue };
-            let name = statement.path.last().map_or("", String::as_str);
+            let around = [&name[..], &strs(&statement.within)].concat();
+            let child = [&around[..], &strs(&statement.path)].concat();
             match &statement.said {
                 Said::File => {
-                    let place = [&[folder.to_owned()], &statement.within[..], &statement.path[..]].concat();
-                    let place = place.join("/");
+                    let place = [&[folder], &child[name.len()..]].concat().join("/");
                     let names = [format!("{place}.rs"), format!("{place}/mod.rs")];
-                    if let Some(child) = self.files.iter().position(|file| names.contains(&file.path)) {
-                        let child = self.grow(child, Some(around));
-                        self.modules[around].children.insert(name, child);
+                    if let Some(file) = self.files.iter().find(|file| names.contains(&file.path)) {
+                        self.grow(file, child);
                     }
                 }
-                Said::Braces => {
-                    let child = self.add(file, Some(around));
-                    self.modules[around].children.insert(name, child);
+                Said::Braces => self.add(child, path),
+                said => {
+                    if let Said::Import { name, .. } = said
+                        && let Some(module) = self.modules.get_mut(&around)
+                    {
+                        module.names.insert(name, &statement.path);
+                    }
+                    self.statements.push((around, path, statement));
                 }
-                Said::Import { name, .. } => {
-                    self.modules[around].names.insert(name, &statement.path);
-                }
-                Said::Glob | Said::Mention => {}
             }
         }
-        module
     }
 
-    fn add(&mut self, file: usize, parent: Option<usize>) -> usize {
-        self.modules.push(Module { file, parent, children: HashMap::new(), names: HashMap::new() });
-        self.modules.len() - 1
-    }
-
-    /// The module at the end of these braces.
-    fn inner(&self, module: usize, within: &[String]) -> Option<usize> {
-        within.iter().try_fold(module, |at, name| self.modules[at].children.get(name.as_str()).copied())
+    fn add(&mut self, name: Name<'a>, file: &'a str) {
+        self.modules.insert(name, Module { file, names: HashMap::new() });
     }
 
     /// The end of `path` from a module; `None` out of the crate. `steps` bounds imports that lead in a circle.
-    fn place(&self, module: usize, path: &[String], steps: usize) -> Option<Place> {
-        let (first, rest) = path.split_first()?;
-        let at = match first.as_str() {
-            "crate" => {
-                Place::Module(std::iter::successors(Some(module), |at| self.modules[*at].parent).last()?)
+    fn place(&self, module: &[&'a str], path: &'a [String], steps: usize) -> Option<Place<'a>> {
+        let mut at = Place::Module(module.to_vec());
+        for (i, name) in path.iter().enumerate() {
+            let Place::Module(module) = &mut at else { break };
+            match name.as_str() {
+                "crate" => module.truncate(1),
+                "self" => {}
+                "super" => drop((module.len() > 1).then(|| module.pop())?),
+                name => {
+                    at = match self.named(module, name, i + 1 == path.len(), steps) {
+                        Some(place) => place,
+                        // Of another crate.
+                        None if i == 0 || self.modules[module].names.contains_key(name) => return None,
+                        // A name that is neither a module nor imported is defined here.
+                        None => Place::File(self.modules[module].file),
+                    }
+                }
             }
-            "self" => Place::Module(module),
-            "super" => Place::Module(self.modules[module].parent?),
-            name => self.named(module, name, rest.is_empty(), steps)?,
-        };
-        self.follow(at, rest, steps)
-    }
-
-    fn follow(&self, at: Place, rest: &[String], steps: usize) -> Option<Place> {
-        let (Place::Module(module), Some((first, rest))) = (at, rest.split_first()) else { return Some(at) };
-        let next = match first.as_str() {
-            "super" => Place::Module(self.modules[module].parent?),
-            // A name that is neither a module nor imported is defined here.
-            name => match self.named(module, name, rest.is_empty(), steps) {
-                Some(place) => place,
-                None if self.modules[module].names.contains_key(name) => return None,
-                None => Place::File(self.modules[module].file),
-            },
-        };
-        self.follow(next, rest, steps)
+        }
+        Some(at)
     }
 
     /// The child or the import of that name. An item may have the name of a module: it is meant at the end of a path.
-    fn named(&self, module: usize, name: &str, is_last: bool, steps: usize) -> Option<Place> {
-        let Module { children, names, .. } = &self.modules[module];
-        let child = children.get(name).map(|child| Place::Module(*child));
-        if child.is_some() && !(is_last && names.contains_key(name)) {
+    fn named(&self, module: &[&'a str], name: &'a str, is_last: bool, steps: usize) -> Option<Place<'a>> {
+        let child = [module, &[name]].concat();
+        let child = self.modules.contains_key(&child).then_some(Place::Module(child));
+        let import = self.modules[module].names.get(name);
+        if child.is_some() && !(is_last && import.is_some()) {
             return child;
         }
-        let place = names.get(name).and_then(|path| self.place(module, path, steps.checked_sub(1)?));
-        place.or(child)
+        import.and_then(|path| self.place(module, path, steps.checked_sub(1)?)).or(child)
     }
 
-    /// For each file the files that it names, with the line.
     fn edges(&self) -> Edges<'a> {
         let mut edges = Edges::new();
-        for module in (0..self.modules.len()).filter(|module| self.is_file(*module)) {
-            let file = self.files[self.modules[module].file];
-            for statement in &file.statements {
-                let Some(around) = self.inner(module, &statement.within) else { continue };
-                let place = match statement.said {
-                    Said::File | Said::Braces | Said::Import { is_exported: true, .. } => None,
-                    _ => self.place(around, &statement.path, STEPS),
-                };
-                let to = match (place, &statement.said) {
-                    (Some(Place::File(to)), _) => to,
-                    (Some(Place::Module(to)), Said::Glob) => self.modules[to].file,
-                    _ => continue,
-                };
-                let to = self.files[to].path.as_str();
-                if to != file.path {
-                    edges.entry(&file.path).or_default().entry(to).or_insert(statement.line);
-                }
+        for (around, file, statement) in &self.statements {
+            let to = match (self.place(around, &statement.path, STEPS), &statement.said) {
+                (_, Said::Import { is_exported: true, .. }) => continue,
+                (Some(Place::File(to)), _) => to,
+                (Some(Place::Module(to)), Said::Glob) => self.modules[&to].file,
+                _ => continue,
+            };
+            if to != *file {
+                edges.entry(file).or_default().entry(to).or_insert(statement.line);
             }
         }
         edges
     }
-
-    /// Whether a module is a whole file.
-    fn is_file(&self, module: usize) -> bool {
-        let Module { file, parent, .. } = self.modules[module];
-        parent.is_none_or(|parent| self.modules[parent].file != file)
-    }
 }
 
-/// The number of imports that may lead from a name to its meaning.
-const STEPS: usize = 16;
-
-type Edges<'a> = BTreeMap<&'a str, BTreeMap<&'a str, usize>>;
+fn strs(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
 
 /// The file from which a library or a program begins.
 fn is_root(path: &str) -> bool {
@@ -215,91 +189,45 @@ fn largest_circle<'a>(edges: &Edges<'a>) -> BTreeSet<&'a str> {
     edges.keys().map(circle).max_by_key(BTreeSet::len).unwrap_or_default()
 }
 
-/// Every package whose largest circle differs from its row. `paths` are all files of the repository.
-pub(super) fn check(paths: &[String], outlines: &[Outline]) -> Vec<Violation> {
-    check_table(paths, outlines, CIRCLES)
+/// Every package whose largest circle differs from its row.
+pub(super) fn check(packages: &[&str], files: &[Syntax]) -> Vec<Violation> {
+    only_falls("circle", packages, 1, CIRCLES, |package| largest(package, files))
 }
 
-fn check_table(paths: &[String], outlines: &[Outline], table: &[(&str, usize)]) -> Vec<Violation> {
-    let packages: Vec<&str> = paths.iter().filter_map(|path| path.strip_suffix("/Cargo.toml")).collect();
-    let gone = table.iter().filter(|(name, _)| !packages.contains(name)).map(|(name, _)| {
-        let text = "a row of xtask/src/tidy/circles.rs, but no package".to_owned();
-        Violation { path: (*name).to_owned(), line: 1, rule: RULE, text }
-    });
-    packages.iter().filter_map(|package| check_package(package, outlines, table)).chain(gone).collect()
-}
-
-fn check_package(package: &str, outlines: &[Outline], table: &[(&str, usize)]) -> Option<Violation> {
+/// The size of the largest circle of a package, and its files.
+fn largest(package: &str, files: &[Syntax]) -> (usize, String) {
     let source = format!("{package}/src/");
-    let files: Vec<&Outline> = outlines.iter().filter(|outline| outline.path.starts_with(&source)).collect();
+    let files: Vec<&Syntax> = files.iter().filter(|file| file.path.starts_with(&source)).collect();
     let edges = Tree::new(&files).edges();
     let circle = largest_circle(&edges);
-    let (found, row) = (circle.len().max(1), table.iter().find(|(name, _)| *name == package));
-    let most = row.map_or(1, |(_, most)| *most);
-    if found < most {
-        let text = format!("lower its row in xtask/src/tidy/circles.rs to {found}");
-        return Some(Violation { path: format!("{package}/Cargo.toml"), line: 1, rule: RULE, text });
-    }
-    if found == most {
-        return None;
-    }
-    let short = |path: &str| path.strip_prefix(&source).unwrap_or(path).to_owned();
-    let edge = |from: &str| {
+    let edge = |from: &&str| {
         let (to, line) = edges[from].iter().find(|(to, _)| circle.contains(**to))?;
-        Some(format!("{}:{line} names {}", short(from), short(to)))
+        Some(format!("{from}:{line} names {}", to.strip_prefix(&source)?))
     };
-    let list: Vec<String> = circle.iter().filter_map(|from| edge(from)).collect();
-    let text = format!("{found} files name each other, at most {most}: {}", list.join(", "));
-    Some(Violation { path: circle.first()?.to_string(), line: 1, rule: RULE, text })
+    (circle.len().max(1), circle.iter().filter_map(edge).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::tidy::outline::outline;
     use crate::tidy::source::Source;
-    use crate::tidy::tokens::parse;
+    use crate::tidy::syntax;
 
-    /// The violations of the files of one package, whose row is `most`.
-    fn said_of(most: usize, files: &[(&str, &str)]) -> Vec<String> {
-        let files = files.iter().map(|(path, text)| (format!("x/src/{path}"), *text));
-        let outlines: Vec<Outline> = files
-            .map(|(path, text)| {
-                let source = Source { path: &path, text };
-                outline(&source, &parse(&source).unwrap())
-            })
-            .collect();
-        let paths = ["x/Cargo.toml".to_owned()];
-        check_table(&paths, &outlines, &[("x", most)]).iter().map(Violation::to_string).collect()
-    }
-
-    /// The largest circle of a library of these modules.
-    fn largest(files: &[(&str, &str)]) -> usize {
-        (1..).find(|most| said_of(*most, files).is_empty()).unwrap()
+    fn circle(files: &[(&str, &str)]) -> (usize, String) {
+        let read = |(path, text): &(&str, &str)| {
+            syntax::read(&Source { path: &format!("x/src/{path}"), text }).unwrap()
+        };
+        super::largest("x", &files.iter().map(read).collect::<Vec<_>>())
     }
 
     const ROOT: (&str, &str) = ("lib.rs", "mod a; mod b; mod c;");
+    const A: (&str, &str) = ("a.rs", "use crate::b::B;");
 
     #[test]
     fn a_circle_is_found_and_names_its_files() {
-        let files = [
-            ROOT,
-            ("a.rs", "use crate::b::B;"),
-            ("b.rs", "\nuse super::a::{A, A2};"),
-            ("c.rs", "use crate::a::A;"),
-        ];
-        let text =
-            "x/src/a.rs:1: circle: 2 files name each other, at most 1: a.rs:1 names b.rs, b.rs:2 names a.rs";
-        assert_eq!(said_of(1, &files), [text]);
-        assert_eq!(said_of(2, &files), [""; 0]);
-    }
-
-    #[test]
-    fn a_row_is_exact() {
-        let text = "x/Cargo.toml:1: circle: lower its row in xtask/src/tidy/circles.rs to 1";
-        assert_eq!(said_of(2, &[ROOT, ("a.rs", "use crate::b::B;"), ("b.rs", "")]), [text]);
-        let gone = check_table(&[], &[], &[("x", 2)]);
-        assert_eq!(gone[0].to_string(), "x:1: circle: a row of xtask/src/tidy/circles.rs, but no package");
+        let files = [ROOT, A, ("b.rs", "\nuse super::a::{A, A2};"), ("c.rs", "use crate::a::A;")];
+        let text = "x/src/a.rs:1 names b.rs, x/src/b.rs:2 names a.rs";
+        assert_eq!(circle(&files), (2, text.to_owned()));
+        assert_eq!(circle(&[ROOT, A]), (1, String::new()));
     }
 
     #[test]
@@ -308,60 +236,48 @@ mod tests {
         let b = ("b/mod.rs", "mod d; mod e; pub use d::B; pub(crate) use e::C;");
         let files =
             |d| [facade, ("a.rs", "use crate::Other;"), b, ("b/d.rs", d), ("b/e.rs", "use super::B;")];
-        assert_eq!(largest(&files("use crate::A;")), 2, "a and d, not what exports them");
-        assert_eq!(largest(&files("use crate::{A, C};")), 3);
-        assert_eq!(largest(&files("")), 1);
-    }
-
-    #[test]
-    fn a_facade_counts_where_its_own_code_names_what_it_exports() {
-        let files = |code| [("lib.rs", code), ("a.rs", "use crate::LIMIT;")];
-        assert_eq!(largest(&files("mod a; pub use a::A; const LIMIT: usize = 1;")), 1);
-        assert_eq!(largest(&files("mod a; pub use a::A; const LIMIT: usize = A::LIMIT;")), 2);
-        assert_eq!(largest(&files("mod a; const LIMIT: usize = a::MOST;")), 2);
-    }
-
-    #[test]
-    fn constants_and_paths_in_code_count() {
-        let files = |b| [ROOT, ("a.rs", "use crate::b::LIMIT;"), ("b.rs", b)];
-        for b in ["use crate::a::MOST;", "fn f() { crate::a::g() }", "fn f(x: super::a::X<u8>) {}"] {
-            assert_eq!(largest(&files(b)), 2, "{b}");
+        // The first: a and d, not the files that export them.
+        for (d, size) in [("use crate::A;", 2), ("use crate::{A, C};", 3), ("", 1)] {
+            assert_eq!(circle(&files(d)).0, size, "{d}");
         }
-        let through_module = "use crate::a; fn f() { a::g::<u8>() }";
-        assert_eq!(largest(&files(through_module)), 2);
-        assert_eq!(largest(&files("use crate::a; pub(in crate::a) fn f() {}")), 1, "a module is no item");
-        assert_eq!(largest(&files("use crate::a::*;")), 2);
-        assert_eq!(largest(&files("/// [`crate::a::A`]\nfn f() { std::a::A::new(self.a) }")), 1);
+        for (own, size) in [("1", 1), ("A::LIMIT", 2), ("a::MOST", 2)] {
+            let code = format!("mod a; pub use a::A; const LIMIT: usize = {own};");
+            assert_eq!(circle(&[("lib.rs", &code), ("a.rs", "use crate::LIMIT;")]).0, size, "{code}");
+        }
     }
 
+    /// The file `b.rs` has each text, and `a.rs` imports its items.
     #[test]
-    fn modules_in_braces_belong_to_their_file() {
-        let files = |b| [ROOT, ("a.rs", "use crate::b::inner::B;"), ("b.rs", b)];
-        assert_eq!(largest(&files("mod inner { pub struct B; }")), 1);
-        assert_eq!(largest(&files("mod inner { use super::super::a::A; }")), 2);
-        assert_eq!(largest(&files("mod inner { use super::a::A; } fn a() {}")), 1);
-    }
-
-    #[test]
-    fn tests_are_left_out() {
-        let a = "use crate::b::B;";
-        let files = |b| [ROOT, ("a.rs", a), ("b.rs", b), ("b/tests.rs", "use crate::a::A;")];
-        for b in [
-            "#[cfg(test)]\nmod tests { use crate::a::A; }",
-            "#[cfg(test)]\nmod tests;",
-            "#[cfg(any(test, fuzzing))]\nmod tests;",
-            "#[cfg(all(test, unix))]\nuse crate::a::A;",
+    fn code_that_names_a_file_counts_and_tests_do_not() {
+        for (b, size) in [
+            ("use crate::a::MOST;", 2),
+            ("fn f() { crate::a::g() }", 2),
+            ("fn f(x: super::a::X<u8>) {}", 2),
+            ("use crate::a; fn f() { a::g::<u8>() }", 2),
+            ("use crate::a; fn f() { m!(x, [a::g::<u8>()]) }", 2),
+            ("use crate::a; macro_rules! m { () => { $crate::a::g() } }", 2),
+            ("use crate::a::*;", 2),
+            // A module is no item.
+            ("use crate::a; pub(in crate::a) fn f() {}", 1),
+            ("/// [`crate::a::A`]\nfn f() { std::a::A::new(self.a); m!(self.a, \"crate::a::A\") }", 1),
+            ("mod inner { use super::super::a::A; }", 2),
+            ("mod inner { use super::a::A; } fn a() {}", 1),
+            ("mod tests; use tests::T;", 3),
+            // No code of `b.rs` names a file.
+            ("mod tests;", 1),
+            ("#[cfg(test)]\nmod tests { use crate::a::A; }", 1),
+            ("#[cfg(test)]\nmod tests;", 1),
+            ("#[cfg(any(test, fuzzing))]\nmod tests;", 1),
+            ("#[cfg(all(test, unix))]\nuse crate::a::A;", 1),
+            ("#[test] fn f() { crate::a::g() }", 1),
+            ("#[cfg(not(test))]\nuse crate::a::A;", 2),
+            // Imports that lead nowhere end.
+            ("use crate::a::X; pub use crate::a::Y;", 1),
         ] {
-            assert_eq!(largest(&files(b)), 1, "{b}");
+            let a = if b.contains("::Y") { ("a.rs", "use crate::b::X; use x::x;") } else { A };
+            assert_eq!(circle(&[ROOT, a, ("b.rs", b), ("b/tests.rs", "use crate::a::A;")]).0, size, "{b}");
         }
-        assert_eq!(largest(&files("mod tests;")), 1, "nobody in it is named by b");
-        assert_eq!(largest(&files("mod tests; use tests::T;")), 3);
-    }
-
-    #[test]
-    fn imports_that_lead_nowhere_end() {
-        let files =
-            [ROOT, ("a.rs", "use crate::b::X; use x::x;"), ("b.rs", "use crate::a::X; pub use crate::a::Y;")];
-        assert_eq!(largest(&files), 1);
+        let inner = [ROOT, ("a.rs", "use crate::b::inner::B;"), ("b.rs", "mod inner { pub struct B; }")];
+        assert_eq!(circle(&inner).0, 1);
     }
 }

@@ -3,105 +3,69 @@
 mod circles;
 mod english;
 mod lines;
-mod links;
-mod names;
+pub(crate) mod names;
 mod orphans;
-mod outline;
-mod packages;
 mod source;
-mod tokens;
+mod syntax;
 mod types;
-mod unused;
 mod workspace;
 
 use std::path::{Path, PathBuf};
 
+use crate::tool::{Outcome, at, repository};
 use source::{Source, Violation};
 pub(crate) use workspace::unpublished;
 
 /// Checks the repository and prints the violations.
-pub(crate) fn run(repository: &Path) -> bool {
-    match check(repository) {
-        Ok((files, violations)) => {
-            violations.iter().for_each(|violation| println!("{violation}"));
-            println!("tidy: {files} files, {} violations", violations.len());
-            violations.is_empty()
-        }
-        Err(problem) => {
-            println!("tidy: {problem}");
-            false
-        }
-    }
+pub(crate) fn run() -> Outcome {
+    let (files, violations) = check()?;
+    violations.iter().for_each(|violation| println!("{violation}"));
+    println!("tidy: {files} files, {} violations", violations.len());
+    if violations.is_empty() { Ok(()) } else { Err("the house rules are broken".to_owned()) }
 }
 
 /// The number of files, and every violation.
-fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
+fn check() -> Outcome<(usize, Vec<Violation>)> {
+    let repository = repository();
     let paths = text_files(repository)?;
-    let packages = workspace::packages(repository)?;
-    let mut violations = workspace::check(&packages, repository)?;
-    violations.extend(packages::check(repository)?);
-    violations.extend(names::check(repository, names::USERS_MAX)?);
-    let (mut declarations, mut outlines, mut riddles) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut modules, mut words) = (Vec::new(), unused::Words::default());
+    let mut violations = names::check(repository, names::USERS_MAX)?;
+    let (mut rust, mut syntax, mut riddles) = (Vec::new(), Vec::new(), Vec::new());
     for path in &paths {
-        let bytes =
-            std::fs::read(repository.join(path)).map_err(|error| format!("{}: {error}", path.display()))?;
+        let bytes = std::fs::read(repository.join(path)).map_err(at(path.as_ref()))?;
         // A file that is not text (data sets, pictures) has no lines to judge.
         let Ok(text) = String::from_utf8(bytes) else { continue };
-        let path = path.to_string_lossy();
-        let source = Source { path: &path, text: &text };
-        let (found, declared, outline) = check_source(&source, repository);
-        violations.extend(found);
-        declarations.extend(declared);
-        outlines.extend(outline);
-        if source.is_rust() {
+        let source = Source { path, text: &text };
+        violations.extend(lines::check(&source, repository));
+        if path.ends_with(".rs") {
             riddles.extend(english::riddles(&source));
-            modules.push(orphans::declared(&source));
-            words.add(&source);
+            match syntax::read(&source) {
+                Ok(read) => syntax.push(read),
+                Err(violation) => violations.push(violation),
+            }
+            rust.push((path.clone(), text));
         }
     }
-    let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-    violations.extend(words.check(&packages));
-    violations.extend(orphans::check(&names, &modules));
-    violations.extend(types::check(&names, &declarations));
-    violations.extend(circles::check(&names, &outlines));
-    violations.extend(english::check(&names, &riddles));
+    let packages: Vec<&str> = paths.iter().filter_map(|path| path.strip_suffix("/Cargo.toml")).collect();
+    violations.extend(workspace::check(repository, &rust)?);
+    violations.extend(orphans::check(&packages, &rust));
+    violations.extend(types::check(&packages, &syntax));
+    violations.extend(circles::check(&packages, &syntax));
+    violations.extend(english::check(&packages, &riddles));
     Ok((paths.len(), violations))
 }
 
-/// The violations of this file, the types that it declares, and its statements about modules.
-fn check_source(
-    source: &Source<'_>,
-    repository: &Path,
-) -> (Vec<Violation>, Vec<types::Declaration>, Option<outline::Outline>) {
-    let mut violations = lines::check(source, repository);
-    violations.extend(links::check(source, repository));
-    let (mut declarations, mut outline) = (Vec::new(), None);
-    if source.is_rust() {
-        match tokens::parse(source) {
-            Ok(tokens) => {
-                declarations = types::declarations(source, &tokens);
-                outline = Some(outline::outline(source, &tokens));
-            }
-            Err(violation) => violations.push(violation),
-        }
-    }
-    (violations, declarations, outline)
-}
-
 /// Every file that git would see, relative to the repository; also where there is no git.
-pub(crate) fn text_files(repository: &Path) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn text_files(repository: &Path) -> Outcome<Vec<String>> {
     let mut walk = ignore::WalkBuilder::new(repository);
     walk.hidden(false).require_git(false).sort_by_file_name(Ord::cmp);
     walk.filter_entry(|entry| entry.file_name() != ".git");
-    let mut paths = Vec::new();
-    for entry in walk.build() {
-        let entry = entry.map_err(|error| error.to_string())?;
-        if entry.file_type().is_some_and(|kind| kind.is_file()) {
-            paths.extend(entry.path().strip_prefix(repository).map(Path::to_path_buf));
-        }
-    }
-    Ok(paths)
+    let files = walk.build().filter(|entry| {
+        entry.as_ref().map_or(true, |entry| entry.file_type().is_some_and(|kind| kind.is_file()))
+    });
+    let relative = |path: PathBuf| path.strip_prefix(repository).unwrap_or(&path).display().to_string();
+    files
+        .map(|entry| entry.map(|entry| relative(entry.into_path())).map_err(|error| error.to_string()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -110,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_repository_keeps_the_house_rules() {
-        let (files, violations) = check(crate::repository()).unwrap();
+        let (files, violations) = check().unwrap();
         let list: Vec<String> = violations.iter().map(Violation::to_string).collect();
         assert!(list.is_empty(), "\n{}\n", list.join("\n"));
         assert!(files > 50, "only {files} files were found");
@@ -118,16 +82,8 @@ mod tests {
 
     #[test]
     fn the_walk_finds_this_file_and_no_build_output() {
-        let files = text_files(crate::repository()).unwrap();
-        assert!(files.contains(&PathBuf::from("xtask/src/tidy/mod.rs")));
-        assert!(!files.iter().any(|path| path.starts_with("target") || path.starts_with(".git")));
-    }
-
-    #[test]
-    fn a_violation_says_where_and_which_rule() {
-        let source = Source { path: "crates/x/src/lib.rs", text: "fn f() {}\n" };
-        let (list, _, _) = check_source(&source, crate::repository());
-        assert_eq!(list.len(), 1, "{list:?}");
-        assert!(list[0].to_string().starts_with("crates/x/src/lib.rs:1: header: "), "{}", list[0]);
+        let files = text_files(repository()).unwrap();
+        assert!(files.contains(&"xtask/src/tidy/mod.rs".to_owned()));
+        assert!(!files.iter().any(|path| path.starts_with("target/") || path.starts_with(".git/")));
     }
 }

@@ -1,24 +1,46 @@
-//! The rule over the names that a program can reach in `unisono`: each is listed in a file, so that nobody adds a name
-//! by accident; no glob and no re-export of a whole module of ours adds names by itself.
+//! The rule over the names that a program can reach in `unisono`, for users and for authors of transports, vendors'
+//! backends and codecs: `crates/unisono/names.txt` lists each, so that nobody adds a name by accident; no glob and no
+//! re-export of a whole module of ours adds names by itself. `cargo xtask names` prints the list.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::source::Violation;
-use crate::names::Names;
+use syn::{Attribute, Item, UseTree, Visibility};
 
-const RULE: &str = "names";
+use super::source::Violation;
+use super::syntax;
+use crate::tool::{Outcome, read, repository};
+
+/// The folder of the crate whose names count.
+const SOURCES: &str = "crates/unisono/src";
 const LIST: &str = "crates/unisono/names.txt";
 
 /// The largest number of names for users, with all features; 167 of them need no feature.
 pub(super) const USERS_MAX: usize = 217;
 
+/// The names of the crate, and the re-exports that hide names from this list.
+#[derive(Debug, Default)]
+struct Names {
+    /// The path of each name without the crate's, and the features that it needs.
+    reachable: BTreeMap<String, Option<String>>,
+    /// The modules that a program can name.
+    modules: BTreeSet<String>,
+    /// Names with the names of this crate that they repeat.
+    repeated: Vec<(String, String, Option<String>)>,
+    /// Re-exports that bring names without naming them: their file, their line, their contents in words.
+    unnamed: Vec<(String, usize, String)>,
+}
+
+/// A module of the crate: its path, its file, the folder of its modules' files, the features that it needs.
+type Spot<'a> = (&'a str, &'a str, &'a str, Option<String>);
+
 /// Compares the list with the crate.
 ///
 /// # Errors
 /// When a file is missing or is no Rust.
-pub(super) fn check(repository: &Path, most: usize) -> Result<Vec<Violation>, String> {
+pub(super) fn check(repository: &Path, most: usize) -> Outcome<Vec<Violation>> {
     let names = Names::read(repository)?;
-    let violation = |path: &str, line, text| Violation { path: path.to_owned(), line, rule: RULE, text };
+    let violation = |path: &str, line, text| Violation { path: path.to_owned(), line, rule: "names", text };
     let unnamed = names.unnamed.iter();
     let mut found: Vec<Violation> = unnamed
         .map(|(file, line, what)| violation(file, *line, format!("list the names instead of {what}")))
@@ -28,10 +50,149 @@ pub(super) fn check(repository: &Path, most: usize) -> Result<Vec<Violation>, St
         let same = is.lines().zip(should.lines()).take_while(|(left, right)| left == right).count();
         found.push(violation(LIST, same + 1, format!("the names differ: cargo xtask names > {LIST}")));
     }
-    if names.of_users() > most {
-        found.push(violation(LIST, 1, format!("{} names for users, at most {most}", names.of_users())));
+    let count = names.reachable.keys().filter(|path| !path.starts_with("extend::")).count();
+    if count > most {
+        found.push(violation(LIST, 1, format!("{count} names for users, at most {most}")));
     }
     Ok(found)
+}
+
+/// Prints the list.
+pub(crate) fn run() -> Outcome {
+    Names::read(repository()).map(|names| print!("{}", names.list()))
+}
+
+impl Names {
+    /// # Errors
+    /// When a file is missing or is no Rust.
+    fn read(repository: &Path) -> Outcome<Names> {
+        let (mut names, file) = (Names::default(), format!("{SOURCES}/lib.rs"));
+        names.walk(repository, &parse(repository, &file)?, &("", &file, SOURCES, None))?;
+        for (name, target, features) in std::mem::take(&mut names.repeated) {
+            if !names.reachable.contains_key(&target) && !names.modules.contains(&target) {
+                names.reachable.insert(name, features);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Both parts of the list, each under its count.
+    fn list(&self) -> String {
+        let part = |of: &str, is_extension: bool| {
+            let is_in = |path: &str| path.starts_with("extend::") == is_extension;
+            let names: Vec<_> = self.reachable.iter().filter(|(path, _)| is_in(path)).collect();
+            let always = names.iter().filter(|(_, features)| features.is_none()).count();
+            let lines = names.iter().map(|(path, features)| match features {
+                Some(features) => format!("unisono::{path} [{features}]\n"),
+                None => format!("unisono::{path}\n"),
+            });
+            let head = format!("For {of}: {} names, {always} of them without a feature", names.len());
+            format!("{head}\n\n{}", lines.collect::<String>())
+        };
+        part("users", false) + "\n" + &part("authors of transports, vendors' backends and codecs", true)
+    }
+
+    fn walk(&mut self, repository: &Path, items: &[Item], place: &Spot<'_>) -> Outcome {
+        let (path, file, folder, of_module) = place;
+        for item in items {
+            let (vis, attrs, name) = match item {
+                Item::Const(syn::ItemConst { vis, attrs, ident, .. })
+                | Item::Enum(syn::ItemEnum { vis, attrs, ident, .. })
+                | Item::Fn(syn::ItemFn { vis, attrs, sig: syn::Signature { ident, .. }, .. })
+                | Item::Mod(syn::ItemMod { vis, attrs, ident, .. })
+                | Item::Static(syn::ItemStatic { vis, attrs, ident, .. })
+                | Item::Struct(syn::ItemStruct { vis, attrs, ident, .. })
+                | Item::Trait(syn::ItemTrait { vis, attrs, ident, .. })
+                | Item::Type(syn::ItemType { vis, attrs, ident, .. })
+                | Item::Union(syn::ItemUnion { vis, attrs, ident, .. }) => (vis, attrs, ident.to_string()),
+                Item::Use(syn::ItemUse { vis, attrs, .. }) => (vis, attrs, String::new()),
+                _ => continue,
+            };
+            if !is_reachable(vis, attrs) {
+                continue;
+            }
+            let features = features(attrs).or_else(|| of_module.clone());
+            match item {
+                Item::Use(used) => self.reexport(repository, &used.tree, &(path, file, folder, features)),
+                Item::Mod(module) => {
+                    let path = join(path, &name);
+                    self.modules.insert(path.clone());
+                    let folder = format!("{folder}/{name}");
+                    let files = [format!("{folder}/mod.rs"), format!("{folder}.rs")];
+                    let found = files.iter().find(|file| repository.join(file).exists());
+                    let file = found.map_or(*file, |file| file);
+                    let parsed;
+                    let items = match &module.content {
+                        Some((_, items)) => items,
+                        None => {
+                            parsed = parse(repository, file)?;
+                            &parsed
+                        }
+                    };
+                    self.walk(repository, items, &(&path, file, &folder, features))?;
+                }
+                _ => drop(self.reachable.insert(join(path, &name), features)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes each name of a re-export.
+    fn reexport(&mut self, repository: &Path, tree: &UseTree, place: &Spot<'_>) {
+        let (module, file, _, features) = place;
+        syntax::leaves(tree, &[], &mut |path, name, span| {
+            let target = path.join("::");
+            let mut hides = |what: String| {
+                self.unnamed.push(((*file).to_owned(), span.start().line, format!("{what} `{target}`")))
+            };
+            match name.map(|name| join(module, &name)) {
+                None => hides("a glob of".to_owned()),
+                Some(_) if is_module_of_ours(repository, path) => hides("all of".to_owned()),
+                Some(name) if path[0] == "crate" => {
+                    self.repeated.push((name, path[1..].join("::"), features.clone()));
+                }
+                Some(name) => drop(self.reachable.insert(name, features.clone())),
+            }
+        });
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}::{name}") }
+}
+
+/// Whether a program sees an item: documentation leaves hidden items out, and the compiler items of `cfg(doc)`.
+fn is_reachable(visibility: &Visibility, attributes: &[Attribute]) -> bool {
+    let hides = |attribute: &Attribute| {
+        let words = attribute.meta.require_list().map(|list| format!("{}", list.tokens)).unwrap_or_default();
+        let is = |name: &str| attribute.path().is_ident(name);
+        (is("doc") && words == "hidden") || (is("cfg") && ["doc", "test"].contains(&words.as_str()))
+    };
+    matches!(visibility, Visibility::Public(_)) && !attributes.iter().any(hides)
+}
+
+/// The features that an item's own attribute asks for.
+fn features(attributes: &[Attribute]) -> Option<String> {
+    let condition = attributes.iter().find(|attribute| attribute.path().is_ident("cfg"))?;
+    let tokens = condition.meta.require_list().ok()?.tokens.to_string();
+    let names: Vec<&str> = tokens.split('"').skip(1).step_by(2).collect();
+    (!names.is_empty()).then(|| names.join(" or "))
+}
+
+/// Whether a path is a crate of ours or a public module at its root.
+fn is_module_of_ours(repository: &Path, path: &[String]) -> bool {
+    let Some(package) = path[0].strip_prefix("unisono_") else { return false };
+    let package = package.replace('_', "-");
+    let roots = [format!("crates/{package}/src/lib.rs"), format!("{package}/src/lib.rs")];
+    let items = || roots.iter().find_map(|file| parse(repository, file).ok()).unwrap_or_default();
+    let is_it =
+        |item| matches!(item, Item::Mod(module) if module.ident == path[1] && is_reachable(&module.vis, &[]));
+    path.len() == 1 || (path.len() == 2 && items().into_iter().any(is_it))
+}
+
+fn parse(repository: &Path, file: &str) -> Outcome<Vec<Item>> {
+    let text = read(&repository.join(file))?;
+    syn::parse_file(&text).map(|file| file.items).map_err(|error| format!("{file}: {error}"))
 }
 
 #[cfg(test)]

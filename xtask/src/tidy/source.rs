@@ -1,5 +1,6 @@
-//! The input and the output of a rule: a text file, a violation.
+//! The common ground of the rules: a text file, a violation, the package of a file, a number that only falls.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// One place that breaks a rule.
@@ -29,8 +30,65 @@ impl Source<'_> {
     pub(super) fn violation(&self, line: usize, rule: &'static str, text: impl Into<String>) -> Violation {
         Violation { path: self.path.to_owned(), line, rule, text: text.into() }
     }
+}
 
-    pub(super) fn is_rust(&self) -> bool {
-        self.path.ends_with(".rs")
+/// The innermost package around a file.
+pub(super) fn package_of<'a>(packages: &[&'a str], path: &str) -> Option<&'a str> {
+    let is_around = |package: &&str| path.strip_prefix(package).is_some_and(|rest| rest.starts_with('/'));
+    packages.iter().copied().filter(is_around).max_by_key(|package| package.len())
+}
+
+/// Compares a number of each package, found with its places, with the package's row; a package without a row has
+/// `least`. A row is exact: every change for the better lowers it.
+pub(super) fn only_falls(
+    rule: &'static str,
+    packages: &[&str],
+    least: usize,
+    rows: &[(&str, usize)],
+    found: impl Fn(&str) -> (usize, String),
+) -> Vec<Violation> {
+    let violation =
+        |package: &str, text| Violation { path: format!("{package}/Cargo.toml"), line: 1, rule, text };
+    let gone = rows.iter().filter(|(name, _)| !packages.contains(name));
+    let gone = gone.map(|(name, _)| violation(name, "a row in xtask/src/tidy, but no package".to_owned()));
+    let judged = packages.iter().filter_map(|package| {
+        let most = rows.iter().find(|(name, _)| name == package).map_or(least, |(_, most)| *most);
+        let (count, places) = found(package);
+        let text = match count.cmp(&most) {
+            Ordering::Less => format!("lower its row in xtask/src/tidy to {count}"),
+            Ordering::Equal => return None,
+            Ordering::Greater => format!("{count}, at most {most}: {places}"),
+        };
+        Some(violation(package, text))
+    });
+    judged.chain(gone).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_exact_and_has_a_package() {
+        let found =
+            only_falls("rule", &["a", "b", "c", "d"], 1, &[("a", 2), ("b", 2), ("e", 1)], |package| {
+                (
+                    if package == "d" { 1 } else { 3 - package.len() - usize::from(package == "b") },
+                    "here".to_owned(),
+                )
+            });
+        let found: Vec<String> = found.iter().map(Violation::to_string).collect();
+        let expected = [
+            "b/Cargo.toml:1: rule: lower its row in xtask/src/tidy to 1",
+            "c/Cargo.toml:1: rule: 2, at most 1: here",
+            "e/Cargo.toml:1: rule: a row in xtask/src/tidy, but no package",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_file_belongs_to_the_innermost_package() {
+        let package = |path| package_of(&["x", "x/y"], path);
+        assert_eq!(["x/y/a.rs", "x/a.rs", "xy/a.rs"].map(package), [Some("x/y"), Some("x"), None]);
     }
 }
