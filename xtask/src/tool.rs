@@ -1,9 +1,13 @@
 //! The common ground of the commands: places in the repository, programs that must succeed, folders.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use regex::Regex;
 
 /// The outcome of a command: nothing to add, or one line about the problem.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
@@ -19,9 +23,13 @@ pub(crate) fn target_folder() -> PathBuf {
     repository().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-#[expect(clippy::expect_used, reason = "the patterns are constants, and tests use them")]
-pub(crate) fn regex(pattern: &str) -> regex::Regex {
-    regex::Regex::new(pattern).expect("a pattern")
+/// The expression of a pattern, which is compiled once.
+pub(crate) fn regex(pattern: &'static str) -> &'static Regex {
+    static COMPILED: Mutex<BTreeMap<&str, &Regex>> = Mutex::new(BTreeMap::new());
+    #[expect(clippy::expect_used, reason = "the patterns are constants, and tests use them")]
+    let compile = || &*Box::leak(Box::new(Regex::new(pattern).expect("a pattern")));
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    compiled.entry(pattern).or_insert_with(compile)
 }
 
 /// Cargo in the repository.

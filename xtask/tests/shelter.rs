@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -47,8 +47,7 @@ fn kill(pid: i32, signal: Signal) {
 impl Sheltered {
     fn leaves_nothing(mut self) {
         let until = Instant::now() + WATCHDOG;
-        let is_left = |pid: i32, folder: &Path| exists(pid) || folder.exists();
-        while self.outside.try_wait().unwrap().is_none() || is_left(self.pids[0], &self.folder) {
+        while self.outside.try_wait().unwrap().is_none() || exists(self.pids[0]) || self.folder.exists() {
             assert!(Instant::now() < until, "{:?} or {} is left", self.pids, self.folder.display());
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -56,14 +55,10 @@ impl Sheltered {
 }
 
 #[test]
-fn a_command_that_ends_leaves_nothing() {
+fn a_command_that_ends_or_is_told_to_end_leaves_nothing() {
     let sheltered = start("while [ ! -e \"$TMPDIR/end\" ]; do sleep 0.01; done; exit 3");
     std::fs::write(sheltered.folder.join("end"), "").unwrap();
     sheltered.leaves_nothing();
-}
-
-#[test]
-fn a_command_that_is_told_to_end_leaves_nothing() {
     let sheltered = start("sleep 600");
     kill(sheltered.outside.id() as i32, Signal::TERM);
     sheltered.leaves_nothing();

@@ -26,74 +26,72 @@ pub(super) fn kinds(folder: &Path) -> Outcome<BTreeSet<Kind>> {
     Ok(kinds)
 }
 
-/// The three tables of the page.
-pub(super) fn tables(kinds: &BTreeSet<Kind>) -> String {
-    let pair = |dtype: &str, op: &str| format!("{dtype} {op}");
-    let of_backends =
-        kinds.iter().map(|[backend, operation, dtype, op, _]| (operation, &**backend, pair(dtype, op)));
-    let of_forms = kinds.iter().flat_map(|[_, operation, dtype, op, form]| {
-        form.split(' ').map(move |form| (operation, form, pair(dtype, op)))
-    });
-    let of_ops = kinds.iter().map(|[_, operation, dtype, op, _]| (op, &**dtype, operation.clone()));
-    table("Pairs of an element type and an operator, by operation and backend", of_backends)
-        + &table("Pairs of an element type and an operator, by operation and form", of_forms)
-        + &table("Operations, by operator and element type", of_ops)
+/// The titles of the three tables of the page.
+const TITLES: [&str; 3] = [
+    "Pairs of an element type and an operator, by operation and backend",
+    "Pairs of an element type and an operator, by operation and form",
+    "Operations, by operator and element type",
+];
+
+/// The numbers of different values by title, row and column.
+pub(super) type Counts = BTreeMap<[String; 3], usize>;
+
+pub(super) fn counts(kinds: &BTreeSet<Kind>) -> Counts {
+    let mut values = BTreeMap::<_, BTreeSet<String>>::new();
+    for [backend, operation, dtype, op, form] in kinds {
+        let pair = format!("{dtype} {op}");
+        let of_forms = form.split(' ').map(|form| ([TITLES[1], operation, form], &pair));
+        let others = [([TITLES[0], operation, backend], &pair), ([TITLES[2], op, dtype], operation)];
+        for (cell, value) in of_forms.chain(others) {
+            values.entry(cell.map(str::to_owned)).or_default().insert(value.clone());
+        }
+    }
+    values.into_iter().map(|(cell, values)| (cell, values.len())).collect()
 }
 
-/// Counts the different values in each cell, by row and column.
-fn table<'a>(title: &str, values: impl Iterator<Item = (&'a String, &'a str, String)>) -> String {
-    let (mut cells, mut columns) = (BTreeMap::<_, BTreeMap<_, BTreeSet<_>>>::new(), BTreeSet::new());
-    for (row, column, value) in values {
-        cells.entry(row).or_default().entry(column).or_default().insert(value);
-        columns.insert(column);
+pub(super) fn tables(counts: &Counts) -> String {
+    let mut page = String::new();
+    for title in TITLES {
+        let own = || counts.keys().filter(|cell| cell[0] == title);
+        let rows: BTreeSet<&String> = own().map(|cell| &cell[1]).collect();
+        let columns: BTreeSet<&String> = own().map(|cell| &cell[2]).collect();
+        page += &format!("\n### {title}\n\n| |");
+        columns.iter().for_each(|column| page += &format!(" {column} |"));
+        page += &format!("\n| --- |{}\n", " ---: |".repeat(columns.len()));
+        for row in rows {
+            page += &format!("| {row} |");
+            for &column in &columns {
+                let count = counts.get(&[title.to_owned(), row.clone(), column.clone()]);
+                page += &count.map_or_else(|| " |".to_owned(), |count| format!(" {count} |"));
+            }
+            page += "\n";
+        }
     }
-    let mut table = format!("\n### {title}\n\n| |");
-    columns.iter().for_each(|column| table += &format!(" {column} |"));
-    table += &format!("\n| --- |{}\n", " ---: |".repeat(columns.len()));
-    for (row, counts) in cells {
-        let count = |column| {
-            counts.get(column).map_or_else(|| " |".to_owned(), |found| format!(" {} |", found.len()))
-        };
-        table += &format!("| {row} |{}\n", columns.iter().map(count).collect::<String>());
-    }
-    table
+    page
 }
 
-/// Each cell of the page's tables that has a lower count in this run, in words. A column that this run lacks is of a
+/// Each number in the page's tables that is higher than in this run, in words. A column that this run lacks is of a
 /// backend that this machine lacks.
-pub(super) fn fewer(page: &str, run: &str) -> Vec<String> {
-    let (before, now) = (cells(page), cells(run));
-    let columns: BTreeSet<(&str, &str)> =
-        now.keys().map(|(title, _, column)| (title.as_str(), column.as_str())).collect();
-    let fell = before.iter().filter_map(|(cell @ (title, row, column), &count)| {
-        let here = now.get(cell).copied().unwrap_or_default();
-        let is_known = columns.contains(&(title.as_str(), column.as_str()));
-        (is_known && here < count)
-            .then(|| format!("{title}: {row}, {column}: {here}, and {count} on the page"))
-    });
-    fell.collect()
-}
-
-/// The numbers of the tables under headings of the third level, by heading, row and column.
-fn cells(page: &str) -> BTreeMap<(String, String, String), usize> {
-    let (mut title, mut columns, mut found) = (None, Vec::new(), BTreeMap::new());
+pub(super) fn fewer(page: &str, run: &Counts) -> Vec<String> {
+    let (mut title, mut columns, mut fell) = ("", Vec::<&str>::new(), Vec::new());
     for line in page.lines() {
         if line.starts_with('#') {
-            (title, columns) = (line.strip_prefix("### "), Vec::new());
+            (title, columns) = (line.trim_start_matches("### "), Vec::new());
         }
-        let (Some(title), Some(row)) = (title, line.strip_prefix('|')) else { continue };
-        let words: Vec<&str> = row.split('|').map(str::trim).collect();
-        if columns.is_empty() {
+        let words: Vec<&str> = line.split('|').map(str::trim).collect();
+        for (column, count) in columns.iter().zip(&words).skip(2) {
+            let cell = [title, words[1], column].map(str::to_owned);
+            let here = run.get(&cell).copied().unwrap_or_default();
+            let is_known = run.keys().any(|known| known[0] == title && known[2] == *column);
+            if is_known && count.parse().is_ok_and(|count: usize| here < count) {
+                fell.push(format!("{title}: {}, {column}: {here}, and {count} on the page", words[1]));
+            }
+        }
+        if columns.is_empty() && line.starts_with('|') {
             columns = words;
-            continue;
         }
-        let numbers = columns.iter().zip(&words).skip(1);
-        found.extend(numbers.filter_map(|(column, word)| {
-            let cell = (title.to_owned(), words[0].to_owned(), (*column).to_owned());
-            Some((cell, word.parse().ok()?))
-        }));
     }
-    found
+    fell
 }
 
 #[cfg(test)]
@@ -108,12 +106,12 @@ mod tests {
 
     #[test]
     fn kinds_are_counted_once_in_each_cell() {
-        let tables = tables(&kinds(&[
+        let tables = tables(&counts(&kinds(&[
             "tcp\tall_reduce\tf32\tsum\tblocking",
             "tcp\tall_reduce\tf32\tsum\tblocking in-place",
             "tcp\tall_reduce\ti8\tsum\tblocking",
             "solo\tbarrier\t-\t-\tasynchronous",
-        ]));
+        ])));
         assert!(tables.contains("| all_reduce | | 2 |\n| barrier | 1 | |\n"), "{tables}");
         assert!(tables.contains("| all_reduce | | 2 | 1 |\n"), "{tables}");
     }
@@ -121,10 +119,10 @@ mod tests {
     #[test]
     fn a_count_that_fell_is_told() {
         let both = ["tcp\tall_reduce\tf32\tsum\tblocking", "tcp\tall_reduce\ti8\tsum\tblocking"];
-        let (page, run) = (tables(&kinds(&both)), tables(&kinds(&both[..1])));
-        let told = fewer(&page, &run);
+        let (page, run) = (counts(&kinds(&both)), counts(&kinds(&both[..1])));
+        let told = fewer(&tables(&page), &run);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].ends_with(": all_reduce, tcp: 1, and 2 on the page"), "{told:?}");
-        assert!(fewer(&run, &page).is_empty() && fewer(&page, "").is_empty());
+        assert!(fewer(&tables(&run), &page).is_empty() && fewer(&tables(&page), &Counts::new()).is_empty());
     }
 }

@@ -6,22 +6,11 @@ use std::collections::BTreeSet;
 use super::marks::Function;
 use crate::tool::{Outcome, read, regex, repository};
 
-/// A page that names tests: where the names stand in it.
-struct Page {
-    path: &'static str,
-    /// Finds the text with the names in group 1.
-    names: &'static str,
-    /// Whether a file without a folder, or a path, stands for the tests in it.
-    holds_tests: bool,
-}
-
-const PAGES: [Page; 2] = [
-    Page { path: "ARCHITECTURE.md", names: r"(?ms)\*Held by:\*(.*?)^\S", holds_tests: false },
-    Page {
-        path: "docs/reliability.md",
-        names: r"(?m)^\| \*\*.*?\| ([^|]*) \| [^|]* \| [^|]* \|$",
-        holds_tests: true,
-    },
+/// The pages that name tests, the expressions that find the text with the names in group 1, and whether a file there
+/// stands for the tests in it.
+const PAGES: [(&str, &str, bool); 2] = [
+    ("ARCHITECTURE.md", r"(?ms)\*Held by:\*(.*?)^\S", false),
+    ("docs/reliability.md", r"(?m)^\| \*\*.*?\| ([^|]*) \| [^|]* \| [^|]* \|$", true),
 ];
 
 /// The names on both pages that no test of this run has.
@@ -47,7 +36,7 @@ pub(super) fn violations(
         (holds_tests && !within.any(has_run)).then_some("no test of it has run")
     };
     let mut found = Vec::new();
-    for Page { path, names: pattern, holds_tests } in PAGES {
+    for (path, pattern, holds_tests) in PAGES {
         let names = names(&read(&repository().join(path))?, pattern);
         let problems = names.iter().filter_map(|name| Some((name, problem(name, holds_tests)?)));
         found.extend(problems.map(|(name, problem)| format!("{path}: `{name}`: {problem}")));
@@ -56,7 +45,7 @@ pub(super) fn violations(
 }
 
 /// The names of tests and files in a text: in backticks, but for names of a tool's, as in "clippy's `expect_used`".
-fn names(text: &str, pattern: &str) -> Vec<String> {
+fn names(text: &str, pattern: &'static str) -> Vec<String> {
     let (of_tests, name) = (regex(pattern), regex(r"(\S*)\s\(?`(/?[a-z0-9_./-]+)`"));
     // The last paragraph ends with the text.
     let text = format!("{text}\n.");
@@ -81,9 +70,9 @@ mod tests {
 2.  **Another.**
     *Held by:* review.
 ";
-        assert_eq!(names(rules, PAGES[0].names), ["a_test", "suite/x.rs", "another_one"]);
+        assert_eq!(names(rules, PAGES[0].1), ["a_test", "suite/x.rs", "another_one"]);
         let promises =
             "| **Promise** `no_test` | `failures.rs`, `job/x.rs` | 3 | - |\n| other | `y.rs` | | |\n";
-        assert_eq!(names(promises, PAGES[1].names), ["failures.rs", "job/x.rs"]);
+        assert_eq!(names(promises, PAGES[1].1), ["failures.rs", "job/x.rs"]);
     }
 }

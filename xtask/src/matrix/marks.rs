@@ -2,9 +2,6 @@
 //! their documentation, `/// Rows: B8, B9`.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use crate::tool::{Outcome, read, regex, repository};
 
@@ -23,17 +20,10 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// The end of the names of its tests.
-    fn end(&self) -> String {
-        match self.path.strip_prefix(SUITE).and_then(|file| file.strip_suffix(".rs")) {
-            Some(module) => format!("{module}::{}", self.name),
-            None => self.name.clone(),
-        }
-    }
-
     /// The tests of this function among these.
     pub(super) fn among<'a>(&self, tests: &'a BTreeSet<String>) -> impl Iterator<Item = &'a String> {
-        let end = self.end();
+        let module = self.path.strip_prefix(SUITE).and_then(|file| file.strip_suffix(".rs"));
+        let end = module.map_or_else(|| self.name.clone(), |module| format!("{module}::{}", self.name));
         tests.iter().filter(move |test| {
             test.strip_suffix(&end).is_some_and(|start| start.is_empty() || start.ends_with("::"))
         })
@@ -50,19 +40,21 @@ pub(super) fn functions(paths: &[String], rows: &BTreeSet<String>) -> Outcome<Ve
     Ok(found)
 }
 
-static FUNCTION: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"^\s*(?:pub(?:\([a-z]+\))? )?(?:async )?(?:unsafe )?fn ([a-z0-9_]+)"));
-static PREFIX: LazyLock<Regex> = LazyLock::new(|| regex(r"^((?:[a-z][0-9]{1,2}_)+)"));
-static ROW: LazyLock<Regex> = LazyLock::new(|| regex(r"\b[A-Z][0-9]{1,2}\b"));
-
 fn of_file(path: &str, text: &str, known: &BTreeSet<String>) -> Vec<Function> {
     let (mut found, mut rows) = (Vec::new(), BTreeSet::new());
     for (line, text) in (1..).zip(text.lines()) {
         let trimmed = text.trim_start();
         if let Some(list) = trimmed.strip_prefix("/// Rows: ") {
-            rows.extend(ROW.find_iter(list).map(|row| row.as_str().to_owned()));
-        } else if let Some(name) = FUNCTION.captures(text).map(|found| found[1].to_owned()) {
-            let start = PREFIX.captures(&name).map(|found| found[1].to_uppercase()).unwrap_or_default();
+            rows.extend(regex(r"\b[A-Z][0-9]{1,2}\b").find_iter(list).map(|row| row.as_str().to_owned()));
+        } else if let Some(name) =
+            regex(r"^\s*(?:pub(?:\([a-z]+\))? )?(?:async )?(?:unsafe )?fn ([a-z0-9_]+)")
+                .captures(text)
+                .map(|found| found[1].to_owned())
+        {
+            let start = regex(r"^((?:[a-z][0-9]{1,2}_)+)")
+                .captures(&name)
+                .map(|found| found[1].to_uppercase())
+                .unwrap_or_default();
             rows.extend(start.split_terminator('_').filter(|row| known.contains(*row)).map(str::to_owned));
             found.push(Function { path: path.to_owned(), line, name, rows: std::mem::take(&mut rows) });
         } else if !trimmed.starts_with("///") && !trimmed.starts_with("#[") {

@@ -1,14 +1,8 @@
 //! The lines of cargo and of the test harness that belong to the end: tests that failed, and tests that were left out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use crate::tool::regex;
-
-/// The variable that repeats a randomised test.
-const SEED: &str = "UNISONO_TEST_SEED";
 
 /// The facts of the lines so far.
 #[derive(Default)]
@@ -33,33 +27,28 @@ struct Failure {
     target: Option<String>,
 }
 
-static RAN: LazyLock<Regex> = LazyLock::new(|| regex(r"^test (.*?) \.\.\. (.*)"));
-/// A harness that runs one test at a time has begun the line.
-static SKIP: LazyLock<Regex> = LazyLock::new(|| regex(r"^(?:.* \.\.\. )?SKIP (.*) \[([^\[]*)\]$"));
-static FAILED: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"^(?:(----) (?<name>.*) stdout ----|WATCHDOG: .* s, in the test (?<hung>.*))$"));
-static SEED_SAID: LazyLock<Regex> = LazyLock::new(|| regex(&format!("{SEED}=([[:alnum:]]*)")));
-static RERUN: LazyLock<Regex> = LazyLock::new(|| regex("to rerun pass `([^`]*)"));
-
 impl Report {
     /// Takes a line of cargo's or of the harness's.
     pub(crate) fn hear(&mut self, line: &str) {
-        if let Some(found) = RAN.captures(line).filter(|found| !found[2].starts_with("ignored")) {
+        let find = |pattern| regex(pattern).captures(line);
+        if let Some(found) = find(r"^test (.*?) \.\.\. (.*)").filter(|found| !found[2].starts_with("ignored"))
+        {
             self.ran.insert(found[1].to_owned());
         }
-        if let Some(found) = SKIP.captures(line) {
+        // A harness that runs one test at a time has begun the line.
+        if let Some(found) = find(r"^(?:.* \.\.\. )?SKIP (.*) \[([^\[]*)\]$") {
             self.skipped.entry(found[1].to_owned()).or_default().insert(found[2].to_owned());
-        } else if let Some(found) = FAILED.captures(line) {
+        } else if let Some(found) = find("^---- (.*) stdout ----$|^WATCHDOG: .* s, in the test (.*)$") {
             self.shown |= found.get(1).is_some();
-            let name = found.name("name").or_else(|| found.name("hung")).map(|name| name.as_str().to_owned());
+            let name = found.get(1).or_else(|| found.get(2)).map(|name| name.as_str().to_owned());
             self.failures.push(Failure { name, ..Failure::default() });
-        } else if let Some(found) = SEED_SAID.captures(line).filter(|_| self.shown) {
+        } else if let Some(found) = find("UNISONO_TEST_SEED=([[:alnum:]]*)").filter(|_| self.shown) {
             if let Some(failure) = self.failures.last_mut() {
                 failure.seed = Some(found[1].to_owned());
             }
         } else if line.starts_with("test result: ") {
             self.shown = false;
-        } else if let Some(found) = RERUN.captures(line) {
+        } else if let Some(found) = find("to rerun pass `([^`]*)") {
             self.fails(&found[1]);
         }
     }
@@ -91,7 +80,8 @@ impl Report {
     pub(crate) fn again(&self, features: impl Fn(&str) -> &'static str) -> Vec<String> {
         let line = |failure: &Failure| {
             let target = failure.target.as_deref()?;
-            let seed = failure.seed.as_ref().map(|seed| format!("{SEED}={seed} ")).unwrap_or_default();
+            let seed =
+                failure.seed.as_ref().map(|seed| format!("UNISONO_TEST_SEED={seed} ")).unwrap_or_default();
             let name = failure.name.as_ref().map(|name| format!(" -- --exact '{name}'")).unwrap_or_default();
             Some(format!("{seed}cargo test {target}{}{name}", features(target)))
         };
@@ -113,30 +103,14 @@ mod tests {
     #[test]
     fn each_failed_test_has_a_command() {
         let text = "\
-     Running tests/tcp.rs (target/debug/deps/tcp-0)
 UNISONO_TEST_SEED=1
 test worlds::a ... FAILED
-test worlds::b ... FAILED
-
-failures:
-
 ---- worlds::a stdout ----
 UNISONO_TEST_SEED=77
-
-thread 'worlds::a' (3) panicked at x.rs:1:1:
 UNISONO_TEST_SEED=77: wrong
-
 ---- worlds::b stdout ----
-wrong
-
-failures:
-    worlds::a
-    worlds::b
-
 test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.12s
-
 error: test failed, to rerun pass `-p unisono-transport-tcp --test tcp`
-   Doc-tests unisono
 ---- crates/unisono/src/lib.rs - init (line 30) stdout ----
 error: doctest failed, to rerun pass `-p unisono --doc`
 error: test failed, to rerun pass `-p unisono-cli --bin unisono`
@@ -153,10 +127,6 @@ error: test failed, to rerun pass `-p unisono-tests --test conformance`
         let features = |target: &str| if target.starts_with("-p unisono ") { " --features cli" } else { "" };
         assert_eq!(heard(text).again(features), expected);
         assert!(heard("test result: ok. 1 passed; 0 failed;").again(features).is_empty());
-    }
-
-    #[test]
-    fn a_test_of_another_workspace_is_run_in_it() {
         let mut report =
             Report { workspace: " --manifest-path x/Cargo.toml".to_owned(), ..Report::default() };
         report.hear("error: test failed, to rerun pass `-p y --lib`");

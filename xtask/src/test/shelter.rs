@@ -102,7 +102,11 @@ pub(crate) fn end_leftovers(known: &BTreeSet<i32>, patience: Duration) -> Vec<St
     while !left(known).is_empty() && Instant::now() < until {
         thread::sleep(PAUSE);
     }
-    let lines = left(known).iter().map(|pid| format!("{pid}: {}", command_line(*pid))).collect();
+    let line = |pid: &i32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        format!("{pid}: {}", String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " "))
+    };
+    let lines = left(known).iter().map(line).collect();
     end(known, patience);
     lines
 }
@@ -110,13 +114,9 @@ pub(crate) fn end_leftovers(known: &BTreeSet<i32>, patience: Duration) -> Vec<St
 /// Ends all descendants: first as they can clean up after themselves, then for sure.
 fn end(known: &BTreeSet<i32>, patience: Duration) {
     let (until, mut told) = (Instant::now() + patience, BTreeSet::new());
-    loop {
-        let left = left(known);
-        if left.is_empty() {
-            return;
-        }
+    while !left(known).is_empty() {
         let is_late = Instant::now() > until;
-        for pid in left {
+        for pid in left(known) {
             if let Some(process) = Pid::from_raw(pid).filter(|_| is_late || told.insert(pid)) {
                 // A process that has ended does not mind.
                 let _ = kill_process(process, if is_late { Signal::KILL } else { Signal::TERM });
@@ -151,11 +151,6 @@ fn parent(pid: i32) -> Option<i32> {
     if state == "Z" { None } else { rest.split(' ').next()?.parse().ok() }
 }
 
-fn command_line(pid: i32) -> String {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ")
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::io::BufRead;
@@ -178,22 +173,20 @@ pub(crate) mod tests {
 
     #[test]
     fn what_a_child_leaves_behind_is_found_and_ended() {
-        alone("test::shelter::tests::what_a_child_leaves_behind_is_found_and_ended", leave_behind);
-    }
-
-    fn leave_behind() {
-        set_child_subreaper(Some(getpid())).unwrap();
-        let known = descendants();
-        // A session of its own, and no parent any more.
-        let line = "setsid sh -c 'trap : TERM; echo $$; while :; do sleep 0.1; done' & wait $!; exit";
-        let mut child = Command::new("sh").args(["-c", line]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut pid = String::new();
-        io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut pid).unwrap();
-        let pid = pid.trim().parse().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let lines = end_leftovers(&known, Duration::from_millis(300));
-        assert!(lines.iter().any(|line| line.starts_with(&format!("{pid}: sh -c trap"))), "{lines:?}");
-        assert!(!descendants().contains(&pid));
+        alone("test::shelter::tests::what_a_child_leaves_behind_is_found_and_ended", || {
+            set_child_subreaper(Some(getpid())).unwrap();
+            let known = descendants();
+            // A session of its own, and no parent any more.
+            let line = "setsid sh -c 'trap : TERM; echo $$; while :; do sleep 0.1; done' & wait $!; exit";
+            let mut child = Command::new("sh").args(["-c", line]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut pid = String::new();
+            io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+            let pid = pid.trim().parse().unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let lines = end_leftovers(&known, Duration::from_millis(300));
+            assert!(lines.iter().any(|line| line.starts_with(&format!("{pid}: sh -c trap"))), "{lines:?}");
+            assert!(!descendants().contains(&pid));
+        });
     }
 }

@@ -1,9 +1,6 @@
 //! Rules that need only the lines of a file.
 
 use std::path::Path;
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use super::source::{Source, Violation};
 use crate::tool::regex;
@@ -16,13 +13,6 @@ const MACHINE_PATHS: [&str; 2] = [concat!("/ro", "ot/"), concat!("registry/", "s
 
 const REGISTRY_KEYS: [&str; 6] =
     ["[registries", "[source.", "registry =", "replace-with", "index =", "registry-index ="];
-
-/// The target of a link within the repository, without the place on the page.
-static LINK: LazyLock<Regex> = LazyLock::new(|| regex(r"\]\(([^)#]+)[^)]*\)"));
-/// An algorithm's source in at least four letters.
-static CITATION: LazyLock<Regex> =
-    LazyLock::new(|| regex(r#"\.source\(\s*"(?:[^"\n\p{Alphabetic}]*\p{Alphabetic}){4}"#));
-static HEADER: LazyLock<Regex> = LazyLock::new(|| regex(r"\A//!.*\S"));
 
 /// Every rule of this file.
 pub(super) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
@@ -49,7 +39,7 @@ pub(super) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
                 "packages come from crates.io by its own name, whatever its mirror".to_owned(),
             );
         }
-        for link in LINK.captures_iter(text).filter(|_| path.ends_with(".md")) {
+        for link in regex(r"\]\(([^)#]+)[^)]*\)").captures_iter(text).filter(|_| path.ends_with(".md")) {
             let folder = repository.join(path);
             if !link[1].contains("://") && !folder.with_file_name(&link[1]).exists() {
                 say(line, "link", format!("{} is not there", &link[1]));
@@ -60,11 +50,11 @@ pub(super) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
     if is_rust && lines > FILE_LINES_MAX {
         say(lines, "file length", format!("{lines} lines, at most {FILE_LINES_MAX}"));
     }
-    if is_rust && !HEADER.is_match(text) {
+    if is_rust && !regex(r"\A//!.*\S").is_match(text) {
         say(1, "header", "the first line must say the purpose of the file, after //!".to_owned());
     }
     let is_algorithm = path.starts_with("crates/schedule/src/algorithms/") && !path.ends_with("/mod.rs");
-    if is_algorithm && !CITATION.is_match(text) {
+    if is_algorithm && !regex(r#"\.source\(\s*"(?:[^"\n\p{Alphabetic}]*\p{Alphabetic}){4}"#).is_match(text) {
         say(1, "algorithm source", "no `.source(..)` says where the algorithm comes from".to_owned());
     }
     found

@@ -28,7 +28,7 @@ pub(crate) fn run() -> Outcome {
 fn check() -> Outcome<(usize, Vec<Violation>)> {
     let repository = repository();
     let paths = text_files(repository)?;
-    let mut violations = names::check(repository, names::USERS_MAX)?;
+    let mut violations = names::check(repository)?;
     let (mut rust, mut syntax, mut riddles) = (Vec::new(), Vec::new(), Vec::new());
     for path in &paths {
         let bytes = std::fs::read(repository.join(path)).map_err(at(path.as_ref()))?;

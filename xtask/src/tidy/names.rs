@@ -3,7 +3,7 @@
 //! re-export of a whole module of ours adds names by itself. `cargo xtask names` prints the list.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use syn::{Attribute, Item, UseTree, Visibility};
 
@@ -15,12 +15,10 @@ use crate::tool::{Outcome, read, repository};
 const SOURCES: &str = "crates/unisono/src";
 const LIST: &str = "crates/unisono/names.txt";
 
-/// The largest number of names for users, with all features; 167 of them need no feature.
-pub(super) const USERS_MAX: usize = 217;
-
 /// The names of the crate, and the re-exports that hide names from this list.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Names {
+    repository: PathBuf,
     /// The path of each name without the crate's, and the features that it needs.
     reachable: BTreeMap<String, Option<String>>,
     /// The modules that a program can name.
@@ -38,7 +36,7 @@ type Spot<'a> = (&'a str, &'a str, &'a str, Option<String>);
 ///
 /// # Errors
 /// When a file is missing or is no Rust.
-pub(super) fn check(repository: &Path, most: usize) -> Outcome<Vec<Violation>> {
+pub(super) fn check(repository: &Path) -> Outcome<Vec<Violation>> {
     let names = Names::read(repository)?;
     let violation = |path: &str, line, text| Violation { path: path.to_owned(), line, rule: "names", text };
     let unnamed = names.unnamed.iter();
@@ -49,10 +47,6 @@ pub(super) fn check(repository: &Path, most: usize) -> Outcome<Vec<Violation>> {
     if is != should {
         let same = is.lines().zip(should.lines()).take_while(|(left, right)| left == right).count();
         found.push(violation(LIST, same + 1, format!("the names differ: cargo xtask names > {LIST}")));
-    }
-    let count = names.reachable.keys().filter(|path| !path.starts_with("extend::")).count();
-    if count > most {
-        found.push(violation(LIST, 1, format!("{count} names for users, at most {most}")));
     }
     Ok(found)
 }
@@ -66,8 +60,9 @@ impl Names {
     /// # Errors
     /// When a file is missing or is no Rust.
     fn read(repository: &Path) -> Outcome<Names> {
-        let (mut names, file) = (Names::default(), format!("{SOURCES}/lib.rs"));
-        names.walk(repository, &parse(repository, &file)?, &("", &file, SOURCES, None))?;
+        let mut names = Names { repository: repository.to_owned(), ..Names::default() };
+        let file = format!("{SOURCES}/lib.rs");
+        names.walk(&parse(repository, &file)?, &("", &file, SOURCES, None))?;
         for (name, target, features) in std::mem::take(&mut names.repeated) {
             if !names.reachable.contains_key(&target) && !names.modules.contains(&target) {
                 names.reachable.insert(name, features);
@@ -92,7 +87,7 @@ impl Names {
         part("users", false) + "\n" + &part("authors of transports, vendors' backends and codecs", true)
     }
 
-    fn walk(&mut self, repository: &Path, items: &[Item], place: &Spot<'_>) -> Outcome {
+    fn walk(&mut self, items: &[Item], place: &Spot<'_>) -> Outcome {
         let (path, file, folder, of_module) = place;
         for item in items {
             let (vis, attrs, name) = match item {
@@ -113,23 +108,23 @@ impl Names {
             }
             let features = features(attrs).or_else(|| of_module.clone());
             match item {
-                Item::Use(used) => self.reexport(repository, &used.tree, &(path, file, folder, features)),
+                Item::Use(used) => self.reexport(&used.tree, &(path, file, folder, features)),
                 Item::Mod(module) => {
                     let path = join(path, &name);
                     self.modules.insert(path.clone());
                     let folder = format!("{folder}/{name}");
                     let files = [format!("{folder}/mod.rs"), format!("{folder}.rs")];
-                    let found = files.iter().find(|file| repository.join(file).exists());
+                    let found = files.iter().find(|file| self.repository.join(file).exists());
                     let file = found.map_or(*file, |file| file);
                     let parsed;
                     let items = match &module.content {
                         Some((_, items)) => items,
                         None => {
-                            parsed = parse(repository, file)?;
+                            parsed = parse(&self.repository, file)?;
                             &parsed
                         }
                     };
-                    self.walk(repository, items, &(&path, file, &folder, features))?;
+                    self.walk(items, &(&path, file, &folder, features))?;
                 }
                 _ => drop(self.reachable.insert(join(path, &name), features)),
             }
@@ -138,16 +133,16 @@ impl Names {
     }
 
     /// Takes each name of a re-export.
-    fn reexport(&mut self, repository: &Path, tree: &UseTree, place: &Spot<'_>) {
+    fn reexport(&mut self, tree: &UseTree, place: &Spot<'_>) {
         let (module, file, _, features) = place;
         syntax::leaves(tree, &[], &mut |path, name, span| {
             let target = path.join("::");
-            let mut hides = |what: String| {
+            let mut hides = |what| {
                 self.unnamed.push(((*file).to_owned(), span.start().line, format!("{what} `{target}`")))
             };
             match name.map(|name| join(module, &name)) {
-                None => hides("a glob of".to_owned()),
-                Some(_) if is_module_of_ours(repository, path) => hides("all of".to_owned()),
+                None => hides("a glob of"),
+                Some(_) if is_module_of_ours(&self.repository, path) => hides("all of"),
                 Some(name) if path[0] == "crate" => {
                     self.repeated.push((name, path[1..].join("::"), features.clone()));
                 }
@@ -164,7 +159,8 @@ fn join(path: &str, name: &str) -> String {
 /// Whether a program sees an item: documentation leaves hidden items out, and the compiler items of `cfg(doc)`.
 fn is_reachable(visibility: &Visibility, attributes: &[Attribute]) -> bool {
     let hides = |attribute: &Attribute| {
-        let words = attribute.meta.require_list().map(|list| format!("{}", list.tokens)).unwrap_or_default();
+        let words =
+            attribute.meta.require_list().map_or_else(|_| String::new(), |list| list.tokens.to_string());
         let is = |name: &str| attribute.path().is_ident(name);
         (is("doc") && words == "hidden") || (is("cfg") && ["doc", "test"].contains(&words.as_str()))
     };
@@ -200,7 +196,7 @@ mod tests {
     use super::*;
 
     /// The list of a crate of these files, and the violations where `names.txt` holds that list and `more`.
-    fn checked(files: &[(&str, &str)], more: &str, most: usize) -> (String, Vec<String>) {
+    fn checked(files: &[(&str, &str)], more: &str) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = folder.path().join(path);
@@ -211,7 +207,7 @@ mod tests {
         files.iter().for_each(|(path, text)| write(&format!("crates/unisono/src/{path}"), text));
         let list = Names::read(folder.path()).unwrap().list();
         write(LIST, &format!("{list}{more}"));
-        (list, check(folder.path(), most).unwrap().iter().map(Violation::to_string).collect())
+        (list, check(folder.path()).unwrap().iter().map(Violation::to_string).collect())
     }
 
     #[test]
@@ -230,7 +226,7 @@ mod tests {
         "#;
         let call = ("call.rs", "pub struct Call; pub(crate) struct Inner; pub mod deep;");
         let (list, found) =
-            checked(&[("lib.rs", lib), call, ("call/deep/mod.rs", "pub const MOST: u8 = 0;")], "", 4);
+            checked(&[("lib.rs", lib), call, ("call/deep/mod.rs", "pub const MOST: u8 = 0;")], "");
         let expected = "For users: 4 names, 4 of them without a feature\n\n\
             unisono::World\nunisono::call::Call\nunisono::call::deep::MOST\nunisono::prelude::Private\n\n\
             For authors of transports, vendors' backends and codecs: 3 names, 0 of them without a feature\n\n\
@@ -239,13 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_differs_and_a_name_too_many_are_found() {
-        let (_, found) = checked(&[("lib.rs", "pub fn a() {}\npub use bytemuck;")], "old\n", 1);
-        let expected = [
-            "crates/unisono/names.txt:8: names: the names differ: cargo xtask names > crates/unisono/names.txt",
-            "crates/unisono/names.txt:1: names: 2 names for users, at most 1",
-        ];
-        assert_eq!(found, expected);
+    fn a_list_that_differs_is_found() {
+        let (_, found) = checked(&[("lib.rs", "pub fn a() {}\npub use bytemuck;")], "old\n");
+        assert_eq!(found, [format!("{LIST}:8: names: the names differ: cargo xtask names > {LIST}")]);
     }
 
     #[test]
@@ -258,7 +250,7 @@ mod tests {
         ];
         for (line, what) in cases {
             let expected = format!("crates/unisono/src/lib.rs:1: names: list the names instead of {what}");
-            assert_eq!(checked(&[("lib.rs", line)], "", 1).1, [expected]);
+            assert_eq!(checked(&[("lib.rs", line)], "").1, [expected]);
         }
     }
 }

@@ -7,19 +7,17 @@ use super::syntax::Syntax;
 
 /// Every name that a crate declares twice.
 pub(super) fn check(packages: &[&str], files: &[Syntax]) -> Vec<Violation> {
-    let mut first: HashMap<(&str, &str), (&str, usize)> = HashMap::new();
+    let mut first: HashMap<(&str, &str), (&String, usize)> = HashMap::new();
     let mut violations = Vec::new();
-    for (path, line, name) in files
-        .iter()
-        .flat_map(|file| file.types.iter().map(|(line, name)| (file.path.as_str(), *line, name.as_str())))
-    {
+    let types = files.iter().flat_map(|file| file.types.iter().map(|(line, name)| (&file.path, *line, name)));
+    for (path, line, name) in types {
         let place = crate_of(packages, path);
-        let Some((other, at)) = first.get(&(place, name)) else {
+        let Some((other, at)) = first.get(&(place, name.as_str())) else {
             first.insert((place, name), (path, line));
             continue;
         };
         let text = format!("{name} is declared at {other}:{at} too");
-        violations.push(Violation { path: path.to_owned(), line, rule: "type name", text });
+        violations.push(Violation { path: path.clone(), line, rule: "type name", text });
     }
     violations
 }
