@@ -7,52 +7,31 @@ use std::process::Command;
 
 use crate::tool::{Outcome, at, fresh, repository, succeed};
 
-/// A vendor whose files can be fetched.
-struct Vendor {
-    name: &'static str,
-    wheels: &'static [Wheel<'static>],
-    /// The variables that hold the folder, or a file in it, for its users.
-    variables: &'static [(&'static str, Option<&'static str>)],
-}
-
 /// A wheel, and the names of the files of its `lib` that are kept, side by side; the whole wheel when there are none.
 type Wheel<'a> = (&'a str, &'a [&'a str]);
 
-const VENDORS: &[Vendor] = &[
+/// The vendors whose files can be fetched: name, wheels, and the variables with `{}` for the folder, for its users.
+const VENDORS: [(&str, &[Wheel<'static>], &str); 4] = [
     // NVRTC of CUDA 12, because its output loads with drivers of CUDA 12 and later; it knows cards up to sm_121.
-    Vendor {
-        name: "nvrtc",
-        wheels: &[("nvidia-cuda-nvrtc-cu12==12.9.86", &[]), ("nvidia-cuda-cuobjdump==13.5.37", &[])],
-        variables: &[],
-    },
+    ("nvrtc", &[("nvidia-cuda-nvrtc-cu12==12.9.86", &[]), ("nvidia-cuda-cuobjdump==13.5.37", &[])], ""),
     // The libccl.so.1 of `oneccl` needs SYCL, and has 230 MB. The libfabric that the two ask for is in no index of
     // wheels; Intel MPI brings one. `cargo xtask compare` has an older oneCCL, because pip resolves its dependencies.
-    Vendor {
-        name: "ccl",
-        wheels: &[
+    (
+        "ccl",
+        &[
             ("oneccl==2022.2.0", &["libccl.so.2", "libccl_legacy_cpu.so"]),
             ("oneccl-cpu==2022.2.0", &["libccl.so.1"]),
             ("impi-rt==2021.18.1", &["libfabric.so.1", "libtcp-fi.so"]),
         ],
-        variables: &[("UNISONO_CCL_DIR", None), ("FI_PROVIDER_PATH", None)],
-    },
+        "UNISONO_CCL_DIR={} FI_PROVIDER_PATH={}",
+    ),
     // Of its 350 MB, and of the 474 MB of the library, most are code for devices.
-    Vendor {
-        name: "nccl",
-        wheels: &[("nvidia-nccl-cu12==2.32.3", &[NCCL])],
-        variables: &[("UNISONO_NCCL_LIB", Some(NCCL))],
-    },
+    ("nccl", &[("nvidia-nccl-cu12==2.32.3", &["libnccl.so.2"])], "UNISONO_NCCL_LIB={}/libnccl.so.2"),
     // The oldest version that is used. It is for a look now and then.
-    Vendor {
-        name: "nccl-2.19",
-        wheels: &[("nvidia-nccl-cu12==2.19.3", &[NCCL])],
-        variables: &[("UNISONO_NCCL_LIB", Some(NCCL))],
-    },
+    ("nccl-2.19", &[("nvidia-nccl-cu12==2.19.3", &["libnccl.so.2"])], "UNISONO_NCCL_LIB={}/libnccl.so.2"),
 ];
 
 const USAGE: &str = "usage: cargo xtask fetch-vendor nvrtc | ccl | nccl | nccl-2.19";
-
-const NCCL: &str = "libnccl.so.2";
 
 /// In a complete folder, this file names the fetched wheels.
 const DONE: &str = "wheels";
@@ -73,16 +52,12 @@ with zipfile.ZipFile(os.path.join(download, wheel)) as archive:
 
 /// Fetches the vendor that `words` name, unless it is there.
 pub(crate) fn run(words: &[&str]) -> Outcome {
-    let vendor = VENDORS.iter().find(|vendor| *words == [vendor.name]).ok_or(USAGE)?;
-    let folder = repository().join("target/vendor").join(vendor.name);
-    fetch(&folder, vendor.wheels)?;
-    let settings = vendor.variables.iter().map(|(name, file)| {
-        let path = file.map_or_else(|| folder.clone(), |file| folder.join(file));
-        format!(" {name}={}", path.display())
-    });
-    let settings = settings.collect::<String>();
-    if !settings.is_empty() {
-        println!("export{settings}");
+    let named = VENDORS.iter().find(|(name, ..)| *words == [*name]);
+    let (name, wheels, variables) = named.ok_or(USAGE)?;
+    let folder = repository().join("target/vendor").join(name);
+    fetch(&folder, wheels)?;
+    if !variables.is_empty() {
+        println!("export {}", variables.replace("{}", &folder.display().to_string()));
     }
     Ok(())
 }

@@ -23,34 +23,29 @@ usage: cargo xtask <command>
   test [--full]
          the house rules and the tests, but for those of vendors, devices and programs that measure; --full adds these,
          format, clippy and documentation without warnings, the packages under examples and in benches/lab, loom, Miri,
-         cargo-deny, and the archives of packages; ends with the seconds of each part, what was skipped, and a command
-         for each test that failed
+         cargo-deny, and the archives of packages
   tidy   only the house rules
   matrix [--check]
-         writes docs/matrix.md, each feature with its tests, from the last full run of the tests, or compares them
+         writes docs/matrix.md from the last full run of the tests, or compares them
   names  the names that programs reach in unisono, as crates/unisono/names.txt holds them
   package
          packs each published package, and builds it from its archive
-  compare [--install] [options]
-         unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
-  converge [--install] [options]
-         what compressed gradients cost in accuracy, on Fashion-MNIST, which --install fetches; --help lists options
-  fetch-vendor nvrtc | ccl
-         what tests need of vendors, from wheels: NVIDIA's run-time compiler and cuobjdump; Intel's oneCCL, for which it
-         prints the variables that name its folder
+  compare | converge [--install] [options]
+         unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; the cost of compressed gradients in accuracy on
+         Fashion-MNIST; --install fetches these first; --help lists options
+  fetch-vendor nvrtc | ccl | nccl | nccl-2.19
+         what tests need of vendors, from wheels; prints the variables that name it
   fuzz [--inputs N | --keep] [target]
          10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler; --keep
          adds the found inputs with new coverage to fuzz/corpus
   gpu-check [options]
          one program that checks and measures the CUDA kernels on a machine with a card; with options it is run here
   launchers
-         Open MPI, MPICH and Intel MPI, which it fetches as wheels, torchrun, and Slurm on two nodes of this machine
-         start 4 ranks of an example; those that are not here are skipped
+         Open MPI, MPICH, Intel MPI, torchrun, and Slurm on two nodes of this machine start 4 ranks of an example; those
+         that are not here are skipped
   python build | test [options of pytest]
-         the wheel of the package for Python, with the program in it; test installs it into an empty environment, and
-         tests it there with 4 ranks and alone
-  scale
-         messages and simulated time of the control plane at 64 to 4,096 ranks, and a picture; takes gigabytes
+         the wheel of the package for Python, with the program in it; test tests it with 4 ranks and alone
+  scale  messages and simulated time of the control plane at 64 to 4,096 ranks, and a picture; takes gigabytes
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
   sheltered COMMAND [argument ...]

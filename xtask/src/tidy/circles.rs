@@ -79,17 +79,15 @@ impl<'a> Tree<'a> {
 
     /// Adds the module that a file is, and those below it.
     fn grow(&mut self, Syntax { path, statements, .. }: &'a Syntax, name: Name<'a>) {
-        let folder = match path.rsplit_once('/') {
-            Some((folder, _)) if name.len() == 1 || path.ends_with("/mod.rs") => folder,
-            _ => path.strip_suffix(".rs").unwrap_or(path),
-        };
         self.add(name.clone(), path);
         for statement in statements {
             let around = [&name[..], &strs(&statement.within)].concat();
             let child = [&around[..], &strs(&statement.path)].concat();
             match &statement.said {
                 Said::File => {
-                    let place = [&[folder], &child[name.len()..]].concat().join("/");
+                    // The folder of the root has a folder for each module.
+                    let folder = child[0].rsplit_once('/').map_or("", |(folder, _)| folder);
+                    let place = [&[folder], &child[1..]].concat().join("/");
                     let names = [format!("{place}.rs"), format!("{place}/mod.rs")];
                     if let Some(file) = self.files.iter().find(|file| names.contains(&file.path)) {
                         self.grow(file, child);

@@ -11,60 +11,55 @@ const LINE_COLUMNS_MAX: usize = 120;
 /// Paths of the machine at hand mean nothing on another one.
 const MACHINE_PATHS: [&str; 2] = [concat!("/ro", "ot/"), concat!("registry/", "src/")];
 
-const REGISTRY_KEYS: [&str; 6] =
-    ["[registries", "[source.", "registry =", "replace-with", "index =", "registry-index ="];
+/// Keys of a manifest or of cargo's settings.
+const REGISTRY: &str = r"^(?:\[registries|\[source\.|registry =|replace-with|index =|registry-index =)";
 
 /// Every rule of this file.
 pub(super) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
     let Source { path, text } = *source;
     let (is_rust, mut found) = (path.ends_with(".rs"), Vec::new());
-    let mut say = |line, rule, text: String| found.push(source.violation(line, rule, text));
+    let mut say = |line, rule, text: &str| found.push(source.violation(line, rule, text));
     let here = repository.display().to_string();
     let is_here_long = repository.components().count() > 2;
     for (line, text) in (1..).zip(text.lines()) {
         let columns = text.chars().count();
         if columns > LINE_COLUMNS_MAX && (is_rust || path.starts_with(".ci/")) {
-            say(line, "line length", format!("{columns} columns, at most {LINE_COLUMNS_MAX}"));
+            say(line, "line length", &format!("{columns} columns, at most {LINE_COLUMNS_MAX}"));
         }
         if is_rust && !text.is_ascii() {
-            say(line, "ascii", "write an escape or a word".to_owned());
+            say(line, "ascii", "write an escape or a word");
         }
         if MACHINE_PATHS.iter().any(|path| text.contains(path)) || is_here_long && text.contains(&here) {
-            say(line, "machine path", "a path of one machine".to_owned());
+            say(line, "machine path", "a path of one machine");
         }
         if names_registry(path, text.trim()) {
-            say(
-                line,
-                "registry",
-                "packages come from crates.io by its own name, whatever its mirror".to_owned(),
-            );
+            say(line, "registry", "packages come from crates.io by its own name, whatever its mirror");
         }
         for link in regex(r"\]\(([^)#]+)[^)]*\)").captures_iter(text).filter(|_| path.ends_with(".md")) {
             let folder = repository.join(path);
             if !link[1].contains("://") && !folder.with_file_name(&link[1]).exists() {
-                say(line, "link", format!("{} is not there", &link[1]));
+                say(line, "link", &format!("{} is not there", &link[1]));
             }
         }
     }
     let lines = text.lines().count();
     if is_rust && lines > FILE_LINES_MAX {
-        say(lines, "file length", format!("{lines} lines, at most {FILE_LINES_MAX}"));
+        say(lines, "file length", &format!("{lines} lines, at most {FILE_LINES_MAX}"));
     }
     if is_rust && !regex(r"\A//!.*\S").is_match(text) {
-        say(1, "header", "the first line must say the purpose of the file, after //!".to_owned());
+        say(1, "header", "the first line must say the purpose of the file, after //!");
     }
     let is_algorithm = path.starts_with("crates/schedule/src/algorithms/") && !path.ends_with("/mod.rs");
     if is_algorithm && !regex(r#"\.source\(\s*"(?:[^"\n\p{Alphabetic}]*\p{Alphabetic}){4}"#).is_match(text) {
-        say(1, "algorithm source", "no `.source(..)` says where the algorithm comes from".to_owned());
+        say(1, "algorithm source", "no `.source(..)` says where the algorithm comes from");
     }
     found
 }
 
 fn names_registry(path: &str, line: &str) -> bool {
-    let is_foreign =
-        line.starts_with("source = ") && !line.contains("\"registry+https://github.com/rust-lang/");
-    path.ends_with("Cargo.lock") && is_foreign
-        || path.ends_with(".toml") && REGISTRY_KEYS.iter().any(|key| line.starts_with(key))
+    let is_ours = line.contains("\"registry+https://github.com/rust-lang/crates.io-index\"");
+    path.ends_with("Cargo.lock") && line.starts_with("source = ") && !is_ours
+        || path.ends_with(".toml") && regex(REGISTRY).is_match(line)
 }
 
 #[cfg(test)]

@@ -39,10 +39,10 @@ type Spot<'a> = (&'a str, &'a str, &'a str, Option<String>);
 pub(super) fn check(repository: &Path) -> Outcome<Vec<Violation>> {
     let names = Names::read(repository)?;
     let violation = |path: &str, line, text| Violation { path: path.to_owned(), line, rule: "names", text };
-    let unnamed = names.unnamed.iter();
-    let mut found: Vec<Violation> = unnamed
-        .map(|(file, line, what)| violation(file, *line, format!("list the names instead of {what}")))
-        .collect();
+    let hidden = |(file, line, what): &(String, _, String)| {
+        violation(file, *line, format!("list the names instead of {what}"))
+    };
+    let mut found: Vec<Violation> = names.unnamed.iter().map(hidden).collect();
     let (is, should) = (std::fs::read_to_string(repository.join(LIST)).unwrap_or_default(), names.list());
     if is != should {
         let same = is.lines().zip(should.lines()).take_while(|(left, right)| left == right).count();
@@ -159,8 +159,7 @@ fn join(path: &str, name: &str) -> String {
 /// Whether a program sees an item: documentation leaves hidden items out, and the compiler items of `cfg(doc)`.
 fn is_reachable(visibility: &Visibility, attributes: &[Attribute]) -> bool {
     let hides = |attribute: &Attribute| {
-        let words =
-            attribute.meta.require_list().map_or_else(|_| String::new(), |list| list.tokens.to_string());
+        let words = syntax::words(attribute);
         let is = |name: &str| attribute.path().is_ident(name);
         (is("doc") && words == "hidden") || (is("cfg") && ["doc", "test"].contains(&words.as_str()))
     };
@@ -170,8 +169,8 @@ fn is_reachable(visibility: &Visibility, attributes: &[Attribute]) -> bool {
 /// The features that an item's own attribute asks for.
 fn features(attributes: &[Attribute]) -> Option<String> {
     let condition = attributes.iter().find(|attribute| attribute.path().is_ident("cfg"))?;
-    let tokens = condition.meta.require_list().ok()?.tokens.to_string();
-    let names: Vec<&str> = tokens.split('"').skip(1).step_by(2).collect();
+    let words = syntax::words(condition);
+    let names: Vec<&str> = words.split('"').skip(1).step_by(2).collect();
     (!names.is_empty()).then(|| names.join(" or "))
 }
 

@@ -62,6 +62,11 @@ pub(super) fn read(source: &Source<'_>) -> Result<Syntax, Violation> {
     Ok(syntax)
 }
 
+/// The words of an attribute in its parentheses.
+pub(super) fn words(attribute: &Attribute) -> String {
+    attribute.meta.require_list().map_or_else(|_| String::new(), |list| list.tokens.to_string())
+}
+
 /// Gives each name that a `use` brings: its path, its name here, `None` for a glob, and its place.
 pub(super) fn leaves(
     tree: &UseTree,
@@ -159,10 +164,9 @@ impl<'ast> Visit<'ast> for Reader {
 
     /// An item has its attributes before everything else.
     fn visit_attribute(&mut self, attribute: &'ast Attribute) {
-        let words = attribute.meta.require_list().map(|list| list.tokens.to_string().replace(' ', ""));
-        let is_for_tests =
-            |words: String| ["test", "all(test", "any(test"].iter().any(|test| words.starts_with(test));
-        let is_cfg = attribute.path().is_ident("cfg") && words.is_ok_and(is_for_tests);
+        let words = words(attribute).replace(' ', "");
+        let is_for_tests = ["test", "all(test", "any(test"].iter().any(|test| words.starts_with(test));
+        let is_cfg = attribute.path().is_ident("cfg") && is_for_tests;
         self.is_test |= is_cfg || attribute.path().is_ident("test");
     }
 

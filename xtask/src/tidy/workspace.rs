@@ -154,27 +154,26 @@ pub(crate) fn unpublished() -> Outcome<Vec<String>> {
 fn packages(manifest: &str) -> Outcome<Vec<Package>> {
     let words = ["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest];
     let metadata: Value = serde_json::from_str(&output(words)?).map_err(|error| error.to_string())?;
-    let list = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
-    list.iter().map(read_package).collect()
+    metadata["packages"].as_array().into_iter().flatten().map(read_package).collect()
 }
 
 fn read_package(package: &Value) -> Outcome<Package> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let file = PathBuf::from(text(&package["manifest_path"]));
     let folder = file.parent().and_then(|folder| folder.strip_prefix(repository()).ok());
-    let dependencies = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let dependencies = || package["dependencies"].as_array().into_iter().flatten();
     // Only packages of this workspace come by path.
     let is_used = |one: &&Value| one["path"].is_string() && one["kind"].as_str() != Some("dev");
-    let name_in_code =
-        |one: &Value| text(if one["rename"].is_string() { &one["rename"] } else { &one["name"] });
     Ok(Package {
         name: text(&package["name"]),
         folder: folder.unwrap_or(Path::new("")).display().to_string(),
         // `publish = false` is an empty list of registries.
         is_published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
         manifest: table(&file)?,
-        uses: dependencies.iter().filter(is_used).map(|one| text(&one["name"])).collect(),
-        dependencies: dependencies.iter().map(name_in_code).collect(),
+        uses: dependencies().filter(is_used).map(|one| text(&one["name"])).collect(),
+        dependencies: dependencies()
+            .map(|one| text(one.get("rename").filter(|name| name.is_string()).unwrap_or(&one["name"])))
+            .collect(),
     })
 }
 
