@@ -19,7 +19,7 @@ pub(super) fn violations(
     functions: &[Function],
     tests: &BTreeSet<String>,
 ) -> Outcome<Vec<String>> {
-    let has_run = |function: &Function| function.among(tests).next().is_some();
+    let has_run = |function: &Function| function.is_among(tests);
     let problem = |name: &str, holds_tests: bool| {
         if !name.contains(['/', '.']) {
             let mut named = functions.iter().filter(|function| function.name == name);
