@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "memory of Python objects, by its address")]
 
 use std::ffi::CStr;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
@@ -18,6 +19,7 @@ use unisono::{DType, Work};
 use crate::dtypes::of_format;
 use crate::errors::{Raise, invalid};
 use crate::exit::Kept;
+use crate::request::Piece;
 
 /// An array that a call reads or writes. Its exporter keeps the memory where it is as long as this value lives: it may
 /// neither free nor resize it.
@@ -161,9 +163,18 @@ impl Array {
 
     /// Whether it has a byte in common with another array.
     pub(crate) fn overlaps(&self, other: &Array) -> bool {
-        let range = |array: &Array| (array.start.addr().get(), array.start.addr().get() + array.bytes);
-        let ((start, end), (other_start, other_end)) = (range(self), range(other));
-        start < other_end && other_start < end
+        let (own, other) = (self.addresses(), other.addresses());
+        !own.is_empty() && !other.is_empty() && own.start < other.end && other.start < own.end
+    }
+
+    /// The addresses of its bytes.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        self.start.addr().get()..self.start.addr().get() + self.bytes
+    }
+
+    /// All its bytes.
+    pub(crate) fn whole(&self) -> Range<usize> {
+        0..self.bytes
     }
 
     /// Its bytes, to read. Another thread of the program that writes them meanwhile breaks the promise of every call on
@@ -180,13 +191,14 @@ impl Array {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Its memory for a started call.
+    /// A part of its memory for a started call, which has no other part with the same bytes.
     ///
     /// # Safety
     /// The array lives until the call has ended.
-    unsafe fn lend(&self) -> unisono::Result<OwnedBuffer> {
+    unsafe fn lend(&self, part: Range<usize>) -> unisono::Result<OwnedBuffer> {
+        let Range { start, end } = part.start.min(self.bytes)..part.end.min(self.bytes);
         // SAFETY: the export keeps the bytes in place as long as this value lives. `Request` refuses overlaps.
-        unsafe { OwnedBuffer::lent(self.start.as_ptr(), self.bytes, self.dtype) }
+        unsafe { OwnedBuffer::lent(self.start.as_ptr().add(start), end.saturating_sub(start), self.dtype) }
     }
 }
 
@@ -203,17 +215,24 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Starts a call on the memory of these arrays; `start` gets a buffer for each.
+    /// Starts a call on these pieces of arrays; `start` gets a buffer for each.
     pub(crate) fn new(
         py: Python<'_>,
         arrays: Vec<Array>,
+        pieces: Vec<Piece>,
         start: impl FnOnce(Vec<OwnedBuffer>) -> Work + Send,
     ) -> PyResult<Started> {
         // SAFETY: the value below keeps the arrays until its call has ended.
-        let lent: unisono::Result<Vec<_>> = arrays.iter().map(|array| unsafe { array.lend() }).collect();
+        let lend = |(array, part): Piece| unsafe { arrays[array].lend(part) };
+        let lent: unisono::Result<Vec<_>> = pieces.into_iter().map(lend).collect();
         let lent = lent.raise(py)?;
         let work = py.detach(|| start(lent));
         Ok(Started { work, arrays: Mutex::new(arrays) })
+    }
+
+    /// A call that keeps its arrays itself.
+    pub(crate) fn without_arrays(work: Work) -> Started {
+        Started { work, arrays: Mutex::default() }
     }
 
     /// The call's handle.
@@ -361,21 +380,29 @@ impl DlTensor {
             (0..dimensions).map(|index| unsafe { *list.add(index) }).collect()
         };
         let shape = if dimensions == 0 { Vec::new() } else { read(self.shape) };
-        let count: i64 = shape.iter().product();
-        if !self.strides.is_null() && count > 0 {
+        let element = usize::from(self.dtype.bits).div_ceil(8) * usize::from(self.dtype.lanes);
+        let lengths: Option<Vec<usize>> = shape.iter().map(|&length| usize::try_from(length).ok()).collect();
+        let size = lengths.and_then(|lengths| {
+            let bytes = lengths.iter().try_fold(element, |bytes, &length| bytes.checked_mul(length))?;
+            let is_memory = bytes <= isize::MAX as usize && (bytes == 0 || !self.data.is_null());
+            is_memory.then_some((lengths, bytes))
+        });
+        let Some((lengths, bytes)) = size else {
+            let problem = format!("a tensor of DLPack with shape {shape:?} at {:?} is no memory", self.data);
+            return Err(invalid(py, argument, problem));
+        };
+        if !self.strides.is_null() && bytes > 0 {
             let strides = read(self.strides);
             let mut next = 1;
             for (&length, &stride) in shape.iter().zip(&strides).rev() {
                 if length > 1 && stride != next {
-                    let sizes: Vec<usize> = shape.iter().map(|&length| length as usize).collect();
                     let strides: Vec<isize> = strides.iter().map(|&stride| stride as isize).collect();
-                    return Err(strided(py, argument, &sizes, &strides));
+                    return Err(strided(py, argument, &lengths, &strides));
                 }
                 next *= length;
             }
         }
-        let bytes = count as usize * usize::from(self.dtype.bits).div_ceil(8) * usize::from(self.dtype.lanes);
-        Ok((shape.into_iter().map(|length| length as usize).collect(), bytes))
+        Ok((lengths, bytes))
     }
 
     fn dtype(&self, py: Python<'_>, argument: &'static str) -> PyResult<DType> {

@@ -17,6 +17,9 @@ use crate::results::{Gives, new_like};
 /// An argument of a Python call.
 pub(crate) type Argument<'a, 'py> = &'a Bound<'py, PyAny>;
 
+/// An argument that may be missing.
+pub(crate) type Maybe<'a, 'py> = Option<Argument<'a, 'py>>;
+
 /// An argument that is an array, or a list of arrays.
 pub(crate) struct Given<'a, 'py> {
     object: Argument<'a, 'py>,
@@ -63,9 +66,11 @@ pub(crate) fn given<'a, 'py>(
 
 impl<'a, 'py> Given<'a, 'py> {
     /// The lengths of the arrays of a list.
-    fn lengths(&self) -> Option<Vec<u64>> {
+    pub(crate) fn lengths(&self) -> Option<Vec<u64>> {
         match &self.arrays {
-            Arrays::Many(arrays, _) => Some(arrays.iter().map(Array::count).collect()),
+            Arrays::Many(arrays, _) | Arrays::Pieces(arrays, ..) => {
+                Some(arrays.iter().map(Array::count).collect())
+            }
             Arrays::One(_) | Arrays::None => None,
         }
     }
@@ -73,7 +78,7 @@ impl<'a, 'py> Given<'a, 'py> {
     fn one(&self, name: &'static str) -> PyResult<&Array> {
         match &self.arrays {
             Arrays::One(array) => Ok(array),
-            Arrays::Many(..) | Arrays::None => Err(invalid(
+            Arrays::Many(..) | Arrays::Pieces(..) | Arrays::None => Err(invalid(
                 self.object.py(),
                 name,
                 "a list, but this call takes one array, or a list with out=",
@@ -95,7 +100,7 @@ impl<'a, 'py> Given<'a, 'py> {
     }
 
     /// The memory of `out`, which has elements as this argument.
-    fn output<'o>(&self, out: Argument<'o, 'py>, division: Division) -> PyResult<Given<'o, 'py>>
+    pub(crate) fn output<'o>(&self, out: Argument<'o, 'py>, division: Division) -> PyResult<Given<'o, 'py>>
     where
         'a: 'o,
     {
@@ -139,8 +144,8 @@ impl Communicator {
         &self,
         collective: Collective,
         array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
+        op: Maybe<'_, '_>,
+        out: Maybe<'_, '_>,
         dtype: Option<&str>,
     ) -> PyResult<Request> {
         let input = given(array, "array", dtype, Division::Coalesced)?;
@@ -185,9 +190,9 @@ impl Communicator {
     pub(crate) fn reducing_to(
         &self,
         array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
+        op: Maybe<'_, '_>,
         root: u32,
-        out: Option<Argument<'_, '_>>,
+        out: Maybe<'_, '_>,
         dtype: Option<&str>,
     ) -> PyResult<Request> {
         let input = given(array, "array", dtype, Division::Anywhere)?;
@@ -222,7 +227,7 @@ impl Communicator {
         &self,
         array: Argument<'_, '_>,
         root: Option<u32>,
-        out: Option<Argument<'_, '_>>,
+        out: Maybe<'_, '_>,
         counts: Option<Vec<u64>>,
         dtype: Option<&str>,
     ) -> PyResult<Request> {
@@ -267,7 +272,7 @@ impl Communicator {
 
     pub(crate) fn scattering(
         &self,
-        array: Option<Argument<'_, '_>>,
+        array: Maybe<'_, '_>,
         out: Argument<'_, '_>,
         root: u32,
         counts: Option<Vec<u64>>,
@@ -303,8 +308,8 @@ impl Communicator {
     pub(crate) fn reduce_scattering(
         &self,
         array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
+        op: Maybe<'_, '_>,
+        out: Maybe<'_, '_>,
         counts: Option<Vec<u64>>,
         dtype: Option<&str>,
     ) -> PyResult<Request> {
@@ -347,7 +352,7 @@ impl Communicator {
     pub(crate) fn exchanging(
         &self,
         array: Argument<'_, '_>,
-        out: Option<Argument<'_, '_>>,
+        out: Maybe<'_, '_>,
         counts: [Option<Vec<u64>>; 2],
         dtype: Option<&str>,
     ) -> PyResult<Request> {

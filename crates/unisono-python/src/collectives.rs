@@ -1,300 +1,86 @@
-//! The collectives on arrays, blocking and started.
+//! The collectives on arrays.
 
-use pyo3::prelude::*;
 use unisono::call::Descriptor;
 use unisono::{Collective, DType};
 
-use crate::building::Argument;
-use crate::communicator::Communicator;
+use crate::building::{Argument, Maybe};
+use crate::forms::calls;
 use crate::request::{Arrays, Memory, Request};
 use crate::results::Gives;
-use crate::work::Work;
 
-#[pymethods]
-impl Communicator {
+calls! {
     /// The array becomes the reduction of all ranks' arrays, the same bits everywhere; with `out`, which is given back,
     /// it stays as it is. A list of arrays is reduced in one call, with the same lengths on every rank.
-    #[pyo3(signature = (array, op = None, *, out = None, dtype = None))]
-    fn all_reduce(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.reducing(Collective::AllReduce, array, op, out, dtype)?.run(py, self)
-    }
-
-    /// Starts all_reduce.
-    #[pyo3(signature = (array, op = None, *, out = None, dtype = None))]
-    fn all_reduce_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.reducing(Collective::AllReduce, array, op, out, dtype)?.start(py, self)
-    }
+    all_reduce, all_reduce_async (array, op = None, *, out = None, dtype = None)
+        [array: Argument<'_, '_>, op: Maybe<'_, '_>, out: Maybe<'_, '_>, dtype: Option<&str>]
+        |comm| comm.reducing(Collective::AllReduce, array, op, out, dtype);
 
     /// Rank r's array becomes the reduction of the arrays of ranks 0 to r.
-    #[pyo3(signature = (array, op = None, *, out = None, dtype = None))]
-    fn scan(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.reducing(Collective::Scan, array, op, out, dtype)?.run(py, self)
-    }
-
-    /// Starts scan.
-    #[pyo3(signature = (array, op = None, *, out = None, dtype = None))]
-    fn scan_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.reducing(Collective::Scan, array, op, out, dtype)?.start(py, self)
-    }
+    scan, scan_async (array, op = None, *, out = None, dtype = None)
+        [array: Argument<'_, '_>, op: Maybe<'_, '_>, out: Maybe<'_, '_>, dtype: Option<&str>]
+        |comm| comm.reducing(Collective::Scan, array, op, out, dtype);
 
     /// Rank r's array becomes the reduction of the arrays of ranks 0 to r-1; rank 0's stays as it is.
-    #[pyo3(signature = (array, op = None, *, out = None, dtype = None))]
-    fn exscan(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.reducing(Collective::Exscan, array, op, out, dtype)?.run(py, self)
-    }
-
-    /// Starts exscan.
-    #[pyo3(signature = (array, op = None, *, out = None, dtype = None))]
-    fn exscan_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.reducing(Collective::Exscan, array, op, out, dtype)?.start(py, self)
-    }
+    exscan, exscan_async (array, op = None, *, out = None, dtype = None)
+        [array: Argument<'_, '_>, op: Maybe<'_, '_>, out: Maybe<'_, '_>, dtype: Option<&str>]
+        |comm| comm.reducing(Collective::Exscan, array, op, out, dtype);
 
     /// Every rank's array becomes the root's.
-    #[pyo3(signature = (array, root = 0, *, dtype = None))]
-    fn broadcast(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        root: u32,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.broadcasting(array, root, dtype)?.run(py, self)
-    }
-
-    /// Starts broadcast.
-    #[pyo3(signature = (array, root = 0, *, dtype = None))]
-    fn broadcast_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        root: u32,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.broadcasting(array, root, dtype)?.start(py, self)
-    }
+    broadcast, broadcast_async (array, root = 0, *, dtype = None)
+        [array: Argument<'_, '_>, root: u32, dtype: Option<&str>]
+        |comm| comm.broadcasting(array, root, dtype);
 
     /// The reduction of all ranks' arrays on the root, `None` elsewhere.
-    #[pyo3(signature = (array, op = None, root = 0, *, out = None, dtype = None))]
-    fn reduce(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        root: u32,
-        out: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.reducing_to(array, op, root, out, dtype)?.run(py, self)
-    }
-
-    /// Starts reduce.
-    #[pyo3(signature = (array, op = None, root = 0, *, out = None, dtype = None))]
-    fn reduce_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        root: u32,
-        out: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.reducing_to(array, op, root, out, dtype)?.start(py, self)
-    }
+    reduce, reduce_async (array, op = None, root = 0, *, out = None, dtype = None)
+        [array: Argument<'_, '_>, op: Maybe<'_, '_>, root: u32, out: Maybe<'_, '_>, dtype: Option<&str>]
+        |comm| comm.reducing_to(array, op, root, out, dtype);
 
     /// The arrays of all ranks: a new array with a row for each rank, or `out`, which may be a list with an array for
     /// each rank. With `counts`, a count for each rank, a flat array.
-    #[pyo3(signature = (array, *, out = None, counts = None, dtype = None))]
-    fn all_gather(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        out: Option<Argument<'_, '_>>,
-        counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.gathering(array, None, out, counts, dtype)?.run(py, self)
-    }
-
-    /// Starts all_gather.
-    #[pyo3(signature = (array, *, out = None, counts = None, dtype = None))]
-    fn all_gather_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        out: Option<Argument<'_, '_>>,
-        counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.gathering(array, None, out, counts, dtype)?.start(py, self)
-    }
+    all_gather, all_gather_async (array, *, out = None, counts = None, dtype = None)
+        [array: Argument<'_, '_>, out: Maybe<'_, '_>, counts: Option<Vec<u64>>, dtype: Option<&str>]
+        |comm| comm.gathering(array, None, out, counts, dtype);
 
     /// As all_gather on the root, `None` elsewhere. All ranks give the counts, if any does.
-    #[pyo3(signature = (array, root = 0, *, out = None, counts = None, dtype = None))]
-    fn gather(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        root: u32,
-        out: Option<Argument<'_, '_>>,
-        counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.gathering(array, Some(root), out, counts, dtype)?.run(py, self)
-    }
-
-    /// Starts gather.
-    #[pyo3(signature = (array, root = 0, *, out = None, counts = None, dtype = None))]
-    fn gather_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        root: u32,
-        out: Option<Argument<'_, '_>>,
-        counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.gathering(array, Some(root), out, counts, dtype)?.start(py, self)
-    }
+    gather, gather_async (array, root = 0, *, out = None, counts = None, dtype = None)
+        [array: Argument<'_, '_>, root: u32, out: Maybe<'_, '_>, counts: Option<Vec<u64>>, dtype: Option<&str>]
+        |comm| comm.gathering(array, Some(root), out, counts, dtype);
 
     /// Rank r's `out` becomes share r of the root's array, or array r of its list; the other ranks give `None`.
-    #[pyo3(signature = (array, out, root = 0, *, counts = None, dtype = None))]
-    fn scatter(
-        &self,
-        py: Python<'_>,
-        array: Option<Argument<'_, '_>>,
-        out: Argument<'_, '_>,
-        root: u32,
-        counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.scattering(array, out, root, counts, dtype)?.run(py, self)
-    }
-
-    /// Starts scatter.
-    #[pyo3(signature = (array, out, root = 0, *, counts = None, dtype = None))]
-    fn scatter_async(
-        &self,
-        py: Python<'_>,
-        array: Option<Argument<'_, '_>>,
-        out: Argument<'_, '_>,
-        root: u32,
-        counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.scattering(array, out, root, counts, dtype)?.start(py, self)
-    }
+    scatter, scatter_async (array, out, root = 0, *, counts = None, dtype = None)
+        [array: Maybe<'_, '_>, out: Argument<'_, '_>, root: u32, counts: Option<Vec<u64>>, dtype: Option<&str>]
+        |comm| comm.scattering(array, out, root, counts, dtype);
 
     /// Share r of the reduction of all ranks' arrays on rank r: a new array, or `out`.
-    #[pyo3(signature = (array, op = None, *, out = None, counts = None, dtype = None))]
-    fn reduce_scatter(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
-        counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.reduce_scattering(array, op, out, counts, dtype)?.run(py, self)
-    }
-
-    /// Starts reduce_scatter.
-    #[pyo3(signature = (array, op = None, *, out = None, counts = None, dtype = None))]
-    fn reduce_scatter_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        op: Option<Argument<'_, '_>>,
-        out: Option<Argument<'_, '_>>,
-        counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.reduce_scattering(array, op, out, counts, dtype)?.start(py, self)
-    }
+    reduce_scatter, reduce_scatter_async (array, op = None, *, out = None, counts = None, dtype = None)
+        [array: Argument<'_, '_>, op: Maybe<'_, '_>, out: Maybe<'_, '_>, counts: Option<Vec<u64>>,
+         dtype: Option<&str>]
+        |comm| comm.reduce_scattering(array, op, out, counts, dtype);
 
     /// Part s of rank r's result is part r of rank s's array: a new array, or `out`. Uneven parts have `send_counts`
     /// and `receive_counts`, or are lists of arrays.
-    #[pyo3(signature = (array, *, out = None, send_counts = None, receive_counts = None, dtype = None))]
-    fn all_to_all(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        out: Option<Argument<'_, '_>>,
-        send_counts: Option<Vec<u64>>,
-        receive_counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        self.exchanging(array, out, [send_counts, receive_counts], dtype)?.run(py, self)
-    }
+    all_to_all, all_to_all_async (array, *, out = None, send_counts = None, receive_counts = None, dtype = None)
+        [array: Argument<'_, '_>, out: Maybe<'_, '_>, send_counts: Option<Vec<u64>>,
+         receive_counts: Option<Vec<u64>>, dtype: Option<&str>]
+        |comm| comm.exchanging(array, out, [send_counts, receive_counts], dtype);
 
-    /// Starts all_to_all.
-    #[pyo3(signature = (array, *, out = None, send_counts = None, receive_counts = None, dtype = None))]
-    fn all_to_all_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        out: Option<Argument<'_, '_>>,
-        send_counts: Option<Vec<u64>>,
-        receive_counts: Option<Vec<u64>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        self.exchanging(array, out, [send_counts, receive_counts], dtype)?.start(py, self)
-    }
+    /// Every array of the list `out` becomes the shares of all ranks in rank order; `arrays[i]` is this rank's share of
+    /// `out[i]`, as `coalesced_share` has it. One call of all elements.
+    all_gather_coalesced, all_gather_coalesced_async (arrays, out, *, dtype = None)
+        [arrays: Argument<'_, '_>, out: Argument<'_, '_>, dtype: Option<&str>]
+        |comm| comm.gathering_coalesced(arrays, out, dtype);
+
+    /// `out[i]` becomes this rank's share of the reduction of all ranks' `arrays[i]`, as `coalesced_share` has it. One
+    /// call of all elements.
+    reduce_scatter_coalesced, reduce_scatter_coalesced_async (arrays, out, op = None, *, dtype = None)
+        [arrays: Argument<'_, '_>, out: Argument<'_, '_>, op: Maybe<'_, '_>, dtype: Option<&str>]
+        |comm| comm.scattering_coalesced(arrays, out, op, dtype);
 
     /// Returns when every rank has called it.
-    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
-        barrier().run(py, self).map(drop)
-    }
-
-    /// Starts barrier.
-    fn barrier_async(&self, py: Python<'_>) -> PyResult<Work> {
-        barrier().start(py, self)
-    }
+    barrier, barrier_async () [] |_comm| barrier();
 }
 
-fn barrier() -> Request {
+fn barrier() -> pyo3::PyResult<Request> {
     let memory = Memory::Separate { input: Arrays::None, output: Arrays::None };
-    Request::new(Descriptor::new(Collective::Barrier, DType::U8, 0), memory, Gives::Nothing)
+    Ok(Request::new(Descriptor::new(Collective::Barrier, DType::U8, 0), memory, Gives::Nothing))
 }

@@ -1,14 +1,15 @@
 //! A communicator, as Python has it: its facts, its options, its groups, its end.
 
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use unisono::call::{Call, OwnedCall};
 use unisono::extend::calls::{Executor, Life, ParentCall, Site};
 use unisono::{
-    CallOptions, Collectives, Communicator as _, Determinism, Group, GroupOptions, Outcome, Probed, Result,
-    Scope,
+    CallOptions, Collectives, Communicator as _, Determinism, Error, Group, GroupOptions, Outcome, Probed,
+    Result, Scope,
 };
 
 use crate::interrupt::waiting;
@@ -16,6 +17,12 @@ use crate::site::site;
 use crate::timeouts::seconds;
 
 /// A group of ranks that communicate: the world, a part of it, or the ranks that are left after a failure.
+///
+/// >>> even = world.split(world.rank % 2)
+/// >>> even.all_reduce(np.array([1.0, 2.0]), un.SUM)
+/// array([1., 2.])
+/// >>> even.all_gather_object({"rank": even.rank})
+/// [{'rank': 0}]
 #[pyclass(frozen, subclass, module = "unisono")]
 pub(crate) struct Communicator {
     pub(crate) inner: Arc<dyn unisono::Communicator>,
@@ -30,7 +37,7 @@ impl Communicator {
 
     /// This communicator for calls that the library makes of others: each has the line of the program.
     pub(crate) fn at(&self, py: Python<'_>) -> At {
-        At { inner: self.inner.clone(), site: site(py) }
+        At { inner: self.inner.clone(), site: site(py), opened: None }
     }
 
     pub(crate) fn size_of(&self) -> usize {
@@ -43,6 +50,28 @@ impl Communicator {
 pub(crate) struct At {
     inner: Arc<dyn unisono::Communicator>,
     site: Site,
+    /// Is told when a scope is open.
+    opened: Option<Sender<()>>,
+}
+
+impl At {
+    /// The same, which tells when a scope is open.
+    pub(crate) fn that_tells(self, opened: Sender<()>) -> At {
+        At { opened: Some(opened), ..self }
+    }
+
+    /// The error of `call` with this line: an error that is found before the communicator sees the call names a line of
+    /// the library.
+    pub(crate) fn named(&self, error: Error, call: &str) -> Error {
+        let call = Some(format!("{call}{}", self.site.at()));
+        match error {
+            Error::InvalidArgument { argument, problem, .. } => {
+                Error::InvalidArgument { argument, problem, call }
+            }
+            Error::Closed { .. } => Error::Closed { call },
+            other => other,
+        }
+    }
 }
 
 impl Executor for At {
@@ -81,7 +110,11 @@ impl Life for At {
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Scope> {
         let scope = self.inner.life().scope(ParentCall { site: Some(self.site), ..parent }, options)?;
-        Ok(scope.on(Arc::new(self.clone())))
+        if let Some(opened) = &self.opened {
+            // Nobody may listen any more.
+            let _ = opened.send(());
+        }
+        Ok(scope.on(Arc::new(At { opened: None, ..self.clone() })))
     }
 }
 

@@ -1,12 +1,29 @@
-//! The end of the interpreter: threads of the library that let go of Python objects at the end of calls never attach to
-//! an interpreter that is being finalized, because CPython ends such threads in the middle.
+//! The interpreter, of which a process has one, and its end: threads of the library that let go of Python objects at the
+//! end of calls never attach to an interpreter that is being finalized, because CPython ends such threads in the middle.
 
 use std::sync::{PoisonError, RwLock};
 
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 /// Whether threads of the library may attach. Held by a thread while it does.
 static MAY_ATTACH: RwLock<bool> = RwLock::new(true);
+
+/// Refuses every interpreter of the process but the first: objects of two interpreters must not meet in one world. The
+/// package calls it in each, because CPython gives the module of the first one to the others.
+#[pyfunction]
+#[pyo3(name = "_enter")]
+pub(crate) fn enter(py: Python<'_>) -> PyResult<()> {
+    static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let own = py.import("sys")?.getattr("modules")?;
+    if MODULES.get_or_init(py, || own.clone().unbind()).is(&own) {
+        return Ok(());
+    }
+    let text = "unisono serves one interpreter of a process, and another one has imported it: \
+                sub-interpreters cannot use it";
+    Err(PyImportError::new_err(text))
+}
 
 /// Runs `action` with the interpreter attached; false when that is no longer possible.
 pub(crate) fn attached(action: impl FnOnce(Python<'_>)) -> bool {
@@ -33,6 +50,11 @@ impl<T> Kept<T> {
     /// The value; `None` never, as long as it lives.
     pub(crate) fn get(&self) -> Option<&T> {
         self.0.as_ref()
+    }
+
+    /// As `get`.
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        self.0.as_mut()
     }
 }
 

@@ -6,24 +6,29 @@
 //! | `communicator.rs`, `world.rs` | the two classes of communicators, and how a program joins its job |
 //! | `meeting.rs` | a meeting through a store that the program brings |
 //! | `collectives.rs`, `point_to_point.rs`, `objects.rs` | their calls |
-//! | `building.rs` | from arguments of collectives to requests |
+//! | `forms.rs`, `prepared.rs`, `group_calls.rs` | the forms of a call: made, started, prepared, made with others |
+//! | `building.rs`, `coalesced.rs` | from arguments of collectives to requests |
 //! | `request.rs` | one call with its arrays, to be made or started |
 //! | `arrays.rs` | memory of arrays, by the buffer protocol and DLPack; the one file with `unsafe` |
 //! | `dtypes.rs`, `operators.rs`, `messages.rs` | arguments: element types, operators, peers and tags |
 //! | `results.rs`, `timeouts.rs` | values of calls and new arrays for them; timeouts |
 //! | `work.rs`, `message.rs`, `store.rs` | handles of started calls, messages that a probe has found, the store |
-//! | `mesh.rs`, `compression.rs` | meshes and grids; compressed all-reduces and their states |
+//! | `mesh.rs`, `compressed.rs`, `compression.rs` | meshes and grids; compressed calls and their states |
 //! | `errors.rs`, `site.rs` | exceptions, and the lines of the program that they name |
-//! | `interrupt.rs`, `exit.rs` | waits that Ctrl-C ends, and the end of the interpreter |
+//! | `interrupt.rs`, `exit.rs` | waits that Ctrl-C ends; the interpreter and its end |
 
 mod arrays;
 mod building;
+mod coalesced;
 mod collectives;
 mod communicator;
+mod compressed;
 mod compression;
 mod dtypes;
 mod errors;
 mod exit;
+mod forms;
+mod group_calls;
 mod interrupt;
 mod meeting;
 mod mesh;
@@ -32,6 +37,7 @@ mod messages;
 mod objects;
 mod operators;
 mod point_to_point;
+mod prepared;
 mod request;
 mod results;
 mod site;
@@ -49,6 +55,8 @@ fn _unisono(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<communicator::Shrunk>()?;
     module.add_class::<world::World>()?;
     module.add_class::<work::Work>()?;
+    module.add_class::<prepared::Prepared>()?;
+    module.add_class::<group_calls::GroupCalls>()?;
     module.add_class::<store::Store>()?;
     module.add_class::<mesh::DeviceMesh>()?;
     module.add_class::<mesh::Cartesian>()?;
@@ -64,5 +72,6 @@ fn _unisono(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(world::is_initialized, module)?)?;
     module.add_function(wrap_pyfunction!(work::wait_all, module)?)?;
     module.add_function(wrap_pyfunction!(work::wait_any, module)?)?;
+    module.add_function(wrap_pyfunction!(exit::enter, module)?)?;
     module.add_function(wrap_pyfunction!(exit::exit, module)?)
 }

@@ -9,6 +9,10 @@ use crate::interrupt::waiting;
 use crate::world::World;
 
 /// The ranks of a world as an array with named dimensions, and a group for each dimension: as torch's `DeviceMesh`.
+///
+/// >>> mesh = un.DeviceMesh(world, {"data": 1, "model": 1})
+/// >>> mesh.names, mesh.group("model").all_reduce(np.ones(2)).tolist()
+/// (['data', 'model'], [1.0, 1.0])
 #[pyclass(frozen, module = "unisono")]
 pub(crate) struct DeviceMesh {
     mesh: unisono::DeviceMesh,
@@ -83,6 +87,10 @@ impl DeviceMesh {
 }
 
 /// The ranks of a communicator as a grid, whose rows are lines or rings: as `MPI_Cart_create`.
+///
+/// >>> grid = un.Cartesian(world, [1, 1], [True, False])
+/// >>> grid.shift(0), grid.shift(1)
+/// ((0, 0), (None, None))
 #[pyclass(frozen, module = "unisono")]
 pub(crate) struct Cartesian {
     grid: unisono::Cartesian,

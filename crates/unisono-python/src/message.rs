@@ -125,7 +125,8 @@ impl Message {
             ..Descriptor::new(Operation::Recv, self.dtype, count)
         };
         let (no_input, site) = (empty(py, self.dtype)?, site(py));
-        let started = Started::new(py, vec![room], |buffers| {
+        let whole = room.whole();
+        let started = Started::new(py, vec![room], vec![(0, whole)], |buffers| {
             let output =
                 buffers.into_iter().next().map_or(OwnedMemory::of(Vec::<u8>::new()), OwnedMemory::One);
             let buffers = OwnedBuffers::Separate { input: OwnedMemory::One(no_input), output };

@@ -6,7 +6,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 use unisono::{Bytes, Collectives, CollectivesOfObjects};
 
-use crate::building::Argument;
+use crate::building::{Argument, Maybe};
 use crate::communicator::Communicator;
 use crate::interrupt::waiting;
 use crate::messages::{Received, peer};
@@ -29,12 +29,7 @@ fn unpickled(py: Python<'_>, pickle: &[u8]) -> PyResult<Py<PyAny>> {
 impl Communicator {
     /// The root's object, on every rank; the other ranks' argument is not looked at.
     #[pyo3(signature = (object = None, root = 0))]
-    fn broadcast_object(
-        &self,
-        py: Python<'_>,
-        object: Option<Argument<'_, '_>>,
-        root: u32,
-    ) -> PyResult<Py<PyAny>> {
+    fn broadcast_object(&self, py: Python<'_>, object: Maybe<'_, '_>, root: u32) -> PyResult<Py<PyAny>> {
         let is_root = self.inner.rank() == root;
         // `None` is an object too.
         let own = match (is_root, object) {
@@ -71,12 +66,7 @@ impl Communicator {
 
     /// The object that the root has for this rank: the root gives one for each rank.
     #[pyo3(signature = (objects = None, root = 0))]
-    fn scatter_object(
-        &self,
-        py: Python<'_>,
-        objects: Option<Argument<'_, '_>>,
-        root: u32,
-    ) -> PyResult<Py<PyAny>> {
+    fn scatter_object(&self, py: Python<'_>, objects: Maybe<'_, '_>, root: u32) -> PyResult<Py<PyAny>> {
         let own = match objects.filter(|_| self.inner.rank() == root) {
             Some(objects) => {
                 let all: PyResult<Vec<Bytes>> = objects.try_iter()?.map(|object| pickled(&object?)).collect();
@@ -109,7 +99,7 @@ impl Communicator {
         &self,
         py: Python<'py>,
         source: Argument<'_, '_>,
-        tag: Option<Argument<'_, '_>>,
+        tag: Maybe<'_, '_>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let (source, tagged) = (peer(source, "source")?, crate::messages::tag(tag)?);
         let (at, options) = (self.at(py), self.options);

@@ -13,6 +13,12 @@ use crate::dtypes::numpy_name;
 use crate::errors::invalid;
 
 /// A reduce operator.
+///
+/// >>> un.SUM, un.Op.pre_mul_sum(0.5)
+/// (unisono.Op(sum), unisono.Op(pre_mul_sum(0.5)))
+/// >>> longest = un.Op.user(np.maximum, name="longest", commutative=True)
+/// >>> world.all_reduce(np.array([3, 4]), longest)
+/// array([3, 4])
 #[pyclass(frozen, module = "unisono", name = "Op")]
 pub(crate) struct Op {
     pub(crate) op: ReduceOp,

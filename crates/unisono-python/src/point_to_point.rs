@@ -5,16 +5,16 @@ use unisono::call::{Descriptor, Division};
 use unisono::extend::calls::Operation;
 use unisono::{Collectives, CollectivesGrouped, PointToPoint, Tag};
 
-use crate::building::{Argument, Given, given};
+use crate::building::{Argument, Given, Maybe, given};
 use crate::communicator::Communicator;
 use crate::errors::invalid;
+use crate::forms::calls;
 use crate::interrupt::waiting;
 use crate::message::Message;
 use crate::messages::{Received, peer, tag};
 use crate::request::{Arrays, Memory, Request};
 use crate::results::Gives;
 use crate::site::site;
-use crate::work::Work;
 
 fn sending(
     array: Argument<'_, '_>,
@@ -32,7 +32,7 @@ fn sending(
 fn receiving(
     out: Argument<'_, '_>,
     source: Argument<'_, '_>,
-    tagged: Option<Argument<'_, '_>>,
+    tagged: Maybe<'_, '_>,
     dtype: Option<&str>,
 ) -> PyResult<Request> {
     let room = given(out, "out", dtype, Division::Anywhere)?;
@@ -53,62 +53,22 @@ fn to_peer(
     })
 }
 
-#[pymethods]
-impl Communicator {
+calls! {
     /// Sends the array as one message. `destination` is a rank, or `None` for nobody. It may return before the message
     /// was received, or wait until it is.
-    #[pyo3(signature = (array, destination, tag = 0, *, dtype = None))]
-    fn send(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        destination: Argument<'_, '_>,
-        tag: u32,
-        dtype: Option<&str>,
-    ) -> PyResult<()> {
-        sending(array, destination, tag, dtype)?.run(py, self).map(drop)
-    }
-
-    /// Starts send. The array must not change before the handle is done.
-    #[pyo3(signature = (array, destination, tag = 0, *, dtype = None))]
-    fn send_async(
-        &self,
-        py: Python<'_>,
-        array: Argument<'_, '_>,
-        destination: Argument<'_, '_>,
-        tag: u32,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        sending(array, destination, tag, dtype)?.start(py, self)
-    }
+    send, send_async (array, destination, tag = 0, *, dtype = None)
+        [array: Argument<'_, '_>, destination: Argument<'_, '_>, tag: u32, dtype: Option<&str>]
+        |_comm| sending(array, destination, tag, dtype);
 
     /// Receives the next message of `source` with `tag` into `out`, which may be longer. `source` is a rank, `ANY`, or
     /// `None` for nobody; `tag` is a number or `ANY`.
-    #[pyo3(signature = (out, source, tag = None, *, dtype = None))]
-    fn recv(
-        &self,
-        py: Python<'_>,
-        out: Argument<'_, '_>,
-        source: Argument<'_, '_>,
-        tag: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Py<PyAny>> {
-        receiving(out, source, tag, dtype)?.run(py, self)
-    }
+    recv, recv_async (out, source, tag = None, *, dtype = None)
+        [out: Argument<'_, '_>, source: Argument<'_, '_>, tag: Maybe<'_, '_>, dtype: Option<&str>]
+        |_comm| receiving(out, source, tag, dtype);
+}
 
-    /// Starts recv.
-    #[pyo3(signature = (out, source, tag = None, *, dtype = None))]
-    fn recv_async(
-        &self,
-        py: Python<'_>,
-        out: Argument<'_, '_>,
-        source: Argument<'_, '_>,
-        tag: Option<Argument<'_, '_>>,
-        dtype: Option<&str>,
-    ) -> PyResult<Work> {
-        receiving(out, source, tag, dtype)?.start(py, self)
-    }
-
+#[pymethods]
+impl Communicator {
     /// Sends `array` to `destination` and receives into `out` from `source`; both begin at once, so two ranks may send
     /// to each other.
     #[pyo3(signature = (array, destination, out, source, tag = 0, *, dtype = None))]
@@ -126,7 +86,7 @@ impl Communicator {
         let tagged = tag.into_pyobject(py)?;
         let mut sent = sending(array, destination, tag, dtype)?;
         let mut received = receiving(out, source, Some(tagged.as_any()), dtype)?;
-        Memory::check_pair(py, &sent.memory, &received.memory)?;
+        Memory::check_all(py, [&sent.memory, &received.memory])?;
         let (site, dtype) = (site(py), received.descriptor.dtype);
         let calls = [sent.call(self, site), received.call(self, site)];
         let communicator = &*self.inner;
@@ -141,12 +101,7 @@ impl Communicator {
     /// Waits for a message of `source` with `tag`, and takes it out of the order of messages: only its `recv` receives
     /// it. `source` and `tag` may be `ANY`.
     #[pyo3(signature = (source, tag = None))]
-    fn probe(
-        &self,
-        py: Python<'_>,
-        source: Argument<'_, '_>,
-        tag: Option<Argument<'_, '_>>,
-    ) -> PyResult<Message> {
+    fn probe(&self, py: Python<'_>, source: Argument<'_, '_>, tag: Maybe<'_, '_>) -> PyResult<Message> {
         let (source, tagged, at) = (peer(source, "source")?, crate::messages::tag(tag)?, self.at(py));
         let options = self.options;
         let probed = waiting(py, || at.with(options).probe(source, tagged))?;
@@ -159,7 +114,7 @@ impl Communicator {
         &self,
         py: Python<'_>,
         source: Argument<'_, '_>,
-        tag: Option<Argument<'_, '_>>,
+        tag: Maybe<'_, '_>,
     ) -> PyResult<Option<Message>> {
         let (source, tagged, at) = (peer(source, "source")?, crate::messages::tag(tag)?, self.at(py));
         let options = self.options;

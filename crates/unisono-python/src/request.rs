@@ -1,11 +1,13 @@
 //! One call of a Python program: its arguments and its arrays, to be made on this thread or started.
 
+use std::ops::Range;
+
 use pyo3::prelude::*;
 use unisono::call::{
     Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Division, OwnedBuffer, OwnedBuffers, OwnedCall,
     OwnedMemory, Place,
 };
-use unisono::extend::calls::{SegmentList, Site};
+use unisono::extend::calls::{PreparedNumber, SegmentList, Site};
 use unisono::{Collectives, CollectivesAsync, UserFunction};
 
 use crate::arrays::{Array, Started, empty};
@@ -16,11 +18,16 @@ use crate::results::Gives;
 use crate::site::site;
 use crate::work::Work;
 
+/// The number of an array, and a part of its bytes.
+pub(crate) type Piece = (usize, Range<usize>);
+
 /// The arrays of one side of a call.
 pub(crate) enum Arrays {
     None,
     One(Array),
     Many(Vec<Array>, Division),
+    /// All bytes of these arrays in another order; each array's own are in theirs.
+    Pieces(Vec<Array>, Vec<Piece>, Division),
 }
 
 /// The memory of a call.
@@ -34,16 +41,34 @@ pub(crate) struct Request {
     pub(crate) descriptor: Descriptor,
     pub(crate) counts: Counts,
     pub(crate) function: Option<UserFunction>,
+    /// The plan that was prepared for it.
+    pub(crate) prepared: Option<PreparedNumber>,
     pub(crate) memory: Memory,
     pub(crate) gives: Gives,
 }
 
 impl Arrays {
-    fn each(&self) -> &[Array] {
+    /// These arrays in pieces.
+    pub(crate) fn pieces(self, pieces: Vec<Piece>, division: Division) -> Arrays {
+        match self {
+            Arrays::Many(arrays, _) | Arrays::Pieces(arrays, ..) => Arrays::Pieces(arrays, pieces, division),
+            Arrays::None | Arrays::One(_) => self,
+        }
+    }
+
+    pub(crate) fn each(&self) -> &[Array] {
         match self {
             Arrays::None => &[],
             Arrays::One(array) => std::slice::from_ref(array),
-            Arrays::Many(arrays, _) => arrays,
+            Arrays::Many(arrays, _) | Arrays::Pieces(arrays, ..) => arrays,
+        }
+    }
+
+    pub(crate) fn each_mut(&mut self) -> &mut [Array] {
+        match self {
+            Arrays::None => &mut [],
+            Arrays::One(array) => std::slice::from_mut(array),
+            Arrays::Many(arrays, _) | Arrays::Pieces(arrays, ..) => arrays,
         }
     }
 
@@ -55,6 +80,10 @@ impl Arrays {
                 let slices: Vec<&[u8]> = arrays.iter().map(Array::bytes).collect();
                 Buffer::of_list(&slices, *division)
             }
+            Arrays::Pieces(arrays, pieces, division) => {
+                let bytes = |(array, part): &Piece| &arrays[*array].bytes()[part.clone()];
+                Buffer::of_list(&pieces.iter().map(bytes).collect::<Vec<_>>(), *division)
+            }
         }
     }
 
@@ -65,23 +94,37 @@ impl Arrays {
             Arrays::Many(arrays, division) => {
                 BufferMut::of_list(arrays.iter_mut().map(Array::bytes_mut), *division)
             }
+            Arrays::Pieces(arrays, pieces, division) => {
+                let mut rests: Vec<&mut [u8]> = arrays.iter_mut().map(Array::bytes_mut).collect();
+                let next = |(array, part): &Piece| {
+                    let (piece, rest) = std::mem::take(&mut rests[*array]).split_at_mut(part.len());
+                    rests[*array] = rest;
+                    piece
+                };
+                BufferMut::of_list(pieces.iter().map(next), *division)
+            }
         }
     }
 
-    /// Puts the arrays behind the others of a call, and says how they belong together.
-    fn put(self, arrays: &mut Vec<Array>) -> Side {
-        match self {
-            Arrays::None => Side::None,
-            Arrays::One(array) => {
-                arrays.push(array);
-                Side::One
-            }
+    /// Puts the arrays and their pieces behind the others of a call, and says how they belong together.
+    fn put(self, arrays: &mut Vec<Array>, pieces: &mut Vec<Piece>) -> Side {
+        let first = arrays.len();
+        let (list, own, side) = match self {
+            Arrays::None => return Side::None,
+            Arrays::One(array) => (vec![array], None, Side::One),
             Arrays::Many(list, division) => {
-                let count = list.len();
-                arrays.extend(list);
-                Side::Many(count, division)
+                let side = Side::Many(list.len(), division);
+                (list, None, side)
             }
-        }
+            Arrays::Pieces(list, own, division) => {
+                let side = Side::Many(own.len(), division);
+                (list, Some(own), side)
+            }
+        };
+        let whole = || list.iter().map(Array::whole).enumerate().collect();
+        pieces.extend(own.unwrap_or_else(whole).into_iter().map(|(array, part)| (first + array, part)));
+        arrays.extend(list);
+        side
     }
 }
 
@@ -113,6 +156,11 @@ impl Memory {
         }
     }
 
+    /// Bytes of the arrays that the call writes.
+    pub(crate) fn bytes_written(&self) -> usize {
+        self.written().iter().map(|array| array.whole().len()).sum()
+    }
+
     fn read(&self) -> &[Array] {
         match self {
             Memory::InPlace(_) => &[],
@@ -121,7 +169,7 @@ impl Memory {
     }
 
     /// Refuses memory that nobody may write, and arrays of which one is written and shares memory with another one.
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         let written = self.written();
         if let Some(index) = written.iter().position(Array::is_read_only) {
             let which = if written.len() > 1 { format!("array {index} ") } else { String::new() };
@@ -139,12 +187,26 @@ impl Memory {
         Ok(())
     }
 
-    /// Refuses a send and a receive, made together, of which one may not be or which share memory.
-    pub(crate) fn check_pair(py: Python<'_>, sent: &Memory, received: &Memory) -> PyResult<()> {
-        received.check(py)?;
-        let overlaps = |one: &Array| received.written().iter().any(|other| one.overlaps(other));
-        if sent.read().iter().any(overlaps) {
-            return Err(invalid(py, "out", "shares memory with the array that is sent"));
+    /// Refuses calls, made together, of which one may not be, or of which one writes memory of another.
+    pub(crate) fn check_all<'m>(py: Python<'_>, calls: impl IntoIterator<Item = &'m Memory>) -> PyResult<()> {
+        let mut ranges = Vec::new();
+        for memory in calls {
+            memory.check(py)?;
+            let of = |written| move |array: &Array| (array.addresses(), written);
+            ranges.extend(memory.written().iter().map(of(true)).chain(memory.read().iter().map(of(false))));
+        }
+        ranges.retain(|(range, _)| !range.is_empty());
+        ranges.sort_by_key(|(range, _)| range.start);
+        let (mut used, mut written) = (0, 0);
+        for (range, is_written) in ranges {
+            if range.start < if is_written { used } else { written } {
+                let problem = "one of the calls writes memory that another one of them uses";
+                return Err(invalid(py, "out", format!("shares memory: {problem}")));
+            }
+            used = used.max(range.end);
+            if is_written {
+                written = written.max(range.end);
+            }
         }
         Ok(())
     }
@@ -174,7 +236,7 @@ impl Request {
             Memory::Separate { .. } => Place::Separate,
         };
         let descriptor = Descriptor { place, ..descriptor };
-        Request { descriptor, counts: Counts::Even, function: None, memory, gives }
+        Request { descriptor, counts: Counts::Even, function: None, prepared: None, memory, gives }
     }
 
     /// The call, of a line of the program.
@@ -183,6 +245,7 @@ impl Request {
             counts: std::mem::take(&mut self.counts),
             options: comm.options,
             user_function: self.function.take(),
+            prepared: self.prepared,
             site,
             ..Call::new(self.descriptor, self.memory.buffers())
         }
@@ -201,16 +264,17 @@ impl Request {
     /// Starts the call.
     pub(crate) fn start(self, py: Python<'_>, comm: &Communicator) -> PyResult<Work> {
         self.memory.check(py)?;
-        let Request { descriptor, counts, function, memory, gives } = self;
+        let Request { descriptor, counts, function, prepared, memory, gives } = self;
         let dtype = descriptor.dtype;
-        let mut arrays = Vec::new();
+        let (mut arrays, mut pieces) = (Vec::new(), Vec::new());
+        let mut put = |side: Arrays| side.put(&mut arrays, &mut pieces);
         let (input, output) = match memory {
-            Memory::InPlace(both) => (None, both.put(&mut arrays)),
-            Memory::Separate { input, output } => (Some(input.put(&mut arrays)), output.put(&mut arrays)),
+            Memory::InPlace(both) => (None, put(both)),
+            Memory::Separate { input, output } => (Some(put(input)), put(output)),
         };
         let [no_input, no_output] = [empty(py, dtype)?, empty(py, dtype)?];
         let (communicator, options, site) = (&*comm.inner, comm.options, site(py));
-        let started = Started::new(py, arrays, |buffers| {
+        let started = Started::new(py, arrays, pieces, |buffers| {
             let mut buffers = buffers.into_iter();
             let input = input.map(|input| input.memory(&mut buffers, no_input));
             let output = output.memory(&mut buffers, no_output);
@@ -222,6 +286,7 @@ impl Request {
                 counts,
                 options,
                 user_function: function,
+                prepared,
                 site,
                 ..OwnedCall::new(descriptor, buffers)
             };

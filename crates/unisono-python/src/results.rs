@@ -22,12 +22,19 @@ pub(crate) enum Gives {
 }
 
 impl Gives {
+    /// The array of the result, which the call fills; `None` for a call without one.
+    pub(crate) fn array(&self, py: Python<'_>) -> Py<PyAny> {
+        match self {
+            Gives::Array(array) => array.clone_ref(py),
+            Gives::Received | Gives::Nothing => py.None(),
+        }
+    }
+
     /// The value of a call with this outcome.
     pub(crate) fn value(&self, py: Python<'_>, outcome: &Outcome, dtype: DType) -> PyResult<Py<PyAny>> {
         match self {
-            Gives::Array(array) => Ok(array.clone_ref(py)),
             Gives::Received => Ok(Py::new(py, Received::of(outcome, dtype))?.into_any()),
-            Gives::Nothing => Ok(py.None()),
+            Gives::Array(_) | Gives::Nothing => Ok(self.array(py)),
         }
     }
 }

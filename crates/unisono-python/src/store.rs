@@ -7,6 +7,11 @@ use crate::interrupt::waiting;
 use crate::timeouts::seconds;
 
 /// A key-value store that the ranks of a communicator share; its rank 0 holds it. Values are bytes.
+///
+/// >>> store = world.store().prefixed("docs/")
+/// >>> store.set("step", b"3")
+/// >>> store.get("step", timeout=10), store.try_get("never")
+/// (b'3', None)
 #[pyclass(frozen, module = "unisono")]
 pub(crate) struct Store {
     store: unisono::Store,

@@ -11,6 +11,12 @@ use crate::results::Gives;
 use crate::timeouts::seconds;
 
 /// The handle of a call that was started. The call goes on without it, and keeps its arrays until it has ended.
+///
+/// >>> work = world.all_reduce_async(np.ones(2))
+/// >>> work.wait(timeout=10)
+/// array([1., 1.])
+/// >>> work.done()
+/// True
 #[pyclass(frozen, module = "unisono")]
 pub(crate) struct Work {
     started: Started,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use unisono::comms_log::Stragglers;
 use unisono::{Config, GroupOptions, SecondInit};
 
 use crate::communicator::Communicator;
@@ -15,6 +16,11 @@ use crate::store::Store;
 use crate::timeouts::seconds;
 
 /// All ranks of the job that this process has joined.
+///
+/// >>> world.rank, world.size
+/// (0, 1)
+/// >>> pair = world.make_group("the first rank", [0])
+/// >>> pair.close()
 #[pyclass(frozen, extends = Communicator, module = "unisono")]
 pub(crate) struct World {
     pub(crate) world: unisono::World,
@@ -33,11 +39,11 @@ impl World {
 /// `init_method`, `rank` and `world_size` place this process by hand, as torch's `init_process_group` does. With
 /// `store`, an object with `set(key, value)` and `get(key, seconds)`, which gives bytes or `None`, the ranks find each
 /// other through it: every process that reads it can join the job, unless the settings have a secret. While a world is
-/// open, a second call is refused; with `adopt` it gives the same world. Settings that are not given come from the
-/// environment; `unisono settings` lists them.
+/// open, a second call is refused; with `adopt` it gives the same world, and with `another` all ranks make one more.
+/// Settings that are not given come from the environment; `unisono settings` lists them.
 #[pyfunction]
 #[pyo3(signature = (*, init_method = None, store = None, rank = None, world_size = None, call_timeout = None,
-                    join_timeout = None, backend = None, adopt = false))]
+                    join_timeout = None, backend = None, adopt = false, another = false))]
 #[expect(clippy::too_many_arguments, reason = "one for each setting")]
 pub(crate) fn init(
     py: Python<'_>,
@@ -49,6 +55,7 @@ pub(crate) fn init(
     join_timeout: Option<f64>,
     backend: Option<&str>,
     adopt: bool,
+    another: bool,
 ) -> PyResult<Py<World>> {
     let mut config = Config::from_environment().raise(py)?.with_site(site(py));
     if let Some(url) = init_method {
@@ -76,9 +83,13 @@ pub(crate) fn init(
         })?;
         config = config.with_backend(backend);
     }
-    if adopt {
-        config = config.with_second_init(SecondInit::Adopt);
-    }
+    let second = match (adopt, another) {
+        (false, false) => SecondInit::Refuse,
+        (true, false) => SecondInit::Adopt,
+        (false, true) => SecondInit::Another,
+        (true, true) => return Err(crate::errors::invalid(py, "adopt", "does not go with another")),
+    };
+    config = config.with_second_init(second);
     let world = waiting(py, || unisono::init_with(&config))?;
     World::new(py, world)
 }
@@ -146,6 +157,20 @@ impl World {
     /// The communication log as a table.
     fn log_table(&self) -> String {
         self.world.comms_logger().report().to_string()
+    }
+
+    /// The rank that the others wait for, if one stands out in the last 1,024 collectives that all ranks have recorded,
+    /// also of a group: the same report on every rank, as text, or with `json` as JSON. Collective.
+    #[pyo3(signature = (communicator = None, *, json = false))]
+    fn log_stragglers(
+        slf: &Bound<'_, World>,
+        communicator: Option<&Bound<'_, Communicator>>,
+        json: bool,
+    ) -> PyResult<String> {
+        let (py, log) = (slf.py(), slf.get().world.comms_logger());
+        let comm = &*communicator.unwrap_or_else(|| slf.as_super()).get().inner;
+        let report = waiting(py, || log.stragglers(comm))?;
+        if json { self::json(&report) } else { Ok(report.to_string()) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod ending;
 pub(crate) mod many;
+pub(crate) mod threaded;
 
 use std::fmt;
 use std::future::Future;

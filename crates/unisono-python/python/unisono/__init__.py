@@ -1,13 +1,13 @@
 """Collective communication between the ranks of a job.
 
-    import numpy as np
-    import unisono as un
+    >>> import numpy as np
+    >>> import unisono as un
+    >>> world = un.init()
+    >>> world.all_reduce(np.full(4, float(world.rank)), un.SUM)
+    array([0., 0., 0., 0.])
 
-    world = un.init()
-    x = np.full(4, float(world.rank))
-    world.all_reduce(x, un.SUM)
-
-Start it with `unisono run -n 4 -- python train.py`, or with mpirun, torchrun or srun; alone it is a world of one.
+Start it with `unisono run -n 4 -- python train.py`, or with mpirun, torchrun or srun; alone it is a world of one. The
+examples of the classes go on from here, in a world of one.
 """
 
 from __future__ import annotations
@@ -62,14 +62,17 @@ from ._unisono import (
     Communicator,
     CompressionState,
     DeviceMesh,
+    GroupCalls,
     Message,
     Op,
+    Prepared,
     Received,
     Shrunk,
     Store,
     Work,
     World,
     __version__,
+    _enter,
     _exit,
     init,
     is_initialized,
@@ -101,6 +104,7 @@ __all__ = [
     "Error",
     "Evicted",
     "Forked",
+    "GroupCalls",
     "InvalidArgument",
     "LibraryMissing",
     "Message",
@@ -110,6 +114,7 @@ __all__ = [
     "Op",
     "Panicked",
     "PeerLost",
+    "Prepared",
     "Received",
     "Refused",
     "Rendezvous",
@@ -134,5 +139,6 @@ __all__ = [
     "wait_any",
 ]
 
+_enter()
 # Before finalization begins: threads of the library must not wait for an interpreter that goes away.
 _atexit.register(_exit)

@@ -32,11 +32,11 @@ def run(ranks: int, function: Callable[..., Any], *arguments: Any, timeout: floa
 
     Raises RunFailed when a rank fails: `errors` has the exception of each rank that raised one.
 
-        def mean(world, value):
-            x = np.full(1, value * world.rank)
-            return world.all_reduce(x, un.AVG)[0]
-
-        un.run(4, mean, 2.0)    # [3.0, 3.0, 3.0, 3.0]
+    >>> def mean(world, value):
+    ...     x = np.full(1, value * world.rank)
+    ...     return float(world.all_reduce(x, un.AVG)[0])
+    >>> un.run(2, mean, 4.0)
+    [2.0, 2.0]
     """
     with tempfile.TemporaryDirectory(prefix="unisono-run-") as name:
         folder = Path(name)
