@@ -19,7 +19,6 @@ use unisono::{DType, Work};
 use crate::dtypes::of_format;
 use crate::errors::{Raise, invalid};
 use crate::exit::Kept;
-use crate::request::Piece;
 
 /// An array that a call reads or writes. Its exporter keeps the memory where it is as long as this value lives: it may
 /// neither free nor resize it.
@@ -30,6 +29,9 @@ pub(crate) struct Array {
     dtype: DType,
     is_read_only: bool,
 }
+
+/// The number of an array, and a part of its bytes.
+pub(crate) type Piece = (usize, Range<usize>);
 
 /// The object that keeps the memory.
 enum Export {

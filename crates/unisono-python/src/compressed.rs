@@ -11,14 +11,12 @@ use unisono::{CallOptions, Collectives, DType, Element, Error, Outcome, ReduceOp
 use crate::arrays::{Array, Started};
 use crate::building::{Argument, given};
 use crate::communicator::{At, Communicator};
-use crate::compression::{CompressionState, for_float, locked};
+use crate::compression::{CompressionState, State, for_float, locked};
 use crate::interrupt::waiting;
 use crate::operators::operator;
 use crate::request::Memory;
 use crate::results::Gives;
 use crate::work::Work;
-
-type State = unisono::compression::CompressionState;
 
 /// A compressed call, ready to be made.
 struct Compressed {

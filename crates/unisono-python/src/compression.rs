@@ -11,7 +11,8 @@ use crate::communicator::Communicator;
 use crate::dtypes::of_name;
 use crate::errors::{Raise, invalid};
 
-type State = unisono::compression::CompressionState;
+/// The state itself.
+pub(crate) type State = unisono::compression::CompressionState;
 
 /// The residuals of one vector between compressed calls. The codec is one of sign, sign-rms, int8, int4, bf16; with
 /// `or_exact` the first call measures whether compression pays, and the state makes exact calls where it does not. One

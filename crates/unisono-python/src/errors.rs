@@ -5,6 +5,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 use unisono::{Error, ErrorCode, JobRank, Result};
 
+use crate::site::site;
+
 /// The module with the classes.
 const MODULE: &str = "unisono._errors";
 
@@ -21,9 +23,9 @@ impl<T> Raise<T> for Result<T> {
     }
 }
 
-/// An invalid argument, which this package finds itself.
+/// An invalid argument, which this package finds itself; with the line of the program.
 pub(crate) fn invalid(py: Python<'_>, argument: &'static str, problem: impl Into<String>) -> PyErr {
-    exception(py, &Error::invalid(argument, problem))
+    exception(py, &Error::invalid(argument, problem).in_call(&format_args!("the call{}", site(py).at())))
 }
 
 /// The exception of an error. A failure on the way to it is an exception too, which Python shows.

@@ -1,5 +1,6 @@
-//! The interpreter, of which a process has one, and its end: threads of the library that let go of Python objects at the
-//! end of calls never attach to an interpreter that is being finalized, because CPython ends such threads in the middle.
+//! The interpreter, of which a process has one, and its end: threads of the library that let go of Python objects at
+//! the end of calls never attach to an interpreter that is being finalized, because CPython ends such threads in the
+//! middle.
 
 use std::sync::{PoisonError, RwLock};
 

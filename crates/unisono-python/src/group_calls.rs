@@ -15,8 +15,8 @@ use crate::site::site;
 
 /// Calls that a `with` block collects, and makes at its end: messages start together and come first, collectives follow
 /// in their order, and no other thread's call comes between. Every rank groups the same collectives. After an exception
-/// in the block it makes none. No call of a group uses an array that another one of them writes. A list of arrays in one
-/// call travels as one; calls of a group travel one by one.
+/// in the block it makes none. No call of a group uses an array that another one of them writes. A list of arrays in
+/// one call travels as one; calls of a group travel one by one.
 ///
 /// >>> first, second, seen = np.ones(3), np.ones(2), np.zeros(1)
 /// >>> with world.group_calls() as group:

@@ -115,8 +115,8 @@ impl Prepared {
 /// The preparations: each has its signature for Python and its parameters.
 macro_rules! preparations {
     ($(
-        $name:ident, $collective:ident ($($signature:tt)*) [$($parameters:tt)*] $op:expr, $root:expr, $array:expr, $out:expr,
-        $dtype:expr;
+        $name:ident, $collective:ident ($($signature:tt)*) [$($parameters:tt)*]
+        $op:expr, $root:expr, $array:expr, $out:expr, $dtype:expr;
     )*) => {
         #[pymethods]
         impl Communicator {

@@ -1,7 +1,5 @@
 //! One call of a Python program: its arguments and its arrays, to be made on this thread or started.
 
-use std::ops::Range;
-
 use pyo3::prelude::*;
 use unisono::call::{
     Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Division, OwnedBuffer, OwnedBuffers, OwnedCall,
@@ -10,16 +8,13 @@ use unisono::call::{
 use unisono::extend::calls::{PreparedNumber, SegmentList, Site};
 use unisono::{Collectives, CollectivesAsync, UserFunction};
 
-use crate::arrays::{Array, Started, empty};
+use crate::arrays::{Array, Piece, Started, empty};
 use crate::communicator::Communicator;
 use crate::errors::invalid;
 use crate::interrupt::waiting;
 use crate::results::Gives;
 use crate::site::site;
 use crate::work::Work;
-
-/// The number of an array, and a part of its bytes.
-pub(crate) type Piece = (usize, Range<usize>);
 
 /// The arrays of one side of a call.
 pub(crate) enum Arrays {
@@ -173,7 +168,7 @@ impl Memory {
         let written = self.written();
         if let Some(index) = written.iter().position(Array::is_read_only) {
             let which = if written.len() > 1 { format!("array {index} ") } else { String::new() };
-            let problem = format!("{which}is read-only; give out=, or a copy, which may be written");
+            let problem = format!("{which}is read-only; give a copy, or out= where the call has it");
             return Err(invalid(py, self.written_name(), problem));
         }
         let is_shared = written.iter().enumerate().any(|(index, one)| {

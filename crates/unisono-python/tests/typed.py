@@ -28,6 +28,20 @@ def calls(world: un.World, array: Floats, out: Floats) -> None:
     world.send(array, "0")  # type: ignore[arg-type]
 
 
+def forms(world: un.World, array: Floats, out: Floats) -> None:
+    prepared = world.prepare_all_reduce(array, un.AVG)
+    assert_type(prepared, un.Prepared)
+    with world.group_calls() as group:
+        assert_type(group.broadcast(array), Floats)
+        group.compressed_all_reduce(array)  # type: ignore[attr-defined]
+    assert_type(group.received, list[un.Received])
+    assert_type(world.all_gather_coalesced([array], [out]), list[Floats])
+    assert_type(world.coalesced_share(10, 0), tuple[int, int])
+    state = un.CompressionState.reduce_scatter(world, "int8", [10])
+    assert_type(world.compressed_reduce_scatter_async(array, out, un.SUM, state).wait(), Floats)
+    assert_type(world.log_stragglers(json=True), str)
+
+
 async def awaited(world: un.World, array: Floats) -> None:
     assert_type(await world.all_reduce_async(array), Floats)
 

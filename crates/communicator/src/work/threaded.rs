@@ -26,9 +26,9 @@ struct Threaded {
 }
 
 impl Work {
-    /// Makes a blocking call that has a scope, on a thread of its own. `call` says through the channel when its scope is
-    /// open. This function returns then, or when the call has ended, so that the calls of this rank keep their order.
-    /// What `call` holds is dropped before the call counts as ended. [`Work::cancel`] aborts `communicator`.
+    /// Makes a blocking call that has a scope, on a thread of its own. `call` says through the channel when its scope
+    /// is open. This function returns then, or when the call has ended, so that the calls of this rank keep their
+    /// order. The call ends after `call` has dropped its values. [`Work::cancel`] aborts `communicator`.
     pub fn on_thread(
         communicator: Arc<dyn Communicator>,
         call: impl FnOnce(Sender<()>) -> Result<Outcome> + Send + 'static,

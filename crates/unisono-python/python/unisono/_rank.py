@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 import unisono
 
-from ._run import WORK, pickler
+from ._run import WORK, is_consequence, pickler
 
 
 def _write(file: Path, outcome: tuple[BaseException | None, Any]) -> None:
@@ -24,17 +25,21 @@ def _write(file: Path, outcome: tuple[BaseException | None, Any]) -> None:
 
 
 def _be_rank(folder: Path) -> None:
-    with open(folder / WORK, "rb") as work:
-        sys.path[:] = pickle.load(work)
-        function, arguments = pickle.load(work)
     world = unisono.init()
     file = folder / str(world.rank)
     try:
+        with open(folder / WORK, "rb") as work:
+            sys.path[:] = pickle.load(work)
+            function, arguments = pickle.load(work)
         result = function(world, *arguments)
     except BaseException as error:
         world.abort()
         _write(file, (error, None))
-        raise
+        if not is_consequence(error):
+            # From the function on.
+            below = error.__traceback__.tb_next if error.__traceback__ else None
+            traceback.print_exception(type(error), error, below)
+        sys.exit(1)
     _write(file, (None, result))
     world.close()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ._errors import Aborted, PeerLost
 from ._program import path
 
 WORK = "work.pickle"
@@ -28,7 +29,7 @@ def run(ranks: int, function: Callable[..., Any], *arguments: Any, timeout: floa
     """Runs `function(world, *arguments)` on so many ranks, each a new process, and gives their results in rank order.
 
     Function, arguments and results travel as pickles: with cloudpickle, where it is installed, functions of a notebook
-    too. What the ranks print is printed here, with the rank in front. `timeout` in seconds ends the job.
+    and of a script too. What the ranks print is printed here, with the rank in front. `timeout` in seconds ends the job.
 
     Raises RunFailed when a rank fails: `errors` has the exception of each rank that raised one.
 
@@ -38,6 +39,8 @@ def run(ranks: int, function: Callable[..., Any], *arguments: Any, timeout: floa
     >>> un.run(2, mean, 4.0)
     [2.0, 2.0]
     """
+    if pickler() is pickle and getattr(function, "__module__", None) == "__main__":
+        raise ImportError(f"{function!r} is of a notebook or a script, which needs the package cloudpickle")
     with tempfile.TemporaryDirectory(prefix="unisono-run-") as name:
         folder = Path(name)
         with open(folder / WORK, "wb") as file:
@@ -74,10 +77,15 @@ class RunFailed(Exception):
         super().__init__("; ".join(own) or f"the job ended with status {status}")
         self.status = status
         self.errors = errors
-        # The first that is no consequence of another rank's.
-        self.__cause__ = next(
-            (error for error in errors.values() if type(error).__name__ not in ("Aborted", "PeerLost")), None
-        )
+        self.__cause__ = next((error for error in errors.values() if not is_consequence(error)), None)
+
+
+RunFailed.__module__ = "unisono"
+
+
+def is_consequence(error: BaseException) -> bool:
+    """Whether another rank's failure is the cause of this one."""
+    return isinstance(error, (Aborted, PeerLost))
 
 
 def _outcome(file: Path) -> tuple[BaseException | None, Any]:

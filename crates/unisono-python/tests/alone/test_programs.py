@@ -298,6 +298,40 @@ def test_run_raises_what_ranks_raised():
     assert isinstance(caught.value.errors[0], un.Aborted)
 
 
+def test_run_of_a_notebook():
+    """Its functions are of `__main__`, and no file has them."""
+    cell = """
+import unisono as un
+
+def scaled(world):
+    if world.rank == 1 and scale == 3:
+        raise ValueError("rank 1 has no data")
+    return scale * world.all_gather_object(world.rank)[1]
+
+scale = 2
+print(un.run(2, scaled))
+scale = 3
+try:
+    un.run(2, scaled)
+except un.RunFailed as error:
+    print("failed", error)
+{hidden}
+try:
+    print(un.run(2, scaled))
+except ImportError as error:
+    print("refused", error)
+"""
+    hidden = "import sys; sys.modules['cloudpickle'] = None"
+    program = f"exec(compile({cell.format(hidden=hidden)!r}, '<cell>', 'exec'), globals())"
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX).stdout
+    assert output.startswith("[2, 2]\n"), output
+    assert "failed rank 0: Aborted: rank 1 aborted the communicator; rank 1: ValueError: rank 1 has no data" in output
+    # One traceback, of the rank that failed first, and with no line of the package.
+    assert output.count("Traceback") == 1 and "_rank.py" not in output, output
+    assert "needs the package cloudpickle" in output
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
