@@ -176,6 +176,12 @@ WAITS = {
     "an object": "world.broadcast_object(None, 1)",
     "a message with an object": "world.recv_object(1)",
     "a split": "world.split(0)",
+    "a prepared call": "world.prepare_all_reduce(np.zeros(10)).call(np.zeros(10))",
+    "a group of calls": "with world.group_calls() as group: group.barrier(); group.send(np.zeros(1), 1, 5)",
+    "a compressed call": "world.compressed_all_reduce(np.zeros(8, 'f4'), un.SUM, un.CompressionState(world, 'int8', 8))",
+    "a started compressed call": (
+        "world.compressed_all_reduce_async(np.zeros(8, 'f4'), un.SUM, un.CompressionState(world, 'int8', 8)).wait()"
+    ),
 }
 WAITS_OF_CONTROL = {
     "the store": "world.store().get('never', 50)",
