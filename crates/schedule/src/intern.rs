@@ -1,5 +1,6 @@
 //! Names that live as long as the process, so that values with a name can be `Copy`.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
@@ -12,6 +13,14 @@ pub const INTERNED_MAX: usize = 4096;
 pub const INTERNED_BYTES_MAX: usize = 256;
 
 static INTERNED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+
+thread_local! {
+    /// The names that this thread has asked for lately, by `slot`: a binding asks for the file of every call.
+    static RECENT: [Cell<&'static str>; 1 << SLOT_BITS] = const { [const { Cell::new("") }; 1 << SLOT_BITS] };
+}
+
+/// As many bits as number the names that a thread remembers.
+const SLOT_BITS: u32 = 3;
 
 /// Why a name was not interned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +44,8 @@ impl Error for NotInterned {}
 
 /// The same text with static lifetime. Equal texts give the same memory.
 ///
-/// Cost: a lock and a search. A new text also takes memory that is never freed.
+/// Cost: a comparison for a text that this thread has asked for lately, else a lock and a search. A new text also takes
+/// memory that is never freed.
 ///
 /// # Errors
 /// [`NotInterned`] for a text that is too long, and when the process keeps too many texts.
@@ -50,6 +60,19 @@ pub fn intern(text: &str) -> Result<&'static str, NotInterned> {
     if text.len() > INTERNED_BYTES_MAX {
         return Err(NotInterned::TooLong(text.len()));
     }
+    let slot = slot(text);
+    let recent = RECENT.try_with(|recent| recent[slot].get()).unwrap_or_default();
+    if recent == text && !text.is_empty() {
+        return Ok(recent);
+    }
+    let kept = kept(text)?;
+    // A thread that ends remembers nothing.
+    let _ = RECENT.try_with(|recent| recent[slot].set(kept));
+    Ok(kept)
+}
+
+/// The text as the process keeps it, from now on at the latest.
+fn kept(text: &str) -> Result<&'static str, NotInterned> {
     let mut interned = INTERNED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = interned.get(text) {
         return Ok(known);
@@ -62,9 +85,30 @@ pub fn intern(text: &str) -> Result<&'static str, NotInterned> {
     Ok(kept)
 }
 
+/// Where a thread remembers a text: its end tells names of files apart best.
+fn slot(text: &str) -> usize {
+    const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
+    let end = text.as_bytes().last_chunk().map_or(0, |end| u64::from_le_bytes(*end));
+    ((end ^ text.len() as u64).wrapping_mul(GOLDEN_RATIO) >> (u64::BITS - SLOT_BITS)) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_the_same_memory_however_many_others_come_between() {
+        let text = |number: usize| format!("folder of the program/part {number}.c");
+        let first: Vec<_> = (0..100).map(|number| intern(&text(number)).unwrap()).collect();
+        let elsewhere = std::thread::spawn(move || intern(&text(7)).unwrap()).join().unwrap();
+        assert!(std::ptr::eq(first[7], elsewhere));
+        for (number, known) in first.iter().enumerate().rev() {
+            assert_eq!(*known, text(number));
+            assert!(std::ptr::eq(*known, intern(&text(number)).unwrap()));
+            assert!(std::ptr::eq(*known, intern(&text(number)).unwrap()));
+        }
+        assert!(std::ptr::eq(intern("").unwrap(), intern("").unwrap()));
+    }
 
     #[test]
     fn what_is_too_long_is_refused() {

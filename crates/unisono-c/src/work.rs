@@ -151,7 +151,9 @@ pub unsafe extern "C" fn unisono_work_wait_any(
     })
 }
 
-/// Has a function called once at the end of a call. Any number of functions may be given.
+/// Has a function called once at the end of a call. Any number of functions may be given. If the call has ended, the
+/// function runs at once, on this thread; else it runs on a thread of the library. In a world of one, the thread that
+/// ends the call runs it.
 ///
 /// @param work The handle, which may be freed before.
 /// @param function The function.

@@ -11,7 +11,9 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::ffi::c_str;
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict};
 use unisono::call::OwnedBuffer;
 use unisono::{DType, Work};
@@ -39,7 +41,7 @@ enum Export {
     /// The capsule owns the tensor until somebody takes it out, and nobody does.
     DlPack {
         _capsule: Py<PyCapsule>,
-        shape: Vec<usize>,
+        tensor: DlTensor,
     },
 }
 
@@ -99,7 +101,7 @@ impl Array {
         problem: Option<PyErr>,
     ) -> PyResult<Array> {
         let py = object.py();
-        let Some(export) = object.getattr_opt("__dlpack__")? else {
+        let Some(export) = object.getattr_opt(intern!(py, "__dlpack__"))? else {
             let kind = object.get_type().fully_qualified_name()?;
             let text =
                 format!("{argument}: {kind} is no array; an array has the buffer protocol or __dlpack__");
@@ -108,9 +110,7 @@ impl Array {
                 None => PyTypeError::new_err(text),
             });
         };
-        let versions = PyDict::new(py);
-        versions.set_item("max_version", (VERSION.major, VERSION.minor))?;
-        let capsule = match export.call((), Some(&versions)) {
+        let capsule = match export.call((), Some(versions(py)?)) {
             // Of an exporter that is older than versions.
             Err(error) if error.is_instance_of::<PyTypeError>(py) => export.call0(),
             exported => exported,
@@ -118,7 +118,7 @@ impl Array {
         let capsule = capsule.map_err(|error| refused(py, argument, problem.unwrap_or(error)))?;
         let capsule = capsule.cast_into::<PyCapsule>()?;
         let (tensor, flags) = tensor_of(&capsule)?;
-        let (shape, bytes) = tensor.contiguous(py, argument)?;
+        let bytes = tensor.contiguous(py, argument)?;
         let own = tensor.dtype(py, argument);
         let dtype = match dtype {
             Some(dtype) => given(py, argument, dtype, usize::from(tensor.dtype.bits) / 8)?,
@@ -128,7 +128,7 @@ impl Array {
         let start =
             NonNull::new(tensor.data.cast::<u8>().wrapping_add(offset)).unwrap_or(NonNull::dangling());
         let is_read_only = flags & READ_ONLY != 0 || is_immutable(object)?;
-        let export = Export::DlPack { _capsule: capsule.unbind(), shape };
+        let export = Export::DlPack { _capsule: capsule.unbind(), tensor };
         Ok(Array { export, start, bytes, dtype, is_read_only })
     }
 
@@ -143,10 +143,10 @@ impl Array {
     }
 
     /// The number of elements in each dimension.
-    pub(crate) fn shape(&self) -> &[usize] {
+    pub(crate) fn shape(&self) -> Vec<usize> {
         match &self.export {
-            Export::Buffer(buffer) => buffer.shape(),
-            Export::DlPack { shape, .. } => shape,
+            Export::Buffer(buffer) => buffer.shape().to_vec(),
+            Export::DlPack { tensor, .. } => tensor.shape().iter().map(|&length| length as usize).collect(),
         }
     }
 
@@ -304,6 +304,17 @@ const READ_ONLY: u64 = 1;
 /// `kDLCPU` and `kDLCUDAHost`, the memory of the host.
 const HOST_DEVICES: [i32; 2] = [1, 3];
 
+/// The newest form of capsules, as an exporter is asked for it.
+fn versions(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
+    static VERSIONS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let load = || -> PyResult<Py<PyDict>> {
+        let versions = PyDict::new(py);
+        versions.set_item("max_version", (VERSION.major, VERSION.minor))?;
+        Ok(versions.unbind())
+    };
+    Ok(VERSIONS.get_or_try_init(py, load)?.bind(py))
+}
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct DlPackVersion {
@@ -366,8 +377,22 @@ fn tensor_of(capsule: &Bound<'_, PyCapsule>) -> PyResult<(DlTensor, u64)> {
 }
 
 impl DlTensor {
-    /// Its shape, and its size in bytes.
-    fn contiguous(&self, py: Python<'_>, argument: &'static str) -> PyResult<(Vec<usize>, usize)> {
+    /// The number of elements in each dimension.
+    fn shape(&self) -> &[i64] {
+        self.list(self.shape)
+    }
+
+    /// A list with an entry for each dimension.
+    fn list(&self, start: *const i64) -> &[i64] {
+        match usize::try_from(self.ndim) {
+            Err(_) | Ok(0) => &[],
+            // SAFETY: a tensor's lists have an entry for each dimension, as long as its capsule lives.
+            Ok(dimensions) => unsafe { std::slice::from_raw_parts(start, dimensions) },
+        }
+    }
+
+    /// Its size in bytes.
+    fn contiguous(&self, py: Python<'_>, argument: &'static str) -> PyResult<usize> {
         if !HOST_DEVICES.contains(&self.device_type) {
             let device = format!("device {} of type {}", self.device_id, self.device_type);
             return Err(invalid(
@@ -376,27 +401,20 @@ impl DlTensor {
                 format!("its memory is on {device} of DLPack, not on the host"),
             ));
         }
-        let dimensions = usize::try_from(self.ndim).unwrap_or(0);
-        let read = |list: *const i64| -> Vec<i64> {
-            // SAFETY: a tensor's lists have an entry for each dimension.
-            (0..dimensions).map(|index| unsafe { *list.add(index) }).collect()
-        };
-        let shape = if dimensions == 0 { Vec::new() } else { read(self.shape) };
+        let shape = self.shape();
         let element = usize::from(self.dtype.bits).div_ceil(8) * usize::from(self.dtype.lanes);
-        let lengths: Option<Vec<usize>> = shape.iter().map(|&length| usize::try_from(length).ok()).collect();
-        let size = lengths.and_then(|lengths| {
-            let bytes = lengths.iter().try_fold(element, |bytes, &length| bytes.checked_mul(length))?;
-            let is_memory = bytes <= isize::MAX as usize && (bytes == 0 || !self.data.is_null());
-            is_memory.then_some((lengths, bytes))
+        let size = shape.iter().try_fold(element, |bytes, &length| {
+            usize::try_from(length).ok().and_then(|length| bytes.checked_mul(length))
         });
-        let Some((lengths, bytes)) = size else {
+        let is_memory = |&bytes: &usize| isize::try_from(bytes).is_ok() && (bytes == 0 || !self.data.is_null());
+        let Some(bytes) = size.filter(is_memory) else {
             let problem = format!("a tensor of DLPack with shape {shape:?} at {:?} is no memory", self.data);
             return Err(invalid(py, argument, problem));
         };
         if !self.strides.is_null() && bytes > 0 {
-            let strides = read(self.strides);
+            let strides = self.list(self.strides);
             let mut next = 1;
-            for (&length, &stride) in shape.iter().zip(&strides).rev() {
+            for (&length, &stride) in shape.iter().zip(strides).rev() {
                 if length > 1 && stride != next {
                     let strides: Vec<isize> = strides.iter().map(|&stride| stride as isize).collect();
                     return Err(strided(py, argument, &lengths, &strides));
@@ -404,7 +422,7 @@ impl DlTensor {
                 next *= length;
             }
         }
-        Ok((lengths, bytes))
+        Ok(bytes)
     }
 
     fn dtype(&self, py: Python<'_>, argument: &'static str) -> PyResult<DType> {

@@ -235,6 +235,7 @@ impl Request {
     }
 
     /// The call, of a line of the program.
+    #[inline]
     pub(crate) fn call(&mut self, comm: &Communicator, site: Site) -> Call<'_> {
         Call {
             counts: std::mem::take(&mut self.counts),
@@ -249,11 +250,9 @@ impl Request {
     /// Makes the call on this thread, without the interpreter's lock.
     pub(crate) fn run(mut self, py: Python<'_>, comm: &Communicator) -> PyResult<Py<PyAny>> {
         self.memory.check(py)?;
-        let descriptor = self.descriptor;
-        let call = self.call(comm, site(py));
-        let communicator = &*comm.inner;
-        let outcome = waiting(py, || communicator.issue(call))?;
-        self.gives.value(py, &outcome, descriptor.dtype)
+        let (communicator, site, request) = (&*comm.inner, site(py), &mut self);
+        let outcome = waiting(py, || communicator.issue(request.call(comm, site)))?;
+        self.gives.value(py, &outcome, self.descriptor.dtype)
     }
 
     /// Starts the call.

@@ -1,6 +1,6 @@
 //! The line of the program that makes a call: the innermost Python frame whose file is not of this package.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::intern;
@@ -21,9 +21,10 @@ enum Line {
     OfPackage,
 }
 
-/// The lines by the address of their code object and their number. The code objects are kept, so that no other one gets
-/// an address.
-struct Lines(Mutex<HashMap<(usize, i32), Known>>);
+/// The lines by the address of their code object and the number of their instruction in it, which is at hand: the number
+/// of the line takes a walk through the code's table of lines. The code objects are kept, so that no other one gets an
+/// address.
+struct Lines(Mutex<BTreeMap<(usize, i32), Known>>);
 
 /// A line, and its code object.
 type Known = (Line, Py<PyAny>);
@@ -51,23 +52,25 @@ fn found(py: Python<'_>) -> PyResult<Site> {
 fn line(frame: &Bound<'_, PyAny>) -> PyResult<Line> {
     let py = frame.py();
     let code = frame.getattr(intern!(py, "f_code"))?;
-    let number: i32 = frame.getattr(intern!(py, "f_lineno"))?.extract()?;
-    let key = (code.as_ptr().addr(), number);
+    let instruction: i32 = frame.getattr(intern!(py, "f_lasti"))?.extract()?;
+    let key = (code.as_ptr().addr(), instruction);
     let lines = LINES.get_or_init(py, || Lines(Mutex::default()));
     if let Some((line, _)) = lines.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Ok(*line);
     }
-    let line = read(&code, number)?;
+    // A frame that is in no line of its file has `None`.
+    let number: Option<u32> = frame.getattr("f_lineno")?.extract()?;
+    let line = read(&code, number.unwrap_or(0))?;
     let mut known = lines.0.lock().unwrap_or_else(PoisonError::into_inner);
     // Code objects are dropped behind the lock, because that runs code of the interpreter.
-    let forgotten = if known.len() < LINES_MAX { HashMap::new() } else { std::mem::take(&mut *known) };
+    let forgotten = if known.len() < LINES_MAX { BTreeMap::new() } else { std::mem::take(&mut *known) };
     known.insert(key, (line, code.unbind()));
     drop(known);
     drop(forgotten);
     Ok(line)
 }
 
-fn read(code: &Bound<'_, PyAny>, number: i32) -> PyResult<Line> {
+fn read(code: &Bound<'_, PyAny>, number: u32) -> PyResult<Line> {
     let py = code.py();
     let folder = FOLDER.get_or_try_init(py, || -> PyResult<String> {
         let mut folder: String = py.import("unisono")?.getattr("__path__")?.get_item(0)?.extract()?;
@@ -78,7 +81,6 @@ fn read(code: &Bound<'_, PyAny>, number: i32) -> PyResult<Line> {
     if file.starts_with(folder.as_str()) {
         return Ok(Line::OfPackage);
     }
-    let number = u32::try_from(number).unwrap_or(0);
     let site = Site::interned(ending(&file), number).unwrap_or(Site::UNKNOWN);
     Ok(Line::OfProgram(site))
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 impl Site {
     /// A line of another language's source file. The process keeps the file's name for ever.
     ///
-    /// Cost: a lock and a search. A binding that calls often keeps the result.
+    /// Cost: a comparison of names, if this thread has used the file lately; else a lock and a search.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a name of more than [`unisono_schedule::INTERNED_BYTES_MAX`] bytes, and when the
