@@ -33,6 +33,8 @@ usage: cargo xtask <command>
   compare | converge [--install] [options]
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; the cost of compressed gradients in accuracy on
          Fashion-MNIST; --install fetches these first; --help lists options
+  compare python [options]
+         unisono for Python beside mpi4py, which it fetches, over Open MPI and over MPICH; --help lists options
   fetch-vendor nvrtc | ccl | nccl | nccl-2.19
          what tests need of vendors, from wheels; prints the variables that name it
   fuzz [--inputs N | --keep] [target]

@@ -85,7 +85,7 @@ fn kept(text: &str) -> Result<&'static str, NotInterned> {
     Ok(kept)
 }
 
-/// Where a thread remembers a text: its end tells names of files apart best.
+/// The place of a text among the names that a thread remembers. Names of files differ at their ends.
 fn slot(text: &str) -> usize {
     const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
     let end = text.as_bytes().last_chunk().map_or(0, |end| u64::from_le_bytes(*end));

@@ -416,6 +416,7 @@ impl DlTensor {
             let mut next = 1;
             for (&length, &stride) in shape.iter().zip(strides).rev() {
                 if length > 1 && stride != next {
+                    let lengths: Vec<usize> = shape.iter().map(|&length| length as usize).collect();
                     let strides: Vec<isize> = strides.iter().map(|&stride| stride as isize).collect();
                     return Err(strided(py, argument, &lengths, &strides));
                 }

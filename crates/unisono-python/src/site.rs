@@ -21,9 +21,9 @@ enum Line {
     OfPackage,
 }
 
-/// The lines by the address of their code object and the number of their instruction in it, which is at hand: the number
-/// of the line takes a walk through the code's table of lines. The code objects are kept, so that no other one gets an
-/// address.
+/// The lines by the address of their code object and the number of their instruction in it, which is at hand: the
+/// number of the line takes a walk through the code's table of lines. The code objects are kept, so that no other one
+/// gets an address.
 struct Lines(Mutex<BTreeMap<(usize, i32), Known>>);
 
 /// A line, and its code object.

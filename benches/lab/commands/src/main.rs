@@ -9,6 +9,7 @@ mod compare;
 mod converge;
 mod gpu_check;
 mod launchers;
+mod python;
 mod slow_link;
 mod workspaces;
 
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let passed = match words.as_slice() {
+        ["compare", "python", options @ ..] => python::run(options),
         ["compare", options @ ..] => compare::run(options),
         ["converge", options @ ..] => converge::run(options),
         ["gpu-check", options @ ..] => gpu_check::run(options),
