@@ -120,7 +120,7 @@ pub fn open_hccl(device: u32) -> Result<Hccl> {
     Hccl::open(&HcclOptions { directory: Some(hccl_folder()), device }).inspect(is_marked)
 }
 
-/// The rows of the suite's calls that name a test double are those of a double.
+/// A column of the table of calls names a test double only where the suite has run over one.
 fn is_marked(vendor: &impl Vendor) {
     assert!(vendor.version().ends_with("(test double)"), "{}", vendor.version());
 }

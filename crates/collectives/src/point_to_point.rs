@@ -2,7 +2,7 @@
 
 use unisono_communicator::{
     Buffer, BufferMut, Call, Communicator, Element, Error, Operation, Outcome, Peer, Probed, Received,
-    Result, Tag, check,
+    Result, Site, Tag, check,
 };
 
 use crate::arguments::message_descriptor;
@@ -175,6 +175,12 @@ impl<'a> Batch<'a> {
         tag: impl Into<Tag>,
     ) -> &mut Batch<'a> {
         self.calls.push(recv_call(buffer, peer.into(), tag.into()));
+        self
+    }
+
+    /// Makes `site` the line of all its sends and receives, for functions that make batches for their callers.
+    pub fn at(&mut self, site: Site) -> &mut Batch<'a> {
+        self.calls.iter_mut().for_each(|call| call.site = site);
         self
     }
 }

@@ -406,7 +406,8 @@ impl DlTensor {
         let size = shape.iter().try_fold(element, |bytes, &length| {
             usize::try_from(length).ok().and_then(|length| bytes.checked_mul(length))
         });
-        let is_memory = |&bytes: &usize| isize::try_from(bytes).is_ok() && (bytes == 0 || !self.data.is_null());
+        let is_memory =
+            |&bytes: &usize| isize::try_from(bytes).is_ok() && (bytes == 0 || !self.data.is_null());
         let Some(bytes) = size.filter(is_memory) else {
             let problem = format!("a tensor of DLPack with shape {shape:?} at {:?} is no memory", self.data);
             return Err(invalid(py, argument, problem));

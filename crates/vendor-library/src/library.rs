@@ -85,7 +85,7 @@ impl Library {
     }
 
     /// The end of the library's version in the words of a user: ` (test double)` for a library that tests play, so that
-    /// nobody takes results and figures for those of a device; else nothing.
+    /// nobody takes its results and figures for a device's; else nothing.
     pub fn mark(&self) -> &'static str {
         if self.is_test_double { " (test double)" } else { "" }
     }

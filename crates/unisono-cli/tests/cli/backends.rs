@@ -315,8 +315,8 @@ fn an_operation_is_measured_over_the_test_double_of_hccl() {
     is_measured("hccl", &hccl_double());
 }
 
-/// Nobody takes a double's results for a device's: its version says so, in `doctor` and in the log of a job; that of a
-/// real library does not.
+/// Nobody takes a double's results for a device's: its version says so, in `doctor` and in the log of a job. A
+/// real library has no such mark.
 ///
 /// Rows: F5
 #[test]

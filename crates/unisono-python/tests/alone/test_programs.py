@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from support import SECONDS_MAX, ended, run, start
@@ -401,6 +402,16 @@ world = un.init(join_timeout=30)
         "UNISONO_SECRET": SECRET,
     }
     assert outputs_of_two(tmp_path, program + SUM, **variables) == ["[2.0, 2.0]\n"] * 2
+
+
+def test_mpirun_of_its_wheel(tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text("import numpy as np\nimport unisono as un\nworld = un.init(join_timeout=30)\n" + SUM)
+    mpirun = str(Path(sys.executable).parent / "mpirun")
+    command = [mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "4", sys.executable, str(file)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    status, output = ended(subprocess.Popen(command, text=True, start_new_session=True, **streams))
+    assert (status, output) == (0, "[4.0, 4.0]\n" * 4)
 
 
 def test_a_meeting_through_a_store_of_the_program(tmp_path):

@@ -1,7 +1,7 @@
 //! Cartesian grids: the coordinates and neighbours of the ranks of a communicator.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use unisono_collectives::Collectives;
 use unisono_communicator::{Communicator, Error, Result, Site};
@@ -26,9 +26,12 @@ use unisono_communicator::{Communicator, Error, Result, Site};
 /// | `MPI_Cart_coords`, `MPI_Cart_rank` | [`Cartesian::coordinate_of`], [`Cartesian::rank_at`] |
 /// | `MPI_Cart_shift`, with `MPI_PROC_NULL` | [`Cartesian::shift`], with `None` |
 /// | `MPI_Cart_sub` | [`Cartesian::sub_grid`] |
+/// | `MPI_Neighbor_allgather` | [`Cartesian::neighbor_all_gather`] |
+/// | `MPI_Neighbor_alltoall` | [`Cartesian::neighbor_all_to_all`] |
 ///
 /// Two things differ from MPI. A grid has all ranks of its communicator, and uses the communicator itself: no message
-/// is sent, and a call on the grid is a call on the communicator.
+/// is sent, and a call on the grid is a call on the communicator. Only the exchanges with neighbours have a
+/// communicator of their own, whose messages meet no others; the first exchange makes it.
 ///
 /// A ring of all ranks, in which each sends to its right neighbour:
 ///
@@ -51,11 +54,13 @@ pub struct Cartesian {
     communicator: Arc<dyn Communicator>,
     dims: Vec<u32>,
     periodic: Vec<bool>,
+    /// The communicator of the exchanges with neighbours, once there has been one.
+    pub(super) neighborhood: Arc<Mutex<Option<Arc<dyn Communicator>>>>,
 }
 
 /// Names the method and the line of its caller in errors of arguments.
 #[track_caller]
-fn in_call(method: &'static str) -> impl Fn(Error) -> Error {
+pub(super) fn in_call(method: &'static str) -> impl Fn(Error) -> Error {
     let site = Site::caller();
     move |error| error.in_call(&format_args!("Cartesian::{method} at {site}"))
 }
@@ -71,8 +76,7 @@ impl Cartesian {
     #[track_caller]
     pub fn new(communicator: Arc<dyn Communicator>, dims: &[u32], periodic: &[bool]) -> Result<Cartesian> {
         check(dims, periodic, communicator.size()).map_err(in_call("new"))?;
-        let (dims, periodic) = (dims.to_vec(), periodic.to_vec());
-        Ok(Cartesian { communicator, dims, periodic })
+        Ok(Cartesian::on(communicator, dims.to_vec(), periodic.to_vec()))
     }
 
     /// The sizes of a grid of so many ranks, as equal as possible: a 0 in `dims` is chosen, other sizes stay. The
@@ -215,8 +219,11 @@ impl Cartesian {
         let members: Vec<u32> = (0..self.communicator.size()).filter(is_member).collect();
         let group = self.communicator.subgroups(&[&members]).map_err(&in_call)?;
         let communicator = group.ok_or_else(|| in_call(Error::invalid("kept", "this rank is in no row")))?;
-        let (dims, periodic) = (of_kept(&self.dims, kept), of_kept(&self.periodic, kept));
-        Ok(Cartesian { communicator, dims, periodic })
+        Ok(Cartesian::on(communicator, of_kept(&self.dims, kept), of_kept(&self.periodic, kept)))
+    }
+
+    fn on(communicator: Arc<dyn Communicator>, dims: Vec<u32>, periodic: Vec<bool>) -> Cartesian {
+        Cartesian { communicator, dims, periodic, neighborhood: Arc::default() }
     }
 
     fn place(&self, rank: u32) -> Vec<u32> {

@@ -3,12 +3,14 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `cartesian` | grids of the ranks of one communicator, with neighbours |
+//! | `neighborhood` | exchanges with the neighbours in a grid |
 //! | `arrangement` | which ranks differ in which dimensions only: arithmetic |
 //! | `maker` | the maker of the groups: a world, or the ranks of `in_process` |
 
 mod arrangement;
 mod cartesian;
 mod maker;
+mod neighborhood;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
