@@ -126,7 +126,7 @@ with zipfile.ZipFile(sys.argv[1], 'w') as archive:
         let python = |words: &[&str]| succeed(Command::new("python3").args(words));
         let pin = wheel.to_str().unwrap();
         if python(&["-m", "pip", "--version"]).and_then(|()| python(&["-c", WHEEL, pin])).is_err() {
-            return eprintln!("SKIP pip: python3 or its pip is not here");
+            return eprintln!("SKIP pip: python3 or its pip is not here [fetch_vendor]");
         }
         let names = |folder: &Path| {
             let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string());

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 SECONDS_MAX = 60
+SECRET = "a secret of this test, long enough"
 
 # A job in the background of a shell ignores Ctrl-C. A program inherits that, but not a handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,3 +44,10 @@ def run(folder: Path, ranks: int, program: str, **options: object) -> str:
     status, output = ended(start(folder, ranks, program, **options))
     assert status == 0, output
     return output
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

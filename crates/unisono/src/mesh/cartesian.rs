@@ -31,7 +31,8 @@ use unisono_communicator::{Communicator, Error, Result, Site};
 ///
 /// Two things differ from MPI. A grid has all ranks of its communicator, and uses the communicator itself: no message
 /// is sent, and a call on the grid is a call on the communicator. Only the exchanges with neighbours have a
-/// communicator of their own, whose messages meet no others; the first exchange makes it.
+/// communicator of their own, whose messages meet no others; the first exchange makes it. As with any group that is
+/// made from another, an abort of the grid's communicator does not end an exchange; the death of a rank does.
 ///
 /// A ring of all ranks, in which each sends to its right neighbour:
 ///

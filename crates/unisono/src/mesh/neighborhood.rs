@@ -13,7 +13,7 @@ impl Cartesian {
     /// neighbour that is not there, beyond an edge, stays as it was. Collective: all ranks of the grid call it, with
     /// inputs of one length.
     ///
-    /// Cost: a message to each neighbour, all at once.
+    /// Cost: a message to each neighbour, all at once; the first exchange of a grid also makes a communicator.
     ///
     /// ```text
     /// rank, in a row of four    0         1         2         3
@@ -49,7 +49,7 @@ impl Cartesian {
     /// that is not there, beyond an edge, goes nowhere and stays as it was. Collective: all ranks of the grid call it,
     /// with inputs of one length.
     ///
-    /// Cost: a message to each neighbour, all at once.
+    /// Cost: a message to each neighbour, all at once; the first exchange of a grid also makes a communicator.
     ///
     /// ```text
     /// rank, in a row of four    0         1         2         3
@@ -236,6 +236,19 @@ mod tests {
             let mut output = [0; 2];
             grid.neighbor_all_gather(&[5], &mut output).unwrap();
             assert!(output == [0, 5] || output == [5, 0], "{output:?}");
+        });
+    }
+    #[test]
+    fn an_abort_of_the_grids_communicator_ends_no_exchange() {
+        on_grid(&[2], &[true], |grid| {
+            let exchange = |value: u32| {
+                let mut output = [0; 2];
+                grid.neighbor_all_gather(&[value], &mut output).unwrap();
+                assert_eq!(output, [value; 2]);
+            };
+            exchange(4);
+            grid.communicator().abort().unwrap();
+            exchange(5);
         });
     }
 }
