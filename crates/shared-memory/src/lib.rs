@@ -46,9 +46,9 @@ mod short;
 mod stream;
 
 pub use budget::{Budget, MemoryLimit, cgroup_path, with_parents};
-pub use indices::look_again;
+pub use indices::{FOR_BYTES, FOR_ROOM, look_again};
 #[cfg(not(loom))]
 pub use memory::Segment;
 pub use short::{HEADER_BYTES, Key, PAYLOAD_BYTES_MAX as SHORT_BYTES_MAX};
 #[cfg(not(loom))]
-pub use stream::{Bell, Interest, Peeked, Segments, Stream};
+pub use stream::{Bell, Segments, Stream};

@@ -1,8 +1,9 @@
 //! One byte stream to one peer, over sockets or through memory, with checksums or without.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::atomic::AtomicU8;
 
-use unisono_engine::{HeaderBytes, HeaderKey, Interest, Link, Peeked};
+use unisono_engine::{HeaderBytes, HeaderKey, Interest, Link};
 
 use crate::memory_stream::MemoryStream;
 use crate::records;
@@ -159,8 +160,12 @@ impl Link for DataLink {
         received
     }
 
-    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
-        self.unchecked_memory().map(|memory| memory.peek(most, header))
+    fn skip_header(&mut self, key: HeaderKey) -> bool {
+        self.unchecked_memory().is_some_and(|memory| memory.skip_header(key))
+    }
+
+    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+        self.unchecked_memory().map(|memory| memory.peek(most))
     }
 
     fn consume(&mut self, count: usize) {

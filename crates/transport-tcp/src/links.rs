@@ -19,7 +19,7 @@ use crate::sockets::Sockets;
 /// All streams of one communicator.
 pub struct DataLinks {
     sockets: Sockets,
-    /// By edge. Through memory, all collectives share the link of the short ones.
+    /// By edge, as far as the edge has a stream of its own.
     links: Vec<Option<DataLink>>,
     sleep: Sleep,
     /// By group rank.
@@ -47,7 +47,7 @@ impl DataLinks {
     fn take_sockets(&mut self) {
         while let Some(peer) = self.sockets.take_next() {
             for edge in Lane::ALL.map(|lane| Edge { peer, lane }) {
-                if place(&self.links, edge) == edge.index() && self.links[edge.index()].is_none() {
+                if self.sockets.stream(edge) == edge && self.links[edge.index()].is_none() {
                     self.links[edge.index()] = self.make(edge);
                 }
             }
@@ -67,27 +67,22 @@ impl DataLinks {
     }
 
     fn are_open(&self, edges: &[Edge]) -> bool {
-        edges.iter().all(|&edge| self.links[place(&self.links, edge)].is_some())
+        edges.iter().all(|&edge| self.links[self.place(edge)].is_some())
     }
 
     /// The links for which a thread waits.
     fn each(&mut self, interest: &[Interest], mut act: impl FnMut(&mut DataLink, &Interest)) {
         for one in interest {
-            let place = place(&self.links, one.edge);
+            let place = self.place(one.edge);
             if let Some(link) = &mut self.links[place] {
                 act(link, one);
             }
         }
     }
-}
 
-/// The place of an edge's link.
-fn place(links: &[Option<DataLink>], edge: Edge) -> usize {
-    let short = Edge { lane: Lane::Small, ..edge }.index();
-    let is_shared = || links[short].as_ref().is_some_and(|link| link.memory().is_some());
-    match edge.lane {
-        Lane::Large if is_shared() => short,
-        Lane::Small | Lane::Large | Lane::PointToPoint => edge.index(),
+    /// The place of an edge's link.
+    fn place(&self, edge: Edge) -> usize {
+        self.sockets.stream(edge).index()
     }
 }
 
@@ -114,7 +109,7 @@ impl Links for DataLinks {
     }
 
     fn link(&mut self, edge: Edge) -> &mut DataLink {
-        let place = place(&self.links, edge);
+        let place = self.place(edge);
         #[expect(clippy::expect_used, reason = "the engine asks only for a link that `open` has confirmed")]
         self.links[place].as_mut().expect("the edge is open")
     }
@@ -129,7 +124,7 @@ impl Links for DataLinks {
             sleep.is_ready();
         }
         for one in interest {
-            if let Some(link) = &self.links[place(&self.links, one.edge)] {
+            if let Some(link) = &self.links[self.sockets.stream(one.edge).index()] {
                 link.list(one, &mut sleep);
             }
         }

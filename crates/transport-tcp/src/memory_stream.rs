@@ -3,10 +3,11 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
-use unisono_engine::{HeaderBytes, HeaderKey, Interest, Peeked};
+use unisono_engine::{HeaderBytes, HeaderKey, Interest};
 use unisono_job::sockets::DataSocket;
-use unisono_shared_memory::{self as shared_memory, Segments, Stream};
+use unisono_shared_memory::{FOR_BYTES, FOR_ROOM, SHORT_BYTES_MAX, Segments, Stream};
 
 use crate::sleep::PollList;
 
@@ -33,12 +34,10 @@ impl MemoryStream {
         self.stream.arm(self.possible(interest));
     }
 
-    /// The part of the interest that can still come true.
-    fn possible(&self, interest: &Interest) -> shared_memory::Interest {
-        shared_memory::Interest {
-            readable: interest.readable && !self.cannot_receive,
-            writable: interest.writable && !self.cannot_send,
-        }
+    /// The events of the interest that can still come.
+    fn possible(&self, interest: &Interest) -> u32 {
+        let bytes = if interest.readable && !self.cannot_receive { FOR_BYTES } else { 0 };
+        bytes | if interest.writable && !self.cannot_send { FOR_ROOM } else { 0 }
     }
 
     /// After arming, and after looking again: whether there is something to do at once.
@@ -86,7 +85,7 @@ impl MemoryStream {
 
     /// As `Link::short_bytes_max`.
     pub(crate) fn short_bytes_max(&self) -> usize {
-        shared_memory::SHORT_BYTES_MAX
+        SHORT_BYTES_MAX
     }
 
     /// As `Link::try_send_short`.
@@ -101,18 +100,19 @@ impl MemoryStream {
         sent
     }
 
+    /// As `Link::skip_header`.
+    pub(crate) fn skip_header(&mut self, key: HeaderKey) -> bool {
+        self.stream.skip_header(key)
+    }
+
     /// As `Link::peek`.
-    pub(crate) fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> io::Result<Peeked<'_>> {
-        let peeked = self.stream.peek(most, header);
+    pub(crate) fn peek(&mut self, most: usize) -> io::Result<&[AtomicU8]> {
+        let peeked = self.stream.peek(most);
         self.cannot_receive |= match &peeked {
-            Ok(shared_memory::Peeked::Next(bytes)) => bytes.is_empty(),
-            Ok(shared_memory::Peeked::Behind(_)) => false,
+            Ok(bytes) => bytes.is_empty(),
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         };
-        peeked.map(|peeked| match peeked {
-            shared_memory::Peeked::Next(bytes) => Peeked::Next(bytes),
-            shared_memory::Peeked::Behind(bytes) => Peeked::Behind(bytes),
-        })
+        peeked
     }
 
     /// As `Link::consume`.

@@ -28,6 +28,15 @@ pub(crate) struct Sockets {
     failed: Option<Error>,
 }
 
+/// The connections that the stream of a lane needs.
+fn roles(lane: Lane) -> &'static [ConnectionRole] {
+    match lane {
+        Lane::Small => &[ConnectionRole::First],
+        Lane::Large => &[ConnectionRole::First, ConnectionRole::Second],
+        Lane::PointToPoint => &[ConnectionRole::PointToPoint],
+    }
+}
+
 fn index(peer: GroupRank, role: ConnectionRole) -> usize {
     peer.index() * ConnectionRole::DATA.len() + role as usize
 }
@@ -59,25 +68,23 @@ impl Sockets {
         }
     }
 
-    /// The connections that an edge needs. Within a host a second one would be no faster.
-    fn roles(&self, edge: Edge) -> &'static [ConnectionRole] {
+    /// The edge whose stream carries the bytes of this one: within a host, where a second connection would be no
+    /// faster, all collectives share a stream.
+    pub(crate) fn stream(&self, edge: Edge) -> Edge {
+        let is_tcp = || {
+            let first = self.sockets[index(edge.peer, ConnectionRole::First)].as_ref();
+            let come = first.map(|socket| matches!(socket.way(), Way::Tcp));
+            come.unwrap_or(!self.within_host[edge.peer.index()])
+        };
         match edge.lane {
-            Lane::Small => &[ConnectionRole::First],
-            Lane::PointToPoint => &[ConnectionRole::PointToPoint],
-            Lane::Large => {
-                let first = self.sockets[index(edge.peer, ConnectionRole::First)].as_ref();
-                let is_tcp = first.map(|socket| matches!(socket.way(), Way::Tcp));
-                match is_tcp.unwrap_or(!self.within_host[edge.peer.index()]) {
-                    true => &[ConnectionRole::First, ConnectionRole::Second],
-                    false => &[ConnectionRole::First],
-                }
-            }
+            Lane::Large if !is_tcp() => Edge { lane: Lane::Small, ..edge },
+            Lane::Small | Lane::Large | Lane::PointToPoint => edge,
         }
     }
 
-    /// The connections on which an edge sends and receives, once all are there.
+    /// The connections on which the stream of an edge sends and receives, once all are there.
     pub(crate) fn of(&self, edge: Edge) -> Option<(Arc<DataSocket>, Arc<DataSocket>)> {
-        let mut found = self.roles(edge).iter().map(|&role| self.sockets[index(edge.peer, role)].clone());
+        let mut found = roles(edge.lane).iter().map(|&role| self.sockets[index(edge.peer, role)].clone());
         let first = found.next()??;
         let second = found.next().unwrap_or_else(|| Some(first.clone()))?;
         // The second one carries the bytes of the higher rank.
@@ -94,7 +101,7 @@ impl Sockets {
         }
         let mut wanted = Vec::new();
         for &edge in edges {
-            for &role in self.roles(edge) {
+            for &role in roles(self.stream(edge).lane) {
                 let index = index(edge.peer, role);
                 if self.sockets[index].is_none() && !std::mem::replace(&mut self.asked[index], true) {
                     wanted.push((edge.peer, role));

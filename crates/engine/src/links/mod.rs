@@ -86,15 +86,6 @@ impl Broken {
 /// For [`Link::try_send`]: copy every byte.
 pub const COPY_ALL: usize = usize::MAX;
 
-/// Bytes that lie in a link.
-#[derive(Clone, Copy, Debug)]
-pub enum Peeked<'a> {
-    /// The next ones of the stream.
-    Next(&'a [AtomicU8]),
-    /// Those behind the header of a short message, which counts as received; there may be none.
-    Behind(&'a [AtomicU8]),
-}
-
 /// One duplex byte stream to one peer. It never blocks.
 ///
 /// A byte is *posted* when [`Link::try_send`] has taken it, and *released* when its owner may overwrite it. A copying
@@ -141,17 +132,21 @@ pub trait Link {
     /// them. `Ok(0)` and any other error mean that the peer is lost.
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
+    /// Whether a short message comes next whose header has this key; the header then counts as received. An error is
+    /// left to [`Link::peek`]. A wrapper that counts bytes keeps this default.
+    fn skip_header(&mut self, key: HeaderKey) -> bool {
+        let _ = key;
+        false
+    }
+
     /// The bytes that have arrived, where they lie: at most `most` of them, which is not 0. They stay there until
     /// [`Link::consume`], but the peer may change them at any time. `None` for a link that only copies bytes out. A
     /// wrapper asks its inner link.
     ///
-    /// A call that waits for a header gives the key of it. If a short message with this header comes next, the header
-    /// counts as received, and takes part of `most`.
-    ///
     /// # Errors
     /// As [`Link::try_recv`]; no byte means that the peer is lost.
-    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
-        let _ = (most, header);
+    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+        let _ = most;
         None
     }
 

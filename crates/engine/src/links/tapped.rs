@@ -1,6 +1,7 @@
 //! Links with a tap: one wrapper for everything that watches or disturbs links.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::AtomicU8;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -8,8 +9,7 @@ use unisono_communicator::{GroupRank, Result};
 
 use unisono_backend::Waker;
 
-use crate::links::{Edge, Interest, Link, Links, Peeked, Wake};
-use crate::plan::header::HeaderKey;
+use crate::links::{Edge, Interest, Link, Links, Wake};
 
 /// The direction of bytes, seen from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +90,9 @@ impl<K: Links, T: Tap> Link for TappedLink<K, T> {
         Ok(received)
     }
 
-    /// Headers come as bytes, which the tap counts.
-    fn peek(&mut self, most: usize, _header: Option<HeaderKey>) -> Option<io::Result<Peeked<'_>>> {
+    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
         match self.tap.before(self.edge, Flow::In, most) {
-            Ok(allowed) => self.links.link(self.edge).peek(allowed.clamp(1, most), None),
+            Ok(allowed) => self.links.link(self.edge).peek(allowed.clamp(1, most)),
             Err(error) => Some(Err(error)),
         }
     }

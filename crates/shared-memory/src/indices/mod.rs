@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::short::{HEADER_BYTES, PAYLOAD_BYTES_MAX, PLACES, Places};
 
-/// A side that sleeps waits for bytes.
-pub(crate) const FOR_BYTES: u32 = 1;
-/// A side that sleeps waits for room.
-pub(crate) const FOR_ROOM: u32 = 2;
+/// An event that a side waits for: bytes, or the end of the stream.
+pub const FOR_BYTES: u32 = 1;
+/// An event that a side waits for: room, or the end of the other side.
+pub const FOR_ROOM: u32 = 2;
 
 /// The words that one side writes and the other one only reads. Each word has a cache line of its own, or the two sides
 /// would take each other's.

@@ -51,24 +51,6 @@ impl Segments {
     }
 }
 
-/// Bytes that lie in a stream.
-#[derive(Clone, Copy, Debug)]
-pub enum Peeked<'a> {
-    /// The next ones.
-    Next(&'a [AtomicU8]),
-    /// Those behind the header of a short message, which has been skipped; there may be none.
-    Behind(&'a [AtomicU8]),
-}
-
-/// The events that a thread waits for on one stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interest {
-    /// Bytes, or the end of the stream.
-    pub readable: bool,
-    /// Room, or the end of the other side.
-    pub writable: bool,
-}
-
 /// One stream of bytes in both directions; `B` wakes the other side.
 #[derive(Debug)]
 pub struct Stream<B> {
@@ -76,7 +58,7 @@ pub struct Stream<B> {
     writer: Writer,
     reader: Reader,
     bell: B,
-    /// The events that this side waits for in its sleep.
+    /// The events that this side waits for in its sleep: [`FOR_BYTES`], [`FOR_ROOM`].
     awaited: u32,
     /// The other side's process has ended, or its connection.
     has_hung_up: bool,
@@ -187,26 +169,32 @@ impl<B: Bell> Stream<B> {
         if read == 0 && is_asked { self.ended().map(|()| 0) } else { Ok(read) }
     }
 
+    /// Skips the header of a short message that comes next, if `key` stands for it; false otherwise, also where
+    /// [`Stream::peek`] has an error.
+    #[inline]
+    pub fn skip_header(&mut self, key: Key) -> bool {
+        let Ok(Next::Message { place, from: 0, to }) = self.available(HEADER_BYTES) else { return false };
+        if self.segments.other.page().short.key(place) != key {
+            return false;
+        }
+        match to {
+            HEADER_BYTES => self.release(HEADER_BYTES),
+            _ => self.reader.skip(HEADER_BYTES as u64),
+        }
+        true
+    }
+
     /// Bytes that have come, where they lie: at most `most`, and few enough that the other side gets room again while
-    /// this side works. They need not stay the same: the other side can write there. If a short message is next with a
-    /// header for which this key stands, the header is skipped.
+    /// this side works. They need not stay the same: the other side can write there.
     ///
     /// # Errors
     /// As [`Stream::try_read`]; no byte is the end of the stream.
-    pub fn peek(&mut self, most: usize, header: Option<Key>) -> io::Result<Peeked<'_>> {
+    pub fn peek(&mut self, most: usize) -> io::Result<&[AtomicU8]> {
         let next = self.available(most.min(PUBLISHED_BYTES))?;
-        match next {
-            Next::Message { place, from: 0, to }
-                if header.is_some_and(|key| self.segments.other.page().short.key(place) == key) =>
-            {
-                self.reader.skip(HEADER_BYTES as u64);
-                let behind = Next::Message { place, from: HEADER_BYTES, to };
-                return Ok(Peeked::Behind(self.bytes(behind, most.saturating_sub(HEADER_BYTES))));
-            }
-            next if next.count() == 0 => self.ended()?,
-            Next::Message { .. } | Next::Ring(_) => {}
+        if next.count() == 0 {
+            self.ended()?;
         }
-        Ok(Peeked::Next(self.bytes(next, most)))
+        Ok(self.bytes(next, most))
     }
 
     /// The first `count` of the bytes that [`Stream::peek`] has given are needed no more.
@@ -264,29 +252,26 @@ impl<B: Bell> Stream<B> {
         self.has_hung_up = !self.segments.other.page().has_ended();
     }
 
-    /// Before a sleep: the other side rings from now on when one of these comes, or one of those armed before. The
-    /// thread arms all its streams, [looks again](crate::look_again), and asks each whether it
-    /// [is ready](Stream::is_ready).
-    pub fn arm(&mut self, interest: Interest) {
-        for (is_awaited, event) in [(interest.readable, FOR_BYTES), (interest.writable, FOR_ROOM)] {
-            self.awaited |= if is_awaited { event } else { 0 };
-        }
+    /// Before a sleep: the other side rings from now on when one of these events comes ([`FOR_BYTES`], [`FOR_ROOM`], or
+    /// both by `|`), or an event armed before. The thread arms all its streams, [looks again](crate::look_again), and
+    /// asks each whether it [is ready](Stream::is_ready).
+    pub fn arm(&mut self, events: u32) {
+        self.awaited |= events;
         self.segments.own.page().arm(self.awaited);
     }
 
     /// Whether there is something to do at once for which the stream is armed, or something to tell.
     pub fn is_ready(&mut self) -> bool {
-        let is_awaited = |event| self.awaited & event != 0;
-        self.look(Interest { readable: is_awaited(FOR_BYTES), writable: is_awaited(FOR_ROOM) })
+        self.look(self.awaited)
     }
 
-    /// Whether there is something to do at once, or something to tell.
-    pub fn look(&mut self, interest: Interest) -> bool {
+    /// Whether one of these events is there ([`Stream::arm`]), or something to tell.
+    pub fn look(&mut self, events: u32) -> bool {
         self.has_hung_up
-            || interest.readable
+            || events & FOR_BYTES != 0
                 && (self.available(1).map_or(true, |next| next.count() > 0)
                     || self.segments.other.page().has_ended())
-            || interest.writable && self.room(1).map_or(true, |room| room > 0)
+            || events & FOR_ROOM != 0 && self.room(1).map_or(true, |room| room > 0)
     }
 
     /// After the sleep.
