@@ -10,28 +10,25 @@ use super::table::{DEVELOPER_KNOBS, GROUPS};
 const INTRODUCTION: &str = "\
 # Settings
 
-Every setting that unisono takes from the environment. This page is made from the table in
-`crates/unisono/src/config/table.rs`: `unisono settings` prints it. Its last two sections have the variables of
-launchers and platforms. Besides, unisono reads `XDG_RUNTIME_DIR`, `TMPDIR`, `XDG_CONFIG_HOME` and `HOME` for its
-folders, and whether variables of oneCCL are set (docs/backends.md).
+Every setting that unisono takes from the environment, as `unisono settings` prints it. Besides, unisono reads
+`XDG_RUNTIME_DIR`, `TMPDIR`, `XDG_CONFIG_HOME` and `HOME` for its folders, and whether variables of oneCCL are set
+(docs/backends.md).
 
 * A variable without a value counts as not set.
 * A value that cannot be used is refused when the program joins, in one line that names the variable, the value and the
-  problem; a program started alone is treated like a rank of many.
+  problem.
 * A `UNISONO_` variable that is not on this page is reported once, with the name that is most like it.
 * Where the names of other tools are accepted, ours wins, then the first that is set.
 * Who a process is says the first of these that is set: the names on this page, Open MPI, MVAPICH, PMI, PMIx, Slurm. Two
   that contradict each other are refused, both by name: a `RANK` left over in a shell, for one. Launchers within others
   are not: torchrun, DeepSpeed or `unisono run` in processes of another one, mpirun in an allocation of Slurm.
 * The host of rank 0 says the first of these that is set: `MASTER_ADDR`, Slurm, Azure ML or SageMaker. A `MASTER_PORT`
-  that is set wins. Else the port goes with the source of the host: 29500 beside `MASTER_ADDR`, as in torchrun and
-  DeepSpeed.
-* `unisono doctor --discovery` shows which variable has decided what, and which variables changed nothing.
-  `UNISONO_DISCOVERY=off` leaves launchers and platforms out.
+  that is set wins. Else the port goes with the source of the host: 29500 beside `MASTER_ADDR`.
+* `unisono doctor --discovery` shows which variable has decided what. `UNISONO_DISCOVERY=off` leaves launchers and
+  platforms out.
 * Ranks of `mpirun` on several hosts of a Slurm allocation meet on its first host. If rank 0 is elsewhere they need
   `MASTER_ADDR` and `MASTER_PORT`.
-* In code the same settings are the fields of `Config`. A field that a program sets wins over the variable, and the
-  options of a call win over both.
+* A field of `Config` that a program sets wins over the variable, and the options of a call win over both.
 * All ranks need the same values, but for those that say who a process is, where it listens and what it says.
 ";
 
