@@ -89,6 +89,7 @@ fn all(configs: Vec<Config>) -> Vec<Result<u64>> {
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
 
+/// Rows: A21
 #[test]
 fn ranks_meet_again_and_again_through_one_store_whatever_it_holds() {
     watched(|| {
@@ -113,6 +114,7 @@ fn ranks_meet_again_and_again_through_one_store_whatever_it_holds() {
     });
 }
 
+/// Rows: A21
 #[test]
 fn a_secret_of_the_settings_stays_out_of_the_store() {
     watched(|| {
@@ -147,6 +149,7 @@ fn a_secret_of_the_settings_stays_out_of_the_store() {
     });
 }
 
+/// Rows: A21
 #[test]
 fn a_store_that_fails_or_stays_empty_is_named() {
     watched(|| {
@@ -168,6 +171,7 @@ fn a_store_that_fails_or_stays_empty_is_named() {
     });
 }
 
+/// Rows: A21
 #[test]
 fn a_person_may_interrupt_the_wait() {
     watched(|| {
