@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::source::{Violation, only_falls};
-use super::syntax::{Said, Statement, Syntax};
+use super::syntax::Syntax;
 
 /// The number of files in the largest circle of a package; 1, which is none, without a row. A row is exact: a change
 /// that breaks a circle lowers it.
@@ -41,120 +41,61 @@ const CIRCLES: &[(&str, usize)] = &[
 /// The number of imports that may lead from a name to its meaning.
 const STEPS: usize = 16;
 
-/// The names of a module from the file of its crate's root on.
-type Name<'a> = Vec<&'a str>;
-
 /// For each file the files that it names, with the line.
 type Edges<'a> = BTreeMap<&'a str, BTreeMap<&'a str, usize>>;
 
-/// The end of a path.
-#[derive(Clone)]
-enum Place<'a> {
-    Module(Name<'a>),
-    /// The file that defines an item.
-    File(&'a str),
-}
+/// The files of a package without its tests, by the names of their modules from the crate's root on.
+struct Modules<'a>(HashMap<Vec<&'a str>, &'a Syntax>);
 
-struct Module<'a> {
-    file: &'a str,
-    /// The names that it imports, with their paths.
-    names: HashMap<&'a str, &'a [String]>,
-}
-
-/// The modules of a package, and the statements in them.
-struct Tree<'a> {
-    files: &'a [&'a Syntax],
-    modules: HashMap<Name<'a>, Module<'a>>,
-    statements: Vec<(Name<'a>, &'a str, &'a Statement)>,
-}
-
-impl<'a> Tree<'a> {
-    fn new(files: &'a [&'a Syntax]) -> Tree<'a> {
-        let mut tree = Tree { files, modules: HashMap::new(), statements: Vec::new() };
-        for file in files.iter().filter(|file| is_root(&file.path)) {
-            tree.grow(file, vec![&file.path]);
-        }
-        tree
-    }
-
-    /// Adds the module that a file is, and those below it.
-    fn grow(&mut self, Syntax { path, statements, .. }: &'a Syntax, name: Name<'a>) {
-        self.add(name.clone(), path);
-        for statement in statements {
-            let around = [&name[..], &strs(&statement.within)].concat();
-            let child = [&around[..], &strs(&statement.path)].concat();
-            match &statement.said {
-                Said::File => {
-                    // The folder of the root has a folder for each module.
-                    let folder = child[0].rsplit_once('/').map_or("", |(folder, _)| folder);
-                    let place = [&[folder], &child[1..]].concat().join("/");
-                    let names = [format!("{place}.rs"), format!("{place}/mod.rs")];
-                    if let Some(file) = self.files.iter().find(|file| names.contains(&file.path)) {
-                        self.grow(file, child);
-                    }
-                }
-                Said::Braces => self.add(child, path),
-                said => {
-                    if let Said::Import { name, .. } = said
-                        && let Some(module) = self.modules.get_mut(&around)
-                    {
-                        module.names.insert(name, &statement.path);
-                    }
-                    self.statements.push((around, path, statement));
-                }
+impl<'a> Modules<'a> {
+    /// Takes the files below the folder `source`.
+    fn new(source: &str, files: &'a [Syntax]) -> Modules<'a> {
+        let mut modules = HashMap::new();
+        for file in files {
+            let Some(place) = file.path.strip_prefix(source) else { continue };
+            let mut names: Vec<&str> = place.trim_end_matches(".rs").split('/').collect();
+            if ["lib", "main", "mod"].contains(&names[names.len() - 1]) {
+                names.pop();
             }
+            // A library beside a program is one file.
+            modules.insert(names, file);
         }
+        let tests = modules.iter().flat_map(|(module, file)| {
+            file.test_modules.iter().map(move |name| [&module[..], &[name]].concat())
+        });
+        let tests: Vec<_> = tests.collect();
+        modules.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
+        Modules(modules)
     }
 
-    fn add(&mut self, name: Name<'a>, file: &'a str) {
-        self.modules.insert(name, Module { file, names: HashMap::new() });
-    }
-
-    /// The end of `path` from a module; `None` out of the crate. `steps` bounds imports that lead in a circle.
-    fn place(&self, module: &[&'a str], path: &'a [String], steps: usize) -> Option<Place<'a>> {
-        let mut at = Place::Module(module.to_vec());
-        for (i, name) in path.iter().enumerate() {
-            let Place::Module(module) = &mut at else { break };
-            match name.as_str() {
-                "crate" => module.truncate(1),
-                "self" => {}
-                "super" => drop((module.len() > 1).then(|| module.pop())?),
-                name => {
-                    at = match self.named(module, name, i + 1 == path.len(), steps) {
-                        Some(place) => place,
-                        // Of another crate.
-                        None if i == 0 || self.modules[module].names.contains_key(name) => return None,
-                        // A name that is neither a module nor imported is defined here.
-                        None => Place::File(self.modules[module].file),
-                    }
-                }
-            }
-        }
-        Some(at)
-    }
-
-    /// The child or the import of that name. An item may have the name of a module: it is meant at the end of a path.
-    fn named(&self, module: &[&'a str], name: &'a str, is_last: bool, steps: usize) -> Option<Place<'a>> {
+    /// The file that defines the end of `path`, from a module; `None` out of the crate, and for a module. `steps`
+    /// bounds imports that lead in a circle.
+    fn end(&self, module: &[&'a str], path: &[&'a str], is_first: bool, steps: usize) -> Option<&'a str> {
+        let (name, rest) = path.split_first()?;
         let child = [module, &[name]].concat();
-        let child = self.modules.contains_key(&child).then_some(Place::Module(child));
-        let import = self.modules[module].names.get(name);
-        if child.is_some() && !(is_last && import.is_some()) {
-            return child;
+        let below = self.0.contains_key(&child);
+        match (*name, self.0.get(module)?.imports.get(*name)) {
+            ("crate", _) => self.end(&[], rest, false, steps),
+            ("self", _) => self.end(module, rest, false, steps),
+            ("super", _) => self.end(module.split_last()?.1, rest, false, steps),
+            // An item may have the name of a module: it is meant at the end of a path.
+            (_, Some(import)) if !below || rest.is_empty() => {
+                self.end(module, &[&strs(import), rest].concat(), true, steps.checked_sub(1)?)
+            }
+            _ if below => self.end(&child, rest, false, steps),
+            // Of another crate, or of a function.
+            _ if is_first => None,
+            _ => Some(&self.0[module].path),
         }
-        import.and_then(|path| self.place(module, path, steps.checked_sub(1)?)).or(child)
     }
 
     fn edges(&self) -> Edges<'a> {
         let mut edges = Edges::new();
-        for (around, file, statement) in &self.statements {
-            let to = match (self.place(around, &statement.path, STEPS), &statement.said) {
-                (_, Said::Import { is_exported: true, .. }) => continue,
-                (Some(Place::File(to)), _) => to,
-                (Some(Place::Module(to)), Said::Glob) => self.modules[&to].file,
-                _ => continue,
-            };
-            if to != *file {
-                edges.entry(file).or_default().entry(to).or_insert(statement.line);
+        for (module, file) in &self.0 {
+            for (line, path) in &file.uses {
+                if let Some(to) = self.end(module, &strs(path), true, STEPS).filter(|to| *to != file.path) {
+                    edges.entry(&file.path).or_default().entry(to).or_insert(*line);
+                }
             }
         }
         edges
@@ -163,12 +104,6 @@ impl<'a> Tree<'a> {
 
 fn strs(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
-}
-
-/// The file from which a library or a program begins.
-fn is_root(path: &str) -> bool {
-    let is_named = path.ends_with("/lib.rs") || path.ends_with("/main.rs");
-    is_named || path.rsplit_once('/').is_some_and(|(folder, _)| folder.ends_with("src/bin"))
 }
 
 /// The largest set of files that all lead to each other.
@@ -195,8 +130,7 @@ pub(super) fn check(packages: &[&str], files: &[Syntax]) -> Vec<Violation> {
 /// The size of the largest circle of a package, and its files.
 fn largest(package: &str, files: &[Syntax]) -> (usize, String) {
     let source = format!("{package}/src/");
-    let files: Vec<&Syntax> = files.iter().filter(|file| file.path.starts_with(&source)).collect();
-    let edges = Tree::new(&files).edges();
+    let edges = Modules::new(&source, files).edges();
     let circle = largest_circle(&edges);
     let edge = |from: &&str| {
         let (to, line) = edges[from].iter().find(|(to, _)| circle.contains(**to))?;
@@ -263,9 +197,9 @@ mod tests {
             ("mod tests; use tests::T;", 3),
             // No code of `b.rs` names a file.
             ("mod tests;", 1),
+            ("#[cfg(test)]\nmod tests; use tests::T;", 1),
             ("#[cfg(test)]\nmod tests { use crate::a::A; }", 1),
-            ("#[cfg(test)]\nmod tests;", 1),
-            ("#[cfg(any(test, fuzzing))]\nmod tests;", 1),
+            ("#[cfg(any(test, fuzzing))]\nmod tests { use crate::a::A; }", 1),
             ("#[cfg(all(test, unix))]\nuse crate::a::A;", 1),
             ("#[test] fn f() { crate::a::g() }", 1),
             ("#[cfg(not(test))]\nuse crate::a::A;", 2),

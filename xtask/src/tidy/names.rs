@@ -136,17 +136,13 @@ impl Names {
     fn reexport(&mut self, tree: &UseTree, place: &Spot<'_>) {
         let (module, file, _, features) = place;
         syntax::leaves(tree, &[], &mut |path, name, span| {
-            let target = path.join("::");
-            let mut hides = |what| {
-                self.unnamed.push(((*file).to_owned(), span.start().line, format!("{what} `{target}`")))
-            };
-            match name.map(|name| join(module, &name)) {
-                None => hides("a glob of"),
-                Some(_) if is_module_of_ours(&self.repository, path) => hides("all of"),
-                Some(name) if path[0] == "crate" => {
-                    self.repeated.push((name, path[1..].join("::"), features.clone()));
-                }
-                Some(name) => drop(self.reachable.insert(name, features.clone())),
+            if name == syntax::GLOB || is_module_of_ours(&self.repository, path) {
+                let contents = format!("all of `{}`", path.join("::"));
+                self.unnamed.push(((*file).to_owned(), span.start().line, contents));
+            } else if path[0] == "crate" {
+                self.repeated.push((join(module, &name), path[1..].join("::"), features.clone()));
+            } else {
+                self.reachable.insert(join(module, &name), features.clone());
             }
         });
     }
@@ -242,7 +238,7 @@ mod tests {
     #[test]
     fn globs_and_whole_modules_are_found() {
         let cases = [
-            ("pub use unisono_x_y::private::*;", "a glob of `unisono_x_y::private`"),
+            ("pub use unisono_x_y::private::*;", "all of `unisono_x_y::private::*`"),
             ("pub use unisono_x_y as short;", "all of `unisono_x_y`"),
             ("pub use unisono_x_y::inner;", "all of `unisono_x_y::inner`"),
             ("pub use unisono_x_y::inner::{Named, self};", "all of `unisono_x_y::inner`"),

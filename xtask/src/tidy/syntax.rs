@@ -1,5 +1,7 @@
-//! The syntax of a Rust file, for the rules over whole crates: its statements about the modules of its crate, without
+//! The syntax of a Rust file, for the rules over whole crates: the names of its crate that it imports and uses, without
 //! its tests, and the types that it declares.
+
+use std::collections::HashMap;
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -13,35 +15,20 @@ use super::source::{Source, Violation};
 #[derive(Default)]
 pub(super) struct Syntax {
     pub(super) path: String,
-    pub(super) statements: Vec<Statement>,
+    /// The names that it imports, with their paths.
+    pub(super) imports: HashMap<String, Vec<String>>,
+    /// The paths in its code and its imports, with their lines. An exported import is one for others: it counts where
+    /// code names it.
+    pub(super) uses: Vec<(usize, Vec<String>)>,
+    /// The modules of its tests that are files.
+    pub(super) test_modules: Vec<String>,
     /// Each struct, enum, union, trait and alias with its line, also in functions and tests. A type of a trait or an
     /// impl belongs to that trait or impl.
     pub(super) types: Vec<(usize, String)>,
 }
 
-/// A module, an import or a path.
-pub(super) struct Statement {
-    pub(super) line: usize,
-    /// The modules in braces around it, from the outermost on.
-    pub(super) within: Vec<String>,
-    pub(super) path: Vec<String>,
-    pub(super) said: Said,
-}
-
-/// The kind of a statement.
-#[derive(PartialEq)]
-pub(super) enum Said {
-    /// `mod a;`
-    File,
-    /// `mod a { ... }`
-    Braces,
-    /// `use a::b as name;` An exported name is one for others, so it counts where code names it.
-    Import { name: String, is_exported: bool },
-    /// `use a::*;`
-    Glob,
-    /// A path in code.
-    Mention,
-}
+/// The name of all that a glob imports.
+pub(super) const GLOB: &str = "*";
 
 /// Reads a file.
 pub(super) fn read(source: &Source<'_>) -> Result<Syntax, Violation> {
@@ -49,17 +36,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Syntax, Violation> {
         .map_err(|error| source.violation(error.span().start().line, "syntax", error.to_string()))?;
     let mut reader = Reader::default();
     reader.visit_file(&file);
-    let Reader { mut syntax, .. } = reader;
-    let exported = |statement: &Statement| match &statement.said {
-        Said::Import { name, is_exported: true } => Some(name.clone()),
-        _ => None,
-    };
-    let exported: Vec<String> = syntax.statements.iter().filter_map(exported).collect();
-    let counts =
-        |one: &Statement| one.said != Said::Mention || one.path.len() > 1 || exported.contains(&one.path[0]);
-    syntax.statements.retain(counts);
-    syntax.path = source.path.to_owned();
-    Ok(syntax)
+    Ok(Syntax { path: source.path.to_owned(), ..reader.syntax })
 }
 
 /// The words of an attribute in its parentheses.
@@ -67,41 +44,40 @@ pub(super) fn words(attribute: &Attribute) -> String {
     attribute.meta.require_list().map_or_else(|_| String::new(), |list| list.tokens.to_string())
 }
 
-/// Gives each name that a `use` brings: its path, its name here, `None` for a glob, and its place.
-pub(super) fn leaves(
-    tree: &UseTree,
-    path: &[String],
-    each: &mut impl FnMut(&[String], Option<String>, Span),
-) {
+/// Gives each name that a `use` brings: its path, its name here, and its place.
+pub(super) fn leaves(tree: &UseTree, path: &[String], each: &mut impl FnMut(&[String], String, Span)) {
     let (ident, name) = match tree {
         UseTree::Path(part) => {
             return leaves(&part.tree, &[path, &[part.ident.to_string()]].concat(), each);
         }
         UseTree::Group(group) => return group.items.iter().for_each(|tree| leaves(tree, path, each)),
-        UseTree::Glob(glob) => return each(path, None, glob.star_token.spans[0]),
+        UseTree::Glob(glob) => {
+            return each(&[path, &[GLOB.to_owned()]].concat(), GLOB.to_owned(), glob.star_token.spans[0]);
+        }
         UseTree::Name(name) => (&name.ident, &name.ident),
         UseTree::Rename(name) => (&name.ident, &name.rename),
     };
     match path.last().filter(|_| ident == "self") {
-        Some(last) => {
-            each(path, Some(if name == "self" { last.clone() } else { name.to_string() }), ident.span())
-        }
-        None => each(&[path, &[ident.to_string()]].concat(), Some(name.to_string()), ident.span()),
+        Some(last) => each(path, if name == "self" { last.clone() } else { name.to_string() }, ident.span()),
+        None => each(&[path, &[ident.to_string()]].concat(), name.to_string(), ident.span()),
     }
 }
 
 #[derive(Default)]
 struct Reader {
     syntax: Syntax,
-    within: Vec<String>,
+    /// The number of modules in braces around the place.
+    depth: usize,
     is_test: bool,
 }
 
 impl Reader {
-    fn say(&mut self, place: Span, path: Vec<String>, said: Said) {
+    /// A path inside modules in braces is one from the file.
+    fn uses(&mut self, place: Span, mut path: Vec<String>) {
+        let above = path.iter().take(self.depth).take_while(|name| *name == "super").count();
+        path.drain(..above);
         if !self.is_test {
-            let (line, within) = (place.start().line, self.within.clone());
-            self.syntax.statements.push(Statement { line, within, path, said });
+            self.syntax.uses.push((place.start().line, path));
         }
     }
 
@@ -120,7 +96,7 @@ impl Reader {
                         "struct" | "enum" | "trait" => self.declare(&first),
                         // A field, a method or a lifetime.
                         "." | "'" => {}
-                        _ => self.say(first.span(), path, Said::Mention),
+                        _ => self.uses(first.span(), path),
                     }
                     before = first.to_string();
                 } else if let Ok(tree) = input.parse::<TokenTree>() {
@@ -171,28 +147,30 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_mod(&mut self, module: &'ast ItemMod) {
-        module.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
-        let name = module.ident.to_string();
-        let said = if module.content.is_some() { Said::Braces } else { Said::File };
-        self.say(module.ident.span(), vec![name.clone()], said);
-        self.within.push(name);
+        self.depth += 1;
         visit::visit_item_mod(self, module);
-        self.within.pop();
+        self.depth -= 1;
+        if self.is_test && module.content.is_none() {
+            self.syntax.test_modules.push(module.ident.to_string());
+        }
     }
 
     fn visit_item_use(&mut self, used: &'ast ItemUse) {
-        used.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
-        let is_exported = !matches!(used.vis, Visibility::Inherited);
+        visit::visit_item_use(self, used);
         leaves(&used.tree, &[], &mut |path, name, place| {
-            let said = name.map_or(Said::Glob, |name| Said::Import { name, is_exported });
-            self.say(place, path.to_vec(), said);
+            if matches!(used.vis, Visibility::Inherited) {
+                self.uses(place, path.to_vec());
+            }
+            if !self.is_test && name != GLOB {
+                self.syntax.imports.insert(name, path.to_vec());
+            }
         });
     }
 
     fn visit_path(&mut self, path: &'ast Path) {
         if path.leading_colon.is_none() {
             let names = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-            self.say(path.segments[0].ident.span(), names, Said::Mention);
+            self.uses(path.segments[0].ident.span(), names);
         }
         visit::visit_path(self, path);
     }
