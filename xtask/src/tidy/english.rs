@@ -1,116 +1,92 @@
-//! The rule over a package's comments: the number of pronouns that stand for a noun, and of documentation that opens
-//! with a question word.
+//! The rule over a package's comments: the number of riddles. A riddle is a pronoun that stands for a noun, or a
+//! question word at the start of documentation.
 
 use super::source::{Source, Violation, only_falls, package_of};
 use crate::tool::regex;
 
 /// The words that count. Such a pronoun sends the reader back for its noun; "unread messages" sends nobody back. A
-/// question asks for its noun.
+/// question asks for its noun. The second of two words may be on the next line, behind its slashes.
 const RIDDLES: &str = r"(?x)
-    (?<question>\b(?i:what)\b[^.?]*\?)
-    | \b(?i:what|whatever|whichever|whoever)\b(?:\ [a-z]+)?  # What it sends; whatever the length.
-    | \b(?i:those|ones?)\ (?:that|which|who|whose)\b         # Those that it waits for; one that it knows.
-    | \b(?i:those)\ (?:for|from|in|on|to|with)\b             # Those in it.
-    | \b(?:(?i:that|those)\ of|(?i:that)\ which)\b           # Its time is that of a call.
-    | \b(?i:the)\ ones?(?:[.,;:)]|\ (?:above|at|before|below|beneath|for|from|in|of|on|to|with)\b) # Not `the one rank`.
-    | \bWho\ [a-z]+\b                                        # Who reads one file; not `a rank who`.
+    (?<question>\b(?i:what)\b[^.?\n]*(?:\n\s*//[^.?\n]*)*\?)
+    | \b(?i:what|whatever|whichever|whoever)\b(?:[\s/!]+[a-z]+)?  # What it sends; whatever the length.
+    | \b(?i:those|ones?)[\s/!]+(?:that|which|who|whose)\b         # Those that it waits for; one that it knows.
+    | \b(?i:those)[\s/!]+(?:for|from|in|on|to|with)\b             # Those in it.
+    | \b(?:(?i:that|those)[\s/!]+of|(?i:that)[\s/!]+which)\b      # Its time is that of a call.
+    | \b(?i:the)[\s/!]+ones?[.,;:)]                             # It is the one; not `the one rank`.
+    | \b(?i:the)[\s/!]+ones?[\s/!]+(?:above|at|before|below|beneath|for|from|in|of|on|to|with)\b
+    | \bWho[\s/!]+[a-z]+\b                                      # Who reads one file; not `a rank who`.
+    | (?<opening>//[/!]\ (?:How|Which|Where|Whose)\b)           # The first word, where a noun would name the thing.
 ";
 
-/// The first words of documentation that count: they open a question, where a noun would name the thing.
-const OPENINGS: &str = r"^(?:What|How|Which|Where|Who|Whose)\b";
-
-/// A package, and the numbers of riddles and of openings in its comments.
-const ROWS: &[(&str, usize, usize)] = &[
-    ("benches/lab/compare", 115, 80),
-    ("benches/lab/converge", 9, 10),
-    ("benches/lab/doubles", 15, 12),
-    ("benches/lab/gpu-check", 48, 26),
-    ("benches/lab/soak", 66, 45),
-    ("tests", 355, 149),
-    ("tests/doubles/common", 99, 48),
-    ("tests/doubles/hccl", 21, 11),
-    ("tests/doubles/nccl", 36, 13),
-    ("tests/vendors", 38, 12),
+/// A package, and the number of riddles in its comments.
+const ROWS: &[(&str, usize)] = &[
+    ("benches/lab/compare", 137),
+    ("benches/lab/converge", 13),
+    ("benches/lab/doubles", 20),
+    ("benches/lab/gpu-check", 59),
+    ("benches/lab/soak", 85),
+    ("tests", 403),
+    ("tests/doubles/common", 123),
+    ("tests/doubles/hccl", 24),
+    ("tests/doubles/nccl", 41),
+    ("tests/vendors", 42),
 ];
 
 /// The number of places that a violation shows.
 const PLACES_SHOWN_MAX: usize = 5;
 
-/// The text of a comment behind code; a literal of the code may look like a comment.
-const COMMENT: &str = r#"^(?:[^"'/]|/[^"'/]|'(?:\w|[^\\\w]'|\\.[^']*')|"(?:\\.|[^"\\])*")*//(.*)"#;
+/// A line up to a place in its comment; a literal of the code may look like a comment.
+const COMMENT: &str = r#"^(?:[^"'/]|/[^"'/]|'(?:\w|[^\\\w]'|\\.[^']*')|"(?:\\.|[^"\\])*")*//"#;
 
-/// One riddle in a comment, or one opening.
-#[derive(Clone, Debug, PartialEq, Eq)]
+const DOCUMENTATION: &str = r"^\s*//[/!]";
+
+/// One riddle in a comment.
 pub(super) struct Riddle {
     path: String,
     line: usize,
     words: String,
-    opens: bool,
 }
 
-/// The riddles and openings of a Rust file. Comments on lines of their own that follow each other are one text: its
-/// words may be on two lines.
+/// The riddles of a Rust file.
 pub(super) fn riddles(source: &Source<'_>) -> Vec<Riddle> {
-    let mut riddles = Vec::new();
-    let mut say = |line, words: &str, opens| {
-        riddles.push(Riddle { path: source.path.to_owned(), line, words: words.to_owned(), opens });
+    let riddle = |found: ::regex::Captures<'_>| {
+        let place = found.get_match();
+        let start = source.text[..place.start()].rfind('\n').map_or(0, |end| end + 1);
+        // A riddle may begin with the two slashes, and has more letters than two.
+        let is_comment = regex(COMMENT).is_match(&source.text[start..place.start() + 2]);
+        let is_inside =
+            || source.text[..start].lines().last().is_some_and(|line| regex(DOCUMENTATION).is_match(line));
+        let is_none = found.name("question").is_some() || found.name("opening").is_some() && is_inside();
+        (is_comment && !is_none).then(|| Riddle {
+            path: source.path.to_owned(),
+            line: source.text[..start].matches('\n').count() + 1,
+            words: regex(r"[\s/!]+").replace_all(place.as_str(), " ").trim_start().to_owned(),
+        })
     };
-    // The comment so far, where its lines start, and whether its last line is documentation.
-    let (mut text, mut starts, mut in_docs) = (String::new(), Vec::new(), false);
-    for (number, line) in (1..).zip(source.text.lines().chain([""])) {
-        let alone = line.trim_start().strip_prefix("//");
-        if alone.is_none() {
-            for found in regex(RIDDLES).captures_iter(&text).filter(|found| found.name("question").is_none())
-            {
-                let place = found.get_match();
-                let start = starts.iter().rev().find(|(start, _)| *start <= place.start());
-                say(start.map_or(1, |(_, line)| *line), place.as_str(), false);
-            }
-            (text, starts, in_docs) = (String::new(), Vec::new(), false);
-        }
-        let behind =
-            || regex(COMMENT).captures(line).map(|found| found.get(1).map_or("", |text| text.as_str()));
-        let Some(comment) = alone.or_else(behind) else { continue };
-        let (was_in_docs, words) = (in_docs, comment.trim_start_matches(['/', '!']).trim());
-        in_docs = comment.starts_with(['/', '!']);
-        if let Some(opening) = regex(OPENINGS).find(words).filter(|_| in_docs && !was_in_docs) {
-            say(number, opening.as_str(), true);
-        }
-        starts.push((text.len(), number));
-        text += &format!("{words} ");
-    }
-    riddles
+    regex(RIDDLES).captures_iter(source.text).filter_map(riddle).collect()
 }
 
-/// Every package with other numbers than its row.
+/// Every package with another number than its row.
 pub(super) fn check(packages: &[&str], riddles: &[Riddle]) -> Vec<Violation> {
-    let found = |package: &str, opens: bool| {
-        let is_own = |one: &&Riddle| one.opens == opens && package_of(packages, &one.path) == Some(package);
-        let place = |one: &Riddle| format!("{}:{} \"{}\"", one.path, one.line, one.words);
-        let places: Vec<String> = riddles.iter().filter(is_own).map(place).collect();
+    only_falls("riddles", packages, 0, ROWS, |package| {
+        let own = riddles.iter().filter(|one| package_of(packages, &one.path) == Some(package));
+        let places: Vec<_> = own.map(|one| format!("{}:{} \"{}\"", one.path, one.line, one.words)).collect();
         (places.len(), places[places.len().saturating_sub(PLACES_SHOWN_MAX)..].join(", "))
-    };
-    let (pronouns, questions): (Vec<_>, Vec<_>) =
-        ROWS.iter().map(|(name, pronouns, questions)| ((*name, *pronouns), (*name, *questions))).unzip();
-    let mut violations = only_falls("pronouns", packages, 0, &pronouns, |package| found(package, false));
-    violations.extend(only_falls("questions", packages, 0, &questions, |package| found(package, true)));
-    violations
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The riddles with their lines, and the openings with a `!`.
+    /// The riddles with their lines.
     fn found(text: &str) -> String {
         let riddles = riddles(&Source { path: "x/src/lib.rs", text }).into_iter();
-        let shown =
-            riddles.map(|one| format!("{} {}{}", one.line, one.words, if one.opens { "!" } else { "" }));
-        shown.collect::<Vec<_>>().join(", ")
+        riddles.map(|one| format!("{} {}", one.line, one.words)).collect::<Vec<_>>().join(", ")
     }
 
     #[test]
-    fn pronouns_and_openings_in_all_kinds_of_comments_count() {
+    fn riddles_in_all_kinds_of_comments_count() {
         for (text, counted) in [
             (
                 "//! A rank whoever waits.\n\n/// Those that wait.\n// What is left.",
@@ -134,13 +110,12 @@ mod tests {
             ("// What? What it sends. What?", "1 What it"),
             (
                 "//! How it works.\n\n/// Which rank.\nfn f() {}\n    /// Whose it is.\n",
-                "1 How!, 3 Which!, 5 Whose!",
+                "1 How, 3 Which, 5 Whose",
             ),
-            ("// A rank.\n/// Where it is.", "2 Where!"),
+            ("// A rank.\n/// Where it is.\n// Where.", "2 Where"),
             ("/// A rank.\n/// Which one.\n\n// How it works.\n\n/// Whether. However. Wherever.", ""),
             // Words on two lines have the first line.
             ("\n    /// all but those\n    /// that wait", "2 those that"),
-            ("// those\n\n// that", ""),
             ("let x = 1; // those\nlet y = 2; // that", ""),
             ("// a\n// b\n// c one that\n", "3 one that"),
             // Code and literals do not count.
@@ -158,14 +133,12 @@ mod tests {
 
     #[test]
     fn too_many_name_the_last_places() {
-        let files = [("x/a.rs", "// whoever\n\n/// How."), ("x/y/b.rs", &"\n// what is\n".repeat(7))];
+        let files = [("x/a.rs", "// whoever"), ("x/y/b.rs", &"\n// what is\n".repeat(7))];
         let riddles: Vec<Riddle> =
             files.iter().flat_map(|(path, text)| riddles(&Source { path, text })).collect();
         let found: Vec<String> = check(&["x", "x/y"], &riddles).iter().map(Violation::to_string).collect();
-        let is_said = |text: &str| found.iter().any(|line| line.starts_with(text));
-        assert!(is_said("x/Cargo.toml:1: pronouns: 1, at most 0: x/a.rs:1 \"whoever\""), "{found:?}");
-        assert!(is_said("x/Cargo.toml:1: questions: 1, at most 0: x/a.rs:3 \"How\""), "{found:?}");
-        let many = found.iter().find(|line| line.starts_with("x/y/Cargo.toml:1: pronouns: 7")).unwrap();
-        assert_eq!(many.matches("x/y/b.rs:").count(), PLACES_SHOWN_MAX);
+        assert_eq!(found[0], "x/Cargo.toml:1: riddles: 1, at most 0: x/a.rs:1 \"whoever\"");
+        assert!(found[1].starts_with("x/y/Cargo.toml:1: riddles: 7"), "{found:?}");
+        assert_eq!(found[1].matches("x/y/b.rs:").count(), PLACES_SHOWN_MAX);
     }
 }
