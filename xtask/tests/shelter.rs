@@ -55,20 +55,15 @@ impl Sheltered {
 }
 
 #[test]
-fn a_command_that_ends_or_is_told_to_end_leaves_nothing() {
+fn a_shelter_leaves_nothing_however_it_ends() {
     let sheltered = start("while [ ! -e \"$TMPDIR/end\" ]; do sleep 0.01; done; exit 3");
     std::fs::write(sheltered.folder.join("end"), "").unwrap();
     sheltered.leaves_nothing();
-    let sheltered = start("sleep 600");
-    kill(sheltered.outside.id() as i32, Signal::TERM);
-    sheltered.leaves_nothing();
-}
-
-#[test]
-fn a_shelter_that_is_killed_leaves_nothing() {
-    let sheltered = start("sleep 600");
-    kill(sheltered.outside.id() as i32, Signal::KILL);
-    sheltered.leaves_nothing();
+    for signal in [Signal::TERM, Signal::KILL] {
+        let sheltered = start("sleep 600");
+        kill(sheltered.outside.id() as i32, signal);
+        sheltered.leaves_nothing();
+    }
     let sheltered = start("sleep 600");
     kill(sheltered.pids[1], Signal::KILL);
     sheltered.leaves_nothing();

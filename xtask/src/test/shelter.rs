@@ -1,24 +1,22 @@
 //! No process and no folder outlives `cargo xtask test`, however it ends.
 //!
 //! The command runs itself once more, within. Both processes adopt the processes that their descendants leave behind.
-//! The outer process ends all of them when the inner one has ended, and when it is told to end by a signal; should it
-//! be killed, the pipe between the two ends, and the inner process does the same. Temporary files have a folder of
-//! their own, which goes last.
+//! The outer process ends all of them when the inner one has ended. When the outer one ends first, by a signal of any
+//! kind, the pipe between the two ends, and the inner process does the same. Temporary files have a folder of their
+//! own, which goes last.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio, exit};
 use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::tool::Outcome;
 
@@ -44,34 +42,14 @@ pub(crate) fn run(arguments: &[&str]) -> io::Result<ExitCode> {
 
 fn run_in(folder: &Path, arguments: &[&str]) -> io::Result<ExitCode> {
     set_child_subreaper(Some(getpid()))?;
-    let (sender, ends) = channel();
-    heed_signals(sender.clone())?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(WITHIN).args(arguments).stdin(Stdio::piped()).envs(FOLDERS.map(|name| (name, folder)));
-    let mut within = command.spawn()?;
+    // A signal from the terminal is for this process alone: the other one must live to end the rest.
+    let mut within = command.process_group(0).spawn()?;
     // It ends with this process.
     let _pipe = within.stdin.take();
-    thread::spawn(move || {
-        let code = within.wait().ok().and_then(|status| u8::try_from(status.code()?).ok());
-        sender.send(code.unwrap_or(1))
-    });
-    Ok(ExitCode::from(ends.recv().unwrap_or(1)))
-}
-
-/// Signals that this process was started to ignore, as by `nohup`, stay ignored.
-fn heed_signals(ends: Sender<u8>) -> io::Result<()> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default();
-    let heeded = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    let mut signals = Signals::new(heeded)?;
-    thread::spawn(move || {
-        signals.forever().try_for_each(|signal| {
-            eprintln!("== ended by signal {signal}");
-            ends.send(128 + signal as u8)
-        })
-    });
-    Ok(())
+    let code = within.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
 /// Held by the thread of the process within that ends it.
