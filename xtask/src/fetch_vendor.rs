@@ -33,21 +33,21 @@ const VENDORS: [(&str, &[Wheel<'static>], &str); 4] = [
 
 const USAGE: &str = "usage: cargo xtask fetch-vendor nvrtc | ccl | nccl | nccl-2.19";
 
-/// In a complete folder, this file names the fetched wheels.
+/// This file names the fetched wheels. It is written last, so a folder with it is complete.
 const DONE: &str = "wheels";
 
 /// Copies files out of the wheel in a folder without unpacking the others: the two folders, names.
 const KEEP: &str = "
-import os, shutil, sys, zipfile
+import os, sys, zipfile
 download, folder, *names = sys.argv[1:]
 [wheel] = os.listdir(download)
 with zipfile.ZipFile(os.path.join(download, wheel)) as archive:
     for name in names:
-        members = [member for member in archive.namelist() if member.endswith('/lib/' + name)]
-        if not members:
+        member = next((one for one in archive.infolist() if one.filename.endswith('/lib/' + name)), None)
+        if member is None:
             sys.exit(f'{wheel} has no lib/{name}')
-        with archive.open(members[0]) as packed, open(os.path.join(folder, name), 'wb') as file:
-            shutil.copyfileobj(packed, file)
+        member.filename = name
+        archive.extract(member, folder)
 ";
 
 /// Fetches the vendor that `words` name, unless it is there.
@@ -62,37 +62,37 @@ pub(crate) fn run(words: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Makes the folder, which appears when it is complete.
+/// Makes the folder, unless it has these wheels.
 fn fetch(folder: &Path, wheels: &[Wheel<'_>]) -> Outcome {
     let lines = wheels.iter().map(|(pin, files)| [&[*pin], *files].concat().join(" "));
     let contents = lines.collect::<Vec<_>>().join("\n");
     if fs::read_to_string(folder.join(DONE)).is_ok_and(|text| text == contents) {
         return Ok(());
     }
-    let partial = folder.with_extension("partial");
-    fresh(&partial)?;
+    fresh(folder)?;
     let (whole, parts): (Vec<Wheel<'_>>, Vec<_>) = wheels.iter().partition(|(_, files)| files.is_empty());
     if !whole.is_empty() {
         // As root pip warns of the environment that it does not touch.
         let mut command = pip("install");
-        command.args(["--root-user-action", "ignore", "--target"]).arg(&partial);
+        command.args(["--root-user-action", "ignore", "--target"]).arg(folder);
         succeed(command.args(whole.iter().map(|(pin, _)| pin)))?;
     }
     for (pin, files) in parts {
-        let download = partial.join("download");
+        let download = folder.join("download");
         fresh(&download)?;
         succeed(pip("download").arg("--dest").arg(&download).arg(pin))?;
-        succeed(Command::new("python3").args(["-c", KEEP]).arg(&download).arg(&partial).args(files))?;
+        succeed(Command::new("python3").args(["-c", KEEP]).arg(&download).arg(folder).args(files))?;
         fs::remove_dir_all(&download).map_err(at(&download))?;
     }
-    fs::write(partial.join(DONE), contents).map_err(at(&partial))?;
-    fresh(folder)?;
-    fs::rename(&partial, folder).map_err(at(folder))
+    fs::write(folder.join(DONE), contents).map_err(at(folder))
 }
 
 fn pip(verb: &str) -> Command {
     let mut command = Command::new("python3");
-    command.args(["-m", "pip", verb]).args([
+    command.args([
+        "-m",
+        "pip",
+        verb,
         "--no-deps",
         "--no-cache-dir",
         "--quiet",
@@ -128,26 +128,19 @@ with zipfile.ZipFile(sys.argv[1], 'w') as archive:
         if python(&["-m", "pip", "--version"]).and_then(|()| python(&["-c", WHEEL, pin])).is_err() {
             return eprintln!("SKIP pip: python3 or its pip is not here [fetch_vendor]");
         }
-        let names = |folder: &Path| {
-            let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string());
-            let mut names = entries.collect::<Result<Vec<_>, _>>().unwrap();
-            names.sort();
-            names
-        };
+        let is_complete = |files: &[&str]| files.iter().chain([&DONE]).all(|name| folder.join(name).exists());
         fetch(&folder, &[(pin, &["libb.so"]), (pin, &["libc.so"])]).unwrap_err();
-        assert!(!folder.exists(), "a part does not look complete");
+        assert!(!is_complete(&[]));
         fetch(&folder, &[(pin, &["liba.so.1"])]).unwrap();
-        assert_eq!(names(&folder), ["liba.so.1", DONE]);
+        assert!(is_complete(&["liba.so.1"]));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing else stays");
         assert_eq!(fs::read_to_string(folder.join("liba.so.1")).unwrap(), "bytes of liba.so.1");
-        assert_eq!(names(folder.parent().unwrap()), ["sample"]);
 
         // Another list is another folder, and the same list needs no wheel.
         let both: &[Wheel<'_>] = &[(pin, &["liba.so.1", "libb.so"])];
         fetch(&folder, both).unwrap();
         fs::remove_file(&wheel).unwrap();
         fetch(&folder, both).unwrap();
-        fetch(&folder, &[(pin, &["libb.so"])]).unwrap_err();
-        // The old one stays until there is a new one.
-        assert_eq!(names(&folder), ["liba.so.1", "libb.so", DONE]);
+        assert!(is_complete(&["liba.so.1", "libb.so"]));
     }
 }
