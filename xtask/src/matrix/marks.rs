@@ -39,28 +39,25 @@ pub(super) fn functions(paths: &[String], rows: &BTreeSet<String>) -> Outcome<Ve
     Ok(found)
 }
 
+/// A function's documentation and attributes, and its name.
+const FUNCTION: &str = concat!(
+    r"(?m)((?:^\s*(?:///|#\[).*\n)*)",
+    r"^\s*(?:pub(?:\([a-z]+\))? )?(?:async )?(?:unsafe )?fn ([a-z0-9_]+)"
+);
+
 fn of_file(path: &str, text: &str, known: &BTreeSet<String>) -> Vec<Function> {
-    let (mut found, mut rows) = (Vec::new(), BTreeSet::new());
-    for (line, text) in (1..).zip(text.lines()) {
-        let trimmed = text.trim_start();
-        if let Some(list) = trimmed.strip_prefix("/// Rows: ") {
-            rows.extend(regex(r"\b[A-Z][0-9]{1,2}\b").find_iter(list).map(|row| row.as_str().to_owned()));
-        } else if let Some(name) =
-            regex(r"^\s*(?:pub(?:\([a-z]+\))? )?(?:async )?(?:unsafe )?fn ([a-z0-9_]+)")
-                .captures(text)
-                .map(|found| found[1].to_owned())
-        {
-            let start = regex(r"^((?:[a-z][0-9]{1,2}_)+)")
-                .captures(&name)
-                .map(|found| found[1].to_uppercase())
-                .unwrap_or_default();
-            rows.extend(start.split_terminator('_').filter(|row| known.contains(*row)).map(str::to_owned));
-            found.push(Function { path: path.to_owned(), line, name, rows: std::mem::take(&mut rows) });
-        } else if !trimmed.starts_with("///") && !trimmed.starts_with("#[") {
-            rows.clear();
-        }
-    }
-    found
+    let function = |found: ::regex::Captures<'_>| {
+        let lists = regex(r"/// Rows: .*").find_iter(found.get(1).map_or("", |above| above.as_str()));
+        let listed = lists.flat_map(|list| regex(r"\b[A-Z][0-9]{1,2}\b").find_iter(list.as_str()));
+        let name = found[2].to_owned();
+        let start =
+            regex("^(?:[a-z][0-9]{1,2}_)+").find(&name).map_or("", |start| start.as_str()).to_uppercase();
+        let named = start.split_terminator('_').filter(|row| known.contains(*row));
+        let rows = listed.map(|row| row.as_str()).chain(named).map(str::to_owned).collect();
+        let line = text[..found.get_match().end()].matches('\n').count() + 1;
+        Function { path: path.to_owned(), line, name, rows }
+    };
+    regex(FUNCTION).captures_iter(text).map(function).collect()
 }
 
 #[cfg(test)]

@@ -251,8 +251,6 @@ fn cargo(place: &str, words: &str, is_full: bool, report: &mut Report) -> Part {
 /// Runs a command, passes on the output of it and its children, as it comes, and ends the processes that it leaves
 /// behind.
 fn heard(mut command: Command, report: &mut Report) -> io::Result<(ExitStatus, Vec<String>)> {
-    // A process that a compiler keeps running, as a cache, is no test's.
-    let known = shelter::descendants();
     let (reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
@@ -261,8 +259,8 @@ fn heard(mut command: Command, report: &mut Report) -> io::Result<(ExitStatus, V
     thread::scope(|threads| {
         let passing = threads.spawn(|| pass_on(reader, report));
         let status = child.wait()?;
-        let left = shelter::end_leftovers(&known, shelter::PATIENCE);
-        // Nobody writes any more, but for processes that were there before, which do not have the pipe.
+        let left = shelter::end_leftovers(shelter::PATIENCE);
+        // Nobody writes any more.
         let _ = passing.join();
         Ok((status, left))
     })

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &[&str]) -> io::Result<ExitCode> {
     let folder = std::env::temp_dir().join(format!("unisono-test-{}", std::process::id()));
     DirBuilder::new().mode(0o700).create(&folder)?;
     let ended = run_in(&folder, arguments);
-    end(&BTreeSet::new(), PATIENCE);
+    end(PATIENCE);
     let removed = fs::remove_dir_all(&folder);
     ended.and_then(|code| removed.map(|()| code))
 }
@@ -61,7 +61,7 @@ pub(crate) fn within(work: impl FnOnce() -> Outcome) -> Outcome {
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());
         let _ending = ENDING.lock();
-        end(&BTreeSet::new(), PATIENCE);
+        end(PATIENCE);
         if let Some(folder) = std::env::var_os(FOLDERS[0]) {
             let _ = fs::remove_dir_all(folder);
         }
@@ -73,28 +73,27 @@ pub(crate) fn within(work: impl FnOnce() -> Outcome) -> Outcome {
     done
 }
 
-/// Waits for the descendants of this process to end, ends the rest, and gives a line about each. `known` are none of
-/// them.
-pub(crate) fn end_leftovers(known: &BTreeSet<i32>, patience: Duration) -> Vec<String> {
+/// Waits for the descendants of this process to end, ends the rest, and gives a line about each.
+pub(crate) fn end_leftovers(patience: Duration) -> Vec<String> {
     let until = Instant::now() + patience;
-    while !left(known).is_empty() && Instant::now() < until {
+    while !descendants().is_empty() && Instant::now() < until {
         thread::sleep(PAUSE);
     }
     let line = |pid: &i32| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         format!("{pid}: {}", String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " "))
     };
-    let lines = left(known).iter().map(line).collect();
-    end(known, patience);
+    let lines = descendants().iter().map(line).collect();
+    end(patience);
     lines
 }
 
 /// Ends all descendants: first as they can clean up after themselves, then for sure.
-fn end(known: &BTreeSet<i32>, patience: Duration) {
+fn end(patience: Duration) {
     let (until, mut told) = (Instant::now() + patience, BTreeSet::new());
-    while !left(known).is_empty() {
+    while !descendants().is_empty() {
         let is_late = Instant::now() > until;
-        for pid in left(known) {
+        for pid in descendants() {
             if let Some(process) = Pid::from_raw(pid).filter(|_| is_late || told.insert(pid)) {
                 // A process that has ended does not mind.
                 let _ = kill_process(process, if is_late { Signal::KILL } else { Signal::TERM });
@@ -104,12 +103,8 @@ fn end(known: &BTreeSet<i32>, patience: Duration) {
     }
 }
 
-fn left(known: &BTreeSet<i32>) -> Vec<i32> {
-    descendants().difference(known).copied().collect()
-}
-
 /// The descendants of this process that have not ended, by the kernel's table.
-pub(crate) fn descendants() -> BTreeSet<i32> {
+fn descendants() -> BTreeSet<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let all: Vec<(i32, i32)> = pids.filter_map(|pid| Some((pid, parent(pid)?))).collect();
@@ -153,7 +148,6 @@ pub(crate) mod tests {
     fn what_a_child_leaves_behind_is_found_and_ended() {
         alone("test::shelter::tests::what_a_child_leaves_behind_is_found_and_ended", || {
             set_child_subreaper(Some(getpid())).unwrap();
-            let known = descendants();
             // A session of its own, and no parent any more.
             let line = "setsid sh -c 'trap : TERM; echo $$; while :; do sleep 0.1; done' & wait $!; exit";
             let mut child = Command::new("sh").args(["-c", line]).stdout(Stdio::piped()).spawn().unwrap();
@@ -162,7 +156,7 @@ pub(crate) mod tests {
             let pid = pid.trim().parse().unwrap();
             child.kill().unwrap();
             child.wait().unwrap();
-            let lines = end_leftovers(&known, Duration::from_millis(300));
+            let lines = end_leftovers(Duration::from_millis(300));
             assert!(lines.iter().any(|line| line.starts_with(&format!("{pid}: sh -c trap"))), "{lines:?}");
             assert!(!descendants().contains(&pid));
         });

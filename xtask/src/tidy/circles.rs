@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::source::{Violation, only_falls};
-use super::syntax::Syntax;
+use super::syntax::{Syntax, join};
 
 /// The number of files in the largest circle of a package; 1, which is none, without a row. A row is exact: a change
 /// that breaks a circle lowers it.
@@ -41,11 +41,14 @@ const CIRCLES: &[(&str, usize)] = &[
 /// The number of imports that may lead from a name to its meaning.
 const STEPS: usize = 16;
 
+/// The files that have the name of their folder or of no module.
+const ROOTS: [&str; 3] = ["lib", "main", "mod"];
+
 /// For each file the files that it names, with the line.
 type Edges<'a> = BTreeMap<&'a str, BTreeMap<&'a str, usize>>;
 
 /// The files of a package without its tests, by the names of their modules from the crate's root on.
-struct Modules<'a>(HashMap<Vec<&'a str>, &'a Syntax>);
+struct Modules<'a>(HashMap<String, &'a Syntax>);
 
 impl<'a> Modules<'a> {
     /// Takes the files below the folder `source`.
@@ -53,39 +56,39 @@ impl<'a> Modules<'a> {
         let mut modules = HashMap::new();
         for file in files {
             let Some(place) = file.path.strip_prefix(source) else { continue };
-            let mut names: Vec<&str> = place.trim_end_matches(".rs").split('/').collect();
-            if ["lib", "main", "mod"].contains(&names[names.len() - 1]) {
-                names.pop();
-            }
+            let names = place.trim_end_matches(".rs").split('/').filter(|name| !ROOTS.contains(name));
             // A library beside a program is one file.
-            modules.insert(names, file);
+            modules.insert(names.collect::<Vec<_>>().join("::"), file);
         }
-        let tests = modules.iter().flat_map(|(module, file)| {
-            file.test_modules.iter().map(move |name| [&module[..], &[name]].concat())
-        });
-        let tests: Vec<_> = tests.collect();
-        modules.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
+        let tests = modules
+            .iter()
+            .flat_map(|(module, file)| file.test_modules.iter().map(move |name| join(module, name) + "::"));
+        let tests: Vec<String> = tests.collect();
+        modules.retain(|module, _| !tests.iter().any(|test| format!("{module}::").starts_with(test)));
         Modules(modules)
     }
 
     /// The file that defines the end of `path`, from a module; `None` out of the crate, and for a module. `steps`
     /// bounds imports that lead in a circle.
-    fn end(&self, module: &[&'a str], path: &[&'a str], is_first: bool, steps: usize) -> Option<&'a str> {
-        let (name, rest) = path.split_first()?;
-        let child = [module, &[name]].concat();
-        let below = self.0.contains_key(&child);
-        match (*name, self.0.get(module)?.imports.get(*name)) {
-            ("crate", _) => self.end(&[], rest, false, steps),
+    fn end(&self, module: &str, path: &str, is_first: bool, steps: usize) -> Option<&'a str> {
+        let (name, rest) = path.split_once("::").unwrap_or((path, ""));
+        let (file, child) = (self.0.get(module)?, join(module, name));
+        let is_module = self.0.contains_key(&child);
+        match (name, file.imports.get(name)) {
+            ("", _) => None,
+            ("crate", _) => self.end("", rest, false, steps),
             ("self", _) => self.end(module, rest, false, steps),
-            ("super", _) => self.end(module.split_last()?.1, rest, false, steps),
-            // An item may have the name of a module: it is meant at the end of a path.
-            (_, Some(import)) if !below || rest.is_empty() => {
-                self.end(module, &[&strs(import), rest].concat(), true, steps.checked_sub(1)?)
+            ("super", _) => {
+                self.end(module.rsplit_once("::").map_or("", |(above, _)| above), rest, false, steps)
             }
-            _ if below => self.end(&child, rest, false, steps),
+            // An item may have the name of a module: it is meant at the end of a path.
+            (_, Some(import)) if !is_module || rest.is_empty() => {
+                self.end(module, &format!("{import}::{rest}"), true, steps.checked_sub(1)?)
+            }
+            _ if is_module => self.end(&child, rest, false, steps),
             // Of another crate, or of a function.
             _ if is_first => None,
-            _ => Some(&self.0[module].path),
+            _ => Some(&file.path),
         }
     }
 
@@ -93,17 +96,13 @@ impl<'a> Modules<'a> {
         let mut edges = Edges::new();
         for (module, file) in &self.0 {
             for (line, path) in &file.uses {
-                if let Some(to) = self.end(module, &strs(path), true, STEPS).filter(|to| *to != file.path) {
+                if let Some(to) = self.end(module, path, true, STEPS).filter(|to| *to != file.path) {
                     edges.entry(&file.path).or_default().entry(to).or_insert(*line);
                 }
             }
         }
         edges
     }
-}
-
-fn strs(names: &[String]) -> Vec<&str> {
-    names.iter().map(String::as_str).collect()
 }
 
 /// The largest set of files that all lead to each other.

@@ -2,13 +2,13 @@
 //! backends and codecs: `crates/unisono/names.txt` lists each, so that nobody adds a name by accident; no glob and no
 //! re-export of a whole module of ours adds names by itself. `cargo xtask names` prints the list.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use syn::{Attribute, Item, UseTree, Visibility};
 
 use super::source::Violation;
-use super::syntax;
+use super::syntax::{self, join};
 use crate::tool::{Outcome, read, repository};
 
 /// The folder of the crate whose names count.
@@ -21,16 +21,12 @@ struct Names {
     repository: PathBuf,
     /// The path of each name without the crate's, and the features that it needs.
     reachable: BTreeMap<String, Option<String>>,
-    /// The modules that a program can name.
-    modules: BTreeSet<String>,
-    /// Names with the names of this crate that they repeat.
-    repeated: Vec<(String, String, Option<String>)>,
     /// Re-exports that bring names without naming them: their file, their line, their contents in words.
     unnamed: Vec<(String, usize, String)>,
 }
 
-/// A module of the crate: its path, its file, the folder of its modules' files, the features that it needs.
-type Spot<'a> = (&'a str, &'a str, &'a str, Option<String>);
+/// A module of the crate: its path, its file, the features that it needs.
+type Spot<'a> = (&'a str, &'a str, Option<String>);
 
 /// Compares the list with the crate.
 ///
@@ -62,12 +58,7 @@ impl Names {
     fn read(repository: &Path) -> Outcome<Names> {
         let mut names = Names { repository: repository.to_owned(), ..Names::default() };
         let file = format!("{SOURCES}/lib.rs");
-        names.walk(&parse(repository, &file)?, &("", &file, SOURCES, None))?;
-        for (name, target, features) in std::mem::take(&mut names.repeated) {
-            if !names.reachable.contains_key(&target) && !names.modules.contains(&target) {
-                names.reachable.insert(name, features);
-            }
-        }
+        names.walk(&parse(repository, &file)?, &("", &file, None))?;
         Ok(names)
     }
 
@@ -88,7 +79,7 @@ impl Names {
     }
 
     fn walk(&mut self, items: &[Item], place: &Spot<'_>) -> Outcome {
-        let (path, file, folder, of_module) = place;
+        let (path, file, of_module) = place;
         for item in items {
             let (vis, attrs, name) = match item {
                 Item::Const(syn::ItemConst { vis, attrs, ident, .. })
@@ -108,23 +99,18 @@ impl Names {
             }
             let features = features(attrs).or_else(|| of_module.clone());
             match item {
-                Item::Use(used) => self.reexport(&used.tree, &(path, file, folder, features)),
+                Item::Use(used) => self.reexport(&used.tree, &(path, file, features)),
                 Item::Mod(module) => {
                     let path = join(path, &name);
-                    self.modules.insert(path.clone());
-                    let folder = format!("{folder}/{name}");
+                    if let Some((_, items)) = &module.content {
+                        self.walk(items, &(&path, file, features))?;
+                        continue;
+                    }
+                    let folder = format!("{SOURCES}/{}", path.replace("::", "/"));
                     let files = [format!("{folder}/mod.rs"), format!("{folder}.rs")];
-                    let found = files.iter().find(|file| self.repository.join(file).exists());
-                    let file = found.map_or(*file, |file| file);
-                    let parsed;
-                    let items = match &module.content {
-                        Some((_, items)) => items,
-                        None => {
-                            parsed = parse(&self.repository, file)?;
-                            &parsed
-                        }
-                    };
-                    self.walk(items, &(&path, file, &folder, features))?;
+                    let is_there = usize::from(!self.repository.join(&files[0]).exists());
+                    let file = &files[is_there];
+                    self.walk(&parse(&self.repository, file)?, &(&path, file, features))?;
                 }
                 _ => drop(self.reachable.insert(join(path, &name), features)),
             }
@@ -133,23 +119,15 @@ impl Names {
     }
 
     /// Takes each name of a re-export.
-    fn reexport(&mut self, tree: &UseTree, place: &Spot<'_>) {
-        let (module, file, _, features) = place;
-        syntax::leaves(tree, &[], &mut |path, name, span| {
+    fn reexport(&mut self, tree: &UseTree, (module, file, features): &Spot<'_>) {
+        syntax::leaves(tree, "", &mut |path, name, span| {
             if name == syntax::GLOB || is_module_of_ours(&self.repository, path) {
-                let contents = format!("all of `{}`", path.join("::"));
-                self.unnamed.push(((*file).to_owned(), span.start().line, contents));
-            } else if path[0] == "crate" {
-                self.repeated.push((join(module, &name), path[1..].join("::"), features.clone()));
+                self.unnamed.push(((*file).to_owned(), span.start().line, format!("all of `{path}`")));
             } else {
-                self.reachable.insert(join(module, &name), features.clone());
+                self.reachable.insert(join(module, name), features.clone());
             }
         });
     }
-}
-
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}::{name}") }
 }
 
 /// Whether a program sees an item: documentation leaves hidden items out, and the compiler items of `cfg(doc)`.
@@ -171,14 +149,15 @@ fn features(attributes: &[Attribute]) -> Option<String> {
 }
 
 /// Whether a path is a crate of ours or a public module at its root.
-fn is_module_of_ours(repository: &Path, path: &[String]) -> bool {
-    let Some(package) = path[0].strip_prefix("unisono_") else { return false };
+fn is_module_of_ours(repository: &Path, path: &str) -> bool {
+    let Some(path) = path.strip_prefix("unisono_") else { return false };
+    let (package, name) = path.split_once("::").unwrap_or((path, ""));
     let package = package.replace('_', "-");
     let roots = [format!("crates/{package}/src/lib.rs"), format!("{package}/src/lib.rs")];
     let items = || roots.iter().find_map(|file| parse(repository, file).ok()).unwrap_or_default();
     let is_it =
-        |item| matches!(item, Item::Mod(module) if module.ident == path[1] && is_reachable(&module.vis, &[]));
-    path.len() == 1 || (path.len() == 2 && items().into_iter().any(is_it))
+        |item| matches!(item, Item::Mod(module) if module.ident == name && is_reachable(&module.vis, &[]));
+    name.is_empty() || items().into_iter().any(is_it)
 }
 
 fn parse(repository: &Path, file: &str) -> Outcome<Vec<Item>> {
@@ -215,15 +194,16 @@ mod tests {
                 pub use unisono_x::Plain;
                 #[cfg(any(feature = "a", feature = "b"))] pub use unisono_x::{Other as Else, deep::{Third}};
             }
-            pub mod prelude { pub use crate::{World, call, world::Private}; }
+            pub mod prelude { pub use crate::{World, world::Private}; }
             pub use world::World;
             fn own() {}
         "#;
         let call = ("call.rs", "pub struct Call; pub(crate) struct Inner; pub mod deep;");
         let (list, found) =
             checked(&[("lib.rs", lib), call, ("call/deep/mod.rs", "pub const MOST: u8 = 0;")], "");
-        let expected = "For users: 4 names, 4 of them without a feature\n\n\
-            unisono::World\nunisono::call::Call\nunisono::call::deep::MOST\nunisono::prelude::Private\n\n\
+        let expected = "For users: 5 names, 5 of them without a feature\n\n\
+            unisono::World\nunisono::call::Call\nunisono::call::deep::MOST\nunisono::prelude::Private\n\
+            unisono::prelude::World\n\n\
             For authors of transports, vendors' backends and codecs: 3 names, 0 of them without a feature\n\n\
             unisono::extend::Else [a or b]\nunisono::extend::Plain [fast]\nunisono::extend::Third [a or b]\n";
         assert_eq!((list.as_str(), found), (expected, vec![]));

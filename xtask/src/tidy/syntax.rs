@@ -2,24 +2,24 @@
 //! its tests, and the types that it declares.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
-use proc_macro2::{Span, TokenStream, TokenTree};
-use syn::ext::IdentExt;
-use syn::parse::{ParseStream, Parser};
+use proc_macro2::Span;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Ident, Item, ItemMod, ItemUse, Macro, Path, Token, UseTree, Visibility};
+use syn::{Attribute, Item, ItemMod, ItemUse, Macro, Path, UseTree, Visibility};
 
 use super::source::{Source, Violation};
+use crate::tool::regex;
 
 /// The facts of a file.
 #[derive(Default)]
 pub(super) struct Syntax {
     pub(super) path: String,
     /// The names that it imports, with their paths.
-    pub(super) imports: HashMap<String, Vec<String>>,
+    pub(super) imports: HashMap<String, String>,
     /// The paths in its code and its imports, with their lines. An exported import is one for others: it counts where
     /// code names it.
-    pub(super) uses: Vec<(usize, Vec<String>)>,
+    pub(super) uses: Vec<(usize, String)>,
     /// The modules of its tests that are files.
     pub(super) test_modules: Vec<String>,
     /// Each struct, enum, union, trait and alias with its line, also in functions and tests. A type of a trait or an
@@ -44,23 +44,26 @@ pub(super) fn words(attribute: &Attribute) -> String {
     attribute.meta.require_list().map_or_else(|_| String::new(), |list| list.tokens.to_string())
 }
 
+pub(super) fn join(path: &str, name: impl Display) -> String {
+    if path.is_empty() { name.to_string() } else { format!("{path}::{name}") }
+}
+
 /// Gives each name that a `use` brings: its path, its name here, and its place.
-pub(super) fn leaves(tree: &UseTree, path: &[String], each: &mut impl FnMut(&[String], String, Span)) {
+pub(super) fn leaves(tree: &UseTree, path: &str, each: &mut impl FnMut(&str, String, Span)) {
     let (ident, name) = match tree {
-        UseTree::Path(part) => {
-            return leaves(&part.tree, &[path, &[part.ident.to_string()]].concat(), each);
-        }
+        UseTree::Path(part) => return leaves(&part.tree, &join(path, &part.ident), each),
         UseTree::Group(group) => return group.items.iter().for_each(|tree| leaves(tree, path, each)),
-        UseTree::Glob(glob) => {
-            return each(&[path, &[GLOB.to_owned()]].concat(), GLOB.to_owned(), glob.star_token.spans[0]);
-        }
+        UseTree::Glob(glob) => return each(&join(path, GLOB), GLOB.to_owned(), glob.star_token.spans[0]),
         UseTree::Name(name) => (&name.ident, &name.ident),
         UseTree::Rename(name) => (&name.ident, &name.rename),
     };
-    match path.last().filter(|_| ident == "self") {
-        Some(last) => each(path, if name == "self" { last.clone() } else { name.to_string() }, ident.span()),
-        None => each(&[path, &[ident.to_string()]].concat(), name.to_string(), ident.span()),
-    }
+    let path = if ident == "self" { path.to_owned() } else { join(path, ident) };
+    let name = if name == "self" {
+        path.rsplit("::").next().unwrap_or_default().to_owned()
+    } else {
+        name.to_string()
+    };
+    each(&path, name, ident.span());
 }
 
 #[derive(Default)]
@@ -73,47 +76,17 @@ struct Reader {
 
 impl Reader {
     /// A path inside modules in braces is one from the file.
-    fn uses(&mut self, place: Span, mut path: Vec<String>) {
-        let above = path.iter().take(self.depth).take_while(|name| *name == "super").count();
-        path.drain(..above);
+    fn uses(&mut self, place: Span, mut path: &str) {
+        for _ in 0..self.depth {
+            path = path.strip_prefix("super::").unwrap_or(path);
+        }
         if !self.is_test {
-            self.syntax.uses.push((place.start().line, path));
+            self.syntax.uses.push((place.start().line, path.to_owned()));
         }
     }
 
-    /// Reads the tokens of a macro: their syntax is its own, but paths and types look like everywhere.
-    fn scan(&mut self, tokens: TokenStream) {
-        let read = |input: ParseStream<'_>| {
-            let mut before = String::new();
-            while !input.is_empty() {
-                if let Ok(first) = input.call(Ident::parse_any) {
-                    let mut path = vec![first.to_string()];
-                    while input.peek(Token![::]) && input.peek3(Ident::peek_any) {
-                        input.parse::<Token![::]>()?;
-                        path.push(input.call(Ident::parse_any)?.to_string());
-                    }
-                    match before.as_str() {
-                        "struct" | "enum" | "trait" => self.declare(&first),
-                        // A field, a method or a lifetime.
-                        "." | "'" => {}
-                        _ => self.uses(first.span(), path),
-                    }
-                    before = first.to_string();
-                } else if let Ok(tree) = input.parse::<TokenTree>() {
-                    before = tree.to_string();
-                    if let TokenTree::Group(group) = tree {
-                        self.scan(group.stream());
-                    }
-                }
-            }
-            Ok(())
-        };
-        // `read` takes every token.
-        let _ = read.parse2(tokens);
-    }
-
-    fn declare(&mut self, name: &Ident) {
-        self.syntax.types.push((name.span().start().line, name.to_string()));
+    fn declare(&mut self, place: Span, name: &str) {
+        self.syntax.types.push((place.start().line, name.to_owned()));
     }
 }
 
@@ -125,7 +98,7 @@ impl<'ast> Visit<'ast> for Reader {
             | Item::Enum(syn::ItemEnum { ident, .. })
             | Item::Union(syn::ItemUnion { ident, .. })
             | Item::Trait(syn::ItemTrait { ident, .. })
-            | Item::Type(syn::ItemType { ident, .. }) => self.declare(ident),
+            | Item::Type(syn::ItemType { ident, .. }) => self.declare(ident.span(), &ident.to_string()),
             _ => {}
         }
         visit::visit_item(self, item);
@@ -157,26 +130,33 @@ impl<'ast> Visit<'ast> for Reader {
 
     fn visit_item_use(&mut self, used: &'ast ItemUse) {
         visit::visit_item_use(self, used);
-        leaves(&used.tree, &[], &mut |path, name, place| {
+        leaves(&used.tree, "", &mut |path, name, place| {
             if matches!(used.vis, Visibility::Inherited) {
-                self.uses(place, path.to_vec());
+                self.uses(place, path);
             }
             if !self.is_test && name != GLOB {
-                self.syntax.imports.insert(name, path.to_vec());
+                self.syntax.imports.insert(name, path.to_owned());
             }
         });
     }
 
     fn visit_path(&mut self, path: &'ast Path) {
         if path.leading_colon.is_none() {
-            let names = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-            self.uses(path.segments[0].ident.span(), names);
+            let names = path.segments.iter().fold(String::new(), |names, next| join(&names, &next.ident));
+            self.uses(path.segments[0].ident.span(), &names);
         }
         visit::visit_path(self, path);
     }
 
+    /// The syntax in a macro is its own, but paths and types look like everywhere.
     fn visit_macro(&mut self, called: &'ast Macro) {
-        self.scan(called.tokens.clone());
+        let (place, tokens) = (called.path.segments[0].ident.span(), called.tokens.to_string());
+        for path in regex(r"(?:\w+ :: )+\w+").find_iter(&tokens) {
+            self.uses(place, &path.as_str().replace(' ', ""));
+        }
+        // A literal is no code.
+        let types = regex(r#""(?:\\.|[^"\\])*"|\b(?:struct|enum|trait) (\w+)"#).captures_iter(&tokens);
+        types.filter_map(|found| found.get(1)).for_each(|name| self.declare(place, name.as_str()));
         visit::visit_macro(self, called);
     }
 }
