@@ -13,7 +13,7 @@ mod test;
 mod tidy;
 mod tool;
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use test::shelter;
 
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         },
         [shelter::WITHIN, "test", options @ ..] => shelter::within(|| test::run(!options.is_empty())),
         [shelter::WITHIN, "sheltered", program, arguments @ ..] => {
-            shelter::within(|| tool::succeed(Command::new(program).args(arguments)))
+            shelter::within(|| test::alone(program, arguments))
         }
         ["tidy"] => tidy::run(),
         ["matrix"] => matrix::write(),

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::tool::{Outcome, at, read};
@@ -10,14 +9,10 @@ use crate::tool::{Outcome, at, read};
 /// A kind of call, as `tests/src/calls_made.rs` writes it: backend, operation, dtype, operator, form.
 pub(super) type Kind = [String; 5];
 
-/// The kinds in all files of a folder; none where there is no folder.
+/// The kinds in all files of a folder.
 pub(super) fn kinds(folder: &Path) -> Outcome<BTreeSet<Kind>> {
-    let files = match fs::read_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        files => files.map_err(at(folder))?,
-    };
     let mut kinds = BTreeSet::new();
-    for file in files {
+    for file in fs::read_dir(folder).map_err(at(folder))? {
         for line in read(&file.map_err(at(folder))?.path())?.lines() {
             let words: Vec<String> = line.split('\t').map(str::to_owned).collect();
             kinds.insert(words.try_into().map_err(|_| format!("{}: {line:?}", folder.display()))?);

@@ -87,9 +87,6 @@ const TOOL_CHECKS: [[&str; 4]; 2] = [
     ],
 ];
 
-/// The cargo that understands `+nightly`.
-const RUSTUP_CARGO: &str = "cargo";
-
 /// Many tests wait most of the time, for deadlines and for other processes.
 const TESTS_PER_CORE: usize = 2;
 
@@ -179,7 +176,7 @@ fn features(target: &str, is_full: bool) -> &'static str {
 
 /// The line about a tool that is neither here nor required.
 fn skipped(tool: &str, words: &str, install: &str) -> Option<String> {
-    let asked = Command::new(RUSTUP_CARGO).args(words.split_whitespace()).arg("--version").output();
+    let asked = Command::new("cargo").args(words.split_whitespace()).arg("--version").output();
     let is_here = asked.is_ok_and(|output| output.status.success());
     let required = std::env::var("UNISONO_REQUIRE").unwrap_or_default();
     let is_required = required.split(',').any(|name| name == tool);
@@ -223,7 +220,7 @@ fn cargo(place: &str, words: &str, is_full: bool, report: &mut Report) -> Part {
             seed_lock(&folder)?;
             report.workspace = format!(" --manifest-path {place}/Cargo.toml");
         }
-        let mut started = Command::new(if words.starts_with('+') { RUSTUP_CARGO } else { env!("CARGO") });
+        let mut started = Command::new("cargo");
         started.args(words.split_whitespace()).current_dir(folder).env("CARGO_TARGET_DIR", target);
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let settings = [("RUST_TEST_THREADS", TESTS_PER_CORE * cores), ("UNISONO_TEST_ROUNDS", FULL_ROUNDS)];
@@ -236,21 +233,32 @@ fn cargo(place: &str, words: &str, is_full: bool, report: &mut Report) -> Part {
             // The folder in which the suite lists its calls.
             started.env("UNISONO_TEST_CALLS", matrix::calls());
         }
-        let (status, left) = heard(started, report).map_err(|error| format!("did not start: {error}"))?;
-        left.iter().for_each(|line| println!("left behind by tests, and ended: {line}"));
-        match left.len() {
-            _ if !status.success() => Err(format!("failed: {status}")),
-            0 => Ok(()),
-            left => Err(format!("failed: {left} processes left behind by tests")),
-        }
+        heard(started, report)
     });
     println!("== {}: {} after {:.0} s", part.command, part.verdict(), part.seconds);
     part
 }
 
+/// Runs a command as the tests are run.
+pub(crate) fn alone(program: &str, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    heard(command, &mut Report::default())
+}
+
 /// Runs a command, passes on the output of it and its children, as it comes, and ends the processes that it leaves
-/// behind.
-fn heard(mut command: Command, report: &mut Report) -> io::Result<(ExitStatus, Vec<String>)> {
+/// behind: a failure.
+fn heard(command: Command, report: &mut Report) -> Outcome {
+    let (status, left) = passed_on(command, report).map_err(|error| format!("did not start: {error}"))?;
+    left.iter().for_each(|line| println!("left behind by tests, and ended: {line}"));
+    match left.len() {
+        _ if !status.success() => Err(format!("failed: {status}")),
+        0 => Ok(()),
+        left => Err(format!("failed: {left} processes left behind by tests")),
+    }
+}
+
+fn passed_on(mut command: Command, report: &mut Report) -> io::Result<(ExitStatus, Vec<String>)> {
     let (reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
@@ -259,7 +267,7 @@ fn heard(mut command: Command, report: &mut Report) -> io::Result<(ExitStatus, V
     thread::scope(|threads| {
         let passing = threads.spawn(|| pass_on(reader, report));
         let status = child.wait()?;
-        let left = shelter::end_leftovers(shelter::PATIENCE);
+        let left = shelter::end_leftovers();
         // Nobody writes any more.
         let _ = passing.join();
         Ok((status, left))
@@ -277,14 +285,6 @@ fn pass_on(reader: PipeReader, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_command_that_fails_is_a_failure() {
-        shelter::tests::alone("test::tests::a_command_that_fails_is_a_failure", || {
-            let passes = |word| cargo("", word, false, &mut Report::default()).outcome.is_ok();
-            assert!(passes("--version") && !passes("no-such-command"));
-        });
-    }
 
     #[test]
     fn a_tool_that_is_not_here_is_skipped_with_the_way_to_it() {

@@ -27,7 +27,7 @@ pub(crate) const WITHIN: &str = "within";
 const FOLDERS: [&str; 2] = ["TMPDIR", "XDG_RUNTIME_DIR"];
 
 /// The time for processes that end when their parents do, on a busy machine too: guards remove networks.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs this program once more, with `arguments` within.
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &[&str]) -> io::Result<ExitCode> {
     let folder = std::env::temp_dir().join(format!("unisono-test-{}", std::process::id()));
     DirBuilder::new().mode(0o700).create(&folder)?;
     let ended = run_in(&folder, arguments);
-    end(PATIENCE);
+    end();
     let removed = fs::remove_dir_all(&folder);
     ended.and_then(|code| removed.map(|()| code))
 }
@@ -61,7 +61,7 @@ pub(crate) fn within(work: impl FnOnce() -> Outcome) -> Outcome {
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());
         let _ending = ENDING.lock();
-        end(PATIENCE);
+        end();
         if let Some(folder) = std::env::var_os(FOLDERS[0]) {
             let _ = fs::remove_dir_all(folder);
         }
@@ -74,8 +74,8 @@ pub(crate) fn within(work: impl FnOnce() -> Outcome) -> Outcome {
 }
 
 /// Waits for the descendants of this process to end, ends the rest, and gives a line about each.
-pub(crate) fn end_leftovers(patience: Duration) -> Vec<String> {
-    let until = Instant::now() + patience;
+pub(crate) fn end_leftovers() -> Vec<String> {
+    let until = Instant::now() + PATIENCE;
     while !descendants().is_empty() && Instant::now() < until {
         thread::sleep(PAUSE);
     }
@@ -84,13 +84,13 @@ pub(crate) fn end_leftovers(patience: Duration) -> Vec<String> {
         format!("{pid}: {}", String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " "))
     };
     let lines = descendants().iter().map(line).collect();
-    end(patience);
+    end();
     lines
 }
 
 /// Ends all descendants: first as they can clean up after themselves, then for sure.
-fn end(patience: Duration) {
-    let (until, mut told) = (Instant::now() + patience, BTreeSet::new());
+fn end() {
+    let (until, mut told) = (Instant::now() + PATIENCE, BTreeSet::new());
     while !descendants().is_empty() {
         let is_late = Instant::now() > until;
         for pid in descendants() {
@@ -122,43 +122,4 @@ fn parent(pid: i32) -> Option<i32> {
     // The name before may hold anything: state and parent come behind its parenthesis.
     let (state, rest) = stat.rsplit_once(") ")?.1.split_once(' ')?;
     if state == "Z" { None } else { rest.split(' ').next()?.parse().ok() }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use std::io::BufRead;
-
-    use super::*;
-
-    /// Tells a process that it runs one test alone.
-    const IS_ALONE: &str = "TEST_IS_ALONE";
-
-    /// Runs a test in a process of its own: it ends all descendants, also of other tests.
-    pub(crate) fn alone(test: &str, body: impl FnOnce()) {
-        if std::env::var_os(IS_ALONE).is_some() {
-            return body();
-        }
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let output = command.args(["--exact", test, "--nocapture"]).env(IS_ALONE, "").output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    }
-
-    #[test]
-    fn what_a_child_leaves_behind_is_found_and_ended() {
-        alone("test::shelter::tests::what_a_child_leaves_behind_is_found_and_ended", || {
-            set_child_subreaper(Some(getpid())).unwrap();
-            // A session of its own, and no parent any more.
-            let line = "setsid sh -c 'trap : TERM; echo $$; while :; do sleep 0.1; done' & wait $!; exit";
-            let mut child = Command::new("sh").args(["-c", line]).stdout(Stdio::piped()).spawn().unwrap();
-            let mut pid = String::new();
-            io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut pid).unwrap();
-            let pid = pid.trim().parse().unwrap();
-            child.kill().unwrap();
-            child.wait().unwrap();
-            let lines = end_leftovers(Duration::from_millis(300));
-            assert!(lines.iter().any(|line| line.starts_with(&format!("{pid}: sh -c trap"))), "{lines:?}");
-            assert!(!descendants().contains(&pid));
-        });
-    }
 }

@@ -49,10 +49,6 @@ pub(super) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
     if is_rust && !regex(r"\A//!.*\S").is_match(text) {
         say(1, "header", "the first line must say the purpose of the file, after //!");
     }
-    let is_algorithm = path.starts_with("crates/schedule/src/algorithms/") && !path.ends_with("/mod.rs");
-    if is_algorithm && !regex(r#"\.source\(\s*"(?:[^"\n\p{Alphabetic}]*\p{Alphabetic}){4}"#).is_match(text) {
-        say(1, "algorithm source", "no `.source(..)` says where the algorithm comes from");
-    }
     found
 }
 
@@ -72,7 +68,7 @@ mod tests {
         let (wide, home) = ("x".repeat(LINE_COLUMNS_MAX), format!("see {}note", MACHINE_PATHS[0]));
         let here = format!("see {}/notes", repository().display());
         let long = "//! x\n".repeat(FILE_LINES_MAX);
-        let (algorithm, lock) = ("crates/schedule/src/algorithms/x.rs", "fuzz/Cargo.lock");
+        let lock = "fuzz/Cargo.lock";
         let links = "[a](README.md) ![b](docs/none.svg)\n[c](https://a.b/x) [d](#here) [e](docs/errors.md#x)";
         for (path, text, expected) in [
             ("a.rs", &*long, ""),
@@ -90,8 +86,6 @@ mod tests {
             (lock, "source = \"registry+https://github.com/rust-lang/crates.io-index\"", ""),
             (".cargo/config.toml", "replace-with = \"mirror\"", "1 registry"),
             ("Cargo.toml", "name = \"registry\"", ""),
-            (algorithm, "//! x\n    .source(\"\",\n", "1 algorithm source"),
-            (algorithm, "//! x\n    .source(\n\"Patarasuk, Yuan 2009\",\n", ""),
             ("CHANGELOG.md", links, "1 link"),
             // Relative to the page.
             ("docs/errors.md", links, "1 link, 1 link, 2 link"),

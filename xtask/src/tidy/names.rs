@@ -21,8 +21,8 @@ struct Names {
     repository: PathBuf,
     /// The path of each name without the crate's, and the features that it needs.
     reachable: BTreeMap<String, Option<String>>,
-    /// Re-exports that bring names without naming them: their file, their line, their contents in words.
-    unnamed: Vec<(String, usize, String)>,
+    /// Re-exports that bring names without naming them.
+    unnamed: Vec<Violation>,
 }
 
 /// A module of the crate: its path, its file, the features that it needs.
@@ -33,18 +33,14 @@ type Spot<'a> = (&'a str, &'a str, Option<String>);
 /// # Errors
 /// When a file is missing or is no Rust.
 pub(super) fn check(repository: &Path) -> Outcome<Vec<Violation>> {
-    let names = Names::read(repository)?;
-    let violation = |path: &str, line, text| Violation { path: path.to_owned(), line, rule: "names", text };
-    let hidden = |(file, line, what): &(String, _, String)| {
-        violation(file, *line, format!("list the names instead of {what}"))
-    };
-    let mut found: Vec<Violation> = names.unnamed.iter().map(hidden).collect();
+    let mut names = Names::read(repository)?;
     let (is, should) = (std::fs::read_to_string(repository.join(LIST)).unwrap_or_default(), names.list());
     if is != should {
         let same = is.lines().zip(should.lines()).take_while(|(left, right)| left == right).count();
-        found.push(violation(LIST, same + 1, format!("the names differ: cargo xtask names > {LIST}")));
+        let text = format!("the names differ: cargo xtask names > {LIST}");
+        names.unnamed.push(Violation { path: LIST.to_owned(), line: same + 1, rule: "names", text });
     }
-    Ok(found)
+    Ok(names.unnamed)
 }
 
 /// Prints the list.
@@ -122,7 +118,9 @@ impl Names {
     fn reexport(&mut self, tree: &UseTree, (module, file, features): &Spot<'_>) {
         syntax::leaves(tree, "", &mut |path, name, span| {
             if name == syntax::GLOB || is_module_of_ours(&self.repository, path) {
-                self.unnamed.push(((*file).to_owned(), span.start().line, format!("all of `{path}`")));
+                let text = format!("list the names instead of all of `{path}`");
+                let (path, line) = ((*file).to_owned(), span.start().line);
+                self.unnamed.push(Violation { path, line, rule: "names", text });
             } else {
                 self.reachable.insert(join(module, name), features.clone());
             }

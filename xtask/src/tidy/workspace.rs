@@ -74,7 +74,8 @@ pub(super) fn check(repository: &Path, files: &[(String, String)]) -> Outcome<Ve
         problem.into_iter().for_each(|text| say(other.trim_end_matches("/Cargo.toml"), "workspace", text));
     }
     let tree = ["tree", "-p", "unisono", "-e", "normal,build", "--prefix", "none", "--locked"];
-    let count = compiled(&output(tree)?);
+    let count =
+        output(tree)?.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len();
     if count > COMPILED_MAX {
         let text = format!(
             "a program compiles {count} packages for it, at most {COMPILED_MAX}: cargo tree -p unisono"
@@ -135,11 +136,6 @@ fn differs(root: &Table, other: &Table) -> Option<String> {
         ours.get(name).is_some_and(|ours| format!("{ours:?}") != at_root)
     };
     theirs.as_table()?.iter().find(is_other).map(|(name, _)| format!("not as in the root: {name}"))
-}
-
-/// The number of packages in the output of `cargo tree`.
-fn compiled(tree: &str) -> usize {
-    tree.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len()
 }
 
 /// The names of the packages of the workspace that are not published.
@@ -243,8 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_read_and_counted() {
-        assert_eq!(compiled("unisono v0.1.0 (/a)\nlibc v0.2.1\nhalf v2.7.1\nlibc v0.2.1 (*)\n"), 3);
+    fn packages_are_read() {
         let list = packages("Cargo.toml").unwrap();
         let engine = list.iter().find(|package| package.name == "unisono-engine").unwrap();
         assert_eq!(engine.folder, "crates/engine");
