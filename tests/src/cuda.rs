@@ -160,25 +160,14 @@ pub fn double_without(symbol: &str) -> Option<PathBuf> {
     Some(variant(double, &format!("without-{symbol}"), &bytes))
 }
 
-/// A file of the wheels that `cargo xtask fetch-vendor nvrtc` has unpacked. `None`, after [`skip`], without them.
+/// A file of the wheels that `cargo xtask fetch-vendor nvrtc` has fetched. `None`, after [`skip`], without it.
 pub fn nvrtc_file(name: &str) -> Option<PathBuf> {
-    let folder = repository().join("target/vendor/nvrtc");
-    let found = find(&folder, name);
-    if found.is_none() {
-        skip("nvrtc", &format!("no {name} in {}: cargo xtask fetch-vendor nvrtc", folder.display()));
+    let file = repository().join("target/vendor/nvrtc").join(name);
+    if !file.exists() {
+        skip("nvrtc", &format!("no {}: cargo xtask fetch-vendor nvrtc", file.display()));
+        return None;
     }
-    found
-}
-
-fn find(folder: &Path, name: &str) -> Option<PathBuf> {
-    let entries: Vec<PathBuf> =
-        fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    let is_it = |path: &PathBuf| path.file_name().is_some_and(|own| own == name);
-    entries
-        .iter()
-        .find(|path| is_it(path))
-        .cloned()
-        .or_else(|| entries.iter().find_map(|path| find(path, name)))
+    Some(file)
 }
 
 /// What a kernel uses, by the names of `cuobjdump -res-usage`: `REG`, `STACK`, `LOCAL`, ...

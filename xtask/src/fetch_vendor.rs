@@ -7,13 +7,20 @@ use std::process::Command;
 
 use crate::tool::{Outcome, at, fresh, repository, succeed};
 
-/// A wheel, and the names of the files of its `lib` that are kept, side by side; the whole wheel when there are none.
+/// A wheel, and the names of its files that are kept, side by side.
 type Wheel<'a> = (&'a str, &'a [&'a str]);
 
 /// The vendors whose files can be fetched: name, wheels, and the variables with `{}` for the folder, for its users.
 const VENDORS: [(&str, &[Wheel<'static>], &str); 4] = [
     // NVRTC of CUDA 12, because its output loads with drivers of CUDA 12 and later; it knows cards up to sm_121.
-    ("nvrtc", &[("nvidia-cuda-nvrtc-cu12==12.9.86", &[]), ("nvidia-cuda-cuobjdump==13.5.37", &[])], ""),
+    (
+        "nvrtc",
+        &[
+            ("nvidia-cuda-nvrtc-cu12==12.9.86", &["libnvrtc.so.12", "libnvrtc-builtins.so.12.9"]),
+            ("nvidia-cuda-cuobjdump==13.5.37", &["cuobjdump"]),
+        ],
+        "",
+    ),
     // The libccl.so.1 of `oneccl` needs SYCL, and has 230 MB. The libfabric that the two ask for is in no index of
     // wheels; Intel MPI brings one. `cargo xtask compare` has an older oneCCL, because pip resolves its dependencies.
     (
@@ -43,11 +50,11 @@ download, folder, *names = sys.argv[1:]
 [wheel] = os.listdir(download)
 with zipfile.ZipFile(os.path.join(download, wheel)) as archive:
     for name in names:
-        member = next((one for one in archive.infolist() if one.filename.endswith('/lib/' + name)), None)
+        member = next((one for one in archive.infolist() if one.filename.endswith('/' + name)), None)
         if member is None:
-            sys.exit(f'{wheel} has no lib/{name}')
+            sys.exit(f'{wheel} has no {name}')
         member.filename = name
-        archive.extract(member, folder)
+        os.chmod(archive.extract(member, folder), 0o755)
 ";
 
 /// Fetches the vendor that `words` name, unless it is there.
@@ -70,35 +77,24 @@ fn fetch(folder: &Path, wheels: &[Wheel<'_>]) -> Outcome {
         return Ok(());
     }
     fresh(folder)?;
-    let (whole, parts): (Vec<Wheel<'_>>, Vec<_>) = wheels.iter().partition(|(_, files)| files.is_empty());
-    if !whole.is_empty() {
-        // As root pip warns of the environment that it does not touch.
-        let mut command = pip("install");
-        command.args(["--root-user-action", "ignore", "--target"]).arg(folder);
-        succeed(command.args(whole.iter().map(|(pin, _)| pin)))?;
-    }
-    for (pin, files) in parts {
-        let download = folder.join("download");
+    let download = folder.join("download");
+    for (pin, files) in wheels {
         fresh(&download)?;
-        succeed(pip("download").arg("--dest").arg(&download).arg(pin))?;
-        succeed(Command::new("python3").args(["-c", KEEP]).arg(&download).arg(folder).args(files))?;
-        fs::remove_dir_all(&download).map_err(at(&download))?;
+        let mut pip = Command::new("python3");
+        pip.args([
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--no-cache-dir",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]);
+        succeed(pip.arg("--dest").arg(&download).arg(pin))?;
+        succeed(Command::new("python3").args(["-c", KEEP]).arg(&download).arg(folder).args(*files))?;
     }
+    fs::remove_dir_all(&download).map_err(at(&download))?;
     fs::write(folder.join(DONE), contents).map_err(at(folder))
-}
-
-fn pip(verb: &str) -> Command {
-    let mut command = Command::new("python3");
-    command.args([
-        "-m",
-        "pip",
-        verb,
-        "--no-deps",
-        "--no-cache-dir",
-        "--quiet",
-        "--disable-pip-version-check",
-    ]);
-    command
 }
 
 #[cfg(test)]

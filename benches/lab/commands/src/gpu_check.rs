@@ -50,7 +50,7 @@ fn built_program() -> PathBuf {
 /// Builds the program twice: the first one compiles the kernels, the second one holds them.
 fn build() -> Result<PathBuf, String> {
     succeed(cargo("run").args(["--package", "xtask", "--", "fetch-vendor", "nvrtc"]))?;
-    let nvrtc = repository().join("target/vendor/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+    let nvrtc = repository().join("target/vendor/nvrtc/libnvrtc.so.12");
     let folder = target_folder().join("gpu-check");
     let (built, program) = (built_program(), folder.join(PACKAGE));
     let build = || {
