@@ -13,7 +13,6 @@ const SUITE: &str = "tests/src/suite/";
 pub(super) struct Function {
     /// Relative to the repository, with `/`.
     pub(super) path: String,
-    pub(super) line: usize,
     pub(super) name: String,
     pub(super) rows: BTreeSet<String>,
 }
@@ -54,8 +53,7 @@ fn of_file(path: &str, text: &str, known: &BTreeSet<String>) -> Vec<Function> {
             regex("^(?:[a-z][0-9]{1,2}_)+").find(&name).map_or("", |start| start.as_str()).to_uppercase();
         let named = start.split_terminator('_').filter(|row| known.contains(*row));
         let rows = listed.map(|row| row.as_str()).chain(named).map(str::to_owned).collect();
-        let line = text[..found.get_match().end()].matches('\n').count() + 1;
-        Function { path: path.to_owned(), line, name, rows }
+        Function { path: path.to_owned(), name, rows }
     };
     regex(FUNCTION).captures_iter(text).map(function).collect()
 }
@@ -82,7 +80,6 @@ pub(crate) fn plain() {}
         let rows = found.iter().map(|one| one.rows.iter().cloned().collect::<Vec<_>>().join(" "));
         let rows: Vec<String> = rows.collect();
         assert_eq!(rows, ["B10 B11 B8 H1", "", ""]);
-        assert_eq!(found[0].line, 5);
     }
 
     #[test]

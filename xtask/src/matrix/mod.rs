@@ -96,9 +96,8 @@ impl Sources {
     fn violations(&self, tests: &BTreeSet<String>) -> Vec<String> {
         let mut found = Vec::new();
         for function in self.functions.iter().filter(|function| !function.rows.is_empty()) {
-            let Function { path, line, name, rows } = function;
-            let said =
-                format!("{path}:{line}: `{name}` names {}", Vec::from_iter(rows.iter().cloned()).join(", "));
+            let Function { path, name, rows } = function;
+            let said = format!("{path}: `{name}` names {}", Vec::from_iter(rows.iter().cloned()).join(", "));
             if !function.is_among(tests) {
                 found.push(format!("{said}, and has not run"));
             }
@@ -142,7 +141,6 @@ mod tests {
         let rows: BTreeSet<String> = page.lines().filter_map(row).map(|(name, _)| name.to_owned()).collect();
         let function = |name: &str, rows: &[&str]| Function {
             path: "a.rs".to_owned(),
-            line: 1,
             name: name.to_owned(),
             rows: rows.iter().map(|&row| row.to_owned()).collect(),
         };
@@ -152,8 +150,8 @@ mod tests {
         assert_eq!(sources.filled(page), filled);
         let found = sources.violations(&["m::g".to_owned()].into());
         let expected = [
-            "a.rs:1: `f` names B1, and has not run",
-            "a.rs:1: `g` names B1, B3, of which docs/matrix.md lacks one",
+            "a.rs: `f` names B1, and has not run",
+            "a.rs: `g` names B1, B3, of which docs/matrix.md lacks one",
         ];
         assert_eq!(found, expected);
     }

@@ -138,7 +138,7 @@ pub(crate) fn run(is_full: bool) -> Outcome {
     }
     println!("\n  seconds");
     parts.iter().for_each(|part| println!("{:9.0}  {}: {}", part.seconds, part.command, part.verdict()));
-    let again = report.again(|target| features(target, is_full));
+    let again = report.again();
     for (heading, lines) in [("  tests skipped", report.skips()), ("what failed, again:", again)] {
         if !lines.is_empty() {
             println!("\n{heading}\n{}", lines.join("\n"));
@@ -162,16 +162,6 @@ fn package_words() -> Outcome<String> {
 
 fn excluded(packages: &[impl AsRef<str>]) -> String {
     packages.iter().map(|package| format!(" --exclude {}", package.as_ref())).collect()
-}
-
-/// The features with which a target of the product was tested, for cargo: the program brings these of the library's.
-fn features(target: &str, is_full: bool) -> &'static str {
-    match is_full {
-        _ if target.contains("--manifest-path") => "",
-        true => " --all-features",
-        false if target.starts_with("-p unisono ") => " --features ccl,cli,compression,hccl,nccl",
-        false => "",
-    }
 }
 
 /// The line about a tool that is neither here nor required.
@@ -215,10 +205,10 @@ fn cargo(place: &str, words: &str, is_full: bool, report: &mut Report) -> Part {
             _ => target_folder(),
         };
         let folder = repository().join(place);
-        report.workspace.clear();
+        report.options = if is_full { " --all-features".to_owned() } else { String::new() };
         if !place.is_empty() {
             seed_lock(&folder)?;
-            report.workspace = format!(" --manifest-path {place}/Cargo.toml");
+            report.options = format!(" --manifest-path {place}/Cargo.toml");
         }
         let mut started = Command::new("cargo");
         started.args(words.split_whitespace()).current_dir(folder).env("CARGO_TARGET_DIR", target);

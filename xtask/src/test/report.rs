@@ -8,8 +8,8 @@ use crate::tool::regex;
 #[derive(Default)]
 pub(crate) struct Report {
     failures: Vec<Failure>,
-    /// Cargo's words for the workspace of the coming lines; none for the product's.
-    pub(crate) workspace: String,
+    /// Cargo's words for the workspace and the features of the coming lines.
+    pub(crate) options: String,
     /// Whether the harness now shows the output of failed tests.
     shown: bool,
     /// The tests that began; the names of tests of documentation are their places.
@@ -55,7 +55,10 @@ impl Report {
 
     /// The failures since the last target belong to this target.
     fn fails(&mut self, target: &str) {
-        let target = format!("{target}{}", self.workspace);
+        // The default form tests the library with these features, which come by the program.
+        let is_library = self.options.is_empty() && target.starts_with("-p unisono ");
+        let options = if is_library { " --features ccl,cli,compression,hccl,nccl" } else { &self.options };
+        let target = format!("{target}{options}");
         if self.failures.iter().all(|failure| failure.target.is_some()) {
             self.failures.push(Failure::default());
         }
@@ -76,14 +79,14 @@ impl Report {
         self.skipped.values().flatten().chain(&self.ran).cloned().collect()
     }
 
-    /// A command for each test that failed; `features` are cargo's words for the tests of a package.
-    pub(crate) fn again(&self, features: impl Fn(&str) -> &'static str) -> Vec<String> {
+    /// A command for each test that failed.
+    pub(crate) fn again(&self) -> Vec<String> {
         let line = |failure: &Failure| {
             let target = failure.target.as_deref()?;
             let seed =
                 failure.seed.as_ref().map(|seed| format!("UNISONO_TEST_SEED={seed} ")).unwrap_or_default();
             let name = failure.name.as_ref().map(|name| format!(" -- --exact '{name}'")).unwrap_or_default();
-            Some(format!("{seed}cargo test {target}{}{name}", features(target)))
+            Some(format!("{seed}cargo test {target}{name}"))
         };
         let lines: BTreeSet<String> = self.failures.iter().filter_map(line).collect();
         lines.into_iter().collect()
@@ -119,18 +122,17 @@ error: test failed, to rerun pass `-p unisono-tests --test conformance`
 ";
         let expected = [
             "UNISONO_TEST_SEED=77 cargo test -p unisono-transport-tcp --test tcp -- --exact 'worlds::a'",
-            "cargo test -p unisono --doc --features cli -- --exact 'crates/unisono/src/lib.rs - init (line 30)'",
+            "cargo test -p unisono --doc --features ccl,cli,compression,hccl,nccl -- \
+             --exact 'crates/unisono/src/lib.rs - init (line 30)'",
             "cargo test -p unisono-cli --bin unisono",
             "cargo test -p unisono-tests --test conformance -- --exact 'suite::calls'",
             "cargo test -p unisono-transport-tcp --test tcp -- --exact 'worlds::b'",
         ];
-        let features = |target: &str| if target.starts_with("-p unisono ") { " --features cli" } else { "" };
-        assert_eq!(heard(text).again(features), expected);
-        assert!(heard("test result: ok. 1 passed; 0 failed;").again(features).is_empty());
-        let mut report =
-            Report { workspace: " --manifest-path x/Cargo.toml".to_owned(), ..Report::default() };
+        assert_eq!(heard(text).again(), expected);
+        assert!(heard("test result: ok. 1 passed; 0 failed;").again().is_empty());
+        let mut report = Report { options: " --manifest-path x/Cargo.toml".to_owned(), ..Report::default() };
         report.hear("error: test failed, to rerun pass `-p y --lib`");
-        assert_eq!(report.again(|_| ""), ["cargo test -p y --lib --manifest-path x/Cargo.toml"]);
+        assert_eq!(report.again(), ["cargo test -p y --lib --manifest-path x/Cargo.toml"]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ const MACHINE_PATHS: [&str; 2] = [concat!("/ro", "ot/"), concat!("registry/", "s
 /// Keys of a manifest or of cargo's settings.
 const REGISTRY: &str = r"^(?:\[registries|\[source\.|registry =|replace-with|index =|registry-index =)";
 
+const CRATES_IO: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
+
 /// Every rule of this file.
 pub(super) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
     let Source { path, text } = *source;
@@ -32,7 +34,9 @@ pub(super) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
         if MACHINE_PATHS.iter().any(|path| text.contains(path)) || is_here_long && text.contains(&here) {
             say(line, "machine path", "a path of one machine");
         }
-        if names_registry(path, text.trim()) {
+        let is_mirror =
+            path.ends_with("Cargo.lock") && text.starts_with("source = ") && !text.contains(CRATES_IO);
+        if is_mirror || path.ends_with(".toml") && regex(REGISTRY).is_match(text.trim()) {
             say(line, "registry", "packages come from crates.io by its own name, whatever its mirror");
         }
         for link in regex(r"\]\(([^)#]+)[^)]*\)").captures_iter(text).filter(|_| path.ends_with(".md")) {
@@ -50,12 +54,6 @@ pub(super) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
         say(1, "header", "the first line must say the purpose of the file, after //!");
     }
     found
-}
-
-fn names_registry(path: &str, line: &str) -> bool {
-    let is_ours = line.contains("\"registry+https://github.com/rust-lang/crates.io-index\"");
-    path.ends_with("Cargo.lock") && line.starts_with("source = ") && !is_ours
-        || path.ends_with(".toml") && regex(REGISTRY).is_match(line)
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 //! the published ones.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 use toml::Table;
 
 use super::source::{Violation, package_of};
-use crate::tool::{Outcome, cargo, read, repository};
+use crate::tool::{Outcome, cargo, read};
 
 /// The packages without `unisono-`, floor above floor: the code of each may use packages of lower floors only.
 const FLOORS: [&str; 9] = [
@@ -36,37 +36,23 @@ const OTHERS: [&str; 2] = ["benches/lab/Cargo.toml", "crates/unisono-python/Carg
 /// The texts of the licences, which each archive must hold.
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
-/// One package of ours.
-struct Package {
-    name: String,
-    /// Relative to the repository.
-    folder: String,
-    manifest: Table,
-    /// Its manifest does not say `publish = false`.
-    is_published: bool,
-    /// The packages of this workspace that its code or its build script uses. Its tests may use any.
-    uses: Vec<String>,
-    /// The names in its code of everything that it uses, in tests too.
-    dependencies: Vec<String>,
-}
-
 /// Every rule of this file. `files` are the paths and texts of the Rust files.
 ///
 /// # Errors
 /// When a manifest cannot be read, or cargo does not answer.
 pub(super) fn check(repository: &Path, files: &[(String, String)]) -> Outcome<Vec<Violation>> {
     let all = std::iter::once("Cargo.toml").chain(OTHERS).map(packages);
-    let all: Vec<Package> = all.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
-    let folders: Vec<&str> = all.iter().map(|package| package.folder.as_str()).collect();
+    let all: Vec<Value> = all.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
+    let folders: Vec<&str> = all.iter().map(|package| folder(package, repository)).collect();
     let mut found = Vec::new();
     let mut say = |folder: &str, rule, text| {
         found.push(Violation { path: format!("{folder}/Cargo.toml"), line: 1, rule, text });
     };
-    for package in &all {
-        let is_own = |path: &str| package_of(&folders, path) == Some(&package.folder);
+    for (package, folder) in all.iter().zip(&folders) {
+        let is_own = |path: &str| package_of(&folders, path) == Some(folder);
         let texts = files.iter().filter(|(path, _)| is_own(path)).map(|(_, text)| text.as_str());
-        let problems = problems(package, &texts.collect::<Vec<_>>(), repository);
-        problems.into_iter().for_each(|(rule, problem)| say(&package.folder, rule, problem));
+        let problems = problems(package, &texts.collect::<Vec<_>>(), repository)?;
+        problems.into_iter().for_each(|(rule, problem)| say(folder, rule, problem));
     }
     let root = table(&repository.join("Cargo.toml"))?;
     for other in OTHERS {
@@ -85,43 +71,42 @@ pub(super) fn check(repository: &Path, files: &[(String, String)]) -> Outcome<Ve
     Ok(found)
 }
 
-/// The broken rules of a package, whose files have these texts.
-fn problems(package: &Package, texts: &[&str], repository: &Path) -> Vec<(&'static str, String)> {
-    let Package { name, folder, manifest, is_published, uses, dependencies } = package;
+/// The broken rules of a package of cargo's metadata, whose files have these texts.
+fn problems(package: &Value, texts: &[&str], repository: &Path) -> Outcome<Vec<(&'static str, String)>> {
+    let (name, folder) = (text(&package["name"]), repository.join(folder(package, repository)));
     let floor = |name: &str| {
         let is_on = |floor: &&str| floor.split(' ').any(|one| one == name.trim_start_matches("unisono-"));
         FLOORS.iter().position(is_on)
     };
-    let is_above = |used: &&String| floor(used).is_none_or(|used| floor(name).is_some_and(|own| used >= own));
-    let mut found: Vec<_> = uses
-        .iter()
-        .filter(is_above)
-        .map(|used| ("arrows", format!("{name} may not use {used}, which is not on a lower floor")))
-        .collect();
+    let mut found = Vec::new();
     let mut say = |is_broken: bool, rule, text: String| found.extend(is_broken.then_some((rule, text)));
     say(floor(name).is_none(), "arrows", format!("{name} has no floor in xtask/src/tidy/workspace.rs"));
-    for dependency in dependencies {
-        let word = dependency.replace('-', "_");
+    for dependency in package["dependencies"].as_array().into_iter().flatten() {
+        let used = text(&dependency["name"]);
+        // Only packages of this workspace come by path. Tests may use any.
+        let has_arrow = dependency["path"].is_string() && dependency["kind"] != "dev";
+        let is_below = floor(used).is_some_and(|used| floor(name).is_none_or(|own| used < own));
+        let problem = format!("{name} may not use {used}, which is not on a lower floor");
+        say(has_arrow && !is_below, "arrows", problem);
+        let word = dependency["rename"].as_str().unwrap_or(used).replace('-', "_");
         let names_it = |text: &&str| {
             text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|one| one == word)
         };
-        let is_named = NAMED_ELSEWHERE.contains(&(name, dependency)) || texts.iter().any(names_it);
-        say(!is_named, "unused", format!("no code names {dependency}: remove it"));
+        let is_named = NAMED_ELSEWHERE.contains(&(name, used)) || texts.iter().any(names_it);
+        say(!is_named, "unused", format!("no code names {used}: remove it"));
     }
-    let shares = |value: Option<&toml::Value>| {
-        value.and_then(|value| value.get("workspace")).and_then(toml::Value::as_bool) == Some(true)
-    };
-    say(!shares(manifest.get("lints")), "lints", "write [lints] workspace = true".to_owned());
-    let readme = manifest.get("package").and_then(|package| package.get("readme"));
-    let needs_readme = *is_published && !shares(readme);
-    say(needs_readme, "archive", "write readme.workspace = true, or publish = false".to_owned());
-    let read = |folder: &Path, name: &str| std::fs::read(folder.join(name)).ok();
-    for name in LICENCES {
-        let text = read(&repository.join(folder), name);
-        let is_missing = *is_published && (text.is_none() || text != read(repository, name));
-        say(is_missing, "archive", format!("link {name} of the repository into the package's folder"));
+    let shares_lints = read(&folder.join("Cargo.toml"))?.contains("[lints]\nworkspace = true\n");
+    say(!shares_lints, "lints", "write [lints] workspace = true".to_owned());
+    if is_published(package) {
+        let has_readme = text(&package["readme"]).ends_with("../README.md");
+        say(!has_readme, "archive", "write readme.workspace = true, or publish = false".to_owned());
+        for name in LICENCES {
+            let text = |folder: &Path| std::fs::read(folder.join(name)).ok();
+            let is_there = text(&folder).is_some_and(|own| Some(own) == text(repository));
+            say(!is_there, "archive", format!("link {name} of the repository into the package's folder"));
+        }
     }
-    found
+    Ok(found)
 }
 
 /// Lints, profiles or a version of a dependency of both in which another workspace differs from the product.
@@ -143,34 +128,30 @@ fn differs(root: &Table, other: &Table) -> Option<String> {
 /// # Errors
 /// When cargo does not say.
 pub(crate) fn unpublished() -> Outcome<Vec<String>> {
-    let packages = packages("Cargo.toml")?.into_iter();
-    Ok(packages.filter(|package| !package.is_published).map(|package| package.name).collect())
+    let packages = packages("Cargo.toml")?.into_iter().filter(|package| !is_published(package));
+    Ok(packages.map(|package| text(&package["name"]).to_owned()).collect())
 }
 
-fn packages(manifest: &str) -> Outcome<Vec<Package>> {
+/// The packages of a workspace, as cargo describes them.
+fn packages(manifest: &str) -> Outcome<Vec<Value>> {
     let words = ["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest];
-    let metadata: Value = serde_json::from_str(&output(words)?).map_err(|error| error.to_string())?;
-    metadata["packages"].as_array().into_iter().flatten().map(read_package).collect()
+    let mut metadata: Value = serde_json::from_str(&output(words)?).map_err(|error| error.to_string())?;
+    Ok(metadata["packages"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
-fn read_package(package: &Value) -> Outcome<Package> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let file = PathBuf::from(text(&package["manifest_path"]));
-    let folder = file.parent().and_then(|folder| folder.strip_prefix(repository()).ok());
-    let dependencies = || package["dependencies"].as_array().into_iter().flatten();
-    // Only packages of this workspace come by path.
-    let is_used = |one: &&Value| one["path"].is_string() && one["kind"].as_str() != Some("dev");
-    Ok(Package {
-        name: text(&package["name"]),
-        folder: folder.unwrap_or(Path::new("")).display().to_string(),
-        // `publish = false` is an empty list of registries.
-        is_published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
-        manifest: table(&file)?,
-        uses: dependencies().filter(is_used).map(|one| text(&one["name"])).collect(),
-        dependencies: dependencies()
-            .map(|one| text(one.get("rename").filter(|name| name.is_string()).unwrap_or(&one["name"])))
-            .collect(),
-    })
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A package's folder, relative to the repository.
+fn folder<'a>(package: &'a Value, repository: &Path) -> &'a str {
+    let folder = Path::new(text(&package["manifest_path"])).parent();
+    folder.and_then(|folder| folder.strip_prefix(repository).ok()?.to_str()).unwrap_or_default()
+}
+
+/// `publish = false` is an empty list of registries.
+fn is_published(package: &Value) -> bool {
+    package["publish"].as_array().is_none_or(|registries| !registries.is_empty())
 }
 
 fn table(file: &Path) -> Outcome<Table> {
@@ -188,38 +169,45 @@ fn output<const N: usize>(words: [&str; N]) -> Outcome<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::tool::repository;
 
-    const MANIFEST: &str = "[package]\nreadme.workspace = true\n[lints]\nworkspace = true\n";
-
-    /// The broken rules of a package in a repository where `folder` has the licences.
-    fn broken(name: &str, manifest: &str, is_published: bool, uses: &[&str], folder: &str) -> String {
+    /// The broken rules of a package in a repository where `folder` has the licences. Without a page it is not
+    /// published.
+    fn broken(name: &str, lints: &str, readme: &str, uses: &str, folder: &str) -> String {
         let repository = tempfile::tempdir().unwrap();
+        let folder = repository.path().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("Cargo.toml"), lints).unwrap();
         LICENCES.iter().for_each(|name| std::fs::write(repository.path().join(name), "text").unwrap());
-        let (name, folder, manifest) = (name.to_owned(), folder.to_owned(), manifest.parse().unwrap());
-        let uses: Vec<String> = uses.iter().map(|&name| name.to_owned()).collect();
-        let dependencies = uses.iter().map(|name| name.replace("-engine", "-drive")).collect();
-        let package = Package { name, folder, manifest, is_published, uses, dependencies };
-        let found = problems(&package, &["use unisono_drive::a;"], repository.path());
+        let uses: Vec<_> = uses.split_whitespace().map(|name| json!({ "name": name, "path": "/" })).collect();
+        let package = json!({
+            "name": name,
+            "manifest_path": folder.join("Cargo.toml"),
+            "publish": if readme.is_empty() { json!([]) } else { Value::Null },
+            "readme": readme,
+            "dependencies": uses,
+        });
+        let found = problems(&package, &["use unisono_engine::a;"], repository.path()).unwrap();
         found.into_iter().map(|(rule, _)| rule).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn each_rule_over_a_package_is_found() {
-        let (engine, schedule) = (["unisono-engine"], ["unisono-schedule"]);
-        let lints = "[lints]\nworkspace = true\n";
-        for (name, manifest, is_published, uses, folder, expected) in [
-            ("unisono-schedule", MANIFEST, true, &engine[..], "", "arrows"),
-            ("unisono-transport-tcp", MANIFEST, true, &engine, "", ""),
-            ("unisono-engine", MANIFEST, true, &schedule, "", "unused"),
-            ("unisono-new", MANIFEST, true, &[], "", "arrows"),
-            ("unisono", lints, true, &[], "", "archive"),
-            ("unisono", MANIFEST, true, &[], "elsewhere", "archive archive"),
-            ("unisono", lints, false, &[], "elsewhere", ""),
-            ("unisono", "", false, &[], "", "lints"),
-            ("unisono", "[lints]\nrust = {}\n", false, &[], "", "lints"),
+        let (lints, readme) = ("[lints]\nworkspace = true\n", "../../README.md");
+        for (name, lints, readme, uses, folder, expected) in [
+            ("unisono-schedule", lints, readme, "unisono-engine", "", "arrows"),
+            ("unisono-transport-tcp", lints, readme, "unisono-engine", "", ""),
+            ("unisono-engine", lints, readme, "unisono-schedule", "", "unused"),
+            ("unisono-new", lints, readme, "", "", "arrows"),
+            ("unisono", lints, "README.md", "", "", "archive"),
+            ("unisono", lints, readme, "", "elsewhere", "archive archive"),
+            ("unisono", lints, "", "", "elsewhere", ""),
+            ("unisono", "[lints]\nrust = {}\n", readme, "", "", "lints"),
         ] {
-            assert_eq!(broken(name, manifest, is_published, uses, folder), expected, "{name} {manifest}");
+            assert_eq!(broken(name, lints, readme, uses, folder), expected, "{name} {lints} {readme}");
         }
     }
 
@@ -241,9 +229,8 @@ mod tests {
     #[test]
     fn packages_are_read() {
         let list = packages("Cargo.toml").unwrap();
-        let engine = list.iter().find(|package| package.name == "unisono-engine").unwrap();
-        assert_eq!(engine.folder, "crates/engine");
-        assert!(engine.uses.contains(&"unisono-schedule".to_owned()), "{:?}", engine.uses);
+        let engine = list.iter().find(|package| package["name"] == "unisono-engine").unwrap();
+        assert_eq!(folder(engine, repository()), "crates/engine");
         let names = unpublished().unwrap();
         let is_in = |name: &str| names.iter().any(|one| one == name);
         assert!(["xtask", "unisono-tests", "unisono-double-hccl"].into_iter().all(is_in), "{names:?}");
