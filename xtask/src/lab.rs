@@ -19,13 +19,12 @@ pub(crate) fn run(words: &[&str]) -> Outcome {
 /// The cost of a job of many ranks, by meetings at a real store and by simulated jobs of the control plane: prints the
 /// tables and writes a picture.
 pub(crate) fn scale() -> Outcome {
-    [
+    for (package, test) in [
         ("unisono-job", "rendezvous::scale_tests::meetings_of_many_ranks"),
         ("unisono-control", "scale::jobs_of_many_ranks"),
-    ]
-    .iter()
-    .try_for_each(|(package, test)| {
+    ] {
         let words = ["test", "--release", "--quiet", "-p", package, "--lib", "--"];
-        succeed(cargo(words).args(["--exact", test, "--ignored", "--nocapture"]))
-    })
+        succeed(cargo(words).args(["--exact", test, "--ignored", "--nocapture"]))?;
+    }
+    Ok(())
 }

@@ -140,13 +140,10 @@ fn largest(package: &str, files: &[Syntax]) -> (usize, String) {
 
 #[cfg(test)]
 mod tests {
-    use crate::tidy::source::Source;
     use crate::tidy::syntax;
 
     fn circle(files: &[(&str, &str)]) -> (usize, String) {
-        let read = |(path, text): &(&str, &str)| {
-            syntax::read(&Source { path: &format!("x/src/{path}"), text }).unwrap()
-        };
+        let read = |(path, text): &(&str, &str)| syntax::read(&format!("x/src/{path}"), text).unwrap();
         super::largest("x", &files.iter().map(read).collect::<Vec<_>>())
     }
 

@@ -1,7 +1,7 @@
 //! The rule over a package's comments: the number of riddles. A riddle is a pronoun that stands for a noun, or a
 //! question word at the start of documentation.
 
-use super::source::{Source, Violation, only_falls, package_of};
+use super::source::{Violation, only_falls, package_of};
 use crate::tool::regex;
 
 /// The words that count. Such a pronoun sends the reader back for its noun; "unread messages" sends nobody back. A
@@ -48,22 +48,22 @@ pub(super) struct Riddle {
 }
 
 /// The riddles of a Rust file.
-pub(super) fn riddles(source: &Source<'_>) -> Vec<Riddle> {
+pub(super) fn riddles(path: &str, text: &str) -> Vec<Riddle> {
     let riddle = |found: ::regex::Captures<'_>| {
         let place = found.get_match();
-        let start = source.text[..place.start()].rfind('\n').map_or(0, |end| end + 1);
+        let start = text[..place.start()].rfind('\n').map_or(0, |end| end + 1);
         // A riddle may begin with the two slashes, and has more letters than two.
-        let is_comment = regex(COMMENT).is_match(&source.text[start..place.start() + 2]);
+        let is_comment = regex(COMMENT).is_match(&text[start..place.start() + 2]);
         let is_inside =
-            || source.text[..start].lines().last().is_some_and(|line| regex(DOCUMENTATION).is_match(line));
+            || text[..start].lines().last().is_some_and(|line| regex(DOCUMENTATION).is_match(line));
         let is_none = found.name("question").is_some() || found.name("opening").is_some() && is_inside();
         (is_comment && !is_none).then(|| Riddle {
-            path: source.path.to_owned(),
-            line: source.text[..start].matches('\n').count() + 1,
+            path: path.to_owned(),
+            line: text[..start].matches('\n').count() + 1,
             words: regex(r"[\s/!]+").replace_all(place.as_str(), " ").trim_start().to_owned(),
         })
     };
-    regex(RIDDLES).captures_iter(source.text).filter_map(riddle).collect()
+    regex(RIDDLES).captures_iter(text).filter_map(riddle).collect()
 }
 
 /// Every package with another number than its row.
@@ -81,7 +81,7 @@ mod tests {
 
     /// The riddles with their lines.
     fn found(text: &str) -> String {
-        let riddles = riddles(&Source { path: "x/src/lib.rs", text }).into_iter();
+        let riddles = riddles("x/src/lib.rs", text).into_iter();
         riddles.map(|one| format!("{} {}", one.line, one.words)).collect::<Vec<_>>().join(", ")
     }
 
@@ -134,8 +134,7 @@ mod tests {
     #[test]
     fn too_many_name_the_last_places() {
         let files = [("x/a.rs", "// whoever"), ("x/y/b.rs", &"\n// what is\n".repeat(7))];
-        let riddles: Vec<Riddle> =
-            files.iter().flat_map(|(path, text)| riddles(&Source { path, text })).collect();
+        let riddles: Vec<Riddle> = files.iter().flat_map(|(path, text)| riddles(path, text)).collect();
         let found: Vec<String> = check(&["x", "x/y"], &riddles).iter().map(Violation::to_string).collect();
         assert_eq!(found[0], "x/Cargo.toml:1: riddles: 1, at most 0: x/a.rs:1 \"whoever\"");
         assert!(found[1].starts_with("x/y/Cargo.toml:1: riddles: 7"), "{found:?}");

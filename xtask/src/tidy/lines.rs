@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::source::{Source, Violation};
+use super::source::Violation;
 use crate::tool::regex;
 
 const FILE_LINES_MAX: usize = 500;
@@ -17,10 +17,9 @@ const REGISTRY: &str = r"^(?:\[registries|\[source\.|registry =|replace-with|ind
 const CRATES_IO: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
 
 /// Every rule of this file.
-pub(super) fn check(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
-    let Source { path, text } = *source;
+pub(super) fn check(path: &str, text: &str, repository: &Path) -> Vec<Violation> {
     let (is_rust, mut found) = (path.ends_with(".rs"), Vec::new());
-    let mut say = |line, rule, text: &str| found.push(source.violation(line, rule, text));
+    let mut say = |line, rule, text: &str| found.push(Violation::new(path, line, rule, text));
     let here = repository.display().to_string();
     let is_here_long = repository.components().count() > 2;
     for (line, text) in (1..).zip(text.lines()) {
@@ -89,7 +88,7 @@ mod tests {
             ("docs/errors.md", links, "1 link, 1 link, 2 link"),
             ("a.txt", links, ""),
         ] {
-            let found = check(&Source { path, text }, repository());
+            let found = check(path, text, repository());
             let found: Vec<String> = found.iter().map(|one| format!("{} {}", one.line, one.rule)).collect();
             assert_eq!(found.join(", "), expected, "{path}: {text}");
         }

@@ -13,7 +13,7 @@ mod workspace;
 use std::path::{Path, PathBuf};
 
 use crate::tool::{Outcome, at, repository};
-use source::{Source, Violation};
+use source::Violation;
 pub(crate) use workspace::unpublished;
 
 /// Checks the repository and prints the violations.
@@ -34,11 +34,10 @@ fn check() -> Outcome<(usize, Vec<Violation>)> {
         let bytes = std::fs::read(repository.join(path)).map_err(at(path.as_ref()))?;
         // A file that is not text (data sets, pictures) has no lines to judge.
         let Ok(text) = String::from_utf8(bytes) else { continue };
-        let source = Source { path, text: &text };
-        violations.extend(lines::check(&source, repository));
+        violations.extend(lines::check(path, &text, repository));
         if path.ends_with(".rs") {
-            riddles.extend(english::riddles(&source));
-            match syntax::read(&source) {
+            riddles.extend(english::riddles(path, &text));
+            match syntax::read(path, &text) {
                 Ok(read) => syntax.push(read),
                 Err(violation) => violations.push(violation),
             }

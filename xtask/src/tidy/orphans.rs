@@ -34,9 +34,7 @@ pub(super) fn check(packages: &[&str], files: &[(String, String)]) -> Vec<Violat
     };
     let text = "no file declares this module, so nobody compiles it";
     let orphans = files.iter().map(|(path, _)| path).filter(is_orphan);
-    orphans
-        .map(|path| Violation { path: path.clone(), line: 1, rule: "orphan", text: text.to_owned() })
-        .collect()
+    orphans.map(|path| Violation::new(path, 1, "orphan", text)).collect()
 }
 
 #[cfg(test)]

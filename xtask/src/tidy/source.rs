@@ -1,4 +1,4 @@
-//! The common ground of the rules: a text file, a violation, the package of a file, a number that only falls.
+//! The common ground of the rules: a violation, the package of a file, a number that only falls.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,22 +13,15 @@ pub(super) struct Violation {
     pub(super) text: String,
 }
 
-impl fmt::Display for Violation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}: {}: {}", self.path, self.line, self.rule, self.text)
+impl Violation {
+    pub(super) fn new(path: &str, line: usize, rule: &'static str, text: impl Into<String>) -> Violation {
+        Violation { path: path.to_owned(), line, rule, text: text.into() }
     }
 }
 
-/// A text file of the repository.
-pub(super) struct Source<'a> {
-    /// Relative to the repository, with `/`.
-    pub(super) path: &'a str,
-    pub(super) text: &'a str,
-}
-
-impl Source<'_> {
-    pub(super) fn violation(&self, line: usize, rule: &'static str, text: impl Into<String>) -> Violation {
-        Violation { path: self.path.to_owned(), line, rule, text: text.into() }
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}: {}: {}", self.path, self.line, self.rule, self.text)
     }
 }
 
@@ -47,8 +40,7 @@ pub(super) fn only_falls(
     rows: &[(&str, usize)],
     found: impl Fn(&str) -> (usize, String),
 ) -> Vec<Violation> {
-    let violation =
-        |package: &str, text| Violation { path: format!("{package}/Cargo.toml"), line: 1, rule, text };
+    let violation = |package: &str, text| Violation::new(&format!("{package}/Cargo.toml"), 1, rule, text);
     let gone = rows.iter().filter(|(name, _)| !packages.contains(name));
     let gone = gone.map(|(name, _)| violation(name, "a row in xtask/src/tidy, but no package".to_owned()));
     let judged = packages.iter().filter_map(|package| {

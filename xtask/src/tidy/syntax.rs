@@ -8,7 +8,7 @@ use proc_macro2::Span;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, Macro, Path, UseTree, Visibility};
 
-use super::source::{Source, Violation};
+use super::source::Violation;
 use crate::tool::regex;
 
 /// The facts of a file.
@@ -31,12 +31,12 @@ pub(super) struct Syntax {
 pub(super) const GLOB: &str = "*";
 
 /// Reads a file.
-pub(super) fn read(source: &Source<'_>) -> Result<Syntax, Violation> {
-    let file = syn::parse_file(source.text)
-        .map_err(|error| source.violation(error.span().start().line, "syntax", error.to_string()))?;
+pub(super) fn read(path: &str, text: &str) -> Result<Syntax, Violation> {
+    let file = syn::parse_file(text)
+        .map_err(|error| Violation::new(path, error.span().start().line, "syntax", error.to_string()))?;
     let mut reader = Reader::default();
     reader.visit_file(&file);
-    Ok(Syntax { path: source.path.to_owned(), ..reader.syntax })
+    Ok(Syntax { path: path.to_owned(), ..reader.syntax })
 }
 
 /// The words of an attribute in its parentheses.

@@ -17,7 +17,7 @@ pub(super) fn check(packages: &[&str], files: &[Syntax]) -> Vec<Violation> {
             continue;
         };
         let text = format!("{name} is declared at {other}:{at} too");
-        violations.push(Violation { path: path.clone(), line, rule: "type name", text });
+        violations.push(Violation::new(path, line, "type name", text));
     }
     violations
 }
@@ -35,18 +35,17 @@ fn crate_of<'a>(packages: &[&str], path: &'a str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::source::Source;
     use crate::tidy::syntax;
 
     /// The violations of these files, where `a`, and `a/b` inside it, are packages.
     fn said(files: &[(&str, &str)]) -> Vec<String> {
-        let read = |&(path, text): &(&str, &str)| syntax::read(&Source { path, text }).unwrap();
+        let read = |&(path, text): &(&str, &str)| syntax::read(path, text).unwrap();
         let files: Vec<Syntax> = files.iter().map(read).collect();
         check(&["a", "a/b"], &files).iter().map(Violation::to_string).collect()
     }
 
     fn names(text: &str) -> String {
-        let types = syntax::read(&Source { path: "a.rs", text }).unwrap().types.into_iter();
+        let types = syntax::read("a.rs", text).unwrap().types.into_iter();
         types.map(|(_, name)| name).collect()
     }
 

@@ -45,8 +45,8 @@ pub(super) fn check(repository: &Path, files: &[(String, String)]) -> Outcome<Ve
     let all: Vec<Value> = all.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
     let folders: Vec<&str> = all.iter().map(|package| folder(package, repository)).collect();
     let mut found = Vec::new();
-    let mut say = |folder: &str, rule, text| {
-        found.push(Violation { path: format!("{folder}/Cargo.toml"), line: 1, rule, text });
+    let mut say = |folder: &str, rule, text: String| {
+        found.push(Violation::new(&format!("{folder}/Cargo.toml"), 1, rule, text));
     };
     for (package, folder) in all.iter().zip(&folders) {
         let is_own = |path: &str| package_of(&folders, path) == Some(folder);
