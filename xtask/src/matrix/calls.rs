@@ -6,21 +6,6 @@ use std::path::Path;
 
 use crate::tool::{Outcome, at, read};
 
-/// A kind of call, as `tests/src/calls_made.rs` writes it: backend, operation, dtype, operator, form.
-pub(super) type Kind = [String; 5];
-
-/// The kinds in all files of a folder.
-pub(super) fn kinds(folder: &Path) -> Outcome<BTreeSet<Kind>> {
-    let mut kinds = BTreeSet::new();
-    for file in fs::read_dir(folder).map_err(at(folder))? {
-        for line in read(&file.map_err(at(folder))?.path())?.lines() {
-            let words: Vec<String> = line.split('\t').map(str::to_owned).collect();
-            kinds.insert(words.try_into().map_err(|_| format!("{}: {line:?}", folder.display()))?);
-        }
-    }
-    Ok(kinds)
-}
-
 /// The titles of the three tables of the page.
 const TITLES: [&str; 3] = [
     "Pairs of an element type and an operator, by operation and backend",
@@ -31,17 +16,24 @@ const TITLES: [&str; 3] = [
 /// The numbers of different values by title, row and column.
 pub(super) type Counts = BTreeMap<[String; 3], usize>;
 
-pub(super) fn counts(kinds: &BTreeSet<Kind>) -> Counts {
-    let mut values = BTreeMap::<_, BTreeSet<String>>::new();
-    for [backend, operation, dtype, op, form] in kinds {
-        let pair = format!("{dtype} {op}");
-        let of_forms = form.split(' ').map(|form| ([TITLES[1], operation, form], &pair));
-        let others = [([TITLES[0], operation, backend], &pair), ([TITLES[2], op, dtype], operation)];
-        for (cell, value) in of_forms.chain(others) {
-            values.entry(cell.map(str::to_owned)).or_default().insert(value.clone());
+/// Counts the calls in all files of a folder.
+pub(super) fn counts(folder: &Path) -> Outcome<Counts> {
+    let mut values = BTreeMap::<[String; 3], BTreeSet<String>>::new();
+    for file in fs::read_dir(folder).map_err(at(folder))? {
+        for line in read(&file.map_err(at(folder))?.path())?.lines() {
+            // As `tests/src/calls_made.rs` writes it.
+            let [backend, operation, dtype, op, form] = line.split('\t').collect::<Vec<_>>()[..] else {
+                return Err(format!("{}: {line:?}", folder.display()));
+            };
+            let pair = format!("{dtype} {op}");
+            let of_forms = form.split(' ').map(|form| ([TITLES[1], operation, form], &*pair));
+            let others = [([TITLES[0], operation, backend], &*pair), ([TITLES[2], op, dtype], operation)];
+            for (cell, value) in of_forms.chain(others) {
+                values.entry(cell.map(str::to_owned)).or_default().insert(value.to_owned());
+            }
         }
     }
-    values.into_iter().map(|(cell, values)| (cell, values.len())).collect()
+    Ok(values.into_iter().map(|(cell, values)| (cell, values.len())).collect())
 }
 
 pub(super) fn tables(counts: &Counts) -> String {
@@ -93,20 +85,20 @@ pub(super) fn fewer(page: &str, run: &Counts) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn kinds(lines: &[&str]) -> BTreeSet<Kind> {
+    fn counts(lines: &[&str]) -> Counts {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("1"), lines.join("\n")).unwrap();
-        super::kinds(folder.path()).unwrap()
+        super::counts(folder.path()).unwrap()
     }
 
     #[test]
     fn kinds_are_counted_once_in_each_cell() {
-        let tables = tables(&counts(&kinds(&[
+        let tables = tables(&counts(&[
             "tcp\tall_reduce\tf32\tsum\tblocking",
             "tcp\tall_reduce\tf32\tsum\tblocking in-place",
             "tcp\tall_reduce\ti8\tsum\tblocking",
             "solo\tbarrier\t-\t-\tasynchronous",
-        ])));
+        ]));
         assert!(tables.contains("| all_reduce | | 2 |\n| barrier | 1 | |\n"), "{tables}");
         assert!(tables.contains("| all_reduce | | 2 | 1 |\n"), "{tables}");
     }
@@ -114,7 +106,7 @@ mod tests {
     #[test]
     fn a_count_that_fell_is_told() {
         let both = ["tcp\tall_reduce\tf32\tsum\tblocking", "tcp\tall_reduce\ti8\tsum\tblocking"];
-        let (page, run) = (counts(&kinds(&both)), counts(&kinds(&both[..1])));
+        let (page, run) = (counts(&both), counts(&both[..1]));
         let told = fewer(&tables(&page), &run);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].ends_with(": all_reduce, tcp: 1, and 2 on the page"), "{told:?}");

@@ -48,7 +48,7 @@ pub(crate) fn write() -> Outcome {
     let page = read(&repository().join(PAGE))?;
     let rows = Sources::read(&page)?.filled(&page);
     let head = rows.split("\n### ").next().unwrap_or_default();
-    let page = head.to_owned() + &calls::tables(&calls::counts(&calls::kinds(&calls())?));
+    let page = head.to_owned() + &calls::tables(&calls::counts(&calls())?);
     fs::write(repository().join(PAGE), page).map_err(at(PAGE.as_ref()))
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn check() -> Outcome {
     if sources.filled(&page) != page {
         found.push(format!("{PAGE} has other tests than the sources; cargo xtask matrix writes it"));
     }
-    found.extend(calls::fewer(&page, &calls::counts(&calls::kinds(&calls())?)));
+    found.extend(calls::fewer(&page, &calls::counts(&calls())?));
     found.iter().for_each(|line| println!("matrix: {line}"));
     if found.is_empty() { Ok(()) } else { Err("failed".to_owned()) }
 }

@@ -6,11 +6,9 @@
 //! own, which goes last.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio, exit};
 use std::sync::Mutex;
 use std::thread;
@@ -32,23 +30,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs this program once more, with `arguments` within.
 pub(crate) fn run(arguments: &[&str]) -> io::Result<ExitCode> {
-    let folder = std::env::temp_dir().join(format!("unisono-test-{}", std::process::id()));
-    DirBuilder::new().mode(0o700).create(&folder)?;
-    let ended = run_in(&folder, arguments);
-    end();
-    let removed = fs::remove_dir_all(&folder);
-    ended.and_then(|code| removed.map(|()| code))
-}
-
-fn run_in(folder: &Path, arguments: &[&str]) -> io::Result<ExitCode> {
+    let folder = tempfile::Builder::new().prefix("unisono-test-").tempdir()?;
     set_child_subreaper(Some(getpid()))?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg(WITHIN).args(arguments).stdin(Stdio::piped()).envs(FOLDERS.map(|name| (name, folder)));
+    command.arg(WITHIN).args(arguments).envs(FOLDERS.map(|name| (name, folder.path())));
     // A signal from the terminal is for this process alone: the other one must live to end the rest.
-    let mut within = command.process_group(0).spawn()?;
+    let mut within = command.stdin(Stdio::piped()).process_group(0).spawn()?;
     // It ends with this process.
     let _pipe = within.stdin.take();
     let code = within.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    end();
+    folder.close()?;
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
 

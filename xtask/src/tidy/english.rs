@@ -88,28 +88,18 @@ mod tests {
     #[test]
     fn riddles_in_all_kinds_of_comments_count() {
         for (text, counted) in [
-            (
-                "//! A rank whoever waits.\n\n/// Those that wait.\n// What is left.",
-                "1 whoever waits, 3 Those that, 4 What is",
-            ),
+            ("//! A rank whoever waits.\n\n/// Those that wait.", "1 whoever waits, 3 Those that"),
             ("fn f() {} // one whose rank", "1 one whose"),
             ("// Who reads it. A rank who reads it. The rank reads it.", "1 Who reads"),
-            (
-                "// Does what `f` does, whatever it has, whichever side.",
-                "1 what, 1 whatever it, 1 whichever side",
-            ),
-            (
-                "// Its time is that of a call, those of two, those in it.",
-                "1 that of, 1 those of, 1 those in",
-            ),
-            (
-                "// The one before it is the one. That which waits.",
-                "1 The one before, 1 the one., 1 That which",
-            ),
+            ("// What is left. Does what `f` does.", "1 What is, 1 what"),
+            ("// Whatever it has, whichever side.", "1 Whatever it, 1 whichever side"),
+            ("// Its time is that of a call, those of two.", "1 that of, 1 those of"),
+            ("// The one before it, those in it.", "1 The one before, 1 those in"),
+            ("// It is the one. That which waits.", "1 the one., 1 That which"),
             ("// What does a rank send? One of the ranks. The one rank. Those ranks. It says that.", ""),
             ("// What? What it sends. What?", "1 What it"),
             (
-                "//! How it works.\n\n/// Which rank.\nfn f() {}\n    /// Whose it is.\n",
+                "//! How it works.\n\n/// Which rank.\nfn f() {}\n    /// Whose it is.",
                 "1 How, 3 Which, 5 Whose",
             ),
             ("// A rank.\n/// Where it is.\n// Where.", "2 Where"),

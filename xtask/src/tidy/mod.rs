@@ -46,7 +46,7 @@ fn check() -> Outcome<(usize, Vec<Violation>)> {
     }
     let packages: Vec<&str> = paths.iter().filter_map(|path| path.strip_suffix("/Cargo.toml")).collect();
     violations.extend(workspace::check(repository, &rust)?);
-    violations.extend(orphans::check(&packages, &rust));
+    violations.extend(orphans::check(&rust));
     violations.extend(types::check(&packages, &syntax));
     violations.extend(circles::check(&packages, &syntax));
     violations.extend(english::check(&packages, &riddles));

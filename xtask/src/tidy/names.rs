@@ -19,14 +19,14 @@ const LIST: &str = "crates/unisono/names.txt";
 #[derive(Default)]
 struct Names {
     repository: PathBuf,
-    /// The path of each name without the crate's, and the features that it needs.
-    reachable: BTreeMap<String, Option<String>>,
+    /// The path of each name without the crate's, and the features that it needs, in words.
+    reachable: BTreeMap<String, String>,
     /// Re-exports that bring names without naming them.
     unnamed: Vec<Violation>,
 }
 
 /// A module of the crate: its path, its file, the features that it needs.
-type Spot<'a> = (&'a str, &'a str, Option<String>);
+type Spot<'a> = (&'a str, &'a str, String);
 
 /// Compares the list with the crate.
 ///
@@ -49,12 +49,10 @@ pub(crate) fn run() -> Outcome {
 }
 
 impl Names {
-    /// # Errors
-    /// When a file is missing or is no Rust.
     fn read(repository: &Path) -> Outcome<Names> {
         let mut names = Names { repository: repository.to_owned(), ..Names::default() };
         let file = format!("{SOURCES}/lib.rs");
-        names.walk(&parse(repository, &file)?, &("", &file, None))?;
+        names.walk(&parse(repository, &file)?, &("", &file, String::new()))?;
         Ok(names)
     }
 
@@ -63,11 +61,8 @@ impl Names {
         let part = |of: &str, is_extension: bool| {
             let is_in = |path: &str| path.starts_with("extend::") == is_extension;
             let names: Vec<_> = self.reachable.iter().filter(|(path, _)| is_in(path)).collect();
-            let always = names.iter().filter(|(_, features)| features.is_none()).count();
-            let lines = names.iter().map(|(path, features)| match features {
-                Some(features) => format!("unisono::{path} [{features}]\n"),
-                None => format!("unisono::{path}\n"),
-            });
+            let always = names.iter().filter(|(_, features)| features.is_empty()).count();
+            let lines = names.iter().map(|(path, features)| format!("unisono::{path}{features}\n"));
             let head = format!("For {of}: {} names, {always} of them without a feature", names.len());
             format!("{head}\n\n{}", lines.collect::<String>())
         };
@@ -93,7 +88,7 @@ impl Names {
             if !is_reachable(vis, attrs) {
                 continue;
             }
-            let features = features(attrs).or_else(|| of_module.clone());
+            let features = features(attrs).unwrap_or_else(|| of_module.clone());
             match item {
                 Item::Use(used) => self.reexport(&used.tree, &(path, file, features)),
                 Item::Mod(module) => {
@@ -142,7 +137,7 @@ fn features(attributes: &[Attribute]) -> Option<String> {
     let condition = attributes.iter().find(|attribute| attribute.path().is_ident("cfg"))?;
     let words = syntax::words(condition);
     let names: Vec<&str> = words.split('"').skip(1).step_by(2).collect();
-    (!names.is_empty()).then(|| names.join(" or "))
+    (!names.is_empty()).then(|| format!(" [{}]", names.join(" or ")))
 }
 
 /// Whether a path is a crate of ours or a public module at its root.

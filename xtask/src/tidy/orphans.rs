@@ -6,11 +6,14 @@ use std::collections::BTreeSet;
 use super::source::Violation;
 use crate::tool::regex;
 
-/// Folders in which cargo takes each file for the root of a target.
-const TARGET_FOLDERS: [&str; 4] = ["benches", "bin", "examples", "tests"];
+/// The root of a library, a program or a build script.
+const ROOT: &str = r"/(?:main|lib|build)\.rs$|/(?:bin|fuzz_targets)/\w+\.rs$";
+
+/// The root of another target, beside the sources.
+const TARGET: &str = r"/(?:benches|examples|tests)/\w+\.rs$";
 
 /// The files, by path and text, that no other file declares.
-pub(super) fn check(packages: &[&str], files: &[(String, String)]) -> Vec<Violation> {
+pub(super) fn check(files: &[(String, String)]) -> Vec<Violation> {
     let module = regex(r"(?m)^\s*(?:pub(?:\([a-z]+\))?\s+)?mod\s+(\w+)\s*;");
     // A path may lead anywhere; its last part is enough.
     let elsewhere = regex(r#"path\s*=\s*"(?:[^"]*/)?([^"/]+\.rs)""#);
@@ -25,11 +28,8 @@ pub(super) fn check(packages: &[&str], files: &[(String, String)]) -> Vec<Violat
         names.extend(elsewhere.captures_iter(text).map(|found| found[1].to_owned()));
     }
     let is_orphan = |path: &&String| {
-        let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
-        let (above, last) = folder.rsplit_once('/').unwrap_or(("", folder));
-        let is_target = TARGET_FOLDERS.contains(&last) && (last == "bin" || packages.contains(&above));
-        let is_root =
-            ["main.rs", "lib.rs", "build.rs"].contains(&file) || is_target || last == "fuzz_targets";
+        let file = path.rsplit('/').next().unwrap_or_default();
+        let is_root = regex(ROOT).is_match(path) || !path.contains("/src/") && regex(TARGET).is_match(path);
         !is_root && !declared.contains(*path) && !names.contains(file)
     };
     let text = "no file declares this module, so nobody compiles it";
@@ -57,7 +57,7 @@ mod tests {
             // A module of this name in another folder is another module.
             ("x/src/c/a.rs", ""),
         ];
-        let found = check(&["x"], &files.map(|(path, text)| (path.to_owned(), text.to_owned())));
+        let found = check(&files.map(|(path, text)| (path.to_owned(), text.to_owned())));
         let found: Vec<&str> = found.iter().map(|orphan| orphan.path.as_str()).collect();
         assert_eq!(found, ["x/src/init.rs", "x/src/c/a.rs"]);
     }

@@ -113,8 +113,7 @@ impl<'ast> Visit<'ast> for Reader {
 
     /// An item has its attributes before everything else.
     fn visit_attribute(&mut self, attribute: &'ast Attribute) {
-        let words = words(attribute).replace(' ', "");
-        let is_for_tests = ["test", "all(test", "any(test"].iter().any(|test| words.starts_with(test));
+        let is_for_tests = regex(r"^(?:(?:all|any) \()?test").is_match(&words(attribute));
         let is_cfg = attribute.path().is_ident("cfg") && is_for_tests;
         self.is_test |= is_cfg || attribute.path().is_ident("test");
     }

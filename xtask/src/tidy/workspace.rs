@@ -27,9 +27,6 @@ const FLOORS: [&str; 9] = [
 /// few to spare for shared memory and objects.
 const COMPILED_MAX: usize = 68;
 
-/// Dependencies that only the code of a macro names, or a file of another package.
-const NAMED_ELSEWHERE: &[(&str, &str)] = &[("unisono-vendor-tests", "allocation-counter")];
-
 /// The manifests of the other workspaces: of the laboratory, and of the package for Python.
 const OTHERS: [&str; 2] = ["benches/lab/Cargo.toml", "crates/unisono-python/Cargo.toml"];
 
@@ -92,8 +89,7 @@ fn problems(package: &Value, texts: &[&str], repository: &Path) -> Outcome<Vec<(
         let names_it = |text: &&str| {
             text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|one| one == word)
         };
-        let is_named = NAMED_ELSEWHERE.contains(&(name, used)) || texts.iter().any(names_it);
-        say(!is_named, "unused", format!("no code names {used}: remove it"));
+        say(!texts.iter().any(names_it), "unused", format!("no code names {used}: remove it"));
     }
     let shares_lints = read(&folder.join("Cargo.toml"))?.contains("[lints]\nworkspace = true\n");
     say(!shares_lints, "lints", "write [lints] workspace = true".to_owned());
@@ -124,9 +120,6 @@ fn differs(root: &Table, other: &Table) -> Option<String> {
 }
 
 /// The names of the packages of the workspace that are not published.
-///
-/// # Errors
-/// When cargo does not say.
 pub(crate) fn unpublished() -> Outcome<Vec<String>> {
     let packages = packages("Cargo.toml")?.into_iter().filter(|package| !is_published(package));
     Ok(packages.map(|package| text(&package["name"]).to_owned()).collect())
