@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz [--inputs N | --keep] [target]`: runs the fuzz targets of `fuzz/` one after the other, each for so
-//! many inputs, and prints a line for each. The committed corpus, `fuzz/corpus/TARGET.hex`, is the start. New
-//! inputs stay in `fuzz/target/corpus`; `--keep` adds the inputs with new coverage to the committed corpus.
+//! many inputs. The committed corpus, `fuzz/corpus/TARGET.hex`, is the start. New inputs stay in `fuzz/target/corpus`;
+//! `--keep` adds the inputs with new coverage to the committed corpus.
 //!
 //! Without the address sanitizer: nearly all that is under test is safe Rust, and takes several times as many inputs in
 //! the same time. Overflows and debug assertions are checked.
@@ -10,8 +10,7 @@ mod corpus;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
 use crate::tool::{Outcome, at, fresh, repository, succeed};
 
@@ -22,9 +21,6 @@ const TARGETS: [Target; 5] =
     [("frame", 256), ("handshake", 400), ("store", 512), ("control", 256), ("compression", 512)];
 
 const INPUTS: u64 = 10_000_000;
-
-/// Memory above which an input counts as a crash.
-const RSS_MB_MAX: u32 = 2048;
 
 const USAGE: &str =
     "usage: cargo xtask fuzz [--inputs N | --keep] [frame | handshake | store | control | compression]";
@@ -42,44 +38,26 @@ pub(crate) fn run(words: &[&str]) -> Outcome {
     if targets.is_empty() {
         return Err(USAGE.to_owned());
     }
-    if !answers(&["fuzz", "--version"]) {
-        return Err("cargo-fuzz is missing: cargo install cargo-fuzz, and its folder in PATH".to_owned());
-    }
-    if !answers(&["+nightly", "--version"]) {
-        println!("fuzz: no nightly toolchain (rustup toolchain install nightly): trying the present one");
-    }
-    targets.iter().try_for_each(|(name, _)| succeed(&mut cargo(&["build", name])))?;
     let Some(inputs) = inputs else { return targets.iter().try_for_each(|(name, _)| keep(name)) };
     let crashed: Vec<String> = targets.into_iter().filter_map(|target| fuzz(target, inputs).err()).collect();
     println!("fuzz: cargo xtask fuzz --keep: adds the found inputs with new coverage to fuzz/corpus");
     if crashed.is_empty() { Ok(()) } else { Err(crashed.join("; ")) }
 }
 
-/// Whether there is a cargo that understands these words.
-fn answers(words: &[&str]) -> bool {
-    let status = Command::new("cargo").args(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
-}
-
-fn folder() -> PathBuf {
-    repository().join("fuzz")
-}
-
-/// The cargo that can fuzz.
-fn cargo(words: &[&str]) -> Command {
+/// Runs a target on these folders with options of libFuzzer. Cargo-fuzz counts coverage by options of the compiler that
+/// a stable one takes by this variable.
+fn cargo_fuzz(name: &str, folders: [&PathBuf; 2], options: &[String]) -> Outcome {
     let mut command = Command::new("cargo");
-    if answers(&["+nightly", "--version"]) {
-        command.arg("+nightly");
-    } else {
-        command.env("RUSTC_BOOTSTRAP", "1");
-    }
-    command.args(["fuzz", words[0], "--sanitizer", "none"]).args(&words[1..]).current_dir(folder());
-    command
+    command.args(["fuzz", "run", "--sanitizer", "none", name]).args(folders).arg("--").args(options);
+    // Memory that is taken for every input comes from the heap, not from the system anew.
+    command.envs([("MALLOC_MMAP_THRESHOLD_", "1073741824"), ("MALLOC_TRIM_THRESHOLD_", "1073741824")]);
+    succeed(command.current_dir(repository().join("fuzz")).env("RUSTC_BOOTSTRAP", "1"))
 }
 
 /// The committed inputs of a target, a file each, and the folder of the found ones.
 fn folders(name: &str) -> Outcome<[PathBuf; 2]> {
-    let [seeds, found] = ["seeds", "corpus"].map(|kind| folder().join("target").join(kind).join(name));
+    let [seeds, found] =
+        ["seeds", "corpus"].map(|kind| repository().join("fuzz/target").join(kind).join(name));
     // Seeds of an earlier commit may be there.
     fresh(&seeds)?;
     fs::create_dir_all(&found).map_err(at(&found))?;
@@ -92,8 +70,8 @@ fn folders(name: &str) -> Outcome<[PathBuf; 2]> {
 /// Adds the found inputs with new coverage to the committed corpus of a target.
 fn keep(name: &str) -> Outcome {
     let [seeds, found] = folders(name)?;
-    succeed(cargo(&["run", name]).args([&seeds, &found]).args(["--", "-merge=1"]))?;
-    let file = folder().join(format!("corpus/{name}.hex"));
+    cargo_fuzz(name, [&seeds, &found], &["-merge=1".to_owned()])?;
+    let file = repository().join(format!("fuzz/corpus/{name}.hex"));
     let mut lines = Vec::new();
     for input in fs::read_dir(&seeds).map_err(at(&seeds))? {
         let bytes = input.and_then(|input| fs::read(input.path())).map_err(at(&seeds))?;
@@ -104,23 +82,13 @@ fn keep(name: &str) -> Outcome {
     fs::write(&file, lines.concat()).map_err(at(&file))
 }
 
-/// Runs one target, and prints libFuzzer's figures and a line of ours.
+/// Runs one target, and prints libFuzzer's figures.
 fn fuzz((name, bytes_max): Target, inputs: u64) -> Outcome {
     let [seeds, found] = folders(name)?;
-    let start = Instant::now();
-    let outcome = succeed(
-        cargo(&["run", name])
-            .args([&found, &seeds])
-            .args(["--", "-verbosity=0", "-print_final_stats=1", "-timeout=10"])
-            .args([format!("-runs={inputs}"), format!("-max_len={bytes_max}")])
-            .arg(format!("-rss_limit_mb={RSS_MB_MAX}"))
-            // Memory that is taken for every input comes from the heap, not from the system anew.
-            .envs([("MALLOC_MMAP_THRESHOLD_", "1073741824"), ("MALLOC_TRIM_THRESHOLD_", "1073741824")]),
-    );
-    let (found, seconds) = (fs::read_dir(&found).map_err(at(&found))?.count(), start.elapsed().as_secs());
-    let verdict = if outcome.is_ok() { "no crash" } else { "a crash" };
-    println!("fuzz: {name}: {verdict} in {seconds} s, {found} inputs found so far");
-    outcome.map_err(|problem| format!("{name}: {problem}"))
+    println!("fuzz: {name}");
+    let mut options = ["-verbosity=0", "-print_final_stats=1", "-timeout=10"].map(str::to_owned).to_vec();
+    options.extend([format!("-runs={inputs}"), format!("-max_len={bytes_max}")]);
+    cargo_fuzz(name, [&found, &seeds], &options).map_err(|problem| format!("{name}: {problem}"))
 }
 
 #[cfg(test)]
@@ -131,15 +99,6 @@ mod tests {
     fn other_words_are_refused() {
         for words in [&["nothing"][..], &["--inputs"], &["--inputs", "x"], &["store", "frame"]] {
             assert_eq!(run(words), Err(USAGE.to_owned()), "{words:?}");
-        }
-    }
-
-    #[test]
-    fn every_target_has_its_program_and_its_corpus() {
-        for (name, _) in TARGETS {
-            let program = repository().join(format!("fuzz/fuzz_targets/{name}.rs"));
-            assert!(program.is_file(), "{name}");
-            assert!(!corpus::read(repository(), name).unwrap().is_empty(), "{name}");
         }
     }
 }
