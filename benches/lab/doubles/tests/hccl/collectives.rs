@@ -5,21 +5,9 @@ use std::sync::Barrier;
 use unisono_double_common::memory::{POISON, Part};
 
 use crate::api::{Api, Config, I32, Item, Rank, SUM, run, run_well};
+use crate::numbers::{SIZE, input, inputs, sums};
 
-const SIZE: usize = 3;
 const COUNT: usize = 4;
-
-fn input(rank: usize, at: usize) -> i32 {
-    (rank * 100 + at) as i32 + 1
-}
-
-fn inputs(rank: usize, count: usize) -> Vec<i32> {
-    (0..count).map(|at| input(rank, at)).collect()
-}
-
-fn sums(from: usize, count: usize) -> Vec<i32> {
-    (from..from + count).map(|at| (0..SIZE).map(|rank| input(rank, at)).sum()).collect()
-}
 
 /// Makes a call with an input and an output, and takes the output.
 fn with_buffers(

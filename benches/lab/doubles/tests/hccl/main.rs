@@ -5,5 +5,7 @@
 mod api;
 mod collectives;
 mod faults;
+#[path = "../shared/numbers.rs"]
+mod numbers;
 mod operators;
 mod refusals;

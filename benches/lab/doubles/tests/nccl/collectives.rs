@@ -5,23 +5,10 @@ use std::sync::Barrier;
 use unisono_double_common::memory::{POISON, Part};
 
 use crate::api::Api;
+use crate::numbers::{SIZE, input, inputs, sums};
 use crate::rank::{F32, I8, I32, Rank, SUM, run_well};
 
-const SIZE: usize = 3;
 const COUNT: usize = 5;
-
-/// Number `at` of rank `rank`'s input.
-fn input(rank: usize, at: usize) -> i32 {
-    (rank * 100 + at) as i32 + 1
-}
-
-fn inputs(rank: usize, count: usize) -> Vec<i32> {
-    (0..count).map(|at| input(rank, at)).collect()
-}
-
-fn sums(from: usize, count: usize) -> Vec<i32> {
-    (from..from + count).map(|at| (0..SIZE).map(|rank| input(rank, at)).sum()).collect()
-}
 
 /// Makes a call with an input and an output, and takes the output.
 fn with_buffers(

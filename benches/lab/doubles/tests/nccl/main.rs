@@ -8,4 +8,6 @@ mod collectives;
 mod communicators;
 mod driver;
 mod faults;
+#[path = "../shared/numbers.rs"]
+mod numbers;
 mod rank;
