@@ -86,6 +86,11 @@ impl<'a, 'py> Given<'a, 'py> {
         }
     }
 
+    /// The number of elements of its one array in each dimension.
+    fn shape(&self) -> PyResult<Vec<usize>> {
+        Ok(self.one("array")?.shape(self.object.py()))
+    }
+
     fn is_read_only(&self) -> bool {
         matches!(&self.arrays, Arrays::One(array) if array.is_read_only())
     }
@@ -154,9 +159,7 @@ impl Communicator {
         // The first rank of an exscan has no result; its array stays as it is.
         let has_result = collective != Collective::Exscan || self.inner.rank() > 0;
         let made = match out {
-            None if input.is_read_only() && is_immutable(array)? => {
-                Some(input.new_result(&input.one("array")?.shape())?)
-            }
+            None if input.is_read_only() && is_immutable(array)? => Some(input.new_result(&input.shape()?)?),
             None => None,
             Some(out) if input.is(Some(out)) => None,
             Some(out) => Some(out.clone()),
@@ -210,7 +213,7 @@ impl Communicator {
         } else {
             let out = match out {
                 Some(out) => out.clone(),
-                None => input.new_result(&input.one("array")?.shape())?,
+                None => input.new_result(&input.shape()?)?,
             };
             let output = input.output(&out, Division::Anywhere)?.arrays;
             Request::new(
@@ -256,7 +259,7 @@ impl Communicator {
             None => {
                 let shape = match &counts {
                     Some(counts) => vec![counts.iter().sum::<u64>() as usize],
-                    None => [&[self.size_of()], &input.one("array")?.shape()[..]].concat(),
+                    None => [&[self.size_of()], &input.shape()?[..]].concat(),
                 };
                 input.new_result(&shape)?
             }
@@ -343,7 +346,7 @@ impl Communicator {
 
     /// The shape of a rank's share: the first dimension counts the ranks, or is divided among them.
     fn share_shape(&self, input: &Given<'_, '_>, share: u64) -> PyResult<Vec<usize>> {
-        match &input.one("array")?.shape()[..] {
+        match &input.shape()?[..] {
             [first, rest @ ..] if *first == self.size_of() && !rest.is_empty() => Ok(rest.to_vec()),
             _ => Ok(vec![share as usize]),
         }
@@ -365,7 +368,7 @@ impl Communicator {
             Some(out) => out.clone(),
             None => match &receive {
                 Some(counts) => input.new_result(&[counts.iter().sum::<u64>() as usize])?,
-                None => input.new_result(&input.one("array")?.shape())?,
+                None => input.new_result(&input.shape()?)?,
             },
         };
         let (dtype, count) = (input.dtype, input.count);

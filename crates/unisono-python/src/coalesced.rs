@@ -4,10 +4,10 @@ use pyo3::prelude::*;
 use unisono::call::{Counts, Descriptor, Division};
 use unisono::{Collective, CollectivesOfLists};
 
-use crate::arrays::Piece;
 use crate::building::{Argument, Given, Maybe, given};
 use crate::communicator::Communicator;
 use crate::errors::invalid;
+use crate::foreign::Piece;
 use crate::operators::operator;
 use crate::request::{Memory, Request};
 use crate::results::Gives;

@@ -8,10 +8,11 @@ use unisono::compression::CompressedCollectives;
 use unisono::extend::calls::With;
 use unisono::{CallOptions, Collectives, DType, Element, Error, Outcome, ReduceOp};
 
-use crate::arrays::{Array, Started};
+use crate::arrays::Array;
 use crate::building::{Argument, given};
 use crate::communicator::{At, Communicator};
 use crate::compression::{CompressionState, State, for_float, locked};
+use crate::foreign::Started;
 use crate::interrupt::waiting;
 use crate::operators::operator;
 use crate::request::Memory;

@@ -1,6 +1,6 @@
 //! Element types: from formats of buffers and from names, and back.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_long};
 
 use unisono::DType;
 
@@ -9,35 +9,36 @@ use unisono::DType;
 /// # Errors
 /// The reason why a call cannot take such elements, and a remedy.
 pub(crate) fn of_format(format: &CStr, bytes: usize) -> Result<DType, String> {
-    let whole = format.to_str().unwrap_or("?");
-    let (order, letters) = match whole.as_bytes().first() {
-        Some(order @ (b'@' | b'=' | b'<' | b'>' | b'!')) => (*order, &whole[1..]),
-        Some(_) | None => (b'@', whole),
+    let (order, letters) = match format.to_bytes() {
+        [order @ (b'@' | b'=' | b'<' | b'>' | b'!'), letters @ ..] => (*order, letters),
+        letters => (b'@', letters),
     };
     let is_foreign =
         if cfg!(target_endian = "little") { matches!(order, b'>' | b'!') } else { order == b'<' };
     if is_foreign && bytes > 1 {
         return Err(format!(
-            "format {whole:?} has the byte order of another kind of machine; in numpy \
+            "format {format:?} has the byte order of another kind of machine; in numpy \
              array.astype(array.dtype.newbyteorder(\"=\")) gives a copy in this one's"
         ));
     }
     let dtype = match (letters, bytes) {
-        ("f", 4) => Some(DType::F32),
-        ("d", 8) => Some(DType::F64),
-        ("e", 2) => Some(DType::F16),
-        ("Zf", 8) => Some(DType::Complex64),
-        ("Zd", 16) => Some(DType::Complex128),
-        ("?", 1) => Some(DType::Bool),
-        ("c", 1) => Some(DType::U8),
-        ("b" | "h" | "i" | "l" | "q" | "n", _) => signed(bytes),
-        ("B" | "H" | "I" | "L" | "Q" | "N", _) => unsigned(bytes),
+        (b"f", 4) => Some(DType::F32),
+        (b"d", 8) => Some(DType::F64),
+        (b"e", 2) => Some(DType::F16),
+        (b"Zf", 8) => Some(DType::Complex64),
+        (b"Zd", 16) => Some(DType::Complex128),
+        (b"?", 1) => Some(DType::Bool),
+        (b"c", 1) => Some(DType::U8),
+        (b"b" | b"h" | b"i" | b"l" | b"q" | b"n", _) => signed(bytes),
+        (b"B" | b"H" | b"I" | b"L" | b"Q" | b"N", _) => unsigned(bytes),
         _ => None,
     };
     dtype.ok_or_else(|| match letters {
-        "O" => "its elements are Python objects; the calls on objects, such as broadcast_object, take these".to_owned(),
+        b"O" => {
+            "its elements are Python objects; the calls on objects, such as broadcast_object, take these".to_owned()
+        }
         _ => format!(
-            "format {whole:?} with elements of {bytes} bytes is of no element type; dtype=\"opaque:{bytes}\" moves \
+            "format {format:?} with elements of {bytes} bytes is of no element type; dtype=\"opaque:{bytes}\" moves \
              them as they are"
         ),
     })
@@ -59,6 +60,30 @@ fn unsigned(bytes: usize) -> Option<DType> {
         2 => Some(DType::U16),
         4 => Some(DType::U32),
         8 => Some(DType::U64),
+        _ => None,
+    }
+}
+
+/// The element type of numpy's number of it, `NPY_TYPES` of ndarraytypes.h.
+pub(crate) fn of_numpy(number: i32) -> Option<DType> {
+    match number {
+        0 => Some(DType::Bool),
+        1 => Some(DType::I8),
+        2 => Some(DType::U8),
+        3 => Some(DType::I16),
+        4 => Some(DType::U16),
+        5 => Some(DType::I32),
+        6 => Some(DType::U32),
+        // `long`, then `long long`.
+        7 => signed(size_of::<c_long>()),
+        8 => unsigned(size_of::<c_long>()),
+        9 => Some(DType::I64),
+        10 => Some(DType::U64),
+        11 => Some(DType::F32),
+        12 => Some(DType::F64),
+        14 => Some(DType::Complex64),
+        15 => Some(DType::Complex128),
+        23 => Some(DType::F16),
         _ => None,
     }
 }

@@ -9,7 +9,8 @@
 //! | `forms.rs`, `prepared.rs`, `group_calls.rs` | the forms of a call: made, started, prepared, made with others |
 //! | `building.rs`, `coalesced.rs` | from arguments of collectives to requests |
 //! | `request.rs` | one call with its arrays, to be made or started |
-//! | `arrays.rs` | memory of arrays, by the buffer protocol and DLPack; the one file with `unsafe` |
+//! | `arrays.rs` | arrays of programs: their memory and their element types |
+//! | `foreign.rs` | memory of arrays by its address, and frames of Python; the one file with `unsafe` |
 //! | `dtypes.rs`, `operators.rs`, `messages.rs` | arguments: element types, operators, peers and tags |
 //! | `results.rs`, `timeouts.rs` | values of calls and new arrays for them; timeouts |
 //! | `work.rs`, `message.rs`, `store.rs` | handles of started calls, messages that a probe has found, the store |
@@ -27,6 +28,7 @@ mod compression;
 mod dtypes;
 mod errors;
 mod exit;
+mod foreign;
 mod forms;
 mod group_calls;
 mod interrupt;

@@ -7,9 +7,10 @@ use unisono::call::{Descriptor, OwnedBuffers, OwnedCall, OwnedMemory};
 use unisono::extend::calls::{GroupRank, Operation};
 use unisono::{DType, Error, Outcome, Peer, Probed, Tag};
 
-use crate::arrays::{Array, Started, empty};
+use crate::arrays::Array;
 use crate::dtypes::numpy_name;
-use crate::errors::{exception, invalid};
+use crate::errors::{Raise, exception, invalid};
+use crate::foreign::{Started, empty};
 use crate::interrupt::waiting;
 use crate::messages::Received;
 use crate::results::numpy_array;
@@ -124,14 +125,15 @@ impl Message {
             tag: Tag::Is(self.tag),
             ..Descriptor::new(Operation::Recv, self.dtype, count)
         };
-        let (no_input, site) = (empty(py, self.dtype)?, site(py));
+        let (no_input, site) = (empty(self.dtype).raise(py)?, site(py));
         let whole = room.whole();
-        let started = Started::new(py, vec![room], vec![(0, whole)], |buffers| {
+        let started = Started::new(py, vec![room.into_memory()], vec![(0, whole)], |buffers| {
             let output =
                 buffers.into_iter().next().map_or(OwnedMemory::of(Vec::<u8>::new()), OwnedMemory::One);
             let buffers = OwnedBuffers::Separate { input: OwnedMemory::One(no_input), output };
             found.receive(OwnedCall { site, ..OwnedCall::new(descriptor, buffers) })
-        })?;
+        });
+        let started = started.raise(py)?;
         waiting(py, || started.work().wait())?;
         Ok(out)
     }

@@ -8,9 +8,10 @@ use unisono::call::{
 use unisono::extend::calls::{PreparedNumber, SegmentList, Site};
 use unisono::{Collectives, CollectivesAsync, UserFunction};
 
-use crate::arrays::{Array, Piece, Started, empty};
+use crate::arrays::Array;
 use crate::communicator::Communicator;
-use crate::errors::invalid;
+use crate::errors::{Raise, invalid};
+use crate::foreign::{Piece, Started, empty};
 use crate::interrupt::waiting;
 use crate::results::Gives;
 use crate::site::site;
@@ -266,8 +267,9 @@ impl Request {
             Memory::InPlace(both) => (None, put(both)),
             Memory::Separate { input, output } => (Some(put(input)), put(output)),
         };
-        let [no_input, no_output] = [empty(py, dtype)?, empty(py, dtype)?];
+        let [no_input, no_output] = [empty(dtype).raise(py)?, empty(dtype).raise(py)?];
         let (communicator, options, site) = (&*comm.inner, comm.options, site(py));
+        let arrays = arrays.into_iter().map(Array::into_memory).collect();
         let started = Started::new(py, arrays, pieces, |buffers| {
             let mut buffers = buffers.into_iter();
             let input = input.map(|input| input.memory(&mut buffers, no_input));
@@ -285,7 +287,7 @@ impl Request {
                 ..OwnedCall::new(descriptor, buffers)
             };
             communicator.start(call)
-        })?;
-        Ok(Work::new(started, gives, dtype))
+        });
+        Ok(Work::new(started.raise(py)?, gives, dtype))
     }
 }

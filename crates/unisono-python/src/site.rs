@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use unisono::extend::calls::Site;
+
+use crate::foreign::Frame;
 
 /// The most lines that are kept. A program with more of them forgets all and begins anew.
 const LINES_MAX: usize = 4096;
@@ -30,7 +31,6 @@ struct Lines(Mutex<BTreeMap<(usize, i32), Known>>);
 type Known = (Line, Py<PyAny>);
 
 static LINES: PyOnceLock<Lines> = PyOnceLock::new();
-static GET_FRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static FOLDER: PyOnceLock<String> = PyOnceLock::new();
 
 /// The line that calls; unknown without a Python frame, as in a thread of another language.
@@ -39,28 +39,24 @@ pub(crate) fn site(py: Python<'_>) -> Site {
 }
 
 fn found(py: Python<'_>) -> PyResult<Site> {
-    let get_frame = GET_FRAME.import(py, "sys", "_getframe")?;
-    let mut frame = get_frame.call0()?;
-    loop {
-        match line(&frame)? {
+    let mut frame = Frame::current(py);
+    while let Some(running) = frame {
+        match line(py, &running)? {
             Line::OfProgram(site) => return Ok(site),
-            Line::OfPackage => frame = frame.getattr(intern!(py, "f_back"))?,
+            Line::OfPackage => frame = running.back()?,
         }
     }
+    Ok(Site::UNKNOWN)
 }
 
-fn line(frame: &Bound<'_, PyAny>) -> PyResult<Line> {
-    let py = frame.py();
-    let code = frame.getattr(intern!(py, "f_code"))?;
-    let instruction: i32 = frame.getattr(intern!(py, "f_lasti"))?.extract()?;
-    let key = (code.as_ptr().addr(), instruction);
+fn line(py: Python<'_>, frame: &Frame<'_>) -> PyResult<Line> {
+    let code = frame.code();
+    let key = (code.as_ptr().addr(), frame.instruction()?);
     let lines = LINES.get_or_init(py, || Lines(Mutex::default()));
     if let Some((line, _)) = lines.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Ok(*line);
     }
-    // A frame that is in no line of its file has `None`.
-    let number: Option<u32> = frame.getattr("f_lineno")?.extract()?;
-    let line = read(&code, number.unwrap_or(0))?;
+    let line = read(&code, frame.line())?;
     let mut known = lines.0.lock().unwrap_or_else(PoisonError::into_inner);
     // Code objects are dropped behind the lock, because that runs code of the interpreter.
     let forgotten = if known.len() < LINES_MAX { BTreeMap::new() } else { std::mem::take(&mut *known) };

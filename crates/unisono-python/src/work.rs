@@ -4,8 +4,8 @@ use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use unisono::DType;
 
-use crate::arrays::Started;
 use crate::exit::{Kept, attached};
+use crate::foreign::Started;
 use crate::interrupt::waiting;
 use crate::results::Gives;
 use crate::timeouts::seconds;

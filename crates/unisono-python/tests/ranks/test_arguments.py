@@ -29,6 +29,30 @@ def test_strided(comm):
     comm.all_reduce(own)
 
 
+class Other(np.ndarray):
+    """Arrays that come by the buffer protocol; plain ones are read where they stand."""
+
+
+@pytest.mark.parametrize("letter", "bBhHiIlLqQefdFD?")
+def test_plain_arrays_are_those_of_the_buffer_protocol(comm, letter):
+    plain, other = np.ones((2, 3), letter), np.zeros((2, 3), letter).view(Other)
+    comm.all_reduce(plain, un.MAX if letter not in "FD?" else un.BIT_OR if letter == "?" else un.SUM, out=other)
+    assert (other == (comm.size if letter in "FD" else 1)).all()
+    rows = comm.all_gather(plain)
+    assert rows.shape == (comm.size, 2, 3) and (rows == 1).all()
+    plain.flags.writeable = other.flags.writeable = False
+    for own in (plain, other):
+        with pytest.raises(un.InvalidArgument, match="is read-only"):
+            comm.broadcast(own)
+
+
+def test_elements_at_odd_addresses(comm):
+    own = np.zeros(8 * 3 + 1, "uint8")[1:].view("f8")
+    own[:] = comm.rank
+    comm.all_reduce(own, un.MAX)
+    assert (own == comm.size - 1).all()
+
+
 def test_other_byte_order(comm):
     with pytest.raises(un.InvalidArgument, match="byte order"):
         comm.all_reduce(np.ones(3, dtype=">f8"))
