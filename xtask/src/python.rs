@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::tool::{Outcome, at, cargo, fresh, repository, seed_lock, succeed, target_folder};
+use crate::tool::{Outcome, at, cargo, fresh, repository, succeed, target_folder};
 
 /// The package's folder in the repository.
-pub(crate) const FOLDER: &str = "crates/unisono-python";
+const FOLDER: &str = "crates/unisono-python";
+
+/// Builds the program with the features of the module's dependencies, so that the module finds them compiled.
+const PROGRAM: [&str; 7] =
+    ["build", "--bin", "unisono", "--package", "unisono-cli", "--package", "unisono-python"];
 
 /// The tool that makes wheels.
 const MATURIN: &str = "maturin==1.16.0";
@@ -43,8 +47,7 @@ fn out(name: &str) -> PathBuf {
 
 /// Makes the wheel, with the program in it.
 fn wheel((folder, options): Profile) -> Outcome<PathBuf> {
-    seed_lock(&package())?;
-    timed("the program", cargo(["build", "--package", "unisono-cli"]).args(options))?;
+    timed("the program", cargo(PROGRAM).args(options))?;
     // Where maturin takes the scripts of the wheel from.
     let scripts = package().join("unisono.data/scripts");
     fresh(&scripts)?;

@@ -17,6 +17,8 @@
 //! | `mesh.rs`, `compressed.rs`, `compression.rs` | meshes and grids; compressed calls and their states |
 //! | `errors.rs`, `site.rs` | exceptions, and the lines of the program that they name |
 //! | `interrupt.rs`, `exit.rs` | waits that Ctrl-C ends; the interpreter and its end |
+//!
+//! No file names `libc`, `num_traits` and `rustix`, which the manifest has for their features.
 
 mod arrays;
 mod building;

@@ -15,27 +15,28 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use crate::tool::{Outcome, fresh, regex, repository, seed_lock, target_folder};
-use crate::{lab, matrix, python, tidy};
+use crate::{lab, matrix, tidy};
 use report::Report;
 
 /// The packages that the default form leaves out, with all that only these packages depend on: kernels on devices,
-/// vendors' libraries and the doubles of these, micro-benchmarks.
-const LEFT_OUT: [&str; 6] = [
+/// vendors' libraries and the doubles of these, micro-benchmarks, the package for Python.
+const LEFT_OUT: [&str; 7] = [
     "unisono-benches",
     "unisono-compression-*",
     "unisono-cuda",
     "unisono-double-*",
     "unisono-offload-*",
+    "unisono-python",
     "unisono-vendor-tests",
 ];
 
 const LEFT_OUT_TEXT: &str = "\
 left out: format, clippy, documentation, packages; kernels on devices, vendors' libraries and their doubles,
-          programs that measure, the package under examples. All of it: cargo xtask test --full";
+          programs that measure, the packages for Python and under examples. All of it: cargo xtask test --full";
 
 /// The commands of cargo of the full form, and the folder of each: the product, then a package that uses the library
-/// from outside the workspace, then the other workspaces.
-const FULL: [(&str, &str); 17] = [
+/// from outside the workspace, then the other workspace.
+const FULL: [(&str, &str); 15] = [
     ("", "fmt --all --check"),
     ("", "clippy --workspace --all-targets --all-features -- --deny warnings"),
     // As a program has it that asks for no feature.
@@ -61,9 +62,6 @@ const FULL: [(&str, &str); 17] = [
     (lab::FOLDER, "test --no-run"),
     // Short forms of its programs.
     (lab::FOLDER, "test --no-fail-fast"),
-    // Its tests are programs in Python: `cargo xtask python test`.
-    (python::FOLDER, "fmt --check"),
-    (python::FOLDER, "clippy --all-targets -- --deny warnings"),
 ];
 
 const EXAMPLE: &str = "examples/bidirectional-ring";

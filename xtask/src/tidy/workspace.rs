@@ -27,8 +27,8 @@ const FLOORS: [&str; 9] = [
 /// few to spare for shared memory and objects.
 const COMPILED_MAX: usize = 68;
 
-/// The manifests of the other workspaces: of the laboratory, and of the package for Python.
-const OTHERS: [&str; 2] = ["benches/lab/Cargo.toml", "crates/unisono-python/Cargo.toml"];
+/// The manifest of the other workspace, the laboratory.
+const OTHER: &str = "benches/lab/Cargo.toml";
 
 /// The texts of the licences, which each archive must hold.
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
@@ -38,7 +38,7 @@ const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 /// # Errors
 /// When a manifest cannot be read, or cargo does not answer.
 pub(super) fn check(repository: &Path, files: &[(String, String)]) -> Outcome<Vec<Violation>> {
-    let all = std::iter::once("Cargo.toml").chain(OTHERS).map(packages);
+    let all = ["Cargo.toml", OTHER].into_iter().map(packages);
     let all: Vec<Value> = all.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
     let folders: Vec<&str> = all.iter().map(|package| folder(package, repository)).collect();
     let mut found = Vec::new();
@@ -52,9 +52,8 @@ pub(super) fn check(repository: &Path, files: &[(String, String)]) -> Outcome<Ve
         problems.into_iter().for_each(|(rule, problem)| say(folder, rule, problem));
     }
     let root = table(&repository.join("Cargo.toml"))?;
-    for other in OTHERS {
-        let problem = differs(&root, &table(&repository.join(other))?);
-        problem.into_iter().for_each(|text| say(other.trim_end_matches("/Cargo.toml"), "workspace", text));
+    if let Some(text) = differs(&root, &table(&repository.join(OTHER))?) {
+        say(OTHER.trim_end_matches("/Cargo.toml"), "workspace", text);
     }
     let tree = ["tree", "-p", "unisono", "-e", "normal,build", "--prefix", "none", "--locked"];
     let count =
