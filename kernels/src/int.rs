@@ -16,8 +16,8 @@ use crate::{IntPart, IntPartMut, Residual, Stores, reference};
 /// Elements of a block that waits outside of the new residual.
 const HELD_MAX: usize = 2048;
 
-/// The data of an encoder. `SYMMETRIC` comes from the format.
-struct IntEncoder<'a, S, R, const SYMMETRIC: bool> {
+/// The data of an encoder. `SYMMETRIC` of its methods comes from the format.
+struct IntEncoder<'a, S, R> {
     simd: S,
     source: R,
     /// The number of the first element of this job.
@@ -30,7 +30,7 @@ struct IntEncoder<'a, S, R, const SYMMETRIC: bool> {
     ahead: Ahead,
 }
 
-impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRIC> {
+impl<S: Simd, R: Source<S>> IntEncoder<'_, S, R> {
     #[inline(always)]
     fn blocks(&self) -> usize {
         self.elements.div_ceil(self.format.block)
@@ -43,7 +43,12 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRI
 
     /// Finds a block's scale; the numbers go to `held`.
     #[inline(always)]
-    fn measure(&mut self, number: usize, old: Option<&[f32]>, mut held: Option<&mut [f32]>) {
+    fn measure<const SYMMETRIC: bool>(
+        &mut self,
+        number: usize,
+        old: Option<&[f32]>,
+        mut held: Option<&mut [f32]>,
+    ) {
         let (simd, Range { start, end }) = (self.simd, self.elements_of(number));
         self.source.begin(simd, number);
         let mut largest = simd.zeros();
@@ -90,14 +95,20 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRI
     }
 
     #[inline(always)]
-    fn steps(&self, number: usize) -> Steps {
+    fn steps<const SYMMETRIC: bool>(&self, number: usize) -> Steps {
         let scale = self.output.scales[number * self.format.scales_per_block()];
         Steps::new(scale, if SYMMETRIC { 0.0 } else { self.output.scales[2 * number + 1] })
     }
 
     /// Writes the codes of a group; returns their errors.
     #[inline(always)]
-    fn code(&mut self, steps: Steps, values: S::Lanes, at: usize, count: usize) -> S::Lanes {
+    fn code<const SYMMETRIC: bool>(
+        &mut self,
+        steps: Steps,
+        values: S::Lanes,
+        at: usize,
+        count: usize,
+    ) -> S::Lanes {
         let simd = self.simd;
         let codes = steps.codes::<S, SYMMETRIC>(simd, values, self.rounding, self.first + at);
         match self.format.width {
@@ -108,28 +119,37 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRI
     }
 
     #[inline(always)]
-    fn encode(&mut self, residual: Option<Residual<'_>>, stores: Stores) -> Option<usize> {
-        let fits = self.format.block <= HELD_MAX;
-        match (residual, stores) {
-            (None, _) if R::IS_MEMORY || !fits => self.again(),
-            (None, _) => self.hold(None),
-            (Some(residual), Stores::Streaming) if fits => self.hold(Some(residual)),
-            (Some(residual), _) => self.rewrite(residual),
+    fn encode(mut self, residual: Option<Residual<'_>>, stores: Stores) -> Option<usize> {
+        if self.format.symmetric {
+            self.encode_as::<true>(residual, stores);
+        } else {
+            self.encode_as::<false>(residual, stores);
         }
         self.bad
     }
 
+    #[inline(always)]
+    fn encode_as<const SYMMETRIC: bool>(&mut self, residual: Option<Residual<'_>>, stores: Stores) {
+        let fits = self.format.block <= HELD_MAX;
+        match (residual, stores) {
+            (None, _) if R::IS_MEMORY || !fits => self.again::<SYMMETRIC>(),
+            (None, _) => self.hold::<SYMMETRIC>(None),
+            (Some(residual), Stores::Streaming) if fits => self.hold::<SYMMETRIC>(Some(residual)),
+            (Some(residual), _) => self.rewrite::<SYMMETRIC>(residual),
+        }
+    }
+
     /// The source gives each block twice.
     #[inline(always)]
-    fn again(&mut self) {
+    fn again<const SYMMETRIC: bool>(&mut self) {
         let blocks = self.blocks();
         for number in 0..blocks + usize::from(R::IS_MEMORY) {
             if number < blocks {
-                self.measure(number, None, None);
+                self.measure::<SYMMETRIC>(number, None, None);
             }
             // Only from memory, whose groups do not depend on the block that was begun.
             let Some(last) = number.checked_sub(usize::from(R::IS_MEMORY)) else { continue };
-            let (steps, Range { start, end }) = (self.steps(last), self.elements_of(last));
+            let (steps, Range { start, end }) = (self.steps::<SYMMETRIC>(last), self.elements_of(last));
             let mut at = start;
             while at < end {
                 let mut values = self.source.load(self.simd, at);
@@ -137,7 +157,7 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRI
                 if steps.scale < NO_FLUSH_MIN || !SYMMETRIC {
                     values = compensate(self.simd, values, None, at, self.ahead);
                 }
-                self.code(steps, values, at, end - at);
+                self.code::<SYMMETRIC>(steps, values, at, end - at);
                 at += LANES;
             }
         }
@@ -145,17 +165,17 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRI
 
     /// Blocks wait in the new residual.
     #[inline(always)]
-    fn rewrite(&mut self, residual: Residual<'_>) {
+    fn rewrite<const SYMMETRIC: bool>(&mut self, residual: Residual<'_>) {
         for number in 0..=self.blocks() {
             if number < self.blocks() {
                 let held = &mut residual.new[self.elements_of(number)];
-                self.measure(number, Some(residual.old), Some(held));
+                self.measure::<SYMMETRIC>(number, Some(residual.old), Some(held));
             }
             let Some(last) = number.checked_sub(1) else { continue };
-            let (steps, Range { start, end }) = (self.steps(last), self.elements_of(last));
+            let (steps, Range { start, end }) = (self.steps::<SYMMETRIC>(last), self.elements_of(last));
             let mut at = start;
             while at < end {
-                let left = self.code(steps, load(self.simd, residual.new, at), at, end - at);
+                let left = self.code::<SYMMETRIC>(steps, load(self.simd, residual.new, at), at, end - at);
                 store(self.simd, &mut residual.new[..end], at, left, Stores::Cached);
                 at += LANES;
             }
@@ -164,19 +184,19 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRI
 
     /// Blocks wait elsewhere, so that the new residual is only written.
     #[inline(always)]
-    fn hold(&mut self, mut residual: Option<Residual<'_>>) {
+    fn hold<const SYMMETRIC: bool>(&mut self, mut residual: Option<Residual<'_>>) {
         let mut held = [[0.0; HELD_MAX]; 2];
         for number in 0..=self.blocks() {
             if number < self.blocks() {
                 let held = &mut held[number % 2][..self.elements_of(number).len()];
-                self.measure(number, residual.as_ref().map(|residual| residual.old), Some(held));
+                self.measure::<SYMMETRIC>(number, residual.as_ref().map(|residual| residual.old), Some(held));
             }
             let Some(last) = number.checked_sub(1) else { continue };
-            let (steps, Range { start, end }) = (self.steps(last), self.elements_of(last));
+            let (steps, Range { start, end }) = (self.steps::<SYMMETRIC>(last), self.elements_of(last));
             let held = &held[last % 2][..end - start];
             let mut at = start;
             while at < end {
-                let left = self.code(steps, load(self.simd, held, at - start), at, end - at);
+                let left = self.code::<SYMMETRIC>(steps, load(self.simd, held, at - start), at, end - at);
                 if let Some(residual) = &mut residual {
                     store(self.simd, residual.new, at, left, Stores::Streaming);
                 }
@@ -218,33 +238,8 @@ impl Job for IntEncode<'_> {
         let IntEncode { input, first, residual, format, rounding, output } = self;
         let ahead = Ahead::of(residual.is_some(), stores);
         let (source, elements) = (Input(input, ahead), input.len());
-        if format.symmetric {
-            IntEncoder::<_, _, true> {
-                simd,
-                source,
-                first,
-                elements,
-                format,
-                rounding,
-                output,
-                bad: None,
-                ahead,
-            }
+        IntEncoder { simd, source, first, elements, format, rounding, output, bad: None, ahead }
             .encode(residual, stores)
-        } else {
-            IntEncoder::<_, _, false> {
-                simd,
-                source,
-                first,
-                elements,
-                format,
-                rounding,
-                output,
-                bad: None,
-                ahead,
-            }
-            .encode(residual, stores)
-        }
     }
 
     fn define(self) -> Option<usize> {
@@ -322,33 +317,8 @@ impl Job for IntReduceEncode<'_> {
         let IntReduceEncode { parts, first, elements, residual, format, rounding, output } = self;
         let ahead = Ahead::of(residual.is_some(), stores);
         let source = IntSum { codes: Codes::new(parts, format, first), elements };
-        if format.symmetric {
-            IntEncoder::<_, _, true> {
-                simd,
-                source,
-                first,
-                elements,
-                format,
-                rounding,
-                output,
-                bad: None,
-                ahead,
-            }
+        IntEncoder { simd, source, first, elements, format, rounding, output, bad: None, ahead }
             .encode(residual, stores)
-        } else {
-            IntEncoder::<_, _, false> {
-                simd,
-                source,
-                first,
-                elements,
-                format,
-                rounding,
-                output,
-                bad: None,
-                ahead,
-            }
-            .encode(residual, stores)
-        }
     }
 
     fn define(self) -> Option<usize> {
