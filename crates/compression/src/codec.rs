@@ -141,11 +141,15 @@ pub trait Codec: Send + Sync + fmt::Debug {
         out: BufferMut<'_>,
     ) -> Result<()>;
 
-    /// Brings a part from the order that kernels write into the order of the wire.
-    fn seal(&self, part: &mut [u32]);
-
     /// Whether the orders of kernels and of the wire differ: then parts cannot be sent from the memory of a device.
-    fn is_reordered(&self) -> bool;
+    fn is_reordered(&self) -> bool {
+        false
+    }
+
+    /// Brings a part from the order that kernels write into the order of the wire.
+    fn seal(&self, part: &mut [u32]) {
+        let _ = part;
+    }
 
     /// The words at the front of a part by which [`Codec::accept`] judges a part that stays on a device: its scales.
     fn head_words(&self, elements: usize) -> usize;

@@ -56,14 +56,8 @@ pub trait CompressedCollectives: Communicator {
         state: &mut CompressionState,
     ) -> Result<()> {
         let site = Site::caller();
-        let mut vector = Elements::new(FloatType::of(T::DTYPE)?, [bytemuck::cast_slice_mut(buffer)]);
-        let Some(scope) = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)? else {
-            return Ok(());
-        };
-        if auto::is_exact(&scope, &mut vector, op, state, site)? {
-            return Ok(());
-        }
-        exchange::run(&scope, &mut vector, weight(op, self.group().size())?, state, site)
+        let vector = Elements::new(FloatType::of(T::DTYPE)?, [bytemuck::cast_slice_mut(buffer)]);
+        all_reduce(self, T::DTYPE, vector, op, state, site)
     }
 
     /// [`CompressedCollectives::compressed_all_reduce`] of many buffers as if they followed each other in one, without
@@ -91,14 +85,7 @@ pub trait CompressedCollectives: Communicator {
         let site = Site::caller();
         let float = FloatType::of(T::DTYPE)?;
         let bytes = buffers.iter_mut().map(|buffer| bytemuck::cast_slice_mut(buffer));
-        let mut vector = Elements::new(float, bytes);
-        let Some(scope) = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state, site)? else {
-            return Ok(());
-        };
-        if auto::is_exact(&scope, &mut vector, op, state, site)? {
-            return Ok(());
-        }
-        exchange::run(&scope, &mut vector, weight(op, self.group().size())?, state, site)
+        all_reduce(self, T::DTYPE, Elements::new(float, bytes), op, state, site)
     }
 
     /// [`CompressedCollectives::compressed_all_reduce`] of a vector of f32 in the memory of a device, where it stays;
@@ -279,6 +266,24 @@ fn check_outputs<T>(outputs: &[&mut [T]], shares: impl ExactSizeIterator<Item = 
         }
     }
     Ok(())
+}
+
+/// An all-reduce in memory of the host.
+fn all_reduce<C: Communicator + ?Sized>(
+    comm: &C,
+    dtype: DType,
+    mut vector: Elements<&mut [u8]>,
+    op: ReduceOp,
+    state: &mut CompressionState,
+    site: Site,
+) -> Result<()> {
+    let Some(scope) = open(comm, dtype, &Shape::Whole(vector.count()), Some(op), state, site)? else {
+        return Ok(());
+    };
+    if auto::is_exact(&scope, &mut vector, op, state, site)? {
+        return Ok(());
+    }
+    exchange::run(&scope, &mut vector, weight(op, comm.group().size())?, state, site)
 }
 
 /// Checks the arguments, and takes the communicator's turn. `None` where the operation that this one stands in for is

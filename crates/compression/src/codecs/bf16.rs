@@ -78,12 +78,6 @@ impl Codec for Bf16 {
         kernels.bf16_expand(part, weight, out)
     }
 
-    fn seal(&self, _part: &mut [u32]) {}
-
-    fn is_reordered(&self) -> bool {
-        false
-    }
-
     /// There are no scales: damage to an element on its way between devices is found as little as in a call that is not
     /// compressed.
     fn head_words(&self, _elements: usize) -> usize {

@@ -127,12 +127,6 @@ macro_rules! int_codec {
                 kernels.int_expand(part, self.format(), weight, out)
             }
 
-            fn seal(&self, _part: &mut [u32]) {}
-
-            fn is_reordered(&self) -> bool {
-                false
-            }
-
             fn head_words(&self, elements: usize) -> usize {
                 self.format().scales(elements)
             }

@@ -116,12 +116,6 @@ impl Codec for SignL1 {
         kernels.sign_expand(part, self.block, weight, out)
     }
 
-    fn seal(&self, _part: &mut [u32]) {}
-
-    fn is_reordered(&self) -> bool {
-        false
-    }
-
     fn head_words(&self, elements: usize) -> usize {
         elements.div_ceil(self.block)
     }

@@ -89,12 +89,6 @@ impl Codec for Slow {
     ) -> Result<()> {
         self.codec.decode(kernels, part, weight, out)
     }
-    fn seal(&self, part: &mut [u32]) {
-        self.codec.seal(part);
-    }
-    fn is_reordered(&self) -> bool {
-        self.codec.is_reordered()
-    }
     fn head_words(&self, elements: usize) -> usize {
         self.codec.head_words(elements)
     }
