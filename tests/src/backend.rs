@@ -16,6 +16,7 @@ use unisono_job::config::Config;
 use unisono_job::job_settings::Checksum;
 use unisono_job::rendezvous::Membership;
 use unisono_job::transport::Transport;
+use unisono_transport_tcp as tcp;
 
 use crate::capabilities::{Algorithms, Arithmetic, COMMON_TYPES};
 use crate::late::{LateLinks, Releases};
@@ -38,7 +39,9 @@ pub trait Backend: Sync {
     fn rank_counts(&self) -> &'static [u32];
 
     /// Larger worlds, for a few tests.
-    fn large_rank_counts(&self) -> &'static [u32];
+    fn large_rank_counts(&self) -> &'static [u32] {
+        &[16]
+    }
 
     /// The most ranks that a test may run with: a library whose ranks poll is slow where there are more than cores.
     fn ranks_max(&self) -> u32 {
@@ -160,10 +163,6 @@ impl Backend for FaultyInProcess {
     fn rank_counts(&self) -> &'static [u32] {
         &[1, 2, 3, 5, 8]
     }
-
-    fn large_rank_counts(&self) -> &'static [u32] {
-        &[16]
-    }
 }
 
 /// [`InProcess`] over links that release bytes late.
@@ -183,10 +182,6 @@ impl Backend for LateInProcess {
 
     fn rank_counts(&self) -> &'static [u32] {
         &[1, 2, 3, 5, 8]
-    }
-
-    fn large_rank_counts(&self) -> &'static [u32] {
-        &[16]
     }
 }
 
@@ -265,20 +260,11 @@ impl Backend for Tcp {
     }
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
-        let config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
-        Box::new(LoopbackJob::new(
-            vec![0; ranks as usize],
-            config,
-            &unisono_transport_tcp::Tcp { memory: false },
-        ))
+        loopback(vec![0; ranks as usize], plain(options), &tcp::Tcp { memory: false })
     }
 
     fn rank_counts(&self) -> &'static [u32] {
         &[1, 2, 3, 4, 5, 8]
-    }
-
-    fn large_rank_counts(&self) -> &'static [u32] {
-        &[16]
     }
 }
 
@@ -288,20 +274,11 @@ impl Backend for Shm {
     }
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
-        let config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
-        Box::new(LoopbackJob::new(
-            vec![0; ranks as usize],
-            config,
-            &unisono_transport_tcp::Tcp { memory: true },
-        ))
+        loopback(vec![0; ranks as usize], plain(options), &tcp::Tcp { memory: true })
     }
 
     fn rank_counts(&self) -> &'static [u32] {
         &[1, 2, 3, 4, 5, 8]
-    }
-
-    fn large_rank_counts(&self) -> &'static [u32] {
-        &[16]
     }
 }
 
@@ -311,10 +288,9 @@ impl Backend for MixedChecked {
     }
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
-        let mut config = with_options(Config::from_lookup(&|_| None).unwrap(), options);
+        let mut config = plain(options);
         config.checksum = Checksum::Always;
-        let hosts = (0..ranks).map(|rank| rank % 2).collect();
-        Box::new(LoopbackJob::new(hosts, config, &unisono_transport_tcp::Tcp { memory: true }))
+        loopback((0..ranks).map(|rank| rank % 2).collect(), config, &tcp::Tcp { memory: true })
     }
 
     fn rank_counts(&self) -> &'static [u32] {
@@ -324,6 +300,14 @@ impl Backend for MixedChecked {
     fn large_rank_counts(&self) -> &'static [u32] {
         &[8]
     }
+}
+
+fn loopback(hosts: Vec<u32>, config: Config, transport: &'static tcp::Tcp) -> Box<dyn Job> {
+    Box::new(LoopbackJob::new(hosts, config, transport))
+}
+
+fn plain(options: &EngineOptions) -> Config {
+    with_options(Config::from_lookup(&|_| None).unwrap(), options)
 }
 
 /// After how long a silent rank is taken for dead: no test of the suite waits for that, and on a machine with much

@@ -76,7 +76,7 @@ impl Native {
 }
 
 /// The element types that a library may reduce, in the order of their bits.
-const REDUCIBLE: &[DType] = &[
+pub const REDUCIBLE: &[DType] = &[
     DType::I8,
     DType::U8,
     DType::I16,

@@ -55,7 +55,7 @@ mod turn;
 mod vendor;
 mod watch;
 
-pub use capabilities::{Arithmetic, Capabilities, NanInMinMax, Native};
+pub use capabilities::{Arithmetic, Capabilities, NanInMinMax, Native, REDUCIBLE};
 pub use device::{Combination, Device, RawEvent, RawStream, Scale};
 pub use device_turn::DeviceTurn;
 pub use offloaded::{HostMemory, OffloadOptions, Offloaded};

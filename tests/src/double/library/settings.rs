@@ -3,27 +3,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use unisono_communicator::DType;
-use unisono_offload::{Arithmetic, Capabilities, LibraryTurn, NanInMinMax, Native, NativeOp};
+use unisono_offload::{Arithmetic, Capabilities, LibraryTurn, NanInMinMax, Native, NativeOp, REDUCIBLE};
 
 use super::{Fault, LibraryDouble, LibraryRoom, Moment};
-
-/// Every type that a library may reduce.
-const REDUCIBLE: [DType; 14] = [
-    DType::I8,
-    DType::U8,
-    DType::I16,
-    DType::U16,
-    DType::I32,
-    DType::U32,
-    DType::I64,
-    DType::U64,
-    DType::F16,
-    DType::BF16,
-    DType::F32,
-    DType::F64,
-    DType::F8E4M3,
-    DType::F8E5M2,
-];
 
 /// Every operator that it has.
 const OPS: [NativeOp; 5] = [NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min, NativeOp::Avg];
@@ -32,9 +14,9 @@ impl LibraryDouble {
     /// A library that has every call and every reduction, and serves one thread of its rank at a time. The ranks that
     /// meet are those of the same room.
     pub fn new(room: &LibraryRoom) -> LibraryDouble {
-        let none = Capabilities::new(Arithmetic::ENGINE).scaling(&REDUCIBLE);
+        let none = Capabilities::new(Arithmetic::ENGINE).scaling(REDUCIBLE);
         let capabilities = Native::ALL.into_iter().fold(none, Capabilities::with);
-        let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
+        let reducing = |known: Capabilities, op| known.reducing(op, REDUCIBLE);
         LibraryDouble {
             room: room.shared.clone(),
             capabilities: OPS.into_iter().fold(capabilities, reducing),
@@ -53,7 +35,7 @@ impl LibraryDouble {
         let known = self.capabilities;
         let reducing = OPS.into_iter().fold(self.nothing(), |all, op| {
             let is_known = |dtype: &DType| known.reduces(op, *dtype);
-            all.reducing(op, &REDUCIBLE.into_iter().filter(is_known).collect::<Vec<_>>())
+            all.reducing(op, &REDUCIBLE.iter().copied().filter(is_known).collect::<Vec<_>>())
         });
         self.capabilities = natives.iter().copied().fold(reducing, Capabilities::with);
         self
@@ -70,7 +52,7 @@ impl LibraryDouble {
 
     /// What it would be without its calls and reductions.
     fn nothing(&self) -> Capabilities {
-        let mut nothing = Capabilities::new(self.capabilities.arithmetic).scaling(&REDUCIBLE);
+        let mut nothing = Capabilities::new(self.capabilities.arithmetic).scaling(REDUCIBLE);
         nothing.abort = self.capabilities.abort;
         nothing
     }
