@@ -250,19 +250,13 @@ fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
         dtype: case.dtype.name().to_owned(),
         redop: case.op.map(|op| op.name().to_owned()),
         algorithm: asked.filter(|_| ran.is_some()).unwrap_or(checked.algorithm).to_owned(),
-        median_us: 0.0,
-        min_us: 0.0,
-        p50_us: 0.0,
-        p99_us: 0.0,
-        algbw_gb_per_s: 0.0,
-        busbw_gb_per_s: 0.0,
         predicted_us: ran.as_ref().and_then(|ran| forecast.microseconds(ran, case.size_bytes())),
         // Without a schedule nothing was chosen.
         chosen: ran.is_none_or(|ran| pick == Some(ran)),
-        times_best: None,
         extra_rss_mib: checked.extra_rss_mib(),
         wrong: checked.wrong,
-        compressed: None,
+        // The times come with the measurement.
+        ..Row::default()
     }
 }
 

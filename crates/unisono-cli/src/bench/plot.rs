@@ -165,17 +165,10 @@ mod tests {
             redop: Some("sum".to_owned()),
             algorithm: algorithm.to_owned(),
             median_us: 3.0 + bytes as f64 / 1e3,
-            min_us: 1.0,
-            p50_us: 1.0,
-            p99_us: 1.0,
-            algbw_gb_per_s: 1.0,
-            busbw_gb_per_s: 1.0,
             predicted_us: Some(2.0 + bytes as f64 / 1e3),
             chosen: true,
             times_best,
-            extra_rss_mib: None,
-            wrong: 0,
-            compressed: None,
+            ..Row::default()
         }
     }
 

@@ -10,7 +10,7 @@ use super::timing::Timing;
 const MICROSECONDS: f64 = 1e6;
 
 /// One measured call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) op: String,
     pub(crate) ranks: u32,
@@ -197,20 +197,10 @@ mod tests {
             ranks,
             bytes,
             dtype: "f32".to_owned(),
-            redop: None,
             algorithm: "ring".to_owned(),
-            median_us: 0.0,
-            min_us: 0.0,
-            p50_us: 0.0,
-            p99_us: 0.0,
-            algbw_gb_per_s: 0.0,
-            busbw_gb_per_s: 0.0,
             predicted_us: Some(2.5),
             chosen: true,
-            times_best: None,
-            extra_rss_mib: None,
-            wrong: 0,
-            compressed: None,
+            ..Row::default()
         };
         row.timed(name.parse().unwrap(), if name == "sendrecv" { 2.0 } else { 1.0 }, timing)
     }

@@ -111,18 +111,11 @@ fn row_of(
         dtype: DType::F32.name().to_owned(),
         redop: Some(ReduceOp::Avg.name().to_owned()),
         algorithm: figures.codec.clone(),
-        median_us: 0.0,
-        min_us: 0.0,
-        p50_us: 0.0,
-        p99_us: 0.0,
-        algbw_gb_per_s: 0.0,
-        busbw_gb_per_s: 0.0,
-        predicted_us: None,
         chosen: true,
-        times_best: None,
         extra_rss_mib: checked.extra_rss_mib(),
         wrong: checked.wrong,
         compressed: Some(figures),
+        ..Row::default()
     }
 }
 
