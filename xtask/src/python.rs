@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use crate::tool::{Outcome, at, cargo, fresh, repository, succeed, target_folder};
@@ -73,9 +74,14 @@ fn wheel((folder, options): Profile) -> Outcome<PathBuf> {
 }
 
 fn test(options: &[&str]) -> Outcome {
-    let wheel = wheel(("debug", &[]))?.display().to_string();
     let folder = out("environment");
-    environment(&folder, &[&[wheel.as_str()][..], &TEST_PACKAGES].concat())?;
+    // The packages are fetched while the wheel is compiled.
+    let (wheel, packages) = thread::scope(|scope| {
+        let packages = scope.spawn(|| environment(&folder, &TEST_PACKAGES));
+        (wheel(("debug", &[])), packages.join())
+    });
+    packages.unwrap_or_else(|_| Err("the installation of packages has panicked".to_owned()))?;
+    install(&folder, &[&wheel?.display().to_string()])?;
     let bin = folder.join("bin");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
     let step = |name: &str, program: &str, words: &[&str], options: &[&str]| {
@@ -97,6 +103,10 @@ fn test(options: &[&str]) -> Outcome {
 /// Makes an environment of Python with these packages and nothing else.
 fn environment(folder: &Path, packages: &[&str]) -> Outcome {
     succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder))?;
+    install(folder, packages)
+}
+
+fn install(folder: &Path, packages: &[&str]) -> Outcome {
     let mut pip = Command::new(folder.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages);
     succeed(&mut pip)
