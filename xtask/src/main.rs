@@ -38,7 +38,7 @@ usage: cargo xtask <command>
   fetch-vendor nvrtc | ccl | nccl | nccl-2.19
          what tests need of vendors, from wheels; prints the variables that name it
   fuzz [--inputs N | --keep] [target]
-         10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler; --keep
+         10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz; --keep
          adds the found inputs with new coverage to fuzz/corpus
   gpu-check [options]
          one program that checks and measures the CUDA kernels on a machine with a card; with options it is run here

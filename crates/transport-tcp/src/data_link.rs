@@ -160,12 +160,8 @@ impl Link for DataLink {
         received
     }
 
-    fn skip_header(&mut self, key: HeaderKey) -> bool {
-        self.unchecked_memory().is_some_and(|memory| memory.skip_header(key))
-    }
-
-    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
-        self.unchecked_memory().map(|memory| memory.peek(most))
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<(bool, &[AtomicU8])>> {
+        self.unchecked_memory().map(|memory| memory.peek(most, header))
     }
 
     fn consume(&mut self, count: usize) {

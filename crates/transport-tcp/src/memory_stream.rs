@@ -100,16 +100,11 @@ impl MemoryStream {
         sent
     }
 
-    /// As `Link::skip_header`.
-    pub(crate) fn skip_header(&mut self, key: HeaderKey) -> bool {
-        self.stream.skip_header(key)
-    }
-
     /// As `Link::peek`.
-    pub(crate) fn peek(&mut self, most: usize) -> io::Result<&[AtomicU8]> {
-        let peeked = self.stream.peek(most);
+    pub(crate) fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> io::Result<(bool, &[AtomicU8])> {
+        let peeked = self.stream.peek(most, header);
         self.cannot_receive |= match &peeked {
-            Ok(bytes) => bytes.is_empty(),
+            Ok((is_behind_header, bytes)) => !is_behind_header && bytes.is_empty(),
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         };
         peeked

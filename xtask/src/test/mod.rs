@@ -67,7 +67,7 @@ const FULL: [(&str, &str); 15] = [
 const EXAMPLE: &str = "examples/bidirectional-ring";
 
 /// Builds each published package from the files of its archive. The other packages need files outside of them.
-const PACKAGE: &str = "package --workspace --allow-dirty --quiet";
+const PACKAGE: &str = "package --workspace --allow-dirty --quiet --config profile.dev.debug=false";
 
 /// The parts of the full form that need a tool beyond the toolchain: its name, cargo's words before `--version`, which
 /// show whether it is here, the words behind these, its installation. Without the tool a part is skipped, unless

@@ -132,21 +132,17 @@ pub trait Link {
     /// them. `Ok(0)` and any other error mean that the peer is lost.
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
-    /// Whether a short message comes next whose header has this key; the header then counts as received. An error is
-    /// left to [`Link::peek`]. A wrapper that counts bytes keeps this default.
-    fn skip_header(&mut self, key: HeaderKey) -> bool {
-        let _ = key;
-        false
-    }
-
     /// The bytes that have arrived, where they lie: at most `most` of them, which is not 0. They stay there until
     /// [`Link::consume`], but the peer may change them at any time. `None` for a link that only copies bytes out. A
     /// wrapper asks its inner link.
     ///
+    /// A call that waits for a header gives the key of it. If a short message with this header comes next, the answer
+    /// is true with the bytes behind the header, which counts as received and takes part of `most`; there may be none.
+    ///
     /// # Errors
-    /// As [`Link::try_recv`]; no byte means that the peer is lost.
-    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
-        let _ = most;
+    /// As [`Link::try_recv`]; false without a byte means that the peer is lost.
+    fn peek(&mut self, most: usize, header: Option<HeaderKey>) -> Option<io::Result<(bool, &[AtomicU8])>> {
+        let _ = (most, header);
         None
     }
 

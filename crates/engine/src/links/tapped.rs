@@ -10,6 +10,7 @@ use unisono_communicator::{GroupRank, Result};
 use unisono_backend::Waker;
 
 use crate::links::{Edge, Interest, Link, Links, Wake};
+use crate::plan::header::HeaderKey;
 
 /// The direction of bytes, seen from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +91,10 @@ impl<K: Links, T: Tap> Link for TappedLink<K, T> {
         Ok(received)
     }
 
-    fn peek(&mut self, most: usize) -> Option<io::Result<&[AtomicU8]>> {
+    /// Headers come as bytes, which the tap counts.
+    fn peek(&mut self, most: usize, _header: Option<HeaderKey>) -> Option<io::Result<(bool, &[AtomicU8])>> {
         match self.tap.before(self.edge, Flow::In, most) {
-            Ok(allowed) => self.links.link(self.edge).peek(allowed.clamp(1, most)),
+            Ok(allowed) => self.links.link(self.edge).peek(allowed.clamp(1, most), None),
             Err(error) => Some(Err(error)),
         }
     }

@@ -124,20 +124,23 @@ impl State {
     ) -> Result<Option<bool>, Failure> {
         let PollContext { memory, links, staging, reducer } = context;
         let (state, edge) = (&mut self.links[link], plan.links[link].edge);
-        let is_skipped = state.header_received == 0
-            && links.link(edge).skip_header(self.header.key(plan.links[link].recv.plan_hash));
-        if is_skipped {
-            state.header_received = HEADER_BYTES;
-            staging.heard.note(edge.peer, self.header.number());
-        }
         let header_left = HEADER_BYTES - state.header_received;
         let wanted = header_left + staging.parts.bytes as usize;
         if wanted == 0 || state.carry_bytes > 0 {
             return Ok(None);
         }
-        let Some(arrived) = links.link(edge).peek(wanted) else { return Ok(None) };
+        let key = (header_left == HEADER_BYTES).then(|| self.header.key(plan.links[link].recv.plan_hash));
+        let Some(arrived) = links.link(edge).peek(wanted, key) else { return Ok(None) };
         let (received, arrived) = match arrived {
-            Ok(arrived) => (Ok(arrived.len()), PeerBytes::Shared(arrived)),
+            Ok((false, arrived)) => (Ok(arrived.len()), PeerBytes::Shared(arrived)),
+            Ok((true, payload)) => {
+                state.header_received = HEADER_BYTES;
+                staging.heard.note(edge.peer, self.header.number());
+                let (count, payload) = (payload.len(), PeerBytes::Shared(payload));
+                self.distribute(plan, link, &staging.parts, payload, memory, reducer)?;
+                links.link(edge).consume(count);
+                return Ok(Some(true));
+            }
             Err(error) => (Err(error), PeerBytes::Own(&[])),
         };
         let count = arrived.len();
@@ -145,7 +148,7 @@ impl State {
         let from = HEADER_BYTES - header_left;
         header.copy_to(&mut state.header[from..from + header.len()]);
         if self.received(plan, link, received, &staging.heard)?.is_none() {
-            return Ok(Some(is_skipped));
+            return Ok(Some(false));
         }
         if self.links[link].header_received == HEADER_BYTES {
             self.distribute(plan, link, &staging.parts, payload, memory, reducer)?;

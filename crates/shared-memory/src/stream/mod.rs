@@ -169,32 +169,26 @@ impl<B: Bell> Stream<B> {
         if read == 0 && is_asked { self.ended().map(|()| 0) } else { Ok(read) }
     }
 
-    /// Skips the header of a short message that comes next, if `key` stands for it; false otherwise, also where
-    /// [`Stream::peek`] has an error.
-    #[inline]
-    pub fn skip_header(&mut self, key: Key) -> bool {
-        let Ok(Next::Message { place, from: 0, to }) = self.available(HEADER_BYTES) else { return false };
-        if self.segments.other.page().short.key(place) != key {
-            return false;
-        }
-        match to {
-            HEADER_BYTES => self.release(HEADER_BYTES),
-            _ => self.reader.skip(HEADER_BYTES as u64),
-        }
-        true
-    }
-
     /// Bytes that have come, where they lie: at most `most`, and few enough that the other side gets room again while
-    /// this side works. They need not stay the same: the other side can write there.
+    /// this side works. They need not stay the same: the other side can write there. If a short message is next with a
+    /// header for which this key stands, the header is skipped: true, with the bytes behind it, which may be none.
     ///
     /// # Errors
-    /// As [`Stream::try_read`]; no byte is the end of the stream.
-    pub fn peek(&mut self, most: usize) -> io::Result<&[AtomicU8]> {
+    /// As [`Stream::try_read`]; false without a byte is the end of the stream.
+    pub fn peek(&mut self, most: usize, header: Option<Key>) -> io::Result<(bool, &[AtomicU8])> {
         let next = self.available(most.min(PUBLISHED_BYTES))?;
-        if next.count() == 0 {
-            self.ended()?;
+        match next {
+            Next::Message { place, from: 0, to }
+                if header.is_some_and(|key| self.segments.other.page().short.key(place) == key) =>
+            {
+                self.reader.skip(HEADER_BYTES as u64);
+                let behind = Next::Message { place, from: HEADER_BYTES, to };
+                return Ok((true, self.bytes(behind, most.saturating_sub(HEADER_BYTES))));
+            }
+            next if next.count() == 0 => self.ended()?,
+            Next::Message { .. } | Next::Ring(_) => {}
         }
-        Ok(self.bytes(next, most))
+        Ok((false, self.bytes(next, most)))
     }
 
     /// The first `count` of the bytes that [`Stream::peek`] has given are needed no more.
