@@ -1,6 +1,9 @@
 /* The common calls, in one line each. A macro adds the line of the program, which errors of all ranks show; the
    functions ending in _at take a line, for bindings. */
 
+#ifndef UNISONO_WRAPPERS_H
+#define UNISONO_WRAPPERS_H
+
 // A call of this operation, with its size, at this line; everything else is 0.
 static inline unisono_call_t unisono_call_of(int32_t operation, const char *file, uint32_t line) {
   unisono_call_t call;
@@ -147,3 +150,5 @@ static inline unisono_status unisono_message_at(const unisono_comm *comm, int32_
 // Receives a message of at most `count` elements; `outcome` says from whom, or is null.
 #define unisono_recv(comm, buffer, count, dtype, peer, tag, outcome) \
   unisono_message_at(comm, UNISONO_OPERATION_RECV, NULL, buffer, count, dtype, peer, tag, outcome, __FILE__, __LINE__)
+
+#endif  /* UNISONO_WRAPPERS_H */

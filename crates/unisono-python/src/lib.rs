@@ -51,6 +51,8 @@ mod work;
 mod world;
 
 use pyo3::prelude::*;
+// The C ABI, whose functions the module exports.
+use unisono_c as _;
 
 /// The names of the module.
 #[pymodule]

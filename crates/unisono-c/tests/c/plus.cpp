@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "unisono.h"
+// Two headers of a program may each include it.
+#include "unisono.h"
 
 namespace {
 
