@@ -91,8 +91,9 @@ c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<int64_t>& ex
   TORCH_CHECK(rank >= 0, "unisono: rank ", rank_, " is excluded and cannot go on");
   // SHRINK_ABORT: calls that still run end.
   if ((flags & 1) != 0) check(unisono_abort(all->handle()));
-  // Groups without a lost rank are not touched by its loss.
+  // Groups without a lost rank are not touched by its loss. They need the world, which is not closed with this group.
   auto survivors = all->group(rest);
+  is_shrunk_ = true;
   {
     const std::lock_guard<std::mutex> lock(world().mutex);
     if (world().communicator.lock() == all) world().communicator = survivors;
@@ -110,7 +111,7 @@ void Backend::shutdown() {
     ended = std::move(communicator_);
     communicator_ = nullptr;
   }
-  if (ended) ended->close();
+  if (ended && !is_shrunk_) ended->close();
 }
 
 std::shared_ptr<Communicator> Backend::communicator() const {

@@ -117,6 +117,8 @@ class Backend : public c10d::Backend {
 
   c10::intrusive_ptr<Options> options_;
   std::atomic<uint64_t> sequence_number_{0};
+  // Whether ranks of this group go on in a smaller one.
+  std::atomic<bool> is_shrunk_{false};
   mutable std::mutex mutex_;
   // Null after the end of the group.
   std::shared_ptr<Communicator> communicator_;

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "error.hpp"
 #include "site.hpp"
@@ -69,7 +71,12 @@ Communicator::Communicator(unisono_comm* handle) : handle_(handle) {
   check(unisono_comm_ranks(handle, job_ranks_.data(), nullptr, job_ranks_.size()));
 }
 
-Communicator::~Communicator() { unisono_comm_free(handle_); }
+Communicator::~Communicator() {
+  // The end of a world waits for its threads, which may need the interpreter for objects of Python.
+  std::optional<pybind11::gil_scoped_release> released;
+  if (Py_IsInitialized() && PyGILState_GetThisThreadState() != nullptr && PyGILState_Check()) released.emplace();
+  unisono_comm_free(handle_);
+}
 
 std::shared_ptr<Communicator> Communicator::meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                  std::chrono::milliseconds timeout, const std::string& secret_file) {
