@@ -31,7 +31,7 @@ type Profile = (&'static str, &'static [&'static str]);
 /// Makes the wheel, or makes and tests it.
 pub(crate) fn run(words: &[&str]) -> Outcome {
     match words {
-        ["build"] => wheel(("wheel", &["--profile", "wheel"])).map(|wheel| println!("{}", wheel.display())),
+        ["build"] => wheel(("dist", &["--profile", "dist"])).map(|wheel| println!("{}", wheel.display())),
         ["test", options @ ..] => test(options),
         _ => Err("usage: cargo xtask python build | test [options of pytest]".to_owned()),
     }
