@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::tool::{Outcome, at, fresh, repository, succeed};
+use crate::tool::{Outcome, at, fresh, pip, repository, succeed};
 
 /// A wheel, and the names of its files that are kept, side by side.
 type Wheel<'a> = (&'a str, &'a [&'a str]);
@@ -80,17 +80,8 @@ fn fetch(folder: &Path, wheels: &[Wheel<'_>]) -> Outcome {
     let download = folder.join("download");
     for (pin, files) in wheels {
         fresh(&download)?;
-        let mut pip = Command::new("python3");
-        pip.args([
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--no-cache-dir",
-            "--quiet",
-            "--disable-pip-version-check",
-        ]);
-        succeed(pip.arg("--dest").arg(&download).arg(pin))?;
+        let options = ["--no-deps", "--no-cache-dir", "--dest"];
+        succeed(pip("python3", "download").args(options).arg(&download).arg(pin))?;
         succeed(Command::new("python3").args(["-c", KEEP]).arg(&download).arg(folder).args(*files))?;
     }
     fs::remove_dir_all(&download).map_err(at(&download))?;

@@ -12,6 +12,7 @@ mod python;
 mod test;
 mod tidy;
 mod tool;
+mod torch;
 
 use std::process::ExitCode;
 
@@ -45,13 +46,16 @@ usage: cargo xtask <command>
   launchers
          Open MPI, MPICH, Intel MPI, torchrun, and Slurm on two nodes of this machine start 4 ranks of an example; those
          that are not here are skipped
-  python build | test [options of pytest]
+  python build [--debug] | test [options of pytest]
          the wheel of the package for Python, with the program in it; test tests it with 4 ranks and alone
   scale  messages and simulated time of the control plane at 64 to 4,096 ranks, and a picture; takes gigabytes
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
   sheltered COMMAND [argument ...]
          runs a command as the tests are run: no process and no temporary file of it outlives it, however it ends
+  torch build | test [options of pytest] | compare [options]
+         the wheels of torch's backend for two minors of torch; test tests it; compare measures it beside Gloo; with the
+         torch of UNISONO_TORCH_VENV, of VIRTUAL_ENV, or of python3
   slow-link [options]
          exact and compressed all-reduces between two hosts with a slow link, beside torch's Gloo; needs root
 ";
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         ["compare" | "converge" | "gpu-check" | "launchers" | "slow-link" | "soak", ..] => lab::run(&words),
         ["python", words @ ..] => python::run(words),
         ["scale"] => lab::scale(),
+        ["torch", words @ ..] => torch::run(words),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
-use crate::tool::{Outcome, at, cargo, fresh, repository, succeed, target_folder};
+use crate::tool::{Outcome, at, cargo, fresh, pip, repository, succeed, target_folder};
 
 /// The package's folder in the repository.
 const FOLDER: &str = "crates/unisono-python";
@@ -28,12 +28,15 @@ const RANKS: &str = "4";
 /// the tests of the workspace have compiled already.
 type Profile = (&'static str, &'static [&'static str]);
 
+const TESTED: Profile = ("debug", &[]);
+
 /// Makes the wheel, or makes and tests it.
 pub(crate) fn run(words: &[&str]) -> Outcome {
     match words {
         ["build"] => wheel(("dist", &["--profile", "dist"])).map(|wheel| println!("{}", wheel.display())),
+        ["build", "--debug"] => wheel(TESTED).map(|wheel| println!("{}", wheel.display())),
         ["test", options @ ..] => test(options),
-        _ => Err("usage: cargo xtask python build | test [options of pytest]".to_owned()),
+        _ => Err("usage: cargo xtask python build [--debug] | test [options of pytest]".to_owned()),
     }
 }
 
@@ -78,7 +81,7 @@ fn test(options: &[&str]) -> Outcome {
     // The packages are fetched while the wheel is compiled.
     let (wheel, packages) = thread::scope(|scope| {
         let packages = scope.spawn(|| environment(&folder, &TEST_PACKAGES));
-        (wheel(("debug", &[])), packages.join())
+        (wheel(TESTED), packages.join())
     });
     packages.unwrap_or_else(|_| Err("the installation of packages has panicked".to_owned()))?;
     install(&folder, &[&wheel?.display().to_string()])?;
@@ -107,9 +110,7 @@ fn environment(folder: &Path, packages: &[&str]) -> Outcome {
 }
 
 fn install(folder: &Path, packages: &[&str]) -> Outcome {
-    let mut pip = Command::new(folder.join("bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages);
-    succeed(&mut pip)
+    succeed(pip(folder.join("bin/python"), "install").args(packages))
 }
 
 /// Runs a command and tells how long it took.

@@ -1,6 +1,7 @@
 //! The common ground of the commands: places in the repository, programs that must succeed, folders.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,13 @@ pub(crate) fn cargo<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(words).current_dir(repository());
     cargo
+}
+
+/// A command of pip for this Python, which says nothing but problems.
+pub(crate) fn pip(python: impl AsRef<OsStr>, command: &str) -> Command {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", command, "--quiet", "--disable-pip-version-check"]);
+    pip
 }
 
 pub(crate) fn succeed(command: &mut Command) -> Outcome {
