@@ -114,9 +114,9 @@ def shims_of_two_minors():
         build(shims / shim_name(of), root=root)
 
 
-def wheel():
-    """The wheel of the staged package."""
-    wheels = fresh(OUT / "wheels")
+def wheel(folder):
+    """The wheel of the staged package, alone in its folder."""
+    wheels = fresh(OUT / "wheels" / folder)
     # torch itself needs a setuptools that is new enough, so nothing is fetched.
     pip(sys.executable, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, STAGED)
     [made] = wheels.iterdir()
@@ -175,7 +175,7 @@ def command_build(options):
     unisono = unisono_wheel(options)
     stage()
     shims_of_two_minors()
-    print(unisono, wheel(), sep="\n")
+    print(unisono, wheel("release"), sep="\n")
 
 
 def command_test(options):
@@ -186,7 +186,7 @@ def command_test(options):
     module = cached_build(launcher)
     # The wheel's prebuilt module: as the one that the ranks have built.
     shutil.copy(module, fresh(STAGED / "unisono_torch/shims"))
-    pip(python, "install", "--no-deps", wheel())
+    pip(python, "install", "--no-deps", wheel("tested"))
     tests = {"cwd": PACKAGE / "tests", "env": variables(XDG_CACHE_HOME=str(fresh(OUT / "cache")))}
     pytest = ["python", "-m", "pytest", "-q"]
     run(*launcher, *pytest, "ranks", *options.rest, timeout_s=TESTS_MAX_S, **tests)
@@ -206,7 +206,7 @@ def command_compare(options):
 
     staged("_build").build(STAGED / "unisono_torch/shims" / shim_name(torch.__version__))
     python = environment()
-    pip(python, "install", "--no-deps", unisono, wheel())
+    pip(python, "install", "--no-deps", unisono, wheel("measured"))
     run(python, COMPARISON, OUT, *options.rest, env=variables())
 
 
