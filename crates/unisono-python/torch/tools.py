@@ -175,7 +175,7 @@ def command_build(options):
     unisono = unisono_wheel(options)
     stage()
     shims_of_two_minors()
-    print(unisono, wheel("release"), sep="\n")
+    print(unisono, wheel("dist"), sep="\n")
 
 
 def command_test(options):
