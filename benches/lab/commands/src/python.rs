@@ -28,7 +28,7 @@ pub(crate) fn run(words: &[&str]) -> bool {
 /// Makes the wheel, the only file of its folder.
 fn wheel() -> Result<PathBuf, String> {
     succeed(cargo("run").args(["--quiet", "--package", "xtask", "--", "python", "build"]))?;
-    let folder = target_folder().join("python/wheels/release");
+    let folder = target_folder().join("python/wheels/dist");
     let first = std::fs::read_dir(&folder).ok().and_then(|mut files| files.next()?.ok());
     first.map(|file| file.path()).ok_or_else(|| format!("{}: no wheel", folder.display()))
 }
