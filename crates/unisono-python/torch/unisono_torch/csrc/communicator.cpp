@@ -3,6 +3,8 @@
 #include "communicator.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -63,6 +65,11 @@ int32_t meeting_get(void* context, const char* key, double timeout_s, uint8_t* v
   }
 }
 
+// Whether one of the variables of a launcher is set, the library's own name or the usual one.
+bool is_set(const char* own_name, const char* usual_name) {
+  return std::getenv(own_name) != nullptr || std::getenv(usual_name) != nullptr;
+}
+
 }  // namespace
 
 Communicator::Communicator(unisono_comm* handle) : handle_(handle) {
@@ -83,7 +90,13 @@ std::shared_ptr<Communicator> Communicator::meet(const c10::intrusive_ptr<c10d::
   let_signals_end_waits();
   Meeting meeting{store, {}};
   const std::string join_timeout_s = std::to_string(seconds(timeout));
-  const unisono_setting_t setting{"UNISONO_JOIN_TIMEOUT_S", join_timeout_s.c_str()};
+  const std::string rank_text = std::to_string(rank);
+  const std::string size_text = std::to_string(size);
+  const std::array<unisono_setting_t, 3> settings{{{"UNISONO_JOIN_TIMEOUT_S", join_timeout_s.c_str()},
+                                                   {"UNISONO_RANK", rank_text.c_str()},
+                                                   {"UNISONO_WORLD_SIZE", size_text.c_str()}}};
+  // Half of a launcher's variables is no launcher: a program that says its rank itself may set WORLD_SIZE alone.
+  const bool is_half = is_set("UNISONO_RANK", "RANK") != is_set("UNISONO_WORLD_SIZE", "WORLD_SIZE");
   const Site line = site();
   unisono_init_t init{};
   init.struct_size = sizeof init;
@@ -94,8 +107,8 @@ std::shared_ptr<Communicator> Communicator::meet(const c10::intrusive_ptr<c10d::
   init.line = line.line;
   init.file = line.file;
   init.secret_file = secret_file.empty() ? nullptr : secret_file.c_str();
-  init.settings = &setting;
-  init.setting_count = 1;
+  init.settings = settings.data();
+  init.setting_count = is_half ? settings.size() : 1;
   init.meeting_set = meeting_set;
   init.meeting_get = meeting_get;
   init.meeting_context = &meeting;
