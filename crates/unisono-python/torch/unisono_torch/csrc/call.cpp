@@ -42,13 +42,11 @@ void Call::update(at::TensorList tensors) {
 void Call::write_whole(at::TensorList tensors, int size) {
   write(tensors);
   outputs_ = by_rank(outputs_, size);
-  divide(UNISONO_DIVISION_COALESCED);
 }
 
 void Call::read_whole(at::TensorList tensors, int size) {
   read(tensors);
   inputs_ = by_rank(inputs_, size);
-  divide(UNISONO_DIVISION_COALESCED);
 }
 
 void Call::share(std::vector<uint64_t> counts) {
