@@ -43,6 +43,11 @@ void check(unisono_status status) {
     case UNISONO_STATUS_ALGORITHM_REFUSED:
     case UNISONO_STATUS_CONFIGURATION:
       C10_THROW_ERROR(Error, last_text());
+    case UNISONO_STATUS_TIMEOUT: {
+      // Programs look for one of the words "Timed out", "timeout" and "closed".
+      const unisono_error_t* error = unisono_last_error();
+      C10_THROW_ERROR(DistBackendError, std::string("unisono: timeout in ") + (error == nullptr ? "a call" : error->text));
+    }
     default:
       C10_THROW_ERROR(DistBackendError, last_text());
   }
