@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -33,7 +34,9 @@ def load() -> ModuleType:
         # The library itself is in unisono's module: both packages share its worlds.
         ctypes.CDLL(unisono._unisono.__file__, mode=os.RTLD_GLOBAL | os.RTLD_NOW)
         module = _opened(_shim())
-        module.skip_folders([f"{path}/" for path in (*torch.__path__, _FOLDER)])
+        # torch's managers of contexts call from there.
+        skipped = [contextlib.__file__, *(f"{path}/" for path in (*torch.__path__, _FOLDER))]
+        module.skip_folders(skipped)
         atexit.register(module.end_futures, _FUTURES_S)
         _module = module
     return _module
