@@ -217,6 +217,10 @@ fn cargo(place: &str, words: &str, is_full: bool, report: &mut Report) -> Part {
                 started.env(name, value.to_string());
             }
         }
+        if place == lab::FOLDER {
+            // Tables for a debugger would be three quarters of its programs.
+            started.env("CARGO_PROFILE_DEV_DEBUG", "false");
+        }
         if is_full {
             // The folder in which the suite lists its calls.
             started.env("UNISONO_TEST_CALLS", matrix::calls());

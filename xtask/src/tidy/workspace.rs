@@ -19,8 +19,8 @@ const FLOORS: [&str; 9] = [
     "job compression-cuda compression-wgpu offload-ccl offload-hccl offload-nccl",
     "transport-tcp compression-npu",
     "unisono",
-    "c cli python tests benches compare converge",
-    "vendor-tests gpu-check soak",
+    "c cli tests benches compare converge",
+    "python vendor-tests gpu-check soak",
 ];
 
 /// The most packages that a program compiles for `unisono` with its default features: 60 when this was written, and a
