@@ -89,6 +89,8 @@ pub(crate) fn make_named(
     (ranks, options): (&[GroupRank], &GroupOptions),
     (name, uses): (&str, u64),
 ) -> Result<Companion> {
+    // Nothing is asked of a thread here, so a forked child would get a group that writes to its parent's sockets.
+    job.commands().check_process()?;
     let origin = Origin::Named { name: hash(name.bytes().map(u64::from)), uses };
     let made = make(job, (WORLD_KEY, job.group()), (ranks, options), origin, job.configured()?)?;
     made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
