@@ -149,7 +149,8 @@ def test_a_timeout_of_a_group(world):
     if rank == 0:
         with pytest.raises(RuntimeError) as error:
             dist.all_reduce(torch.ones(1), group=group)
-        assert re.search(r"timeout in call .* at .*test_groups.py:\d+ timed out .*still awaited: rank 1", str(error.value))
+        pattern = r"timeout in call .* at .*test_groups.py:\d+ timed out .*still awaited: rank 1"
+        assert re.search(pattern, str(error.value))
     # Other groups are as they were.
     assert total() == sum(range(size))
 
