@@ -26,9 +26,9 @@ int32_t has_signal(void* /*context*/) {
   return 1;
 }
 
-std::string last_text() {
+std::string last_text(const char* before = "unisono: ") {
   const unisono_error_t* error = unisono_last_error();
-  return std::string("unisono: ") + (error == nullptr ? "no error is known" : error->text);
+  return std::string(before) + (error == nullptr ? "no error is known" : error->text);
 }
 
 }  // namespace
@@ -43,11 +43,9 @@ void check(unisono_status status) {
     case UNISONO_STATUS_ALGORITHM_REFUSED:
     case UNISONO_STATUS_CONFIGURATION:
       C10_THROW_ERROR(Error, last_text());
-    case UNISONO_STATUS_TIMEOUT: {
+    case UNISONO_STATUS_TIMEOUT:
       // Programs look for one of the words "Timed out", "timeout" and "closed".
-      const unisono_error_t* error = unisono_last_error();
-      C10_THROW_ERROR(DistBackendError, std::string("unisono: timeout in ") + (error == nullptr ? "a call" : error->text));
-    }
+      C10_THROW_ERROR(DistBackendError, last_text("unisono: timeout in "));
     default:
       C10_THROW_ERROR(DistBackendError, last_text());
   }
