@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+import torch.distributed.nn.functional as differentiable
 from conftest import backend
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
@@ -128,13 +129,16 @@ def test_functional_collectives(world):
     assert exchanged.tolist() == [float(other) for other in range(size)]
 
 
-def test_gradients_go_through_functional_collectives(world):
+def test_gradients_go_through_collectives(world):
+    rank, size = world
     own = torch.full((3,), 2.0, requires_grad=True)
-    loss = functional.all_reduce(own * (world.rank + 1), "sum", dist.group.WORLD).sum()
-    if not loss.requires_grad:
-        loss = dist.nn.functional.all_reduce(own * (world.rank + 1)).sum()
-    loss.backward()
-    assert own.grad is not None and own.grad[0].item() in {world.rank + 1.0, (world.rank + 1.0) * world.size}
+    differentiable.all_reduce(own * (rank + 1)).sum().backward()
+    assert own.grad.tolist() == [size * (rank + 1.0)] * 3
+
+    own = torch.full((2,), float(rank), requires_grad=True)
+    gathered = differentiable.all_gather(own)
+    sum(part.sum() * (other + 1) for other, part in enumerate(gathered)).backward()
+    assert own.grad.tolist() == [size * (rank + 1.0)] * 2
 
 
 def test_tensors_of_a_mesh(world):

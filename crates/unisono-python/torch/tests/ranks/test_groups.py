@@ -133,6 +133,20 @@ def test_shrink_of_the_default_group(world):
     dist.barrier()
 
 
+def test_shrink_ends_calls_that_wait_for_the_excluded_rank(world):
+    rank, size = world
+    if size < 2:
+        pytest.skip("needs two ranks")
+    part = dist.new_group()
+    if rank == size - 1:
+        return
+    work = dist.all_reduce(torch.ones(3), group=part, async_op=True)
+    rest = dist.shrink_group([size - 1], group=part, shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
+    with pytest.raises(RuntimeError, match="abort"):
+        work.wait()
+    assert total(rest) == sum(range(size - 1))
+
+
 def test_an_excluded_rank_is_told(world):
     if world.size < 2:
         pytest.skip("needs two ranks")
