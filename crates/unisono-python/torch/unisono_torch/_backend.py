@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import collections
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 NAME = "unisono"
 
-# The meetings of this process. Every rank has as many: a store keeps the keys of earlier ones.
-_meetings = itertools.count()
+# The meetings of this process, by the store's place, the group's name and its ranks. All ranks of a group have as many.
+_meetings: collections.Counter[tuple[object, ...]] = collections.Counter()
 
 
 class Options:
@@ -35,16 +35,30 @@ def create(group: Any, options: Any) -> Any:
     if ranks and module.has_world():
         return module.group(ranks, group.group_rank, group.timeout)
     in_store = isinstance(options, Options) and options.secret_in_store
-    store = _own_part(group.store)
+    store = _own_part(group)
     with _secret.file(store, group.group_rank, group.group_size, group.timeout, in_store) as secret:
         return module.join(
             store, group.group_rank, group.group_size, group.timeout, secret, is_default=not ranks
         )
 
 
-def _own_part(store: Store) -> Store:
-    """The part of a store that no earlier meeting has written to: torchrun's keeps its keys when ranks start again."""
+def _own_part(group: Any) -> Store:
+    """The part of a group's store that no earlier meeting has written to.
+
+    A store keeps the keys of earlier groups of the name, and torchrun's keeps its keys when ranks start again.
+    """
     from torch.distributed import PrefixStore
 
+    ranks = ",".join(map(str, group.global_ranks_in_group)) or f"all {group.group_size}"
+    meeting = (*_place(group.store), group.group_id, ranks)
+    number = _meetings[meeting]
+    _meetings[meeting] += 1
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"unisono/{attempt}/{next(_meetings)}/", store)
+    return PrefixStore(f"unisono/{attempt}/{ranks}/{number}/", group.store)
+
+
+def _place(store: Store) -> tuple[object, ...]:
+    """Where the values of a store are, as far as it says so."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return tuple(getattr(store, name, None) for name in ("host", "port", "path"))
