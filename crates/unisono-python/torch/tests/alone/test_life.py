@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from support import SECONDS_MAX, ended, environment, is_calm, run, start_by_torchrun
+from support import SECONDS_MAX, ended, environment, is_calm, run, start, start_by_torchrun
 
 STORES = {
     "TCP": 'dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), size, rank == 0)',
@@ -226,8 +226,9 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
 def test_ends(tmp_path, end):
-    output = run(tmp_path, 2, f"dist.barrier()\n{end}\n", UNISONO_DROP_TIMEOUT_MS="1000")
-    assert "never" not in output and is_calm(output), output
+    """No rank crashes or fails. Of a receive that nothing comes for, the job may say that its sender is gone."""
+    _, output = ended(start(tmp_path, 2, f"dist.barrier()\n{end}\n", UNISONO_DROP_TIMEOUT_MS="1000"))
+    assert "never" not in output and "exited with" not in output and is_calm(output), output
 
 
 def test_a_thousand_groups_leave_nothing(tmp_path):
@@ -258,11 +259,14 @@ def test_a_thousand_groups_leave_nothing(tmp_path):
             cycle(k)
         after = kept()
         print("kept", before, after)
-        assert after[0] <= before[0] + 2 and after[1] <= before[1], (before, after)
-        # 4 KiB a group is more than a lost list of ranks.
-        assert after[2] - before[2] < 4000, (before, after)
+        # Not all threads need have come or gone; a leak would be hundreds.
+        assert after[0] <= before[0] + 2 and after[1] <= before[1] + 2, (before, after)
+        # In KiB.
+        assert after[2] - before[2] < 3000, (before, after)
         dist.destroy_process_group()
         """,
+        # torch's own record of calls grows to 2,000 calls.
+        TORCH_FR_BUFFER_SIZE="0",
     )
     assert output.count("kept") == 2, output
 
